@@ -120,8 +120,7 @@ def undefined_error(
     """
     if error := linkage_error(name, function, texts):
         return error
-    bare = function.partition("(")[0].rpartition("::")[2].rpartition(" ")[2].partition("<")[0]
-    word = re.compile(rf"\b{re.escape(bare)}\b")
+    word = re.compile(rf"\b{re.escape(linkage.bare_name(function))}\b")
     named = [path for path, text in texts.items() if word.search(_INCLUDE.sub("", text))]
     if not named:
         return None

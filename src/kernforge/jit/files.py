@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 Stamp: TypeAlias = tuple[int, int, int, int]
 """Size, time of change in nanoseconds, inode, and when the inode changed, in nanoseconds."""
 _SETTLED_NS = 2_000_000_000  # the coarsest time stamps in use are those of FAT
-_OPAQUE_LIMIT = 5000
+OPAQUE_LIMIT = 5000
+"""How many headers an include of a macro may mean."""
 _HEADERS = (".h", ".hpp", ".hh", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", "")
 
 
@@ -47,10 +48,8 @@ class Seen:
         return not self.young and all(stamp(p) == old for p, old in self.stamps.items())
 
 
-class Tree:
-    """Files of this machine by their absolute paths without the leading slash.
-
-    The mapping that ``includes.closure`` reads: a file is read when it is asked for.
+class TextFiles:
+    """Texts of files by path: the mapping that ``includes.closure`` reads, each when it is asked for.
 
     Args:
         given: texts of files that are not on the disk.
@@ -58,8 +57,6 @@ class Tree:
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._texts: dict[str, str | None] = dict(given)
-        self._stamps: dict[str, Stamp | None] = {}
-        self._young: set[str] = set()
 
     def __contains__(self, path: object) -> bool:
         return self._text(str(path)) is not None
@@ -72,27 +69,61 @@ class Tree:
         text = self._text(path)
         return default if text is None else text
 
+    def closure(self, source: str, directories: tuple[str, ...], first: tuple[str, ...]) -> Closure:
+        """The include closure of a source; with an include that names a macro, all headers count."""
+        known: Mapping[str, str] = self  # type: ignore[assignment]  # what is used of a mapping
+        closure = includes.closure(source, known, directories, first=first)
+        if not closure.opaque:
+            return closure
+        for path in self._headers_below((posixpath.dirname(source), *directories)):
+            self.get(path)
+        return includes.closure(source, known, directories, first=first)
+
+    def _text(self, path: str) -> str | None:
+        if path not in self._texts:
+            self._texts[path] = self._read(path)
+        return self._texts[path]
+
+    def _read(self, path: str) -> str | None:
+        raise NotImplementedError
+
+    def _headers_below(self, directories: Iterable[str]) -> Iterable[str]:
+        raise NotImplementedError
+
+
+class Tree(TextFiles):
+    """Files of this machine by their absolute paths without the leading slash."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        super().__init__(given)
+        self._stamps: dict[str, Stamp | None] = {}
+        self._young: set[str] = set()
+
     def watch(self, path: str) -> Stamp | None:
         """Stamp of an absolute path, such as of an object; a change of it will be seen."""
         self._stamps[path] = current = stamp(path)
-        self._note_young(path, current)
+        if current and time.time_ns() - current[1] < _SETTLED_NS:
+            self._young.add(path)
         return current
 
     def seen(self) -> Seen:
         """What was read so far."""
         return Seen(stamps=dict(self._stamps), young=frozenset(self._young))
 
-    def _text(self, path: str) -> str | None:
-        if path not in self._texts:
-            real = f"/{path}"
-            self._stamps[real] = current = stamp(real)
-            self._texts[path] = None if current is None else _read(real)
-            self._note_young(real, current)
-        return self._texts[path]
+    def _read(self, path: str) -> str | None:
+        return None if self.watch(f"/{path}") is None else read_text(f"/{path}")
 
-    def _note_young(self, path: str, current: Stamp | None) -> None:
-        if current and time.time_ns() - current[1] < _SETTLED_NS:
-            self._young.add(path)
+    def _headers_below(self, directories: Iterable[str]) -> Iterable[str]:
+        headers: list[str] = []
+        for top in dict.fromkeys(directories):
+            for header in headers_below(f"/{top}"):
+                headers.append(header.lstrip("/"))
+                if len(headers) > OPAQUE_LIMIT:
+                    raise UsageError(
+                        f"an include names a macro, which could mean any of more than {OPAQUE_LIMIT} headers",
+                        hint="write the header's name into the include, or name a smaller include path",
+                    )
+        return headers
 
 
 def find_closure(
@@ -115,13 +146,7 @@ def find_closure(
                 hint="name files; load(directory) without sources builds a kernel project",
             )
         raise UsageError(f"there is no source /{source}")
-    known: Mapping[str, str] = tree  # type: ignore[assignment]  # what is used of a mapping
-    closure = includes.closure(source, known, directories, first=first)
-    if not closure.opaque:
-        return closure
-    for path in _headers_below((posixpath.dirname(source), *directories)):
-        tree.get(path)
-    return includes.closure(source, known, directories, first=first)
+    return tree.closure(source, directories, first)
 
 
 def stamp(path: str) -> Stamp | None:
@@ -135,23 +160,24 @@ def stamp(path: str) -> Stamp | None:
     return (status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
 
 
-def _read(path: str) -> str:
+def read_text(path: str) -> str | None:
+    """Text of a file, as compilers take it; None if there is none.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
     try:
         # Compilers take any bytes, in comments above all: what is not UTF-8 becomes surrogates.
         return Path(path).read_bytes().decode(errors="surrogateescape")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _headers_below(directories: Iterable[str]) -> list[str]:
-    headers: list[str] = []
-    for top in dict.fromkeys(directories):
-        for directory, _, names in os.walk(f"/{top}"):
-            wanted = (n for n in names if os.path.splitext(n)[1] in _HEADERS)  # noqa: PTH122
-            headers += [f"{directory}/{name}".lstrip("/") for name in wanted]
-            if len(headers) > _OPAQUE_LIMIT:
-                raise UsageError(
-                    f"an include names a macro, which could mean any of more than {_OPAQUE_LIMIT} headers",
-                    hint="write the header's name into the include, or name a smaller include path",
-                )
-    return headers
+def headers_below(top: str) -> Iterator[str]:
+    """Paths of the headers below a directory."""
+    for directory, _, names in os.walk(top):
+        for name in names:
+            if posixpath.splitext(name)[1] in _HEADERS:
+                yield f"{directory}/{name}"

@@ -278,14 +278,25 @@ def jobs(environment: Environment) -> int:
     return int(given or 0) or cores()
 
 
+def named_archs(environment: Environment) -> tuple[cuda_arch.Arch, ...]:
+    """What ``TORCH_CUDA_ARCH_LIST`` names; empty if it leaves the choice to the machine.
+
+    Raises:
+        UsageError: it is not a list of compute capabilities.
+    """
+    named = (environment.torch_cuda_arch_list or "").strip()
+    if named in {"", "native"}:
+        return ()
+    try:
+        return cuda_arch.listed(named)
+    except ManifestError as error:
+        raise UsageError(error.message, hint=error.hint) from error
+
+
 def _archs(environment: Environment, torch: Any) -> tuple[cuda_arch.Arch, ...]:
     """What ``TORCH_CUDA_ARCH_LIST`` names, else the GPUs that this process sees."""
-    named = (environment.torch_cuda_arch_list or "").strip()
-    if named and named != "native":
-        try:
-            return cuda_arch.listed(named)
-        except ManifestError as error:
-            raise UsageError(error.message, hint=error.hint) from error
+    if named := named_archs(environment):
+        return named
     count = torch.cuda.device_count()
     if not count:
         raise UsageError(

@@ -37,11 +37,12 @@ TORCH, PRECOMPILED = "installed-torch", "precompiled"
 """Names of the trees of the installed torch and of its precompiled headers."""
 _AHEAD = "ahead"
 _CXX20_SINCE = (2, 12)
-_NVCC = (
+NVCC_FLAGS = (
     *("-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__"),
     *("-D__CUDA_NO_BFLOAT16_CONVERSIONS__", "-D__CUDA_NO_HALF2_OPERATORS__"),
     "--expt-relaxed-constexpr",
 )
+"""Flags of every CUDA source, as torch's."""
 _NAMES = "kernforge_names.cpp"
 _MOST = 10_000
 
@@ -273,7 +274,7 @@ class _ModulePlanner:
         return (
             tree_names.tree(tree_names.cuda_root(cuda), "bin/nvcc"),
             "-c",
-            *_NVCC,
+            *NVCC_FLAGS,
             *front_end.nvcc_flags(
                 self._machine.lock.cuda[str(cuda)], self._request.cuda_cflags, self._request.name
             ),
@@ -323,11 +324,7 @@ class _ModulePlanner:
     # -- linking ---------------------------------------------------------------------------
 
     def _link(self, objects: list[Action]) -> Action:
-        names = [f"objects/{number}.o" for number in range(len(objects))]
-        inputs = [
-            self._actions.output(action, OBJECT, name)
-            for action, name in zip(objects, names, strict=True)
-        ]
+        names, inputs = linking.named_objects(self._actions, objects)
         if stamps := self._request.linked:
             # No program reads it: other files on the same command line make another action.
             lines = (f"{path} {' '.join(map(str, stamp))}\n" for path, stamp in stamps.items())

@@ -15,19 +15,12 @@ from kernforge.build.execute import action as execute_action
 from kernforge.build.execute import executor
 from kernforge.build.execute.action import ActionContext
 from kernforge.build.execute.results import STORE_KIND
-from kernforge.build.workspace import this_cpu
 from kernforge.errors import BuildError
-from kernforge.jit import flags, torch_headers
+from kernforge.jit import flags, make, torch_headers
 from kernforge.jit import machine as jit_machine
-from kernforge.jit.make import header_reader
 from kernforge.jit.plan import ModuleRequest, ModuleUnit
 from kernforge.setuptools import link_errors, machine
-from kernforge.setuptools.machine import (
-    ExtensionNeeds,
-    arch_flags,
-    toolkit_directory,
-    torch_directory,
-)
+from kernforge.setuptools.machine import ExtensionNeeds
 from kernforge.setuptools.plan import (
     ExtensionSources,
     included_first,
@@ -55,15 +48,6 @@ if TYPE_CHECKING:
     from kernforge.system.console import Console
     from kernforge.system.environment import Environment
 
-__all__ = [
-    "arch_flags",
-    "build_extensions",
-    "read_sources",
-    "this_cpu",
-    "toolkit_directory",
-    "torch_directory",
-]
-_TRIM_EVERY_S = 60.0
 _log = logging.getLogger("kernforge")
 
 
@@ -73,10 +57,7 @@ def build_extensions(
     """Compile extensions for the target of the environment.
 
     Args:
-        requests: the extensions.
         here: directory of setup.py.
-        environment: environment variables.
-        console: shows what happens.
 
     Returns:
         The shared object in the store of each extension, by its name.
@@ -109,7 +90,7 @@ def build_extensions(
         made = {each.request.name: _linked(each, planned, toolchain.store) for each in read}
         if toolchain.store.made:
             limit = eviction.limit(environment)
-            eviction.keep(toolchain.store, limit, every_s=_TRIM_EVERY_S)
+            eviction.keep(toolchain.store, limit, every_s=make.TRIM_EVERY_S)
     return made
 
 
@@ -163,7 +144,7 @@ def _cut_headers(
     torch = toolchain.trees.get(tree_names.torch_root(toolchain.machine.target.torch))
     if torch is None:
         return list(read)
-    reader = header_reader(Path(torch) / "include", {})
+    reader = make.header_reader(Path(torch) / "include", {})
 
     def unit(given: ExtensionUnit) -> ExtensionUnit:
         module = ModuleUnit(path=given.path, texts=given.texts, closure=given.closure)
@@ -197,7 +178,6 @@ def read_sources(
     """Read the files that an extension is compiled from.
 
     Args:
-        request: the extension.
         here: directory of setup.py.
         installed: directories whose content is part of the toolchain.
 
@@ -207,28 +187,19 @@ def read_sources(
     check_suffixes(request.name, request.sources)
     root = str(here.absolute())
     project = ProjectFiles.around(root, (*request.sources, *request.includes), installed)
-    directories, first = read_path(request, project), included_first(request, project)
-    own = {path for path in directories if not _is_large(path, project)}
-    searched = tuple(path for path in directories if path in own)
+    first = included_first(request, project)
+    directories = read_path(request, project)
+    searched = tuple(path for path in directories if not project.is_installed(f"/{path}"))
     paths = (
         flags.absolute(project.virtual(source), project.virtual_here).lstrip("/")
         for source in request.sources
     )
     units = tuple(project.unit(path, searched, first) for path in paths)
-    words = flags.linker_flags((*request.link_args, *_library_words(request)), root)
+    libraries = (*(f"-L{d}" for d in request.library_dirs), *(f"-l{n}" for n in request.libraries))
+    words = flags.linker_flags((*request.link_args, *libraries), root)
     named = (*linked_objects(request, project), *flags.linked_files(words))
     linked = tuple((path, files.sha256_file(Path(path))) for path in named if Path(path).is_file())
     return ExtensionSources(request=request, units=units, files=project, linked=linked)
-
-
-def _is_large(path: str, project: ProjectFiles) -> bool:
-    """Whether a directory of headers is part of the toolchain."""
-    return project.is_installed(f"/{path}")
-
-
-def _library_words(request: ExtensionRequest) -> tuple[str, ...]:
-    directories = (f"-L{path}" for path in request.library_dirs)
-    return (*directories, *(f"-l{name}" for name in request.libraries))
 
 
 def _linked(extension: ExtensionSources, planned: ExtensionPlan, store: Store) -> Path:
@@ -236,7 +207,7 @@ def _linked(extension: ExtensionSources, planned: ExtensionPlan, store: Store) -
     link = planned.links[extension.request.name]
     path = store.path(STORE_KIND, link.key) / link.outputs[0]
     texts = {
-        _shown(name, extension.files): text
+        _with_user_paths(name, extension.files): text
         for unit in extension.units
         for name, text in unit.texts.items()
     }
@@ -282,7 +253,3 @@ def _with_user_paths(text: str, project: ProjectFiles) -> str:
     above = posixpath.relpath(project.base, project.here)
     start = "" if above == "." else f"{above}/"
     return re.sub(rf"(?<![\w/.-]){NAME}/", start, text)
-
-
-def _shown(path: str, project: ProjectFiles) -> str:
-    return _with_user_paths(path, project)

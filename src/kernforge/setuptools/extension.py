@@ -13,8 +13,10 @@ import setuptools
 from setuptools import errors
 from setuptools.command.build_ext import build_ext
 
+from kernforge.build.workspace import this_cpu
 from kernforge.errors import KernforgeError
-from kernforge.setuptools import build, target
+from kernforge.jit.plan import NVCC_FLAGS
+from kernforge.setuptools import build, machine, target
 from kernforge.setuptools.plan import ExtensionRequest
 from kernforge.setuptools.progress import AppendingConsole
 from kernforge.setuptools.sources import SUFFIXES
@@ -28,11 +30,7 @@ if TYPE_CHECKING:
     from kernforge.setuptools.plan import Kind
     from kernforge.setuptools.target import TorchTarget
 
-COMMON_NVCC_FLAGS = [
-    *("-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__"),
-    *("-D__CUDA_NO_BFLOAT16_CONVERSIONS__", "-D__CUDA_NO_HALF2_OPERATORS__"),
-    "--expt-relaxed-constexpr",
-]
+COMMON_NVCC_FLAGS = list(NVCC_FLAGS)
 """Flags of every CUDA source, as torch's; a setup.py may change the list."""
 _COMPILERS = ("cxx", "nvcc", "nvcc_dlink")
 
@@ -64,12 +62,12 @@ class _SetupCall:
     @property
     def torch(self) -> Path:
         """Directory of torch's headers and libraries."""
-        return build.torch_directory(self.target, self.environment, self.console)
+        return machine.torch_directory(self.target, self.environment, self.console)
 
     @property
     def toolkit(self) -> Path:
         """Directory of the CUDA toolkit."""
-        return build.toolkit_directory(self.target, self.environment, self.console)
+        return machine.toolkit_directory(self.target, self.environment, self.console)
 
 
 class TorchExtension(setuptools.Extension):
@@ -182,7 +180,7 @@ class BuildExtension(build_ext):
         own = sysconfig.get_config_var("EXT_SUFFIX")
         python = _SetupCall.begin().environment.kernforge_python
         if python and own and name.endswith(own):
-            suffix = target.extension_suffix(target.parse_python(python), build.this_cpu())
+            suffix = target.extension_suffix(target.parse_python(python), this_cpu())
             name = name.removesuffix(own) + suffix
         if self.no_python_abi_suffix:
             parts = name.split(".")
@@ -191,12 +189,7 @@ class BuildExtension(build_ext):
 
 
 def request_of(extension: setuptools.Extension, file: str) -> ExtensionRequest:
-    """An extension as plain values.
-
-    Args:
-        extension: any, made by these functions or by setuptools.
-        file: name of the shared object.
-    """
+    """An extension as plain values; ``file`` is the name of the shared object."""
     given: Any = extension.extra_compile_args or []
     compilers = given if isinstance(given, dict) else {"cxx": given, "nvcc": given}
     cxx, nvcc, dlink = (compilers.get(name) for name in _COMPILERS)
@@ -251,7 +244,7 @@ def library_paths(device_type: str | bool = "cpu", *, cuda: bool = False) -> lis
 def arch_flags() -> list[str]:
     """Flags for nvcc that say what device code is compiled for."""
     call = _SetupCall.begin()
-    return list(build.arch_flags(call.target, call.environment, call.console))
+    return list(machine.arch_flags(call.target, call.environment, call.console))
 
 
 def __getattr__(name: str) -> object:

@@ -31,8 +31,6 @@ def undefined(name: str, library: Elf, texts: Mapping[str, str]) -> BuildError |
     """What is wrong with a module in which a function of its own sources is undefined.
 
     Args:
-        name: the module's.
-        library: the module as it was linked.
         texts: its sources and headers, by the path that the user knows.
 
     Returns:
@@ -56,8 +54,7 @@ def undefined(name: str, library: Elf, texts: Mapping[str, str]) -> BuildError |
 
 def _named(function: str, texts: Mapping[str, str]) -> str:
     """Where a function is first named, as ``file:line``; empty if nowhere."""
-    bare = function.partition("(")[0].rpartition("::")[2].rpartition(" ")[2].partition("<")[0]
-    word = re.compile(rf"\b{re.escape(bare)}\s*[(<]")
+    word = re.compile(rf"\b{re.escape(linkage.bare_name(function))}\s*[(<]")
     for path, text in texts.items():
         code = cpp_text.code(text)
         if match := word.search(code):

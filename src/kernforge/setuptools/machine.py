@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import shlex
 import sysconfig
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +17,9 @@ from typing import TYPE_CHECKING
 
 from kernforge.binary import abi_floor
 from kernforge.build.workspace import this_cpu
-from kernforge.errors import ManifestError, NetworkError, ToolchainError, UsageError
+from kernforge.errors import ManifestError, NetworkError, ToolchainError
+from kernforge.jit import flags
+from kernforge.jit.machine import named_archs
 from kernforge.setuptools import python_headers
 from kernforge.setuptools.plan import ExtensionMachine
 from kernforge.store.local import Store
@@ -56,13 +57,7 @@ _PLAIN_SONAME = 12  # before, the runtime's soname has the minor version too
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtensionToolchain:
-    """What compiles extensions.
-
-    Attributes:
-        machine: what planning takes.
-        store: where results are.
-        trees: real path of each tree of the toolchain.
-    """
+    """What compiles extensions; ``trees`` has the real path of each tree of the toolchain."""
 
     machine: ExtensionMachine
     store: Store
@@ -113,16 +108,10 @@ def find_toolchain(
 ) -> ExtensionToolchain:
     """Find what compiles extensions, and bring it here.
 
-    Args:
-        target: what they are built for.
-        needs: what they read.
-        environment: environment variables.
-        progress: shows downloads.
-
     Raises:
         NetworkError: something is lacking, and no index can be reached.
         ToolchainError: a compiler, a toolkit or Python's headers are missing.
-        UsageError: ``TORCH_CUDA_ARCH_LIST`` is not one.
+        UsageError: a variable, such as ``TORCH_CUDA_ARCH_LIST`` or ``CFLAGS``, cannot be read.
     """
     store = Store(environment.home / "store")
     index = functools.cache(functools.partial(Index.from_environment, environment.variables))
@@ -159,7 +148,7 @@ def find_toolchain(
     archs = find_archs(cuda, environment, progress) if cuda and needs.device else ()
     if cuda:
         front_end.require(lockfile.toolkit(lock, cuda), archs)
-    named = find_archs(cuda, environment, progress) if cuda and is_narrowed(environment) else ()
+    named = named_archs(environment) if cuda else ()
     variables = environment.variables
     machine = ExtensionMachine(
         target=target,
@@ -308,12 +297,7 @@ def find_archs(
     cuda: Version2, environment: Environment, progress: Progress
 ) -> tuple[cuda_arch.Arch, ...]:
     """What ``TORCH_CUDA_ARCH_LIST`` names, else this machine's GPUs, else all of the toolkit."""
-    if is_narrowed(environment):
-        try:
-            return cuda_arch.listed((environment.torch_cuda_arch_list or "").strip())
-        except ManifestError as error:
-            raise UsageError(error.message, hint=error.hint) from error
-    if found := visible_gpus():
+    if found := named_archs(environment) or visible_gpus():
         return found
     listed = cuda_arch.defaults(cuda)
     options = _local_options(environment)
@@ -326,23 +310,14 @@ def find_archs(
     return listed
 
 
-def is_narrowed(environment: Environment) -> bool:
-    """Whether ``TORCH_CUDA_ARCH_LIST`` names what to compile for."""
-    return (environment.torch_cuda_arch_list or "").strip() not in {"", "native"}
-
-
 def visible_gpus() -> tuple[cuda_arch.Arch, ...]:
     """Compute capabilities of this machine's GPUs, as the driver's own program says."""
     argv = ("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
     try:
         done = run(Command(argv=argv, timeout=20))
-    except FileNotFoundError:
-        return ()
-    if done.returncode != 0:
-        return ()
-    try:
-        return tuple(sorted({cuda_arch.Arch.parse(line) for line in done.stdout.split()}))
-    except ManifestError:
+        lines = done.stdout.split() if done.returncode == 0 else []
+        return tuple(sorted({cuda_arch.Arch.parse(line) for line in lines}))
+    except (FileNotFoundError, ManifestError):
         return ()
 
 
@@ -360,5 +335,4 @@ def _named_trees(trees: dict[str, str], environment: Environment) -> Iterable[tu
 
 
 def _words(variables: Mapping[str, str], *names: str) -> tuple[str, ...]:
-
-    return tuple(word for name in names for word in shlex.split(variables.get(name, "")))
+    return flags.words([variables.get(name, "") for name in names])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import sys
 import textwrap
@@ -72,8 +73,6 @@ def run_pip(words: Sequence[str], environment: Environment, console: Console) ->
 
     Args:
         words: the command line, in which ``--torch``, ``--cuda`` and ``--python`` are ours.
-        environment: environment variables.
-        console: says what is built for what.
 
     Raises:
         BuildError: a project could not be built.
@@ -172,9 +171,6 @@ class ProjectBuilder:
     """Builds projects for one target.
 
     Args:
-        wanted: what they are built for.
-        environment: environment variables.
-        console: says what happens.
         place: a directory that this builder owns.
         packages: directory of what projects need to be built; by default in ``place``.
 
@@ -193,7 +189,7 @@ class ProjectBuilder:
         packages: Path | None = None,
     ) -> None:
         self._target, self._environment, self._console = wanted, environment, console
-        self.place = place
+        self._place = place
         self.compiled = self.actions = 0
         self._packages = packages or place / "packages"
         self._package: Path | None = None
@@ -212,14 +208,13 @@ class ProjectBuilder:
             ToolchainError: something that it needs cannot be installed.
             UsageError: it is not a project.
         """
-        needed = requirements.of_project(project)
         packages = self._packages
         files.make_dir(packages)
-        known = [str(packages)]
-        requirements.install_missing(needed.wanted, packages, self._environment.variables, known)
+        needed = requirements.of_project(project)
+        requirements.install_missing(needed, packages, self._environment.variables)
         if self._package is None:
             self._package = stand_in.write(
-                self.place / "torch", self._target, self._environment, self._console
+                self._place / "torch", self._target, self._environment, self._console
             )
         setup = project / "setup.py"
         return stand_in.variables(
@@ -231,30 +226,30 @@ class ProjectBuilder:
             setup=setup.read_text(errors="replace") if setup.is_file() else "",
         )
 
+    def _numbered(self, kind: str) -> Path:
+        """A new path in the place."""
+        return self._place / kind / str(len(list(self._place.glob(f"{kind}/*"))))
+
     @contextlib.contextmanager
     def followed(self, project: str) -> Iterator[Path]:
         """Say what is built, and what the build appends to a file; gives the file."""
         self._console.note(f"building {project} for {self._target}")
-        path = self.place / "progress" / str(len(list(self.place.glob("progress/*"))))
+        path = self._numbered("progress")
         with followed(path, self._console):
             yield path
 
-    def wheel(self, project: Path, options: Sequence[str] = ()) -> Path:
-        """Build a project to a wheel.
-
-        Args:
-            project: its directory.
-            options: more words for pip.
+    def wheel(self, project: Path) -> Path:
+        """Build the project in a directory to a wheel.
 
         Raises:
             BuildError: it could not be built; the message is what pip wrote.
             ToolchainError: something that it needs cannot be installed.
             UsageError: it is not a project.
         """
-        out = self.place / "wheels" / str(len(list(self.place.glob("wheels/*"))))
+        out = self._numbered("wheels")
         argv = (
             *(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"),
-            *("--use-pep517", "--disable-pip-version-check", "--no-input", "--verbose", *options),
+            *("--use-pep517", "--disable-pip-version-check", "--no-input", "--verbose"),
             *("--wheel-dir", str(out), str(project)),
         )
         variables = self.variables(project)
@@ -281,11 +276,11 @@ class ProjectBuilder:
 
         A name is built if the index has no wheel of its newest release for this Python.
         """
-        path = Path(word.partition("[")[0] if not Path(word).exists() else word).absolute()
-        if path.is_dir():
+        path = local_path(word)
+        if path and path.is_dir():
             return path
-        unpacked = self.place / "sources" / str(len(list(self.place.glob("sources/*"))))
-        if path.is_file() and path.name.endswith(requirements.SDISTS):
+        unpacked = self._numbered("sources")
+        if path:
             return requirements.unpack(path.name, path.read_bytes(), unpacked)
         try:
             named = Requirement(word)
@@ -298,6 +293,17 @@ class ProjectBuilder:
             return requirements.fetch_sdist(named, self.index, unpacked)
         except (NetworkError, ToolchainError):
             return None  # pip says better what is wrong with a name
+
+
+def local_path(word: str) -> Path | None:
+    """The project or source distribution that a word of pip's command line names by its path.
+
+    As for pip, a bare word is a requirement, also where there is a directory of that name.
+    """
+    path = Path(word if Path(word).exists() else word.partition("[")[0]).absolute()
+    if path.is_dir() and (os.sep in word or word.startswith(".")):
+        return path
+    return path if path.is_file() and path.name.endswith(requirements.SDISTS) else None
 
 
 def failure_text(output: str, shown: Iterable[str]) -> tuple[str, bool]:
@@ -344,7 +350,7 @@ class _Run:
             wheel = self._builder.wheel(project)
             extras = word[word.index("[") :] if word.endswith("]") else ""
             built.append(f"{wheel}{extras}")
-            local += [str(wheel)] if Path(word.partition("[")[0]).exists() else []
+            local += [str(wheel)] if local_path(word) else []
         if not built and request.editables:
             return 0
         # pip leaves an installed version alone, but not if it is named as a directory.
@@ -366,7 +372,7 @@ class _Run:
             if code := _pip(argv, {**variables, "KERNFORGE_PROGRESS": str(progress)}):
                 return code
         # What it needs at run time comes from pip as usual: it is named by its name now.
-        argv = (sys.executable, "-c", _EDITABLE, str(project))
+        argv = (sys.executable, "-c", _EDITABLE, str(project.resolve()))
         done = run(Command(argv=argv, env=self._variables))
         name = done.stdout.strip()
         if not name or "--no-deps" in self._request.options:
@@ -375,11 +381,12 @@ class _Run:
 
 
 _EDITABLE = """
-import json, sys
+import json, os, sys
 from importlib.metadata import distributions
+from urllib.parse import unquote, urlsplit
 for each in distributions():
-    text = each.read_text("direct_url.json")
-    if text and json.loads(text)["url"].removeprefix("file://") == sys.argv[1]:
+    url = json.loads(each.read_text("direct_url.json") or '{"url": ""}')["url"]
+    if os.path.realpath(unquote(urlsplit(url).path)) == sys.argv[1]:
         print(each.metadata["Name"])
         break
 """

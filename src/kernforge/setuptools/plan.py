@@ -25,6 +25,7 @@ from kernforge.jit import torch_headers
 from kernforge.jit.flags import absolute, linker_flags, parse_flags
 from kernforge.project.targets import Target
 from kernforge.project.units import Sources
+from kernforge.source.extension_source import EXTENSION_NAME
 from kernforge.toolchain import front_end, tree_names
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ Kind: TypeAlias = Literal["cuda", "cpp", "plain"]
 
 _CXX20_SINCE = Version2(2, 12)
 _LIMITED_API = "-DPy_LIMITED_API=0x030A0000"
-_EXTENSION_NAME = "TORCH_EXTENSION_NAME"
 _OPTIMISE = ("-O3", "-DNDEBUG", "-fwrapv")
 _SHARED = ("-fPIC", "-fno-gnu-unique", "-fno-canonical-system-headers")
 # What the scheduler decides, or what makes an object differ between directories.
@@ -160,9 +160,6 @@ class ExtensionSources:
     """An extension with the files that it reads.
 
     Attributes:
-        request: the extension.
-        units: its sources.
-        files: names of the machine's files.
         linked: the linker's files outside the toolchain, and digests of them.
     """
 
@@ -199,19 +196,12 @@ class ExtensionSources:
     @property
     def names_arch(self) -> bool:
         """Whether its flags say what device code is compiled for."""
-        return any(
-            "arch" in flag and _EXTENSION_NAME not in flag for flag in self.request.nvcc_args
-        )
+        return any("arch" in flag and EXTENSION_NAME not in flag for flag in self.request.nvcc_args)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtensionPlan:
-    """The plan of some extensions.
-
-    Attributes:
-        plan: compiles and links all of them.
-        links: the action that makes each extension, by its name.
-    """
+    """The plan of some extensions; ``links`` has the action that makes each of them, by its name."""
 
     plan: Plan
     links: Mapping[str, Action]
@@ -259,12 +249,7 @@ def linked_objects(request: ExtensionRequest, files: ProjectFiles) -> tuple[str,
 def plan_extensions(
     extensions: Sequence[ExtensionSources], machine: ExtensionMachine
 ) -> ExtensionPlan:
-    """Plan the compilation of extensions.
-
-    Args:
-        extensions: the extensions, with their sources.
-        machine: what compiles them.
-    """
+    """Plan the compilation of extensions."""
     actions = ActionSet(Sources(digests={}, texts={}, bundled={}), machine.lock)
     links = {
         each.request.name: _ExtensionPlanner(each, machine, actions).link() for each in extensions
@@ -299,7 +284,6 @@ def narrowed(words: Iterable[str], archs: Collection[str]) -> tuple[str, ...]:
     ('-gencode=arch=compute_90,code=sm_90',)
 
     Args:
-        words: the flags.
         archs: digits of the architectures that were asked for, as ``90``; if the flags name none of
             them, all stay.
     """
@@ -392,8 +376,8 @@ class _ExtensionPlanner:
         yield from self._words(self._request.macros)
         if torch and kind != "plain":
             yield "-DTORCH_API_INCLUDE_EXTENSION_H"
-        if any(_EXTENSION_NAME in text for text in unit.texts.values()):
-            yield f"-D{_EXTENSION_NAME}={self._request.name.rpartition('.')[2]}"
+        if any(EXTENSION_NAME in text for text in unit.texts.values()):
+            yield f"-D{EXTENSION_NAME}={self._request.name.rpartition('.')[2]}"
         if self._request.limited_api and kind != "plain":
             yield _LIMITED_API
         if any(path.startswith(f"{torch_headers.DIRECTORY}/") for path in unit.texts):
@@ -443,11 +427,7 @@ class _ExtensionPlanner:
         objects = [self._compile(unit) for unit in self._extension.units]
         if request.dlink_args is not None:
             objects.append(self._device_link(objects))
-        names = [f"objects/{number}.o" for number in range(len(objects))]
-        inputs = [
-            self._actions.output(action, OBJECT, name)
-            for action, name in zip(objects, names, strict=True)
-        ]
+        names, inputs = linking.named_objects(self._actions, objects)
         if linked := self._extension.linked:
             # No program reads it: other files on the same command line make another action.
             lines = "".join(f"{path} {digest}\n" for path, digest in linked)
@@ -480,11 +460,7 @@ class _ExtensionPlanner:
     def _device_link(self, objects: list[Action]) -> Action:
         """Link device code that was compiled with ``-dc`` or ``-rdc=true``."""
         self._adapted(("-dlink",), self._request.file)
-        names = [f"objects/{number}.o" for number in range(len(objects))]
-        inputs = [
-            self._actions.output(action, OBJECT, name)
-            for action, name in zip(objects, names, strict=True)
-        ]
+        names, inputs = linking.named_objects(self._actions, objects)
         given = [w for w in self._words(self._request.dlink_args or ()) if w != "-dlink"]
         archs = () if any("arch" in word for word in given) else self._machine.archs
         argv = (

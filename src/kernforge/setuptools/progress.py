@@ -21,11 +21,7 @@ _EVERY_S = 0.5
 
 
 class AppendingConsole(Console):
-    """A console that also appends its notes, and the lines of a long build, to a file.
-
-    Args:
-        path: the file, which exists.
-    """
+    """A console that also appends its notes, and the lines of a long build, to a file that exists."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(failures=False)
@@ -38,12 +34,7 @@ class AppendingConsole(Console):
 
 @contextlib.contextmanager
 def followed(path: Path, console: Console) -> Iterator[None]:
-    """While this lasts, print as notes the lines that another process appends to a file.
-
-    Args:
-        path: the file, which is made.
-        console: prints them.
-    """
+    """While this lasts, print as notes the lines that another process appends to a new file."""
     files.write_new(path, "")
     ended = threading.Event()
 

@@ -38,18 +38,9 @@ _PATCH = re.compile(r'^#define PY_VERSION\s+"([^"]+)"', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonHeaders:
-    """The headers of a Python.
+    """The headers of a Python; ``path`` is the directory with ``Python.h``."""
 
-    Attributes:
-        python: as targets name it.
-        path: directory with ``Python.h``.
-        place: in words, who installed it.
-        release: its full version.
-    """
-
-    python: str
     path: Path
-    place: str
     release: str
 
     def locked(self) -> LockedPython:
@@ -58,11 +49,7 @@ class PythonHeaders:
 
 
 def find(python: str, variables: Mapping[str, str]) -> PythonHeaders:
-    """The headers of a Python.
-
-    Args:
-        python: as targets name it.
-        variables: environment variables.
+    """The headers of a Python that is named as targets name it.
 
     Raises:
         ToolchainError: they are not on this machine.
@@ -82,24 +69,18 @@ def find(python: str, variables: Mapping[str, str]) -> PythonHeaders:
 
 
 def available(variables: Mapping[str, str]) -> dict[str, PythonHeaders]:
-    """All Pythons whose headers are on this machine, by version.
-
-    Args:
-        variables: environment variables.
-    """
+    """All Pythons whose headers are on this machine, by version."""
     versions = [f"3.{minor}{threads}" for minor in range(8, 20) for threads in ("", "t")]
     return {v: found for v in versions if (found := next(_found(v, variables), None))}
 
 
 def _found(python: str, variables: Mapping[str, str]) -> Iterator[PythonHeaders]:
-    for place, top, pattern in _PLACES:
+    for _, top, pattern in _PLACES:
         for path in _paths(python, top, pattern, variables):
             header = path / "patchlevel.h"
             if (path / "Python.h").is_file() and header.is_file():
                 stated = _PATCH.search(header.read_text(errors="replace"))
-                yield PythonHeaders(
-                    python=python, path=path, place=place, release=stated[1] if stated else python
-                )
+                yield PythonHeaders(path=path, release=stated[1] if stated else python)
 
 
 def _paths(python: str, top: str, pattern: str, variables: Mapping[str, str]) -> Iterator[Path]:

@@ -9,8 +9,7 @@ import sys
 import tarfile
 import tomllib
 import zipfile
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -21,89 +20,59 @@ from kernforge.system.digest import sha256
 from kernforge.system.process import Command, run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from kernforge.toolchain.index.index import Index
 
 # The stand-in answers for them, or kernforge does what they do.
-NOT_FETCHED = frozenset({"torch", "torchvision", "torchaudio", "triton", "ninja"})
+_NOT_FETCHED = frozenset({"torch", "torchvision", "torchaudio", "triton", "ninja"})
 _LEGACY = ("setuptools>=40.8.0", "wheel")
 SDISTS = (".tar.gz", ".tar.xz", ".tar.bz2", ".tgz", ".zip")
 """Suffixes of source distributions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildRequirements:
-    """What a project says that it needs to be built.
-
-    Attributes:
-        wanted: what is fetched, unless it is here.
-        left_out: what is not, because it is torch or is not needed.
-    """
-
-    wanted: tuple[str, ...]
-    left_out: tuple[str, ...]
-
-
-def of_project(directory: Path) -> BuildRequirements:
-    """Read what a project needs to be built.
-
-    Args:
-        directory: with ``pyproject.toml`` or ``setup.py``.
+def of_project(directory: Path) -> tuple[str, ...]:
+    """What a project needs to be built, without torch and what comes with kernforge.
 
     Raises:
-        UsageError: there is neither, or ``pyproject.toml`` is not valid.
+        UsageError: there is neither ``pyproject.toml`` nor ``setup.py``, or the former is not valid.
     """
     about = directory / "pyproject.toml"
-    listed: Iterable[str] = _LEGACY
+    listed: Any = _LEGACY
     if about.is_file():
         try:
             system = tomllib.loads(about.read_text(encoding="utf-8")).get("build-system", {})
-            listed = system.get("requires", _LEGACY)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise UsageError(f"{about} is not valid TOML: {error}") from error
+        listed = system.get("requires", _LEGACY) if isinstance(system, dict) else None
+        if not isinstance(listed, list | tuple) or not all(isinstance(t, str) for t in listed):
+            raise UsageError(f"{about}: requires of [build-system] is not a list of texts")
     elif not (directory / "setup.py").is_file():
         raise UsageError(
             f"{directory} has neither setup.py nor pyproject.toml", hint="name a Python project"
         )
     wanted: list[str] = []
-    left_out: list[str] = []
     for text in listed:
         try:
             requirement = Requirement(text)
         except InvalidRequirement as error:
             raise UsageError(f"{about}: {text!r} is not a requirement: {error}") from error
-        if requirement.marker and not requirement.marker.evaluate():
-            continue
-        name = canonicalize_name(requirement.name)
-        (left_out if name in NOT_FETCHED else wanted).append(text)
-    return BuildRequirements(wanted=tuple(wanted), left_out=tuple(left_out))
+        applies = requirement.marker is None or requirement.marker.evaluate()
+        if applies and canonicalize_name(requirement.name) not in _NOT_FETCHED:
+            wanted.append(text)
+    return tuple(wanted)
 
 
-def install_missing(
-    wanted: Iterable[str],
-    directory: Path,
-    variables: Mapping[str, str],
-    known: Sequence[str] = (),
-) -> tuple[str, ...]:
-    """Let pip install what this Python does not have, into a directory of its own.
-
-    Args:
-        wanted: requirements.
-        directory: where they go.
-        variables: environment variables.
-        known: directories of packages besides those of this Python.
-
-    Returns:
-        What was installed.
+def install_missing(wanted: Iterable[str], directory: Path, variables: Mapping[str, str]) -> None:
+    """Let pip install what neither this Python nor a directory has into that directory.
 
     Raises:
         ToolchainError: pip failed.
     """
-    missing = tuple(text for text in wanted if not _is_here(Requirement(text), known))
+    missing = [text for text in wanted if not _is_here(Requirement(text), directory)]
     if not missing:
-        return ()
+        return
     argv = (
         *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
         *("--no-input", "--target", str(directory), *missing),
@@ -115,11 +84,10 @@ def install_missing(
             f"{done.stderr.strip()}",
             hint="install it into this environment by hand, or check pip's configuration",
         )
-    return missing
 
 
-def _is_here(requirement: Requirement, known: Sequence[str]) -> bool:
-    path = [*known, *sys.path]
+def _is_here(requirement: Requirement, directory: Path) -> bool:
+    path = [str(directory), *sys.path]
     found = importlib.metadata.distributions(name=requirement.name, path=path)
     version = next((each.version for each in found), None)
     if version is None or requirement.url:
@@ -131,8 +99,6 @@ def fetch_sdist(requirement: Requirement, index: Index, directory: Path) -> Path
     """Fetch the newest source distribution that a requirement admits, and unpack it.
 
     Args:
-        requirement: name and specifier.
-        index: the user's indexes.
         directory: a new directory.
 
     Returns:
@@ -160,21 +126,10 @@ def fetch_sdist(requirement: Requirement, index: Index, directory: Path) -> Path
 
 
 def has_wheel(requirement: Requirement, index: Index, tags: frozenset[str]) -> bool:
-    """Whether the newest release that a requirement admits has a wheel for this Python.
-
-    Args:
-        requirement: name and specifier.
-        index: the user's indexes.
-        tags: tags that this Python can install.
-    """
-    wheels = [
-        w for w in index.wheels(requirement.name) if requirement.specifier.contains(w.version)
-    ]
-    sdists = [
-        s for s in index.sdists(requirement.name) if requirement.specifier.contains(s.version)
-    ]
-    versions = [*(each.version for each in wheels), *(each.version for each in sdists)]
-    newest = max(versions, default=None)
+    """Whether the newest release that a requirement admits has a wheel with one of these tags."""
+    wheels = index.wheels(requirement.name)
+    versions = {w.version for w in wheels} | {s.version for s in index.sdists(requirement.name)}
+    newest = max(filter(requirement.specifier.contains, versions), default=None)
     return any(w.version == newest and {str(tag) for tag in w.tags} & tags for w in wheels)
 
 
@@ -183,7 +138,6 @@ def unpack(name: str, data: bytes, directory: Path) -> Path:
 
     Args:
         name: of the file.
-        data: its content.
         directory: a new directory.
 
     Returns:

@@ -7,26 +7,23 @@ again, an action sees the project as ``src/``, wherever it lies; files elsewhere
 
 from __future__ import annotations
 
-import os
+import itertools
 import posixpath
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernforge.errors import UsageError
+from kernforge.jit.files import OPAQUE_LIMIT, TextFiles, headers_below, read_text
 from kernforge.jit.flags import absolute, is_below
-from kernforge.source import includes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from kernforge.source.includes import Closure
 
 NAME = "src"
 """The project's directory in that of an action."""
 _ABOVE = 2
-_OPAQUE_LIMIT = 5000
-_HEADERS = (".h", ".hpp", ".hh", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", "")
 SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C", ".c", ".cu")
 """Suffixes of the files that are compiled."""
 CUDA_SUFFIX = ".cu"
@@ -57,8 +54,7 @@ class ExtensionUnit:
         return self.path.endswith(CUDA_SUFFIX)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProjectFiles:
+class ProjectFiles(TextFiles):
     """The files of this machine under the names that an action sees.
 
     Attributes:
@@ -67,22 +63,13 @@ class ProjectFiles:
         installed: directories whose content is part of the toolchain, not the user's.
     """
 
-    base: str
-    here: str
-    installed: tuple[str, ...] = ()
-    _texts: dict[str, str | None] = field(default_factory=dict, compare=False)
+    def __init__(self, base: str, here: str, installed: tuple[str, ...]) -> None:
+        super().__init__({})
+        self.base, self.here, self.installed = base, here, installed
 
     @classmethod
-    def around(
-        cls, here: str, used: Iterable[str], installed: tuple[str, ...] = ()
-    ) -> ProjectFiles:
-        """The files of a project whose setup.py may lie below its sources.
-
-        Args:
-            here: real path of the directory of setup.py.
-            used: paths of sources and directories that it names.
-            installed: directories whose content is part of the toolchain.
-        """
+    def around(cls, here: str, used: Iterable[str], installed: tuple[str, ...]) -> ProjectFiles:
+        """The files of a project whose setup.py may lie below the paths that it has ``used``."""
         base = here
         for path in (absolute(each, here) for each in used):
             above = here
@@ -90,7 +77,7 @@ class ProjectFiles:
                 above = posixpath.dirname(above)
                 if above.count("/") > 1 and is_below(path, [above]) and not is_below(path, [base]):
                     base = above
-        return cls(base=base, here=here, installed=installed)
+        return cls(base, here, installed)
 
     @property
     def virtual_here(self) -> str:
@@ -110,33 +97,14 @@ class ProjectFiles:
         top, slash, below = path.partition("/")
         return f"{self.base}{slash}{below}" if top == NAME else f"/{path}"
 
-    # -- the mapping that includes.closure reads ---------------------------------------------
-
-    def __contains__(self, path: object) -> bool:
-        return self._text(str(path)) is not None
-
-    def __iter__(self) -> Iterator[str]:
-        return (path for path, text in self._texts.items() if text is not None)
-
-    def get(self, path: str, default: str = "") -> str:
-        """Text of a file."""
-        text = self._text(path)
-        return default if text is None else text
-
-    def _text(self, path: str) -> str | None:
-        if path not in self._texts:
-            self._texts[path] = _read(Path(self.real(path)))
-        return self._texts[path]
-
     def unit(
         self, source: str, directories: tuple[str, ...], first: tuple[str, ...]
     ) -> ExtensionUnit:
-        """A source with what it may read.
+        """A source with what it may read; all paths are as an action sees them.
 
         Args:
-            source: its path, as an action sees it.
-            directories: search path of headers, likewise.
-            first: files that flags include, likewise.
+            directories: search path of headers.
+            first: files that flags include.
 
         Raises:
             UsageError: there is no such source, or a file cannot be read.
@@ -146,34 +114,25 @@ class ProjectFiles:
                 f"there is no source {self.real(source)}",
                 hint="paths in setup.py start from its own directory",
             )
-        known: Mapping[str, str] = self  # type: ignore[assignment]  # what is used of a mapping
-        closure = includes.closure(source, known, directories, first=first)
-        if closure.opaque:
-            for path in self._headers_below((posixpath.dirname(source), *directories)):
-                self.get(path)
-            closure = includes.closure(source, known, directories, first=first)
+        closure = self.closure(source, directories, first)
         texts = {path: self.get(path) for path in closure.files}
         return ExtensionUnit(path=source, texts=texts, closure=closure)
 
-    def _headers_below(self, directories: Iterable[str]) -> Iterator[str]:
-        """Headers that an include of a macro could mean; at most so many, or none is."""
-        found = 0
-        for top in dict.fromkeys(directories):
-            real = self.real(top)
-            for directory, _, names in os.walk(real):
-                below = directory.removeprefix(real)
-                for name in names:
-                    if posixpath.splitext(name)[1] in _HEADERS and found < _OPAQUE_LIMIT:
-                        found += 1
-                        yield f"{top}{below}/{name}"
+    def _read(self, path: str) -> str | None:
+        return read_text(self.real(path))
+
+    def _headers_below(self, directories: Iterable[str]) -> Iterable[str]:
+        """Headers that an include of a macro could mean, up to a limit."""
+        headers = (
+            top + header.removeprefix(self.real(top))
+            for top in dict.fromkeys(directories)
+            for header in headers_below(self.real(top))
+        )
+        return itertools.islice(headers, OPAQUE_LIMIT)
 
 
 def check_suffixes(name: str, sources: Iterable[str]) -> None:
-    """Refuse files that are not compiled here.
-
-    Args:
-        name: the extension's.
-        sources: paths.
+    """Refuse files of an extension that are not compiled here.
 
     Raises:
         UsageError: one is in another language.
@@ -185,13 +144,3 @@ def check_suffixes(name: str, sources: Iterable[str]) -> None:
                 f"extension {name}: {source} is not compiled here ({suffix})",
                 hint=f"sources are {', '.join(SUFFIXES)}; headers are found by their includes",
             )
-
-
-def _read(path: Path) -> str | None:
-    try:
-        # Compilers take any bytes, in comments above all: what is not UTF-8 becomes surrogates.
-        return path.read_bytes().decode(errors="surrogateescape")
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error

@@ -38,13 +38,7 @@ _WHEEL = "Wheel-Version: 1.0\nGenerator: kernforge\nRoot-Is-Purelib: true\nTag: 
 def write(
     directory: Path, target: TorchTarget, environment: Environment, progress: Progress
 ) -> Path:
-    """Write a stand-in for a target.
-
-    Args:
-        directory: a new directory, for ``PYTHONPATH``.
-        target: what is built for.
-        environment: environment variables.
-        progress: shows downloads.
+    """Write a stand-in for a target into a new directory, which is one for ``PYTHONPATH``.
 
     Returns:
         The package ``torch`` in the directory.
@@ -87,9 +81,7 @@ def variables(
 
     Args:
         package: the stand-in's package.
-        target: what is built for.
         environment: environment variables of this process, which stay.
-        progress: shows downloads.
         places: more directories of packages.
         setup: text of the setup.py, whose switches against the download of a prebuilt wheel are set.
     """

@@ -117,7 +117,6 @@ def named_target(torch: str, cuda: str | None, python: str, *, why: str = "") ->
         torch: as ``"2.11"`` or ``"2.11.0"``.
         cuda: as ``"13.0"``, or ``"cpu"``; None takes the newest of that release that is compiled here.
         python: as ``parse_python`` gives it.
-        why: where the choice comes from.
 
     Raises:
         UsageError: it is not a version, or torch was not published for that CUDA.

@@ -52,8 +52,6 @@ class ExtensionWheel:
     """A wheel of a setup.py project.
 
     Attributes:
-        path: where it is.
-        target: what it was built for.
         requires: its ``Requires-Dist`` lines.
         compiled: actions that were run for it.
         actions: actions that it needs; the other results came from the store.
@@ -79,7 +77,6 @@ def targets(
         torch: releases, as ``2.11``; none takes the installed torch, else the newest.
         cuda: as ``13.0`` or ``cpu``; none takes the newest of each torch that is compiled here.
         python: as ``3.12``; none takes the running one.
-        environment: environment variables.
 
     Raises:
         ToolchainError: the headers of a Python are not on this machine.
@@ -132,10 +129,6 @@ def make_wheels(
 
     Args:
         project: directory with ``setup.py`` or ``pyproject.toml``.
-        wanted: what to build for.
-        out: directory for the wheels.
-        environment: environment variables.
-        console: says what happens.
         seconds: time of all members in seconds since 1970, as in ``SOURCE_DATE_EPOCH``.
 
     Raises:
@@ -229,7 +222,7 @@ def relabel(
     document = next(
         data.decode() for name, data in members.items() if name.endswith(".dist-info/METADATA")
     )
-    name = _header(document, "Name")
+    stated = re.search(r"^Name: (.*)$", document, re.MULTILINE)
     full = str(Version(f"{version.public}+{local_version(wanted)}"))
     with files.staging(out) as place:
         platform = _platform(members, place)
@@ -244,7 +237,7 @@ def relabel(
         )
     metadata, requires = _metadata(document, full, wanted)
     plan = WheelPlan(
-        distribution=name,
+        distribution=stated[1].strip() if stated else "",
         version=full,
         tag=(python, abi, platform),
         module="",
@@ -294,11 +287,6 @@ def _metadata(document: str, version: str, wanted: TorchTarget) -> tuple[str, tu
 def _is_torch(text: str) -> bool:
     requirement = Requirement(text)
     return canonicalize_name(requirement.name) == "torch" and requirement.marker is None
-
-
-def _header(document: str, name: str) -> str:
-    match = re.search(rf"^{name}: (.*)$", document, re.MULTILINE)
-    return match[1].strip() if match else ""
 
 
 def _copy(project: Path, place: Path) -> None:

@@ -86,6 +86,11 @@ class OneSidedLinkage:
         )
 
 
+def bare_name(function: str) -> str:
+    """The last part of a function's name, as C++ writes the function."""
+    return function.partition("(")[0].rpartition("::")[2].rpartition(" ")[2].partition("<")[0]
+
+
 def one_sided(undefined: Iterable[str], texts: Mapping[str, str]) -> tuple[OneSidedLinkage, ...]:
     """The undefined functions of which the sources have both linkages.
 

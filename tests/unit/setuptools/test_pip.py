@@ -41,6 +41,17 @@ def test_what_pip_does_not_know_is_pips_error():
         pip.read_request(["install", "--colour", "."], os.environ)
 
 
+def test_a_bare_word_is_a_name_also_where_a_directory_has_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy-1.0.tar.gz").touch()
+    assert pip.local_path("toy") is None
+    for word in ("./toy", "toy/", "./toy[extra]", f"{tmp_path}/toy"):
+        assert pip.local_path(word) == tmp_path / "toy"
+    assert pip.local_path("toy-1.0.tar.gz") == tmp_path / "toy-1.0.tar.gz"
+    assert pip.local_path("./toy-1.0.whl") is None
+
+
 FAILED = """Processing ./my_extension
   copying much
   running build_ext

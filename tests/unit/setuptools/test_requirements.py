@@ -23,25 +23,26 @@ def test_torch_and_ninja_are_not_fetched(tmp_path):
         '[build-system]\nrequires = ["setuptools<81", "Torch>=2.7,<2.8", "ninja", "packaging", '
         "\"tomli; python_version < '3.0'\"]\n"
     )
-    found = requirements.of_project(tmp_path)
-    assert found.wanted == ("setuptools<81", "packaging")
-    assert found.left_out == ("Torch>=2.7,<2.8", "ninja")
+    assert requirements.of_project(tmp_path) == ("setuptools<81", "packaging")
 
 
 def test_a_project_without_pyproject_needs_setuptools(tmp_path):
     (tmp_path / "setup.py").write_text("")
-    assert requirements.of_project(tmp_path).wanted == ("setuptools>=40.8.0", "wheel")
+    assert requirements.of_project(tmp_path) == ("setuptools>=40.8.0", "wheel")
 
 
 def test_what_is_not_a_project(tmp_path):
     with pytest.raises(UsageError, match=r"neither setup\.py nor pyproject\.toml"):
         requirements.of_project(tmp_path)
-    (tmp_path / "pyproject.toml").write_text("[build-system\n")
-    with pytest.raises(UsageError, match="is not valid TOML"):
-        requirements.of_project(tmp_path)
-    (tmp_path / "pyproject.toml").write_text('[build-system]\nrequires = ["two words"]\n')
-    with pytest.raises(UsageError, match="'two words' is not a requirement"):
-        requirements.of_project(tmp_path)
+    for text, message in (
+        ("[build-system\n", "is not valid TOML"),
+        ("build-system = 1\n", "is not a list of texts"),
+        ('[build-system]\nrequires = "setuptools"\n', "is not a list of texts"),
+        ('[build-system]\nrequires = ["two words"]\n', "'two words' is not a requirement"),
+    ):
+        (tmp_path / "pyproject.toml").write_text(text)
+        with pytest.raises(UsageError, match=message):
+            requirements.of_project(tmp_path)
 
 
 def test_a_source_distribution_is_unpacked_where_it_belongs(tmp_path):

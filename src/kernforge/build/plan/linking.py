@@ -37,8 +37,7 @@ def link(
     tvm_ffi = target.variant.framework == "tvm-ffi"
     output = f"{ops_name}.so" if tvm_ffi else f"{ops_name}.abi3.so"
     needed = abi_floor.TVM_FFI if tvm_ffi else abi_floor.torch_sonames(target.backend)
-    names = [f"objects/{number}.o" for number in range(len(objects))]
-    inputs = [actions.output(o, OBJECT, n) for o, n in zip(objects, names, strict=True)]
+    names, inputs = named_objects(actions, objects)
     inputs.append(compat(actions, target))
     inputs += stubs(actions, abi_floor.system_stubs(target.variant.cpu), target, of="the ABI floor")
     inputs += stubs(actions, abi_floor.empty_stubs(needed), target, of=", ".join(needed))
@@ -53,6 +52,14 @@ def link(
     )
     argv = (tree_names.cxx_of(target.cross_cpu), "-o", output, *names, *runtime, *link_args)
     return actions.add(f"link {target.name}", argv, inputs, (output,), target)
+
+
+def named_objects(
+    actions: ActionSet, objects: Sequence[Action]
+) -> tuple[tuple[str, ...], list[Input]]:
+    """The names that objects have in the directory of a link, and the objects."""
+    names = tuple(f"objects/{number}.o" for number in range(len(objects)))
+    return names, [actions.output(o, OBJECT, n) for o, n in zip(objects, names, strict=True)]
 
 
 def _static_runtime(cuda: Version2, cross_cpu: str) -> str:
