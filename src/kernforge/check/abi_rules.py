@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kernforge.artifact.version import Version2, in_order
 from kernforge.binary import abi_floor
 from kernforge.binary.symbols import demangled
-from kernforge.check.finding import Finding
+from kernforge.check.finding import finding
 from kernforge.system.tables import first_names
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kernforge.artifact.variant import Variant
     from kernforge.binary.elf import Elf, Symbol
     from kernforge.binary.fatbin import Architectures
+    from kernforge.check.finding import Finding
 
 _PTX = "+PTX"
 # Nested names (Itanium ABI, chapter 5.1.3) in torch's namespaces; two of them are the stable ABI.
@@ -55,13 +56,12 @@ def manylinux(
     listing = "; ".join(
         f"{version}: {first_names(names)}" for version, names in sorted(above.items())
     )
-    yield Finding(
-        rule="manylinux",
-        severity="error",
-        where=where,
-        message=f"it is {satisfied} and not {abi_floor.POLICY}: it does not load on older Linux "
+    yield finding(
+        "manylinux",
+        where,
+        f"it is {satisfied} and not {abi_floor.POLICY}: it does not load on older Linux "
         f"distributions ({listing})",
-        hint="link with kernforge build, which keeps to the floor",
+        "link with kernforge build, which keeps to the floor",
     )
 
 
@@ -73,24 +73,22 @@ def unresolved(elf: Elf, *, where: str, stable: bool = False) -> Iterator[Findin
         stable: whether torch gives it C names alone, so that a C++ name is the project's own.
     """
     if stable and (own := [s.name for s in elf.undefined if is_own(s)]):
-        yield Finding(
-            rule="unresolved",
-            severity="error",
-            where=where,
-            message=f"{first_names([demangled(name) for name in own])} is declared and used, and no source "
+        yield finding(
+            "unresolved",
+            where,
+            f"{first_names([demangled(name) for name in own])} is declared and used, and no source "
             "defines it: importing it fails with an undefined symbol",
-            hint="name the source that defines it in build.toml's src, for this backend too; namespace "
+            "name the source that defines it in build.toml's src, for this backend too; namespace "
             "and arguments are part of a name",
         )
     missing = [s.name for s in abi_floor.unresolvable(elf.undefined) if not s.version]
     if missing:
-        yield Finding(
-            rule="unresolved",
-            severity="error",
-            where=where,
-            message=f"nothing on a {abi_floor.POLICY} machine defines {first_names(missing)}: "
+        yield finding(
+            "unresolved",
+            where,
+            f"nothing on a {abi_floor.POLICY} machine defines {first_names(missing)}: "
             "importing it fails with an undefined symbol",
-            hint="add the source or the static library that defines it; functions newer than "
+            "add the source or the static library that defines it; functions newer than "
             "glibc 2.28 cannot be used",
         )
 
@@ -110,35 +108,32 @@ def dependencies(
     allowed = {*abi_floor.system_sonames(), *of_framework}
     for soname in elf.needed:
         if soname not in allowed:
-            yield Finding(
-                rule="dependencies",
-                severity="error",
-                where=where,
-                message=f"it depends on {soname}, which a machine with "
+            yield finding(
+                "dependencies",
+                where,
+                f"it depends on {soname}, which a machine with "
                 f"{'tvm-ffi' if tvm_ffi else 'torch'} need not have",
-                hint=DEPENDENCY_HINTS.get(
+                DEPENDENCY_HINTS.get(
                     soname.partition(".")[0], f"link {soname.partition('.')[0]} statically"
                 ),
             )
     if elf.rpath:
-        yield Finding(
-            rule="dependencies",
-            severity="error",
-            where=where,
-            message=f"it has a library search path: {':'.join(elf.rpath)}",
-            hint="link without -rpath: the path is the build machine's",
+        yield finding(
+            "dependencies",
+            where,
+            f"it has a library search path: {':'.join(elf.rpath)}",
+            "link without -rpath: the path is the build machine's",
         )
 
 
 def machine(elf: Elf, variant: Variant, *, where: str) -> Iterator[Finding]:
     """The CPU that it was compiled for."""
     if elf.machine != variant.cpu:
-        yield Finding(
-            rule="machine",
-            severity="error",
-            where=where,
-            message=f"it is compiled for {elf.machine}, the variant is for {variant.cpu}",
-            hint="build the variant with a compiler for its CPU",
+        yield finding(
+            "machine",
+            where,
+            f"it is compiled for {elf.machine}, the variant is for {variant.cpu}",
+            "build the variant with a compiler for its CPU",
         )
 
 
@@ -155,25 +150,23 @@ def torch_stable_abi(
     names = [symbol.name for symbol in undefined]
     unstable = [name for name in names if _TORCH_NAME.match(name)]
     if unstable:
-        yield Finding(
-            rule="torch-stable-abi",
-            severity="error",
-            where=where,
-            message=f"it uses torch's C++ ABI, which changes with every torch: {first_names(unstable)}",
-            hint="include only torch/csrc/stable and torch/headeronly, or build for one torch "
+        yield finding(
+            "torch-stable-abi",
+            where,
+            f"it uses torch's C++ ABI, which changes with every torch: {first_names(unstable)}",
+            "include only torch/csrc/stable and torch/headeronly, or build for one torch "
             "(remove stable-abi from build.toml)",
         )
     added = _shim_versions()
     newer = [name for name in names if added.get(name, target) > target]
     if newer:
         version = max(added[name] for name in newer)
-        yield Finding(
-            rule="torch-stable-abi",
-            severity="error",
-            where=where,
-            message=f"it needs functions newer than torch {target}: "
+        yield finding(
+            "torch-stable-abi",
+            where,
+            f"it needs functions newer than torch {target}: "
             + first_names([f"{name} ({added[name]})" for name in newer]),
-            hint=f'compile with TORCH_TARGET_VERSION for {target}, or set stable-abi = "{version}"',
+            f'compile with TORCH_TARGET_VERSION for {target}, or set stable-abi = "{version}"',
         )
 
 
@@ -194,13 +187,11 @@ def fat_binary(
         *_difference("PTX", set(found.ptx), promised_ptx if backend == "cuda" else set()),
     ]
     if differences:
-        yield Finding(
-            rule="archs",
-            severity="error",
-            where=where,
-            message=f"its GPU code and metadata.json's backend.archs disagree: "
-            f"{'; '.join(differences)}",
-            hint="build the variant again: a GPU would be refused, or meet no code for it",
+        yield finding(
+            "archs",
+            where,
+            f"its GPU code and metadata.json's backend.archs disagree: {'; '.join(differences)}",
+            "build the variant again: a GPU would be refused, or meet no code for it",
         )
 
 
@@ -208,13 +199,13 @@ def unique_symbols(elf: Elf, *, where: str) -> Iterator[Finding]:
     """Symbols that the dynamic linker merges over the whole process."""
     unique = [symbol.name for symbol in elf.exported if symbol.unique]
     if unique:
-        yield Finding(
-            rule="unique",
-            severity="warning",
-            where=where,
-            message=f"two versions of the kernel in one process would share {first_names(unique)}, "
+        yield finding(
+            "unique",
+            where,
+            f"two versions of the kernel in one process would share {first_names(unique)}, "
             "and it can never be unloaded",
-            hint="compile with -fno-gnu-unique (nvcc: -Xcompiler -fno-gnu-unique)",
+            "compile with -fno-gnu-unique (nvcc: -Xcompiler -fno-gnu-unique)",
+            "warning",
         )
 
 
@@ -230,7 +221,4 @@ def _shim_versions() -> dict[str, Version2]:
     """The torch that brought each function of its stable C interface."""
     data = resources.files("kernforge") / "data" / "torch-shim.txt"
     lines = (line.split() for line in data.read_text(encoding="utf-8").splitlines())
-    found = {}
-    for name, version in (line for line in lines if line[0] != "#"):
-        found[name] = Version2.parse(version)
-    return found
+    return {line[0]: Version2.parse(line[1]) for line in lines if line[0] != "#"}

@@ -19,7 +19,7 @@ from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.artifact.variant import Variant
 from kernforge.binary import abi_floor, elf, fatbin, macho
 from kernforge.check import abi_rules, macos_rules, package_rules
-from kernforge.check.finding import Finding
+from kernforge.check.finding import Finding, finding
 from kernforge.errors import CheckError, IntegrityError, UsageError
 from kernforge.source import binding_mistakes
 from kernforge.system.process import Command
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from kernforge.check.finding import Severity
     from kernforge.system.process import Runner
 
 __all__ = ["PYTHON_ABI", "Finding", "check_variant"]
@@ -96,14 +95,14 @@ def check_variant(path: Path, *, run: Runner, python: str | None) -> tuple[Findi
     try:
         variant = Variant.parse(path.name)
     except UsageError as error:
-        return (_finding("layout", path.name, error.message, error.hint),)
+        return (finding("layout", path.name, error.message, error.hint),)
     try:
         metadata = Metadata.from_json((path / FILE).read_bytes())
     except FileNotFoundError:
         hint = "build the variant again; no loader accepts one without"
-        return (_finding("layout", path.name, f"{FILE} is missing", hint),)
+        return (finding("layout", path.name, f"{FILE} is missing", hint),)
     except IntegrityError as error:
-        return (_finding("layout", f"{path.name}/{FILE}", error.message, error.hint),)
+        return (finding("layout", f"{path.name}/{FILE}", error.message, error.hint),)
     checked = _CheckedVariant(path=path, variant=variant, metadata=metadata)
     findings = [*_files(checked), *_digest(checked)]
     objects = sorted(path.rglob("*.so"))
@@ -113,7 +112,7 @@ def check_variant(path: Path, *, run: Runner, python: str | None) -> tuple[Findi
     if objects:
         findings += _python_abi(checked, objects, run)
     # A variant that is broken already would only fail the import with a worse message.
-    if not any(finding.severity == "error" for finding in findings):
+    if not any(each.severity == "error" for each in findings):
         findings += _import(checked, run, python)
     return tuple(findings)
 
@@ -140,14 +139,14 @@ def _digest(checked: _CheckedVariant) -> Iterator[Finding]:
     if promised is None:
         message = "metadata.json has no digest: registries refuse the variant"
         hint = "build the variant again"
-        yield _finding("digest", f"{checked.where}/{FILE}", message, hint, "warning")
+        yield finding("digest", f"{checked.where}/{FILE}", message, hint, "warning")
         return
     try:
         found = digest_tree(
             checked.path, algorithm=promised.algorithm, within=_links_within(checked.path)
         )
     except IntegrityError as error:
-        yield _finding("digest", checked.where, error.message, error.hint)
+        yield finding("digest", checked.where, error.message, error.hint)
         return
     for path in sorted({*promised.files, *found.files}):
         if found.files.get(path) == promised.files.get(path):
@@ -157,7 +156,7 @@ def _digest(checked: _CheckedVariant) -> Iterator[Finding]:
             state = "differs from the digest"
         message = f"{path} {state}: loaders refuse the variant"
         hint = "build the variant again; do not edit what was built"
-        yield _finding("digest", f"{checked.where}/{path}", message, hint)
+        yield finding("digest", f"{checked.where}/{path}", message, hint)
 
 
 def _links_within(path: Path) -> Path:
@@ -172,7 +171,7 @@ def _shared_object(checked: _CheckedVariant, file: Path) -> Iterator[Finding]:
     variant, metadata = checked.variant, checked.metadata
     if variant.os == "windows":
         message = "a library for windows cannot be examined: only ELF and Mach-O files can"
-        yield _finding("abi", where, message, "check it on its own system", "skipped")
+        yield finding("abi", where, message, "check it on its own system", "skipped")
         return
     data = file.read_bytes()
     if variant.os == "darwin" or (variant.is_noarch and macho.is_macho(data)):
@@ -182,7 +181,7 @@ def _shared_object(checked: _CheckedVariant, file: Path) -> Iterator[Finding]:
         parsed = elf.parse(data)
         archs = fatbin.architectures(data)
     except CheckError as error:
-        yield _finding("abi", where, error.message, error.hint)
+        yield finding("abi", where, error.message, error.hint)
         return
     if not variant.is_noarch:
         yield from abi_rules.machine(parsed, variant, where=where)
@@ -209,7 +208,7 @@ def _mac_library(
     try:
         slices = macho.parse(data)
     except CheckError as error:
-        yield _finding("abi", where, error.message, error.hint)
+        yield finding("abi", where, error.message, error.hint)
         return
     library, wrong = macos_rules.for_cpu(slices, variant, where=where)
     yield from wrong
@@ -259,14 +258,14 @@ def _python_abi(checked: _CheckedVariant, objects: list[Path], run: Runner) -> I
     except (ValueError, KeyError):
         message = f"abi3audit did not report: {_tail(done.stderr)}"
         hint = "install kernforge[build], which brings abi3audit"
-        yield _finding("python-abi", checked.where, message, hint, "skipped")
+        yield finding("python-abi", checked.where, message, hint, "skipped")
         return
     for spec, report in specs.items():
         result = report["object"]["result"]
         newer = [f"{name} (Python {v})" for name, v in result["future_abi3_objects"].items()]
         outside = [f"{name} (never)" for name in result["non_abi3_symbols"]]
         if newer or outside:
-            yield _finding(
+            yield finding(
                 "python-abi",
                 f"{checked.where}/{spec.removeprefix(f'{checked.path}/')}",
                 f"it uses what is not in the limited API of Python {PYTHON_ABI}: "
@@ -304,7 +303,7 @@ def _import(checked: _CheckedVariant, run: Runner, python: str | None) -> Iterat
         hint = f"pip install {shlex.quote(variant.requirement)}, then check again"
         yield _skipped(checked, f"{python} does not fit the variant: {printed}", hint)
     elif done.returncode == _DANGLING:
-        yield _finding(
+        yield finding(
             "undefined-op",
             checked.where,
             f"an implementation is registered for {printed}, and no such operator is defined, so that "
@@ -313,7 +312,7 @@ def _import(checked: _CheckedVariant, run: Runner, python: str | None) -> Iterat
             "one that it cannot read for no schema",
         )
     elif done.returncode == _EMPTY:
-        yield _finding(
+        yield finding(
             "undefined-op",
             checked.where,
             f"the package calls operators of torch.ops.{printed}, and none is registered there: the "
@@ -328,7 +327,7 @@ def _import(checked: _CheckedVariant, run: Runner, python: str | None) -> Iterat
         how = "took too long" if done.timed_out else f"ended with status {done.returncode}"
         message = f"importing it in a fresh process {how}: {printed}"
         hint = f"repeat it: LD_BIND_NOW=1 {python} -c 'import torch' and load the variant"
-        yield _finding("import", checked.where, message, hint)
+        yield finding("import", checked.where, message, hint)
 
 
 def _called(checked: _CheckedVariant) -> list[str]:
@@ -359,15 +358,9 @@ def _cannot_load(variant: Variant) -> str:
 
 
 def _skipped(checked: _CheckedVariant, reason: str, hint: str) -> Finding:
-    return _finding("import", checked.where, f"not imported: {reason}", hint, "skipped")
+    return finding("import", checked.where, f"not imported: {reason}", hint, "skipped")
 
 
 def _tail(text: str) -> str:
     """The last lines of what a program printed, in one."""
     return " / ".join(text.strip().splitlines()[-_LINES_SHOWN:])
-
-
-def _finding(
-    rule: str, where: str, message: str, hint: str, severity: Severity = "error"
-) -> Finding:
-    return Finding(rule=rule, severity=severity, where=where, message=message, hint=hint)

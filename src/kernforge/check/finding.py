@@ -32,6 +32,13 @@ class Finding:
     hint: str
 
 
+def finding(
+    rule: str, where: str, message: str, hint: str, severity: Severity = "error"
+) -> Finding:
+    """A finding; an error if nothing else is said."""
+    return Finding(rule=rule, severity=severity, where=where, message=message, hint=hint)
+
+
 def refuse_errors(findings: Iterable[Finding]) -> None:
     """Raise an error if a finding is one.
 

@@ -13,7 +13,7 @@ from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor
 from kernforge.binary.symbols import demangled
 from kernforge.check import abi_rules
-from kernforge.check.finding import Finding
+from kernforge.check.finding import finding
 from kernforge.system.tables import first_names
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from kernforge.artifact.variant import Variant
     from kernforge.binary.macho import MachO
+    from kernforge.check.finding import Finding
 
 MACOS = Version2(15, 0)
 """A build must load on this macOS."""
@@ -41,11 +42,11 @@ def for_cpu(
     if chosen is None:
         message = f"it is compiled for {', '.join(found)}, the variant is for {variant.cpu}"
         hint = "build the variant with -arch for its CPU"
-        return None, (_finding("machine", where, message, hint),)
+        return None, (finding("machine", where, message, hint),)
     if chosen.kind not in {"dylib", "bundle"}:
         message = "it is neither a bundle nor a dynamic library: Python cannot load it"
         hint = "link it with -bundle, as setuptools and CMake's MODULE do"
-        return None, (_finding("machine", where, message, hint),)
+        return None, (finding("machine", where, message, hint),)
     return chosen, ()
 
 
@@ -53,10 +54,10 @@ def oldest_macos(library: MachO, *, where: str) -> Iterator[Finding]:
     """The oldest macOS that it says to load on."""
     hint = f"compile and link with MACOSX_DEPLOYMENT_TARGET={MACOS}"
     if library.macos is None:
-        yield _finding("macos", where, "it does not say which macOS it needs", hint)
+        yield finding("macos", where, "it does not say which macOS it needs", hint)
     elif library.macos > MACOS:
         message = f"it needs macOS {Version2(*library.macos)}: it does not load on older ones from {MACOS} on"
-        yield _finding("macos", where, message, hint)
+        yield finding("macos", where, message, hint)
 
 
 def signature(library: MachO, *, where: str) -> Iterator[Finding]:
@@ -64,7 +65,7 @@ def signature(library: MachO, *, where: str) -> Iterator[Finding]:
     if library.cpu == "aarch64" and not library.signed:
         message = "it has no code signature: macOS on Apple silicon ends a process that loads it"
         hint = "sign it after the last change (strip, install_name_tool): codesign --sign - FILE"
-        yield _finding("signature", where, message, hint)
+        yield finding("signature", where, message, hint)
 
 
 def dependencies(
@@ -86,7 +87,7 @@ def dependencies(
             continue
         stem = posixpath.basename(name).partition(".")[0]
         of_whom = "tvm-ffi" if framework == "tvm-ffi" else "torch"
-        yield _finding(
+        yield finding(
             "dependencies",
             where,
             f"it depends on {name}, which a Mac with {of_whom} need not have",
@@ -96,7 +97,7 @@ def dependencies(
     if foreign:
         message = f"it has a library search path: {':'.join(foreign)}"
         hint = "remove it: install_name_tool -delete_rpath PATH FILE, then codesign --sign - FILE"
-        yield _finding("dependencies", where, message, hint, "warning")
+        yield finding("dependencies", where, message, hint, "warning")
 
 
 def unresolved(library: MachO, *, where: str) -> Iterator[Finding]:
@@ -111,20 +112,10 @@ def unresolved(library: MachO, *, where: str) -> Iterator[Finding]:
     if own:
         names = first_names([demangled(name) for name in own])
         message = f"{names} is declared and used, and no source defines it: importing it fails"
-        yield _finding("unresolved", where, message, hint)
+        yield finding("unresolved", where, message, hint)
     if unknown:
         message = (
             f"neither Python nor torch has {first_names(sorted(unknown))}: importing it fails unless "
             "another library of the process does"
         )
-        yield _finding("unresolved", where, message, hint, "warning")
-
-
-def _finding(rule: str, where: str, message: str, hint: str, severity: str = "error") -> Finding:
-    return Finding(
-        rule=rule,
-        severity="warning" if severity == "warning" else "error",
-        where=where,
-        message=message,
-        hint=hint,
-    )
+        yield finding("unresolved", where, message, hint, "warning")

@@ -6,13 +6,14 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from kernforge.check.finding import Finding
+from kernforge.check.finding import finding
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from kernforge.artifact.metadata import Metadata
     from kernforge.artifact.variant import Variant
+    from kernforge.check.finding import Finding
 
 # torch.library's decorators whose first argument is the operator's qualified name.
 _REGISTRATIONS = frozenset(
@@ -47,10 +48,11 @@ def layout(
     """
     for required in ("__init__.py", "_ops.py"):
         if required not in files:
-            yield _layout(where, f"{required} is missing", "build the variant again")
+            yield finding("layout", where, f"{required} is missing", "build the variant again")
     nested = metadata.python_name
     if any(path == nested or path.startswith(f"{nested}/") for path in files):
-        yield _layout(
+        yield finding(
+            "layout",
             f"{where}/{nested}",
             f"there is a {nested} inside the package {nested}: loaders of old builds import it "
             "in place of the package",
@@ -58,14 +60,16 @@ def layout(
         )
     bytecode = sorted(path for path in files if path.endswith(".pyc") or "__pycache__" in path)
     if bytecode:
-        yield _layout(
+        yield finding(
+            "layout",
             f"{where}/{bytecode[0]}",
             f"{len(bytecode)} bytecode file(s) in the variant, which no digest covers",
             "remove every __pycache__ and *.pyc; build again",
         )
     backend = _METADATA_BACKEND.get(variant.backend.name, variant.backend.name)
     if backend not in {metadata.backend, "universal"}:
-        yield _layout(
+        yield finding(
+            "layout",
             f"{where}/metadata.json",
             f"the directory is a build for {backend}, its metadata says {metadata.backend}",
             "rename the directory or build the variant again",
@@ -81,16 +85,13 @@ def _extension(
     suffix = ".so" if variant.framework == "tvm-ffi" else ".abi3.so"
     expected = [] if variant.is_noarch else [f"{metadata.id}{suffix}"]
     if found != expected:
-        yield _layout(
+        yield finding(
+            "layout",
             where,
             f"it holds the extension modules {', '.join(found) or 'none'}; "
             f"{variant} needs {', '.join(expected) or 'none'}",
             "build the variant again into an empty directory",
         )
-
-
-def _layout(where: str, message: str, hint: str) -> Finding:
-    return Finding(rule="layout", severity="error", where=where, message=message, hint=hint)
 
 
 def registrations(source: bytes, *, where: str) -> Iterator[Finding]:
@@ -102,27 +103,21 @@ def registrations(source: bytes, *, where: str) -> Iterator[Finding]:
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError) as error:
-        yield Finding(
-            rule="ops",
-            severity="error",
-            where=where,
-            message=f"it is not Python: {error}",
-            hint="fix the file; importing the kernel fails",
-        )
+        hint = "fix the file; importing the kernel fails"
+        yield finding("ops", where, f"it is not Python: {error}", hint)
         return
     for node in tree.body:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
         for decorator in node.decorator_list:
             if _names_operator(decorator):
-                yield Finding(
-                    rule="ops",
-                    severity="error",
-                    where=f"{where}:{node.lineno}",
-                    message=f"the {_KIND[type(node)]} {node.name} is registered with Torch's "
+                yield finding(
+                    "ops",
+                    f"{where}:{node.lineno}",
+                    f"the {_KIND[type(node)]} {node.name} is registered with Torch's "
                     f"library without {_PREFIX}: a second version of the kernel in one process "
                     "would register it again",
-                    hint=f'write @...({_PREFIX}("{node.name}"), ...); from ._ops import {_PREFIX}',
+                    f'write @...({_PREFIX}("{node.name}"), ...); from ._ops import {_PREFIX}',
                 )
 
 
