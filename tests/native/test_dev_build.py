@@ -7,7 +7,7 @@ import pytest
 from support import jit_homes, projects
 
 from kernforge.binary import cubin, elf, fatbin
-from kernforge.dev import build, rounds
+from kernforge.dev import rounds
 from kernforge.dev.control import RoundEvents, Stop
 from kernforge.dev.session import DevOptions, Session
 from kernforge.dev.warm_pytest import WarmPytest
@@ -115,17 +115,13 @@ def test_an_edit_of_host_code_is_compiled_with_all(home, edit):
 
 
 @pytest.mark.parametrize("by", ["nvcc", "nvrtc"])
-def test_the_formula_of_a_new_project_is_compiled_alone(home, tmp_path, monkeypatch, caplog, by):
+def test_the_formula_of_a_new_project_is_compiled_alone(home, tmp_path, caplog, by):
     """Its kernel is in a header that kernforge brings."""
-    if by == "nvrtc":
-        if not nvrtc.installed():
-            pytest.skip("there is no cuda.bindings here")
-        real = build.replace_edited
-        monkeypatch.setattr(
-            build, "replace_edited", lambda *a, **given: real(*a, **{**given, "nvrtc": True})
-        )
+    if by == "nvrtc" and not nvrtc.installed():
+        pytest.skip("there is no cuda.bindings here")
     scaffold.scaffold("toy", dest=tmp_path / "toy", backends=("cuda",))
     edit = editor(tmp_path / "toy", "toy.cu", tmp_path, home)
+    edit.session._device.nvrtc = by == "nvrtc"
     first, before = edit("", "")
     assert first.ok, first.error or first.output
     edit.session._device.wait()

@@ -19,14 +19,13 @@ from typing import Any
 from kernforge.bench.engine.workload import Candidate, Settings
 from kernforge.dev.rounds import TimeRatio
 from kernforge.errors import KernforgeError
-from kernforge.system import garbage
+from kernforge.system import files, garbage
 
 NEW, OLD = "kernel", "last good"
-_ROUNDS = (6, 6)
+_ROUNDS = 6
 _WIDTH = 0.05
 _BLOCK_S = 0.01
 _PATIENCE_S = 60.0
-WORKLOADS = 1
 
 
 def measure(
@@ -48,7 +47,7 @@ def measure(
     from kernforge.bench import api as bench  # noqa: PLC0415 - torch's
 
     request = bench.BenchRequest(project=project, kernel=new, only=tuple(only), eager=False)
-    work = bench.workloads(request)[: None if only else WORKLOADS]
+    work = bench.workloads(request)[: None if only else 1]
     candidates = [
         candidate for candidate in bench.candidates(request) if candidate.kind == "kernel"
     ]
@@ -60,8 +59,8 @@ def measure(
     settings = Settings(
         device=device,
         modes=("cold", "hot"),
-        least=_ROUNDS[0],
-        most=_ROUNDS[1],
+        least=_ROUNDS,
+        most=_ROUNDS,
         width=_WIDTH,
         block_s=_BLOCK_S,
         patience_s=_PATIENCE_S,
@@ -120,8 +119,6 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 def main() -> None:
     """Measure by the order of the argument, and write the document to its ``out``."""
-    from kernforge.system import files  # noqa: PLC0415
-
     # Candidates run in other process groups, some of them paused: this process ends them.
     signal.signal(signal.SIGTERM, _interrupt)
     garbage.collect_rarely()

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The build of a round of ``kernforge dev``: after an edit of device code, only that code is compiled.
-
-nvcc compiles it and not NVRTC, because code of NVRTC is compared with nvcc's in the background, where
-it would disturb tests and measurements.
-"""
+"""The build of a round of ``kernforge dev``: after an edit of device code, only that code is compiled."""
 
 from __future__ import annotations
 
@@ -88,7 +84,7 @@ def request(
         sandbox=options.sandbox,
         jobs=options.jobs,
         runner=nvcc_stages.run_stages,
-        edited=functools.partial(replace_edited, session, nvrtc=False),
+        edited=functools.partial(replace_edited, session),
         trim_every_s=make.TRIM_EVERY_S,
     )
 

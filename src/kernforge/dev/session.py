@@ -78,7 +78,8 @@ class Session:
     def __init__(self, options: DevOptions, scratch: Path, warm_pytest: WarmPytest) -> None:
         self._options, self._scratch, self._warm_pytest = options, scratch, warm_pytest
         self._kept: dev_build.Kept = {}
-        self._device = DeviceSession()
+        # Code of NVRTC is compared with nvcc's in the background, where it would disturb measurements.
+        self._device = DeviceSession(nvrtc=False)
         self._current: Mapping[str, Path] = {}
         self._identity = ""
         self._cuda: frozenset[str] = frozenset()

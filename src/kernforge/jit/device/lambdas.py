@@ -25,13 +25,14 @@ _KNOWN = re.compile(
     r"|-?-keep|-?-keep-dir=.*|-?-(?:use_fast_math|maxrregcount=\d+)"
     r"|-?-(?:fmad|ftz|prec-div|prec-sqrt)=(?:true|false)"
 )
-_KNOWN_WITH = MappingProxyType(
+HOST_FLAGS = MappingProxyType(
     {
-        "-gencode": re.compile(r"arch=compute_\w+,code=\w+"),
         "-Xcompiler": re.compile(r"(?:,?-f(?:PIC|no-gnu-unique|no-canonical-system-headers))+"),
         "-Xcudafe": re.compile(r"--diag_suppress=.*"),
     }
 )
+"""Flags for host code, or for the host's compiler alone, and the words after them."""
+_KNOWN_WITH = MappingProxyType({"-gencode": re.compile(r"arch=compute_\w+,code=\w+"), **HOST_FLAGS})
 _INCLUDE = re.compile(r'^\s*#\s*include\b\s*(?:[<"]([^>"\n]+)[>"])?', re.MULTILINE)
 # The C++ library's headers, and those of the toolkit that do not ask for the flag.
 _HEADER = re.compile(

@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kernforge.build.plan.graph import ActionSet
+from kernforge.jit.device import lambdas, tokens
 from kernforge.jit.device import split as device_split
-from kernforge.jit.device import tokens
 from kernforge.project.units import Sources
 from kernforge.source import includes
 
@@ -60,8 +60,16 @@ _STAND_INS = MappingProxyType(
             (
                 *("cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "device_launch_parameters.h"),
                 *("algorithm", "array", "cassert", "cfloat", "climits", "cmath", "cstddef"),
-                "cstdio",
-                *("cstdlib", "cstring", "functional", "iostream", "limits", "memory", "optional"),
+                *(
+                    "cstdio",
+                    "cstdlib",
+                    "cstring",
+                    "functional",
+                    "iostream",
+                    "limits",
+                    "memory",
+                    "optional",
+                ),
                 *("sstream", "stdexcept", "string", "tuple", "type_traits", "utility", "vector"),
                 *("assert.h", "float.h", "limits.h", "math.h", "stddef.h", "stdio.h", "stdlib.h"),
                 "string.h",
@@ -84,13 +92,6 @@ _IGNORED = re.compile(
     r"-c|-O[0-3]|-?-expt-relaxed-constexpr|-?-(?:expt-)?extended-lambda|-ccbin=.*|-?-threads=.*|-w|-Wall"
     r"|--keep|--keep-dir=.*|-static-global-template-stub=\w+|-Xfatbin=--compress-mode=speed"
     r"|-device-entity-has-hidden-visibility=\w+"
-)
-# For host code, or for the host's compiler alone; with the word after it.
-_IGNORED_WITH = MappingProxyType(
-    {
-        "-Xcompiler": re.compile(r"(?:,?-f(?:PIC|no-gnu-unique|no-canonical-system-headers))+"),
-        "-Xcudafe": re.compile(r"--diag_suppress=.*"),
-    }
 )
 _PASSED = re.compile(
     r"-[DU]\w.*|-std=c\+\+(?:14|17|20)|-?-(?:use_fast_math|maxrregcount=\d+)"
@@ -237,8 +238,8 @@ def _options(argv: tuple[str, ...], unit: CudaUnit) -> list[str] | None:
             if not arch or arch[1] != arch[2]:
                 return None
             options.append(f"-arch=sm_{arch[2]}")
-        elif word in _IGNORED_WITH:
-            if not _IGNORED_WITH[word].fullmatch(next(words, "")):
+        elif word in lambdas.HOST_FLAGS:
+            if not lambdas.HOST_FLAGS[word].fullmatch(next(words, "")):
                 return None
         elif _PASSED.fullmatch(word):
             options.append(word)

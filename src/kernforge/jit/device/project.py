@@ -41,14 +41,11 @@ def replace_edited(
     workspace: Workspace,
     planned: PlannedBuild,
     context: ActionContext,
-    *,
-    nvrtc: bool = True,
 ) -> EditedPlan:
     """Compile the device code of units of which only that is new, and put it into the plan.
 
     Args:
         planned: the plan of one variant, as ``kernforge build`` makes it.
-        nvrtc: whether NVRTC may compile; see ``swap.swap_device_code``.
 
     Returns:
         The plan to run. The objects that nvcc compiles as a whole are remembered after the build.
@@ -69,11 +66,10 @@ def replace_edited(
         return executor.run_actions(plan, slower, quiet, project=workspace.project).failures
 
     replan = functools.partial(with_objects, module, sources=workspace.sources, lock=toolchain.lock)
-    edited = swap.swap_device_code(session, module, toolchain, run_plan, replan, nvrtc=nvrtc)
+    edited = swap.swap_device_code(session, module, toolchain, run_plan, replan)
     if edited:
         return EditedPlan(plan=edited.plan)
-    learn = functools.partial(swap.learn_objects, session, module, toolchain, nvrtc=nvrtc)
-    return replace(whole, learn=learn)
+    return replace(whole, learn=functools.partial(swap.learn_objects, session, module, toolchain))
 
 
 def module_plan(plan: Plan, manifest: Manifest, sources: Sources) -> ModulePlan | None:

@@ -65,26 +65,17 @@ class _SwapError(Exception):
     """An object does not take other machine code."""
 
 
-def learn_objects(
-    session: DeviceSession, module: ModulePlan, toolchain: DeviceToolchain, *, nvrtc: bool = True
-) -> None:
-    """Remember the objects of a module that nvcc compiled.
+def learn_objects(session: DeviceSession, module: ModulePlan, toolchain: DeviceToolchain) -> None:
+    """Remember the objects of a module that nvcc compiled; all its results are in the store.
 
-    Args:
-        module: the module's plan, all of whose results are in the store.
-        nvrtc: whether to find out, in the background, if NVRTC gives the same code.
+    Whether NVRTC gives the same code is found out in the background.
     """
     for unit in module.cuda:
-        _learn_object(session, unit, module.target, toolchain, nvrtc=nvrtc)
+        _learn_object(session, unit, module.target, toolchain)
 
 
 def _learn_object(
-    session: DeviceSession,
-    unit: CudaUnit,
-    target: Target,
-    toolchain: DeviceToolchain,
-    *,
-    nvrtc: bool,
+    session: DeviceSession, unit: CudaUnit, target: Target, toolchain: DeviceToolchain
 ) -> None:
     part = device_part(unit, toolchain.lock, target, session.split)
     path = toolchain.store.path(STORE_KIND, unit.action.key) / OBJECT
@@ -94,7 +85,7 @@ def _learn_object(
     if code is None:
         return
     session.add_host(part.host, HostObject(key=unit.action.key, code=code))
-    if not nvrtc or not part.program:
+    if not session.nvrtc or not part.program:
         return
     if device_nvrtc.installed():
         session.start(functools.partial(_compare, session, part.host, part.program, toolchain))
@@ -108,15 +99,12 @@ def swap_device_code(
     toolchain: DeviceToolchain,
     run_plan: RunPlan,
     replan: Callable[[Mapping[str, Action]], ModulePlan],
-    *,
-    nvrtc: bool = True,
 ) -> ModulePlan | None:
     """Compile only the device code of edited units.
 
     Args:
         module: the plan of the whole module.
         replan: plans the module with other objects for the units of these paths.
-        nvrtc: whether NVRTC may compile; nvcc then compiles the same in the background.
 
     Returns:
         The plan that links the new objects; None if no unit could be compiled so.
@@ -128,8 +116,7 @@ def swap_device_code(
     edits = [
         edit
         for unit in missing
-        if unit.path not in objects
-        and (edit := _find_edit(session, unit, module, toolchain, nvrtc=nvrtc))
+        if unit.path not in objects and (edit := _find_edit(session, unit, module, toolchain))
     ]
     rest = functools.partial(run_plan, _plan_without(module, missing))
     quick = _swap_by_nvrtc(edits, toolchain, rest)
@@ -154,19 +141,14 @@ def swap_device_code(
 
 
 def _find_edit(
-    session: DeviceSession,
-    unit: CudaUnit,
-    module: ModulePlan,
-    toolchain: DeviceToolchain,
-    *,
-    nvrtc: bool,
+    session: DeviceSession, unit: CudaUnit, module: ModulePlan, toolchain: DeviceToolchain
 ) -> _Edit | None:
     """The device code of a unit and the object that it goes into; None if more than that is new."""
     part = device_part(unit, toolchain.lock, module.target, session.split)
     if part is None:
         return None
     if not session.host(part.host) and (earlier := session.take_earlier(unit.path)):
-        _learn_object(session, earlier, module.target, toolchain, nvrtc=nvrtc)
+        _learn_object(session, earlier, module.target, toolchain)
     host = session.host(part.host)
     if host is None:
         return None

@@ -110,9 +110,13 @@ class DeviceSession:
     """What edits of device code remember: for one process of the JIT, one session of ``dev``.
 
     Threads may share it.
+
+    Args:
+        nvrtc: whether NVRTC may compile; nvcc then compiles the same in the background.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, nvrtc: bool = True) -> None:
+        self.nvrtc = nvrtc
         self.split = functools.lru_cache(_MOST_SPLITS)(split.split)
         """``split.split``, which remembers: most files of a unit stay as they were."""
         self.comparing = threading.Lock()
