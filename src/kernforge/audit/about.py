@@ -34,7 +34,6 @@ class KernelLocation:
     """A variant on this machine's disk.
 
     Attributes:
-        path: directory of the variant.
         link_root: directory that symbolic links must not leave.
         subject: the variant as a trust policy names it.
         vouched: whether the registry vouches for the owner; None if it vouches for no owner.
@@ -55,7 +54,6 @@ class AboutSource:
     Attributes:
         where: repo id or path, as the user wrote it.
         names: names of the variants, sorted.
-        registry: the registry of a repo id; None for a directory.
         commit: the commit of a repo id; empty for a directory.
         revision: the branch, tag or commit that was asked for; empty for a directory.
         directories: directory of each variant by its name, for a directory.

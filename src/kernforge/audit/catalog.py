@@ -25,7 +25,6 @@ class ListedKernel:
     """A kernel of a registry.
 
     Attributes:
-        repo_id: ``owner/name``.
         registry: URL of the registry.
         version: the newest version that is on this machine; empty where none has a name.
         variants: how many variants of it are on this machine.

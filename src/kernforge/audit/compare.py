@@ -54,8 +54,6 @@ def differences(
     """Compare the files of an artifact with those built again; shared objects come first.
 
     Args:
-        there: files of the artifact.
-        here: files that were built again.
         made_there: actions of the artifact, from its statement.
         made_here: actions of the build on this machine.
     """

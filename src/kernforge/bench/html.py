@@ -130,12 +130,11 @@ def _bandwidth(document: dict[str, Any], mode: str, colours: dict[str, int]) -> 
             marks.setdefault(row["candidate"], []).append(point)
     if not roof:
         return None
-    series = [_series(name, points, colours) for name, points in marks.items()]
     return Chart(
         title="Bytes moved a second against bytes to move; the dashed line is a copy of as many bytes",
         across="bytes that must be moved",
         up="bytes a second",
-        series=(*series, Series(name="copy (memory roof)", points=tuple(roof))),
+        series=(*_series(marks, colours), Series(name="copy (memory roof)", points=tuple(roof))),
         write_x=lambda value: _scaled(value, "B"),
         write_y=_rate,
     )
@@ -160,13 +159,12 @@ def _arithmetic(document: dict[str, Any], mode: str, colours: dict[str, int]) ->
     ridge = product / memory
     ends = (min(t[0] for t in tops) / 4, ridge, max(*(t[0] for t in tops), ridge) * 4)
     roof = tuple(Point(x=x, y=y, low=y, high=y) for x in ends for y in (min(x * memory, product),))
-    series = [_series(n, p, colours, joined=False) for n, p in marks.items()]
     return Chart(
         title="Operations a second against operations a byte; the dashed line is the roof of the "
         "copy and of torch's matrix product",
         across="operations a byte",
         up="operations a second",
-        series=(*series, Series(name="roofline", points=roof)),
+        series=(*_series(marks, colours, joined=False), Series(name="roofline", points=roof)),
         write_x=lambda value: f"{value:g}",
         write_y=lambda value: _scaled(value, "FLOP/s"),
     )
@@ -196,21 +194,21 @@ def _by_size(document: dict[str, Any], mode: str, colours: dict[str, int]) -> It
                     )
                 )
         if len(cases) > 1 and marks:
-            series = [_series(name, points, colours) for name, points in marks.items()]
             yield Chart(
                 title=f"{family}: time against size; the dashed line is the roof",
                 across="size",
                 up="median time of a call",
-                series=(*series, Series(name="roof", points=tuple(roof))),
+                series=(*_series(marks, colours), Series(name="roof", points=tuple(roof))),
                 write_x=lambda value: _scaled(value, ""),
                 write_y=text.duration,
             )
 
 
 def _series(
-    name: str, points: list[Point], colours: dict[str, int], *, joined: bool = True
-) -> Series:
-    return Series(name=name, points=tuple(points), colour=colours[name], joined=joined)
+    marks: dict[str, list[Point]], colours: dict[str, int], *, joined: bool = True
+) -> Iterator[Series]:
+    for name, points in marks.items():
+        yield Series(name=name, points=tuple(points), colour=colours[name], joined=joined)
 
 
 def _point(x: float, row: dict[str, Any], work: float, label: str) -> Point:
@@ -278,12 +276,11 @@ def _table(case: dict[str, Any], mode: str, colours: dict[str, int]) -> Iterator
             f'<td class="n">{text.counted(row)}</td></tr>'
         )
     for row in case["results"]:
-        for word in ("refused", "skipped"):
-            if row["mode"] == mode and row[word]:
-                yield (
-                    f'<tr><td>{escape(row["candidate"])}</td><td class="bad">{word}</td>'
-                    f'<td colspan="6">{escape(row[word])}</td></tr>'
-                )
+        if row["mode"] == mode and (why := text.left_out(row)):
+            yield (
+                f'<tr><td>{escape(row["candidate"])}</td><td class="bad">{why[0]}</td>'
+                f'<td colspan="6">{escape(why[1])}</td></tr>'
+            )
     yield "</table></div>"
 
 

@@ -49,10 +49,7 @@ class Mark:
     """A candidate beside the kernel.
 
     Attributes:
-        name: the candidate.
-        value: its time by the kernel's.
-        low: lower end of the 95 % interval of the ratio.
-        high: upper end.
+        value: its time by the kernel's; ``low`` and ``high`` are the ends of its 95 % interval.
         unsure: whether a time of the two is one that cannot be told.
     """
 
@@ -68,7 +65,6 @@ class Row:
     """A workload.
 
     Attributes:
-        name: the workload.
         marks: the candidates with a ratio, the fastest first.
         missing: why there is no mark, where there is none.
     """
@@ -79,12 +75,7 @@ class Row:
 
 
 def rows(document: dict[str, Any], mode: str) -> list[Row]:
-    """The workloads of a document in one mode.
-
-    Args:
-        document: what ``kernforge bench`` or ``kernforge benchmark`` measured.
-        mode: one of its modes.
-    """
+    """The workloads of a document in one mode."""
     return [_row(case, mode) for case in document["workloads"]]
 
 
@@ -124,12 +115,7 @@ def _mark(row: dict[str, Any], first: dict[str, Any]) -> Mark | None:
 
 
 def svg(document: dict[str, Any], *, title: str) -> str:
-    """The picture, one panel for each mode in which something was compared.
-
-    Args:
-        document: what ``kernforge bench`` or ``kernforge benchmark`` measured.
-        title: its first line.
-    """
+    """The picture, one panel for each mode in which something was compared."""
     panels = [(mode, rows(document, mode)) for mode in document["settings"]["modes"]]
     panels = [(mode, found) for mode, found in panels if any(row.marks for row in found)]
     notes = text.conditions(document)

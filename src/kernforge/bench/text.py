@@ -34,10 +34,14 @@ def rows(case: dict[str, Any], mode: str) -> list[tuple[str, ...]]:
         (row["candidate"], CANNOT_TELL, row["cannot_tell"], "", "", "", counted(row))
         for row in unsure
     )
-    for word in ("skipped", "refused"):
-        left = [row for row in here if row[word]]
-        table.extend((row["candidate"], word, row[word], "", "", "", "") for row in left)
-    return table
+    left = [(row["candidate"], *why, "", "", "", "") for row in here if (why := left_out(row))]
+    return table + sorted(left, key=lambda line: line[1] == "refused")
+
+
+def left_out(row: dict[str, Any]) -> tuple[str, str] | None:
+    """``refused`` or ``skipped``, and why; None for a candidate with a time."""
+    word = "refused" if row["refused"] else "skipped"
+    return (word, row[word]) if row[word] else None
 
 
 CANNOT_TELL = "cannot tell"

@@ -42,7 +42,6 @@ class FunctionUsage:
     """Resources of a function.
 
     Attributes:
-        symbol: mangled name of the function.
         kernel: whether the function can be launched; otherwise kernels call it.
         registers: registers of a thread.
         stack: stack of a thread in bytes, with the functions that it calls.
@@ -50,7 +49,6 @@ class FunctionUsage:
             compiler does not record it.
         spill_loads: bytes that a thread loads again; None if the compiler does not record it.
         shared: static shared memory of a block in bytes.
-        barriers: number of named barriers.
         threads: largest number of threads of a block, by ``__launch_bounds__``; 0 if not declared.
         required: exact number of threads of a block, by ``__block_size__`` or ``.reqntid``; 0 if
             not declared.
@@ -72,7 +70,6 @@ def uses(data: bytes, major: int) -> tuple[FunctionUsage, ...]:
     """Resources of each function of a cubin, sorted by name.
 
     Args:
-        data: the cubin.
         major: major number of its compute capability.
 
     Raises:

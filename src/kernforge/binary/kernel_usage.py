@@ -37,7 +37,6 @@ class Kernel:
     Attributes:
         name: demangled name, with namespaces, template arguments and parameters.
         arch: compute capability, such as ``9.0``.
-        use: resources of the function.
         fills: occupancy without dynamic shared memory, at the declared block size
             (``__block_size__`` or ``__launch_bounds__``) or at some usual block sizes; empty for a
             function that is not a kernel, and if the limits of the capability are unknown.
@@ -66,7 +65,6 @@ def read(data: bytes, *, arch: str = "") -> tuple[Kernel, ...]:
     A function that kernels call is included if it has a stack.
 
     Args:
-        data: content of the file.
         arch: compute capability such as ``9.0``; empty for all.
 
     Raises:

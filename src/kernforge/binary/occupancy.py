@@ -50,9 +50,7 @@ class Occupancy:
     """Occupancy of an SM by a launch.
 
     Attributes:
-        threads: threads of a block.
         blocks: resident blocks; 0 if the launch is not possible.
-        warps: resident warps.
         share: resident warps as a fraction of the SM's limit.
         limits: resources that allow no more blocks: ``registers``, ``shared memory``, ``warps``,
             ``blocks``, ``barriers``.
@@ -84,11 +82,9 @@ def occupancy(
     """Blocks of a kernel on one SM.
 
     Args:
-        sm: resources of the SM.
         threads: threads of a block.
         registers: registers of a thread.
         shared: shared memory of a block in bytes, static and dynamic.
-        barriers: number of named barriers of the kernel.
     """
     warps = -(-threads // _WARP)
     most = {

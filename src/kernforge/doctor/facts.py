@@ -51,7 +51,6 @@ class Directory:
     """A directory that kernforge writes to.
 
     Attributes:
-        use: purpose of the directory.
         free: free space in bytes.
         trouble: why the directory cannot be written; empty if it can.
         instead: what is used instead, and its disadvantage; empty if there is no replacement.
@@ -90,23 +89,16 @@ class MachineFacts:
     """All facts about a machine.
 
     Attributes:
-        system: operating system, such as ``Linux``.
-        cpu: architecture of the CPU, such as ``x86_64``.
         glibc: version of glibc; None if the C library is another one.
         gcc: major version of the host compiler; 0 without one.
         gcc_trouble: why there is no usable host compiler, and what to do.
         cxx_headers: the compiler's message if it cannot compile a C++20 file; empty if it can.
         static_libstdcxx: whether the compiler has ``libstdc++.a``.
         python_headers: directory where ``Python.h`` should be.
-        has_python_headers: whether ``Python.h`` is there.
-        nvcc: the nvcc that other tools find; None without one.
         has_cuda_home: whether there is a toolkit in ``CUDA_HOME``.
-        gpu_devices: whether the system has NVIDIA GPU devices.
         driver: newest CUDA version of the driver; None without a driver.
-        directories: directories that kernforge writes to.
         memory: available memory in bytes.
         sandbox: why actions cannot be isolated, and what to do; empty if they can.
-        locks: lock files of ``torch.utils.cpp_extension``.
         indexes: indexes of pip's configuration; None if they were not examined.
         damaged: incomplete trees of the store.
         foreign: paths of the store that this user may not write.

@@ -53,6 +53,16 @@ def test_only_results_of_this_machine_are_compared(before, said):
         bench_text.regressions(document(1), before)
 
 
+def test_who_is_refused_in_a_mode_that_is_skipped_stands_there_once():
+    found = document(0, refused="wrong")["workloads"][0]
+    skipped = {"candidate": "peer", "mode": "hot", "refused": "", "skipped": "too large"}
+    found["results"] = [found["results"][0] | {"skipped": "too large"}, skipped]
+    assert [line[:3] for line in bench_text.rows(found, "hot")] == [
+        ("peer", "skipped", "too large"),
+        ("kernel", "refused", "wrong"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("low", "high", "rounds", "said"),
     [

@@ -50,9 +50,6 @@ class Callee:
 class Contender(Callee):
     """A function of the project's file, or one of the engine's own.
 
-    Args:
-        start: the candidate, and the device that it runs on.
-
     Raises:
         RefusedError: the project's file is not a Python file.
     """

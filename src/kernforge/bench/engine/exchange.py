@@ -167,7 +167,8 @@ class Exchange:
         whole.zero_()
         targets = [each for call in range(len(given)) for each in self._views(whole, call)[0]]
         if targets:
-            sources = [each for inputs in given for each in _plain(inputs)]
+            arguments = [each for inputs in given for each in inputs]
+            sources = [each for each in arguments if isinstance(each, torch.Tensor)]
             torch._foreach_copy_(signed(targets), signed(sources))
         at_once = whole.numel() <= _MOST_AT_ONCE
         self._laid_out = self._scratch.copy(whole, "laid out") if at_once else None
@@ -212,12 +213,6 @@ class Exchange:
                 if place not in allowed and not _bytes(now).equal(_bytes(each.contiguous())):
                     return True
         return False
-
-
-def _plain(given: tuple[Any, ...]) -> list[Torch]:
-    import torch  # noqa: PLC0415
-
-    return [each for each in given if isinstance(each, torch.Tensor)]
 
 
 def signed(tensors: list[Torch]) -> list[Torch]:

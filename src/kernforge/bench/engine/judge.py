@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kernforge.bench.engine import nvml, samples, verify
+from kernforge.bench.engine import nvml, samples, stats, verify
 from kernforge.bench.engine import workload as engine_workload
 from kernforge.bench.engine.messages import (
     Argument,
@@ -78,7 +78,6 @@ def measure_all(
     Each candidate has one fresh process for all workloads.
 
     Args:
-        note: called with a line of text when something happens.
         gpu: the GPU whose clocks are read around every turn; None: it is opened here.
 
     Yields:
@@ -139,7 +138,9 @@ class _Trial:
     @property
     def moved(self) -> int:
         """Bytes that must be moved at least."""
-        return _moved(self._workload, self._layout)
+        if self._workload.bytes is not None:
+            return self._workload.bytes
+        return sum(part.nbytes for part in (*self._layout.inputs, *self._layout.outputs))
 
     def run(
         self, processes: list[CandidateProcess], note: Callable[[str], None]
@@ -317,7 +318,7 @@ class _Trial:
 
     def _sure(self) -> bool:
         return all(
-            samples.sure(turns, self._settings.width)
+            stats.narrow_enough(samples.keep(turns).rounds, self._settings.width)
             for process in self._processes
             if process.candidate.file and not process.refused
             for turns in process.turns.values()
@@ -389,8 +390,7 @@ class _Trial:
         picked = secrets.SystemRandom().sample(range(calls), k=min(_SPOT_CHECKS, calls))
         for number in sorted(picked):
             if number not in drawn.wanted:
-                right = verify.expected(self._workload, drawn.given[number])
-                drawn.wanted[number] = right
+                drawn.wanted[number] = verify.expected(self._workload, drawn.given[number])
             wanted = drawn.wanted[number]
             wrong = verify.difference(self._workload, results[number], wanted)
             process.checked += 1
@@ -434,12 +434,6 @@ class _Trial:
             moved=self.moved,
             flops=self.flops,
         )
-
-
-def _moved(workload: Workload, parts: Layout) -> int:
-    if workload.bytes is not None:
-        return workload.bytes
-    return sum(part.nbytes for part in (*parts.inputs, *parts.outputs))
 
 
 def _plain(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

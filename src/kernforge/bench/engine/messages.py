@@ -16,6 +16,7 @@ import types
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import (
+    TYPE_CHECKING,
     Any,
     Literal,
     TypeAlias,
@@ -27,6 +28,9 @@ from typing import (
 )
 
 from kernforge.bench.engine.workload import Candidate, Layout, Mode  # noqa: TC001 - decode reads annotations
+
+if TYPE_CHECKING:
+    from kernforge.system.process import PipedProcess
 
 Kind = TypeVar("Kind")
 
@@ -62,7 +66,6 @@ class WorkerStart:
     """What a worker is started with.
 
     Attributes:
-        device: ``cpu`` or ``cuda``.
         side: rows and columns of the matrices that a product multiplies.
         cpu: the processor on which timed calls are made; None: any.
     """
@@ -87,7 +90,6 @@ class BeginWorkload:
     """Begin another workload. The reference is not part of it.
 
     Attributes:
-        layout: tensors of one call.
         arguments: of the candidate's function, in their order.
         inplace: positions of arguments that may be changed or returned.
         late: whether results are put together after the clock stopped.
@@ -167,7 +169,6 @@ class Skipped:
     """The candidate has no such mode, or does not compute this workload at all.
 
     Attributes:
-        why: the reason.
         in_all_modes: whether it does not compute the workload.
     """
 
@@ -208,6 +209,25 @@ def decode(line: str, kinds: Iterable[type[Kind]]) -> Kind:
         if kind.__name__ == name:
             return _instance(document, kind)
     raise MessageError(f"{line[:_SHOWN]!r} is not a message that is expected")
+
+
+def receive(pipes: PipedProcess, seconds: float, kinds: Iterable[type[Kind]]) -> Kind:
+    """The next message of a process.
+
+    Raises:
+        MessageError: none comes in time, or it is not of these kinds; with the process's last words.
+    """
+    why = ""
+    if (line := pipes.receive(seconds)) is not None:
+        try:
+            return decode(line, kinds)
+        except MessageError as error:
+            why = str(error)
+    why = why or pipes.last_words()
+    raise MessageError(
+        "its process ended, stopped answering or sent an answer that cannot be read"
+        + (f": {why}" if why else "")
+    )
 
 
 def _instance(document: dict[str, Any], kind: type[Kind]) -> Kind:

@@ -115,20 +115,12 @@ class CandidateProcess:
         self, seconds: float, kinds: tuple[type[Reply], ...] = (Acknowledged,)
     ) -> Reply | None:
         """The next reply, as ``ask`` returns it."""
-        reply, wrong = None, ""
-        if (line := self.pipes.receive(seconds)) is not None:
-            try:
-                reply = messages.decode(line, (*kinds, Refused))
-            except MessageError as error:
-                wrong = str(error)
-        if reply is None:
-            self.dead = True
-            why = wrong or self.pipes.last_words()
-            self.refused = (
-                "its process ended, stopped answering or sent an answer that cannot be read"
-                + (f": {why}" if why else "")
-            )
-        elif isinstance(reply, Refused):
+        try:
+            reply = messages.receive(self.pipes, seconds, (*kinds, Refused))
+        except MessageError as error:
+            self.dead, self.refused = True, str(error)
+            return None
+        if isinstance(reply, Refused):
             self.refused = reply.why[:_LONGEST] or "its process gives no reason"
         return None if self.refused else reply
 

@@ -15,8 +15,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernforge.bench.engine import stats
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -44,9 +42,6 @@ class Reading:
 
     Attributes:
         sm_mhz: clock of the multiprocessors, MHz.
-        memory_mhz: clock of the memory, MHz.
-        temperature_c: temperature of the chip, degrees Celsius.
-        power_w: power that it draws, watts.
     """
 
     sm_mhz: float | None = None
@@ -62,9 +57,6 @@ class Conditions:
 
     Attributes:
         clocks_mhz: of the multiprocessors.
-        memory_mhz: of the memory.
-        temperature_c: degrees Celsius.
-        power_w: watts.
         reasons: names of what held clocks back, with the number of turns that saw it; None where
             the GPU does not report them.
     """
@@ -81,8 +73,6 @@ class TimedTurn:
     """One turn in one mode.
 
     Attributes:
-        round: number of the round that it belongs to.
-        calls: how many calls it had.
         times: nanoseconds a call: of each call, or of each row of calls.
         readings: what the GPU reported before and after; none on a CPU.
     """
@@ -100,7 +90,6 @@ class KeptTurns:
     Attributes:
         rounds: times of each round that counts.
         in_a_row: largest number of calls that one time is of.
-        discarded: number of calls that do not count.
         discarded_for: number of calls that do not count, by reason.
         conditions: what the GPU reported in all turns; None on a CPU.
     """
@@ -121,7 +110,6 @@ class Measurement:
         refused: why the candidate is refused; empty when it is not.
         skipped: why the candidate has no such mode; empty when it has.
         moved: bytes that the workload must move.
-        flops: floating-point operations that the workload must do.
     """
 
     candidate: str
@@ -188,11 +176,6 @@ def merge(sessions: Sequence[Measurement]) -> Measurement:
         refused=next((each.refused for each in sessions if each.refused), ""),
         skipped=next((each.skipped for each in sessions if each.skipped), ""),
     )
-
-
-def sure(turns: Sequence[TimedTurn], width: float) -> bool:
-    """Whether the interval of the times that count is at most ``width`` of the median wide."""
-    return stats.narrow_enough(keep(turns).rounds, width)
 
 
 def reason_names(bits: int) -> frozenset[str]:

@@ -45,7 +45,6 @@ class Spread:
     Attributes:
         std: their standard deviation, of these samples and not of a population.
         q1: a quarter is shorter.
-        q3: a quarter is longer.
         outliers: how many lie more than 1.5 times ``q3 - q1`` outside of the quartiles.
     """
 
@@ -136,11 +135,7 @@ class Ratio:
 
     Attributes:
         value: median of the ratios of the rounds' medians.
-        low: lower end of its 95 % interval.
-        high: upper end.
         mean: median of the ratios of the rounds' trimmed means.
-        mean_low: lower end of its 95 % interval.
-        mean_high: upper end.
     """
 
     value: float

@@ -31,7 +31,6 @@ class OracleStart:
     Attributes:
         repo: the directory that it is run in.
         kernel: directory of the built kernel, or ``owner/name@version``.
-        registry: where kernels are looked up; None: the default one.
         exchange: the file for references.
     """
 

@@ -328,22 +328,14 @@ class _OracleProcess:
         Raises:
             CheckError: there is none of this kind.
         """
-        wrong = ""
-        if (line := self._process.receive(seconds)) is not None:
-            try:
-                reply: object = messages.decode(line, (kind, Failed))
-            except MessageError as error:
-                wrong = str(error)
-            else:
-                if isinstance(reply, kind):
-                    return reply
-                if isinstance(reply, Failed):
-                    raise CheckError(f"{self.script}: {reply.why}", hint=_hint(reply.why))
-        why = wrong or self._process.last_words()
-        raise CheckError(
-            f"{self.script}: its process ended, stopped answering or sent an answer that cannot be read"
-            + (f": {why}" if why else "")
-        )
+        kinds: tuple[type[_Reply | Failed], ...] = (kind, Failed)
+        try:
+            reply = messages.receive(self._process, seconds, kinds)
+        except MessageError as error:
+            raise CheckError(f"{self.script}: {error}") from error
+        if isinstance(reply, Failed):
+            raise CheckError(f"{self.script}: {reply.why}", hint=_hint(reply.why))
+        return reply
 
 
 def _hint(failed: str) -> str:

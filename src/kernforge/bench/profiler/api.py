@@ -32,12 +32,9 @@ _PAGE = page("how-to/author/find-where-the-time-goes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileRequest:
-    """What to profile.
+    """What to profile; the first three are those of ``BenchRequest``.
 
     Attributes:
-        project: folder with ``benchmarks/workloads.py`` and ``benchmarks/candidates.py``.
-        kernel: directory of the built kernel; None: none is loaded.
-        only: workloads to profile; all when empty.
         candidates: names of candidates, as ``kernforge bench`` shows them.
         tool: what counts: ``ncu``, ``torch`` for torch.profiler, ``auto`` for the first that is there.
     """
@@ -60,9 +57,6 @@ class _Seen:
 
 def run(request: ProfileRequest, note: Callable[[str], None]) -> dict[str, Any]:
     """Time the candidates as ``kernforge bench`` does, in mode cold, then profile one call of each.
-
-    Args:
-        note: called with a line of text when something happens.
 
     Returns:
         The document of format ``kernforge-profile-1``.
@@ -258,7 +252,6 @@ def workload_document(
 
     Args:
         case: its part of the benchmark's document.
-        place: its position among the workloads.
         launches: the launches of each call, by number.
         failed: why a call could not be made, by number.
     """

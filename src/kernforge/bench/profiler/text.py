@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kernforge.bench.text import duration, machine_line
+from kernforge.bench.text import duration, left_out, machine_line
 from kernforge.system import tables
 
 MOST = 12
@@ -31,9 +31,8 @@ def lines(document: dict[str, Any]) -> Iterator[str]:
 def _workload(work: dict[str, Any]) -> Iterator[str]:
     yield f"{work['name']}: {roof_text(work['roofline'])}"
     for profile in work["profiles"]:
-        if why := profile["refused"] or profile["skipped"]:
-            word = "refused" if profile["refused"] else "skipped"
-            yield f"{profile['candidate']}: {word}: {why}"
+        if why := left_out(profile):
+            yield f"{profile['candidate']}: {': '.join(why)}"
             continue
         yield from _profile(profile, work["roofline"])
 
