@@ -18,11 +18,7 @@ class Grammar(argparse.ArgumentParser):
     """A parser whose errors are ``UsageError`` with a suggestion."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise an error.
-
-        Raises:
-            UsageError: always.
-        """
+        """Raise an error."""
         raise UsageError(message, hint=f"`{self.prog} --help` shows the arguments and an example")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

@@ -87,11 +87,7 @@ def add_action(
 
 
 def text_of(path: Path) -> str:
-    """The text of a file that the user named.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
+    """The text of a file that the user named."""
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -202,6 +198,27 @@ def add_toolchain(verb: argparse.ArgumentParser) -> None:
         default=[],
         help="a checkout or an archive of a dependency of build.toml, such as cutlass_4_0=PATH "
         "(default: CUTLASS_SRC_DIR for every CUTLASS)",
+    )
+
+
+def add_variants(verb: argparse.ArgumentParser, default: str) -> None:
+    """Add the variants of a project; ``default`` says for the help which these are without it."""
+    verb.add_argument(
+        "--variant",
+        action="append",
+        default=[],
+        help=f"a name or a pattern; may be repeated (default: {default})",
+    )
+
+
+def add_pytest(verb: argparse.ArgumentParser) -> None:
+    """Add arguments for pytest."""
+    verb.add_argument(
+        "--pytest",
+        action="append",
+        default=[],
+        metavar="ARGUMENT",
+        help="an argument for pytest, such as --pytest=-x; may be repeated",
     )
 
 

@@ -11,7 +11,8 @@
 
 ``kernforge run --as-kernels -- python app.py`` does the same for one command, and ``kernforge
 shim-wheel`` for an environment. It is a layer of names: what loads, verifies and replaces is
-``kernforge.loader`` and ``kernforge.layers``.
+``kernforge.loader`` and ``kernforge.layers``. An argument or a document that cannot be read is a
+``RequestError``, which is also a ``ValueError``, as with the client.
 """
 
 from __future__ import annotations

@@ -179,11 +179,7 @@ def _check_hashes(paths: Sequence[Path], locks: dict[str, VariantLock] | None) -
 
 
 def validate_kernel(*, repo_path: Path, variant: str, hash: str) -> None:  # noqa: A002 - the client's name
-    """Compare a downloaded variant with the hash that a lock of 0.16 and before has for it.
-
-    Raises:
-        RequestError: they differ.
-    """
+    """Compare a downloaded variant with the hash that a lock of 0.16 and before has for it."""
     from kernforge.artifact.integrity import tree_files  # noqa: PLC0415 - few applications
     from kernforge.loader.legacy_lock import possible_hashes  # noqa: PLC0415
 

@@ -60,11 +60,7 @@ def get_hf_api(user_agent: str | dict[str, str] | None = None) -> Any:
 
 
 def revision_or_version(*, revision: str | None, version: int | None) -> KernelVersion:
-    """The one of both that is given.
-
-    Raises:
-        RequestError: neither or both are.
-    """
+    """The one of both that is given."""
     check_request(version, revision)
     if revision is not None:
         return KernelVersion.Revision(revision)
@@ -108,9 +104,6 @@ def resolve_version_spec_as_ref(
 
     Args:
         local_files_only: whether no hub is asked; None, as before 0.17, takes the process's mode.
-
-    Raises:
-        RequestError: there is none.
     """
     if local_files_only is None:
         local_files_only = is_offline()
@@ -198,11 +191,7 @@ def select_revision_or_version(
     version: int | None,
     local_files_only: bool | None = None,
 ) -> str:
-    """A revision as it is, or the commit of a version.
-
-    Raises:
-        RequestError: neither or both are given, or there is no such version.
-    """
+    """A revision as it is, or the commit of a version."""
     check_request(version, revision)
     if revision is not None:
         return revision
@@ -215,11 +204,7 @@ def check_trust_remote_code(
     local_files_only: bool,  # noqa: FBT001 - the client's signature
     trust_remote_code: bool | list[str],  # noqa: FBT001
 ) -> None:
-    """Refuse a kernel whose publisher the hub does not vouch for, unless the caller trusts it.
-
-    Raises:
-        TrustError: it is refused.
-    """
+    """Refuse a kernel whose publisher the hub does not vouch for, unless the caller trusts it."""
     if trust_remote_code is True or local_files_only:
         return
     if isinstance(trust_remote_code, list) and repo_id in trust_remote_code:

@@ -117,9 +117,5 @@ def use_kernel_func_from_hub(func_name: str) -> Callable[[Any], Any]:
 
 
 def validate_layer(*, check_cls: Any, cls: Any, repo: Any) -> None:
-    """Refuse a layer that cannot replace another; ``check_cls`` is what it replaces.
-
-    Raises:
-        LayerTypeError: it cannot.
-    """
+    """Refuse a layer that cannot replace another; ``check_cls`` is what it replaces."""
     compatibility.check_layer(cls, check_cls, source=repo)

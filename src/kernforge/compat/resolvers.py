@@ -82,11 +82,7 @@ def _no_variant(where: object, trace: Any) -> NoVariantError:
 
 
 def resolve_local_kernel(repo_path: Path, *, backend: str | None) -> LocalKernel:
-    """The variant to load from a directory, or the variant that the directory is.
-
-    Raises:
-        NoVariantError: none there fits.
-    """
+    """The variant to load from a directory, or the variant that the directory is."""
     trace: Any = []
     for base in (repo_path, repo_path / "build"):
         variant, decided = resolve_variant(get_variants_local(base), backend)
@@ -105,11 +101,7 @@ def _local(path: Path) -> LocalKernel:
 def resolve_hub_kernel(
     repo_id: str, *, api: Any, backend: str | None, revision: str
 ) -> RemoteKernel:
-    """The variant to load of a published kernel.
-
-    Raises:
-        NoVariantError: none of it fits.
-    """
+    """The variant to load of a published kernel."""
     variant, trace = resolve_variant(get_variants(api, repo_id=repo_id, revision=revision), backend)
     if variant is None:
         raise _no_variant(f"{repo_id} (revision: {revision})", trace)
@@ -210,11 +202,7 @@ class HubCacheResolver:
 
 
 def locked_revision(kernel_locks: KernelLocks, kernel: KernelDependency) -> str:
-    """The commit to which a kernel is locked.
-
-    Raises:
-        RequestError: it is not locked.
-    """
+    """The commit to which a kernel is locked."""
     lock = kernel_locks.get(kernel)
     if lock is None:
         raise RequestError(
@@ -368,11 +356,7 @@ def get_kernel_with_resolver(
     resolver: Resolver | None,
     metadata_validator: Any,
 ) -> ModuleType:
-    """Find a kernel and those that it depends on, hold them against rules, and load them.
-
-    Raises:
-        KernforgeError: what ``resolve_kernel_tree``, the rules and ``DepTreeNode.load`` raise.
-    """
+    """Find a kernel and those that it depends on, hold them against rules, and load them."""
     tree = resolve_kernel_tree(api=api, backend=backend, kernel=kernel, resolver=resolver)
     tree.validate_metadata(metadata_validator)
     return tree.install(api=api).load()
@@ -415,11 +399,7 @@ def lock_kernel_tree(
 
 
 def extract_dependency_locks(kernels: list[KernelDependency], *, api: Any) -> KernelLocks:
-    """The locks of several kernels, with all that they depend on.
-
-    Raises:
-        RequestError: there are none.
-    """
+    """The locks of several kernels, with all that they depend on."""
     locks: dict[KernelDependency, KernelLock] = {}
     for kernel in kernels:
         lock_kernel_tree(kernel, api=api, kernel_locks=locks)
@@ -438,20 +418,12 @@ def _locked(repo_id: str, found: ours.KernelLocks) -> tuple[KernelLocks, KernelD
 def get_locked_kernel_revision(
     repo_id: str, lockfile: Path
 ) -> tuple[KernelLocks, KernelDependency]:
-    """The locks in a file, and the one of a kernel.
-
-    Raises:
-        RequestError: there is no such file, or the kernel is not locked there.
-    """
+    """The locks in a file, and the one of a kernel."""
     return _locked(repo_id, read_locks(lockfile))
 
 
 def get_caller_locked_kernel_revision(repo_id: str) -> tuple[KernelLocks, KernelDependency]:
-    """The locks that were installed with the calling code, and the one of a kernel.
-
-    Raises:
-        RequestError: there are none, or the kernel is not locked there.
-    """
+    """The locks that were installed with the calling code, and the one of a kernel."""
     return _locked(repo_id, read_locks(None))
 
 

@@ -61,11 +61,7 @@ _FIRST_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def metadata_files(version: str) -> dict[str, str]:
-    """The files of the package's ``.dist-info``, without the record.
-
-    Raises:
-        RequestError: the version is not one.
-    """
+    """The files of the package's ``.dist-info``, without the record."""
     from packaging.version import InvalidVersion, Version  # noqa: PLC0415 - takes milliseconds
 
     try:
@@ -83,11 +79,7 @@ def metadata_files(version: str) -> dict[str, str]:
 
 
 def package_files(version: str) -> dict[str, bytes]:
-    """All files of the package, by path, with their record at the end.
-
-    Raises:
-        RequestError: the version is not one.
-    """
+    """All files of the package, by path, with their record at the end."""
     information = f"kernels-{version}.dist-info"
     found = {"kernels/__init__.py": _MODULE.format(version=version).encode()}
     for name, text in metadata_files(version).items():

@@ -26,11 +26,7 @@ class Redirect:
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Redirect:
-        """The redirect in a parsed document.
-
-        Raises:
-            RequestError: it is none.
-        """
+        """The redirect in a parsed document."""
         if data.get("kind") != "redirect":
             raise RequestError("kernel-status.toml kind must be 'redirect' for Redirect")
         if not data.get("destination"):
@@ -50,11 +46,7 @@ class KernelStatus:
 
     @staticmethod
     def from_toml(content: str) -> Redirect:
-        """Parse it.
-
-        Raises:
-            RequestError: it is not such a document.
-        """
+        """Parse it."""
         table = documents.parse_toml(content.encode())
         kind = table.get("kind")
         if not kind:

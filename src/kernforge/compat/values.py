@@ -42,11 +42,7 @@ class Backend(Enum):
 
     @classmethod
     def from_str(cls, s: str) -> Backend:
-        """The backend of a name, in any case of letters.
-
-        Raises:
-            RequestError: there is none of that name.
-        """
+        """The backend of a name, in any case of letters."""
         for backend in cls:
             if backend.value.lower() == s.lower():
                 return backend
@@ -72,11 +68,7 @@ class Version:
 
     @classmethod
     def from_str(cls, s: str) -> Version:
-        """Parse ``X``, ``X.Y``, ``X.Y.Z`` and so on.
-
-        Raises:
-            RequestError: it is not numbers with dots between.
-        """
+        """Parse ``X``, ``X.Y``, ``X.Y.Z`` and so on."""
         if not _NUMBERS.fullmatch(s):
             raise RequestError(f"Invalid version: {s!r}")
         return cls(s)
@@ -202,11 +194,7 @@ class KernelLock:
 
     @classmethod
     def from_json(cls, s: str) -> Self:
-        """Parse it.
-
-        Raises:
-            RequestError: it is not a lock.
-        """
+        """Parse it."""
         return cls.from_dict(_parsed(s))
 
     @classmethod
@@ -294,11 +282,7 @@ class _ByDependency(Generic[T]):
 
     @classmethod
     def from_json(cls, s: str) -> Self:
-        """Parse it.
-
-        Raises:
-            RequestError: it is not such a document, or lists a dependency twice.
-        """
+        """Parse it."""
         document = _parsed(s)
         if not isinstance(document, list):
             raise RequestError("Cannot parse JSON: expected a list")

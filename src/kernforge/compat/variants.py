@@ -66,11 +66,7 @@ class _Plain:
 
     @classmethod
     def parse(cls, s: str) -> Any:
-        """Parse its part of a variant's name.
-
-        Raises:
-            RequestError: it is of another backend.
-        """
+        """Parse its part of a variant's name."""
         backend = parse_backend(s)
         if type(backend) is not cls:
             raise RequestError(f"Invalid {cls.__name__} variant string: {s!r}")
@@ -117,11 +113,7 @@ def _unshaped(backend: Any) -> ours.Backend:
 
 
 def parse_backend(s: str) -> Any:
-    """Parse a backend such as ``cpu`` or ``cu130``.
-
-    Raises:
-        RequestError: it is none.
-    """
+    """Parse a backend such as ``cpu`` or ``cu130``."""
     try:
         return _shaped(ours.Backend.parse(s))
     except UsageError:
@@ -129,11 +121,7 @@ def parse_backend(s: str) -> Any:
 
 
 def select_backend(backend: str | None) -> Any:
-    """The backend that kernels are loaded for here.
-
-    Raises:
-        RequestError: this machine has another one.
-    """
+    """The backend that kernels are loaded for here."""
     return _shaped(probe(backend).backend)
 
 
@@ -155,11 +143,7 @@ class _Framework:
 
     @classmethod
     def parse(cls, s: str) -> Any:
-        """Parse its part of a variant's name.
-
-        Raises:
-            RequestError: it is of another framework.
-        """
+        """Parse its part of a variant's name."""
         framework = parse_variant(f"{s}-cpu-x86_64-linux").framework
         if type(framework) is not cls:
             raise RequestError(f"Invalid {cls.__name__} variant string: {s!r}")
@@ -232,11 +216,7 @@ class Arch:
 
     @staticmethod
     def parse(parts: list[str]) -> Arch:
-        """The backend, the processor and the operating system.
-
-        Raises:
-            RequestError: they are not three, or the backend is unknown.
-        """
+        """The backend, the processor and the operating system."""
         if len(parts) != len(("backend", "platform", "os")):
             raise RequestError(f"Invalid arch variant parts: {parts!r}")
         return Arch(parse_backend(parts[0]), *parts[1:])
@@ -344,11 +324,7 @@ Decision: TypeAlias = VariantAccepted | VariantRejected
 
 
 def parse_variant(variant_str: str) -> Variant:
-    """Parse a variant's name.
-
-    Raises:
-        RequestError: it is none.
-    """
+    """Parse a variant's name."""
     try:
         parsed = ours.Variant.parse(variant_str)
     except UsageError as error:

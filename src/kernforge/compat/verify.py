@@ -38,11 +38,7 @@ class GitHubWorkflowPolicy:
         self.signer_uris = signer_uris
 
     def verify(self, cert: Any) -> None:
-        """Refuse a certificate of another signer.
-
-        Raises:
-            sigstore.errors.VerificationError: it is one.
-        """
+        """Refuse a certificate of another signer."""
         source = f"https://github.com/{self.repo_id}"
         signature.workflow_rule(policy.COMMUNITY.issuer, source, self.signer_uris).verify(cert)
 

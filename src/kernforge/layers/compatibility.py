@@ -88,11 +88,7 @@ def missing_features(layer: type[nn.Module], mode: Mode) -> str:
 
 
 def check_mode(layer: type[nn.Module], mode: Mode, *, layer_name: str, source: object) -> None:
-    """Check that a layer supports the mode that it was registered for.
-
-    Raises:
-        LayerError: it does not.
-    """
+    """Check that a layer supports the mode that it was registered for."""
     if missing := missing_features(layer, mode):
         raise LayerError(
             f"Function/layer from repo {source} does not support {missing}.\n"

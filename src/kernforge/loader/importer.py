@@ -311,11 +311,7 @@ class _KernelFinder:
         self.libraries: dict[str, Libraries] = {}
 
     def verify(self, fullname: str, file: str, data: bytes) -> None:
-        """Refuse a module whose source is not what the digest of its kernel covers.
-
-        Raises:
-            IntegrityError: it changed since its kernel was verified.
-        """
+        """Refuse a module whose source is not what the digest of its kernel covers."""
         known = self.digests.get(fullname.partition(".")[0])
         if known is None:
             return

@@ -157,11 +157,7 @@ def _ways(path: str, directory: Path) -> tuple[tuple[str, str], ...]:
 
 
 def _unchangeable(file: Path) -> int:
-    """A descriptor of a file's content that no process can change from now on.
-
-    Raises:
-        MachineError: it lies where nothing may be executed.
-    """
+    """A descriptor of a file's content that no process can change from now on."""
     source = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     keep = False
     try:

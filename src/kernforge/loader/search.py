@@ -153,11 +153,7 @@ def _parse_overrides(text: str) -> dict[str, Path]:
 
 
 def check_request(version: int | str | None, revision: str | None) -> None:
-    """Refuse a request for a kernel that names both a version and a revision, or neither.
-
-    Raises:
-        RequestError: it does.
-    """
+    """Refuse a request for a kernel that names both a version and a revision, or neither."""
     hint = "pass version=<major> for a stable interface, or revision=<branch, tag or commit>"
     if version is None and revision is None:
         raise RequestError(
@@ -419,11 +415,7 @@ def _nothing_fits_error(
 
 
 def _descend(search: Search, what: str) -> Search:
-    """The search for a dependency.
-
-    Raises:
-        KernelError: it depends on itself.
-    """
+    """The search for a dependency."""
     if what in search.chain:
         cycle = " -> ".join((*search.chain[search.chain.index(what) :], what))
         raise KernelError(

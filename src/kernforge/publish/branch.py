@@ -52,9 +52,6 @@ def check_name(branch: str, *, major: int) -> None:
 
     Args:
         major: the major version of the build, whose branch is ``v<major>``.
-
-    Raises:
-        UsageError: the name cannot be used.
     """
     parts = branch.split("/")
     wrong = (

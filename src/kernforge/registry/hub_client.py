@@ -401,11 +401,7 @@ class HubClient:
 
 
 def check_path(repo_id: str, path: str, file: HubFile) -> None:
-    """Check that a listed path stays within its commit, and that its content is named by a hash.
-
-    Raises:
-        RegistryError: one of the two is wrong.
-    """
+    """Check that a listed path stays within its commit, and that its content is named by a hash."""
     limits = budgets.current()
     strange = any(part in {"", ".", ".."} for part in path.split("/")) or not path.isprintable()
     plain = not strange and "\\" not in path and len(path) <= limits.name
@@ -418,11 +414,7 @@ def check_path(repo_id: str, path: str, file: HubFile) -> None:
 
 
 def listed_file(size: object, blob: object) -> HubFile:
-    """A file of a listing that somebody else wrote.
-
-    Raises:
-        RegistryError: the size is not a number, or the content is not named by text.
-    """
+    """A file of a listing that somebody else wrote."""
     if not isinstance(size, int) or isinstance(size, bool) or not isinstance(blob, str):
         raise wrong_answer(
             f"a listing has a file of {str(size)[:80]} bytes with content {blob!r:.80}"
@@ -436,11 +428,7 @@ def blob_name(path: Path, file: HubFile) -> str:
 
 
 def read_refs(repo_id: str, document: object) -> dict[str, str]:
-    """Branches and tags with their commits, from a hub's answer; a tag hides a branch of its name.
-
-    Raises:
-        RegistryError: it is not such an answer.
-    """
+    """Branches and tags with their commits, from a hub's answer; a tag hides a branch of its name."""
     found: dict[str, str] = {}
     for kind in ("branches", "tags"):
         for ref in _tables(repo_id, document.get(kind) if isinstance(document, dict) else None):
@@ -478,11 +466,7 @@ def read_tree(repo_id: str, document: object) -> dict[str, HubFile]:
 
 
 def read_found(document: object) -> tuple[str, ...]:
-    """The repo ids in the answer to a search.
-
-    Raises:
-        RegistryError: it is not such an answer.
-    """
+    """The repo ids in the answer to a search."""
     return tuple(str(found.get("id", ""))[:200] for found in _tables("the search", document))
 
 
@@ -498,11 +482,7 @@ def wrong_answer(problem: str) -> RegistryError:
 
 
 def _valid(repo_id: str) -> str:
-    """A repo id that can be a part of an address.
-
-    Raises:
-        UsageError: the text is not one.
-    """
+    """A repo id that can be a part of an address."""
     library()
     from huggingface_hub.errors import HFValidationError  # noqa: PLC0415 - see library
     from huggingface_hub.utils import validate_repo_id  # noqa: PLC0415 - see library

@@ -236,11 +236,7 @@ def new_dir(parent: Path, prefix: str) -> Path:
 
 
 def make_new_dir(path: Path) -> None:
-    """Make an empty directory at a path where nothing may be.
-
-    Raises:
-        StorageError: something is there.
-    """
+    """Make an empty directory at a path where nothing may be."""
     with disk_errors(f"writing {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700)
@@ -328,11 +324,7 @@ def write_new(path: Path, data: bytes | str, *, executable: bool = False) -> Non
 
 
 def append(path: Path, text: str) -> None:
-    """Append to a file that exists; what one call appends is not mixed with that of another.
-
-    Raises:
-        StorageError: the disk is full or read-only.
-    """
+    """Append to a file that exists; what one call appends is not mixed with that of another."""
     with disk_errors(f"writing {path}"):
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
         try:
@@ -440,11 +432,7 @@ def _remove_stubborn(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an advisory lock file; the operating system releases it when the process ends.
-
-    Raises:
-        InterruptedError: see ``cancel_waits``.
-    """
+    """Hold an advisory lock file; the operating system releases it when the process ends."""
     with gate(path, alone=True):
         yield
 

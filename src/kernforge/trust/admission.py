@@ -258,9 +258,6 @@ def refuse_other_document(subject: Subject, name: str, version: int, asked: int 
         name: of the kernel, as its document has it.
         version: the major version, as its document has it.
         asked: the major version that was asked for; None for any.
-
-    Raises:
-        TrustError: they differ.
     """
     wanted = (subject.repo_id or "").rpartition("/")[2]
     if wanted and _plain(wanted) != _plain(name):

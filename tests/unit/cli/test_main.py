@@ -22,9 +22,13 @@ from kernforge.system import console
 
 
 @pytest.mark.parametrize("verb", sorted(BY_NAME))
-def test_every_command_has_help_with_an_example(verb, capsys):
+def test_every_command_has_help_with_an_example_and_its_page(verb, capsys):
+    docs = Path(__file__).parents[3] / "docs"
+    assert (docs / f"{BY_NAME[verb].page}.md").is_file()
     assert call(verb, "--help") == 0
-    assert f"example: kernforge {verb}" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"example: kernforge {verb}" in told
+    assert f"\nmore: {errors.page(BY_NAME[verb].page)}\n" in told
 
 
 def test_a_command_alone_shows_all_commands_in_their_groups(capsys):
@@ -131,14 +135,6 @@ def test_verbose_says_where_an_error_was_raised(tmp_path, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("verb", sorted(BY_NAME))
-def test_the_help_of_a_command_leads_to_its_page(verb, capsys):
-    docs = Path(__file__).parents[3] / "docs"
-    assert (docs / f"{BY_NAME[verb].page}.md").is_file()
-    assert call(verb, "--help") == 0
-    assert f"\nmore: {errors.page(BY_NAME[verb].page)}\n" in capsys.readouterr().out
-
-
 def test_messages_name_pages_by_their_address():
     source = Path(main.__file__).parents[1]
     texts = {
@@ -152,16 +148,12 @@ def test_messages_name_pages_by_their_address():
     assert [text for text in texts if words.search(text) and "\n" not in text] == []
 
 
-def test_the_help_lists_every_exit_code(capsys):
+def test_the_help_lists_every_exit_code_and_each_is_of_one_kind(capsys):
     call("--help")
     out = capsys.readouterr().out
-    for kind in (errors.KernforgeError, *errors.KernforgeError.__subclasses__()):
-        assert f"\n  {kind.exit_code:2}  " in out
-
-
-def test_exit_codes_are_distinct():
-    kinds = (errors.KernforgeError, *errors.KernforgeError.__subclasses__())
-    assert len({kind.exit_code for kind in kinds}) == len(kinds)
+    codes = [k.exit_code for k in (errors.KernforgeError, *errors.KernforgeError.__subclasses__())]
+    assert not [code for code in codes if f"\n  {code:2}  " not in out]
+    assert len(set(codes)) == len(codes)
 
 
 def test_a_wrong_manifest_exits_3_and_names_the_place(project, capsys):
@@ -188,22 +180,16 @@ def test_an_error_is_json_when_json_is_asked_for(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["error"] == "UsageError"
 
 
-def test_a_missing_extra_says_what_to_install(project, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "installs"), [("pydantic", "'kernforge[build]'"), ("torch", "torch")]
+)
+def test_a_missing_package_says_what_to_install(project, capsys, monkeypatch, name, installs):
     def lacking(*_):
-        raise ModuleNotFoundError("No module named 'pydantic'", name="pydantic")
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(cli_project, "_variants", lacking)
     assert call("variants", str(project)) == 2
-    assert "pip install 'kernforge[build]'" in capsys.readouterr().err
-
-
-def test_a_missing_torch_is_not_a_traceback(project, capsys, monkeypatch):
-    def lacking(*_):
-        raise ModuleNotFoundError("No module named 'torch'", name="torch")
-
-    monkeypatch.setattr(cli_project, "_variants", lacking)
-    assert call("variants", str(project)) == 2
-    assert "pip install torch\n" in capsys.readouterr().err
+    assert f"pip install {installs}\n" in capsys.readouterr().err
 
 
 def test_a_file_where_a_directory_is_meant_is_a_storage_error(tmp_path, capsys):

@@ -26,13 +26,10 @@ def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
     verb = options.add_verb(verbs, _build, "build")
     options.add_project(verb)
-    verb.add_argument(
-        "--variant",
-        action="append",
-        default=[],
-        help="a name or a pattern; may be repeated (default: what serves the torch that is "
-        "installed here, or else the two newest; with --locked what kernforge.lock has; "
-        "`kernforge variants` lists them)",
+    options.add_variants(
+        verb,
+        "what serves the torch that is installed here, or else the two newest; with --locked what "
+        "kernforge.lock has; `kernforge variants` lists them",
     )
     options.add_system(verb)
     verb.add_argument(

@@ -25,12 +25,7 @@ def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
     verb = options.add_verb(verbs, _dev, "dev")
     options.add_project(verb)
-    verb.add_argument(
-        "--variant",
-        action="append",
-        default=[],
-        help="a name or a pattern; may be repeated (default: the one for this process's torch)",
-    )
+    options.add_variants(verb, "the one for this process's torch")
     verb.add_argument(
         "--arch",
         action="append",
@@ -48,13 +43,7 @@ def add(verbs: options.Verbs) -> None:
     )
     verb.add_argument("--no-bench", action="store_true", help="run no benchmark")
     verb.add_argument("--plain", action="store_true", help="print lines instead of a live view")
-    verb.add_argument(
-        "--pytest",
-        action="append",
-        default=[],
-        metavar="ARGUMENT",
-        help="an argument for pytest, such as --pytest=-x; may be repeated",
-    )
+    options.add_pytest(verb)
     verb.add_argument(
         "--workload",
         action="append",

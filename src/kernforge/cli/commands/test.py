@@ -26,12 +26,7 @@ def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
     verb = options.add_verb(verbs, _test, "test")
     options.add_project(verb)
-    verb.add_argument(
-        "--variant",
-        action="append",
-        default=[],
-        help="a name or a pattern; may be repeated (default: the best for the CPU and for the GPU)",
-    )
+    options.add_variants(verb, "the best for the CPU and for the GPU")
     verb.add_argument(
         "--build-dir",
         type=Path,
@@ -39,13 +34,7 @@ def add(verbs: options.Verbs) -> None:
         help="test what is built there: a variant, or a directory of variants "
         "(default: build it first)",
     )
-    verb.add_argument(
-        "--pytest",
-        action="append",
-        default=[],
-        metavar="ARGUMENT",
-        help="an argument for pytest, such as --pytest=-x; may be repeated",
-    )
+    options.add_pytest(verb)
     verb.add_argument(
         "--scheduler",
         metavar="ADDRESS",
