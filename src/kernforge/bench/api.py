@@ -144,25 +144,39 @@ def candidates(request: BenchRequest) -> list[Candidate]:
 
 
 def _definitions(path: Path) -> tuple[set[str], list[str]]:
-    """Names of the file's functions, and of its peers."""
+    """Names that the file defines or imports, and of its peers."""
     try:
         tree = ast.parse(path.read_text(), str(path))
     except SyntaxError as error:
         raise UsageError(f"{path}:{error.lineno}: {error.msg}", hint=_HINT) from error
-    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    peers: list[str] = []
-    for node in tree.body:
-        if not isinstance(node, ast.Assign):
-            continue
-        if any(isinstance(each, ast.Name) and each.id == "PEERS" for each in node.targets):
-            keys = node.value.keys if isinstance(node.value, ast.Dict) else ()
-            peers = [str(key.value) for key in keys if isinstance(key, ast.Constant)]
-            if not peers:
-                raise UsageError(
-                    f"{path}:{node.lineno}: PEERS must be written as a dictionary of names",
-                    hint='PEERS = {"name": function}',
-                )
-    return functions, peers
+    defined: dict[str, ast.stmt] = {}
+    for statement in tree.body:
+        defined |= dict.fromkeys(_bound(statement), statement)
+    node = defined.pop("PEERS", None)
+    if node is None:
+        return set(defined), []
+    value = getattr(node, "value", None)
+    keys = value.keys if isinstance(value, ast.Dict) else [None]
+    peers = [k.value for k in keys if isinstance(k, ast.Constant) and isinstance(k.value, str)]
+    if len(peers) < len(keys):
+        raise UsageError(
+            f"{path}:{node.lineno}: PEERS must be written as a dictionary of names",
+            hint='PEERS = {"name": function}',
+        )
+    return set(defined), peers
+
+
+def _bound(node: ast.stmt) -> list[str]:
+    """Names that a statement defines or imports."""
+    if isinstance(node, ast.FunctionDef):
+        return [node.name]
+    if isinstance(node, ast.ImportFrom):
+        return [each.asname or each.name for each in node.names]
+    if isinstance(node, ast.Assign):
+        return [each.id for each in node.targets if isinstance(each, ast.Name)]
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return [node.target.id]
+    return []
 
 
 def _file(project: Path, name: str) -> Path:

@@ -126,6 +126,8 @@ def _row(measured: Measurement, top: Ceiling, device: str) -> dict[str, Any]:
     if wrong := _no_times(measured):
         return row | {"refused": wrong}
     middle = stats.of_rounds(kept.rounds)
+    if middle.low <= 0:
+        return row | {"refused": "its process reported calls that take no time"}
     if wrong := roofline.below_floor(middle.value, top, device):
         return row | {"refused": wrong}
     return row | {

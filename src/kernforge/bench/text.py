@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -269,11 +269,16 @@ def _is_ahead(row: dict[str, Any], ours: dict[str, Any]) -> bool:
     return _verdict(ours, row) == "slower"
 
 
-def regressions(now: dict[str, Any], before: dict[str, Any], *, allowed: float = 0.05) -> list[str]:
+def regressions(
+    now: dict[str, Any], before: dict[str, Any], *, allowed: float = 0.05, only: Sequence[str] = ()
+) -> list[str]:
     """Where the kernel is slower than a stored run says, beyond doubt.
 
     Slower means: the intervals do not touch, and the medians differ by more than ``allowed``. A
     workload that was measured before and is refused or missing now is a regression as well.
+
+    Args:
+        only: workloads that this run was asked for; all when empty.
 
     Raises:
         UsageError: the stored document has another format, machine or device.
@@ -283,7 +288,8 @@ def regressions(now: dict[str, Any], before: dict[str, Any], *, allowed: float =
     lines = []
     for key, old in _rows_of(before):
         name, mode, candidate = key
-        if candidate != "kernel" or "median_ns" not in old or mode not in now["settings"]["modes"]:
+        asked = mode in now["settings"]["modes"] and (name in only or not only)
+        if candidate != "kernel" or "median_ns" not in old or not asked:
             continue
         what = f"{name}, {mode}"
         row = new.get(key)

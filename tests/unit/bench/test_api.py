@@ -21,7 +21,24 @@ def test_candidates_are_read_and_not_run(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("text", ["def other(): ...", "def (", "PEERS = dict(a=1)"])
+def test_candidates_may_be_imported_or_assigned(tmp_path):
+    (tmp_path / "benchmarks").mkdir()
+    path = tmp_path / "benchmarks" / "candidates.py"
+    path.write_text("from toy import f as kernel\neager = abs\nPEERS: dict = {'a': 1, 'b': 2}\n")
+    found = bench.candidates(bench.BenchRequest(project=tmp_path))
+    assert [c.name for c in found] == ["kernel", "torch eager", "torch.compile", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def other(): ...",
+        "def (",
+        "PEERS = dict(a=1)",
+        "PEERS = {'a': 1, **more}",
+        "PEERS = {1: abs}",
+    ],
+)
 def test_a_project_without_candidates_is_reported(tmp_path, text):
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "candidates.py").write_text(text)
@@ -76,6 +93,7 @@ GOOD = 'Workload(name="a", inputs=(Tensor(shape=(4,)), 2.0), reference=max)'
         ),
         (f"WORKLOADS = [{GOOD}]".replace("max", "max, inplace=(2,)"), "there are 2 inputs"),
         (f"WORKLOADS = [{GOOD}]".replace("max", "max, size='big'"), "size is 'big'"),
+        (f"WORKLOADS = [{GOOD}]".replace("2.0", "(1, max)"), "inputs has (1, <built-in function"),
     ],
 )
 def test_a_wrong_file_of_workloads_is_reported_with_its_line_and_what_to_do(tmp_path, text, said):

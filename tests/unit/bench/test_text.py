@@ -38,6 +38,12 @@ def test_a_regression_is_sure_and_larger_than_allowed(now, regressions):
     assert len(bench_text.regressions(now, document(100))) == regressions
 
 
+def test_a_workload_that_was_not_asked_for_is_no_regression():
+    now = document(100) | {"workloads": []}
+    assert bench_text.regressions(now, document(100), only=["8k"]) == []
+    assert len(bench_text.regressions(now, document(100), only=["4k"])) == 1
+
+
 def test_an_unsure_difference_is_not_a_regression():
     now = copy.deepcopy(document(120))
     now["workloads"][0]["results"][0]["low_ns"] = 90

@@ -31,6 +31,7 @@ from kernforge.bench.engine.messages import (
 from kernforge.bench.engine.runner import START_S, CandidateField
 from kernforge.bench.engine.samples import Measurement, TimedTurn
 from kernforge.bench.engine.workload import (
+    COPY,
     NOTHING,
     PRODUCT,
     Candidate,
@@ -39,9 +40,10 @@ from kernforge.bench.engine.workload import (
     Tensor,
     Workload,
 )
+from kernforge.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from torch import Tensor as Torch
 
@@ -84,10 +86,18 @@ def measure_all(
         The measurements of each workload.
 
     Raises:
-        UsageError: the exchange does not fit into memory, or a workload contradicts itself.
+        UsageError: the exchange does not fit into memory, a workload contradicts itself, or two
+            candidates have the same name.
         MachineError: the GPU's driver refuses what the engine needs.
         InterruptedTrial: an interrupt came while a workload was measured.
     """
+    names = [each.name for each in (*candidates, NOTHING, COPY, PRODUCT)]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(
+            f"two candidates are called {twice[0]!r}",
+            hint=f"give each its own name; {NOTHING.name}, {COPY.name} and {PRODUCT.name} are measured "
+            "beside them",
+        )
     gpu = gpu or nvml.open_gpu(settings.device)
     set_up = any(each.entry for each in candidates)
     trials = [_Trial(each, settings, gpu, set_up=set_up) for each in workloads]
@@ -119,8 +129,8 @@ class _Trial:
         self._workload, self._settings = workload, settings
         self._gpu, self._set_up = gpu, set_up
         self._reading: tuple[Reading, ...] = ()
-        seed = settings.seed or secrets.randbits(63)
-        self._random = torch.Generator(device=settings.device).manual_seed(seed)
+        self._seed = settings.seed or secrets.randbits(63)
+        self._random = torch.Generator(device=settings.device).manual_seed(self._seed)
         first = verify.draw(workload, self._random)
         self.flops = verify.counted_flops(workload, first)
         self._layout: Layout = verify.layout(workload, verify.expected(workload, first))
@@ -242,7 +252,7 @@ class _Trial:
         """Let each process that is not refused take a turn in each mode."""
         racing = {r.candidate.name: r for r in asked if not r.refused}
         self._drawn = {}
-        for name in engine_workload.turns(sorted(racing), self._settings.seed, turn):
+        for name in self.order(racing, turn):
             process = racing[name]
             process.pipes.resume()
             if self._tight:  # Memory that is new to a process is slower the first time.
@@ -258,6 +268,10 @@ class _Trial:
         for name, process in racing.items():
             if process.refused and process.candidate.file:
                 note(f"{self._workload.name}: {name} is refused: {process.refused}")
+
+    def order(self, names: Iterable[str], turn: int) -> list[str]:
+        """The candidates in the random order of a round."""
+        return engine_workload.turns(sorted(names), self._seed, turn)
 
     def _leave(self, process: CandidateProcess) -> None:
         """Free a process's memory for the next one, where the GPU has not enough for all."""
@@ -290,7 +304,7 @@ class _Trial:
         asked = "launch" in self._settings.modes
         for row in range(engine_workload.MOST_ROWS if asked and not self._set_up else 1):
             number = turn * engine_workload.MOST_ROWS + row
-            for name in engine_workload.turns(sorted(named), self._settings.seed, number):
+            for name in self.order(named, number):
                 process = named[name]
                 calls = self._calls_in("launch", process.call_s)
                 rows = engine_workload.rows_of(calls * process.call_s, self._settings)

@@ -58,6 +58,15 @@ def _are_sizes(given: Any) -> bool:
     return several and all(isinstance(each, int) and each >= 0 for each in given)
 
 
+def _is_plain(given: Any) -> bool:
+    """Whether a message can hold it."""
+    if isinstance(given, dict):
+        return all(isinstance(name, str) and _is_plain(each) for name, each in given.items())
+    if isinstance(given, tuple | list):
+        return all(map(_is_plain, given))
+    return given is None or isinstance(given, bool | int | float | str)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
     """A tensor that is drawn again for every call.
@@ -101,7 +110,8 @@ class Workload:
 
     Attributes:
         name: name in the tables.
-        inputs: the arguments: tensors, and plain values that are passed as they are.
+        inputs: the arguments: tensors, and plain values: numbers, texts, None, and lists of them.
+            Candidates get a list in the place of a tuple.
         reference: from the inputs, on the measured device, to the right result, a tensor or a tuple
             of tensors, in higher precision than the candidates have.
         outputs: dtypes of the candidates' results; the first input's by default.
@@ -149,6 +159,8 @@ class Workload:
             yield "inputs has no Tensor, so there is nothing to draw"
         elif not all(each in range(len(self.inputs)) for each in self.inplace):
             yield f"inplace names {self.inplace}, and there are {len(self.inputs)} inputs"
+        elif odd := [e for e in self.inputs if not (isinstance(e, Tensor) or _is_plain(e))]:
+            yield f"inputs has {odd[0]!r}; it can be a Tensor, a number, a text, None or a list of them"
         if not callable(self.reference):
             yield "reference is not a function"
         if isinstance(self.outputs, str):

@@ -12,7 +12,7 @@ from kernforge.errors import NotPublishedError, UsageError
 from kernforge.loader import search as loader_search
 from kernforge.loader.fitness import verify
 from kernforge.loader.search import Search
-from kernforge.registry.api import member_for
+from kernforge.registry.api import member_for, open_default
 from kernforge.registry.names import BENCHMARKS
 from kernforge.trust import admission
 from kernforge.trust.policy import Subject
@@ -114,11 +114,9 @@ def local(directory: Path, environment: Environment, *, backend: str | None, tru
         NoVariantError: it holds no build that fits.
         TrustError: the trust policy refuses it.
     """
-    from kernforge.registry import api as registries  # noqa: PLC0415 - for what a kernel depends on
-
     directory = directory.absolute()
-    registry = registries.open_default(environment)
-    search = Search(registry, backend, environment, trusted)
+    # The registry is for what the kernel depends on.
+    search = Search(open_default(environment), backend, environment, trusted)
     node = loader_search.find_local(search, directory)
     return Repo(root=directory, kernel=str(directory), id=node.metadata.id)
 

@@ -240,7 +240,9 @@ def _bench(arguments: argparse.Namespace, console: Console) -> None:
         raise
     slower = [] if classes else text.behind(document, allowed=arguments.allow)
     if before is not None:
-        slower += text.regressions(document, before, allowed=arguments.allow)
+        slower += text.regressions(
+            document, before, allowed=arguments.allow, only=arguments.workload
+        )
     document["regressions"] = slower
     _show(arguments, console, document, classes=classes)
     if arguments.html:
