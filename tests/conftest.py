@@ -112,6 +112,16 @@ def hub():
 
 
 @pytest.fixture
+def usual_hub(hub, tmp_path, monkeypatch):
+    """A hub that is asked where no registry is named, with a cache of its own."""
+    monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "kernels"))
+    monkeypatch.delenv("KERNFORGE_REGISTRY", raising=False)
+    return hub
+
+
+@pytest.fixture
 def write_variant():
     """A function that lays out a variant of a pure Python kernel, digest and all."""
     return variants.write_variant

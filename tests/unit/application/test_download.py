@@ -3,12 +3,11 @@ import itertools
 import os
 import random
 import signal
-import subprocess
-import sys
 import tarfile
 from dataclasses import replace
 
 import pytest
+from support import mortal
 from support.variants import replace_linked
 
 from kernforge.application import download, project_lock
@@ -201,39 +200,22 @@ def test_a_tar_has_the_same_bytes_wherever_and_whenever_it_is_made(registry, out
 
 
 CHILD = """
-import os, pathlib, signal, sys
 from kernforge.application import download
 from kernforge.artifact.metadata import KernelDepend
 from kernforge.loader.search import Search
 from kernforge.registry import DirectoryRegistry
 from kernforge.system.environment import Environment
 
-source, root, deadly = sys.argv[1], sys.argv[2], int(sys.argv[3])
-WRITES = {"open", "os.mkdir", "os.rename", "os.symlink", "os.remove", "os.rmdir", "os.chmod"}
-seen = 0
-
-
-def count(event, args):
-    global seen
-    if event in WRITES and root in str(args[0]):
-        seen += 1
-        if seen == deadly:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-sys.addaudithook(count)
-registry = DirectoryRegistry(pathlib.Path(source))
+registry = DirectoryRegistry(pathlib.Path(sys.argv[3]))
 wanted = KernelDepend(repo_id="owner/outer", version=1)
 search = Search(registry, None, Environment({}))
 for one in download.fetch(search, [wanted], download.Selection()):
     download.copy(one, DirectoryRegistry(pathlib.Path(root)))
-print(seen)
 """
 
 
 def child(registry, root, deadly=0):
-    argv = [sys.executable, "-c", CHILD, str(registry.root), str(root), str(deadly)]
-    return subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False, timeout=60)
+    return mortal.run(CHILD, root, deadly, registry.root)
 
 
 def test_a_killed_download_leaves_no_half_variant_and_is_resumed(registry, outer, tmp_path):

@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line of ``kernels``, where kernforge stands in for it."""
 
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from support.client_programs import INSTALL, run
 
 from kernforge.cli import client, main
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
-
-SRC = Path(__file__).parents[3] / "src"
 
 
 @pytest.mark.parametrize(
@@ -69,23 +66,11 @@ def test_a_program_that_calls_the_clients_command_line(tmp_path, write_variant, 
     registry = DirectoryRegistry(tmp_path / "registry")
     publish(tmp_path / "build", registry, "acme/toy")
     program = (
-        "import sys\nfrom kernforge import compat\ncompat.install()\n"
-        f"sys.argv = ['kernels', *{line.split()!r}]\n"
+        f"{INSTALL}import sys\nsys.argv = ['kernels', *{line.split()!r}]\n"
         "from kernels.cli import main\nmain()\n"
     )
-    environment = {
-        "PYTHONPATH": str(SRC),
-        "PATH": "/usr/bin:/bin",
-        "HOME": str(tmp_path),
-        "KERNFORGE_REGISTRY": str(registry.root),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    variables = {"HOME": str(tmp_path), "KERNFORGE_REGISTRY": str(registry.root)}
+    done = run(sys.executable, "-c", program, **variables)
     if line.startswith("versions"):
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("1.0.0 ")

@@ -97,42 +97,36 @@ def test_handlers_are_as_they_were_and_what_is_ignored_stays_so():
         signal.signal(signal.SIGINT, old)
 
 
-@pytest.mark.parametrize("module", ["kernforge.cli.main", "argparse"])
-def test_an_interrupt_while_the_command_starts_leaves_no_traceback(tmp_path, module):
-    # Whoever imports this module is interrupted there.
-    path = tmp_path / "sitecustomize.py"
-    path.write_text(
-        "import sys\n"
+def interrupted_at(tmp_path, module, answer):
+    """Start a command that does something when a module is imported."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys, time\n"
         "class Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        f"        if name == {module!r}: raise KeyboardInterrupt\n"
+        f"        if name == {module!r}:\n{answer}"
         "sys.meta_path.insert(0, Finder())\n"
     )
     paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     argv = [sys.executable, "-m", "kernforge", "--version"]
     env = {**os.environ, "PYTHONPATH": paths}
-    done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+    return subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+
+
+@pytest.mark.parametrize("module", ["kernforge.cli.main", "argparse"])
+def test_an_interrupt_while_the_command_starts_leaves_no_traceback(tmp_path, module):
+    done = interrupted_at(tmp_path, module, "            raise KeyboardInterrupt\n")
     assert (done.returncode, "Traceback" in done.stderr) == (130, False)
 
 
 def test_an_interrupt_that_an_import_swallows_ends_the_command(tmp_path):
-    path = tmp_path / "sitecustomize.py"
-    path.write_text(
-        "import os, signal, sys, time\n"
-        "class Finder:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'kernforge.cli.grammar':\n"
+    swallowed = (
         "            try:\n"
         "                os.kill(os.getpid(), signal.SIGINT)\n"
         f"                time.sleep({WAIT_S})\n"
         "            except KeyboardInterrupt:\n"
         "                pass\n"
-        "sys.meta_path.insert(0, Finder())\n"
     )
-    paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
-    argv = [sys.executable, "-m", "kernforge", "--version"]
-    env = {**os.environ, "PYTHONPATH": paths}
-    done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+    done = interrupted_at(tmp_path, "kernforge.cli.grammar", swallowed)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 

@@ -3,35 +3,22 @@
 
 import hashlib
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from support.client_programs import INSTALL, python
 
 from kernforge.compat import names
 from kernforge.publish.api import publish
 
-SRC = Path(__file__).parents[3] / "src"
-INSTALL = "from kernforge import compat\ncompat.install()\n"
-
 
 def as_version(program, registry, version):
-    done = subprocess.run(
-        [sys.executable, "-c", INSTALL + program],
-        env={
-            "PYTHONPATH": str(SRC),
-            "PATH": "/usr/bin:/bin",
-            "HOME": str(registry.root),
-            "KERNFORGE_KERNELS_VERSION": version,
-            "KERNFORGE_REGISTRY": str(registry.root),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
+    told = python(
+        INSTALL + program,
+        HOME=str(registry.root),
+        KERNFORGE_KERNELS_VERSION=version,
+        KERNFORGE_REGISTRY=str(registry.root),
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(told)
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,16 @@
 """``import kernels`` answered by kernforge: in a process, for a command, and from a wheel."""
 
 import json
-import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from support.client_programs import INSTALL, SRC, python, run
 
 from kernforge.compat import names, shim
 from kernforge.errors import RequestError
 from kernforge.system.environment import Environment
-
-SRC = Path(__file__).parents[3] / "src"
 
 FACTS = """
 import importlib.metadata, importlib.util, json, sys
@@ -28,18 +25,6 @@ print(json.dumps({
     "all": sorted(kernels.__all__),
 }))
 """
-INSTALL = "from kernforge import compat\ncompat.install()\n"
-
-
-def run(*argv, **variables):
-    environment = {"PYTHONPATH": str(SRC), "PATH": "/usr/bin:/bin", **variables}
-    return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
-
-
-def python(program, **variables):
-    done = run(sys.executable, "-c", program, **variables)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def facts(text, version=names.VERSION):

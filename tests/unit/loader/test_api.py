@@ -265,15 +265,6 @@ def publish_by_hand(hub, tmp_path, write_variant):
     return put
 
 
-@pytest.fixture
-def usual_hub(hub, tmp_path, monkeypatch):
-    monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("HF_ENDPOINT", hub.url)
-    monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "kernels"))
-    monkeypatch.delenv("KERNFORGE_REGISTRY", raising=False)
-    return hub
-
-
 REFUSED = ("HF_HUB_DISABLE_TELEMETRY", "DISABLE_TELEMETRY", "DO_NOT_TRACK")
 
 

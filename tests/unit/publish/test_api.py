@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import random
 import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from support import mortal
 
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import Metadata
@@ -288,34 +287,15 @@ def test_narrower_device_code_is_a_major_change(version_of):
 
 
 CHILD = """
-import os, pathlib, signal, sys
 from kernforge.publish.api import publish
 from kernforge.registry import DirectoryRegistry
 
-build, root, deadly = sys.argv[1], sys.argv[2], int(sys.argv[3])
-WRITES = {"open", "os.mkdir", "os.rename", "os.symlink", "os.remove", "os.rmdir", "os.chmod"}
-seen = 0
-
-
-def count(event, args):
-    global seen
-    if event in WRITES and root in str(args[0]):
-        seen += 1
-        if seen == deadly:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-sys.addaudithook(count)
-publish(pathlib.Path(build), DirectoryRegistry(pathlib.Path(root)), "owner/toy")
-print(seen)
+publish(pathlib.Path(sys.argv[3]), DirectoryRegistry(pathlib.Path(root)), "owner/toy")
 """
 
 
 def child(build, registry, deadly=0):
-    argv = [sys.executable, "-c", CHILD, build, registry.root, deadly]
-    return subprocess.run(
-        [str(a) for a in argv], stdout=subprocess.PIPE, text=True, check=False, timeout=60
-    )
+    return mortal.run(CHILD, registry.root, deadly, build)
 
 
 def test_a_kill_at_any_moment_leaves_a_whole_version(tmp_path, build):

@@ -30,10 +30,7 @@ WRITES = {"POST", "PUT", "DELETE"}
 
 
 @pytest.fixture(autouse=True)
-def environment(hub, tmp_path, monkeypatch):
-    monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("HF_ENDPOINT", hub.url)
-    monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "kernels"))
+def environment(usual_hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", WRITER)
     monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)

@@ -78,15 +78,6 @@ def test_a_registry_opens_by_path_and_by_url(tmp_path, monkeypatch):
             open_registry(url)
 
 
-@pytest.fixture
-def usual_hub(hub, tmp_path, monkeypatch):
-    monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("HF_ENDPOINT", hub.url)
-    monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "kernels"))
-    monkeypatch.delenv("KERNFORGE_REGISTRY", raising=False)
-    return hub
-
-
 def test_what_was_published_in_the_cache_once_is_still_found(usual_hub, tmp_path, monkeypatch):
     monkeypatch.delenv("KERNFORGE_HOME")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
