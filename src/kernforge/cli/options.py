@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kernforge.system.console import Console
     from kernforge.system.environment import Environment
     from kernforge.toolchain.local_parts import LocalPartsOptions
+    from kernforge.trust.policy import KeySigner
     from kernforge.trust.signing import Key
 
     # The type has no public name.
@@ -258,6 +259,13 @@ def open_key(path: Path, environment: Environment) -> Key:
     from kernforge.trust import signing  # noqa: PLC0415
 
     return signing.open_key(path, lambda: passphrase(environment))
+
+
+def key_signers(paths: Iterable[Path]) -> list[KeySigner]:
+    """The owners of public keys in files."""
+    from kernforge.trust.policy import KeySigner, public_key  # noqa: PLC0415
+
+    return [KeySigner(name=path.name, key=public_key(text_of(path), str(path))) for path in paths]
 
 
 def passphrase(environment: Environment, *, twice: bool = False) -> str:

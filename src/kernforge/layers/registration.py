@@ -11,7 +11,6 @@ from kernforge.layers.mapping import Registered, extend_mapping
 
 if TYPE_CHECKING:
     from contextvars import Token
-    from types import TracebackType
 
     from kernforge.layers.mapping import UserMapping
 
@@ -69,12 +68,7 @@ class _Scope(AbstractContextManager[None]):
         result = extend_mapping(current() if self._inherit else {}, self._mapping)
         self._tokens.append(_scoped.set(result))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         _scoped.reset(self._tokens.pop())
 
 

@@ -337,19 +337,14 @@ class HubDestination:
         )
 
     def _tree(self, repo_id: str, commit: str) -> dict[str, str]:
-        """Content hash by path in a commit: hex SHA-256, or git's hash of content without one."""
+        """Content hash by path in a commit: hex SHA-256, or ``git-`` and git's hash without one."""
         listing = self.registry.listing(repo_id, commit)
         return {
             path: entry.blob
             if SHA256.fullmatch(entry.blob)
-            else self._names.get(entry.blob, _other(entry.blob))
+            else self._names.get(entry.blob, f"git-{entry.blob}")
             for path, entry in listing.items()
         }
-
-
-def _other(blob: str) -> str:
-    """The name of content of which only git's hash is known; it cannot equal a SHA-256."""
-    return f"git-{blob}"
 
 
 @contextlib.contextmanager

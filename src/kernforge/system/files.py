@@ -380,7 +380,6 @@ def symlink(target: str, path: Path) -> None:
     with disk_errors(f"writing {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f"{_UNLOCKED_PREFIX}{os.getpid()}-{uuid.uuid4().hex[:8]}")
-        temporary.unlink(missing_ok=True)
         temporary.symlink_to(target)
         temporary.replace(path)
 

@@ -107,12 +107,8 @@ def _revoke(arguments: argparse.Namespace, console: Console) -> None:
 
 def _releases(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.publish import releases  # noqa: PLC0415
-    from kernforge.trust.policy import KeySigner, public_key  # noqa: PLC0415
 
-    accepted = [
-        KeySigner(name=path.name, key=public_key(options.text_of(path), str(path)))
-        for path in arguments.accept
-    ]
+    accepted = options.key_signers(arguments.accept)
     registry = options.registry(arguments)
     key = options.open_key(arguments.key, arguments.environment)
     if arguments.add:

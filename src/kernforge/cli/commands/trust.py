@@ -187,14 +187,11 @@ def _verify(arguments: argparse.Namespace, console: Console) -> None:
 
 def _signers(arguments: argparse.Namespace) -> list[Signer]:
     """The accepted signers of the command line."""
-    from kernforge.trust.policy import IdentitySigner, KeySigner, public_key  # noqa: PLC0415
+    from kernforge.trust.policy import IdentitySigner  # noqa: PLC0415
 
     if bool(arguments.identity) != bool(arguments.issuer):
         raise UsageError("only one of --identity and --issuer was given", hint="give both together")
-    signers: list[Signer] = [
-        KeySigner(name=path.name, key=public_key(options.text_of(path), str(path)))
-        for path in arguments.key
-    ]
+    signers: list[Signer] = [*options.key_signers(arguments.key)]
     if arguments.identity:
         signers.append(
             IdentitySigner(
