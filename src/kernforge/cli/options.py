@@ -7,7 +7,7 @@ import argparse
 import getpass
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kernforge.cli.table import BY_NAME
 from kernforge.errors import StorageError, UsageError, page
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from kernforge.trust.policy import KeySigner
     from kernforge.trust.signing import Key
 
-    # The type has no public name.
+    # The types have no public names: of commands, and of a command or a group of its options.
     Verbs: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001
+    Arguments: TypeAlias = argparse._ActionsContainer  # noqa: SLF001
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -93,6 +94,16 @@ def text_of(path: Path) -> str:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}", hint="name another file") from None
+
+
+def add_flag(parser: Arguments, name: str, text: str) -> None:
+    """Add an option without a value."""
+    parser.add_argument(name, action="store_true", help=text)
+
+
+def add_repeated(parser: Arguments, name: str, text: str, **more: Any) -> None:
+    """Add an option that may be given several times: its values are a list."""
+    parser.add_argument(name, action="append", default=[], help=text, **more)
 
 
 def add_common(parser: argparse.ArgumentParser, *, default: bool | str) -> None:
@@ -178,6 +189,17 @@ def registry(arguments: argparse.Namespace) -> Registry:
     return registries.open_default(arguments.environment)
 
 
+def add_version(verb: argparse.ArgumentParser, default: str = " (default: the newest)") -> None:
+    """Add the version or the revision of a published kernel."""
+    which = verb.add_mutually_exclusive_group()
+    which.add_argument(
+        "--version",
+        help="of a published kernel: a major version, X.Y.Z, or a range such as '>=1.2,<2'"
+        f"{default}",
+    )
+    which.add_argument("--revision", help="a branch, tag or commit of a published kernel")
+
+
 def add_toolchain(verb: argparse.ArgumentParser) -> None:
     """Add options for parts of the toolchain that the package index does not have."""
     verb.add_argument(
@@ -191,35 +213,28 @@ def add_toolchain(verb: argparse.ArgumentParser) -> None:
         help="URL of NVIDIA's redistrib_*.json files and archives, for CUDA before 13 "
         "(default: KERNFORGE_CUDA_REDIST)",
     )
-    verb.add_argument(
+    add_repeated(
+        verb,
         "--depends",
-        metavar="NAME=PATH",
-        action="append",
-        type=named_path,
-        default=[],
-        help="a checkout or an archive of a dependency of build.toml, such as cutlass_4_0=PATH "
+        "a checkout or an archive of a dependency of build.toml, such as cutlass_4_0=PATH "
         "(default: CUTLASS_SRC_DIR for every CUTLASS)",
+        metavar="NAME=PATH",
+        type=named_path,
     )
 
 
 def add_variants(verb: argparse.ArgumentParser, default: str) -> None:
     """Add the variants of a project; ``default`` says for the help which these are without it."""
-    verb.add_argument(
-        "--variant",
-        action="append",
-        default=[],
-        help=f"a name or a pattern; may be repeated (default: {default})",
-    )
+    add_repeated(verb, "--variant", f"a name or a pattern; may be repeated (default: {default})")
 
 
 def add_pytest(verb: argparse.ArgumentParser) -> None:
     """Add arguments for pytest."""
-    verb.add_argument(
+    add_repeated(
+        verb,
         "--pytest",
-        action="append",
-        default=[],
+        "an argument for pytest, such as --pytest=-x; may be repeated",
         metavar="ARGUMENT",
-        help="an argument for pytest, such as --pytest=-x; may be repeated",
     )
 
 
@@ -327,10 +342,10 @@ def matching(pattern: str, names: Iterable[str], what: str) -> list[str]:
 
 def add_trusted_network(verb: argparse.ArgumentParser) -> None:
     """Add the option that allows plain connections of a farm."""
-    verb.add_argument(
+    add_flag(
+        verb,
         "--trusted-network",
-        action="store_true",
-        help="allow plain connections to other machines: whoever reaches the network can run "
+        "allow plain connections to other machines: whoever reaches the network can run "
         "programs on the farm (default: KERNFORGE_FARM_TRUST=network)",
     )
 

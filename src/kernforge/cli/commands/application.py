@@ -37,11 +37,7 @@ def add(verbs: options.Verbs) -> None:
         nargs="*",
         help="take the newest versions of these kernels, or of all kernels",
     )
-    mode.add_argument(
-        "--check",
-        action="store_true",
-        help="write nothing; end with an error if the lock is out of date",
-    )
+    options.add_flag(mode, "--check", "write nothing; end with an error if the lock is out of date")
 
     verb = options.add_verb(verbs, _download, "download")
     verb.add_argument(
@@ -50,7 +46,7 @@ def add(verbs: options.Verbs) -> None:
         default=".",
         help="a project with a lock, or OWNER/NAME (default: current directory)",
     )
-    _add_version(verb)
+    options.add_version(verb, default="")
     options.add_registry(verb)
     verb.add_argument(
         "--to",
@@ -59,27 +55,20 @@ def add(verbs: options.Verbs) -> None:
         help="a directory to copy to, or a new .tar file (default: the registry's cache)",
     )
     which = verb.add_mutually_exclusive_group()
-    which.add_argument("--all-variants", action="store_true", help="fetch all variants")
-    which.add_argument(
-        "--variant",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="fetch this variant; may be repeated",
-    )
-    which.add_argument(
+    options.add_flag(which, "--all-variants", "fetch all variants")
+    options.add_repeated(which, "--variant", "fetch this variant; may be repeated", metavar="NAME")
+    options.add_repeated(
+        which,
         "--platform",
-        metavar="PLATFORM",
-        action="append",
-        default=[],
-        help="fetch the variant for this machine: torch2.11-cu130-x86_64-linux, or a file that "
+        "fetch the variant for this machine: torch2.11-cu130-x86_64-linux, or a file that "
         "`kernforge platform --json` wrote there; may be repeated (default: this machine)",
+        metavar="PLATFORM",
     )
     _add_trust(verb)
 
     verb = options.add_verb(verbs, _get, "get")
     verb.add_argument("repo_id", metavar="REPO", help="OWNER/NAME")
-    _add_version(verb)
+    options.add_version(verb, default="")
     verb.add_argument("--backend", help="cpu, or the backend of the installed torch (default)")
     options.add_registry(verb)
     _add_trust(verb)
@@ -104,26 +93,16 @@ def add(verbs: options.Verbs) -> None:
     )
 
     verb = options.add_verb(verbs, _platform, "platform")
-    verb.add_argument(
+    options.add_flag(
+        verb,
         "--user-agent",
-        action="store_true",
-        help="print what a hub is told of this machine, and what it would be told with "
+        "print what a hub is told of this machine, and what it would be told with "
         "KERNFORGE_USER_AGENT=1",
     )
 
 
-def _add_version(verb: argparse.ArgumentParser) -> None:
-    group = verb.add_mutually_exclusive_group()
-    group.add_argument(
-        "--version", help="a major version, X.Y.Z, or a range such as '>=1.2,<2' of a kernel"
-    )
-    group.add_argument("--revision", help="a branch, tag or commit of a kernel")
-
-
 def _add_trust(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument(
-        "--trust-remote-code", action="store_true", help="accept the kernel from any publisher"
-    )
+    options.add_flag(verb, "--trust-remote-code", "accept the kernel from any publisher")
 
 
 def _lock(arguments: argparse.Namespace, console: Console) -> None:

@@ -72,9 +72,7 @@ def add(verbs: options.Verbs) -> None:
         help="for all your projects: the same places in your home directory",
     )
     where.add_argument("--dest", type=Path, metavar="DIR", help="another directory of skills")
-    verb.add_argument(
-        "--force", action="store_true", help="replace a skill of this name that is not ours"
-    )
+    options.add_flag(verb, "--force", "replace a skill of this name that is not ours")
 
 
 def _add_choices(verb: argparse.ArgumentParser) -> None:

@@ -44,12 +44,11 @@ def _add_bench(verbs: options.Verbs) -> None:
     verb = options.add_verb(verbs, _bench, "bench")
     options.add_project(verb)
     options.add_build_dir(verb)
-    verb.add_argument(
+    options.add_repeated(
+        verb,
         "--against",
+        "also measure this published version, or the built kernel of this directory",
         metavar="OWNER/NAME@vN",
-        action="append",
-        default=[],
-        help="also measure this published version, or the built kernel of this directory",
     )
     options.add_registry(verb)
     verb.add_argument(
@@ -57,15 +56,13 @@ def _add_bench(verbs: options.Verbs) -> None:
         metavar="2^10:2^30[:STEP]",
         help="measure the project's sized(elements) at these powers of two, or at 1000,2^20",
     )
-    verb.add_argument(
+    options.add_flag(
+        verb,
         "--hub",
-        action="store_true",
-        help="measure benchmarks/benchmark*.py, as `kernforge benchmark` does (default where there "
+        "measure benchmarks/benchmark*.py, as `kernforge benchmark` does (default where there "
         "is no benchmarks/workloads.py)",
     )
-    verb.add_argument(
-        "--no-eager", action="store_true", help="leave torch eager and torch.compile out"
-    )
+    options.add_flag(verb, "--no-eager", "leave torch eager and torch.compile out")
     _add_measuring(verb)
     verb.add_argument(*("-o", "--out"), type=Path, help="write the result there, as JSON")
     verb.add_argument("--html", type=Path, help="write one self-contained page there")
@@ -80,12 +77,11 @@ def _add_profile(verbs: options.Verbs) -> None:
     verb = options.add_verb(verbs, _profile, "profile")
     options.add_project(verb)
     options.add_build_dir(verb)
-    verb.add_argument("--workload", action="append", default=[], help="only this one")
-    verb.add_argument(
+    options.add_repeated(verb, "--workload", "only this one")
+    options.add_repeated(
+        verb,
         "--candidate",
-        action="append",
-        default=[],
-        help="profile this one, named as in the tables of `kernforge bench`; may be repeated "
+        "profile this one, named as in the tables of `kernforge bench`; may be repeated "
         "(default: kernel)",
     )
     verb.add_argument(
@@ -108,24 +104,21 @@ def _add_benchmark(verbs: options.Verbs) -> None:
         "--revision", "--branch", help="a branch, tag or commit of a published kernel"
     )
     options.add_registry(verb)
-    verb.add_argument(
+    options.add_repeated(
+        verb,
         "--against",
+        "run the same classes with this published version, or this directory's, too",
         metavar="OWNER/NAME@vN",
-        action="append",
-        default=[],
-        help="run the same classes with this published version, or this directory's, too",
     )
     _add_measuring(verb)
-    verb.add_argument("--no-reference", action="store_true", help="do not time the verify_ methods")
+    options.add_flag(verb, "--no-reference", "do not time the verify_ methods")
     verb.add_argument(
         *("-o", "--out", "--output"),
         type=Path,
         help="write the result there: the JSON of `kernels benchmark`, and more",
     )
     _add_visual(verb)
-    verb.add_argument(
-        "--trust-remote-code", action="store_true", help="load it, whoever published it"
-    )
+    options.add_flag(verb, "--trust-remote-code", "load it, whoever published it")
 
 
 def _add_visual(verb: argparse.ArgumentParser) -> None:
@@ -158,7 +151,7 @@ def _add_measuring(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--mode", action="append", help="cold, hot, launch, graph or graph-hot (default: all)"
     )
-    verb.add_argument("--workload", action="append", default=[], help="only this one")
+    options.add_repeated(verb, "--workload", "only this one")
     verb.add_argument(
         "--width", type=float, default=0.02, help="interval wanted, of the median (default: 0.02)"
     )

@@ -32,12 +32,8 @@ def add(verbs: options.Verbs) -> None:
         "kernforge.lock has; `kernforge variants` lists them",
     )
     options.add_system(verb)
-    verb.add_argument(
-        "--arch",
-        action="append",
-        default=[],
-        type=options.capability,
-        help="only for this GPU, such as 9.0; may be repeated",
+    options.add_repeated(
+        verb, "--arch", "only for this GPU, such as 9.0; may be repeated", type=options.capability
     )
     options.add_toolchain(verb)
     options.add_build_dir(verb, "directory for the built variants", short=True)
@@ -60,22 +56,20 @@ def add(verbs: options.Verbs) -> None:
         help="take results from this store too, and write new ones to it: any fsspec URL, such as "
         "file:///mnt/farm or s3://bucket/prefix (default: KERNFORGE_SHARED_STORE)",
     )
-    verb.add_argument(
-        "--dry-run", action="store_true", help="print the graph of actions and run none of them"
-    )
-    verb.add_argument(
+    options.add_flag(verb, "--dry-run", "print the graph of actions and run none of them")
+    options.add_flag(
+        verb,
         "--locked",
-        action="store_true",
-        help="end with an error if kernforge.lock is incomplete; a pattern of --variant then means "
+        "end with an error if kernforge.lock is incomplete; a pattern of --variant then means "
         "variants whose torch and CUDA it has",
     )
-    verb.add_argument(
+    options.add_flag(
+        verb,
         "--untrusted",
-        action="store_true",
-        help="build a stranger's project: require a sandbox, refuse flags that start programs, and "
+        "build a stranger's project: require a sandbox, refuse flags that start programs, and "
         "do not import what was built",
     )
-    verb.add_argument("--no-check", action="store_true", help="do not check the built variants")
+    options.add_flag(verb, "--no-check", "do not check the built variants")
     options.add_sandbox(verb)
 
     verb = options.add_verb(verbs, _check, "check")
@@ -88,9 +82,7 @@ def add(verbs: options.Verbs) -> None:
         "is not imported (default: current directory)",
     )
     options.add_registry(verb)
-    published = verb.add_mutually_exclusive_group()
-    published.add_argument("--version", help="of a published kernel (default: the newest)")
-    published.add_argument("--revision", help="a branch, tag or commit of a published kernel")
+    options.add_version(verb)
     verb.add_argument(
         "--variant", default="*", metavar="PATTERN", help="only variants of such names"
     )
@@ -108,22 +100,22 @@ def add(verbs: options.Verbs) -> None:
         metavar="KIND",
         help="remove all entries of a kind: toolchains, actions, findings",
     )
-    change.add_argument(
+    options.add_flag(
+        change,
         "--verify",
-        action="store_true",
-        help="read every file, and compare it with what was recorded when it was made; exit code 9 "
+        "read every file, and compare it with what was recorded when it was made; exit code 9 "
         "if one differs",
     )
-    verb.add_argument(
+    options.add_flag(
+        verb,
         "--repair",
-        action="store_true",
-        help="with --verify: remove what differs; the next build that needs it makes it again",
+        "with --verify: remove what differs; the next build that needs it makes it again",
     )
 
     verb = options.add_verb(verbs, _clean, "clean")
     options.add_project(verb)
     options.add_build_dir(verb)
-    verb.add_argument("--dry-run", action="store_true", help="print what would be removed")
+    options.add_flag(verb, "--dry-run", "print what would be removed")
 
     _add_reproduce(verbs)
 

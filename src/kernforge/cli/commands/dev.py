@@ -26,29 +26,25 @@ def add(verbs: options.Verbs) -> None:
     verb = options.add_verb(verbs, _dev, "dev")
     options.add_project(verb)
     options.add_variants(verb, "the one for this process's torch")
-    verb.add_argument(
+    options.add_repeated(
+        verb,
         "--arch",
-        action="append",
-        default=[],
-        help="compile for this GPU, such as 9.0; may be repeated (default: this machine's GPU)",
+        "compile for this GPU, such as 9.0; may be repeated (default: this machine's GPU)",
     )
-    verb.add_argument(
-        "--once", action="store_true", help="run one round; its result is the exit code"
-    )
-    verb.add_argument("--no-test", action="store_true", help="run no tests")
-    verb.add_argument(
+    options.add_flag(verb, "--once", "run one round; its result is the exit code")
+    options.add_flag(verb, "--no-test", "run no tests")
+    options.add_flag(
+        verb,
         "--cold-tests",
-        action="store_true",
-        help="start a new pytest in each round (default: a process that has torch imported)",
+        "start a new pytest in each round (default: a process that has torch imported)",
     )
-    verb.add_argument("--no-bench", action="store_true", help="run no benchmark")
-    verb.add_argument("--plain", action="store_true", help="print lines instead of a live view")
+    options.add_flag(verb, "--no-bench", "run no benchmark")
+    options.add_flag(verb, "--plain", "print lines instead of a live view")
     options.add_pytest(verb)
-    verb.add_argument(
+    options.add_repeated(
+        verb,
         "--workload",
-        action="append",
-        default=[],
-        help="measure this workload of benchmarks/workloads.py; may be repeated (default: the first)",
+        "measure this workload of benchmarks/workloads.py; may be repeated (default: the first)",
     )
     options.add_jobs(verb)
     options.add_toolchain(verb)

@@ -32,11 +32,7 @@ def add(verbs: options.Verbs) -> None:
         default=_DAYS,
         help=f"how long the certificates are valid (default: {_DAYS})",
     )
-    init.add_argument(
-        "--renew",
-        action="store_true",
-        help="make new certificates of the authority that is there",
-    )
+    options.add_flag(init, "--renew", "make new certificates of the authority that is there")
 
     scheduler = _add_action(actions, "scheduler", "run a Dask scheduler", "--host 10.0.0.5")
     scheduler.add_argument(

@@ -54,13 +54,12 @@ def add(verbs: options.Verbs) -> None:
     releases.add_argument(
         "--key", type=Path, required=True, metavar="FILE", help="private key of kernforge keygen"
     )
-    releases.add_argument(
+    options.add_repeated(
+        releases,
         "--accept",
+        "public key whose builds are listed too (default: those of --key)",
         type=Path,
-        action="append",
-        default=[],
         metavar="FILE",
-        help="public key whose builds are listed too (default: those of --key)",
     )
     releases.add_argument(
         "--valid-for",
@@ -69,9 +68,7 @@ def add(verbs: options.Verbs) -> None:
         metavar="DAYS",
         help=f"the list is fresh for so long (default: {_DAYS})",
     )
-    releases.add_argument(
-        "--add", action="store_true", help="add a signature to the list that is published"
-    )
+    options.add_flag(releases, "--add", "add a signature to the list that is published")
 
     log = options.add_verb(verbs, _audit_log, "audit-log")
     log.add_argument("text", nargs="?", default="", help="only kernels with this text in the name")

@@ -25,14 +25,10 @@ def add(verbs: options.Verbs) -> None:
 
     verb = options.add_verb(verbs, _lock, "lock-toolchain")
     options.add_project(verb)
-    verb.add_argument(
-        "--cuda", action="append", default=[], help="also lock this CUDA version, such as 13.2"
-    )
-    verb.add_argument(
-        "--torch", action="append", default=[], help="also lock this torch version, such as 2.13"
-    )
+    options.add_repeated(verb, "--cuda", "also lock this CUDA version, such as 13.2")
+    options.add_repeated(verb, "--torch", "also lock this torch version, such as 2.13")
     options.add_toolchain(verb)
-    verb.add_argument("--upgrade", action="store_true", help="take the newest releases")
+    options.add_flag(verb, "--upgrade", "take the newest releases")
 
     verb = options.add_verb(verbs, _migrate, "migrate")
     options.add_project(verb)

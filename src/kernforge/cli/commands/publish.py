@@ -56,19 +56,15 @@ def add(verbs: options.Verbs) -> None:
         metavar="DAYS",
         help="sign the list of releases too, with the key of --sign; it is fresh for so long",
     )
-    verb.add_argument("--private", action="store_true", help="make a new kernel on a hub private")
-    verb.add_argument(
-        "--create-pr", action="store_true", help="open a pull request on a hub instead"
-    )
-    verb.add_argument(
+    options.add_flag(verb, "--private", "make a new kernel on a hub private")
+    options.add_flag(verb, "--create-pr", "open a pull request on a hub instead")
+    options.add_flag(
+        verb,
         "--part",
-        action="store_true",
-        help="other machines publish the rest of this version: a missing variant does not count "
+        "other machines publish the rest of this version: a missing variant does not count "
         "as a change",
     )
-    verb.add_argument(
-        "--dry-run", action="store_true", help="print the version and the changes; publish nothing"
-    )
+    options.add_flag(verb, "--dry-run", "print the version and the changes; publish nothing")
 
     verb = options.add_verb(verbs, _card, "card")
     options.add_project(verb)

@@ -41,13 +41,12 @@ def add(verbs: options.Verbs) -> None:
         help="build here, and test on a worker of this Dask scheduler, such as tls://farm:8786",
     )
     options.add_trusted_network(verb)
-    verb.add_argument(
+    options.add_repeated(
+        verb,
         "--worker-resource",
-        action="append",
-        default=[],
+        "resource that the worker must have, such as GPU=1; may be repeated",
         type=_resource,
         metavar="NAME=AMOUNT",
-        help="resource that the worker must have, such as GPU=1; may be repeated",
     )
     options.add_toolchain(verb)
     options.add_sandbox(verb)

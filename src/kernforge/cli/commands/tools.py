@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
     verb = options.add_verb(verbs, _doctor, "doctor")
-    verb.add_argument(
+    options.add_flag(
+        verb,
         "--fix",
-        action="store_true",
-        help="remove the locks of torch.utils.cpp_extension that no process holds any more",
+        "remove the locks of torch.utils.cpp_extension that no process holds any more",
     )
-    verb.add_argument("--offline", action="store_true", help="do not contact the package indexes")
+    options.add_flag(verb, "--offline", "do not contact the package indexes")
 
     verb = options.add_verb(verbs, _export, "export")
     options.add_project(verb)
@@ -41,27 +41,21 @@ def add(verbs: options.Verbs) -> None:
         choices=("cmake", "python", "nix", "editor"),
         help="only these files; may be repeated (default: all)",
     )
-    verb.add_argument(
-        "--variant",
-        action="append",
-        default=[],
-        help="variant for editors: a name or a pattern (default: the newest)",
+    options.add_repeated(
+        verb, "--variant", "variant for editors: a name or a pattern (default: the newest)"
     )
-    verb.add_argument(
+    options.add_flag(
+        verb,
         "--force",
-        action="store_true",
-        help="replace, or remove, existing files that no export wrote (default: leave them as they "
-        "are)",
+        "replace, or remove, existing files that no export wrote (default: leave them as they are)",
     )
-    verb.add_argument(
+    options.add_flag(
+        verb,
         "--remove",
-        action="store_true",
-        help="remove what an export wrote; with --force also what create-pyproject of "
+        "remove what an export wrote; with --force also what create-pyproject of "
         "kernel-builder wrote",
     )
-    verb.add_argument(
-        "--dry-run", action="store_true", help="print what would be written or removed"
-    )
+    options.add_flag(verb, "--dry-run", "print what would be written or removed")
     options.add_toolchain(verb)
 
     verb = options.add_verb(verbs, _shell, "shell")
@@ -74,10 +68,10 @@ def add(verbs: options.Verbs) -> None:
         help="the project (default: current directory)",
     )
     verb.add_argument("--variant", default="", help="a name or a pattern (default: the newest)")
-    verb.add_argument(
+    options.add_flag(
+        verb,
         "--with-torch",
-        action="store_true",
-        help="also a Python with the variant's torch: this one if it has it, or an environment that "
+        "also a Python with the variant's torch: this one if it has it, or an environment that "
         "is made once, by uv or venv",
     )
     verb.add_argument(

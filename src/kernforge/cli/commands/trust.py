@@ -44,9 +44,7 @@ def add(verbs: options.Verbs) -> None:
 
     keygen = options.add_verb(verbs, _keygen, "keygen")
     keygen.add_argument("file", type=Path, help="file of the private key; the public key gets .pub")
-    keygen.add_argument(
-        "--no-passphrase", action="store_true", help="do not encrypt the private key"
-    )
+    options.add_flag(keygen, "--no-passphrase", "do not encrypt the private key")
 
 
 def _add_verify(verbs: options.Verbs) -> None:
@@ -55,15 +53,14 @@ def _add_verify(verbs: options.Verbs) -> None:
     verb.add_argument(
         "--variant", default="*", metavar="GLOB", help="only these variants (default: all)"
     )
-    verb.add_argument(
+    options.add_repeated(
+        verb,
         "--key",
+        "accepted public key (default: the signers of the trust policy)",
         type=Path,
-        action="append",
-        default=[],
         metavar="FILE",
-        help="accepted public key (default: the signers of the trust policy)",
     )
-    verb.add_argument("--identity", action="append", default=[], help="accepted identity")
+    options.add_repeated(verb, "--identity", "accepted identity")
     verb.add_argument("--issuer", help="OpenID Connect issuer of --identity")
     verb.add_argument(
         "--trusted-root", metavar="FILE", help="Sigstore instance (default: the public instance)"
@@ -97,17 +94,13 @@ def _add_sign(verbs: options.Verbs) -> None:
         metavar="FILE",
         help="Sigstore instance (default: the public instance)",
     )
-    verb.add_argument(
-        "--replace", action="store_true", help="overwrite the signature of an identity"
-    )
+    options.add_flag(verb, "--replace", "overwrite the signature of an identity")
 
 
 def _add_kernel(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("what", metavar="REPO-or-DIR", help="owner/name, or a directory of variants")
     options.add_registry(verb)
-    which = verb.add_mutually_exclusive_group()
-    which.add_argument("--version", help="a major version, X.Y.Z or a range (default: the newest)")
-    which.add_argument("--revision", help="a branch, tag or commit instead")
+    options.add_version(verb)
 
 
 def _source(arguments: argparse.Namespace) -> AboutSource:

@@ -28,11 +28,7 @@ def add(verbs: options.Verbs) -> None:
         "directory)",
     )
     options.add_registry(verb)
-    which = verb.add_mutually_exclusive_group()
-    which.add_argument(
-        "--version", help="version of a published kernel: 1, 1.2.3 or a range (default: the newest)"
-    )
-    which.add_argument("--revision", help="branch, tag or commit of a published kernel")
+    options.add_version(verb)
     verb.add_argument(
         "--as-version",
         metavar="X.Y.Z",
@@ -40,12 +36,11 @@ def add(verbs: options.Verbs) -> None:
         "MAJOR.0.0)",
     )
     verb.add_argument("--name", help="name of the distribution (default: the kernel's name)")
-    verb.add_argument(
+    options.add_repeated(
+        verb,
         "--variant",
-        action="append",
-        default=[],
+        "only variants that match, such as '*-cu130-*'; may be repeated",
         metavar="PATTERN",
-        help="only variants that match, such as '*-cu130-*'; may be repeated",
     )
     verb.add_argument(
         *("-o", "--out"),
@@ -76,11 +71,7 @@ def add(verbs: options.Verbs) -> None:
         metavar="X.Y,...",
         help="Pythons whose headers are on this machine (default: this one)",
     )
-    verb.add_argument(
-        "--index",
-        action="store_true",
-        help="write the pages of a package index of all wheels in --out",
-    )
+    options.add_flag(verb, "--index", "write the pages of a package index of all wheels in --out")
 
 
 def _wheel(arguments: argparse.Namespace, console: Console) -> None:
