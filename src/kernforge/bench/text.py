@@ -31,11 +31,27 @@ def rows(case: dict[str, Any], mode: str) -> list[tuple[str, ...]]:
     ]
     unsure = [row for row in timed if row.get("cannot_tell")]
     table.extend(
-        (row["candidate"], CANNOT_TELL, row["cannot_tell"], "", "", "", counted(row))
+        (
+            row["candidate"],
+            CANNOT_TELL,
+            row["cannot_tell"].partition(": ")[0],
+            "",
+            "",
+            "",
+            counted(row),
+        )
         for row in unsure
     )
     left = [(row["candidate"], *why, "", "", "", "") for row in here if (why := left_out(row))]
     return table + sorted(left, key=lambda line: line[1] == "refused")
+
+
+def unsure(document: dict[str, Any]) -> list[str]:
+    """Why the times of a document that are not told cannot be, a line each."""
+    rows_of_all = (row for case in document["workloads"] for row in case["results"])
+    whole = (row.get("cannot_tell") or "" for row in rows_of_all)
+    reasons = dict.fromkeys(why for each in whole if (why := each.partition(": ")[2]))
+    return [f"{CANNOT_TELL}: {why}" for why in reasons]
 
 
 def left_out(row: dict[str, Any]) -> tuple[str, str] | None:

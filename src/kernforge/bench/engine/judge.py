@@ -41,6 +41,7 @@ from kernforge.bench.engine.workload import (
     Workload,
 )
 from kernforge.errors import UsageError
+from kernforge.system.progress_lines import EVERY_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -237,8 +238,14 @@ class _Trial:
         """Let all processes take turns until the medians are sure."""
         least, most, again = self._settings.least, self._settings.most, 0
         racing = self._processes
+        start = said = time.monotonic()
         for turn in range(most + _LOOK_AGAIN):
             self._round(racing, turn, note)
+            if (now := time.monotonic()) - said >= EVERY_S:
+                said = now
+                note(
+                    f"  {self._workload.name}: {turn + 1} of at most {most} rounds ({now - start:.0f} s)"
+                )
             ended = turn + 1 >= most or (turn + 1 >= least and self._sure())
             # A busy machine lengthens turns; that is no reason to refuse a candidate.
             doubted = [process for process, _ in self._doubts()] if ended else []

@@ -392,7 +392,7 @@ def _text(document: dict[str, Any]) -> str:
             bound = case["ceilings"][mode]["bound"]
             parts.append(f"\n{case['name']}, {mode}, bound by {bound}: {_how(case, mode)}")
             parts.append(tables.table(text.rows(case, mode), head=text.HEAD))
-    parts.append(f"\n{_RATE}\n{_ROOF}")
+    parts.append("\n".join(("", *text.unsure(document), _RATE, _ROOF)))
     return "\n".join(parts)
 
 

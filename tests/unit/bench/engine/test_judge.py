@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is refused before a candidate is started, and the order of turns."""
+"""What is refused before a candidate is started, and the order of turns, and what is said meanwhile."""
+
+from types import SimpleNamespace
 
 import pytest
 
@@ -48,3 +50,19 @@ def test_a_process_that_reports_no_time_is_refused():
     found = [measured("copy", (100.0,)), measured("kernel", (0.0,))]
     (row,) = document.case(WORK, found, ("hot",), "cpu")["results"]
     assert row["refused"] == "its process reported calls that take no time"
+
+
+def test_a_workload_that_takes_long_says_how_far_it_is(monkeypatch):
+    monkeypatch.setattr(judge, "EVERY_S", 0)
+    trial = judge._Trial.__new__(judge._Trial)
+    trial._settings = SimpleNamespace(least=2, most=3)
+    trial._workload = SimpleNamespace(name="small")
+    trial._processes = []
+    monkeypatch.setattr(trial, "_round", lambda *_: None)
+    monkeypatch.setattr(trial, "_sure", lambda: False)
+    monkeypatch.setattr(trial, "_doubts", list)
+    notes = []
+    trial._rounds(notes.append)
+    assert [note.partition(" rounds")[0] for note in notes] == [
+        f"  small: {number} of at most 3" for number in (1, 2, 3)
+    ]
