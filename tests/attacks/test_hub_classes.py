@@ -123,6 +123,21 @@ def measured(root, cheats, settings):
     return {(names[row["candidate"]], row["mode"]): row for row in case["results"]}
 
 
+def test_two_scripts_may_have_a_class_of_one_name(tmp_path, monkeypatch, fork_server):
+    fork_server.fork_workers(monkeypatch)
+    (tmp_path / "benchmarks").mkdir()
+    for name in ("benchmark_a.py", "benchmark_b.py"):
+        (tmp_path / "benchmarks" / name).write_text(SCRIPT.replace("400, 1000", "40"))
+    write_variant(tmp_path / "build", variant="torch-cpu", files={"__init__.py": HONEST})
+    request = run.HubBenchRequest(repo=tmp_path, kernel=str(tmp_path), reference=False)
+    settings = Settings(device="cpu", modes=("hot",), least=6, most=6)
+    found = run.run(request, settings, lambda _text: None)["workloads"]
+    assert [(case["name"], case["script"]) for case in found] == [
+        ("Relu.relu", "benchmark_a.py"),
+        ("Relu.relu (benchmark_b.py)", "benchmark_b.py"),
+    ]
+
+
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory, fork_server):
     with pytest.MonkeyPatch.context() as patch:

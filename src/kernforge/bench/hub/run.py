@@ -120,11 +120,14 @@ def run(
                 for entry in sorted(oracle.entries):
                     if request.only and entry not in request.only:
                         continue
+                    # Another script may have a class of this name.
+                    name = f"{entry} ({script.name})" if entry in cases | failed else entry
                     try:
-                        cases[entry] = _measure(oracle, entry, request, settings, note)
+                        case = _measure(oracle, entry, request, settings, note)
+                        cases[name] = case | {"name": name}
                     except CheckError as error:
-                        note(f"{entry}: {error.message}")
-                        failed[entry] = error.message
+                        note(f"{name}: {error.message}")
+                        failed[name] = error.message
     except KeyboardInterrupt as error:
         raise bench.PartialResult(_document(cases, failed, settings)) from error
     if unknown := set(request.only) - set(known):
