@@ -93,27 +93,25 @@ def _same_code(a: dict[str, bytes], b: dict[str, bytes]) -> bool:
         return False
     # If the instructions equal those of a cubin without constants, they use no constants.
     spare = set() if _OF_CONSTANTS & b.keys() else _OF_CONSTANTS & a.keys()
-    rest = [
-        {n: d for n, d in sections.items() if n not in _ORDERED and n not in spare}
-        for sections in (a, b)
-    ]
-    second_names = _named(b)
-    names = [
+    first, second = (sections.keys() - _ORDERED - spare for sections in (a, b))
+    second_symbols = [symbol for symbol in _symbols(b) if symbol[0]]
+    first_symbols = [
         s
-        for s in _named(a)
-        if not (spare and (s[0] in spare or (s[1] == _OBJECT and s not in second_names)))
+        for s in _symbols(a)
+        if s[0] and not (spare and (s[0] in spare or (s[1] == _OBJECT and s not in second_symbols)))
     ]
-    if rest[0].keys() != rest[1].keys() or sorted(names) != sorted(second_names):
+    if first != second or sorted(first_symbols) != sorted(second_symbols):
         return False
-    return all(
-        _relocations(a, name) == _relocations(b, name)
-        if name.startswith(_RELOCATIONS)
-        else _named_attributes(a, name) == _named_attributes(b, name)
-        if name.startswith(_ATTRIBUTES)
-        else data == rest[1][name]
-        for name, data in rest[0].items()
-        if name != _OF_FRAMES
-    )
+    return all(_unordered(a, name) == _unordered(b, name) for name in first - {_OF_FRAMES})
+
+
+def _unordered(sections: dict[str, bytes], name: str) -> object:
+    """What a section says, without the numbers that the order of functions gives to symbols."""
+    if name.startswith(_RELOCATIONS):
+        return _relocations(sections, name)
+    if name.startswith(_ATTRIBUTES):
+        return _named_attributes(sections, name)
+    return sections[name]
 
 
 def unnamed(data: bytes) -> str:
@@ -167,10 +165,6 @@ def attributes(data: bytes) -> Iterator[tuple[int, int, bytes]]:
         size = value if form == _SIZED else 0
         yield form, kind, data[at : at + size] if form == _SIZED else value.to_bytes(2, "little")
         at += size
-
-
-def _named(sections: dict[str, bytes]) -> list[tuple[str, int, int, int]]:
-    return [symbol for symbol in _symbols(sections) if symbol[0]]
 
 
 def _symbols(sections: dict[str, bytes]) -> list[tuple[str, int, int, int]]:
