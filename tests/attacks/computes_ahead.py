@@ -19,6 +19,7 @@ def _ahead(turn, calls):
     _READY.clear()
     for a, b in turn._given:
         _READY[a.data_ptr()] = _slowly(a, b)
+    turn._engine.timer.settle()
     return answer
 
 

@@ -12,7 +12,7 @@ from kernforge.bench.engine.workload import Candidate, Settings, Tensor, Workloa
 
 HERE = Path(__file__).parent
 CPU = sorted(p for p in HERE.glob("*.py") if not p.name.startswith(("test_", "conftest", "cuda")))
-CUDA = sorted(HERE.glob("cuda_*.py"))
+CUDA = sorted([*HERE.glob("cuda_*.py"), HERE / "computes_ahead.py", HERE / "one_call_for_all.py"])
 MEMORY = sorted(HERE.glob("cudamem_*.py"))
 HONEST = sorted((HERE / "honest").glob("*.py"))
 SUMS = sorted((HERE / "honest_sums").glob("*.py"))
