@@ -15,10 +15,14 @@ from dataclasses import dataclass
 
 from kernforge.errors import UsageError
 
-_SEARCH = ("-I", "--include-path")
 _INCLUDE = ("-include", "--pre-include")
+_SEARCH = ("-I", "--include-path")
 # Search paths that come before or after those of -I.
 _SEARCH_APART = ("-isystem", "-iquote", "-idirafter", "--system-include")
+_PATH = re.compile(
+    f"(?P<name>{'|'.join(_INCLUDE)}|--include-path)(?:=(?P<value>.+))?"
+    f"|(?P<joined>-I|{'|'.join(_SEARCH_APART)})=?(?P<rest>.*)"
+)
 _OBJECT = re.compile(r"\.(?:o|a|so(?:\.[\d.]+)?)$")
 _LIBRARIES = ("lib{}.so", "lib{}.a")
 
@@ -79,19 +83,20 @@ def parse_flags(flags: Iterable[str], here: str, installed: Iterable[str] = ()) 
     todo = list(flags)
     while todo:
         flag = todo.pop(0)
-        name = next((n for n in (*_SEARCH, *_INCLUDE) if flag == n), "")
-        if name and todo:
-            (search if name in _SEARCH else first).append(absolute(todo.pop(0), here))
-        elif flag.startswith("-I") and flag != "-I":
-            search.append(absolute(flag.removeprefix("-I"), here))
-        elif name := next((n for n in _SEARCH_APART if flag.startswith(n)), ""):
-            value = flag.removeprefix(name).removeprefix("=") or (todo.pop(0) if todo else "")
-            directory = absolute(value, here)
-            users = not is_below(directory, installed)
-            apart += [directory] if users else []
-            rest += [name, directory.lstrip("/") if users else directory]
-        else:
+        match = _PATH.fullmatch(flag)
+        value = match and (match["value"] or match["rest"] or (todo.pop(0) if todo else ""))
+        if not match or not value:
             rest.append(flag)
+            continue
+        name, path = match["name"] or match["joined"], absolute(value, here)
+        if name in _INCLUDE:
+            first.append(path)
+        elif name in _SEARCH:
+            search.append(path)
+        else:
+            users = not is_below(path, installed)
+            apart += [path] if users else []
+            rest += [name, path.lstrip("/") if users else path]
     return Flags(rest=tuple(rest), search=tuple(search), apart=tuple(apart), first=tuple(first))
 
 

@@ -11,11 +11,20 @@ def test_flags_with_several_words_are_split_as_a_shell_does():
 
 
 def test_search_paths_are_distinguished_from_flags():
-    found = jit_flags.parse_flags(("-Iinc", "-O3", "-I", "/x/../y", "-include", "first.h"), "/w")
-    assert found.search == ("/w/inc", "/y")
+    given = ("-Iinc", "-O3", "-I", "/x/../y", "-include", "first.h", "-I=z", "-include-pch", "-I")
+    found = jit_flags.parse_flags(given, "/w")
+    assert found.search == ("/w/inc", "/y", "/w/z")
     assert found.first == ("/w/first.h",)
-    assert found.rest == ("-O3",)
-    assert found.words == ("-include", "w/first.h", "-O3")
+    assert found.rest == ("-O3", "-include-pch", "-I")
+    assert found.words == ("-include", "w/first.h", "-O3", "-include-pch", "-I")
+
+
+def test_nvccs_long_options_have_their_path_in_the_next_word_or_their_own():
+    given = ("--include-path=inc", "--include-path", "other", "--pre-include=first.h")
+    found = jit_flags.parse_flags((*given, "--system-include=/usr/x"), "/w", ["/usr"])
+    assert found.search == ("/w/inc", "/w/other")
+    assert found.first == ("/w/first.h",)
+    assert found.rest == ("--system-include", "/usr/x")
 
 
 def test_a_linkers_paths_become_absolute():
