@@ -5,8 +5,9 @@ import shutil
 
 import pytest
 from support import jit_homes, projects
+from support.jit_homes import device_code, same_module, ways
 
-from kernforge.binary import cubin, elf, fatbin
+from kernforge.binary import cubin
 from kernforge.dev import rounds
 from kernforge.dev.control import RoundEvents, Stop
 from kernforge.dev.session import DevOptions, Session
@@ -20,11 +21,7 @@ pytestmark = [pytest.mark.native, pytest.mark.torch]
 BODY = "y[i] = 2 * x[i];"
 
 
-@pytest.fixture
-def home(tmp_path, kept_home, monkeypatch):
-    jit_homes.forget(monkeypatch)
-    yield jit_homes.make(tmp_path / "home", kept_home, monkeypatch)
-    jit_homes.wait()
+home = jit_homes.home
 
 
 @pytest.fixture
@@ -74,24 +71,6 @@ def editor(root, name, tmp_path, home):
     return write_and_build
 
 
-def ways(home):
-    """How many units had their device code swapped, and how often that was compiled alone."""
-    trees = list((home / "store" / "actions").glob("??/" + "?" * 64))
-    return tuple(
-        sum((tree / name).is_file() for tree in trees) for name in ("code.fatbin", "unit.cubin")
-    )
-
-
-def same_module(one, other):
-    """Whether two modules are alike in code and data, the compiler's note of itself aside."""
-    a, b = elf.contents(one), elf.contents(other)
-    names = {
-        n for n in a if n != fatbin.SECTION and not n.startswith((".note", ".symtab", ".strtab"))
-    }
-    first, second = (fatbin.one_cubin(all_[fatbin.SECTION]) for all_ in (a, b))
-    return cubin.same_code(first, second) and all(a[n] == b.get(n) for n in names)
-
-
 def test_an_edit_of_device_code_is_compiled_alone(home, edit):
     first, before = edit()
     assert first.ok, first.error or first.output
@@ -136,7 +115,7 @@ def test_the_formula_of_a_new_project_is_compiled_alone(home, tmp_path, caplog, 
     assert ways(home) == (1, 1)
     _, whole = edit("* scale;", "* scale + 1;", alone=True)
     # Names of what is unnamed differ.
-    one, other = (fatbin.one_cubin(elf.section(each, fatbin.SECTION)) for each in (module, whole))
+    one, other = map(device_code, (module, whole))
     assert cubin.same_code(cubin.named_like(other, one), one)
 
 

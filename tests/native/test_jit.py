@@ -24,7 +24,7 @@ from kernforge.source import extension_source
 
 torch = pytest.importorskip("torch")
 
-pytestmark = [pytest.mark.native, pytest.mark.torch]
+pytestmark = [pytest.mark.native, pytest.mark.torch, pytest.mark.usefixtures("home")]
 
 # A module without torch's headers compiles in a second, one with them in half a minute.
 PLAIN = """
@@ -57,13 +57,7 @@ STABLE_TORCH_LIBRARY_IMPL(jit_times, CPU, m) { m.impl("times", TORCH_BOX(&times)
 FACTOR = "#include <cstdint>\nint64_t factor() { return %d; }\n"
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path, kept_home, monkeypatch):
-    """A store that is empty but for what the test machine keeps of toolchains."""
-    top = jit_homes.make(tmp_path / "home", kept_home, monkeypatch)
-    jit_homes.forget(monkeypatch)
-    yield top
-    jit_homes.wait()
+home = jit_homes.home
 
 
 def plain(name, value, **more):

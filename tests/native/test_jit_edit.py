@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from support import jit_homes
+from support.jit_homes import device_code, same_module, ways
 
 import kernforge
-from kernforge.binary import cubin, elf, fatbin
+from kernforge.binary import cubin
 from kernforge.errors import BuildError
 from kernforge.jit import session
 from kernforge.jit.device import lambdas, nvcc_stages, nvrtc
@@ -45,13 +46,12 @@ __device__ inline float half_of(float x) { return x / 2; }
 """
 
 
+home = jit_homes.home
+
+
 @pytest.fixture(autouse=True)
-def home(tmp_path, kept_home, monkeypatch):
-    top = jit_homes.make(tmp_path / "home", kept_home, monkeypatch)
-    jit_homes.forget(monkeypatch)
+def arch(home, monkeypatch):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
-    yield top
-    jit_homes.wait()
 
 
 @pytest.fixture
@@ -75,29 +75,6 @@ def ask(tmp_path, kept_home, monkeypatch):
             return stream.read()
 
     return write_and_load
-
-
-def code(module):
-    found = fatbin.one_cubin(elf.section(module, fatbin.SECTION))
-    assert found is not None
-    return found
-
-
-def ways(home):
-    """How many units had their device code swapped, and how often nvcc compiled that code alone."""
-    trees = list((home / "store" / "actions").glob("??/" + "?" * 64))
-    return tuple(
-        sum((tree / name).is_file() for tree in trees) for name in ("code.fatbin", "unit.cubin")
-    )
-
-
-def same_module(one, other):
-    """Whether two modules are alike in code and data, the compiler's note of itself aside."""
-    a, b = elf.contents(one), elf.contents(other)
-    names = {
-        n for n in a if n != fatbin.SECTION and not n.startswith((".note", ".symtab", ".strtab"))
-    }
-    return cubin.same_code(code(one), code(other)) and all(a[n] == b.get(n) for n in names)
 
 
 EDITS = [
@@ -199,7 +176,7 @@ def test_an_edit_of_a_header_with_device_code_is_one_too(ask, home):
     before = ask()
     edited = ask(header=HEADER.replace("x / 2", "x / 3"))
     assert ways(home)[0] >= 1
-    assert not cubin.same_code(code(before), code(edited))
+    assert not cubin.same_code(device_code(before), device_code(edited))
     assert same_module(edited, ask(header=HEADER.replace("x / 2", "x / 3"), alone=True))
 
 
@@ -278,8 +255,8 @@ def test_unnamed_namespaces_keep_their_names(ask, home):
     one = ask(edited)
     assert ways(home) == ((2, 1) if nvrtc.installed() else (1, 1))
     other = ask(edited, alone=True)
-    assert code(one) != code(other)
-    assert cubin.same_code(cubin.named_like(code(other), code(one)), code(one))
+    assert device_code(one) != device_code(other)
+    assert cubin.same_code(cubin.named_like(device_code(other), device_code(one)), device_code(one))
 
 
 @pytest.mark.parametrize("source", [SOURCE, SOURCE.replace("return x", "return nonsense")])

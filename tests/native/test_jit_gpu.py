@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.native,
     pytest.mark.torch,
+    pytest.mark.usefixtures("home"),
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
 ]
 
@@ -80,12 +81,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("scale", &scale); }
 """
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path, kept_home, monkeypatch):
-    top = jit_homes.make(tmp_path / "home", kept_home, monkeypatch)
-    jit_homes.forget(monkeypatch)
-    yield top
-    jit_homes.wait()
+home = jit_homes.home
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.native,
     pytest.mark.torch,
+    pytest.mark.usefixtures("home"),
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
 ]
 home, x, stable = test_jit_gpu.home, test_jit_gpu.x, test_jit_gpu.stable

@@ -10,7 +10,7 @@ from kernforge.jit import advice, mistakes, session
 
 torch = pytest.importorskip("torch")
 
-pytestmark = [pytest.mark.native, pytest.mark.torch]
+pytestmark = [pytest.mark.native, pytest.mark.torch, pytest.mark.usefixtures("home")]
 
 STABLE = """
 #include <torch/csrc/stable/library.h>
@@ -23,13 +23,7 @@ STABLE_TORCH_LIBRARY_IMPL(jit_mistake, CompositeExplicitAutograd, m) {
 """
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path, kept_home, monkeypatch):
-    """A store of its own."""
-    top = jit_homes.make(tmp_path / "home", kept_home, monkeypatch)
-    jit_homes.forget(monkeypatch)
-    yield top
-    jit_homes.wait()
+home = jit_homes.home
 
 
 @pytest.fixture

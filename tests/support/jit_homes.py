@@ -4,6 +4,9 @@
 import os
 import shutil
 
+import pytest
+
+from kernforge.binary import cubin, elf, fatbin
 from kernforge.build.execute.results import STORE_KIND
 from kernforge.jit import make as jit_make
 from kernforge.jit import session
@@ -21,6 +24,14 @@ def make(top, kept_home, monkeypatch):
         (top / kept).symlink_to(kept_home / kept)
     monkeypatch.setenv("KERNFORGE_HOME", str(top))
     return top
+
+
+@pytest.fixture
+def home(tmp_path, kept_home, monkeypatch):
+    """A store of its own, and a process that has compiled nothing."""
+    forget(monkeypatch)
+    yield make(tmp_path / "home", kept_home, monkeypatch)
+    wait()
 
 
 def forget(monkeypatch):
@@ -88,3 +99,29 @@ def lend_results(home, kept_home, *, made=("out.o", "ahead")):
         place.symlink_to(tree)
         if records.path(tree).is_file():
             records.path(place).symlink_to(records.path(tree))
+
+
+# -- edits of device code ------------------------------------------------------------------
+
+
+def ways(home):
+    """How many units had their device code swapped, and how often nvcc compiled that code alone."""
+    trees = list((home / "store" / STORE_KIND).glob("??/" + "?" * 64))
+    return tuple(
+        sum((tree / name).is_file() for tree in trees) for name in ("code.fatbin", "unit.cubin")
+    )
+
+
+def device_code(module):
+    """The one cubin of an object or of a module."""
+    found = fatbin.one_cubin(elf.section(module, fatbin.SECTION))
+    assert found is not None
+    return found
+
+
+def same_module(one, other):
+    """Whether two modules are alike in code and data, the compiler's note of itself aside."""
+    a, b = elf.contents(one), elf.contents(other)
+    notes = (fatbin.SECTION, ".note", ".symtab", ".strtab")
+    data = all(a[name] == b.get(name) for name in a if not name.startswith(notes))
+    return data and cubin.same_code(device_code(one), device_code(other))
