@@ -111,17 +111,6 @@ def test_another_process_takes_the_result_from_the_store(home):
     assert results(home) == before
 
 
-def test_threads_that_want_the_same_get_one_compilation(home):
-    found = []
-    threads = [threading.Thread(target=lambda: found.append(plain("threads", 5))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(map(id, found))) == 1
-    assert found[0].value() == 5
-
-
 def test_an_error_names_the_users_file_and_line_once(tmp_path, capfd):
     source = tmp_path / "wrong.cpp"
     source.write_text("int good;\nint wrong = nonsense;\n" + PLAIN % 1)

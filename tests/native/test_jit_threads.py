@@ -5,14 +5,15 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from native.test_jit import FACTOR, PLAIN, STABLE, home  # noqa: F401 - a fixture
+from native.test_jit import FACTOR, PLAIN, STABLE
 from support import jit_homes, projects
 
 import kernforge
 
 torch = pytest.importorskip("torch")
 
-pytestmark = [pytest.mark.native, pytest.mark.torch]
+pytestmark = [pytest.mark.native, pytest.mark.torch, pytest.mark.usefixtures("home")]
+home = jit_homes.home
 
 
 def at_once(*functions):

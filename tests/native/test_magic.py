@@ -5,7 +5,7 @@ import json
 import sys
 
 import pytest
-from native.test_jit import PLAIN, home  # noqa: F401 - a fixture
+from native.test_jit import PLAIN
 from support import jit_homes
 
 from kernforge.jit import notebook
@@ -13,7 +13,8 @@ from kernforge.jit import notebook
 pytest.importorskip("torch")
 interactiveshell = pytest.importorskip("IPython.core.interactiveshell")
 
-pytestmark = [pytest.mark.native, pytest.mark.torch]
+pytestmark = [pytest.mark.native, pytest.mark.torch, pytest.mark.usefixtures("home")]
+home = jit_homes.home
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_a_cell_of_two_languages_compiles_and_each_has_its_lines(shell, capsys, 
     assert f'cell:{number}:51: error: identifier "VALUE" is undefined' in capsys.readouterr().out
 
 
-def test_functions_are_variables(shell, home, kept_home):  # noqa: F811 - the fixture
+def test_functions_are_variables(shell, home, kept_home):
     jit_homes.lend_results(home, kept_home)
     cell = "%%kernforge bound --functions twice\nint64_t twice(int64_t x) { return 2 * x; }\n"
     run(shell, cell).raise_error()
@@ -153,7 +154,7 @@ def test_what_cuda_defines_is_declared(cuda, declared):
     assert notebook.declaration(cuda, "f") == declared
 
 
-def test_a_notebook_runs(home, tmp_path, monkeypatch):  # noqa: F811 - the fixture
+def test_a_notebook_runs(home, tmp_path, monkeypatch):
     nbformat = pytest.importorskip("nbformat")
     client = pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")

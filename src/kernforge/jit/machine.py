@@ -32,6 +32,7 @@ from kernforge.toolchain import (
 )
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
+from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import Lock, LockedHeaders, LockedToolkit
 from kernforge.toolchain.provision import Toolchains
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from kernforge.system.environment import Environment
     from kernforge.toolchain.host_compiler import Compiler
     from kernforge.toolchain.index.wheels import Progress
-    from kernforge.toolchain.lockfile import LockedPython
+    from kernforge.toolchain.lockfile import LockedCompiler, LockedPython
 
 _DEFAULT_CUDA = "13.0"
 _PLAIN_SONAME = 12  # the runtime's soname has the minor version before
@@ -245,22 +246,45 @@ def _cuda_from_wheels(
     index = Index.lazily(environment.variables)
     wheels = Wheels(index, store.root / "downloads", progress)
     path = store.root.parent / "jit" / f"cuda-{name}.lock"
-    kept = lockfile.from_json(path.read_text(), source=str(path)) if path.is_file() else None
     needs = resolver.Needs(cuda=frozenset({name}), torch=frozenset(), libraries=libraries)
-    missing = resolver.lacking(needs, kept)
-    if kept is None or missing.names:
-        new = resolver.make(missing, wheels, cpu=this_cpu(), compiler=lock.compiler, old=kept)
-        kept = kept.merged(new) if kept else new
-        files.write_atomic(path, kept.to_json())
-    toolkit, version = kept.cuda[name], Version2.parse(name)
-    toolchains = Toolchains(store, wheels)
-    trees = {tree_names.cuda_root(version): str(toolchains.toolkit(toolkit))}
-    if libraries:
-        for wheel in toolkit.libraries:
-            root = tree_names.library_root(version, wheel.file.partition("-")[0])
-            trees[root] = str(toolchains.library_headers(wheel))
-    toolkit = toolkit if libraries else replace(toolkit, libraries=())
+    kept = complete_lock(path, needs, wheels, lock.compiler, LocalParts())
+    version = Version2.parse(name)
+    toolkit, trees = toolkit_trees(kept, version, Toolchains(store, wheels), libraries=libraries)
     return version, replace(lock, cuda={name: toolkit}), trees
+
+
+def complete_lock(
+    path: Path, needs: resolver.Needs, wheels: Wheels, compiler: LockedCompiler, parts: LocalParts
+) -> Lock:
+    """The lock in a file, to which what it lacks is added.
+
+    Raises:
+        NetworkError: it lacks something, and no index can be reached.
+        ToolchainError: no index has it.
+    """
+    old = lockfile.from_json(path.read_text(), source=str(path)) if path.is_file() else None
+    missing = resolver.lacking(needs, old, parts)
+    if old and not missing.names:
+        return old
+    new = resolver.make(
+        missing, wheels, cpu=this_cpu(), compiler=compiler, local_parts=parts, old=old
+    )
+    new = old.merged(new) if old else new
+    files.write_atomic(path, new.to_json())
+    return new
+
+
+def toolkit_trees(
+    lock: Lock, version: Version2, toolchains: Toolchains, *, libraries: bool
+) -> tuple[LockedToolkit, dict[str, str]]:
+    """A toolkit as it is used, with CUDA's libraries or without, and the trees that it needs."""
+    toolkit = lockfile.toolkit(lock, version)
+    toolkit = toolkit if libraries else replace(toolkit, libraries=())
+    trees = {tree_names.cuda_root(version): str(toolchains.toolkit(toolkit))}
+    for wheel in toolkit.libraries:
+        root = tree_names.library_root(version, wheel.file.partition("-")[0])
+        trees[root] = str(toolchains.library_headers(wheel))
+    return toolkit, trees
 
 
 def jobs(environment: Environment) -> int:

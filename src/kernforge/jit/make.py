@@ -28,6 +28,8 @@ from kernforge.system import digest, files
 from kernforge.system.console import Console
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernforge.build.execute.outcome import Events, Failure
     from kernforge.build.plan.graph import Plan
     from kernforge.jit.device.units import ModulePlan
@@ -224,11 +226,16 @@ def _run_plan(
 
 def _show_warnings(module: ModulePlan, store: Store, console: Console, names: MessageNames) -> Path:
     """Show what the compilers wrote of a module; returns its path."""
-    for action in module.plan.actions:
+    show_logs(module.plan, store, console, names.restore)
+    return store.path(STORE_KIND, module.link.key) / module.link.outputs[0]
+
+
+def show_logs(plan: Plan, store: Store, console: Console, restore: Callable[[str], str]) -> None:
+    """Show what the compilers of a plan wrote, in the user's words."""
+    for action in plan.actions:
         log = store.path(STORE_KIND, action.key) / execute_action.LOG
         if log.is_file():
-            console.note(names.restore(log.read_text(errors="replace").rstrip()))
-    return store.path(STORE_KIND, module.link.key) / module.link.outputs[0]
+            console.note(restore(log.read_text(errors="replace").rstrip()))
 
 
 def _compile_error(
@@ -236,13 +243,14 @@ def _compile_error(
 ) -> CompileError:
     """An error that says what the compilers wrote."""
     texts = [names.restore(failure.output) for failure in failures]
-    title = ", ".join(sorted(_what_failed(failure.action.title, names) for failure in failures))
+    title = ", ".join(sorted(what_failed(f.action.title, names.title) for f in failures))
     error = CompileError("\n".join((title, *texts)), hint=compiler_advice.advice("\n".join(texts)))
     error.failures, error.module = failures, module
     return error
 
 
-def _what_failed(title: str, names: MessageNames) -> str:
+def what_failed(title: str, restore: Callable[[str], str] = str) -> str:
+    """In words that an action of this title failed; the title of a source is restored."""
     if title.startswith(_LINK):
         return f"{title.removeprefix(_LINK)} cannot be linked"
-    return f"{names.title(title)} cannot be compiled"
+    return f"{restore(title)} cannot be compiled"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import posixpath
 import re
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.binary import elf
-from kernforge.build.execute import action as execute_action
 from kernforge.build.execute import executor
 from kernforge.build.execute.action import ActionContext
 from kernforge.build.execute.results import STORE_KIND
@@ -86,7 +86,8 @@ def build_extensions(
     )
     with toolchain.store.lease():
         planned = _run(read, toolchain, context, environment, console)
-        _show_warnings(planned, toolchain.store, console, read[0].files)
+        restore = functools.partial(_with_user_paths, project=read[0].files)
+        make.show_logs(planned.plan, toolchain.store, console, restore)
         made = {each.request.name: _linked(each, planned, toolchain.store) for each in read}
         if toolchain.store.made:
             limit = eviction.limit(environment)
@@ -106,35 +107,29 @@ def _run(
     Returns:
         The plan that was carried out.
     """
-    store = context.store
-    if environment.kernforge_jit_slim == "0":
-        planned = plan_extensions(read, toolchain.machine)
-        outcome = executor.run_actions(planned.plan, context, console)
-        _raise_failures(outcome.failures, read)
-        _count(outcome.ran, planned, console)
-        return planned
-    ran = 0
-    planned = plan_extensions(_cut_headers(read, toolchain, frozenset()), toolchain.machine)
-    whole = frozenset(a.title for a in planned.plan.actions if store.has(STORE_KIND, _mark(a)))
+    store, ran = context.store, 0
+    slim = environment.kernforge_jit_slim != "0"
+
+    def plan(whole: frozenset[str]) -> ExtensionPlan:
+        sources = _cut_headers(read, toolchain, whole) if slim else read
+        return plan_extensions(sources, toolchain.machine)
+
+    actions = plan(frozenset()).plan.actions
+    whole = frozenset(each.title for each in actions if store.has(STORE_KIND, _mark(each)))
     while True:
-        cut = _cut_headers(read, toolchain, whole)
-        planned = plan_extensions(cut, toolchain.machine)
+        planned = plan(whole)
         outcome = executor.run_actions(planned.plan, context, console)
         failures, ran = outcome.failures, ran + outcome.ran
         short = [f for f in failures if _fell_short(f, whole)]
         if not short or len(short) < len(failures):
             _raise_failures(failures, read)
-            _count(ran, planned, console)
+            count = max(ran, len(planned.plan.actions))
+            console.note(f"{ran} of {count} actions were run, the rest came from the store")
             return planned
         for failure in short:
             _log.info("%s is compiled with torch's headers as they are", failure.action.title)
             store.tree(STORE_KIND, _mark(failure.action), _write_mark)
         whole |= {failure.action.title for failure in short}
-
-
-def _count(ran: int, planned: ExtensionPlan, console: Console) -> None:
-    actions = len(planned.plan.actions)
-    console.note(f"{ran} of {max(ran, actions)} actions were run, the rest came from the store")
 
 
 def _cut_headers(
@@ -220,15 +215,6 @@ def _linked(extension: ExtensionSources, planned: ExtensionPlan, store: Store) -
 # -- what the compilers wrote --------------------------------------------------------------
 
 
-def _show_warnings(
-    planned: ExtensionPlan, store: Store, console: Console, project: ProjectFiles
-) -> None:
-    for action in planned.plan.actions:
-        log = store.path(STORE_KIND, action.key) / execute_action.LOG
-        if log.is_file():
-            console.note(_with_user_paths(log.read_text(errors="replace").rstrip(), project))
-
-
 def _raise_failures(failures: Sequence[Failure], read: Sequence[ExtensionSources]) -> None:
     """Raise an error that says what the compilers wrote, if one failed."""
     if not failures:
@@ -237,12 +223,7 @@ def _raise_failures(failures: Sequence[Failure], read: Sequence[ExtensionSources
     titles = sorted(failure.action.title for failure in failures)
     texts = [_with_user_paths(failure.output, project) for failure in failures]
     repeat = "\n".join(failure.repeat for failure in failures)
-    what = ", ".join(
-        f"{title.removeprefix('link ')} cannot be linked"
-        if title.startswith("link ")
-        else f"{title} cannot be compiled"
-        for title in titles
-    )
+    what = ", ".join(map(make.what_failed, titles))
     advice = compiler_advice.advice("\n".join(texts))
     hint = "\n".join((*([advice] if advice else []), "repeat it by hand:", repeat))
     raise BuildError("\n".join((what, *texts)), hint=hint)

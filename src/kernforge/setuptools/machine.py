@@ -19,11 +19,10 @@ from kernforge.binary import abi_floor
 from kernforge.build.workspace import this_cpu
 from kernforge.errors import ManifestError, NetworkError, ToolchainError
 from kernforge.jit import flags
-from kernforge.jit.machine import named_archs
+from kernforge.jit.machine import complete_lock, named_archs, toolkit_trees
 from kernforge.setuptools import python_headers
 from kernforge.setuptools.plan import ExtensionMachine
 from kernforge.store.local import Store
-from kernforge.system import files
 from kernforge.system.process import Command, run
 from kernforge.toolchain import (
     cuda_arch,
@@ -137,14 +136,8 @@ def find_toolchain(
         headers = python_headers.find(target.python, environment.variables)
         lock, trees["python"] = replace(lock, python=headers.locked()), str(headers.path)
     if cuda:
-        toolkit = lockfile.toolkit(lock, cuda)
-        trees[tree_names.cuda_root(cuda)] = str(toolchains.toolkit(toolkit))
-        for wheel in toolkit.libraries if needs.libraries else ():
-            root = tree_names.library_root(cuda, wheel.file.partition("-")[0])
-            trees[root] = str(toolchains.library_headers(wheel))
-        if not needs.libraries:
-            toolkit = replace(toolkit, libraries=())
-            lock = replace(lock, cuda={**lock.cuda, str(cuda): toolkit})
+        toolkit, more = toolkit_trees(lock, cuda, toolchains, libraries=needs.libraries)
+        lock, trees = replace(lock, cuda={**lock.cuda, str(cuda): toolkit}), trees | more
     archs = find_archs(cuda, environment, progress) if cuda and needs.device else ()
     if cuda:
         front_end.require(lockfile.toolkit(lock, cuda), archs)
@@ -250,18 +243,9 @@ def _complete(
         downloads=environment.home / "store" / "downloads",
         progress=wheels.progress,
     )
-    old = lockfile.from_json(path.read_text(), source=str(path)) if path.is_file() else None
-    missing = resolver.lacking(wanted, old, parts)
-    if old and not missing.names:
-        return old, parts
     # The compiler is that of the moment: the file keeps what came from the index.
     unknown = lockfile.LockedCompiler(identity="", target="")
-    new = resolver.make(
-        missing, wheels, cpu=this_cpu(), compiler=unknown, local_parts=parts, old=old
-    )
-    new = old.merged(new) if old else new
-    files.write_atomic(path, new.to_json())
-    return new, parts
+    return complete_lock(path, wanted, wheels, unknown, parts), parts
 
 
 def _local_options(environment: Environment) -> LocalPartsOptions:
