@@ -23,13 +23,13 @@ class Route:
     """How a lock is installed.
 
     Attributes:
-        package: the directory, relative to the project, that gets a copy; None for none.
         text: how the lock is installed, or what to change so that it is.
+        package: the directory, relative to the project, that gets a copy; None for none.
         arrives: whether it is.
     """
 
-    package: str | None
     text: str
+    package: str | None = None
     arrives: bool = True
 
 
@@ -54,26 +54,23 @@ def find_route(document: dict[str, Any], is_package: Callable[[str], bool]) -> R
     build = _get(document, "build-system")
     if not build and not document.get("project"):
         return Route(
-            package=None,
             text="the project is not a package: pass the file, as load_kernel(..., lockfile=...)",
         )
     backend = str(build.get("build-backend", "setuptools"))
     requires = [_project(text) for text in build.get("requires", ()) if isinstance(text, str)]
     if backend.startswith("setuptools") and {"kernforge", "kernels"} & set(requires):
-        return Route(package=None, text="setuptools writes it into the distribution's metadata")
+        return Route(text="setuptools writes it into the distribution's metadata")
     hooks = _get(document, "tool", "hatch", "build", "hooks")
     if backend.startswith("hatchling") and "kernforge" in hooks:
-        return Route(package=None, text="hatchling writes it into the distribution's metadata")
+        return Route(text="hatchling writes it into the distribution's metadata")
     if backend.startswith("setuptools"):
         return Route(
-            package=None,
             text="it is not installed with the project: add kernforge to requires of [build-system]",
             arrives=False,
         )
     package = next((path for path in _packages(document, backend) if is_package(path)), None)
     if package is None:
         return Route(
-            package=None,
             text="it is not installed with the project: no package was found; name it: "
             '[tool.kernforge.lock] package = "src/app"',
             arrives=False,

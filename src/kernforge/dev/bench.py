@@ -102,9 +102,8 @@ def _ratio(workload: str, mode: str, now: dict[str, Any], before: dict[str, Any]
 
 def _of_rounds(now: dict[str, Any], before: dict[str, Any]) -> tuple[float, float, float]:
     """Ratio of the kernel's time to the last good build's, with its interval; paired if available."""
-    if paired := before.get(
-        "beside"
-    ):  # The other way about: how the last good one is to the kernel.
+    # The other way about: how the last good one is to the kernel.
+    if paired := before.get("beside"):
         return 1 / paired["value"], 1 / paired["high"], 1 / paired["low"]
     return (
         now["median_ns"] / before["median_ns"],

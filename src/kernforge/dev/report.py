@@ -92,19 +92,17 @@ def _lines(result: Round, good: GoodBuild | None) -> Iterator[str]:
 def problems(result: Round) -> Iterator[str]:
     """The errors of a round's build, with the lines of source."""
     if result.error:
-        yield f"{result.error['message']}"
+        yield result.error["message"]
         if result.error["hint"]:
             yield f"hint: {result.error['hint']}"
-    shown = 0
+    errors = 0
     for quoted in result.diagnostics:
-        shown += quoted.diagnostic.severity == "error"
-        if shown > DIAGNOSTICS_SHOWN:
-            break
-        yield diagnostics.title(quoted.diagnostic)
-        yield from quoted.source
-    count = sum(quoted.diagnostic.severity == "error" for quoted in result.diagnostics)
-    if count > DIAGNOSTICS_SHOWN:
-        yield f"and {count - DIAGNOSTICS_SHOWN} more errors"
+        errors += quoted.diagnostic.severity == "error"
+        if errors <= DIAGNOSTICS_SHOWN:
+            yield diagnostics.title(quoted.diagnostic)
+            yield from quoted.source
+    if errors > DIAGNOSTICS_SHOWN:
+        yield f"and {errors - DIAGNOSTICS_SHOWN} more errors"
     if result.output and not result.diagnostics:
         for title, output in result.output:
             yield f"{title}\n{output}"

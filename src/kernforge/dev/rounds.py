@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from kernforge.errors import UntestedError
+from kernforge.system.tables import first_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,21 +69,15 @@ def work(files: tuple[str, ...], *, built: bool) -> Work:
     found_kinds = set(kinds.values()) - {"prose"}
     if not found_kinds:
         return Work(reason="no source, test or benchmark changed")
-    relevant = [path for path in files if kinds[path] != "prose"]
-    names = ", ".join(relevant[:_SHOWN]) + (
-        f" and {len(relevant) - _SHOWN} more" if relevant[_SHOWN:] else ""
-    )
+    names = first_names((path for path in files if kinds[path] != "prose"), _SHOWN)
+    bench = "benchmark" in found_kinds
     if not built or "source" in found_kinds:
-        return Work(
-            build=True, tests=None, bench="benchmark" in found_kinds, reason=f"{names}: all tests"
-        )
+        return Work(build=True, tests=None, bench=bench, reason=f"{names}: all tests")
     if "shared" in found_kinds:
-        return Work(
-            tests=None, bench="benchmark" in found_kinds, reason=f"{names}: all tests may use it"
-        )
+        return Work(tests=None, bench=bench, reason=f"{names}: all tests may use it")
     tests = tuple(path for path in files if kinds[path] == "test")
     reason = f"{names}: only this" if tests else f"{names}: measured again"
-    return Work(tests=tests, bench="benchmark" in found_kinds, reason=reason)
+    return Work(tests=tests, bench=bench, reason=reason)
 
 
 def _kind(path: str) -> str:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kernforge.dev.rounds import Work
     from kernforge.dev.warm_pytest import WarmPytest
     from kernforge.system.environment import Environment
+    from kernforge.testing.project_tests import Tested
     from kernforge.toolchain.local_parts import LocalPartsOptions
 
 _FIGURES = "figures.json"
@@ -206,7 +207,8 @@ class Session:
         if result.work.tests is not None and not existing:
             result.untested = dict.fromkeys(self._current, "the changed test files were removed")
             return
-        untested, tested_variants = {}, []
+        untested: dict[str, str] = {}
+        done: list[Tested] = []
         suitable = project_tests.fitting(tuple(self._current))
         for name, path in self._current.items():
             stop.check()
@@ -225,15 +227,11 @@ class Session:
                 runner=self._warm_pytest.run,
             )
             stop.check()
-            tested_variants.append(tested)
-        idle = {
-            tested_variant.variant: f"every test was skipped: {tested_variant.idle}"
-            for tested_variant in tested_variants
-            if tested_variant.idle
-        }
-        result.tested, result.untested = tuple(tested_variants), untested | idle
+            done.append(tested)
+        idle = {t.variant: f"every test was skipped: {t.idle}" for t in done if t.idle}
+        result.tested, result.untested = tuple(done), untested | idle
         self._remember(result, existing)
-        if not all(tested_variant.ok for tested_variant in tested_variants):
+        if not all(tested.ok for tested in done):
             result.exit_code = CheckError.exit_code
         elif idle:
             result.exit_code = UntestedError.exit_code

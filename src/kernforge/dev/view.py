@@ -130,19 +130,10 @@ class View:
                 continue
             ratio, between = "-", ""
             if time_ratio.ratio is not None:
-                ratio, between = (
-                    f"{time_ratio.ratio:.3f}",
-                    f"{time_ratio.low:.3f} and {time_ratio.high:.3f}",
-                )
-            table.add_row(
-                *(
-                    time_ratio.workload,
-                    time_ratio.mode,
-                    duration(time_ratio.median_ns),
-                    ratio,
-                    between,
-                ),
-                style=_COLOURS.get(report.verdict(time_ratio), ""),
-            )
+                ratio = f"{time_ratio.ratio:.3f}"
+                between = f"{time_ratio.low:.3f} and {time_ratio.high:.3f}"
+            now = duration(time_ratio.median_ns)
+            row = (time_ratio.workload, time_ratio.mode, now, ratio, between)
+            table.add_row(*row, style=_COLOURS.get(report.verdict(time_ratio), ""))
         table.caption = report.SHORT
         return table

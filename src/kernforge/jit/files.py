@@ -13,6 +13,7 @@ import posixpath
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, TypeAlias
 
 from kernforge.errors import UsageError
@@ -155,7 +156,7 @@ def stamp(path: str) -> Stamp | None:
         status = os.stat(path)  # noqa: PTH116 - many files, each time
     except OSError:
         return None
-    if not os.path.isfile(path):  # noqa: PTH113
+    if not S_ISREG(status.st_mode):
         return None
     return (status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
 

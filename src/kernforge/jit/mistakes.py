@@ -87,7 +87,7 @@ def _stays(
     given = {
         each.path: whole.plan.texts[each.name] for each in with_all.inputs if each.path not in _OURS
     }
-    if error is None or not _is_of(error.file, given):
+    if error is None or not _is_users(given, error.file):
         return False
     if final_errors.is_final(error, given):
         return True
@@ -96,7 +96,7 @@ def _stays(
     whole_text = _preprocess(with_all, whole, toolchain)
     if whole_text is None:
         return False
-    users = functools.partial(_is_users, {*given})
+    users = functools.partial(_is_users, given)
     missing = final_errors.missing_name(error)
     if missing and not declarations.occurs(whole_text, missing, users):
         return True
@@ -188,11 +188,6 @@ def _source(action: Action) -> str:
     return action.argv[-3]
 
 
-def _is_of(file: str, given: Mapping[str, str]) -> bool:
-    """Whether a file is the user's; ``#line`` may give it any name."""
-    return file in given or (bool(file) and "/" not in file)
-
-
 def _preprocess(action: Action, module: ModulePlan, toolchain: DeviceToolchain) -> bytes | None:
     """What a unit's preprocessor writes, with line markers; None if that fails."""
     trees = {name: toolchain.trees[name] for name in action.trees} | {"threads": "1"}
@@ -207,7 +202,7 @@ def _preprocess(action: Action, module: ModulePlan, toolchain: DeviceToolchain) 
         return (directory / _PREPROCESSED).read_bytes() if done.returncode == 0 else None
 
 
-def _is_users(paths: Collection[str], name: str) -> bool:
-    """Whether a marker names a source of the user's: a path, or what ``#line`` calls it."""
-    label = "/" not in name and not name.startswith(("<built-in", "<command"))
-    return label or name in paths
+def _is_users(paths: Collection[str], file: str) -> bool:
+    """Whether a file is the user's; ``#line`` may give it any name."""
+    label = bool(file) and "/" not in file and not file.startswith(("<built-in", "<command"))
+    return label or file in paths

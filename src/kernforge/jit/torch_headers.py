@@ -149,22 +149,15 @@ def write_header(code: str, read: ReadHeader) -> tuple[str, tuple[str, ...]] | N
     if _AUTOGRAD.search(code):
         # Autograd's headers bring what those of operators include, and some operators.
         included = [*_AUTOGRAD_HEADERS, *(f"ATen/ops/{word}.h" for word in bodies), *included]
-        defined = [_PER_OPERATOR]
-        written = [_bare(types), "namespace torch {", *tensor_makers, "}"]
+        first, written = ["#pragma once", _PER_OPERATOR], [_bare(types)]
     else:
-        defined = []
-        written = [
-            *map(_bare, (*bodies.values(), operators, types)),
-            _VARIABLE,
-            "namespace torch {",
-        ]
-        written += [
-            text.replace("autograd::make_variable(", "kernforge::variable(")
-            for text in tensor_makers
-        ]
-        written.append("}")
-    parts = ("#pragma once", *defined, *(f"#include <{name}>" for name in included), *written)
-    return "\n".join((*parts, "")), tuple(included)
+        first = ["#pragma once"]
+        written = [*map(_bare, (*bodies.values(), operators, types)), _VARIABLE]
+        make, ours = "autograd::make_variable(", "kernforge::variable("
+        tensor_makers = [text.replace(make, ours) for text in tensor_makers]
+    includes = (f"#include <{name}>" for name in included)
+    parts = (*first, *includes, *written, "namespace torch {", *tensor_makers, "}", "")
+    return "\n".join(parts), tuple(included)
 
 
 def _bare(text: str) -> str:
