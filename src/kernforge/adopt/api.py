@@ -144,10 +144,12 @@ def _texts(program: Program) -> dict[str, str]:
         if path in texts or path.startswith("../") or not file.is_file():
             continue
         texts[path] = file.read_text(encoding="utf-8", errors="surrogateescape")
-        for name in _INCLUDE.findall(texts[path]):
-            todo += [
-                posixpath.join(place, name) for place in (posixpath.dirname(path), *directories)
-            ]
+        places = (posixpath.dirname(path), *directories)
+        todo += [
+            posixpath.join(place, name)
+            for name in _INCLUDE.findall(texts[path])
+            for place in places
+        ]
     return texts
 
 
@@ -166,32 +168,20 @@ def _translate(
     for path in sorted(texts):
         users = [module for module in program.modules if path in module.sources]
         group = _group(users[0]) if users else ""
+        elsewhere = frozenset().union(*(found for other, found in names.items() if other != group))
         result = bindings.translate(
             path,
             texts[path],
             texts=_reachable(users, program, texts),
             keys=tuple(sorted({module.backend.upper() for module in users})) or ("CPU",),
             header=header if path == alone else "",
-            prefix=f"{group}_" if names.get(group, frozenset()) & _others(names, group) else "",
+            prefix=f"{group}_" if names.get(group, frozenset()) & elsewhere else "",
         )
-        text, linked = bindings.with_c_linkage(
-            result.text,
-            {
-                p: t
-                for p, t in texts.items()
-                if p.endswith(extension_source.CUDA_SUFFIXES) and p != path
-            },
-        )
+        others = [text for other, text in texts.items() if _is_cuda(other) and other != path]
+        new[path], linked = bindings.with_c_linkage(result.text, others)
         for name, line in linked.items():
-            remarks.append(
-                Remark(
-                    path,
-                    line,
-                    f'{name} is defined with extern "C" and declared without: added',
-                    "changed",
-                )
-            )
-        new[path] = text
+            text = f'{name} is defined with extern "C" and declared without: added'
+            remarks.append(Remark(path, line, text, "changed"))
         remarks += result.remarks
         if result.operators:
             found.setdefault(group, []).extend(result.operators)
@@ -208,6 +198,10 @@ def _translate(
             hint="start with `kernforge init`, and register the functions with TORCH_LIBRARY",
         )
     return new, groups, remarks
+
+
+def _is_cuda(path: str) -> bool:
+    return path.endswith(extension_source.CUDA_SUFFIXES)
 
 
 def _reachable(users: list[Module], program: Program, texts: Mapping[str, str]) -> dict[str, str]:
@@ -238,8 +232,7 @@ def _makes_module(path: str, texts: Mapping[str, str]) -> bool:
 
     It is a C++ source with one PYBIND11_MODULE: nvcc would compile Python's declarations.
     """
-    is_cpp = path and not path.endswith(extension_source.CUDA_SUFFIXES)
-    return bool(is_cpp) and "PYBIND11_MODULE" in texts[path]
+    return bool(path) and not _is_cuda(path) and "PYBIND11_MODULE" in texts[path]
 
 
 def _group(module: Module) -> str:
@@ -259,10 +252,6 @@ def _operator_names(program: Program, texts: Mapping[str, str]) -> dict[str, fro
     return names
 
 
-def _others(names: Mapping[str, frozenset[str]], group: str) -> frozenset[str]:
-    return frozenset().union(*(found for other, found in names.items() if other != group))
-
-
 def _files(
     program: Program,
     texts: Mapping[str, str],
@@ -280,10 +269,10 @@ def _files(
     if not registers:
         files[BINDING] = _BINDING_TEXT
     binding = registers or [BINDING]
-    sections = [_section(module, texts, binding) for module in program.modules]
-    sections = _distinct(_joined(sections, kernel.replace("-", "_"), files))
-    files["build.toml"] = package.manifest(kernel, license, binding, sections)
     python_name = kernel.replace("-", "_")
+    sections = [_section(module, texts, binding) for module in program.modules]
+    sections = _distinct(_joined(sections, python_name, files))
+    files["build.toml"] = package.manifest(kernel, license, binding, sections)
     python = package.python_files(python_name, groups, program.file, fake=fake)
     files |= {f"torch-ext/{path}": text for path, text in python.items()}
     old = {_group(module): module.name for module in program.modules}

@@ -20,7 +20,7 @@ from kernforge.adopt.modules import Remark
 from kernforge.source import cpp_text, op_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _BLOCK = re.compile(r"\bPYBIND11_MODULE\s*\(\s*\w+\s*,\s*(?P<handle>\w+)[^)]*\)\s*(?P<open>\{)")
 # A function that binds for the module of another source, and its declaration there.
@@ -62,6 +62,10 @@ _ARG = re.compile(
 )
 _POLICY = re.compile(
     r"\s*(?:py|pybind11)::(?:call_guard|return_value_policy|keep_alive|doc)\b.*", re.DOTALL
+)
+_OVERLOAD_CAST = re.compile(r"(?:py|pybind11)::overload_cast<(.*)>\(\s*&?([\w:]+)\s*\)", re.DOTALL)
+_STATIC_CAST = re.compile(
+    r"static_cast<.*?\(\s*\*\s*\)\s*\((.*)\)\s*>\(\s*&?([\w:]+)\s*\)", re.DOTALL
 )
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _CHOOSES_DEVICE = re.compile(
@@ -227,18 +231,18 @@ def translate(
     )
 
 
-def with_c_linkage(text: str, other: Mapping[str, str]) -> tuple[str, dict[str, int]]:
+def with_c_linkage(text: str, others: Iterable[str]) -> tuple[str, dict[str, int]]:
     """Add ``extern "C"`` to declarations whose definitions have it.
 
     Args:
         text: a C++ source.
-        other: sources in which functions are defined, by path.
+        others: texts of the sources in which functions are defined.
 
     Returns:
         The text, and the line of each declaration that was changed, by name.
     """
     changed: dict[str, int] = {}
-    defined = {name for source in other.values() for name in _c_functions(source)}
+    defined = {name for source in others for name in _c_functions(source)}
     for name in sorted(defined - set(_c_functions(text))):
         pattern = rf"^(?P<indent>[ \t]*)(?=(?:[\w:<>]+[\s&*]+)+{name}\s*\([^;{{}}()]*\)\s*;)"
         if match := re.search(pattern, text, re.MULTILINE):
@@ -425,12 +429,8 @@ def _register(source: _Source, bound: _Bound) -> Iterator[str]:
         yield f"  ops.def({schema}, {call});"
         return
     yield f"  ops.def({schema});"
-    keys = (
-        ("CPU", "CUDA")
-        if "CUDA" in source.keys and _CHOOSES_DEVICE.search(found.body)
-        else source.keys
-    )
-    for key in keys:
+    chooses = "CUDA" in source.keys and _CHOOSES_DEVICE.search(found.body)
+    for key in ("CPU", "CUDA") if chooses else source.keys:
         yield f'  ops.impl("{operator.op}", torch::k{key}, {call});'
 
 
@@ -454,12 +454,8 @@ def _function(source: _Source, expression: str) -> tuple[Function | None, str, s
     ):
         expression = match[1].strip()
     if expression.startswith("["):
-        found = _lambda(source, expression)
-        return (
-            found,
-            expression,
-            "what the lambda returns is not written in it; give it a type with `->`",
-        )
+        reason = "what the lambda returns is not written in it; give it a type with `->`"
+        return _lambda(source, expression), expression, reason
     plain, wanted, cast = _overload(expression)
     if not re.fullmatch(r"[\w:]+(?:<[^()]*>)?", plain):
         return None, "", f"`{' '.join(expression.split())[:60]}` is not a function"
@@ -471,7 +467,7 @@ def _function(source: _Source, expression: str) -> tuple[Function | None, str, s
         candidates = [f for f in candidates if [_bare(p.type) for p in f.parameters] == wanted]
     # A header may declare what no source defines any more.
     candidates = [f for f in candidates if f.body] or candidates
-    signatures = {(tuple(_bare(p.type) for p in f.parameters)) for f in candidates}
+    signatures = {tuple(_bare(p.type) for p in f.parameters) for f in candidates}
     if not signatures:
         return None, "", f"no declaration of {last} was found in the module's sources"
     if len(signatures) > 1:
@@ -487,14 +483,9 @@ def _function(source: _Source, expression: str) -> tuple[Function | None, str, s
 
 def _overload(expression: str) -> tuple[str, list[str] | None, bool]:
     """The function's name, the types that choose among overloads, and whether it needs a cast."""
-    if match := re.fullmatch(
-        r"(?:py|pybind11)::overload_cast<(.*)>\(\s*&?([\w:]+)\s*\)", expression, re.DOTALL
-    ):
-        return match[2], [_bare(part) for part in cpp.split(match[1])], True
-    if match := re.fullmatch(
-        r"static_cast<.*?\(\s*\*\s*\)\s*\((.*)\)\s*>\(\s*&?([\w:]+)\s*\)", expression, re.DOTALL
-    ):
-        return match[2], [_bare(part) for part in cpp.split(match[1])], True
+    for pattern in (_OVERLOAD_CAST, _STATIC_CAST):
+        if match := pattern.fullmatch(expression):
+            return match[2], [_bare(part) for part in cpp.split(match[1])], True
     return expression.removeprefix("&").strip(), None, False
 
 
@@ -548,10 +539,7 @@ def _arguments(
         if value is not None and kind.schema == "float" and re.fullmatch(r"-?\d+", value):
             value = f"{value}."
         arguments.append(OperatorArgument(name=word, type=kind.schema, default=value))
-    return _defaults_at_the_end(arguments)
-
-
-def _defaults_at_the_end(arguments: list[OperatorArgument]) -> list[OperatorArgument]:
+    # In a schema, an argument with a default has none without after it.
     last = max((i for i, a in enumerate(arguments) if a.default is None), default=-1)
     return [replace(a, default=None) if i < last else a for i, a in enumerate(arguments)]
 
@@ -730,18 +718,14 @@ def _schema_argument(text: str) -> OperatorArgument:
 def _replace_includes(text: str, header: str, *, registers: bool) -> str:
     """Headers of Python become headers of torch."""
     wanted = WHOLE_HEADER if _WHOLE_TORCH.search(cpp_text.code(text)) else TYPES_HEADER
-    added: list[str] = []
+    lines = iter([f"#include <{wanted}>"])
 
     def replacement(match: re.Match[str]) -> str:
-        lines = []
-        if match["name"] == "torch/extension.h" and wanted not in added:
-            added.append(wanted)
-            lines.append(f"#include <{wanted}>")
-        return "\n".join(lines)
+        return next(lines, "") if match["name"] == "torch/extension.h" else ""
 
     text = _ALIAS.sub("", text)
     text = _PYTHON_INCLUDE.sub(replacement, text)
-    needed = [] if not registers else ["#include <torch/library.h>"]
+    needed = ["#include <torch/library.h>"] if registers else []
     needed += [f'#include "{header}"'] if header and registers else []
     needed = [line for line in needed if line not in text]
     if not needed:

@@ -223,7 +223,7 @@ TORCH_LIBRARY_IMPL(own, CUDA, ops) { ops.impl("f", &f); }
 
 
 def test_c_linkage_of_one_side_is_given_to_the_other():
-    defined = {"op.cu": 'extern "C" void run(float* x, int n) {}\nvoid other(int n) {}\n'}
+    defined = ['extern "C" void run(float* x, int n) {}\nvoid other(int n) {}\n']
     text = "\nvoid run(float* x, int n);\nvoid other(int n);\nint f() { run(0, 1); }\n"
     result, lines = with_c_linkage(text, defined)
     assert lines == {"run": 2}
