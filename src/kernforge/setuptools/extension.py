@@ -39,8 +39,7 @@ _COMPILERS = ("cxx", "nvcc", "nvcc_dlink")
 class _SetupCall:
     """A call that a setup.py makes: the variables of that moment, and where its progress is shown.
 
-    A setup.py may set ``TORCH_CUDA_ARCH_LIST`` or ``MAX_JOBS`` between two calls, so that each has its
-    own variables, and one value of them.
+    A setup.py may set ``TORCH_CUDA_ARCH_LIST`` or ``MAX_JOBS`` between two calls.
     """
 
     environment: Environment
@@ -71,11 +70,7 @@ class _SetupCall:
 
 
 class TorchExtension(setuptools.Extension):
-    """An extension that is compiled against torch.
-
-    Attributes:
-        kind: ``cuda`` or ``cpp``.
-    """
+    """An extension that is compiled against torch."""
 
     kind: Kind = "cpp"
 

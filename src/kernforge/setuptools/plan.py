@@ -80,22 +80,16 @@ _LINK_OURS = {"-shared", "-fopenmp"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtensionRequest:
-    """An extension as its setup.py describes it.
+    """An extension as its setup.py describes it; paths are as written there.
 
     Attributes:
         name: of the module, with the packages it is in.
         kind: by which class it was made; ``plain`` for an extension without torch.
-        sources: paths as written.
-        includes: directories of headers, as written.
         macros: flags that define and undefine macros.
-        cxx_args: for the C++ compiler.
-        nvcc_args: for nvcc.
         nvcc_defaults: for nvcc, before all others.
         dlink_args: for nvcc's device link; None without one.
-        link_args: for the linker.
         objects: files for the linker.
-        libraries: names of libraries.
-        library_dirs: where the linker looks for them.
+        library_dirs: where the linker looks for libraries.
         rpaths: where the loader looks for them.
         limited_api: whether the module keeps to Python's limited API.
         file: name of the shared object.
@@ -124,9 +118,7 @@ class ExtensionMachine:
     """What extensions are compiled with and for.
 
     Attributes:
-        target: torch, CUDA and Python.
         cpu: as variant names spell it.
-        lock: the identities of compiler, headers and toolkit.
         cuda: the toolkit; None where no source needs one.
         archs: arguments for nvcc that say what to compile for.
         only: digits of the GPUs' architectures that the user asked for, as ``90``; empty narrows

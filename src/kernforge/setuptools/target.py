@@ -40,7 +40,6 @@ class InstalledTorch:
     """A torch package that lies on this machine.
 
     Attributes:
-        path: its directory.
         release: its full version, as ``"2.13.0+cpu"``.
         cuda: the CUDA that it was built with; None for a CPU build.
     """
@@ -127,8 +126,7 @@ def named_target(torch: str, cuda: str | None, python: str, *, why: str = "") ->
     version = Version2(int(match[1]), int(match[2]))
     published = torch_releases().get(version)
     local = torch.partition("+")[2]
-    if cuda is None and local:
-        cuda = local
+    cuda = cuda or local or None
     if cuda is not None:
         wanted = parse_cuda(cuda)
         if wanted and published and wanted not in published:
@@ -150,10 +148,7 @@ def parse_cuda(text: str) -> Version2 | None:
     """
     if text.lower() in {NO_CUDA, "none"}:
         return None
-    digits = re.fullmatch(r"cu(\d+)(\d)", text)
-    if digits:
-        return Version2(int(digits[1]), int(digits[2]))
-    match = re.fullmatch(r"(\d+)\.(\d+)", text)
+    match = re.fullmatch(r"cu(\d+)(\d)", text) or re.fullmatch(r"(\d+)\.(\d+)", text)
     if not match:
         raise UsageError(f"{text!r} is not a CUDA version", hint="write it like 13.0, or cpu")
     return Version2(int(match[1]), int(match[2]))
