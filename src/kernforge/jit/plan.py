@@ -131,6 +131,21 @@ class ModuleRequest:
         return any(unit.closure.reaches_python for unit in self.units)
 
 
+def torch_target(
+    torch: Version2, cuda: Version2 | None, cpu: str, toolkit: Version2 | None
+) -> Target:
+    """What is compiled by a toolkit for a torch with this CUDA, or for one of the CPU."""
+    variant = Variant(
+        framework="torch",
+        version=torch,
+        backend=Backend("cuda", cuda) if cuda else Backend("cpu"),
+        cpu=cpu,
+        os="linux",
+        cxx11=True,
+    )
+    return Target(variant=variant, torch=torch, cuda=toolkit)
+
+
 def plan_module(
     request: ModuleRequest, machine: JitMachine, objects: Mapping[str, Action] | None = None
 ) -> ModulePlan:
@@ -168,16 +183,7 @@ class _ModulePlanner:
         empty = Sources(digests={}, texts={}, bundled={})
         self._actions = ActionSet(empty, machine.lock)
         self._header = ActionSet(empty, machine.lock)
-        backend = Backend("cuda", machine.cuda) if machine.cuda else Backend("cpu")
-        variant = Variant(
-            framework="torch",
-            version=machine.torch,
-            backend=backend,
-            cpu=machine.cpu,
-            os="linux",
-            cxx11=True,
-        )
-        self._target = Target(variant=variant, torch=machine.torch, cuda=machine.cuda)
+        self._target = torch_target(machine.torch, machine.cuda, machine.cpu, machine.cuda)
 
     def plan(self, namespaces: Mapping[str, str]) -> ModulePlan:
         objects = [self._compile(unit) for unit in self._request.units]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kernforge.source.includes import Closure
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from kernforge.jit.plan import ModuleRequest, ModuleUnit
 
+    UnitT = TypeVar("UnitT", bound=ModuleUnit)
     ReadHeader = Callable[[str], str | None]
     """Text of a header below torch's ``include``; None if there is none."""
 
@@ -94,7 +95,7 @@ inline at::Tensor variable(at::Tensor made, bool requires_grad) {
 
 def cut(request: ModuleRequest, read: ReadHeader) -> ModuleRequest | None:
     """The same request with torch's headers cut to what each unit uses; None if none can be cut."""
-    units = tuple(_cut_unit(unit, read) or unit for unit in request.units)
+    units = tuple(cut_unit(unit, read) or unit for unit in request.units)
     if units == request.units:
         return None
     return replace(request, units=units, includes=(*request.includes, DIRECTORY))
@@ -105,7 +106,8 @@ def fell_short(output: str) -> bool:
     return bool(_SHORT.search(output))
 
 
-def _cut_unit(unit: ModuleUnit, read: ReadHeader) -> ModuleUnit | None:
+def cut_unit(unit: UnitT, read: ReadHeader) -> UnitT | None:
+    """The same unit with torch's headers cut to what it uses; None if they cannot be."""
     given, closure = unit.texts, unit.closure
     others = [name for name in closure.foreign if name not in _LARGE]
     if closure.opaque or not all(_ALLOWED.fullmatch(name) for name in others):

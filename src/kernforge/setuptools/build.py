@@ -18,7 +18,6 @@ from kernforge.build.execute.results import STORE_KIND
 from kernforge.errors import BuildError
 from kernforge.jit import flags, make, torch_headers
 from kernforge.jit import machine as jit_machine
-from kernforge.jit.plan import ModuleRequest, ModuleUnit
 from kernforge.setuptools import link_errors, machine
 from kernforge.setuptools.machine import ExtensionNeeds
 from kernforge.setuptools.plan import (
@@ -142,12 +141,7 @@ def _cut_headers(
     reader = make.header_reader(Path(torch) / "include", {})
 
     def unit(given: ExtensionUnit) -> ExtensionUnit:
-        module = ModuleUnit(path=given.path, texts=given.texts, closure=given.closure)
-        request = ModuleRequest(name="", units=(module,))
-        cut = None if given.title in whole else torch_headers.cut(request, reader)
-        if cut is None:
-            return given
-        return replace(given, texts=cut.units[0].texts, closure=cut.units[0].closure)
+        return given if given.title in whole else torch_headers.cut_unit(given, reader) or given
 
     return [replace(each, units=tuple(map(unit, each.units))) for each in read]
 

@@ -15,7 +15,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor
 from kernforge.build.plan import flags, linking
@@ -23,7 +22,7 @@ from kernforge.build.plan.graph import ActionSet, Plan
 from kernforge.build.plan.linking import OBJECT
 from kernforge.jit import torch_headers
 from kernforge.jit.flags import absolute, linker_flags, parse_flags
-from kernforge.project.targets import Target
+from kernforge.jit.plan import torch_target
 from kernforge.project.units import Sources
 from kernforge.source.extension_source import EXTENSION_NAME
 from kernforge.toolchain import front_end, tree_names
@@ -311,16 +310,8 @@ class _ExtensionPlanner:
     ) -> None:
         self._extension, self._machine, self._actions = extension, machine, actions
         self._request, self._files = extension.request, extension.files
-        cuda = machine.target.cuda
-        variant = Variant(
-            framework="torch",
-            version=machine.target.torch,
-            backend=Backend("cuda", cuda) if cuda else Backend("cpu"),
-            cpu=machine.cpu,
-            os="linux",
-            cxx11=True,
-        )
-        self._target = Target(variant=variant, torch=machine.target.torch, cuda=machine.cuda)
+        wanted = machine.target
+        self._target = torch_target(wanted.torch, wanted.cuda, machine.cpu, machine.cuda)
         self._users, self._installed = search_path(self._request, self._files)
 
     # -- compiling -------------------------------------------------------------------------
@@ -425,11 +416,7 @@ class _ExtensionPlanner:
             lines = "".join(f"{path} {digest}\n" for path, digest in linked)
             inputs.append(self._actions.text("linked.txt", lines))
         needed = self._needed()
-        inputs.append(linking.compat(self._actions, self._target))
-        stubs = abi_floor.system_stubs(machine.cpu)
-        inputs += linking.stubs(self._actions, stubs, self._target, of="the ABI floor")
-        empty = abi_floor.empty_stubs(needed)
-        inputs += linking.stubs(self._actions, empty, self._target, of=", ".join(needed))
+        inputs += linking.floor(self._actions, self._target, needed)
         runtime: tuple[str, ...] = ()
         if self._extension.has_cuda and machine.cuda and not machine.runtime:
             runtime = (self._cuda_tree("lib64/libcudart_static.a"),)

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 from kernforge.errors import UsageError
 from kernforge.jit.files import OPAQUE_LIMIT, TextFiles, headers_below, read_text
 from kernforge.jit.flags import absolute, is_below
+from kernforge.jit.plan import ModuleUnit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from kernforge.source.includes import Closure
+    from collections.abc import Iterable
 
 NAME = "src"
 """The project's directory in that of an action."""
@@ -30,18 +29,8 @@ CUDA_SUFFIX = ".cu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExtensionUnit:
-    """A source with what it may read.
-
-    Attributes:
-        path: in the action's directory.
-        texts: of every file that it may read, itself among them, by path.
-        closure: its include closure.
-    """
-
-    path: str
-    texts: Mapping[str, str]
-    closure: Closure
+class ExtensionUnit(ModuleUnit):
+    """A source of an extension with what it may read."""
 
     @property
     def title(self) -> str:

@@ -38,9 +38,7 @@ def link(
     output = f"{ops_name}.so" if tvm_ffi else f"{ops_name}.abi3.so"
     needed = abi_floor.TVM_FFI if tvm_ffi else abi_floor.torch_sonames(target.backend)
     names, inputs = named_objects(actions, objects)
-    inputs.append(compat(actions, target))
-    inputs += stubs(actions, abi_floor.system_stubs(target.variant.cpu), target, of="the ABI floor")
-    inputs += stubs(actions, abi_floor.empty_stubs(needed), target, of=", ".join(needed))
+    inputs += floor(actions, target, needed)
     runtime: tuple[str, ...] = ()
     if target.cuda:
         runtime = (_static_runtime(target.cuda, target.cross_cpu),)
@@ -78,7 +76,16 @@ def namespace(actions: ActionSet, target: Target, ops_name: str) -> Action:
     return actions.add(f"namespace {ops_name}", argv, [text], (OBJECT,), target)
 
 
-def compat(actions: ActionSet, target: Target) -> Input:
+def floor(actions: ActionSet, target: Target, needed: Sequence[str]) -> list[Input]:
+    """What a link finds of the ABI floor, and of the libraries that are needed."""
+    return [
+        _compat(actions, target),
+        *stubs(actions, abi_floor.system_stubs(target.variant.cpu), target, of="the ABI floor"),
+        *stubs(actions, abi_floor.empty_stubs(needed), target, of=", ".join(needed)),
+    ]
+
+
+def _compat(actions: ActionSet, target: Target) -> Input:
     """What newer headers need in addition to the floor's libraries, compiled."""
     text = actions.text(abi_floor.COMPAT_SOURCE, abi_floor.compat_source())
     argv = abi_floor.compat_argv(tree_names.cxx_of(target.cross_cpu))
