@@ -189,29 +189,10 @@ BUILTINS: dict[str, Callable[..., Any]] = {
 METHODS: dict[type, frozenset[str]] = {
     str: frozenset(
         [
-            "capitalize",
-            "count",
-            "endswith",
-            "find",
-            "format",
-            "index",
-            "isdigit",
-            "join",
-            "lower",
-            "lstrip",
-            "partition",
-            "removeprefix",
-            "removesuffix",
-            "replace",
-            "rpartition",
-            "rsplit",
-            "rstrip",
-            "split",
-            "splitlines",
-            "startswith",
-            "strip",
-            "title",
-            "upper",
+            *("capitalize", "count", "endswith", "find", "format", "index", "isdigit", "join"),
+            *("lower", "lstrip", "partition", "removeprefix", "removesuffix", "replace"),
+            *("rpartition", "rsplit", "rstrip", "split", "splitlines", "startswith", "strip"),
+            *("title", "upper"),
         ]
     ),
     list: frozenset(
@@ -223,19 +204,8 @@ METHODS: dict[type, frozenset[str]] = {
 }
 PATH_METHODS = frozenset(
     [
-        "absolute",
-        "as_posix",
-        "exists",
-        "glob",
-        "is_dir",
-        "is_file",
-        "iterdir",
-        "joinpath",
-        "relative_to",
-        "resolve",
-        "rglob",
-        "with_name",
-        "with_suffix",
+        *("absolute", "as_posix", "exists", "glob", "is_dir", "is_file", "iterdir", "joinpath"),
+        *("relative_to", "resolve", "rglob", "with_name", "with_suffix"),
     ]
 )
 PATH_VALUES = frozenset(["name", "parent", "stem", "suffix", "parts", "parents"])
