@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import KernforgeError
 from kernforge.manifest import document
-from kernforge.manifest.document import Manifest, TorchNoarch
+from kernforge.manifest.model import TorchNoarch
 from kernforge.project import targets, units
 from kernforge.toolchain import front_end, header_libraries
+
+if TYPE_CHECKING:
+    from kernforge.manifest.document import Manifest
 
 ROOT = Path(__file__).parents[1]
 MANIFESTS = ROOT / "tests" / "data" / "kernels_community.json"

@@ -13,7 +13,7 @@ from kernforge.binary import elf
 from kernforge.binary.symbols import demangled
 from kernforge.check.finding import Finding
 from kernforge.errors import SourceError
-from kernforge.manifest.document import Torch
+from kernforge.manifest.model import Torch
 from kernforge.project import units
 from kernforge.source import binding_mistakes, linkage
 

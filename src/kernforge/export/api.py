@@ -28,7 +28,7 @@ from kernforge.export import cmake, python
 from kernforge.export import compile_commands as export_compile_commands
 from kernforge.manifest import document, fields
 from kernforge.manifest import sources as sources_named
-from kernforge.manifest.document import Torch, TorchNoarch, TvmFfi
+from kernforge.manifest.model import Torch, TorchNoarch, TvmFfi
 from kernforge.project import source_files, units
 from kernforge.project.api import MANIFEST
 from kernforge.system import digest, files
@@ -122,7 +122,7 @@ def _listing(project: Project, headers: Iterable[str]) -> str:
     framework = project.manifest.framework
     if isinstance(framework, TorchNoarch):
         return project.manifest_text
-    tables = (framework, *project.manifest.kernels.values())
+    tables = project.manifest.source_tables
     named = {posixpath.normpath(path) for table in tables for path in table.src}
     missing = sorted({*headers} - named)
     name = "torch" if isinstance(framework, Torch) else "tvm-ffi"

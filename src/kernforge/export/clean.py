@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, get_args
 
 from kernforge.export.api import is_foreign
 from kernforge.manifest import document, fields
-from kernforge.manifest.document import TorchNoarch
 from kernforge.project.api import MANIFEST, read_document
 from kernforge.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from kernforge.project.api import Project
 
@@ -39,7 +38,6 @@ class Removal:
     """What is removed of a directory.
 
     Attributes:
-        root: the directory.
         files: files to remove, by path in it, sorted.
         kept: files with the name of a generated one that no export wrote, sorted.
     """
@@ -57,14 +55,13 @@ def plan(
     ``build.toml`` stays, and so does a file that it names as a source.
 
     Args:
-        project: the project.
         texts: text of each file that an export would write, by its path; None where it is not known.
         root: the directory to which it was exported.
         others: whether the files of ``create-pyproject`` count.
         force: whether files of these names that no export wrote are removed too.
     """
     real = root.resolve()
-    named = set(_named(root)) | {MANIFEST}
+    named = {*_named(root), MANIFEST}
     paths = {*texts}
     if others:
         package = f"torch-ext/{project.manifest.general.python_name}"
@@ -94,14 +91,10 @@ def remove(removal: Removal) -> None:
             files.remove_tree(directory)
 
 
-def _named(root: Path) -> Iterator[str]:
+def _named(root: Path) -> set[str]:
     """The sources that a directory's ``build.toml`` names."""
     data = read_document(root, MANIFEST)
     if data is None:
-        return
+        return set()
     manifest = document.parse(data.decode(), source=str(root / MANIFEST))
-    tables = [*manifest.kernels.values()]
-    for path in (path for table in tables for path in table.src):
-        yield posixpath.normpath(path)
-    if not isinstance(manifest.framework, TorchNoarch):
-        yield from map(posixpath.normpath, manifest.framework.src)
+    return {posixpath.normpath(path) for table in manifest.source_tables for path in table.src}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
-from kernforge.manifest.document import CudaKernel, Torch, TvmFfi
+from kernforge.manifest.model import CudaKernel, Torch, TvmFfi
 from kernforge.project import units
 
 if TYPE_CHECKING:

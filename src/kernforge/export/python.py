@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from kernforge.manifest.document import Torch, TorchNoarch, TvmFfi
+from kernforge.manifest.model import Torch, TorchNoarch, TvmFfi
 from kernforge.project import units
 
 if TYPE_CHECKING:

@@ -16,56 +16,18 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from kernforge import documents
-from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError
 from kernforge.manifest import editions as legacy
 from kernforge.manifest.editions import Edition
-from kernforge.manifest.fields import Backend, Dependency
 from kernforge.manifest.mistakes import Mistake, from_pydantic, report
-from kernforge.manifest.model import (
-    FRAMEWORKS,
-    AnyKernel,
-    CpuKernel,
-    CudaKernel,
-    Document,
-    General,
-    KernelDependency,
-    KernelSection,
-    MetalKernel,
-    RocmKernel,
-    Torch,
-    TorchNoarch,
-    TvmFfi,
-    XpuKernel,
-)
+from kernforge.manifest.model import FRAMEWORKS, Document, TorchNoarch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from kernforge.manifest.fields import Backend
+    from kernforge.manifest.model import AnyKernel, General, Torch, TvmFfi
     from kernforge.manifest.toml_positions import Path
-
-__all__ = [
-    "AnyKernel",
-    "Backend",
-    "CpuKernel",
-    "CudaKernel",
-    "Dependency",
-    "Edition",
-    "General",
-    "KernelDependency",
-    "KernelSection",
-    "Manifest",
-    "MetalKernel",
-    "RocmKernel",
-    "Torch",
-    "TorchNoarch",
-    "TvmFfi",
-    "Version2",
-    "XpuKernel",
-    "edition_of",
-    "parse",
-    "read_data",
-]
 
 _TABLE, _BETWEEN = re.compile(r"\('([^()]*)',?\)"), "', '"
 _BOM = "\ufeff"
@@ -103,6 +65,12 @@ class Manifest:
         """
         return {name: kernel for name, kernel in self.kernels.items() if kernel.backend == backend}
 
+    @property
+    def source_tables(self) -> tuple[Torch | TvmFfi | AnyKernel, ...]:
+        """The tables that name sources: the framework's if it compiles any, and all sections."""
+        framework = () if isinstance(self.framework, TorchNoarch) else (self.framework,)
+        return (*framework, *self.kernels.values())
+
 
 def parse(text: str, *, source: str = "build.toml") -> Manifest:
     """Parse a manifest of edition 5, or of an older one, which is upgraded in memory.
@@ -115,7 +83,7 @@ def parse(text: str, *, source: str = "build.toml") -> Manifest:
         ManifestError: the file is wrong; the message has one line for each mistake,
             ``file:line: [table] key = value: expected ...``.
     """
-    data = _load(text, source)
+    data = read_data(text, source=source)
     edition, document = _validate(data, text, source)
     framework = document.torch or document.torch_noarch or document.tvm_ffi
     if framework is None:
@@ -147,26 +115,18 @@ def _note(data: legacy.Data, edition: Edition, document: Document, source: str) 
 def edition_of(text: str, *, source: str = "build.toml") -> Edition:
     """The edition in which a file is valid; a file before edition 4 may lack the license.
 
-    Args:
-        text: the content of build.toml.
-        source: name of the file for messages.
-
     Raises:
         ManifestError: the file is valid in no edition; the message has one line for each mistake.
     """
-    return _validate(_load(text, source), text, source)[0]
+    return _validate(read_data(text, source=source), text, source)[0]
 
 
-def read_data(text: str, *, source: str = "build.toml") -> legacy.Data:
+def read_data(text: str, *, source: str) -> legacy.Data:
     """The plain data of a file.
 
     Raises:
         ManifestError: it is not TOML.
     """
-    return _load(text, source)
-
-
-def _load(text: str, source: str) -> legacy.Data:
     try:
         return documents.parse_toml(text.removeprefix(_BOM))
     except documents.DocumentError as error:
@@ -196,7 +156,7 @@ def _validate(data: legacy.Data, text: str, source: str) -> tuple[Edition, Docum
     elif old := legacy.before_3(data):
         edition = old
         document, mistakes = _as_edition_2(data, edition)
-    elif legacy.lacking(data) and (document := _as_edition_3(data)):
+    elif legacy.is_before_4(data) and (document := _as_edition_3(data)):
         edition, mistakes = Edition.V3, []
     else:
         edition = Edition.V4

@@ -69,11 +69,10 @@ def newer_keys(data: Data, edition: Edition) -> dict[tuple[str, ...], Edition]:
     return newer
 
 
-def lacking(data: Data) -> tuple[str, ...]:
-    """Messages about the keys that edition 4 requires, edition 3 does not, and the file lacks."""
-    keys = [key for key in ("version", "license") if not _has(data, ("general", key))]
-    texts = [f"[general] has no '{key}'" for key in keys]
-    return (*texts, *([] if has_framework(data) else ["there is no framework table"]))
+def is_before_4(data: Data) -> bool:
+    """Whether the file lacks something that edition 4 requires and edition 3 does not."""
+    keys = [("general", "version"), ("general", "license")]
+    return not has_framework(data) or not all(_has(data, key) for key in keys)
 
 
 def has_framework(data: Data) -> bool:
@@ -182,12 +181,9 @@ def _from_2(data: Data) -> Data:
     if bounds and isinstance(general.get("cuda", {}), dict):
         general["cuda"] = {**general.get("cuda", {}), **bounds}
     if isinstance(data.get("kernel"), dict):
-        result["kernel"] = kernels = dict(_expanded(data))
-        sections = (s for s in kernels.values() if isinstance(s, dict))
-        found = {s["backend"] for s in sections if isinstance(s.get("backend"), str)}
-    else:
-        found = set()
-    by_section = sorted(name for name in found if isinstance(name, str))
+        result["kernel"] = dict(_expanded(data))
+    named = (section.get("backend") for section in _sections(result).values())
+    by_section = sorted({name for name in named if isinstance(name, str)})
     general["backends"] = list(_UNIVERSAL) if is_universal(data) else by_section
     result["general"] = general
     if isinstance(data.get("torch"), dict):

@@ -15,11 +15,11 @@ from typing import Any
 
 import tomlkit
 
-from kernforge import documents
 from kernforge.errors import ManifestError
 from kernforge.manifest import document as manifest
 from kernforge.manifest import editions as legacy
-from kernforge.manifest.document import Edition, edition_of
+from kernforge.manifest.document import edition_of
+from kernforge.manifest.editions import Edition
 from kernforge.manifest.toml_positions import key_lines
 from kernforge.system.files import write_atomic
 
@@ -44,7 +44,6 @@ def migrate(
     ``python-depends`` of edition 2, which this function keeps.
 
     Args:
-        text: the content of build.toml.
         source: name of the file for messages.
         license_name: license of a file that names none, best as an SPDX identifier.
 
@@ -57,7 +56,7 @@ def migrate(
     edition = edition_of(text, source=source)
     if edition == Edition.V5:
         return text, [f"{source} is already of edition 5; nothing is changed"]
-    data = documents.parse_toml(text.removeprefix(_BOM))
+    data = manifest.read_data(text, source=source)
     if "license" not in data["general"] and not license_name:
         raise ManifestError(
             f"{source}: [general] license: missing; edition 5 requires it",
@@ -86,7 +85,6 @@ def migrate_file(path: Path, *, license_name: str = "") -> list[str]:
     """Convert a file to edition 5 in place, atomically, if it is of an older edition.
 
     Args:
-        path: the file.
         license_name: license of a file that names none.
 
     Returns:

@@ -87,10 +87,8 @@ def report(mistakes: Iterable[Mistake], data: Data, *, text: str, source: str) -
     """The mistakes as text, one on a line, in the order of the file.
 
     Args:
-        mistakes: the mistakes to list.
         data: the file's content, for the values.
         text: the file's text, for the line numbers.
-        source: name of the file.
     """
     lines = key_lines(text)
     ordered = sorted(((_line(m.path, lines), m) for m in mistakes), key=lambda pair: pair[0])

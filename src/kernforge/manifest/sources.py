@@ -13,8 +13,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kernforge.manifest.document import Torch, TorchNoarch
 from kernforge.manifest.mistakes import Mistake, did_you_mean
+from kernforge.manifest.model import Torch, TorchNoarch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -34,7 +34,6 @@ def expanded(manifest: Manifest, paths: Collection[str]) -> Manifest:
     """The manifest with the files in the place of patterns, sorted.
 
     Args:
-        manifest: the manifest that names the sources.
         paths: paths of the project's files, relative to the project, with ``/``.
     """
     framework = manifest.framework
@@ -53,7 +52,6 @@ def check_files(manifest: Manifest, paths: Collection[str]) -> list[Mistake]:
     """A mistake for each source that the manifest names and the project lacks.
 
     Args:
-        manifest: the manifest as it is written.
         paths: paths of the project's files, relative to the project, with ``/``.
     """
     found = ((path, _problem(src, paths)) for path, src in _named(manifest))

@@ -26,9 +26,6 @@ _SCALAR = re.compile(r"[^,\]}#\n]*")
 def key_lines(text: str) -> dict[Path, int]:
     """The line of every table, key and list item, counted from 1.
 
-    Args:
-        text: a valid TOML document.
-
     Returns:
         Line by path: ``("kernel", "relu", "src", 0)`` is the first item of ``[kernel.relu] src``.
         The line of a table with headers is that of its first header.

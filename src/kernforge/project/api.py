@@ -14,18 +14,15 @@ from typing import TYPE_CHECKING
 from kernforge.errors import ManifestError, UsageError
 from kernforge.manifest import document as manifests
 from kernforge.manifest import editions, sources
-from kernforge.manifest.document import TorchNoarch
 from kernforge.manifest.mistakes import report
 from kernforge.project import git, values
 from kernforge.system import untrusted
-from kernforge.system.process import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from kernforge.artifact.metadata import GitState
     from kernforge.manifest.document import Manifest
-    from kernforge.system.process import Runner
 
 MANIFEST = "build.toml"
 # What holds no sources: caches anywhere, results at the top.
@@ -39,9 +36,7 @@ class Project:
     """A kernel project as it is on the disk.
 
     Attributes:
-        root: its directory.
         manifest: its build.toml, with the files in the place of patterns.
-        manifest_text: the same as text.
         files: every file below the root that could be a source, by relative path.
         git: None outside a git checkout.
     """
@@ -87,17 +82,8 @@ def read_project(directory: Path) -> Project:
         ManifestError: its build.toml is wrong, or names a file that is not there.
         UsageError: there is none.
     """
-    return read(find(directory), run)
-
-
-def read(root: Path, runner: Runner) -> Project:
-    """Read a project.
-
-    Raises:
-        IntegrityError: a link leads out of it, or something in it is not a file.
-        ManifestError: its build.toml is wrong, or names a file that is not there.
-    """
-    path, root = root / MANIFEST, root.resolve()
+    root = find(directory)
+    path, repository = root / MANIFEST, git.find(root)
     try:
         text = (read_document(root, MANIFEST) or b"").decode()
     except UnicodeDecodeError as error:
@@ -116,7 +102,7 @@ def read(root: Path, runner: Runner) -> Project:
         manifest=replace(sources.expanded(manifest, files), notes=notes),
         manifest_text=text,
         files=files,
-        git=_git_state(root, runner),
+        git=git.state(repository, root) if repository else None,
     )
 
 
@@ -138,10 +124,7 @@ def read_document(root: Path, name: str) -> bytes | None:
 
 def _named(manifest: Manifest) -> set[str]:
     """Files and directories that the manifest names, which are read wherever they are."""
-    tables = [*manifest.kernels.values()]
-    paths = {path for table in tables for path in (*table.src, *table.include)}
-    if not isinstance(manifest.framework, TorchNoarch):
-        paths |= {*manifest.framework.src, *manifest.framework.include}
+    paths = (path for table in manifest.source_tables for path in (*table.src, *table.include))
     return {posixpath.normpath(path) for path in paths}
 
 
@@ -164,11 +147,6 @@ def _walk(root: Path, named: set[str]) -> Iterator[tuple[str, Path]]:
                 yield path.relative_to(root).as_posix(), path
 
 
-def _git_state(root: Path, runner: Runner) -> GitState | None:
-    repository = git.find(root)
-    return git.state(repository, root, runner) if repository else None
-
-
 def folder(project: Project) -> str:
     """Path of a project below the top of its git checkout; empty at the top, and outside of one."""
     repository = git.find(project.root) if project.git else None
@@ -183,8 +161,7 @@ def tagged_version(project: Project) -> str | None:
     if repository is None or project.git is None or project.git.dirty:
         return None
     pattern = rf"v({project.manifest.general.version}\.\d+\.\d+)"
-    names = git.tags(repository, run)
-    versions = [match[1] for tag in names if (match := re.fullmatch(pattern, tag))]
+    versions = [match[1] for tag in git.tags(repository) if (match := re.fullmatch(pattern, tag))]
     return max(versions, key=lambda version: tuple(map(int, version.split("."))), default=None)
 
 

@@ -56,10 +56,6 @@ class CardTemplate:
     def fill(self, repo_id: str, variants: Sequence[str] = ()) -> str:
         """The card as Markdown.
 
-        Args:
-            repo_id: ``owner/name``.
-            variants: names of the published variants.
-
         Raises:
             SourceError: the template is wrong; the message has its line.
         """

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from kernforge.errors import UsageError
 from kernforge.project import git
-from kernforge.system.process import Completed, run
 
 _HINT = "give --source a checkout that has the commit that the artifact was built from"
 # A transport may start any program: git has one, ext::, that does nothing else.
@@ -49,8 +48,6 @@ def clone(repository: str | None, commit: str, into: Path) -> None:
 
     Args:
         repository: its address, or the path of a checkout; None where it is not known.
-        commit: the commit.
-        into: the new directory.
 
     Raises:
         UsageError: it cannot be had.
@@ -74,7 +71,7 @@ def clone(repository: str | None, commit: str, into: Path) -> None:
 def _place(url: str) -> Iterator[str]:
     """What git clones: an address, or a repository of ours that lends a checkout's objects."""
     if Path(url).is_dir() and (found := git.find(Path(url))):
-        with git.lent(found, run) as directory:
+        with git.lent(found) as directory:
             yield str(directory)
     elif Path(url).exists() or _ADDRESS.fullmatch(url):
         yield url
@@ -86,15 +83,7 @@ def _place(url: str) -> Iterator[str]:
 
 
 def _require(problem: str, *arguments: str) -> None:
-    done = _git(*arguments)
+    done = git.attempt(git.command(*arguments, transports=_TRANSPORTS, inherited=_NETWORK))
     if done.returncode != 0:
         words = done.stderr.strip().splitlines()
         raise UsageError(f"{problem}: {words[-1] if words else 'git refuses'}", hint=_HINT)
-
-
-def _git(*arguments: str) -> Completed:
-    """What git prints; on a machine without git it fails."""
-    try:
-        return run(git.command(*arguments, transports=_TRANSPORTS, inherited=_NETWORK))
-    except FileNotFoundError:
-        return Completed(returncode=127, stdout="", stderr="git is not installed")

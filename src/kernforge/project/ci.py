@@ -25,8 +25,6 @@ def ci_files(forge: Forge, name: str, backends: Collection[str]) -> dict[str, st
     """The files by their paths in the project.
 
     Args:
-        forge: whose jobs.
-        name: of the kernel.
         backends: of the project; those other than ``cpu`` and ``cuda`` have no jobs of their own.
     """
     built = [backend for backend in _PATTERNS if backend in backends]

@@ -74,15 +74,14 @@ def _judged(flags: Sequence[str]) -> Iterator[str]:
     rest = iter(flags)
     for flag in rest:
         name, equals, value = flag.partition("=")
-        if name in _HANDS_ON:
-            given = value if equals else next(rest, "")
-            yield from _judged([word.strip("\"'") for word in re.split(r"[,\s]+", given) if word])
-        elif name in _TO_FATBINARY:
+        if name in {*_HANDS_ON, *_TO_FATBINARY}:
             given = value if equals else next(rest, "")
             words = [word.strip("\"'") for word in re.split(r"[,\s]+", given) if word]
-            if not words or not all(_COMPRESSION.fullmatch(word) for word in words):
+            if name in _HANDS_ON:
+                yield from _judged(words)
+            elif not words or not all(map(_COMPRESSION.fullmatch, words)):
                 yield f"{name} {given}"
         elif flag.startswith(_PASSES):
             yield from flag.split(",")[1:]
         else:
-            yield from (flag.strip("\"'").strip(),)
+            yield flag.strip("\"'").strip()

@@ -20,13 +20,11 @@ from typing import TYPE_CHECKING
 from kernforge.artifact.metadata import GitState
 from kernforge.errors import IntegrityError
 from kernforge.system import files, untrusted
-from kernforge.system.process import Command, Completed
+from kernforge.system.process import Command, Completed, run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
-
-    from kernforge.system.process import Runner
 
 # What a repository may say of itself: how its files are stored, and nothing that names a program.
 _SETTINGS = {
@@ -60,7 +58,6 @@ class GitCheckout:
     """A checkout of a repository.
 
     Attributes:
-        top: its directory.
         directory: its own part of the repository: ``HEAD`` and the index.
         common: the part that all checkouts of the repository share.
         head: the commit that is checked out.
@@ -87,26 +84,26 @@ def find(path: Path) -> GitCheckout | None:
     return None
 
 
-def state(repository: GitCheckout, path: Path, runner: Runner) -> GitState | None:
+def state(repository: GitCheckout, path: Path) -> GitState | None:
     """Commit of a checkout, and whether tracked files below a directory differ from it.
 
     None on a machine without git, and where git cannot say.
     """
-    changed = _changed(repository, path.resolve(), runner, depth=0)
+    changed = _changed(repository, path.resolve(), depth=0)
     return None if changed is None else GitState(commit=repository.head, dirty=changed)
 
 
-def tags(repository: GitCheckout, runner: Runner) -> tuple[str, ...]:
+def tags(repository: GitCheckout) -> tuple[str, ...]:
     """Names of the tags of the commit that is checked out."""
-    with _own_directory(repository, runner) as directory:
-        done = _git(directory, repository, runner, "tag", "--points-at", "HEAD")
+    with _own_directory(repository) as directory:
+        done = _git(directory, repository, "tag", "--points-at", "HEAD")
     return tuple(done.stdout.split()) if done.returncode == 0 else ()
 
 
 @contextlib.contextmanager
-def lent(repository: GitCheckout, runner: Runner) -> Iterator[Path]:
+def lent(repository: GitCheckout) -> Iterator[Path]:
     """A bare repository with a checkout's objects and its commit, to clone from."""
-    with _own_directory(repository, runner) as directory:
+    with _own_directory(repository) as directory:
         alternates = f"{repository.common / 'objects'}\n"
         files.write_new(directory / "objects" / "info" / "alternates", alternates)
         files.write_new(directory / "refs" / "heads" / "lent", f"{repository.head}\n")
@@ -124,9 +121,6 @@ def command(
     """A command of git that starts no program that a repository names.
 
     Args:
-        arguments: for git.
-        cwd: where it runs.
-        added: variables for it.
         transports: ways to other repositories that it may use.
         inherited: variables that it inherits besides those that find the user's configuration.
         timeout: seconds after which it is killed.
@@ -200,14 +194,14 @@ def _small(root: Path, name: str) -> str:
 
 
 @contextlib.contextmanager
-def _own_directory(repository: GitCheckout, runner: Runner) -> Iterator[Path]:
+def _own_directory(repository: GitCheckout) -> Iterator[Path]:
     """A git directory of ours that stands for a checkout's."""
     with files.staging(files.temporary()) as directory:
         files.write_new(directory / "HEAD", f"{repository.head}\n")
         found = _tags(repository.common)
         refs = "".join(f"{value} {name}\n" for name, value in sorted(found.items()))
         files.write_new(directory / "packed-refs", f"# pack-refs with: sorted \n{refs}")
-        files.write_new(directory / "config", _settings(repository, directory, runner))
+        files.write_new(directory / "config", _settings(repository, directory))
         for name in ("refs", "objects"):
             files.make_dir(directory / name)
         for path in repository.directory.glob("sharedindex.*"):
@@ -215,7 +209,7 @@ def _own_directory(repository: GitCheckout, runner: Runner) -> Iterator[Path]:
         yield directory
 
 
-def _settings(repository: GitCheckout, directory: Path, runner: Runner) -> str:
+def _settings(repository: GitCheckout, directory: Path) -> str:
     """The harmless part of a repository's configuration, as git's options."""
     copy = directory / "theirs"
     try:
@@ -223,7 +217,7 @@ def _settings(repository: GitCheckout, directory: Path, runner: Runner) -> str:
     except (FileNotFoundError, IntegrityError):
         return ""
     options = ("--file", str(copy), "--no-includes", "--null", "--list")
-    done = _run(runner, directory, {}, "config", *options)
+    done = attempt(command("config", *options, cwd=directory, timeout=_TIMEOUT_S))
     pairs = (entry.partition("\n")[::2] for entry in done.stdout.split("\0"))
     lines = []
     for name, value in pairs:
@@ -233,35 +227,36 @@ def _settings(repository: GitCheckout, directory: Path, runner: Runner) -> str:
     return "".join(lines)
 
 
-def _git(directory: Path, repository: GitCheckout, runner: Runner, *arguments: str) -> Completed:
+def _git(directory: Path, repository: GitCheckout, *arguments: str) -> Completed:
     env = {
         "GIT_DIR": str(directory),
         "GIT_OBJECT_DIRECTORY": str(repository.common / "objects"),
         "GIT_INDEX_FILE": str(repository.directory / "index"),
         "GIT_WORK_TREE": str(repository.top),
     }
-    return _run(runner, repository.top, env, *arguments)
+    return attempt(command(*arguments, cwd=repository.top, added=env, timeout=_TIMEOUT_S))
 
 
-def _run(runner: Runner, cwd: Path, env: Mapping[str, str], *arguments: str) -> Completed:
+def attempt(wanted: Command) -> Completed:
+    """What a command of git prints; on a machine without git it fails."""
     try:
-        return runner(command(*arguments, cwd=cwd, added=env, timeout=_TIMEOUT_S))
+        return run(wanted)
     except FileNotFoundError:
         return Completed(returncode=127, stdout="", stderr="git is not installed")
 
 
-def _changed(repository: GitCheckout, path: Path, runner: Runner, *, depth: int) -> bool | None:
+def _changed(repository: GitCheckout, path: Path, *, depth: int) -> bool | None:
     """Whether tracked files below a path differ from the commit; None where git cannot say."""
-    with _own_directory(repository, runner) as directory:
+    with _own_directory(repository) as directory:
         # Git would look into submodules with their own configuration: that is done below.
         options = ("--porcelain", "-uno", "--ignore-submodules=dirty", "--", str(path))
-        done = _git(directory, repository, runner, "--literal-pathspecs", "status", *options)
+        done = _git(directory, repository, "--literal-pathspecs", "status", *options)
         if done.returncode != 0:
             return None
         if done.stdout.strip():
             return True
         entries = ("ls-files", "-s", "-z", "--", str(path))
-        listed = _git(directory, repository, runner, "--literal-pathspecs", *entries)
+        listed = _git(directory, repository, "--literal-pathspecs", *entries)
     for entry in listed.stdout.split("\0"):
         kind, _, rest = entry.partition(" ")
         submodule = repository.top / rest.partition("\t")[2]
@@ -269,7 +264,7 @@ def _changed(repository: GitCheckout, path: Path, runner: Runner, *, depth: int)
             continue
         inner = find(submodule)
         if inner and inner.top == submodule.resolve():
-            changed = _changed(inner, inner.top, runner, depth=depth + 1)
+            changed = _changed(inner, inner.top, depth=depth + 1)
             if changed or changed is None:
                 return True
     return False

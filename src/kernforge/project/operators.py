@@ -17,7 +17,7 @@ import tomlkit
 from kernforge.errors import UsageError
 from kernforge.manifest import document as manifests
 from kernforge.manifest import sources
-from kernforge.manifest.document import Torch
+from kernforge.manifest.model import Torch
 from kernforge.project import scaffold
 from kernforge.system.files import write_atomic
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from kernforge.manifest.fields import Backend
     from kernforge.project.api import Project
 
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*[a-z0-9]")
@@ -33,13 +34,7 @@ _STABLE_SINCE = (2, 10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Added:
-    """What ``add_operator`` did.
-
-    Attributes:
-        name: the function.
-        written: new files.
-        changed: files that got lines.
-    """
+    """What ``add_operator`` did."""
 
     name: str
     written: tuple[Path, ...]
@@ -104,7 +99,7 @@ def _check_name(name: str, op: str, *, package: str) -> None:
         )
 
 
-def _check_binding(project: Project, backends: list[manifests.Backend]) -> None:
+def _check_binding(project: Project, backends: list[Backend]) -> None:
     framework = project.manifest.framework
     path = project.root / scaffold.MANIFEST
     if not isinstance(framework, Torch):

@@ -49,7 +49,6 @@ class Filled:
     """What ``init`` did in a directory.
 
     Attributes:
-        written: new files.
         kept: files that were there and are as they were.
     """
 
@@ -83,8 +82,7 @@ def scaffold(
     Raises:
         UsageError: the name, a backend or the license is not usable, or something is at ``dest``.
     """
-    files = _project(name, backends=backends, license=license, layout=layout)
-    files = dict(sorted({**files, **(more or {})}.items()))
+    files = project_files(name, backends=backends, license=license, layout=layout, more=more)
     check_free(dest)
     with staging(dest.absolute().parent) as stage:
         tree = stage / "project"
@@ -95,41 +93,28 @@ def scaffold(
     return tuple(dest / path for path in files)
 
 
-def fill(
-    name: str,
-    *,
-    dest: Path,
-    backends: tuple[str, ...] = ("cuda", "cpu"),
-    license: str = "Apache-2.0",  # noqa: A002
-    layout: Layout = "full",
-    more: Mapping[str, str] | None = None,
-) -> Filled:
+def fill(files: Mapping[str, str], dest: Path) -> Filled:
     """Make a directory that exists a kernel project; no file that is there is changed.
 
     Args:
-        name: as for ``scaffold``.
+        files: from ``project_files``.
         dest: the directory.
-        backends: some of ``BACKENDS``.
-        license: an SPDX expression.
-        layout: which files.
-        more: text of other files by path.
 
     Raises:
-        UsageError: the name, a backend or the license is not usable, ``dest`` is not a directory or
-            is a project already, or a file is where a directory must be.
+        UsageError: ``dest`` is not a directory or is a project already, or a file is where a
+            directory must be.
     """
-    files = _project(name, backends=backends, license=license, layout=layout)
     if not dest.is_dir():
         raise UsageError(
             f"there is no directory {dest}",
-            hint=f"`kernforge new {name}` makes one, or make it first",
+            hint="`kernforge new NAME` makes one, or make it first",
         )
     if (dest / MANIFEST).exists():
         raise UsageError(
             f"{dest / MANIFEST} exists already: {dest} is a kernel project",
             hint="`kernforge add-op NAME` adds an operator to it",
         )
-    return add_files({**files, **(more or {})}, dest)
+    return add_files(files, dest)
 
 
 def add_files(files: Mapping[str, str], dest: Path) -> Filled:
@@ -193,36 +178,19 @@ def fill_words(text: str, words: Mapping[str, str]) -> str:
     return text
 
 
-def _project(
+def project_files(
     name: str,
     *,
-    backends: tuple[str, ...],
-    license: str,  # noqa: A002
-    layout: Layout,
+    backends: tuple[str, ...] = ("cuda", "cpu"),
+    license: str = "Apache-2.0",  # noqa: A002
+    layout: Layout = "full",
+    more: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    chosen = _check(name, backends=backends, license=license)
-    words = {
-        "__HUB_NAME__": name,
-        "__PYTHON_NAME__": name.replace("-", "_"),
-        "__LICENSE__": license,
-        "__BACKENDS__": ", ".join(f'"{backend}"' for backend in chosen),
-    }
-    layers = _LAYERS[layout]
-    return render(
-        tuple(f"{layer}{part}" for layer in layers for part in ("common", *chosen)), words=words
-    )
+    """Text of each file of a new project, in the order of their paths; see ``scaffold``.
 
-
-def _texts(folder: Traversable, *, prefix: str) -> Iterator[tuple[str, str]]:
-    for entry in folder.iterdir():
-        if entry.is_dir() and entry.name != "__pycache__":
-            yield from _texts(entry, prefix=f"{prefix}{entry.name}/")
-        elif entry.is_file():
-            yield prefix + entry.name, entry.read_text(encoding="utf-8")
-
-
-def _check(name: str, *, backends: tuple[str, ...], license: str) -> tuple[str, ...]:  # noqa: A002
-    """The backends in one order; raises what ``scaffold`` says."""
+    Raises:
+        UsageError: the name, a backend or the license is not usable.
+    """
     check_project(name, license=license)
     unknown = [backend for backend in backends if backend not in BACKENDS]
     if unknown or not backends:
@@ -232,7 +200,23 @@ def _check(name: str, *, backends: tuple[str, ...], license: str) -> tuple[str, 
             else "no backend is chosen",
             hint=f"choose from {', '.join(BACKENDS)}; others can be added to build.toml by hand",
         )
-    return tuple(backend for backend in BACKENDS if backend in backends)
+    chosen = [backend for backend in BACKENDS if backend in backends]
+    words = {
+        "__HUB_NAME__": name,
+        "__PYTHON_NAME__": name.replace("-", "_"),
+        "__LICENSE__": license,
+        "__BACKENDS__": ", ".join(f'"{backend}"' for backend in chosen),
+    }
+    parts = tuple(f"{layer}{part}" for layer in _LAYERS[layout] for part in ("common", *chosen))
+    return dict(sorted({**render(parts, words=words), **(more or {})}.items()))
+
+
+def _texts(folder: Traversable, *, prefix: str) -> Iterator[tuple[str, str]]:
+    for entry in folder.iterdir():
+        if entry.is_dir() and entry.name != "__pycache__":
+            yield from _texts(entry, prefix=f"{prefix}{entry.name}/")
+        elif entry.is_file():
+            yield prefix + entry.name, entry.read_text(encoding="utf-8")
 
 
 def check_project(name: str, *, license: str) -> None:  # noqa: A002

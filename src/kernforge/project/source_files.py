@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernforge.manifest.document import Torch, TorchNoarch
+from kernforge.manifest.model import Torch, TorchNoarch
 from kernforge.project import units
 from kernforge.project.units import Sources
 from kernforge.source import includes

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, cast
 from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
-from kernforge.manifest.document import Torch, TorchNoarch, TvmFfi
+from kernforge.manifest.model import Torch, TorchNoarch, TvmFfi
 from kernforge.toolchain.releases import SERVING, TOOLKITS, TVM_FFI, USUAL, torch_releases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from kernforge.manifest.document import Backend as BackendName
     from kernforge.manifest.document import Manifest
+    from kernforge.manifest.fields import Backend as BackendName
     from kernforge.toolchain.installed import TorchHere
+    from kernforge.toolchain.lockfile import Lock
 
 COMPILED = ("cpu", "cuda")
 # Headers older than this lack what a stable-ABI binding registers its operators with.
@@ -42,7 +43,6 @@ class Target:
     """One variant to build, and what with.
 
     Attributes:
-        variant: its name as a value.
         torch: series of the torch headers; None when nothing is compiled.
         cuda: CUDA toolkit; None when nothing is compiled for a GPU.
         tvm_ffi: series of the tvm-ffi headers; None for the other frameworks.
@@ -124,21 +124,16 @@ def candidates(
             one by default, and where there is none, or no compiler for its CUDA, for the newest.
         cross: whether they are built on a machine of another processor.
     """
-    known = torch_releases() if releases is None else releases
-    toolkits = tuple(sorted({*TOOLKITS, *local_toolkits}))
     given = _Given(
         manifest=manifest,
         cpu=cpu,
-        releases=known,
-        toolkits=toolkits,
+        releases=torch_releases() if releases is None else releases,
+        toolkits=tuple(sorted({*TOOLKITS, *local_toolkits})),
         torch_here=torch_here,
     )
-    candidates: list[TargetCandidate] = []
-    for backend in dict.fromkeys(manifest.general.backends):  # one may be listed twice
-        candidates += _for_backend(given, backend)
-    if cross:
-        return tuple(_crossing(candidate) for candidate in candidates)
-    return tuple(candidates)
+    backends = dict.fromkeys(manifest.general.backends)  # one may be listed twice
+    found = (each for backend in backends for each in _for_backend(given, backend))
+    return tuple(map(_crossing, found) if cross else found)
 
 
 def _crossing(candidate: TargetCandidate) -> TargetCandidate:
@@ -153,7 +148,6 @@ def for_another_cpu(considered: Iterable[TargetCandidate], cpu: str) -> tuple[Ta
 
     Args:
         considered: from ``candidates``, for the other processor.
-        cpu: the processor.
     """
     reason = f"for {cpu}: ask for it with --system {cpu}-linux, or with --variant and that name"
     return tuple(
@@ -179,68 +173,50 @@ class _Given:
         return self.toolkits if backend == "cuda" else (None,)
 
 
-def as_locked(
-    considered: Sequence[TargetCandidate], *, torch: Collection[str], cuda: Collection[str]
-) -> tuple[TargetCandidate, ...]:
+def as_locked(considered: Iterable[TargetCandidate], lock: Lock) -> tuple[TargetCandidate, ...]:
     """The same candidates, where variants of one torch are built unasked if a lock has their parts.
 
     So `build --locked` builds the same everywhere, whatever torch is installed.
-
-    Args:
-        considered: from ``candidates``.
-        torch: series that the lock has; see ``Lock.torch_names``.
-        cuda: toolkits that it has; see ``Lock.cuda_names``.
     """
-    return tuple(_as_locked(each, torch, cuda) for each in considered)
+    return tuple(_as_locked(each, lock) for each in considered)
 
 
 def within_lock(
-    considered: Sequence[TargetCandidate],
-    patterns: Sequence[str],
-    *,
-    torch: Collection[str],
-    cuda: Collection[str],
+    considered: Iterable[TargetCandidate], patterns: Sequence[str], lock: Lock
 ) -> tuple[TargetCandidate, ...]:
     """The candidates that patterns mean where a lock must be complete: those that it has parts of.
 
     A name without a pattern means that variant, whatever the lock has.
-
-    Args:
-        considered: from ``candidates``.
-        patterns: of the command line.
-        torch: series that the lock has; see ``Lock.torch_names``.
-        cuda: toolkits that it has; see ``Lock.cuda_names``.
     """
     if not patterns:
         return tuple(considered)
     lacks = "kernforge.lock does not have its torch or CUDA; `kernforge lock-toolchain` adds them"
     return tuple(
         each
-        if each.target is None or each.name in patterns or _has(each.target, torch, cuda)
+        if each.target is None or each.name in patterns or _has(lock, each.target)
         else replace(each, target=None, reason=lacks)
         for each in considered
     )
 
 
-def _has(target: Target, torch: Collection[str], cuda: Collection[str]) -> bool:
+def _has(lock: Lock, target: Target) -> bool:
     """Whether a lock has a target's torch and CUDA, if it needs them."""
-    needs_torch = target.variant.framework == "torch" and not target.variant.is_noarch
-    start = f"{target.cross_cpu}-" if target.cross else ""
-    has_torch = not needs_torch or f"{start}{target.torch}" in torch
-    return has_torch and (target.cuda is None or f"{start}{target.cuda}" in cuda)
+    torch: Collection[str] = lock.torch
+    cuda: Collection[str] = lock.cuda
+    if target.cross:
+        cross = lock.cross.get(target.variant.cpu)
+        torch, cuda = (cross.torch, cross.runtime) if cross else ((), ())
+    has_torch = target.variant.framework != "torch" or str(target.torch) in torch
+    return has_torch and (target.cuda is None or str(target.cuda) in cuda)
 
 
-def _as_locked(
-    candidate: TargetCandidate, torch: Collection[str], cuda: Collection[str]
-) -> TargetCandidate:
+def _as_locked(candidate: TargetCandidate, lock: Lock) -> TargetCandidate:
     target = candidate.target
-    if candidate.only_by_cpu:
+    if candidate.only_by_cpu or target is None:
         return candidate
-    if target is None or target.variant.is_noarch:
+    if target.variant.framework != "torch" and target.cuda is None:  # it needs neither
         return candidate
-    if target.variant.framework != "torch" and target.cuda is None:
-        return candidate
-    has = _has(target, torch, cuda)
+    has = _has(lock, target)
     reason = "" if has else "kernforge.lock does not have it; ask for it with --variant"
     return replace(candidate, default=has, reason=reason)
 

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kernforge.manifest.document import CudaKernel, TorchNoarch, TvmFfi
+from kernforge.manifest.model import CudaKernel, TorchNoarch, TvmFfi
 from kernforge.source import includes
 from kernforge.system import digest
 from kernforge.toolchain import cuda_arch
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from kernforge.artifact.version import Version2
-    from kernforge.manifest.document import Backend, KernelSection, Manifest
+    from kernforge.manifest.document import Manifest
+    from kernforge.manifest.fields import Backend
+    from kernforge.manifest.model import KernelSection
     from kernforge.source.includes import Closure
     from kernforge.toolchain.cuda_arch import Arch
 
@@ -72,10 +74,7 @@ class Unit:
     """A source with what the tables that name it say of it.
 
     Attributes:
-        path: relative to the project.
         include: directories, in search order.
-        cxx_flags: for the C++ compiler.
-        cuda_flags: for nvcc.
         sections: the CUDA sections that name it.
     """
 
@@ -111,8 +110,6 @@ def units(manifest: Manifest, backend: Backend, cuda: Version2 | None = None) ->
     """What is compiled for a backend, the framework's sources first.
 
     Args:
-        manifest: the project's.
-        backend: the backend.
         cuda: the toolkit; sections that want a newer one are left out. None leaves out none.
     """
     merged: dict[str, Unit] = {}

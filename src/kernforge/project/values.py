@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError
-from kernforge.manifest.document import CudaKernel, Torch
 from kernforge.manifest.mistakes import Mistake
+from kernforge.manifest.model import CudaKernel, Torch
 from kernforge.toolchain.cuda_arch import CAPABILITIES, Arch
 
 if TYPE_CHECKING:
@@ -59,9 +59,11 @@ def _stable_abi(manifest: Manifest) -> Iterator[Mistake]:
         return
     path: Path = ("torch", "stable-abi")
     stated = framework.stable_abi
-    versions = {path: stated} if isinstance(stated, Version2) else {}
-    if not isinstance(stated, Version2):
-        versions = {(*path, backend): version for backend, version in stated.items()}
+    versions = (
+        {path: stated}
+        if isinstance(stated, Version2)
+        else {(*path, backend): version for backend, version in stated.items()}
+    )
     for where, version in versions.items():
         if version < _FIRST_STABLE:
             yield Mistake(
@@ -76,9 +78,9 @@ def _capability(text: str) -> str:
         arch = Arch.parse(text)
     except ManifestError as error:
         return f"not a compute capability; {error.hint}"
-    known = [str(capability) for capability in CAPABILITIES]
     if arch.capability in CAPABILITIES:
         return ""
+    known = map(str, CAPABILITIES)
     near = difflib.get_close_matches(str(arch.capability), known, n=1, cutoff=0)
     meant = f"; did you mean {near[0]}?" if near else ""
     return f"no GPU has the compute capability {arch.capability}{meant}"

@@ -196,18 +196,6 @@ class Lock:
     python: LockedPython | None = None
     cross: Mapping[str, LockedCross] = field(default_factory=dict)
 
-    @property
-    def torch_names(self) -> frozenset[str]:
-        """Series of torch that it has, as ``2.10``, those for another CPU as ``aarch64-2.10``."""
-        crossing = (f"{cpu}-{v}" for cpu, entry in self.cross.items() for v in entry.torch)
-        return frozenset((*self.torch, *crossing))
-
-    @property
-    def cuda_names(self) -> frozenset[str]:
-        """Toolkits that it has, as ``13.0``, and runtimes for another CPU as ``aarch64-13.0``."""
-        crossing = (f"{cpu}-{v}" for cpu, entry in self.cross.items() for v in entry.runtime)
-        return frozenset((*self.cuda, *crossing))
-
     def to_json(self) -> str:
         """Text of the lock file."""
         document = {"lock-version": VERSION, **asdict(self)}

@@ -13,7 +13,6 @@ from kernforge.export import python
 from kernforge.manifest.document import parse
 from kernforge.project import api as project
 from kernforge.project import source_files
-from kernforge.system.process import run
 
 NOARCH = """[general]
 name = "my-kernel"
@@ -35,7 +34,7 @@ cuda_capabilities = ["8.0", "9.0"]
 @pytest.fixture
 def made(tmp_path):
     def call(**keywords):
-        one = project.read(projects.write(tmp_path / "p", **keywords), run)
+        one = project.read_project(projects.write(tmp_path / "p", **keywords))
         return one, export.texts(one, source_files.read(one), export.KINDS)
 
     return call
@@ -94,11 +93,11 @@ def test_what_an_export_wrote_is_not_a_source_of_the_next(made):
     export.write(one, texts, one.root, force=False)
     for name in ("compile_commands.json", "kernforge.lock"):
         (one.root / name).write_text("{}")
-    again = project.read(one.root, run)
+    again = project.read_project(one.root)
     assert source_files.read(again).brought == before  # builds as it did before
     assert export.texts(again, source_files.read(again), export.KINDS) == texts
     (one.root / "torch-ext/registration.h").write_text("// mine")
-    again = project.read(one.root, run)
+    again = project.read_project(one.root)
     changed = export.texts(again, source_files.read(again), export.KINDS)
     assert "torch-ext/registration.h" not in changed
     assert changed["CMakeLists.txt"] != texts["CMakeLists.txt"]
@@ -115,7 +114,7 @@ def test_headers_that_a_source_includes_are_written_and_named_for_kernel_builder
     assert all(f"include {path}\n" in texts["MANIFEST.in"] for path in wanted)
     assert export.write(one, texts, one.root, force=False).kept == (one.root / "build.toml",)
     export.write(one, texts, one.root, force=True)
-    again = project.read(one.root, run)
+    again = project.read_project(one.root)
     left = export.texts(again, source_files.read(again), export.KINDS)
     assert "build.toml" not in left  # it names them now
     assert left == {path: text for path, text in texts.items() if path != "build.toml"}
@@ -155,7 +154,7 @@ def test_metadata_hold_what_is_the_backends_own(tmp_path):
     (tmp_path / "torch-ext/my_kernel").mkdir(parents=True)
     (tmp_path / "torch-ext/my_kernel/__init__.py").write_text("")
     (tmp_path / "build.toml").write_text(NOARCH)
-    one = project.read(tmp_path, run)
+    one = project.read_project(tmp_path)
     texts = export.texts(one, source_files.read(one), ["python"])
     cuda, cpu = (Metadata.from_json(texts[f"metadata-{b}.json"].encode()) for b in ("cuda", "cpu"))
     assert cuda.python_depends == ("einops", "nvidia-cutlass-dsl")
@@ -193,7 +192,7 @@ def test_a_new_directory_appears_whole_or_not_at_all(made, tmp_path, monkeypatch
 def test_a_link_to_nothing_is_not_a_file_of_a_project(made):
     one, _ = made()
     (one.root / "nothing.h").symlink_to("nowhere")
-    assert project.read(one.root, run).files == one.files
+    assert project.read_project(one.root).files == one.files
 
 
 def test_patterns_are_written_out_for_kernel_builder(tmp_path):
@@ -202,7 +201,7 @@ def test_patterns_are_written_out_for_kernel_builder(tmp_path):
     path.write_text(
         path.read_text().replace('src = ["times_two.cu", "times_two.h"]', 'src = ["*.cu"]')
     )
-    one = project.read(root, run)
+    one = project.read_project(root)
     texts = export.texts(one, source_files.read(one), export.KINDS)
     assert tomllib.loads(texts["build.toml"])["kernel"]["cuda"]["src"] == ["times_two.cu"]
     assert "times_two.cu" in texts["CMakeLists.txt"]

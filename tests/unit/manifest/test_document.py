@@ -5,16 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError
-from kernforge.manifest.document import (
-    CudaKernel,
-    RocmKernel,
-    Torch,
-    TorchNoarch,
-    TvmFfi,
-    Version2,
-    parse,
-)
+from kernforge.manifest.document import parse
+from kernforge.manifest.model import CudaKernel, RocmKernel, Torch, TorchNoarch, TvmFfi
 from kernforge.manifest.sources import check_files, expanded
 
 CASES = sorted((Path(__file__).parents[2] / "data" / "manifests").glob("*.toml"))

@@ -4,8 +4,8 @@
 import pytest
 
 from kernforge.errors import ManifestError
-from kernforge.manifest.document import Edition, edition_of, parse
-from kernforge.manifest.editions import lacking, newer_keys, upgraded
+from kernforge.manifest.document import edition_of, parse
+from kernforge.manifest.editions import Edition, newer_keys, upgraded
 
 GENERAL = '[general]\nname = "ab"\nbackends = ["cpu"]\n'
 NAME = '[general]\nname = "ab"\n'
@@ -85,14 +85,6 @@ def test_a_broken_file_shows_its_mistakes_and_is_not_called_old(text, mistake):
         parse(text)
     assert mistake in caught.value.message
     assert "edition 3" not in caught.value.message
-
-
-def test_what_edition_3_lets_be_missing_is_named():
-    assert lacking({"general": {"version": 1}}) == (
-        "[general] has no 'license'",
-        "there is no framework table",
-    )
-    assert lacking({"general": {"version": 1, "license": "x"}, "torch": {}}) == ()
 
 
 def test_upgrading_fills_in_and_leaves_the_argument_alone():

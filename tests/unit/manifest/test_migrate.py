@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from kernforge.errors import ManifestError
-from kernforge.manifest.document import Edition, TorchNoarch, edition_of, parse
+from kernforge.manifest.document import edition_of, parse
+from kernforge.manifest.editions import Edition
 from kernforge.manifest.migrate import migrate, migrate_file
+from kernforge.manifest.model import TorchNoarch
 
 V4 = """\
 # A comment.

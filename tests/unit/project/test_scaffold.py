@@ -15,7 +15,7 @@ from support.programs import program
 from kernforge.errors import UsageError
 from kernforge.manifest.document import parse
 from kernforge.manifest.sources import check_files
-from kernforge.project.scaffold import check_project, fill, name_for, scaffold
+from kernforge.project.scaffold import check_project, fill, name_for, project_files, scaffold
 
 
 def _project(tmp_path, **options):
@@ -115,22 +115,22 @@ def test_an_existing_directory_is_filled_and_keeps_its_files(tmp_path):
     (dest / "tests").mkdir(parents=True)
     (dest / "README.md").write_text("mine")
     (dest / "tests" / "test_mine.py").write_text("mine")
-    filled = fill(name_for(dest), dest=dest)
+    filled = fill(project_files(name_for(dest)), dest)
     assert filled.kept == (dest / "README.md",)
     assert (dest / "README.md").read_text() == "mine"
     assert all(path.is_file() for path in filled.written)
     assert parse((dest / "build.toml").read_text()).general.name == "my-project"
     with pytest.raises(UsageError, match="is a kernel project"):
-        fill("my-project", dest=dest)
+        fill(project_files("my-project"), dest)
 
 
 def test_a_file_in_the_place_of_a_directory_is_named(tmp_path):
     (tmp_path / "tests").write_text("")
     with pytest.raises(UsageError, match=r"tests is a file, and tests/test_my_op\.py needs"):
-        fill("my-op", dest=tmp_path)
+        fill(project_files("my-op"), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["tests"]
     with pytest.raises(UsageError, match="there is no directory"):
-        fill("my-op", dest=tmp_path / "missing")
+        fill(project_files("my-op"), tmp_path / "missing")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import pytest
 
 from kernforge.project import api as project
 from kernforge.project import source_files
-from kernforge.system.process import run
 
 MANIFEST = """
 [general]
@@ -45,7 +44,7 @@ def read(tmp_path):
     for path, text in FILES.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    return source_files.read(project.read(tmp_path, run))
+    return source_files.read(project.read_project(tmp_path))
 
 
 def test_results_and_caches_are_not_read_unless_the_manifest_names_them(read):
@@ -67,7 +66,7 @@ def test_headers_of_kernforge_are_brought_to_a_project_that_names_one(tmp_path):
     for path, text in {**FILES, "a.h": '#define WHICH "kernforge/pdl.cuh"\n'}.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    brought = source_files.read(project.read(tmp_path, run)).brought
+    brought = source_files.read(project.read_project(tmp_path)).brought
     assert {"csrc/kernforge/pdl.cuh", "torch-ext/kernforge/direct.h"} <= brought.keys()
     for path, text in brought.items():
         assert source_files.bundled_path(path).read_text() == text

@@ -6,6 +6,14 @@ from kernforge.errors import UsageError
 from kernforge.manifest import document
 from kernforge.project import targets
 from kernforge.toolchain.installed import TorchHere
+from kernforge.toolchain.lockfile import (
+    Lock,
+    LockedCompiler,
+    LockedCross,
+    LockedToolkit,
+    LockedTorch,
+    LockedWheel,
+)
 
 GENERAL = """
 [general]
@@ -243,25 +251,36 @@ def test_the_real_table_of_releases_is_in_order():
     assert releases[2, 11] == (Version2(12, 6), Version2(12, 8), Version2(13, 0))
 
 
+def lock(torch=(), cuda=(), arm=()):
+    compiler = LockedCompiler(identity="g++", target="x86_64-linux-gnu")
+    release = LockedTorch(release="", wheel=LockedWheel(file="", sha256=""))
+    return Lock(
+        platform="x86_64-linux",
+        compiler=compiler,
+        torch=dict.fromkeys(torch, release),
+        cuda=dict.fromkeys(cuda, LockedToolkit(release="")),
+        cross={"aarch64": LockedCross(compiler=compiler, torch=dict.fromkeys(arm, release))},
+    )
+
+
 def test_with_a_lock_what_it_has_is_built_unasked():
     found = considered(["cpu", "cuda"], "[torch]\n" + CPU + CUDA, torch_here=here("2.13", "13.0"))
-    locked = targets.as_locked(found, torch=["2.11"], cuda=["13.0"])
+    locked = targets.as_locked(found, lock(["2.11"], ["13.0"]))
     assert [name.removesuffix("-x86_64-linux") for name in defaults(locked)] == [
         "torch211-cxx11-cpu",
         "torch211-cxx11-cu130",
     ]
     stable = considered(["cpu", "cuda"], STABLE + CPU + CUDA)
-    assert [
-        name.split("-")[2] for name in defaults(targets.as_locked(stable, torch=[], cuda=["12.9"]))
-    ] == ["abi210"] * 2
+    names = defaults(targets.as_locked(stable, lock([], ["12.9"])))
+    assert [name.split("-")[2] for name in names] == ["abi210"] * 2
 
 
 def test_with_a_lock_a_pattern_means_what_it_has_and_a_name_what_it_says():
     found = considered(["cpu", "cuda"], "[torch]\n" + CPU + CUDA)
-    lock = {"torch": ["2.11"], "cuda": ["13.0"]}
+    has = lock(["2.11"], ["13.0"])
 
     def chosen(*patterns):
-        left = targets.within_lock(found, patterns, **lock)
+        left = targets.within_lock(found, patterns, has)
         return [target.name for target in targets.choose(left, patterns)]
 
     assert chosen("*-cu1*") == ["torch211-cxx11-cu130-x86_64-linux"]
@@ -271,7 +290,7 @@ def test_with_a_lock_a_pattern_means_what_it_has_and_a_name_what_it_says():
     with pytest.raises(UsageError) as caught:
         chosen(f"{other[:-1]}*")
     assert "kernforge.lock does not have its torch or CUDA" in caught.value.hint
-    assert targets.within_lock(found, [], **lock) == found
+    assert targets.within_lock(found, [], has) == found
 
 
 def both_processors(backends, rest):
@@ -297,20 +316,19 @@ def test_another_processor_is_built_for_only_when_a_pattern_names_it():
 
 def test_a_pattern_of_variants_that_are_left_out_here_does_not_turn_to_another_processor():
     found = targets.within_lock(
-        both_processors(("cpu",), "[torch]\n" + CPU), ["*-cpu-*"], torch=["aarch64-2.12"], cuda=[]
+        both_processors(("cpu",), "[torch]\n" + CPU), ["*-cpu-*"], lock(arm=["2.12"])
     )
     with pytest.raises(UsageError):
         targets.choose(found, ["*-cpu-*"])
 
 
 def test_a_lock_does_not_make_another_processor_a_default():
-    found = targets.as_locked(both_processors(("cpu",), "[torch]\n" + CPU), torch=["2.13"], cuda=[])
+    found = targets.as_locked(both_processors(("cpu",), "[torch]\n" + CPU), lock(["2.13"]))
     assert {t.variant.cpu for t in targets.choose(found, [])} == {"x86_64"}
     within = targets.within_lock(
         both_processors(("cpu",), "[torch]\n" + CPU),
         ["*-aarch64-*"],
-        torch=["2.13", "aarch64-2.12"],
-        cuda=[],
+        lock(["2.13"], arm=["2.12"]),
     )
     assert [str(t.torch) for t in targets.choose(within, ["*-aarch64-*"])] == ["2.12"]
 

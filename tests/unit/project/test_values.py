@@ -6,7 +6,6 @@ from support import projects
 
 from kernforge.errors import ManifestError
 from kernforge.project import api
-from kernforge.system.process import run
 
 
 def read(tmp_path, old, new):
@@ -14,7 +13,7 @@ def read(tmp_path, old, new):
     text = (root / "build.toml").read_text()
     assert old in text
     (root / "build.toml").write_text(text.replace(old, new))
-    return api.read(root, run)
+    return api.read_project(root)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from support import projects
 from kernforge.errors import UsageError
 from kernforge.project import api as project
 from kernforge.publish import source_pack
-from kernforge.system.process import run
 
 
 @pytest.mark.parametrize(
@@ -45,7 +44,7 @@ def test_what_a_build_reads_is_packed(tmp_path, licence, locked, wanted, packed)
         (root / path).write_text("")
     if locked:
         (root / "kernforge.lock").write_text("{}")
-    found = source_pack.pack(project.read(root, run), wanted=wanted)
+    found = source_pack.pack(project.read_project(root), wanted=wanted)
     assert bool(found) is packed
     if packed:
         assert {"LICENSE", "build.toml", "kernforge.lock", "times_two.cpp"} <= set(found)
@@ -55,13 +54,13 @@ def test_what_a_build_reads_is_packed(tmp_path, licence, locked, wanted, packed)
 
 def test_a_source_without_a_lock_is_refused_when_it_is_wanted(tmp_path):
     with pytest.raises(UsageError, match=r"has no kernforge\.lock"):
-        source_pack.pack(project.read(projects.write(tmp_path), run), wanted=True)
+        source_pack.pack(project.read_project(projects.write(tmp_path)), wanted=True)
 
 
 def test_the_headers_that_a_build_reads_are_packed(tmp_path):
     root = projects.write(tmp_path, cpp='#include "kernforge/elementwise.h"\n')
     (root / "kernforge.lock").write_text("{}")
-    found = source_pack.pack(project.read(root, run), wanted=True)
+    found = source_pack.pack(project.read_project(root), wanted=True)
     headers = {path: real for path, real in found.items() if path.startswith("csrc/")}
     assert [*headers] == ["csrc/kernforge/dtype.h", "csrc/kernforge/elementwise.h"]
     assert all("#pragma once" in real.read_text() for real in headers.values())
@@ -69,4 +68,4 @@ def test_the_headers_that_a_build_reads_are_packed(tmp_path):
     for path, real in headers.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(real.read_bytes())
-    assert source_pack.pack(project.read(root, run), wanted=True).keys() == found.keys()
+    assert source_pack.pack(project.read_project(root), wanted=True).keys() == found.keys()

@@ -14,7 +14,7 @@ from kernforge.build.plan import flags, linking
 from kernforge.build.plan.graph import ActionSet, Artifact, Plan
 from kernforge.build.plan.linking import OBJECT
 from kernforge.errors import ManifestError
-from kernforge.manifest.document import Torch
+from kernforge.manifest.model import Torch
 from kernforge.project import units
 from kernforge.source import op_namespace
 from kernforge.system import digest

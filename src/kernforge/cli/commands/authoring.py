@@ -142,14 +142,14 @@ def _init(arguments: argparse.Namespace, console: Console) -> None:
         layout: Layout = arguments.layout
         name = arguments.name or scaffold.name_for(root)
         more = _ci_files(arguments, name, arguments.backends)
-        filled = scaffold.fill(
+        files = scaffold.project_files(
             name,
-            dest=root,
             backends=tuple(arguments.backends),
             license=arguments.license,
             layout=layout,
             more=more,
         )
+        filled = scaffold.fill(files, root)
         if (root / "setup.py").is_file():
             console.note(
                 f"{root / 'setup.py'}: its extensions are not part of the project; "

@@ -112,7 +112,7 @@ def _doctor(arguments: argparse.Namespace, console: Console) -> None:
 
 def _export(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.export import api as export  # noqa: PLC0415
-    from kernforge.manifest.document import TorchNoarch  # noqa: PLC0415
+    from kernforge.manifest.model import TorchNoarch  # noqa: PLC0415
     from kernforge.project import source_files  # noqa: PLC0415
     from kernforge.project import targets as project_targets  # noqa: PLC0415
     from kernforge.project.api import read_project  # noqa: PLC0415
