@@ -15,6 +15,7 @@ from support import processes, projects
 
 import kernforge
 from kernforge.artifact.metadata import Metadata
+from kernforge.binary import fatbin
 from kernforge.source.op_schema import read_operators
 
 pytestmark = pytest.mark.native
@@ -107,6 +108,25 @@ def test_cuda_is_built_with_the_locked_compiler_and_no_other(kernforge_cli, tmp_
     kernforge_cli("build", root, env=env)
     metadata = json.loads((root / "build" / CUDA / "metadata.json").read_text())
     assert metadata["backend"] == {"type": "cuda", "archs": ["9.0"]}
+
+
+def test_ptx_that_is_asked_for_is_in_the_file_or_refused(kernforge_cli, tmp_path):
+    root = projects.write(tmp_path / "project", backends=("cuda",))
+    kernforge_cli("build", root, "--arch", "9.0+PTX")
+    (library,) = (root / "build" / CUDA).rglob("*.so")
+    found = fatbin.architectures(library.read_bytes())
+    assert (found.cubins, found.ptx) == (("9.0",), ("9.0",))
+    metadata = Metadata.from_json((root / "build" / CUDA / "metadata.json").read_bytes())
+    assert metadata.archs == ("9.0+PTX",)
+    kernforge_cli("check", root / "build")
+    manifest = root / "build.toml"
+    text = manifest.read_text()
+    manifest.write_text(text.replace('["9.0"]', '["9.0a"]'))
+    refused = kernforge_cli("build", root, "--arch", "9.0+PTX", expect=3)
+    assert "--arch 9.0+PTX: no architecture of 9.0a has PTX" in refused.stderr
+    manifest.write_text(text.replace('["9.0"]', '["9.0", "12.1+PTX"]'))
+    plan = ("build", root, "--dry-run", "--variant", CUDA.replace("130", "128"))
+    assert "12.1+PTX: CUDA 12.8 compiles no such PTX" in kernforge_cli(*plan).stderr
 
 
 def test_with_a_warm_store_the_network_may_be_cut_off(kernforge_cli, kept_home, tmp_path):

@@ -64,6 +64,16 @@ def test_an_artifact_is_built_again_from_its_commit_and_lock_alone(kernforge_cli
     assert verdicts == [{"variant": CPU, "identical": True, "differences": [], "notes": []}]
 
 
+def test_one_narrowed_to_a_gpu_with_ptx_of_its_own(kernforge_cli, tmp_path):
+    root = projects.write(tmp_path / "project", backends=("cuda",))
+    git(root, "init", "--quiet")
+    git(root, "add", ".")
+    git(root, "commit", "--quiet", "-m", "first")
+    kernforge_cli("build", root, "--arch", "9.0+PTX")
+    done = kernforge_cli("reproduce", root / "build", "--source", root)
+    assert done.stdout.splitlines()[-1].endswith(": identical")
+
+
 def test_one_built_without_a_sandbox_is_identical_but_for_that(
     kernforge_cli, kept_home, built, tmp_path
 ):

@@ -339,8 +339,9 @@ def test_device_code_for_cuda_12_from_wheels(plain, tmp_path, environment):
     assert "device.cu is compiled with '-rdc=true'" in said
     assert "KERNFORGE_CUDA_HOME" in said
     (plain / "setup.py").write_text(CUDA_12.replace("FLAG", '"-lineinfo"'))
-    run(*command, cwd=plain, env=env)
+    run(*command, cwd=plain, env={**env, "TORCH_CUDA_ARCH_LIST": "9.0+PTX"})
     (library,) = (tmp_path / "out").glob("*.so")
+    assert fatbin.architectures(library.read_bytes()).ptx == ("9.0",)
     ((arch, cubin),) = fatbin.cubins(library.read_bytes())
     assert (arch, int.from_bytes(cubin[20:24], "little")) == ("9.0", 128)
     assert b"libcudart.so.12" in library.read_bytes()

@@ -163,9 +163,12 @@ def _again(
         origin=replace(statement.origin, version=__version__),
     )
     planned = build.plan_project(workspace, request)
-    archs = variant.metadata.archs
-    if archs and set(archs) != set(planned.plan.artifacts[0].archs or ()):  # --arch narrowed it
-        request = replace(request, only=tuple(arch.removesuffix("+PTX") for arch in archs))
+    archs = variant.metadata.archs or ()
+    # --arch may have narrowed it, with PTX of its own or with that of the manifest.
+    for only in ([arch.removesuffix("+PTX") for arch in archs], archs):
+        if set(archs) in ({*(planned.plan.artifacts[0].archs or ())}, set()):
+            break
+        request = replace(request, only=tuple(only))
         planned = build.plan_project(workspace, request)
     if planned.plan.sources_id != statement.origin.sources:
         raise UsageError(

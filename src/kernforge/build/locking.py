@@ -21,6 +21,7 @@ from kernforge.toolchain import (
     tree_names,
 )
 from kernforge.toolchain.cross import CrossNeeds
+from kernforge.toolchain.cuda_arch import Arch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -188,7 +189,12 @@ def toolchain_notes(manifest: Manifest, targets: Sequence[Target], locked: Lock)
         for version in sorted({t.cuda for t in targets if t.cuda})
         if lockfile.toolkit(locked, version).front_end and (left := _lacking(manifest, version))
     )
-    return (*filter(None, [about]), *lacking)
+    no_ptx = (
+        f"cuda-capabilities {', '.join(map(str, gone))}: CUDA {version} compiles no such PTX"
+        for version in sorted({t.cuda for t in targets if t.cuda})
+        if (gone := _without_ptx(manifest, version))
+    )
+    return (*filter(None, [about]), *lacking, *no_ptx)
 
 
 def _lacking(manifest: Manifest, cuda: Version2) -> tuple[str, ...]:
@@ -200,6 +206,19 @@ def _lacking(manifest: Manifest, cuda: Version2) -> tuple[str, ...]:
         for arch in unit.archs(cuda)
     }
     return tuple(str(arch) for arch in sorted(asked) if front_end.compiled_as(arch) != arch)
+
+
+def _without_ptx(manifest: Manifest, cuda: Version2) -> tuple[Arch, ...]:
+    """Architectures with PTX that a manifest names and that nothing is compiled for."""
+    compiled = [unit for unit in units.units(manifest, "cuda", cuda) if unit.is_cuda]
+    left = {
+        arch
+        for unit in compiled
+        for section in unit.sections
+        for arch in map(Arch.parse, section.cuda_capabilities or ())
+        if arch.ptx and arch not in unit.archs(cuda)
+    }
+    return tuple(sorted(left))
 
 
 def locked_compiler(workspace: Workspace) -> LockedCompiler:

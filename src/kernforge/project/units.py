@@ -102,8 +102,9 @@ class Unit:
         """
         if not self.sections:
             return cuda_arch.defaults(cuda)
-        chosen = {a for s in self.sections for a in cuda_arch.choose(s.cuda_capabilities, cuda)}
-        return tuple(sorted(chosen))
+        return cuda_arch.merged(
+            arch for s in self.sections for arch in cuda_arch.choose(s.cuda_capabilities, cuda)
+        )
 
 
 def units(manifest: Manifest, backend: Backend, cuda: Version2 | None = None) -> tuple[Unit, ...]:

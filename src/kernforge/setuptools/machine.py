@@ -149,7 +149,7 @@ def find_toolchain(
         lock=lock,
         cuda=cuda,
         archs=tuple(word for arch in archs for word in arch.gencode()),
-        only=frozenset(f"{arch.major}{arch.minor}" for arch in named),
+        only=named,
         sonames=_sonames(target),
         runtime=_runtime(target),
         static_libstdcxx=compiler.static_libstdcxx,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kernforge.jit.flags import Flags
     from kernforge.setuptools.sources import ExtensionUnit, ProjectFiles
     from kernforge.setuptools.target import TorchTarget
+    from kernforge.toolchain.cuda_arch import Arch
     from kernforge.toolchain.lockfile import Lock
 
 Kind: TypeAlias = Literal["cuda", "cpp", "plain"]
@@ -71,7 +72,7 @@ _LIBRARIES = {
 }
 _CUDA_13 = 13
 _DEBUG = re.compile(r"-g[0-3]?|-ggdb\d?|--debug")
-_GENCODE = re.compile(r"arch=compute_(\d+)[af]?,code=")
+_GENCODE = re.compile(r"arch=compute_(\d+)([af]?),code=(.*)")
 _STRIP = "-Wl,-s"
 # The link is always that of a shared object; OpenMP's runtime is the one that torch has loaded.
 _LINK_OURS = {"-shared", "-fopenmp"}
@@ -120,8 +121,7 @@ class ExtensionMachine:
         cpu: as variant names spell it.
         cuda: the toolkit; None where no source needs one.
         archs: arguments for nvcc that say what to compile for.
-        only: digits of the GPUs' architectures that the user asked for, as ``90``; empty narrows
-            nothing.
+        only: architectures that the user asked for; empty narrows nothing.
         sonames: torch's libraries that the loading process has; without libtorch_python.
         runtime: soname of the CUDA runtime that torch loads; empty links the static one.
         static_libstdcxx: whether the host compiler has a ``libstdc++.a``.
@@ -136,7 +136,7 @@ class ExtensionMachine:
     lock: Lock
     cuda: Version2 | None = None
     archs: tuple[str, ...] = ()
-    only: frozenset[str] = frozenset()
+    only: tuple[Arch, ...] = ()
     sonames: tuple[str, ...] = ()
     runtime: str = ""
     static_libstdcxx: bool = True
@@ -267,26 +267,32 @@ def without_ours(words: Iterable[str]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def narrowed(words: Iterable[str], archs: Collection[str]) -> tuple[str, ...]:
-    """Flags of nvcc without those for GPUs that were not asked for.
+def narrowed(words: Iterable[str], archs: Collection[Arch]) -> tuple[str, ...]:
+    """Flags of nvcc without those for GPUs that were not asked for, and with the PTX that was.
 
     >>> narrowed(["-gencode", "arch=compute_80,code=sm_80", "-gencode=arch=compute_90,code=sm_90"],
-    ...          ["90"])
+    ...          [Arch(9, 0)])
     ('-gencode=arch=compute_90,code=sm_90',)
 
     Args:
-        archs: digits of the architectures that were asked for, as ``90``; if the flags name none of
-            them, all stay.
+        archs: the architectures that were asked for; if the flags name none of them, all stay. PTX
+            is added where the flags compile for that number without a suffix.
     """
+    digits = {f"{arch.major}{arch.minor}" for arch in archs}
+    with_ptx = sorted(f"{arch.major}{arch.minor}" for arch in archs if arch.ptx)
     todo, pairs = list(words), list[tuple[str, ...]]()
     while todo:
         word = todo.pop(0)
         apart = word in {"-gencode", "--generate-code"} and todo
         pairs.append((word, todo.pop(0)) if apart else (word,))
-    wanted = [pair for pair in pairs if (m := _GENCODE.search(pair[-1])) and m[1] in archs]
+    wanted = {pair: m for pair in pairs if (m := _GENCODE.search(pair[-1])) and m[1] in digits}
     if not wanted:
         return tuple(word for pair in pairs for word in pair)
-    kept = (pair for pair in pairs if pair in wanted or not _GENCODE.search(pair[-1]))
+    kept = [pair for pair in pairs if pair in wanted or not _GENCODE.search(pair[-1])]
+    plain = {m[1] for m in wanted.values() if not m[2]}
+    there = {m[1] for m in wanted.values() if "compute_" in m[3]}
+    ptx = [number for number in with_ptx if number in plain - there]
+    kept += [("-gencode", f"arch=compute_{each},code=compute_{each}") for each in ptx]
     return tuple(word for pair in kept for word in pair)
 
 

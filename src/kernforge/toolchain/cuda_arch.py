@@ -115,12 +115,18 @@ def listed(text: str) -> tuple[Arch, ...]:
     names = [name for name in re.split(r"[; ]", text) if name]
     parts = [part for name in names for part in GENERATIONS.get(name, name).split()] or [""]
     try:
-        return tuple(sorted({Arch.parse(part) for part in parts}))
+        return merged(Arch.parse(part) for part in parts)
     except ManifestError as error:
         raise ManifestError(
             f"TORCH_CUDA_ARCH_LIST: {error.message}",
             hint=f"{error.hint}; or name a generation: {', '.join(GENERATIONS)}",
         ) from error
+
+
+def merged(archs: Iterable[Arch]) -> tuple[Arch, ...]:
+    """Each architecture once, in ascending order, with PTX if it is named with it anywhere."""
+    found = set(archs)
+    return tuple(sorted(arch for arch in found if arch.ptx or replace(arch, ptx=True) not in found))
 
 
 def defaults(toolkit: Version2) -> tuple[Arch, ...]:
@@ -135,6 +141,7 @@ def choose(wanted: Iterable[str] | None, toolkit: Version2) -> tuple[Arch, ...]:
     A capability with a suffix is taken as it is if the toolkit knows its number, and takes that
     number out of the toolkit's list. For each number that is left, the newest wanted capability
     that is not newer and has the same major serves; one with ``+PTX`` may serve later majors too.
+    One with ``+PTX`` whose number a suffix took is kept, where kernel-builder may drop its PTX.
 
     Args:
         wanted: the section's ``cuda-capabilities``; None takes the toolkit's list.
@@ -147,68 +154,69 @@ def choose(wanted: Iterable[str] | None, toolkit: Version2) -> tuple[Arch, ...]:
     """
     if wanted is None:
         return defaults(toolkit)
-    sources = [Arch.parse(text) for text in wanted]
+    sources = merged(map(Arch.parse, wanted))
     numbers = [arch.capability for arch in defaults(toolkit)]
-    chosen: dict[tuple[int, int, str], Arch] = {}
-    for arch in sources:
-        if arch.suffix and arch.capability in numbers:
-            chosen[arch.major, arch.minor, arch.suffix] = arch
-    special = {arch.capability for arch in chosen.values()}
-    plain = sorted(arch for arch in sources if not arch.suffix)
+    special = [arch for arch in sources if arch.suffix and arch.capability in numbers]
+    plain = [arch for arch in sources if not arch.suffix]
+    chosen = {*special, *(arch for arch in plain if arch.ptx and arch.capability in numbers)}
+    taken = {arch.capability for arch in special}
     for number in numbers:
-        if number in special:
-            continue
         fitting = [a for a in plain if a.capability <= number and (a.major == number[0] or a.ptx)]
-        if fitting:
-            best = fitting[-1]
-            ptx = any(a.ptx for a in plain if a.capability == best.capability)
-            chosen[best.major, best.minor, ""] = replace(best, ptx=ptx)
+        if fitting and number not in taken:
+            chosen.add(fitting[-1])
     if not chosen:
         raise ManifestError(
             f"cuda-capabilities {', '.join(map(str, sources))}: an empty set of capabilities is "
             f"left for CUDA {toolkit}",
             hint=f"it can build for {', '.join(f'{a}.{b}' for a, b in numbers)}",
         )
-    return tuple(sorted(chosen.values()))
+    return tuple(sorted(chosen))
 
 
 def narrow(chosen: tuple[Arch, ...], only: tuple[Arch, ...]) -> tuple[Arch, ...]:
     """Of the chosen architectures those that serve the GPUs that a build is narrowed to.
 
     Args:
-        only: capabilities of the GPUs; empty keeps everything.
+        only: capabilities of the GPUs; empty keeps everything. One with ``+PTX`` adds PTX to what
+            serves it, but for code of one GPU or one family alone.
 
     Returns:
         For each GPU its own architecture if it was chosen, else the newest of the same major that
-        is not newer.
+        is not newer, else the newest older one with PTX. Everything if none serves one of the GPUs.
+    """
+    found = [_serving(chosen, gpu) for gpu in only]
+    return merged(arch for archs in found for arch in archs) if found and all(found) else chosen
+
+
+def require(chosen: tuple[Arch, ...], only: tuple[Arch, ...]) -> None:
+    """Refuse GPUs, and PTX for newer ones, that no chosen architecture can give.
 
     Raises:
-        ManifestError: none serves one of the GPUs.
+        ManifestError: none serves one of the GPUs, or none that serves it can have PTX.
     """
-    if not only:
-        return chosen
-    kept: set[Arch] = set()
+    named = ", ".join(map(str, chosen))
     for gpu in only:
         serving = _serving(chosen, gpu)
         if not serving:
             raise ManifestError(
-                f"no architecture of {', '.join(map(str, chosen))} serves a GPU of capability {gpu}",
+                f"no architecture of {named} serves a GPU of capability {gpu}",
                 hint="name another --arch, or add it to cuda-capabilities",
             )
-        kept |= serving
-    return tuple(sorted(kept))
+        if gpu.ptx and not any(arch.ptx for arch in serving):
+            raise ManifestError(
+                f"--arch {gpu}: no architecture of {named} has PTX that a newer GPU can compile; "
+                f"{', '.join(map(str, serving))} is for its own GPUs alone",
+                hint=f"name --arch {replace(gpu, ptx=False)}, or add "
+                f"{replace(gpu, suffix='')} to cuda-capabilities",
+            )
 
 
-def serves(chosen: tuple[Arch, ...], only: tuple[Arch, ...]) -> bool:
-    """Whether each of these GPUs finds an architecture that it can run."""
-    return all(_serving(chosen, gpu) for gpu in only)
-
-
-def _serving(chosen: tuple[Arch, ...], gpu: Arch) -> set[Arch]:
-    exact = {arch for arch in chosen if arch.capability == gpu.capability}
-    older = [
-        arch
-        for arch in chosen
-        if arch.major == gpu.major and arch.minor <= gpu.minor and not arch.suffix
+def _serving(chosen: tuple[Arch, ...], gpu: Arch) -> list[Arch]:
+    plain = [arch for arch in chosen if not arch.suffix and arch.capability <= gpu.capability]
+    exact = [arch for arch in chosen if arch.capability == gpu.capability]
+    older = [arch for arch in plain if arch.major == gpu.major][-1:]
+    serving = exact or older or [arch for arch in plain if arch.ptx][-1:]
+    return [
+        replace(arch, ptx=True) if gpu.ptx and arch.suffix in {"", gpu.suffix} else arch
+        for arch in serving
     ]
-    return exact or ({max(older)} if older else set())

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError, ToolchainError
 from kernforge.system import digest
+from kernforge.toolchain import cuda_arch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -273,7 +274,7 @@ def supported(archs: Sequence[Arch], cuda: Version2) -> tuple[Arch, ...]:
     Raises:
         ManifestError: it is nothing.
     """
-    kept = sorted({found for arch in archs if (found := compiled_as(arch))})
+    kept = cuda_arch.merged(found for arch in archs if (found := compiled_as(arch)))
     if not kept:
         raise ManifestError(
             f"the wheels' compiler for CUDA {cuda} has no {', '.join(map(str, archs))}: it "
@@ -281,6 +282,4 @@ def supported(archs: Sequence[Arch], cuda: Version2) -> tuple[Arch, ...]:
             hint="name an installed toolkit of that CUDA with --cuda-home, or other "
             "cuda-capabilities",
         )
-    # One that is there with PTX and without it is made once.
-    with_ptx = {(arch.major, arch.minor, arch.suffix) for arch in kept if arch.ptx}
-    return tuple(a for a in kept if a.ptx or (a.major, a.minor, a.suffix) not in with_ptx)
+    return kept

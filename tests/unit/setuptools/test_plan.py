@@ -8,6 +8,7 @@ from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 from kernforge.setuptools import build, plan, target
 from kernforge.setuptools.plan import ExtensionMachine, ExtensionRequest
+from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import (
     Lock,
     LockedCompiler,
@@ -120,10 +121,24 @@ def test_flags_that_name_gpus_are_kept_or_narrowed(project):
     )
     found = planned(project, nvcc_args=both)["k.cu"].argv
     assert found.count("-gencode") == 2
-    only = machine(only=frozenset({"90"}))
+    only = machine(only=(Arch(9, 0),))
     found = planned(project, only, nvcc_args=both)["k.cu"].argv
     assert [word for word in found if "sm_" in word] == ["arch=compute_90,code=sm_90"]
-    assert plan.narrowed(both, {"75"}) == both
+    assert plan.narrowed(both, [Arch(7, 5)]) == both
+
+
+@pytest.mark.parametrize(
+    ("flag", "added"),
+    [
+        ("arch=compute_90,code=sm_90", True),
+        ("arch=compute_90,code=[sm_90,compute_90]", False),  # is there
+        ("arch=compute_90a,code=sm_90a", False),  # PTX for 9.0 alone serves no newer GPU
+    ],
+)
+def test_ptx_that_is_asked_for_is_added_to_the_flags_of_a_setup_py(flag, added):
+    found = plan.narrowed(["-gencode", flag], [Arch(9, 0, ptx=True), Arch(9, 0, "a")])
+    ptx = ("-gencode", "arch=compute_90,code=compute_90") if added else ()
+    assert found == ("-gencode", flag, *ptx)
 
 
 def test_debug_information_is_not_stripped(project):

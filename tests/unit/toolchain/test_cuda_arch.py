@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import re
+
 import pytest
 
 from kernforge.artifact.version import Version2
@@ -51,6 +53,10 @@ def names(found):
         (["8.0"], Version2(13, 0), ["8.0"]),
         (["8.0+PTX"], Version2(13, 0), ["8.0+PTX"]),
         (["10.0f", "9.0"], Version2(13, 0), ["9.0", "10.0f"]),
+        # PTX that is named stays, whatever else has its number.
+        (["8.0+PTX", "8.0"], Version2(13, 0), ["8.0+PTX"]),
+        (["9.0a+PTX", "9.0a"], Version2(13, 0), ["9.0a+PTX"]),
+        (["12.0a", "12.0+PTX"], Version2(12, 8), ["12.0+PTX", "12.0a"]),
     ],
 )
 def test_the_loose_intersection(wanted, toolkit, expected):
@@ -76,6 +82,14 @@ def test_without_a_wish_the_toolkit_decides():
         (["8.0", "9.0", "12.0+PTX"], ["9.0"], ["9.0"]),
         (["8.0", "9.0a"], ["9.0"], ["9.0a"]),
         (["8.0", "9.0"], ["8.6", "9.0"], ["8.0", "9.0"]),
+        (["8.0", "9.0"], ["8.0+PTX"], ["8.0+PTX"]),
+        (["8.0", "9.0"], ["8.0", "8.6+PTX"], ["8.0+PTX"]),
+        (["8.0+PTX", "9.0"], ["8.0"], ["8.0+PTX"]),
+        (["7.5+PTX", "8.0+PTX"], ["9.0"], ["8.0+PTX"]),  # the driver compiles its PTX
+        (["9.0", "9.0a"], ["9.0+PTX"], ["9.0+PTX", "9.0a"]),
+        (["9.0a"], ["9.0a+PTX"], ["9.0a+PTX"]),  # as torch does
+        (["9.0a", "10.0a"], ["9.0+PTX"], ["9.0a"]),
+        (["10.0a", "11.0"], ["9.0"], ["10.0a", "11.0"]),  # serves none: as it was
     ],
 )
 def test_a_build_narrowed_to_some_gpus(chosen, only, expected):
@@ -84,11 +98,24 @@ def test_a_build_narrowed_to_some_gpus(chosen, only, expected):
 
 
 @pytest.mark.parametrize(
-    ("chosen", "only"), [(["9.0a"], "9.1"), (["8.6"], "8.0"), (["8.0"], "9.0")]
+    ("chosen", "only", "problem"),
+    [
+        (["9.0a"], "9.1", "serves a GPU of capability"),
+        (["8.6"], "8.0", "serves a GPU of capability"),
+        (["8.0"], "9.0", "serves a GPU of capability"),
+        (["8.0", "9.0a"], "9.0+PTX", "--arch 9.0+PTX: no architecture of 8.0, 9.0a has PTX"),
+        (["10.0f"], "10.0a+PTX", "10.0f is for its own GPUs alone"),
+    ],
 )
-def test_narrowing_to_a_gpu_that_nothing_serves_is_an_error(chosen, only):
-    with pytest.raises(ManifestError, match="serves a GPU of capability"):
-        cuda_arch.narrow(tuple(map(Arch.parse, chosen)), (Arch.parse(only),))
+def test_narrowing_to_what_nothing_serves_is_an_error(chosen, only, problem):
+    archs = tuple(map(Arch.parse, chosen))
+    with pytest.raises(ManifestError, match=re.escape(problem)):
+        cuda_arch.require(archs, (Arch.parse(only),))
+
+
+def test_what_can_have_ptx_is_not_refused():
+    archs = tuple(map(Arch.parse, ["8.0", "9.0", "9.0a"]))
+    cuda_arch.require(archs, (Arch.parse("8.6+PTX"), Arch.parse("9.0+PTX")))
 
 
 @pytest.mark.parametrize(
@@ -98,6 +125,7 @@ def test_narrowing_to_a_gpu_that_nothing_serves_is_an_error(chosen, only):
         ("9.0; 8.0+PTX", "8.0+PTX 9.0"),
         (" Hopper 9.0a", "9.0+PTX 9.0a"),
         ("Ampere", "8.0 8.6+PTX"),
+        ("9.0;9.0+PTX", "9.0+PTX"),
     ],
 )
 def test_a_list_as_torchs_loader_reads_it(text, found):

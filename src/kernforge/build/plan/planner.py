@@ -223,12 +223,7 @@ class ProjectPlanner:
     def _narrowed(self, unit: Unit, cuda: Version2) -> tuple[Arch, ...]:
         """Architectures of a unit, for the wanted GPUs if it serves them."""
         # One that serves none keeps its own: other units may call what it defines.
-        chosen = self._compiled_for(unit, cuda)
-        return (
-            chosen
-            if not cuda_arch.serves(chosen, self.only)
-            else cuda_arch.narrow(chosen, self.only)
-        )
+        return cuda_arch.narrow(self._compiled_for(unit, cuda), self.only)
 
     def _archs(self, chosen: Sequence[Unit], target: Target) -> tuple[str, ...] | None:
         """Architectures of a CUDA target's device code, over all its units."""
@@ -237,9 +232,7 @@ class ProjectPlanner:
         compiled = [unit for unit in chosen if unit.is_cuda]
         if compiled and self.only:
             everything = {a for unit in compiled for a in self._compiled_for(unit, target.cuda)}
-            cuda_arch.narrow(
-                tuple(sorted(everything)), self.only
-            )  # refuses a GPU that nothing serves
+            cuda_arch.require(cuda_arch.merged(everything), self.only)
         found = {arch for unit in compiled for arch in self._narrowed(unit, target.cuda)}
         return tuple(sorted(map(str, found)))
 

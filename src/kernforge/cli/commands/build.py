@@ -33,7 +33,10 @@ def add(verbs: options.Verbs) -> None:
     )
     options.add_system(verb)
     options.add_repeated(
-        verb, "--arch", "only for this GPU, such as 9.0; may be repeated", type=options.capability
+        verb,
+        "--arch",
+        "only for this GPU, such as 9.0, or 9.0+PTX for newer ones too; may be repeated",
+        type=options.capability,
     )
     options.add_toolchain(verb)
     options.add_build_dir(verb, "directory for the built variants", short=True)

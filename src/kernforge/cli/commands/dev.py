@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,6 @@ from kernforge.errors import CheckError, UsageError
 from kernforge.system import tables
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -30,6 +30,7 @@ def add(verbs: options.Verbs) -> None:
         verb,
         "--arch",
         "compile for this GPU, such as 9.0; may be repeated (default: this machine's GPU)",
+        type=options.capability,
     )
     options.add_flag(verb, "--once", "run one round; its result is the exit code")
     options.add_flag(verb, "--no-test", "run no tests")
@@ -52,7 +53,20 @@ def add(verbs: options.Verbs) -> None:
 
     verb = options.add_verb(verbs, _resources, "resources")
     options.add_built(verb, ", or an object or shared object")
-    verb.add_argument("--arch", default="", help="only for this GPU, such as 9.0 (default: all)")
+    verb.add_argument(
+        "--arch",
+        type=_machine_code,
+        help="only for this GPU, such as 9.0 (default: all)",
+    )
+
+
+def _machine_code(text: str) -> str:
+    """Argument type: a compute capability without PTX, which has no registers yet."""
+    if options.capability(text).endswith("+PTX"):
+        raise argparse.ArgumentTypeError(
+            f"{text}: the driver decides what PTX uses; write {text.removesuffix('+PTX')}"
+        )
+    return text
 
 
 def _dev(arguments: argparse.Namespace, console: Console) -> int | None:
@@ -126,7 +140,7 @@ def _resources(arguments: argparse.Namespace, console: Console) -> None:
     documents, lines = [], []
     for path in files:
         try:
-            kernels = kernel_usage.read(path.read_bytes(), arch=arguments.arch)
+            kernels = kernel_usage.read(path.read_bytes(), arch=arguments.arch or "")
         except CheckError as error:
             raise CheckError(f"{path}: {error.message}", hint=error.hint) from error
         documents.append({"file": str(path), "kernels": [*map(kernel_usage.document, kernels)]})
