@@ -259,8 +259,8 @@ def test_what_is_revoked_does_not_load(place, tmp_path, how):
     place.list()
     found = place.find()
     entry = {"key": place.public["ann"], "document": found.admission.document}
-    assert revocation.revoke(place.file, revocation.Entry(**{how: entry[how]}, reason="stolen"))
-    assert not revocation.revoke(place.file, revocation.Entry(**{how: entry[how]}))
+    assert revocation.revoke(place.file, **{how: entry[how]}, reason="stolen")
+    assert not revocation.revoke(place.file, **{how: entry[how]})
     with pytest.raises(TrustError, match=r"revoked 1 revokes it \(stolen\)"):
         place.find()
     if how == "document":  # the other release still does
@@ -284,7 +284,7 @@ def test_a_revoked_key_does_not_count_for_a_threshold(place):
         place.registry, "acme/toy", place.keys["ben"], accepted=[place.keys["ann"].signer]
     )
     assert place.find().admission.release == "1.1.0"
-    revocation.revoke(place.file, revocation.Entry(key=place.public["ben"]))
+    revocation.revoke(place.file, key=place.public["ben"])
     with pytest.raises(TrustError, match="signed have: ann"):
         place.find()
 
@@ -300,7 +300,7 @@ def test_keys_are_rotated_without_a_gap(place):
     )
     assert place.find().admission.signers == ("ben",)
     assert place.find("1.1.0").admission.signers == ("ann", "ben")
-    revocation.revoke(place.file, revocation.Entry(key=place.public["ann"]))
+    revocation.revoke(place.file, key=place.public["ann"])
     assert place.find().admission.release == "1.2.0"
     with pytest.raises(TrustError, match="revokes it"):
         place.find("1.1.0")

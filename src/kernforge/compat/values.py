@@ -20,6 +20,7 @@ from kernforge import documents
 from kernforge.artifact.metadata import KernelDepend
 from kernforge.errors import RequestError
 from kernforge.loader import kernels_lock
+from kernforge.loader.pins import depend_json
 
 _NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
 _COMMIT = re.compile(r"[0-9a-fA-F]{40}(?:[0-9a-fA-F]{24})?")
@@ -163,11 +164,7 @@ class KernelDependency:
 
     def to_dict(self) -> dict[str, Any]:
         """Its form in JSON documents."""
-        depend = self.ours
-        named = (
-            {"revision": depend.revision} if depend.version is None else {"version": depend.version}
-        )
-        return {"repo-id": self.repo_id, **named}
+        return depend_json(self.ours)
 
 
 def _parsed(s: str) -> Any:

@@ -258,10 +258,6 @@ class Chain:
 
         return ask
 
-    def trusted_publisher(self, owner: str) -> bool | None:
-        """What the last registry says; use the one that ``member_for`` returns."""
-        return self.registries[-1].trusted_publisher(owner)
-
     def offline(self) -> Registry:
         """The same, each restricted to what is on this machine."""
         return cast("Registry", Chain(tuple(registry.offline() for registry in self.registries)))

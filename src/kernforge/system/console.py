@@ -15,7 +15,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from kernforge.system.progress_lines import EVERY_S, ProgressLines, Repeater
+from kernforge.system.progress_lines import EVERY_S, ProgressLines, repeat
 from kernforge.system.tables import size
 
 if TYPE_CHECKING:
@@ -132,13 +132,13 @@ class Console:
         """Say what is done, and again from time to time until it is done."""
         self.note(what)
         start = time.monotonic()
-        repeater = Repeater(
+        end = repeat(
             lambda: f"  {what}: {time.monotonic() - start:.0f} s", self.note, self._every_s
         )
         try:
             yield
         finally:
-            repeater.stop()
+            end()
 
     # -- progress of builds ----------------------------------------------------------------
 

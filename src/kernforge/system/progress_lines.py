@@ -12,23 +12,18 @@ EVERY_S = 10.0
 _SHOWN = 3
 
 
-class Repeater:
-    """Prints a line from time to time, in a thread of its own."""
+def repeat(
+    text: Callable[[], str], say: Callable[[str], None], every_s: float
+) -> Callable[[], None]:
+    """Print a line from time to time, in a thread of its own; returns what ends that."""
+    over = threading.Event()
 
-    def __init__(
-        self, text: Callable[[], str], say: Callable[[str], None], every_s: float = EVERY_S
-    ) -> None:
-        self._text, self._say, self._every_s = text, say, every_s
-        self._over = threading.Event()
-        threading.Thread(target=self._repeat, daemon=True).start()
+    def run() -> None:
+        while not over.wait(every_s):
+            say(text())
 
-    def stop(self) -> None:
-        """Print no more lines."""
-        self._over.set()
-
-    def _repeat(self) -> None:
-        while not self._over.wait(self._every_s):
-            self._say(self._text())
+    threading.Thread(target=run, daemon=True).start()
+    return over.set
 
 
 class RunningActions:
@@ -73,13 +68,13 @@ class ProgressLines(RunningActions):
     ) -> None:
         super().__init__(total, usage, left)
         self._say, self._every_s = say, every_s
-        self._repeater: Repeater | None = None
+        self._end: Callable[[], None] | None = None
 
     def started(self, key: str, title: str) -> None:
         """An action begins."""
         super().started(key, title)
-        if self._repeater is None:  # a build without actions to run prints nothing
-            self._repeater = Repeater(self.text, self._say, self._every_s)
+        if self._end is None:  # a build without actions to run prints nothing
+            self._end = repeat(self.text, self._say, self._every_s)
 
     def print_above(self, text: str) -> None:
         """Print another line."""
@@ -87,8 +82,8 @@ class ProgressLines(RunningActions):
 
     def stop(self) -> None:
         """The build ends."""
-        if self._repeater:
-            self._repeater.stop()
+        if self._end:
+            self._end()
 
     def text(self) -> str:
         """The line: how many actions ended, and which run for longest."""

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernforge.errors import UsageError
@@ -15,34 +14,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """What is revoked: exactly one of the first three.
-
-    Attributes:
-        key: text of a public key.
-    """
-
-    key: str | None = None
-    identity: str | None = None
-    document: str | None = None
-    reason: str = ""
-
-    def lines(self) -> dict[str, str]:
-        """The keys of the entry in a policy."""
-        if self.key is not None:
-            public_key(self.key, "the key to revoke")
-        named = {
-            "public-key": None if self.key is None else key_text(self.key),
-            "identity": self.identity,
-            "document": self.document,
-            "reason": self.reason or None,
-        }
-        return {name: value for name, value in named.items() if value is not None}
-
-
-def revoke(path: Path, entry: Entry) -> bool:
+def revoke(
+    path: Path,
+    *,
+    key: str | None = None,
+    identity: str | None = None,
+    document: str | None = None,
+    reason: str = "",
+) -> bool:
     """Add an entry to a policy, which is made where there is none; returns whether it is new.
+
+    Args:
+        path: the policy.
+        key: text of a public key; or
+        identity: a pattern for the identity of a certificate; or
+        document: hex SHA-256 of a ``metadata.json``.
+        reason: text of the refusal.
 
     Raises:
         UsageError: the policy cannot be read.
@@ -56,9 +43,19 @@ def revoke(path: Path, entry: Entry) -> bool:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}", hint="name another file") from None
     before = _read(text, path)
+    if key is not None:
+        public_key(key, "the key to revoke")
+    named = {
+        "public-key": None if key is None else key_text(key),
+        "identity": identity,
+        "document": document,
+        "reason": reason or None,
+    }
     table = "tool.kernforge.trust.revoked" if path.name == PROJECT else "revoked"
-    lines = [f"{name} = {json.dumps(value)}" for name, value in entry.lines().items()]
-    added = f"[[{table}]]\n" + "\n".join(lines) + "\n"
+    given = {name: value for name, value in named.items() if value is not None}
+    # A TOML string has no halves of surrogate pairs, which JSON writes for an emoji in ASCII.
+    lines = [f"{name} = {json.dumps(given[name], ensure_ascii=False)}\n" for name in given]
+    added = "".join([f"[[{table}]]\n", *lines])
     gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
     new = _read(f"{text}{gap}{added}", path).revoked[-1]
     if any(

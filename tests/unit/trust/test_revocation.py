@@ -6,17 +6,18 @@ import pytest
 from kernforge.errors import TrustError
 from kernforge.trust import signature
 from kernforge.trust.policy import public_key, read
-from kernforge.trust.revocation import Entry, revoke
+from kernforge.trust.revocation import revoke
 
 
 def test_a_key_is_revoked_in_the_table_of_a_project(tmp_path):
     project = tmp_path / "pyproject.toml"
     project.write_text('[project]\nname = "app"')
     pem = signature.new_key(None)[1].decode()
-    assert revoke(project, Entry(key=pem, reason="lost"))
-    assert not revoke(project, Entry(key=pem))
+    assert revoke(project, key=pem, reason="lost 🔑")
+    assert not revoke(project, key=pem)
     found = read(project.read_bytes(), str(project))
     assert found.revoked[0].key == public_key(pem, "the key")
+    assert found.revoked[0].reason == "lost 🔑"
 
 
 @pytest.mark.parametrize(
@@ -27,5 +28,5 @@ def test_a_project_with_something_else_in_the_place_of_tables_is_refused(tmp_pat
     project = tmp_path / "pyproject.toml"
     project.write_text(text)
     with pytest.raises(TrustError, match=message):
-        revoke(project, Entry(identity="me@example.org"))
+        revoke(project, identity="me@example.org")
     assert project.read_text() == text

@@ -89,13 +89,13 @@ def _revoke(arguments: argparse.Namespace, console: Console) -> None:
     if key and Path(key).is_file():
         key = options.text_of(Path(key))
     policy = arguments.policy or admission.user_policy(arguments.environment)
-    entry = revocation.Entry(
+    changed = revocation.revoke(
+        policy,
         key=key,
         identity=arguments.identity,
         document=arguments.document,
         reason=arguments.reason,
     )
-    changed = revocation.revoke(policy, entry)
     console.result(
         {"policy": str(policy), "changed": changed},
         f"{policy} {'revokes it now' if changed else 'revokes it already'}",
