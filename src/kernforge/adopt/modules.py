@@ -385,9 +385,11 @@ class _Translator:
             if isinstance(flag, Unknown):
                 self.left(line, f"a compiler flag is computed by {flag.reason} and not read")
                 continue
-            whole = [str(flag)]
-            if flag in _PAIRS:
-                whole += [str(following) for following in [next(flags, None)] if following]
+            value = next(flags, "") if flag in _PAIRS else ""
+            if isinstance(value, Unknown):
+                self.left(line, f"what follows {flag} is computed by {value.reason} and not read")
+                continue
+            whole = [str(flag), *([str(value)] if value else [])]
             text = " ".join(whole)
             if _ARCHITECTURE.match(text):
                 self.left(

@@ -29,7 +29,7 @@ from kernforge.testing import project_tests
 from kernforge.toolchain.local_parts import NO_LOCAL_PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from kernforge.binary import kernel_usage
@@ -205,6 +205,7 @@ class Session:
         root, options = self._options.root, self._options
         existing = [path for path in result.work.tests or () if (root / path).is_file()]
         if result.work.tests is not None and not existing:
+            self._remember(result)
             result.untested = dict.fromkeys(self._current, "the changed test files were removed")
             return
         untested: dict[str, str] = {}
@@ -230,7 +231,7 @@ class Session:
             done.append(tested)
         idle = {t.variant: f"every test was skipped: {t.idle}" for t in done if t.idle}
         result.tested, result.untested = tuple(done), untested | idle
-        self._remember(result, existing)
+        self._remember(result)
         if not all(tested.ok for tested in done):
             result.exit_code = CheckError.exit_code
         elif idle:
@@ -238,12 +239,12 @@ class Session:
             self._complete = self._complete and result.work.tests is not None
             result.unmeasured = "" if self._complete else "no test ran"
 
-    def _remember(self, result: Round, ran: Collection[str]) -> None:
-        """Record which tests of this build fail, as far as is known."""
+    def _remember(self, result: Round) -> None:
+        """Record which tests of this build fail, as far as is known; those of removed files are gone."""
         if result.work.tests is None:
             self._complete, self._failing = True, {}
         for key in tuple(self._failing):
-            if key[1].partition("::")[0].endswith(tuple(ran)):
+            if key[1].partition("::")[0].endswith(result.work.tests or ()):
                 del self._failing[key]
         result.failing = tuple(self._failing.values())
         self._failing |= {(row["variant"], row["test"]): row for row in result.failed}

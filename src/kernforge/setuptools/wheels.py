@@ -290,9 +290,12 @@ def _is_torch(text: str) -> bool:
 
 
 def _copy(project: Path, place: Path) -> None:
-    """Copy the files of a project without what was built in it."""
+    """Copy the files of a project without what was built in it; links to directories stay links."""
     for directory, folders, names in os.walk(project):
         folders[:] = [f for f in folders if f not in _LEFT_OUT and not f.endswith(".egg-info")]
+        for folder in (Path(directory) / name for name in folders):
+            if folder.is_symlink():
+                files.symlink(str(folder.resolve()), place / folder.relative_to(project))
         below = Path(directory).relative_to(project)
         for name in names:
             source = Path(directory) / name

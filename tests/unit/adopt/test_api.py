@@ -140,6 +140,17 @@ def test_modules_that_a_setup_py_finds_in_a_directory_are_patterns(tmp_path):
     assert manifest.kernels["my_ops_cuda"].src == ("src/bindings/relu.cpp", "src/kernels/relu.cu")
 
 
+def test_a_flag_whose_value_is_computed_is_left_out_with_it(old, tmp_path):
+    setup = old / "setup.py"
+    setup.write_text(setup.read_text().replace('"-fopenmp",', '"-isystem", headers(), "-DX",'))
+    adopted = adopt(old, dest=tmp_path / "new")
+    relu = read_project(tmp_path / "new").manifest.kernels["relu_cuda"]
+    assert relu.cxx_flags == ("-DWITH_CUDA", "-DN=4", "-DX", "-ffast-math")
+    assert any(
+        "what follows -isystem is computed by headers(...)" in r.text for r in adopted.remarks
+    )
+
+
 @pytest.mark.parametrize("said", ["", "MIT License", "see LICENSE"])
 def test_a_license_that_nobody_said_is_reported(old, tmp_path, said):
     setup = old / "setup.py"

@@ -76,7 +76,9 @@ def test_a_copy_has_no_results_of_earlier_builds_and_still_its_history(tmp_path)
         path = tmp_path / "project" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
+    (tmp_path / "project/linked").symlink_to("csrc")
     wheels._copy(tmp_path / "project", tmp_path / "copy")
+    assert (tmp_path / "copy/linked/a.cu").is_file()
     found = [p for p in (tmp_path / "copy").rglob("*") if p.is_file() and ".git" not in p.parts]
     assert sorted(str(p.relative_to(tmp_path / "copy")) for p in found) == sorted(kept)
     assert (tmp_path / "copy/.git/HEAD").is_file()
