@@ -245,23 +245,22 @@ class _Translator:
         nvcc = tuple(self._flags(by_compiler.get("nvcc"), line, macros, nvcc=True))
         paths = _list(call.get("include_dirs"))
         for option in ("libraries", "library_dirs", "extra_link_args", "extra_objects", "dlink"):
-            values = [v for v in _list(call.get(option)) if v not in {"-s", "-fopenmp", False}]
+            values = [v for v in _list(call.get(option)) if v not in ("-s", "-fopenmp", False)]
             if values:
                 self.left(
                     call.line_of(option),
                     f"{option}={_shown(values)}: a kernel links to torch and nothing else; "
                     "call what it needs through torch (at::cuda::blas, torch::mm) or at run time (dlopen)",
                 )
-        self._add(
-            Module(
-                name=name,
-                backend="cuda" if call.function == "CUDAExtension" else "cpu",
-                sources=sources,
-                include=tuple(self._directories(paths, call.line_of("include_dirs"))),
-                cxx_flags=(*macros, *cxx),
-                cuda_flags=(*macros, *nvcc),
-            )
+        module = Module(
+            name=name,
+            backend="cuda" if call.function == "CUDAExtension" else "cpu",
+            sources=sources,
+            include=tuple(self._directories(paths, call.line_of("include_dirs"))),
+            cxx_flags=(*macros, *cxx),
+            cuda_flags=(*macros, *nvcc),
         )
+        self.modules += [module] if sources else []
 
     def loaded(self, call: Call) -> None:
         """A call of load or load_inline."""
@@ -279,32 +278,23 @@ class _Translator:
             sources = self._inline(call, name)
         if not sources:
             return
-        cuda = (
-            any(path.endswith(extension_source.CUDA_SUFFIXES) for path in sources)
-            or call.get("with_cuda") is True
-        )
+        has_cuda = any(path.endswith(extension_source.CUDA_SUFFIXES) for path in sources)
         paths = _list(call.get("extra_include_paths"))
-        self._add(
-            Module(
-                name=name,
-                backend="cuda" if cuda else "cpu",
-                sources=sources,
-                include=tuple(self._directories(paths, call.line_of("extra_include_paths"))),
-                cxx_flags=tuple(self._flags(cxx, call.line_of("extra_cflags"), ())),
-                cuda_flags=tuple(
-                    self._flags(nvcc, call.line_of("extra_cuda_cflags"), (), nvcc=True)
-                ),
-            )
+        line = call.line_of("extra_cuda_cflags")
+        module = Module(
+            name=name,
+            backend="cuda" if has_cuda or call.get("with_cuda") is True else "cpu",
+            sources=sources,
+            include=tuple(self._directories(paths, call.line_of("extra_include_paths"))),
+            cxx_flags=tuple(self._flags(cxx, call.line_of("extra_cflags"), ())),
+            cuda_flags=tuple(self._flags(nvcc, line, (), nvcc=True)),
         )
+        self.modules.append(module)
         if call.get("extra_ldflags"):
             self.left(
                 call.line_of("extra_ldflags"),
                 "extra_ldflags: a kernel links to torch and nothing else",
             )
-
-    def _add(self, module: Module) -> None:
-        if module.sources:
-            self.modules.append(module)
 
     def _inline(self, call: Call, name: str) -> tuple[str, ...]:
         cpp, cuda = call.get("cpp_sources", 1), call.get("cuda_sources", 2)
@@ -313,7 +303,8 @@ class _Translator:
         if not all(isinstance(text, str) for text in texts):
             self.left(call.line, f"a source of {name} is not a literal text")
             return ()
-        if isinstance(given, Unknown):
+        names = [*given, *given.values()] if isinstance(given, dict) else _list(given)
+        if not all(isinstance(each, str) for each in names):
             self.left(call.line_of("functions", 3), f"functions of {name} are computed")
             given = None
         try:
@@ -362,20 +353,15 @@ class _Translator:
                 self.left(line, f"include directory {value} does not exist")
 
     def _macros(self, call: Call) -> Iterator[str]:
-        for name in ("define_macros", "undef_macros"):
-            for macro in _list(call.get(name)):
-                if isinstance(macro, Unknown):
-                    self.left(
-                        call.line_of(name), f"{name}: {macro.reason} is computed and not read"
-                    )
-                elif name == "undef_macros":
-                    yield f"-U{macro}"
-                else:
-                    key, value = (
-                        (*macro, None)[:2] if isinstance(macro, list | tuple) else (macro, None)
-                    )
-                    if key != "WITH_PYTHON":
-                        yield f"-D{key}" if value is None else f"-D{key}={value}"
+        for option, sign in (("define_macros", "-D"), ("undef_macros", "-U")):
+            for macro in _list(call.get(option)):
+                parts = _list(macro)[:2]
+                unknown = [part for part in parts if isinstance(part, Unknown)]
+                if unknown:
+                    reason = unknown[0].reason
+                    self.left(call.line_of(option), f"{option}: {reason} is computed and not read")
+                elif parts and parts[0] != "WITH_PYTHON":
+                    yield sign + "=".join(str(part) for part in parts if part is not None)
 
     def _flags(
         self, value: Any, line: int, macros: tuple[str, ...], *, nvcc: bool = False
