@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.cli import options
-from kernforge.errors import BuildError, CheckError, KernforgeError, StorageError, UntestedError
+from kernforge.errors import CheckError, KernforgeError, StorageError, UntestedError
 from kernforge.system import extras
 from kernforge.toolchain import lockfile
 
@@ -147,9 +147,9 @@ def _build(
         refuse_errors(result.findings)
     except KernforgeError as error:
         hint = error.hint
-        if isinstance(error, BuildError):
-            hint = "run `kernforge build` to see the error"
-        elif isinstance(error, StorageError) and lockfile.FILE_NAME not in error.message:
+        root = str(workspace.project.root)
+        in_project = root in error.message and lockfile.FILE_NAME not in error.message
+        if isinstance(error, StorageError) and in_project:
             hint = (
                 "build to another directory with `kernforge build --build-dir DIR`, and test it "
                 "with `kernforge test --build-dir DIR`"

@@ -224,8 +224,8 @@ def _content_range(response: requests.Response) -> tuple[int, int | None]:
 def _unreachable(url: str, error: Exception) -> NetworkError:
     return NetworkError(
         f"{bare(url)} cannot be read: {_reason(error)}",
-        hint="check the network and pip's index and proxy settings; what is already in the store "
-        "is used without a network",
+        hint="check the network and pip's index and proxy settings; without a network a project is "
+        "built whose kernforge.lock is there and names what is in the store",
     )
 
 
