@@ -2,6 +2,7 @@
 """``kernforge shell --with-torch``: real environments by uv and venv, of an index with a small torch."""
 
 import json
+import os
 import shutil
 import sys
 import sysconfig
@@ -15,6 +16,8 @@ from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError
 from kernforge.export import torch_environment
 from kernforge.export.torch_environment import TorchRequest
+from kernforge.store import eviction
+from kernforge.store.local import Store
 from kernforge.system import process
 from kernforge.system.environment import Environment
 from kernforge.toolchain.installed import TorchHere
@@ -94,7 +97,7 @@ def versions(python):
 
 
 @pytest.mark.parametrize("run", [process.run, without_uv], ids=["uv", "venv"])
-def test_an_environment_is_made_once_and_kept(provide, run):
+def test_an_environment_is_made_once_and_kept(provide, run, tmp_path):
     python = provide(run)
     release, numpy, prefix = versions(python)
     assert release == "2.12.1"
@@ -105,8 +108,19 @@ def test_an_environment_is_made_once_and_kept(provide, run):
     def never(command):
         raise AssertionError(command)
 
+    mark = python.parent.parent / eviction.ENVIRONMENT_USED
+    os.utime(mark, (0, 0))
     assert provide(never) == python
+    assert mark.stat().st_mtime > 0, "it is younger now than others"
+    store = Store(tmp_path / "home" / "store")
+    (kept,) = eviction.environments(store)
+    assert kept.path == python.parent.parent
+    with store.lease():
+        assert provide(never) == python
+        assert eviction.clear(store, "environments").kept == 1
     assert provide(run, torch=Version2(2, 11)) != python
+    assert eviction.clear(store, "environments").entries == 2
+    assert versions(provide(run))[0] == "2.12.1"
 
 
 def test_the_torch_that_is_here_is_taken_if_it_fits(provide):

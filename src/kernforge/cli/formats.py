@@ -102,20 +102,34 @@ def spent_text(outcome: Outcome) -> str:
 
 
 def cache_document(
-    root: Path, kinds: Sequence[KindUsage], limit: int, removed: Removed | None
+    root: Path,
+    kinds: Sequence[KindUsage],
+    environments: KindUsage,
+    limit: int,
+    removed: Removed | None,
 ) -> dict[str, Any]:
-    """The contents of the store as JSON values."""
+    """The contents of the store, and the environments beside it, as JSON values."""
     document = {
         "location": str(root),
         "limit": limit,
         "size": sum(kind.size for kind in kinds),
         "shelves": {kind.name: asdict(kind) for kind in kinds},
+        "environments": {
+            "location": str(root.with_name(environments.name)),
+            **asdict(environments),
+        },
     }
     return document | ({"removed": asdict(removed)} if removed else {})
 
 
-def cache_text(root: Path, kinds: Sequence[KindUsage], limit: int, removed: Removed | None) -> str:
-    """The contents of the store as text."""
+def cache_text(
+    root: Path,
+    kinds: Sequence[KindUsage],
+    environments: KindUsage,
+    limit: int,
+    removed: Removed | None,
+) -> str:
+    """The contents of the store, and the environments beside it, as text."""
     rows = [
         (
             kind.name,
@@ -123,12 +137,15 @@ def cache_text(root: Path, kinds: Sequence[KindUsage], limit: int, removed: Remo
             size(kind.size) or "0 MB",
             time.strftime("%Y-%m-%d %H:%M", time.localtime(kind.oldest)) if kind.oldest else "",
         )
-        for kind in kinds
+        for kind in (*kinds, environments)
     ]
     total = sum(kind.size for kind in kinds)
     lines = [f"{root}: {size(total) or '0 MB'} of {size(limit)}"]
+    if environments.entries:
+        beside = root.with_name(environments.name)
+        lines.append(f"{beside}: {size(environments.size) or '0 MB'}, which a build never removes")
     if removed:
-        kept = f"; {removed.kept} more are in use by a running build" if removed.kept else ""
+        kept = f"; {removed.kept} more are in use" if removed.kept else ""
         lines.append(
             f"removed {counted(removed.entries, 'entry', 'entries')}, {size(removed.size) or '0 MB'}{kept}"
         )

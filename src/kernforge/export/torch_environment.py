@@ -2,7 +2,7 @@
 """A Python with the torch of a variant, for its shell: the running one, or one that is made and kept.
 
 A virtual environment is made by uv, which fetches a Python that is not there, or else by ``venv``.
-It is kept in ``environments`` of kernforge's directory until somebody removes it.
+It is kept in ``environments`` of kernforge's directory until ``kernforge cache`` removes it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.artifact.python_depends import python_depends
 from kernforge.errors import ToolchainError, UsageError
+from kernforge.store.eviction import ENVIRONMENT_USED, ENVIRONMENTS
 from kernforge.system import digest, files
 from kernforge.system.process import Command
 from kernforge.toolchain import installed
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from kernforge.toolchain.index import pip_config
     from kernforge.toolchain.installed import TorchHere
 
-_COMPLETE = "kernforge-torch"  # the file that an environment has when all is installed
 _TIMEOUT_S = 3600
 _LINES_SHOWN = 6
 # With one of these the user says where uv takes torch from.
@@ -113,6 +113,8 @@ def provide(
 ) -> Path:
     """The program ``python`` of an environment that has the wanted torch.
 
+    A caller that holds a lease of the store keeps it from being removed.
+
     Args:
         wanted: what it must have.
         environment: says where environments are kept, and which indexes the user has.
@@ -126,9 +128,12 @@ def provide(
     same_python = wanted.python == sysconfig.get_python_version()
     if here is not None and same_python and wanted.fits(here) and not wanted.index:
         return Path(sys.executable)
-    root = environment.home / "environments" / wanted.name
+    root = environment.home / ENVIRONMENTS / wanted.name
     with files.locked(root.with_name(f"{root.name}.lock")):
-        if not (root / _COMPLETE).is_file():
+        complete = root / ENVIRONMENT_USED
+        if complete.is_file():
+            files.touch(complete)
+        else:
             files.remove_tree(root)
             note(
                 f"installing torch {wanted.torch} for Python {wanted.python} in {root}, once: a build "
@@ -139,7 +144,7 @@ def provide(
             except BaseException:
                 files.remove_tree(root)
                 raise
-            files.write_new(root / _COMPLETE, f"{wanted.name}\n")
+            files.write_new(complete, f"{wanted.name}\n")
     return root / "bin" / "python"
 
 

@@ -3,6 +3,9 @@
 
 What a running build uses stays: a build holds a lease, and whatever was found or made since the
 oldest lease was taken is left alone. A tree is removed by one rename, so no process meets half of one.
+
+The environments of ``kernforge shell --with-torch`` lie beside the store. They are listed and removed
+as its trees are when a user asks for it, but never by a build: they do not count into its size.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from kernforge.system import files
 from kernforge.system.machine import parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from kernforge.store.local import Store
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
 
 DEFAULT_SIZE = 30 * 10**9
 STORE_KINDS = ("toolchains", "actions", "findings")
+ENVIRONMENTS = "environments"
+"""Directory beside the store with Python environments."""
+ENVIRONMENT_USED = "kernforge-torch"
+"""The file that an environment has when all is installed; its time says when it was last used."""
 # Also in the store: directories of failed actions, downloads to be continued, measurements.
 _OTHERS = ("work", "downloads", "measured")
 _DAY_S = 24 * 3600
@@ -111,20 +118,20 @@ def entries(store: Store) -> Iterator[StoreEntry]:
                     yield StoreEntry(kind=kind, path=path, size=_size(store, path), used=used)
 
 
+def environments(store: Store) -> Iterator[StoreEntry]:
+    """Every Python environment beside the store, also one that is not complete."""
+    for path in (store.root.parent / ENVIRONMENTS).glob("torch*"):
+        if path.is_dir() and not path.is_symlink():
+            with contextlib.suppress(FileNotFoundError):
+                used = _used(store, ENVIRONMENTS, path)
+                size = files.tree_bytes(path)
+                yield StoreEntry(kind=ENVIRONMENTS, path=path, size=size, used=used)
+
+
 def survey(store: Store) -> tuple[KindUsage, ...]:
     """What the store holds, by kind."""
     trees = list(entries(store))
-    kinds = []
-    for name in STORE_KINDS:
-        here = [entry for entry in trees if entry.kind == name]
-        kinds.append(
-            KindUsage(
-                name=name,
-                entries=len(here),
-                size=sum(entry.size for entry in here),
-                oldest=min((entry.used for entry in here), default=None),
-            )
-        )
+    kinds = [_usage(name, [entry for entry in trees if entry.kind == name]) for name in STORE_KINDS]
     for name in _OTHERS:
         count = sum(1 for path in (store.root / name).rglob("*") if path.is_file())
         size = files.tree_bytes(store.root / name)
@@ -132,9 +139,30 @@ def survey(store: Store) -> tuple[KindUsage, ...]:
     return tuple(kinds)
 
 
+def survey_environments(store: Store) -> KindUsage:
+    """The environments beside the store."""
+    return _usage(ENVIRONMENTS, list(environments(store)))
+
+
+def _usage(name: str, here: list[StoreEntry]) -> KindUsage:
+    return KindUsage(
+        name=name,
+        entries=len(here),
+        size=sum(entry.size for entry in here),
+        oldest=min((entry.used for entry in here), default=None),
+    )
+
+
 def trim(store: Store, size: int) -> Removed:
-    """Take trees away, least recently used first, until the others fit into ``size`` bytes."""
-    least_recent_first = sorted(entries(store), key=lambda entry: entry.used)
+    """Take trees and environments away until the others fit into ``size`` bytes.
+
+    Those that were not used for longest go first.
+    """
+    return _fit(store, (*entries(store), *environments(store)), size)
+
+
+def _fit(store: Store, there: Iterable[StoreEntry], size: int) -> Removed:
+    least_recent_first = sorted(there, key=lambda entry: entry.used)
     excess = sum(entry.size for entry in least_recent_first) - size
     chosen = []
     for entry in least_recent_first:
@@ -155,19 +183,21 @@ def keep(store: Store, size: int, *, every_s: float) -> None:
         if time.time() - mark.stat().st_mtime < every_s:
             return
     files.touch(mark)
-    trim(store, size)
+    _fit(store, entries(store), size)
 
 
 def clear(store: Store, kind: str) -> Removed:
-    """Take all trees of a kind away.
+    """Take all trees of a kind, or all environments, away.
 
     Raises:
         UsageError: there is no such kind.
     """
+    if kind == ENVIRONMENTS:
+        return _remove(store, list(environments(store)))
     if kind not in STORE_KINDS:
         raise UsageError(
             f"the store has no entries of kind {kind!r}",
-            hint=f"its kinds are {', '.join(STORE_KINDS)}",
+            hint=f"its kinds are {', '.join((*STORE_KINDS, ENVIRONMENTS))}",
         )
     return _remove(store, [entry for entry in entries(store) if entry.kind == kind])
 
@@ -176,7 +206,8 @@ def _remove(store: Store, chosen: list[StoreEntry]) -> Removed:
     since = store.leased_since()
     gone = size = 0
     for entry in chosen:
-        if _take(store, entry, since):
+        take = _take_environment if entry.kind == ENVIRONMENTS else _take
+        if take(store, entry, since):
             gone += 1
             size += entry.size
     _tidy(store)
@@ -197,9 +228,28 @@ def _take(store: Store, entry: StoreEntry, since: float) -> bool:
     return True
 
 
+def _take_environment(store: Store, entry: StoreEntry, since: float) -> bool:
+    # Who makes or finds an environment holds its lock, and a lease for as long as it is used.
+    lock = entry.path.with_name(f"{entry.path.name}.lock")
+    with (
+        files.staging(entry.path.parent) as grave,
+        files.gate(lock, alone=True, wait=False) as free,
+    ):
+        try:
+            used = _used(store, entry.kind, entry.path)
+        except FileNotFoundError:
+            return False
+        if not free or used >= since or used != entry.used:
+            return False
+        files.rename(entry.path, grave / "gone")
+        files.remove_tree(lock)
+    return True
+
+
 def _used(store: Store, kind: str, path: Path) -> float:
+    mark = path / ENVIRONMENT_USED if kind == ENVIRONMENTS else store.mark(kind, path.name)
     try:
-        return store.mark(kind, path.name).stat().st_mtime
+        return mark.stat().st_mtime
     except FileNotFoundError:
         # Another version made it. Its mtime is a constant, so that results have the same bytes.
         return path.stat().st_ctime

@@ -331,7 +331,7 @@ def test_thousands_of_files_are_several_commits(hub, tmp_path, write_variant):
     assert ("v1", steps[-1]) in hub.repos[REPO].history
 
 
-def test_the_command_says_all_in_one_document(hub, build, tmp_path):
+def test_the_command_says_all_in_one_document(hub, build, tmp_path, monkeypatch):
     project = tmp_path / "project"
     project.mkdir()
     (project / "build.toml").write_text(
@@ -340,8 +340,19 @@ def test_the_command_says_all_in_one_document(hub, build, tmp_path):
     )
     argv = [sys.executable, "-m", "kernforge", "publish", str(project), "--json", "--repo-id", REPO]
     argv += ["--build-dir", str(build("a")), "--registry", "hf://"]
+    monkeypatch.setenv("KERNFORGE_USER_AGENT", "1")
+    hub.user_agents.clear()
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
+    # As the requests of a load do; but for two that huggingface_hub makes without its own name.
+    paths = [path for _, path in hub.requests[-len(hub.user_agents) :]]
+    told = [
+        text
+        for path, text in zip(paths, hub.user_agents, strict=True)
+        if not path.startswith(("/upload/", "/api/agent-harnesses"))
+    ]
+    assert len(told) > 3
+    assert all("backend/" in text and "file_type/kernel" in text for text in told)
     document = json.loads(done.stdout)
     assert document["status"] == "uploaded"
     assert (document["version"], document["branch"], document["variants"]) == ("1.0.0", "v1", [CPU])

@@ -103,6 +103,52 @@ def test_clearing_takes_one_shelf(tmp_path):
         eviction.clear(store, "things")
 
 
+def put_environment(store, name, *, age_s, kb=64):
+    path = store.root.parent / "environments" / name
+    files.write_new(path / "lib" / "torch.so", b"x" * (kb * 1024))
+    files.write_new(path / eviction.ENVIRONMENT_USED, b"")
+    os.utime(path / eviction.ENVIRONMENT_USED, (NOW - age_s,) * 2)
+    (path.parent / f"{name}.lock").touch()
+    return path
+
+
+def test_environments_are_listed_and_cleared_apart_from_the_store(tmp_path):
+    store = Store(tmp_path / "store")
+    put(store, 1, age_s=0)
+    path = put_environment(store, "torch2.11-cpu", age_s=50)
+    beside = eviction.survey_environments(store)
+    assert (beside.entries, beside.size, beside.name) == (1, 64 * 1024, "environments")
+    assert beside.oldest == pytest.approx(NOW - 50, abs=1)
+    assert "environments" not in {kind.name for kind in eviction.survey(store)}
+    assert eviction.clear(store, "environments").entries == 1
+    assert list(path.parent.iterdir()) == []
+    assert there(store) == [1]
+
+
+def test_a_user_trims_environments_and_a_build_does_not(tmp_path):
+    store = Store(tmp_path / "store")
+    put(store, 1, age_s=200)
+    old = put_environment(store, "torch2.11-cpu", age_s=300)
+    put_environment(store, "torch2.12-cpu", age_s=100)
+    eviction.keep(store, 64 * 1024, every_s=0)
+    assert old.is_dir()
+    assert eviction.trim(store, 128 * 1024).entries == 1
+    assert not old.exists()
+    assert there(store) == [1]
+
+
+def test_an_environment_in_use_stays(tmp_path):
+    store = Store(tmp_path / "store")
+    with store.lease():
+        put_environment(store, "torch2.11-cpu", age_s=-3600)  # found by an open shell
+        assert eviction.clear(store, "environments").kept == 1
+    waiting = put_environment(store, "torch2.12-cpu", age_s=100)
+    with files.locked(waiting.with_name("torch2.12-cpu.lock")):  # being made
+        removed = eviction.clear(store, "environments")
+    assert (removed.entries, removed.kept) == (1, 1)
+    assert waiting.is_dir()
+
+
 def test_a_shelf_behind_a_link_is_not_ours_to_clear(tmp_path):
     theirs, ours = Store(tmp_path / "theirs"), Store(tmp_path / "ours")
     put(theirs, 1, age_s=300, kind="toolchains")

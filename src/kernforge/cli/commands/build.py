@@ -101,7 +101,8 @@ def add(verbs: options.Verbs) -> None:
     change.add_argument(
         "--clear",
         metavar="KIND",
-        help="remove all entries of a kind: toolchains, actions, findings",
+        help="remove all entries of a kind: toolchains, actions, findings, or environments (of "
+        "`kernforge shell --with-torch`)",
     )
     options.add_flag(
         change,
@@ -317,10 +318,10 @@ def _cache(arguments: argparse.Namespace, console: Console) -> None:
         removed = eviction.trim(store, arguments.trim)
     elif arguments.clear:
         removed = eviction.clear(store, arguments.clear)
-    contents = eviction.survey(store)
+    contents, beside = eviction.survey(store), eviction.survey_environments(store)
     console.result(
-        formats.cache_document(store.root, contents, size, removed),
-        formats.cache_text(store.root, contents, size, removed),
+        formats.cache_document(store.root, contents, beside, size, removed),
+        formats.cache_text(store.root, contents, beside, size, removed),
     )
 
 

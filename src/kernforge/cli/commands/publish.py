@@ -79,6 +79,7 @@ def add(verbs: options.Verbs) -> None:
 
 
 def _publish(arguments: argparse.Namespace, console: Console) -> None:
+    from kernforge.loader import api as loader  # noqa: PLC0415
     from kernforge.loader.search import signed_list  # noqa: PLC0415
     from kernforge.project import api as projects  # noqa: PLC0415
     from kernforge.project import card as cards  # noqa: PLC0415
@@ -108,6 +109,7 @@ def _publish(arguments: argparse.Namespace, console: Console) -> None:
         console.note(
             f"your own registry is {named}; --registry or KERNFORGE_REGISTRY names another"
         )
+    loader.tell(environment)
     store = registry.open_registry(named, environment)
     version = arguments.version or (projects.tagged_version(project) if versioned else None)
     if arguments.dry_run:
