@@ -57,7 +57,7 @@ def find_route(document: dict[str, Any], is_package: Callable[[str], bool]) -> R
             text="the project is not a package: pass the file, as load_kernel(..., lockfile=...)",
         )
     backend = str(build.get("build-backend", "setuptools"))
-    requires = [_project(text) for text in build.get("requires", ()) if isinstance(text, str)]
+    requires = [_project(text) for text in _list(build, "requires") if isinstance(text, str)]
     if backend.startswith("setuptools") and {"kernforge", "kernels"} & set(requires):
         return Route(text="setuptools writes it into the distribution's metadata")
     hooks = _get(document, "tool", "hatch", "build", "hooks")
@@ -84,11 +84,11 @@ def _packages(document: dict[str, Any], backend: str) -> Iterator[str]:
     if backend.startswith("uv_build"):
         yield from _uv_modules(_get(tool, "uv", "build-backend"))
     if backend.startswith("poetry"):
-        for entry in _get(tool, "poetry").get("packages", ()):
+        for entry in _list(_get(tool, "poetry"), "packages"):
             if isinstance(entry, dict):
-                yield "/".join(filter(None, (entry.get("from", ""), entry.get("include", ""))))
+                yield "/".join(str(entry[key]) for key in ("from", "include") if entry.get(key))
     if backend.startswith("hatchling"):
-        yield from map(str, _get(tool, "hatch", "build", "targets", "wheel").get("packages", ()))
+        yield from map(str, _list(_get(tool, "hatch", "build", "targets", "wheel"), "packages"))
     named = (_get(tool, "flit", "module"), _get(document, "project"), _get(tool, "poetry"))
     for table in named:
         if module := re.sub(r"[-.]+", "_", str(table.get("name", ""))):
@@ -96,8 +96,8 @@ def _packages(document: dict[str, Any], backend: str) -> Iterator[str]:
 
 
 def _uv_modules(table: dict[str, Any]) -> Iterator[str]:
-    root, modules = str(table.get("module-root", "src")), table.get("module-name", [])
-    for module in [modules] if isinstance(modules, str) else modules:
+    root = str(table.get("module-root", "src"))
+    for module in _list(table, "module-name"):
         yield "/".join(filter(None, (root, *str(module).split("."))))
 
 
@@ -107,6 +107,12 @@ def _get(table: dict[str, Any], *keys: str) -> dict[str, Any]:
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}
+
+
+def _list(table: dict[str, Any], key: str) -> list[Any]:
+    """The entries at a key, or the one text; what is neither is its own tool's to report."""
+    value = table.get(key)
+    return value if isinstance(value, list) else [value] if isinstance(value, str) else []
 
 
 def _project(requirement: str) -> str:

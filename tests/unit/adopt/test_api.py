@@ -140,15 +140,25 @@ def test_modules_that_a_setup_py_finds_in_a_directory_are_patterns(tmp_path):
     assert manifest.kernels["my_ops_cuda"].src == ("src/bindings/relu.cpp", "src/kernels/relu.cu")
 
 
-def test_a_flag_whose_value_is_computed_is_left_out_with_it(old, tmp_path):
-    setup = old / "setup.py"
-    setup.write_text(setup.read_text().replace('"-fopenmp",', '"-isystem", headers(), "-DX",'))
+def test_what_is_computed_is_left_out_of_flags_and_macros(old, tmp_path):
+    text = (old / "setup.py").read_text().replace('"-fopenmp",', '"-isystem", headers(), "-DX",')
+    text = text.replace('("N", 4)', '("V", version()), ()').replace('["cublas"]', '[["cublas"]]')
+    (old / "setup.py").write_text(text)
     adopted = adopt(old, dest=tmp_path / "new")
     relu = read_project(tmp_path / "new").manifest.kernels["relu_cuda"]
-    assert relu.cxx_flags == ("-DWITH_CUDA", "-DN=4", "-DX", "-ffast-math")
-    assert any(
-        "what follows -isystem is computed by headers(...)" in r.text for r in adopted.remarks
+    assert relu.cxx_flags == ("-DWITH_CUDA", "-DX", "-ffast-math")
+    told = {remark.text for remark in adopted.remarks}
+    assert "what follows -isystem is computed by headers(...) and not read" in told
+    assert "define_macros: version(...) is computed and not read" in told
+
+
+def test_functions_that_are_computed_are_not_bound(tmp_path):
+    (tmp_path / "script.py").write_text(
+        "from torch.utils.cpp_extension import load_inline\n"
+        "m = load_inline('my_mod', 'int f();', functions=[name() for _ in range(1)])\n"
     )
+    with pytest.raises(UsageError, match=r"script\.py:2: functions of my_mod are computed"):
+        adopt(tmp_path / "script.py", dest=tmp_path / "new")
 
 
 @pytest.mark.parametrize("said", ["", "MIT License", "see LICENSE"])

@@ -61,3 +61,16 @@ def test_a_lock_that_would_not_arrive_is_reported_with_the_remedy():
     assert find_route({}, lambda _path: False).arrives  # a project that is not installed
     with pytest.raises(UsageError, match="'nowhere', which is not a package"):
         find_route({"tool": {"kernforge": {"lock": {"package": "nowhere"}}}}, lambda _path: False)
+
+
+@pytest.mark.parametrize("wrong", ["1", "true", "{}", "[[]]"])
+def test_what_is_wrong_for_another_tool_is_not_ours_to_report(wrong):
+    for backend, table in (
+        ("uv_build", "tool.uv.build-backend]\nmodule-name"),
+        ("poetry.core", "tool.poetry]\npackages"),
+        ("hatchling.build", "tool.hatch.build.targets.wheel]\npackages"),
+    ):
+        text = (
+            f'[build-system]\nrequires = {wrong}\nbuild-backend = "{backend}"\n[{table} = {wrong}\n'
+        )
+        assert "no package was found" in find_route(tomllib.loads(text), lambda _: False).text
