@@ -97,9 +97,9 @@ def check_options(options: Mapping[str, Any], checks: Collection[str]) -> dict[s
 
 
 def _check_left_out(value: Any, checks: Collection[str]) -> None:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or not all(isinstance(r, str) for r in value.values()):
         raise UsageError(
-            f"leave_out is {value!r}, which is not a mapping",
+            f"leave_out is {value!r}, which is not a mapping of checks to reasons",
             hint='give a reason for each check: leave_out={"determinism": "sums by atomics"}',
         )
     for name in value:
@@ -125,7 +125,8 @@ def _check_shapes(value: Any) -> None:
 
 
 def _is_shape(value: Any) -> bool:
-    return isinstance(value, tuple | list) and all(isinstance(size, int) for size in value)
+    several = isinstance(value, tuple | list)
+    return several and all(isinstance(size, int) and size >= 0 for size in value)
 
 
 def _among(what: str, name: str, names: Collection[str]) -> None:

@@ -170,7 +170,7 @@ def _measure(
     for row in case["results"]:
         for word in ("bytes_per_s", "flops_per_s", "share_of_roof"):
             row.pop(word, None)
-        if not oracle.verifies(entry):
+        if not oracle.entries[entry]:
             row["checked"] = 0
     return case | {
         "shapes": oracle.shapes(entry),
@@ -196,15 +196,18 @@ class _OracleProcess:
         self._used_the_kernel = False
         self._probed: dict[str, Probed] = {}
         self._shape: dict[str, tuple[int, ...]] = {}
-        try:
-            self.entries = self._hear(_START_S, Entries).verifies
-        except BaseException:
-            self.close()
-            raise
+        self.entries: dict[str, bool] = {}
+
+    def begin(self) -> None:
+        """Take the workloads of the script, and whether each has a reference.
+
+        Raises:
+            CheckError: it cannot be run, or has none.
+        """
+        self.entries = self._hear(_START_S, Entries).verifies
         if not self.entries:
-            self.close()
             raise CheckError(
-                f"{script} defines no subclass of Benchmark with a method benchmark_...",
+                f"{self.script} defines no subclass of Benchmark with a method benchmark_...",
                 hint=f"see {page('how-to/author/measure-a-published-kernel')}",
             )
 
@@ -212,13 +215,9 @@ class _OracleProcess:
         """End its process."""
         self._process.kill()
 
-    def verifies(self, entry: str) -> bool:
-        """Whether a workload has a reference."""
-        return self.entries[entry]
-
     def kind(self, entry: str) -> str:
         """Where the reference of a workload is computed."""
-        if not self.verifies(entry):
+        if not self.entries[entry]:
             return "none"
         return "beside the kernel" if self._probed[entry].used else "apart"
 
@@ -238,7 +237,7 @@ class _OracleProcess:
             self._hear(_START_S, Entries)
         probed = self._ask(Probe(entry=entry, seed=_FIRST_SEED), Probed)
         self._probed[entry], self._used_the_kernel = probed, probed.used
-        if not self.verifies(entry):
+        if not self.entries[entry]:
             return Workload(
                 name=entry,
                 inputs=(_SEEDS,),
@@ -280,7 +279,7 @@ class _OracleProcess:
 
         racing = [candidate(OURS, request.kernel)]
         racing += [candidate(each, each) for each in request.against]
-        if self.verifies(entry) and request.reference:
+        if self.entries[entry] and request.reference:
             racing.append(candidate(REFERENCE, request.kernel, reference=True))
         return racing
 
@@ -361,7 +360,9 @@ def _open_oracle(script: Path, request: HubBenchRequest, device: str) -> Iterato
             exchange=str(place / "right.bin"),
         )
         argv = (sys.executable, "-m", _ORACLE, messages.encode(start))
-        with contextlib.ExitStack() as stack:
-            oracle = _OracleProcess(script, lambda: PipedProcess(Command(argv=argv)), place, device)
-            stack.callback(oracle.close)
+        oracle = _OracleProcess(script, lambda: PipedProcess(Command(argv=argv)), place, device)
+        try:
+            oracle.begin()
             yield oracle
+        finally:
+            oracle.close()

@@ -69,14 +69,14 @@ def of_launch(launch: KernelLaunch, copy_bytes_per_s: float | None) -> Limit:
         return Limit(by="not counted", used=None, sentence="no counters: see the roofline")
     by = max(used, key=lambda unit: used[unit])
     share = used[by]
-    what = _what(by, launch, copy_bytes_per_s)
-    busiest = f"{what} is used most: {share:.0%}{_of(by)}"
+    what, of = _named(by, launch, copy_bytes_per_s)
+    busiest = f"{what} is used most: {share:.0%} {of}"
     # Shares of pipes are those of the multiprocessors that have work.
     if launch.busy is not None and launch.busy < IDLE_BELOW and not _is_full(used):
         return Limit(by="grid", used=launch.busy, sentence=f"{_idle(launch)}; {busiest}")
     if share >= AT_ITS_LIMIT:
         rest = "" if share >= FULL else f"; {waiting(launch)}"
-        return Limit(by=by, used=share, sentence=f"{what} is the limit: {share:.0%}{_of(by)}{rest}")
+        return Limit(by=by, used=share, sentence=f"{what} is the limit: {share:.0%} {of}{rest}")
     if share >= WAITS_BELOW:
         return Limit(by=by, used=share, sentence=f"{busiest}; {waiting(launch)}")
     return Limit(by="waiting", used=share, sentence=f"{waiting(launch)}; {busiest}")
@@ -98,15 +98,12 @@ def _used(launch: KernelLaunch, copy_bytes_per_s: float | None) -> dict[str, flo
     return used
 
 
-def _what(by: str, launch: KernelLaunch, copy_bytes_per_s: float | None) -> str:
-    if by != "memory":
-        return _UNITS[by]
+def _named(by: str, launch: KernelLaunch, copy_bytes_per_s: float | None) -> tuple[str, str]:
+    """A unit, and what its share is a part of."""
     rate = launch.dram_bytes_per_s
-    return f"DRAM at {rate / 1e9:.0f} GB/s" if rate and copy_bytes_per_s else "DRAM"
-
-
-def _of(by: str) -> str:
-    return " of the copy" if by == "memory" else " of its peak"
+    if by == "memory" and rate is not None and copy_bytes_per_s:
+        return f"DRAM at {rate / 1e9:.0f} GB/s", "of the copy"
+    return "DRAM" if by == "memory" else _UNITS[by], "of its peak"
 
 
 def _idle(launch: KernelLaunch) -> str:
