@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-OURS = re.compile(r"kernel|linear_gelu|matmul|bitonic_sort|moe|layer_norm")
+OURS = re.compile(r"kernel\b|linear_gelu|matmul|bitonic_sort|moe|layer_norm")
 """Names of the kernel itself; other names that begin so are variants of it, which are no peers."""
 
 

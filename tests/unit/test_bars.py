@@ -36,6 +36,8 @@ def test_the_cold_times_of_a_workload_are_read(kind):
 def test_variants_of_the_kernel_and_what_was_refused_are_no_peers():
     document = rows("a", **{"moe": 2.0, "moe that copies": 1.0, "grouped": 3.0})
     assert docs_bars.times(document)["a"].fastest() == 3.0
+    document = bench("a", **{"kernel": 2.0, "kernels-community": 2.5, "other": 3.0})
+    assert docs_bars.times(document)["a"].fastest() == 2.5
     document = bench("a", kernel=2.0, fast=1.0, slow=3.0)
     document["workloads"][0]["results"][2]["refused"] = "wrong"
     assert docs_bars.times(document)["a"].fastest() == 3.0
