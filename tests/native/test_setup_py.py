@@ -213,6 +213,9 @@ def test_pip_install_of_a_tutorial_with_no_changed_line(tmp_path, environment, p
     site = tmp_path / "site"
     printed = kernforge("pip", "install", "--target", site, ".", cwd=project, env=environment)
     assert "building project for torch" in printed
+    if torch.version.cuda is None:
+        assert "this torch is a build for the CPU, and setup.py has CUDA sources" in printed
+        assert "KERNFORGE_CUDA=13.0" in printed
     assert "actions were run" in printed  # what the build within pip says
     assert "Successfully installed my-ops" in printed
     code = "import torch, my_ops; my_ops.fused_relu_scale(torch.ones(4), 2.0)"

@@ -76,6 +76,15 @@ def build_extensions(
     installed = machine.installed_directories(environment)
     read = [read_sources(request, here, installed) for request in requests]
     needs = ExtensionNeeds.of(read)
+    if needs.cuda and wanted.cuda is None:
+        cuda = machine.toolkit_version(wanted)
+        console.note(
+            f"note: this torch is a build for the CPU, and setup.py has CUDA sources: CUDA {cuda} "
+            "compiles them, but they run on no GPU with this torch, and an extension that calls "
+            "torch's CUDA functions cannot be imported. To build for a torch with CUDA, name it: "
+            f"KERNFORGE_TORCH={wanted.torch} KERNFORGE_CUDA={cuda} (`kernforge pip` has --torch and "
+            "--cuda)"
+        )
     toolchain = machine.find_toolchain(wanted, needs, environment, console)
     context = ActionContext(
         store=toolchain.store,
