@@ -93,6 +93,8 @@ GOOD = 'Workload(name="a", inputs=(Tensor(shape=(4,)), 2.0), reference=max)'
         ),
         (f"WORKLOADS = [{GOOD}]".replace("max", "max, inplace=(2,)"), "there are 2 inputs"),
         (f"WORKLOADS = [{GOOD}]".replace("max", "max, size='big'"), "size is 'big'"),
+        (f"WORKLOADS = [{GOOD}]".replace("max", "max, bytes=0"), "bytes is 0, not a number"),
+        (f"WORKLOADS = [{GOOD}]".replace("max", "max, bytes=1e6"), "bytes is 1000000.0, not"),
         (f"WORKLOADS = [{GOOD}]".replace("2.0", "(1, max)"), "inputs has (1, <built-in function"),
     ],
 )

@@ -169,6 +169,8 @@ class Workload:
             yield f"outputs names {unknown[0]!r}, which is not one of {', '.join(SIZES)}"
         if not _are_sizes((self.size,)):
             yield f"size is {self.size!r}, not a number of elements"
+        if self.bytes is not None and not (_are_sizes((self.bytes,)) and self.bytes > 0):
+            yield f"bytes is {self.bytes!r}, not a number of bytes above 0"
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
