@@ -131,10 +131,10 @@ def _find_toolchain(session: JitSession, needs: _Needs, progress: Progress) -> J
     version: Version2 | None = None
     archs: tuple[str, ...] = ()
     if needs.cuda:
-        version, lock, toolkit_trees = _find_cuda(
+        version, lock, more = _find_cuda(
             session.environment, torch, lock, store, progress, libraries=needs.libraries
         )
-        trees |= toolkit_trees
+        trees |= more
         if needs.device:
             gpus = _archs(session.environment, torch)
             front_end.require(lockfile.toolkit(lock, version), gpus)
@@ -219,32 +219,18 @@ def _find_cuda(
     wanted = torch.version.cuda
     path = installed.find_cuda(environment.variables)
     if path is not None:
-        toolkit = installed.identify_cuda(path, environment.variables, run)
-        if wanted is None or toolkit.version.major == Version2.parse(wanted).major:
-            locked = LockedToolkit(release=toolkit.release, directory=toolkit.digest)
-            name = str(toolkit.version)
-            trees = {tree_names.cuda_root(toolkit.version): str(toolkit.path)}
-            return toolkit.version, replace(lock, cuda={name: locked}), trees
+        home = installed.identify_cuda(path, environment.variables, run)
+        if wanted is None or home.version.major == Version2.parse(wanted).major:
+            locked = LockedToolkit(release=home.release, directory=home.digest)
+            trees = {tree_names.cuda_root(home.version): str(home.path)}
+            return home.version, replace(lock, cuda={str(home.version): locked}), trees
         if environment.cuda_home or environment.cuda_path:
             raise ToolchainError(
-                f"{path} is CUDA {toolkit.release}, and torch is built for CUDA {wanted}",
+                f"{path} is CUDA {home.release}, and torch is built for CUDA {wanted}",
                 hint="name a toolkit of that major version; if none is named, wheels bring one",
             )
-    wanted = wanted or _DEFAULT_CUDA
-    return _cuda_from_wheels(environment, wanted, lock, store, progress, libraries=libraries)
-
-
-def _cuda_from_wheels(
-    environment: Environment,
-    name: str,
-    lock: Lock,
-    store: Store,
-    progress: Progress,
-    *,
-    libraries: bool,
-) -> tuple[Version2, Lock, dict[str, str]]:
-    index = Index.lazily(environment.variables)
-    wheels = Wheels(index, store.root / "downloads", progress)
+    name = wanted or _DEFAULT_CUDA
+    wheels = Wheels(Index.lazily(environment.variables), store.root / "downloads", progress)
     path = store.root.parent / "jit" / f"cuda-{name}.lock"
     needs = resolver.Needs(cuda=frozenset({name}), torch=frozenset(), libraries=libraries)
     kept = complete_lock(path, needs, wheels, lock.compiler, LocalParts())

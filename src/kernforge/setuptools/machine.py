@@ -8,7 +8,6 @@ do.
 
 from __future__ import annotations
 
-import functools
 import logging
 import sysconfig
 from dataclasses import dataclass, replace
@@ -113,8 +112,7 @@ def find_toolchain(
         UsageError: a variable, such as ``TORCH_CUDA_ARCH_LIST`` or ``CFLAGS``, cannot be read.
     """
     store = Store(environment.home / "store")
-    index = functools.cache(functools.partial(Index.from_environment, environment.variables))
-    wheels = Wheels(index, store.root / "downloads", progress)
+    wheels = Wheels(Index.lazily(environment.variables), store.root / "downloads", progress)
     compiler = host_compiler.find(environment.variables, run)
     cuda = toolkit_version(target) if needs.cuda else None
     wanted = resolver.Needs(
