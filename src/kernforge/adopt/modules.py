@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernforge.adopt.script import Call, Reader, Unknown
-from kernforge.errors import UsageError
+from kernforge.errors import UsageError, page
 from kernforge.source import extension_source
 
 if TYPE_CHECKING:
@@ -38,6 +38,12 @@ _OURS = re.compile(
     r"-DPy_LIMITED_API"
 )
 _HINT = "name the directory of a setup.py, or a script that calls load or load_inline"
+_PYTHON_KERNEL = re.compile(r"^[ \t]*@triton\.(?:jit|autotune)\b|\btorch\.library\.", re.MULTILINE)
+_PYTHON_ALONE = (
+    "kernels and operators of Python alone (Triton, torch.library) are not translated: move them below "
+    "torch-ext/ of a project with [torch-noarch]: "
+    f"{page('how-to/author/come-from-a-tutorial')}"
+)
 _OPENMP = re.compile(r"-fopenmp|-DAT_PARALLEL_OPENMP")
 
 
@@ -111,6 +117,11 @@ class Program:
     license: str = ""
 
 
+def _of_python_alone(path: Path) -> bool:
+    """Whether a program defines kernels or operators in Python, where there is nothing to translate."""
+    return _PYTHON_KERNEL.search(path.read_text(encoding="utf-8", errors="replace")) is not None
+
+
 def read(source: Path) -> Program:
     """Read a directory with a setup.py, a directory with scripts, or one script.
 
@@ -129,7 +140,9 @@ def read(source: Path) -> Program:
         raise UsageError(
             f"{source} asks for no extension of torch that can be read: no CUDAExtension, "
             f"CppExtension, load or load_inline with sources{''.join(problems)}",
-            hint="a project that drives CMake itself, or computes its extensions by running programs, "
+            hint=_PYTHON_ALONE
+            if any(_of_python_alone(path) for path in programs)
+            else "a project that drives CMake itself, or computes its extensions by running programs, "
             "cannot be adopted: start with `kernforge init` and name its sources in build.toml",
         )
     return _joined(found)

@@ -200,6 +200,7 @@ def test_load_inline_texts_become_files(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
+        ("add.py", "import triton\n@triton.jit\ndef k(): pass\nload_inline = 1\n", "torch-noarch"),
         ("setup.py", "from setuptools import setup\nsetup(name='x')\n", "asks for no extension"),
         ("setup.py", "setup(", r"setup\.py:1: cannot be read as Python"),
         ("notes.txt", "", r"there is no setup\.py and no script"),
