@@ -11,7 +11,7 @@ from kernforge.compat.names import claimed_version
 from kernforge.compat.values import KernelDependency, KernelVersion
 from kernforge.errors import KernforgeError, RequestError, TrustError, UsageError
 from kernforge.loader.host import probe, told
-from kernforge.loader.search import check_request, local_override
+from kernforge.loader.search import Search, check_request, local_override
 from kernforge.registry.api import open_default, open_registry
 from kernforge.registry.hub_client import library
 from kernforge.registry.hub_endpoint import find
@@ -79,6 +79,11 @@ def registry(*, local_files_only: bool = False) -> Registry:
     """The hub, or what is on this machine of it."""
     opened = open_registry("hf://", Environment.read())
     return opened.offline() if local_files_only else opened
+
+
+def search() -> Search:
+    """Where kernels are found after their publishers were asked about, as the client does first."""
+    return Search(registry(), None, Environment.read(), trust_remote_code=True)
 
 
 def available_versions(repo_id: str, *, local_files_only: bool) -> dict[int, Any]:

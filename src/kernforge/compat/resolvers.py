@@ -18,10 +18,13 @@ from kernforge.compat.variants import (
     variants_trace_str,
 )
 from kernforge.errors import AbsentError, NotPublishedError, NoVariantError, RequestError
-from kernforge.loader import importer
+from kernforge.loader import audit_log, importer
 from kernforge.loader.api import read_locks
+from kernforge.loader.fitness import verify_to_load
+from kernforge.loader.host import probe
 from kernforge.loader.importer import RepoInfo
-from kernforge.loader.search import find_commit
+from kernforge.loader.search import Node, admit_directory, find_commit
+from kernforge.trust.policy import Subject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -430,14 +433,38 @@ def get_caller_locked_kernel_revision(repo_id: str) -> tuple[KernelLocks, Kernel
 def import_from_path(
     variant_path: Path, deps: Mapping[str, ModuleType], repo_info: RepoInfo | None = None
 ) -> ModuleType:
-    """Verify a variant and import it.
+    """Import a variant, if the trust policies admit it and its files are those of its digest.
 
     Raises:
         KernforgeError: what ``get_local_kernel`` raises.
         Exception: whatever the kernel itself raises while it is imported.
     """
-    metadata = Metadata.read_from_file(variant_path / "metadata.json").ours
     with importer.lock:
-        return importer.import_kernel(
-            variant_path, metadata, dependencies=deps, repo_info=repo_info
+        if (known := importer.loaded(variant_path)) is not None:
+            return known
+        search = hub.search()
+        repo_id = None if repo_info is None else repo_info.repo_id
+        place = variant_path.resolve().as_uri() if repo_id is None else search.registry.url
+        found = admit_directory(search, variant_path, Subject(repo_id=repo_id, registry=place))
+        node = Node(
+            path=variant_path,
+            link_root=found.link_root,
+            metadata=found.metadata,
+            host=probe("cpu"),
+            admission=found.admission,
+            repo_info=repo_info,
         )
+        libraries = verify_to_load(node)
+        try:
+            module = importer.import_kernel(
+                variant_path,
+                found.metadata,
+                dependencies=deps,
+                repo_info=repo_info,
+                libraries=libraries,
+            )
+        finally:
+            if libraries is not None:
+                libraries.close_unused()
+        audit_log.record(node, search.environment)
+        return module

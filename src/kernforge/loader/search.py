@@ -480,29 +480,52 @@ def _host_for(name: str, backend: str | None) -> Host:
 
 
 def _local_node(search: Search, path: Path, host: Host) -> Node:
+    found = admit_directory(search, path, Subject(repo_id=None, registry=path.resolve().as_uri()))
+    return Node(
+        path=path,
+        link_root=found.link_root,
+        metadata=found.metadata,
+        host=host,
+        admission=found.admission,
+        depends=_find_depends(search, found.metadata),
+    )
+
+
+def admit_directory(search: Search, path: Path, subject: Subject) -> FetchedVariant:
+    """Admit a variant in a directory by its document alone.
+
+    Args:
+        subject: what the rules are about: the directory, or the kernel that was downloaded there.
+
+    Raises:
+        TrustError: the trust policy refuses it.
+        IntegrityError: its document is missing or cannot be read.
+    """
+    repo_id = subject.repo_id
     try:
         document = read_checked(path / FILE)
     except FileNotFoundError:
         raise MissingFileError(f"{path / FILE} is missing", hint="build the kernel again") from None
     signature = path / SIGNATURE
     admission = trust_admission.admit(
-        Subject(repo_id=None, registry=path.resolve().as_uri()),
+        subject,
         document,
         signature=lambda: signature.read_bytes() if signature.exists() else None,
         vouches=lambda _owner: None,
         environment=search.environment,
         trust_remote_code=search.trust_remote_code,
+        releases=lambda: None if repo_id is None else signed_list(search.registry, repo_id),
     )
     metadata = Metadata.from_json(document, source=str(path / FILE))
+    if admission.signers:
+        trust_admission.refuse_other_document(subject, metadata.name, metadata.version, None)
     # In the directory of a cache or registry, links lead to its blobs.
     link_roots = [parent for parent in path.parents if parent.name.startswith(_CACHE_DIR_PREFIXES)]
-    return Node(
+    return FetchedVariant(
         path=path,
         link_root=link_roots[0] if link_roots else path,
         metadata=metadata,
-        host=host,
         admission=admission,
-        depends=_find_depends(search, metadata),
     )
 
 
