@@ -56,7 +56,7 @@ def test_an_action_reads_nothing_of_the_home(jail, home, tmp_path, place):
     libraries = compiler.parents[1] / "lib" / "gcc" / "x86_64-linux-gnu" / "12"
     libraries.mkdir(parents=True)
     (libraries / "libgcc.a").write_text("of the compiler\n")
-    where = directory(tmp_path, {"cxx": str(compiler), "gcc": str(libraries)})
+    where = directory(tmp_path, {"cxx": str(compiler)})
     read = "; ".join(f"cat {home / name}" for name in SECRETS)
     listing = f"find {home} -type f; ls -laR {home}"
     script = f"{read}; {listing}; cat {libraries}/libgcc.a"

@@ -90,7 +90,6 @@ class BuildRequest:
         jobs: threads of all compilers together.
         memory: bytes that all actions together may take; None is what the machine has left.
         pool: makes what runs actions on other machines; None runs them on this one.
-        runner: starts the programs of actions.
         edited: may put another plan in the place of the planned one; see ``EditedPlan``.
         origin: what the provenance names as built from, if not the sources in the workspace.
         trim_every_s: the store is not held to its limit more often; 0 does so after each build
@@ -120,7 +119,6 @@ class BuildResult:
     """What came of a build.
 
     Attributes:
-        plan: what was run.
         variants: directory of each variant that was built, by name.
         findings: of the checks; none where they were not asked for.
     """

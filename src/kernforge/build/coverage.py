@@ -30,7 +30,6 @@ class Lack:
     Attributes:
         torch: series of torch, ascending.
         cuda: versions of CUDA, ascending; empty for CPUs.
-        reason: why.
     """
 
     torch: tuple[str, ...]
@@ -44,8 +43,6 @@ class Coverage:
 
     Attributes:
         what: what is counted, ``torch x CUDA pairs`` or ``torch releases``.
-        served: how many are served.
-        total: how many there are.
         lacks: what is not served, by reason.
     """
 
@@ -69,7 +66,6 @@ def coverage(
         considered: every variant of the project.
         built: names of those that were built. If one is for CUDA, pairs of torch and CUDA are
             counted, otherwise releases of torch.
-        cpu: processor of the machines.
         failed: names of those that could not be built.
         releases: what ``torch_releases`` gives; tests pass their own.
     """

@@ -122,34 +122,36 @@ def ensure_lock(
     old = read_lock(workspace.project.root)
     _refuse_other_platform(workspace, old)
     missing = resolver.lacking(wanted, old, workspace.local_parts)
-    complete = old is not None and not missing.names
-    here = locked_compiler(workspace)
-    if frozen and (not complete or old is None):
+    if frozen and (old is None or missing.names):
         raise ToolchainError(
             f"{lockfile.FILE_NAME} has no {', '.join(missing.names) or 'content'}",
             hint="run `kernforge lock-toolchain`, or build without --locked",
         )
-    if frozen and old is not None and (wrong := old.compiler.difference(here)):
-        raise ToolchainError(
-            f"{lockfile.FILE_NAME} names another compiler: {wrong}",
-            hint="install that compiler and name it in CXX, or build without --locked",
-        )
+    here = locked_compiler(workspace)
     crossing = locked_cross_compilers(workspace, wanted.cross)
-    if frozen and old is not None and (wrong := other_cross_compiler(old, crossing)):
-        raise ToolchainError(
-            f"{lockfile.FILE_NAME} names another compiler: {wrong}",
-            hint="install that compiler, or build without --locked",
-        )
-    if frozen and old is not None and wanted.python and (wrong := other_python(old)):
-        raise ToolchainError(
-            f"{lockfile.FILE_NAME} names {wrong}",
-            hint="build with that Python, or build without --locked",
-        )
+    if frozen and old is not None:
+        _refuse_others(old, here, crossing, python=wanted.python)
     python = installed.identify_python() if wanted.python else None
-    if complete and old is not None:
+    if old is not None and not missing.names:
         return lockfile.on_machine(old, here, python, crossing), False
     written = write_lock(workspace, wanted, upgrade=False)
     return lockfile.on_machine(written, here, python, crossing), True
+
+
+def _refuse_others(
+    lock: Lock, here: LockedCompiler, crossing: Mapping[str, LockedCompiler], *, python: bool
+) -> None:
+    """Refuse compilers, and headers of Python, that are not those of a lock."""
+    native, cross = lock.compiler.difference(here), other_cross_compiler(lock, crossing)
+    for wrong, remedy in (
+        (native and f"another compiler: {native}", "install that compiler and name it in CXX"),
+        (cross and f"another compiler: {cross}", "install that compiler"),
+        (other_python(lock) if python else "", "build with that Python"),
+    ):
+        if wrong:
+            raise ToolchainError(
+                f"{lockfile.FILE_NAME} names {wrong}", hint=f"{remedy}, or build without --locked"
+            )
 
 
 def _refuse_other_platform(workspace: Workspace, lock: Lock | None) -> None:

@@ -111,7 +111,6 @@ def write(
 
     Args:
         files: base64 SHA-256 of each of its other files by path.
-        sandbox: what the actions could see.
     """
     lock = used_lock(origin, actions)
     source = {

@@ -30,11 +30,6 @@ if TYPE_CHECKING:
 def refuse_mistakes(project: Project, sources: Sources, targets: Sequence[Target]) -> None:
     """Refuse sources that cannot make a kernel.
 
-    Args:
-        project: the project.
-        sources: its files as a plan sees them.
-        targets: the variants to build.
-
     Raises:
         SourceError: there are such sources; the message has a line for each mistake.
     """

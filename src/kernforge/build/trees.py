@@ -68,8 +68,6 @@ def _tree(name: str, workspace: Workspace, toolchains: Toolchains, lock: Lock) -
         return _cross_tree(rest, workspace, toolchains, lock.cross[kind], kind)
     if kind == "cxx":
         return workspace.compiler.path
-    if kind == "gcc":
-        return workspace.compiler.directory
     if kind == "python":
         return str(installed.python_headers())
     if kind == "torch" and name in lock.headers:

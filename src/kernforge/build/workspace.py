@@ -40,7 +40,6 @@ class Workspace:
     """A project on this machine, ready to be planned.
 
     Attributes:
-        sources: its files as a plan sees them.
         store_limit: bytes that the store may take.
         search_path: the ``PATH`` of this process.
     """
@@ -85,7 +84,6 @@ def open_workspace(
     """Look at the machine and at a project's files.
 
     Args:
-        progress: listens to downloads.
         options: what the user provides that the package index does not carry.
         shared: the store's second level.
         cxx: the C++ compiler, where it was found before.

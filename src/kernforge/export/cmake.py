@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
+from kernforge.build.plan import flags
 from kernforge.manifest.model import CudaKernel, Torch, TvmFfi
 from kernforge.project import units
 
@@ -186,12 +187,12 @@ def text(manifest: Manifest, unique: str, cutlass: str = "") -> str:
         cutlass: release of CUTLASS that it depends on, such as ``3.8.0``; empty without one.
     """
     tvm_ffi = isinstance(manifest.framework, TvmFfi)
-    parts = [_HEAD, _TVM_FFI if tvm_ffi else _TORCH]
-    parts += [] if tvm_ffi else list(_bounds(manifest))
-    cuda = "cuda" in manifest.general.backends
-    parts += [_CUDA] if cuda else []
-    parts.append("\nset(sources)\n" + _backends(manifest))
-    parts += [
+    parts = [
+        _HEAD,
+        _TVM_FFI if tvm_ffi else _TORCH,
+        *_bounds(manifest),
+        *([_CUDA] if "cuda" in manifest.general.backends else []),
+        "\nset(sources)\n" + _backends(manifest),
         _TARGET,
         _LINK_TVM_FFI if tvm_ffi else _LINK_TORCH,
         *([_CUTLASS] if cutlass else []),
@@ -225,13 +226,12 @@ def _bounds(manifest: Manifest) -> Iterator[str]:
         yield _refuse(f"TORCH_VERSION VERSION_GREATER_EQUAL {end}", "too new")
     for backend in manifest.general.backends:
         if backend in {"cpu", "cuda"} and (oldest := framework.stable_abi_for(backend)):
-            number = f"0x{(oldest[0] << 56) | (oldest[1] << 48):016x}"
             yield (
                 f'if(GPU_LANG STREQUAL "{backend.upper()}")\n'
                 f"  if(TORCH_VERSION VERSION_LESS {oldest})\n"
                 '    message(FATAL_ERROR "torch ${TORCH_VERSION} is older than the stable ABI '
                 f'{oldest}")\n  endif()\n'
-                f"  add_compile_definitions(TORCH_TARGET_VERSION={number})\nendif()\n"
+                f"  add_compile_definitions({flags.stable_target(oldest)})\nendif()\n"
             )
 
 

@@ -122,7 +122,7 @@ def find_toolchain(
     )
     lock, parts = _lock(target, wanted, environment, wheels)
     lock = replace(lock, compiler=host_compiler.locked(compiler, run, store.root / "compilers"))
-    trees = {"cxx": compiler.path, "gcc": compiler.directory}
+    trees = {"cxx": compiler.path}
     toolchains = Toolchains(store, wheels, parts)
     if needs.torch:
         trees[tree_names.torch_root(target.torch)] = str(
@@ -306,7 +306,7 @@ def visible_gpus() -> tuple[cuda_arch.Arch, ...]:
 def _named_trees(trees: dict[str, str], environment: Environment) -> Iterable[tuple[str, str]]:
     """Directories that a setup.py may name, and the trees they are."""
     for name, path in trees.items():
-        if name not in {"cxx", "gcc"}:
+        if name != "cxx":
             yield path, tree_names.tree(name)
     torch = next((tree_names.tree(name) for name in trees if name.startswith("torch-")), "")
     if torch and environment.kernforge_stand_in:

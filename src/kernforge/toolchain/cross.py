@@ -73,8 +73,6 @@ def resolve(
     """Resolve needs to files and hashes.
 
     Args:
-        cpu: the other processor.
-        compiler: what compiles for it here.
         toolkits: the building machine's, whose releases the runtime follows.
 
     Raises:

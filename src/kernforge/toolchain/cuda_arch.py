@@ -52,8 +52,6 @@ class Arch:
     """One target of device code; ``str`` and ``parse`` are each other's inverse.
 
     Attributes:
-        major: of the compute capability.
-        minor: likewise.
         suffix: ``"a"``: this GPU only; ``"f"``: its family; empty: it and later minors.
         ptx: whether PTX goes along, which newer GPUs compile when they load it.
     """

@@ -193,7 +193,6 @@ def nvcc_flags(toolkit: LockedToolkit, given: Sequence[str], source: str) -> tup
     """Flags that a toolkit's nvcc gets before all others; none for one that is of one CUDA.
 
     Args:
-        toolkit: the one that compiles.
         given: flags of the user for a source.
         source: what they are given for, as an error names it.
 

@@ -115,15 +115,15 @@ def note(name: str) -> str:
     )
 
 
-def below_wheel(name: str) -> str | None:
-    """Path below ``include`` of a member of a wheel; None for what is not a header of CUTLASS."""
+def below_wheel(name: str) -> str:
+    """Path below ``include`` of a member of a wheel; empty for what is not a header of CUTLASS."""
     if name.startswith(_NVIDIAS):
         return _below_include(name.removeprefix(_NVIDIAS))
     for start in _OTHERS:
         if name.startswith(start):
             below = _below_include(name.removeprefix(start))
-            return below if below and below.startswith(_DIRECTORIES) else None
-    return None
+            return below if below.startswith(_DIRECTORIES) else ""
+    return ""
 
 
 def read(place: Path) -> HeaderFiles:
@@ -174,11 +174,11 @@ def no_wheel(name: str) -> ToolchainError:
     )
 
 
-def _below_include(name: str) -> str | None:
+def _below_include(name: str) -> str:
     for prefix in HEADERS:
         if name.startswith(prefix) and not name.endswith("/"):
             return name.removeprefix(prefix)
-    return None
+    return ""
 
 
 def _of_directory(root: Path) -> Iterator[tuple[str, bytes]]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ _OLDEST = 10  # the first that knows -std=gnu++20
 _PROGRAMS = ("cc1plus", "as", "ld.bfd")
 _WORKERS = ("libbfd", "libopcodes", "libisl", "libgmp", "libmpfr", "libmpc")
 _LIBRARIES = ("libstdc++.a", "libgcc.a")
+_PARTS = (*_PROGRAMS, *_LIBRARIES, "headers")
 # Together these reach nearly every header of the C++ and the C library.
 _HEADERS = ("bits/stdc++.h", "unistd.h", "dlfcn.h", "pthread.h", "sys/mman.h", "sys/stat.h")
 _FIXED_ENV = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
@@ -52,14 +54,12 @@ class Compiler:
         identity: first line of ``--version``.
         target: ``-dumpmachine``.
         static_libstdcxx: whether it has a ``libstdc++.a``, which some distributions package apart.
-        directory: of its own libraries, from which another compiler finds its headers.
     """
 
     path: str
     identity: str
     target: str
     static_libstdcxx: bool = True
-    directory: str = ""
 
 
 def find(env: Mapping[str, str], runner: Runner) -> Compiler:
@@ -122,7 +122,7 @@ def _identify(program: str, env: Mapping[str, str], runner: Runner) -> Compiler:
 
     identity = (ask(program, "--version").splitlines() or [""])[0]
     version = ask(program, "-dumpfullversion").strip()
-    if not version or "clang" in identity.lower():
+    if not re.match(r"\d+", version) or "clang" in identity.lower():
         raise ToolchainError(
             f"{program} is {identity or 'not a compiler'!r}; kernforge builds with GCC",
             hint=_INSTALL,
@@ -140,7 +140,6 @@ def _identify(program: str, env: Mapping[str, str], runner: Runner) -> Compiler:
         target=ask(program, "-dumpmachine").strip(),
         # The compiler answers with the bare name when it does not have the file.
         static_libstdcxx="/" in archive,
-        directory=str(Path(ask(program, "-print-libgcc-file-name").strip()).parent),
     )
 
 
@@ -156,7 +155,7 @@ def locked(compiler: Compiler, runner: Runner, memory: Path) -> LockedCompiler:
     kept = memory / f"{name}.note"
     parts = _remembered(kept)
     if parts is None:
-        paths_of = {part: tuple(_files_of(part, compiler, runner)) for part in _parts()}
+        paths_of = {part: tuple(_files_of(part, compiler, runner)) for part in _PARTS}
         parts = {
             part: digest.key("part", files={str(p): files.sha256_file(p) for p in paths})
             for part, paths in paths_of.items()
@@ -182,10 +181,6 @@ def _remembered(kept: Path) -> dict[str, str] | None:
 def _stamp(path: Path) -> list[int]:
     stat = path.stat()
     return [stat.st_size, stat.st_mtime_ns]
-
-
-def _parts() -> tuple[str, ...]:
-    return (*_PROGRAMS, *_LIBRARIES, "headers")
 
 
 def _files_of(part: str, compiler: Compiler, runner: Runner) -> Iterator[Path]:

@@ -302,7 +302,7 @@ def part(lock: Lock, roots: Collection[str]) -> Lock:
         for cpu, entry in lock.cross.items()
         if f"{cpu}-cxx" in roots
     }
-    if kept["cross"] and not {"cxx", "gcc"} & set(roots):
+    if kept["cross"] and "cxx" not in roots:
         kept["compiler"] = LockedCompiler(identity="", target="")
     return replace(lock, python=lock.python if "python" in roots else None, **kept)
 
@@ -353,7 +353,7 @@ def identity(root: str, lock: Lock) -> str:
     kind, _, rest = root.partition("-")
     if kind in lock.cross:
         return _cross_identity(rest, lock.cross[kind], kind)
-    if kind in {"cxx", "gcc"}:
+    if kind == "cxx":
         return lock.compiler.key
     if kind == "python":
         if lock.python is None:

@@ -78,7 +78,6 @@ def check_wheels(wheels: Iterable[LockedWheel], allowed: Iterable[str], part: st
     """Refuse a lock that takes a part of a toolchain from elsewhere.
 
     Args:
-        wheels: as the lock names them.
         allowed: the projects that may provide the part.
         part: the part, as the error calls it.
 

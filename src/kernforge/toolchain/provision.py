@@ -19,7 +19,7 @@ from kernforge.toolchain.index import remote_zip
 from kernforge.toolchain.local_parts import LocalParts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from kernforge.store.local import Store
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 STORE_KIND = "toolchains"
 _TORCH_HEADERS = "torch/include/"
 _LIBRARY_HEADERS = "/include/"
-_STATIC_RUNTIME = "/lib/libcudart_static.a"
+_STATIC_RUNTIME = "lib/libcudart_static.a"
 _PROGRAMS = ("bin/", "nvvm/bin/")
 
 
@@ -61,9 +61,9 @@ class Toolchains:
             for wheel in toolkit.wheels:
                 archive = self._wheels.whole(wheel.file, wheel.sha256)
                 unpacked = Extraction(tree, wheel.file)
-                for path, data in _below_toolkit(archive.fetch(archive.names())):
-                    executable = path.startswith(_PROGRAMS)
-                    unpacked.file(path, data, executable=executable)
+                for name, data in archive.fetch(archive.names()):
+                    if path := _below_toolkit(name):
+                        unpacked.file(path, data, executable=path.startswith(_PROGRAMS))
             if not (tree / "bin" / "nvcc").is_file():
                 raise ToolchainError(f"the files of CUDA {toolkit.release} hold no bin/nvcc")
             if not (tree / "lib64").exists():
@@ -77,10 +77,7 @@ class Toolchains:
         projects.check_wheels([wheel], libraries, "the headers of a CUDA library")
 
         def fill(tree: Path) -> None:
-            members = self._members(wheel, lambda name: _LIBRARY_HEADERS in name)
-            unpacked = Extraction(tree, wheel.file)
-            for path, data in _below_toolkit(members):
-                unpacked.file(path, data)
+            self._take(wheel, tree, lambda n: _below_toolkit(n) if _LIBRARY_HEADERS in n else "")
 
         key = lockfile.tree_key("cuda-library", lockfile.wheel_headers_key(wheel))
         return self._store.tree(STORE_KIND, key, fill, whole=False)
@@ -90,12 +87,11 @@ class Toolchains:
         projects.check_wheels([wheel], [projects.RUNTIME, projects.RUNTIME_12], "the CUDA runtime")
 
         def fill(tree: Path) -> None:
-            unpacked = Extraction(tree, wheel.file)
-            members = list(self._members(wheel, lambda name: name.endswith(_STATIC_RUNTIME)))
-            if not members:
-                raise ToolchainError(f"{wheel.file} holds no {_STATIC_RUNTIME.lstrip('/')}")
-            for _, data in members:
-                unpacked.file(_STATIC_RUNTIME.lstrip("/"), data)
+            self._take(
+                wheel, tree, lambda n: _STATIC_RUNTIME if n.endswith(f"/{_STATIC_RUNTIME}") else ""
+            )
+            if not (tree / _STATIC_RUNTIME).is_file():
+                raise ToolchainError(f"{wheel.file} holds no {_STATIC_RUNTIME}")
 
         return self._store.tree(STORE_KIND, lockfile.runtime_key(wheel), fill)
 
@@ -104,9 +100,11 @@ class Toolchains:
         projects.check_wheels([wheel], [projects.TORCH], "the headers of torch")
 
         def fill(tree: Path) -> None:
-            unpacked = Extraction(tree, wheel.file)
-            for name, data in self._members(wheel, lambda n: n.startswith(_TORCH_HEADERS)):
-                unpacked.file(name.removeprefix("torch/"), data)
+            self._take(
+                wheel,
+                tree,
+                lambda n: n.removeprefix("torch/") if n.startswith(_TORCH_HEADERS) else "",
+            )
 
         return self._store.tree(STORE_KIND, lockfile.wheel_headers_key(wheel), fill, whole=False)
 
@@ -117,7 +115,8 @@ class Toolchains:
             ToolchainError: the lock names files of the user's, and these are not here, or a wheel
                 of another project.
         """
-        allowed = (projects.TVM_FFI,) if name.startswith("tvm-ffi-") else projects.CUTLASS
+        is_tvm_ffi = name.startswith("tvm-ffi-")
+        allowed = (projects.TVM_FFI,) if is_tvm_ffi else projects.CUTLASS
         wheels = [headers.wheel] if headers.wheel else []
         projects.check_wheels(wheels, allowed, f"the headers of {name}")
 
@@ -132,13 +131,13 @@ class Toolchains:
                     )
                 header_libraries.write(local, tree)
                 return
-            below = _tvm_ffi if name.startswith("tvm-ffi-") else header_libraries.below_wheel
-            unpacked = Extraction(tree, headers.wheel.file)
-            for member, data in self._members(headers.wheel, lambda n: bool(below(n))):
-                unpacked.file(f"include/{below(member) or ''}", data)
+            below = _tvm_ffi if is_tvm_ffi else header_libraries.below_wheel
+            self._take(
+                headers.wheel, tree, lambda n: f"include/{path}" if (path := below(n)) else ""
+            )
 
-        maker = "tvm-ffi" if name.startswith("tvm-ffi-") else "cutlass"
-        key = lockfile.tree_key(maker, lockfile.headers_key(headers))
+        content = lockfile.headers_key(headers)
+        key = lockfile.tree_key("tvm-ffi" if is_tvm_ffi else "cutlass", content)
         return self._store.tree(STORE_KIND, key, fill, whole=False)
 
     def _installed(self, toolkit: LockedToolkit) -> Path:
@@ -165,18 +164,17 @@ class Toolchains:
     def _gather(self, toolkit: LockedToolkit, tree: Path) -> None:
         """Put together a toolkit whose front end is that of a later CUDA."""
         for wheel, starts in front_end.layout(toolkit):
-            unpacked = Extraction(tree, wheel.file)
-            for name, data in self._members(wheel, functools.partial(front_end.placed, starts)):
-                path = front_end.placed(starts, name)
-                unpacked.file(path, data, executable=path.startswith(_PROGRAMS))
+            self._take(wheel, tree, functools.partial(front_end.placed, starts))
         unpacked = Extraction(tree, "kernforge")
         for path, text in front_end.texts(toolkit).items():
             unpacked.file(path, text.encode(), executable=path.startswith(_PROGRAMS))
 
-    def _members(
-        self, wheel: LockedWheel, wanted: Callable[[str], object]
-    ) -> Iterator[tuple[str, bytes]]:
-        """Some members of a wheel, each verified against the RECORD that the lock pins."""
+    def _take(self, wheel: LockedWheel, tree: Path, placed: Callable[[str], str]) -> None:
+        """Write some members of a wheel, each verified against the RECORD that the lock pins.
+
+        Args:
+            placed: path of a member in the tree, by its name; empty for what is not taken.
+        """
         archive = self._wheels.parts(wheel.file, wheel.sha256)
         names = archive.names()
         ((_, record),) = archive.fetch([remote_zip.record_name(names)])
@@ -185,8 +183,12 @@ class Toolchains:
                 f"{wheel.file}: its RECORD has sha256 {actual}, the lock says {wheel.record}",
                 hint="the index serves another file under this name; nothing was stored",
             )
-        members = archive.fetch([n for n in names if wanted(n) and not n.endswith("/")])
-        yield from remote_zip.verified(members, remote_zip.record_hashes(record), wheel=wheel.file)
+        paths = {n: path for n in names if not n.endswith("/") and (path := placed(n))}
+        members, hashes = archive.fetch(paths), remote_zip.record_hashes(record)
+        unpacked = Extraction(tree, wheel.file)
+        for name, data in remote_zip.verified(members, hashes, wheel=wheel.file):
+            path = paths[name]
+            unpacked.file(path, data, executable=path.startswith(_PROGRAMS))
 
 
 def _check_toolkit(toolkit: LockedToolkit) -> None:
@@ -202,17 +204,15 @@ def _check_toolkit(toolkit: LockedToolkit) -> None:
         projects.check_wheels([front.runtime], [projects.RUNTIME_12], "the CUDA runtime")
 
 
-def _tvm_ffi(name: str) -> str | None:
-    """Path below ``include`` of a member of tvm-ffi's wheel; None for what is not a C++ header."""
+def _tvm_ffi(name: str) -> str:
+    """Path below ``include`` of a member of tvm-ffi's wheel; empty for what is not a C++ header."""
     prefix = "tvm_ffi/include/"
     below = name.removeprefix(prefix)
-    return below if name.startswith(prefix) and "/" in below.rstrip("/") else None
+    return below if name.startswith(prefix) and "/" in below.rstrip("/") else ""
 
 
-def _below_toolkit(members: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
-    """Drop the ``nvidia/cu13/`` that all wheels of a toolkit share, and the rest of the wheel."""
-    for name, data in members:
-        owner, _, below = name.partition("/")
-        _, _, path = below.partition("/")
-        if owner == "nvidia" and path and not path.endswith("/"):
-            yield path, data
+def _below_toolkit(name: str) -> str:
+    """A member's path without the ``nvidia/cu13/`` that all wheels of a toolkit share, or empty."""
+    owner, _, below = name.partition("/")
+    path = below.partition("/")[2]
+    return path if owner == "nvidia" and not path.endswith("/") else ""

@@ -33,13 +33,10 @@ if TYPE_CHECKING:
     from kernforge.toolchain.cross import CrossNeeds
     from kernforge.toolchain.index.index import Wheel
     from kernforge.toolchain.index.wheels import Wheels
-    from kernforge.toolchain.installed import TorchHome
     from kernforge.toolchain.lockfile import LockedCompiler, LockedPython, LockedWheel
 
 _META = "cuda-toolkit"
 _OLDEST_WHEELS = 13
-
-
 _NO_PARTS = LocalParts()
 
 
@@ -52,7 +49,7 @@ class Needs:
         torch: header releases, as ``"2.10"``.
         libraries: whether sources include headers of CUDA's libraries.
         headers: other header libraries, as ``"cutlass_3_6"`` or ``"tvm-ffi-0.1"``.
-        python: whether sources include Python's local_parts headers.
+        python: whether sources include Python's own headers.
         cross: what builds for other processors need in addition, by processor.
     """
 
@@ -148,17 +145,19 @@ def make(
         v: _toolkit(v, wheels, cpu, local_parts, libraries=needs.libraries, old=known.get(v))
         for v in sorted(needs.cuda)
     }
+    headers = {name: _headers(name, wheels, cpu, local_parts) for name in sorted(needs.headers)}
+    torch = {}
+    if lent := local_parts.torch:
+        installed = LockedHeaders(release=lent.release, digest=lent.digest)
+        headers |= {f"torch-{v}": installed for v in needs.torch}
+    else:
+        torch = {v: _torch(v, wheels, cpu) for v in sorted(needs.torch)}
     return Lock(
         platform=f"{cpu}-linux",
         compiler=compiler,
         cuda=cuda,
-        torch={} if local_parts.torch else {v: _torch(v, wheels, cpu) for v in sorted(needs.torch)},
-        headers={name: _headers(name, wheels, cpu, local_parts) for name in sorted(needs.headers)}
-        | {
-            f"torch-{v}": _installed(local_parts.torch)
-            for v in sorted(needs.torch)
-            if local_parts.torch
-        },
+        torch=torch,
+        headers=headers,
         python=python,
         cross={
             other: cross.resolve(
@@ -201,15 +200,8 @@ def _with_front_end(
 ) -> LockedToolkit:
     """A toolkit that takes from a later CUDA what its own wheels lack."""
     pins = wheel_pins.pins(wheels, meta)
-
-    def locked(project: str, specifier: SpecifierSet) -> LockedWheel:
-        return wheel_pins.by_record(wheel_pins.matching(wheels, project, specifier, cpu), wheels)
-
-    def of(release: str) -> Mapping[str, SpecifierSet]:
-        return wheel_pins.pins(wheels, wheel_pins.newest(wheels, _META, release, cpu))
-
     wanted = [name for name in projects.LIBRARIES_12 if libraries and name in pins]
-    found = tuple(locked(name, pins[name]) for name in wanted)
+    found = tuple(_locked(name, pins, wheels, cpu) for name in wanted)
     if kept:
         return replace(kept, libraries=found)
     if missing := [name for name in projects.TOOLKIT_12 if name not in pins]:
@@ -219,8 +211,11 @@ def _with_front_end(
         )
     front = wheel_pins.newest(wheels, _META, front_end.FRONT_END_OF, cpu)
     of_front = wheel_pins.pins(wheels, front)
-    compiler, headers, optimizer = (locked(n, of_front[n]) for n in projects.TOOLKIT[:3])
-    runtime = locked(projects.RUNTIME_12, of(front_end.RUNTIME_OF)[projects.RUNTIME_12])
+    compiler, headers, optimizer = (
+        _locked(name, of_front, wheels, cpu) for name in projects.TOOLKIT[:3]
+    )
+    last = wheel_pins.newest(wheels, _META, front_end.RUNTIME_OF, cpu)
+    runtime = _locked(projects.RUNTIME_12, wheel_pins.pins(wheels, last), wheels, cpu)
     names = wheels.parts(runtime.file, runtime.sha256).names()
     if not any(name.endswith(f"/{front_end.RUNTIME}") for name in names):
         raise ToolchainError(
@@ -228,7 +223,7 @@ def _with_front_end(
         )
     return LockedToolkit(
         release=str(meta.version),
-        wheels=tuple(locked(name, pins[name]) for name in projects.TOOLKIT_12),
+        wheels=tuple(_locked(name, pins, wheels, cpu) for name in projects.TOOLKIT_12),
         libraries=found,
         front_end=LockedFrontEnd(
             release=str(front.version),
@@ -262,10 +257,14 @@ def _from_wheels(meta: Wheel, wheels: Wheels, cpu: str, libraries: bool) -> Lock
 def _libraries(
     pins: Mapping[str, SpecifierSet], wheels: Wheels, cpu: str
 ) -> tuple[LockedWheel, ...]:
-    return tuple(
-        wheel_pins.by_record(wheel_pins.matching(wheels, name, pins[name], cpu), wheels)
-        for name in projects.LIBRARIES
-    )
+    return tuple(_locked(name, pins, wheels, cpu) for name in projects.LIBRARIES)
+
+
+def _locked(
+    project: str, pins: Mapping[str, SpecifierSet], wheels: Wheels, cpu: str
+) -> LockedWheel:
+    """The wheel of a project that a release of CUDA pins, to be read by ranges."""
+    return wheel_pins.by_record(wheel_pins.matching(wheels, project, pins[project], cpu), wheels)
 
 
 def _torch(version: str, wheels: Wheels, cpu: str) -> LockedTorch:
@@ -273,10 +272,6 @@ def _torch(version: str, wheels: Wheels, cpu: str) -> LockedTorch:
     # sources want. Headers do not differ between Pythons, so any interpreter's wheel will do.
     newest = wheel_pins.newest(wheels, projects.TORCH, version, cpu)
     return LockedTorch(release=str(newest.version), wheel=wheel_pins.by_record(newest, wheels))
-
-
-def _installed(torch: TorchHome) -> LockedHeaders:
-    return LockedHeaders(release=torch.release, digest=torch.digest)
 
 
 def _headers(name: str, wheels: Wheels, cpu: str, local_parts: LocalParts) -> LockedHeaders:

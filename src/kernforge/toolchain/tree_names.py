@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from kernforge.artifact.version import Version2
 
 CXX = "%{cxx}"
-GCC = "%{gcc}"
-"""The directory where the host compiler keeps its own libraries."""
 THREADS = "%{threads}"
 """How many threads an action may use; not a tree."""
 
@@ -34,7 +32,7 @@ def cross_root(cpu: str, root: str) -> str:
     return f"{cpu}-{root}" if cpu else root
 
 
-def cxx_of(cpu: str = "") -> str:
+def cxx_of(cpu: str) -> str:
     """The C++ compiler as an argv writes it, of the building machine or for another processor."""
     return tree(cross_root(cpu, "cxx"))
 

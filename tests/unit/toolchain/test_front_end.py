@@ -20,7 +20,6 @@ from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import (
     LockedCompiler,
     from_json,
-    identity,
     toolkit_key,
 )
 from kernforge.toolchain.provision import Toolchains
@@ -236,11 +235,6 @@ def test_a_lock_of_a_cuda_that_clang_compiled_lacks_that_cuda(wheels):
     old = from_json(json.dumps(document))
     assert old == replace(lock, cuda={})
     assert lacking(NEEDS, old).names == ("CUDA 12.8",)
-
-
-def test_the_host_compilers_directory_is_part_of_the_host_compiler(wheels):
-    lock = lock_of(wheels)
-    assert identity("gcc", lock) == identity("cxx", lock) == COMPILER.key
 
 
 def test_a_lock_may_not_take_the_front_end_from_elsewhere(wheels, tmp_path):

@@ -36,12 +36,9 @@ def test_a_distribution_without_a_static_libstdcxx_is_recognised(answer, there):
         ("g++", "-dumpfullversion"): "14.2.1",
         ("g++", "-dumpmachine"): "x86_64-redhat-linux",
         ("g++", "-print-file-name=libstdc++.a"): answer,
-        ("g++", "-print-libgcc-file-name"): "/usr/lib/gcc/x86_64-redhat-linux/14/libgcc.a",
         ("/bin/sh",): "/usr/bin/g++",
     }
-    found = host_compiler.find({}, answers(table))
-    assert found.static_libstdcxx is there
-    assert found.directory == "/usr/lib/gcc/x86_64-redhat-linux/14"
+    assert host_compiler.find({}, answers(table)).static_libstdcxx is there
 
 
 def test_no_compiler_says_how_to_get_one():
@@ -60,6 +57,7 @@ def test_a_compiler_named_in_cxx_must_be_there():
     [
         ("g++ 8.5", "8.5.0", "torch's headers need"),
         ("clang version 18", "4.2.1", "builds with GCC"),
+        ("echo (GNU coreutils) 9.1", "-dumpfullversion", "builds with GCC"),
     ],
 )
 def test_a_compiler_that_cannot_serve_is_refused(identity, version, said):

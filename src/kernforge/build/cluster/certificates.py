@@ -49,7 +49,6 @@ class Made:
     """What was made.
 
     Attributes:
-        directory: where.
         expires: the day after which the certificates of the roles are refused.
         authority_expires: the same of the authority's.
     """

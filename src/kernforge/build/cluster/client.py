@@ -133,7 +133,6 @@ class SchedulerWatch:
     """Asks a scheduler all the time whether it is there, until it is not.
 
     Args:
-        client: connected to it.
         dead: called once, from another thread, when it has not answered for some 20 s.
     """
 

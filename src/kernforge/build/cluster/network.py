@@ -140,7 +140,6 @@ def scheduler_command(
 
     Args:
         host: the address to listen at; empty means every one of this machine.
-        port: the port to listen at.
         more: options for ``dask scheduler``.
 
     Raises:

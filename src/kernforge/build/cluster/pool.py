@@ -58,7 +58,6 @@ class DaskPool:
 
     Args:
         address: the scheduler's, as ``tls://farm:8786``.
-        farm: how this machine takes part.
         context: what actions are run with; workers isolate them as far as each can.
         note: called with what the workers have to say.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernforge.build.workspace import Workspace
     from kernforge.store.local import Store
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Changes whenever a class that is pickled for a worker moves or changes."""
 IDENTITY = f"{__version__} (protocol {PROTOCOL})"
 """What both ends must have in common."""
@@ -58,9 +58,7 @@ class ActionResult:
     """What a worker sends back.
 
     Attributes:
-        done: how the action ended.
         packed: its result; None when it failed or when the shared store has it.
-        notes: what the worker wants to be said.
     """
 
     done: Done

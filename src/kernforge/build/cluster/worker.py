@@ -140,24 +140,21 @@ def _same_compiler(wanted: Compiler, env: Mapping[str, str]) -> Compiler:
 
 def _same_parts(action: Action, workspace: Workspace, locked: Lock) -> None:
     if wrong := locked.compiler.difference(locking.locked_compiler(workspace)):
-        raise ToolchainError(
-            f"the host compiler is not the one of the build: {wrong}",
-            hint="start the workers in the same image as the build",
-        )
+        raise _other_image(f"the host compiler is not the one of the build: {wrong}")
     crossing = locking.locked_cross_compilers(
         workspace,
         [cpu for cpu in locked.cross if tree_names.cross_root(cpu, "cxx") in action.trees],
     )
     if wrong := locking.other_cross_compiler(locked, crossing):
-        raise ToolchainError(
-            f"the compiler for another processor is not the one of the build: {wrong}",
-            hint="start the workers in the same image as the build",
+        raise _other_image(
+            f"the compiler for another processor is not the one of the build: {wrong}"
         )
     if "python" in action.trees and (wrong := locking.other_python(locked)):
-        raise ToolchainError(
-            f"Python's headers are not those of the build: it is for {wrong}",
-            hint="start the workers in the same image as the build",
-        )
+        raise _other_image(f"Python's headers are not those of the build: it is for {wrong}")
+
+
+def _other_image(problem: str) -> ToolchainError:
+    return ToolchainError(problem, hint="start the workers in the same image as the build")
 
 
 @functools.cache

@@ -146,7 +146,6 @@ def remaining(
     Args:
         left: what each action that has not ended takes, in seconds by key.
         elapsed: seconds that those of them run which have begun.
-        distance: what ``distances`` gives.
         jobs: how many run at once.
     """
     work = sum(max(0.0, seconds - elapsed.get(key, 0.0)) for key, seconds in left.items())

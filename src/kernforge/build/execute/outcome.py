@@ -145,7 +145,6 @@ class Done:
     Attributes:
         origin: ``"ran"``, ``"store"`` or ``"shared"``, where its result came from; or ``"failed"``.
         completed: the program's end, when one ran and went well.
-        failure: what went wrong.
         where: the worker that did it; empty for this machine.
     """
 
@@ -160,10 +159,7 @@ class Spent:
     """What one action took.
 
     Attributes:
-        title: what a person calls it.
         start_s: when it was handed out, in seconds since the build began.
-        wall_s: seconds from start to end.
-        peak_bytes: highest memory.
         where: the worker that ran it; empty for this machine.
     """
 
@@ -206,8 +202,6 @@ class Outcome:
     """How the actions of a plan ended.
 
     Attributes:
-        ran: how many actions ran.
-        reused: how many results came from the store.
         shared: how many of these came from the shared store.
         cpu_s: CPU seconds of those that ran.
         wall_s: seconds from the first action to the last.

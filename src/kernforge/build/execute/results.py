@@ -34,9 +34,7 @@ class ActionRecord:
     """How an action was run.
 
     Attributes:
-        key: its key in the plan.
         argv: its program and arguments, trees as ``%{root}``.
-        trees: the toolchain trees that it read.
         outputs: hex SHA-256 of each file that it made.
         isolated: whether it saw nothing but its inputs and toolchain.
         fixed: whether it ran in the directory that is the same on every machine.
@@ -87,18 +85,18 @@ def records(plan: Plan, artifact: Artifact, store: Store) -> tuple[ActionRecord,
         return ()
     known = read_histories(store.path(STORE_KIND, artifact.extension))
     actions = graph.behind(plan, artifact.extension)
-    return tuple(_record(action, known.get(action.key, {})) for action in actions)
-
-
-def _record(action: Action, how: Mapping[str, Any]) -> ActionRecord:
-    return ActionRecord(
-        title=action.title,
-        key=action.key,
-        argv=action.argv,
-        trees=action.trees,
-        outputs=how.get("outputs", {}),
-        isolated=how.get("isolated", False),
-        fixed=how.get("fixed", False),
+    return tuple(
+        ActionRecord(
+            title=action.title,
+            key=action.key,
+            argv=action.argv,
+            trees=action.trees,
+            outputs=how.get("outputs", {}),
+            isolated=how.get("isolated", False),
+            fixed=how.get("fixed", False),
+        )
+        for action in actions
+        for how in [known.get(action.key, {})]
     )
 
 
@@ -137,12 +135,13 @@ def forget_unisolated(keys: Iterable[str], store: Store) -> None:
 
 
 def isolated(kind: str, tree: Path) -> bool:
-    """Whether a tree is not a result, or every action behind it ran in a sandbox."""
-    return kind != STORE_KIND or _isolated(read_histories(tree))
+    """Whether a tree is not a result, or every action behind it ran in a sandbox.
 
-
-def _isolated(history: Mapping[str, Any]) -> bool:
-    """Whether every action of a history ran in a sandbox; what another version wrote did not."""
+    What another version wrote did not.
+    """
+    if kind != STORE_KIND:
+        return True
+    history = read_histories(tree)
     return bool(history) and all(
         isinstance(how, dict) and how.get("isolated", False) for how in history.values()
     )
@@ -150,5 +149,4 @@ def _isolated(history: Mapping[str, Any]) -> bool:
 
 def all_isolated(plan: Plan, store: Store) -> bool:
     """Whether the store has every result of a plan, made in a sandbox."""
-    trees = (store.path(STORE_KIND, action.key) for action in plan.actions)
-    return all(_isolated(read_histories(tree)) for tree in trees)
+    return all(isolated(STORE_KIND, store.path(STORE_KIND, a.key)) for a in plan.actions)

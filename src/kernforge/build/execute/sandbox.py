@@ -46,9 +46,6 @@ _PLACE = "/var/tmp/kernforge-"  # made exclusively, and refused when it is anoth
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-# A directory that is part of the host compiler's installation: its files are found relative to the
-# others', so it is seen where it is.
-_IN_PLACE = "gcc"
 # What a compiler needs of the directory that it is installed in, if that is in somebody's home.
 _COMPILER_PARTS = ("include/c++", "lib/gcc", "lib64/gcc", "libexec/gcc")
 _COMPILER_PROGRAM = re.compile(
@@ -129,16 +126,11 @@ class ActionDirectory:
 
     def mounted(self) -> dict[str, str]:
         """The trees that are seen inside the directory."""
-        return {n: real for n, real in self.trees.items() if n != _IN_PLACE and Path(real).is_dir()}
+        return {name: real for name, real in self.trees.items() if Path(real).is_dir()}
 
 
 def fixed_inputs(inputs: Iterable[str], outputs: Iterable[str]) -> tuple[str, ...]:
-    """What of an action's directory it need not write: whole directories where no output lies.
-
-    Args:
-        inputs: paths of its inputs.
-        outputs: paths of its outputs.
-    """
+    """What of an action's directory it need not write: whole directories where no output lies."""
     busy = {path[:end] for path in outputs for end in _ends(path)}
     found = {
         next((path[:end] for end in _ends(path) if path[:end] not in busy), "") for path in inputs
@@ -280,7 +272,7 @@ def _mounts(directory: ActionDirectory | None, trees: Mapping[str, str]) -> Sand
             binds.append((path, path, False))
     binds += [(path, path, False) for path in _SYSTEM_FILES if Path(path).exists()]
     binds += [(f"/dev/{name}", f"/dev/{name}", True) for name in _DEVICES]
-    prefixes = {prefix for name, real in trees.items() for prefix in _prefixes(name, real)}
+    prefixes = {prefix for real in trees.values() for prefix in _prefixes(real)}
     programs = {p for real in trees.values() for p in (real, os.path.realpath(real))}
     for prefix in sorted(prefixes):
         parts = _compiler_parts(Path(prefix), programs) if _private(prefix) else (prefix,)
@@ -301,14 +293,12 @@ def _mounts(directory: ActionDirectory | None, trees: Mapping[str, str]) -> Sand
     return SandboxMounts(binds=tuple(binds), links=tuple(links))
 
 
-def _prefixes(name: str, real: str) -> Iterator[str]:
-    """Where what is not the system's was installed, by its name and behind its links."""
-    # A program is in PREFIX/bin, the compiler's own libraries in PREFIX/lib/gcc/TARGET/VERSION.
-    depth = 3 if name == _IN_PLACE else 1
-    for path in (Path(real).absolute(), Path(os.path.realpath(real))):
-        if len(path.parents) <= depth or (name != _IN_PLACE and not path.is_file()):
+def _prefixes(program: str) -> Iterator[str]:
+    """Where a program that is not the system's was installed, by its name and behind its links."""
+    for path in (Path(program).absolute(), Path(os.path.realpath(program))):
+        if len(path.parents) <= 1 or not path.is_file():
             continue
-        prefix = str(path.parents[depth])
+        prefix = str(path.parents[1])  # it is in PREFIX/bin
         if prefix != "/" and not f"{path}".startswith(tuple(f"{d}/" for d in _SYSTEM)):
             yield prefix
 

@@ -17,7 +17,6 @@ class Waiting:
     """An action that could start.
 
     Attributes:
-        estimate: what it is expected to need.
         distance: seconds from its start to the end of the longest chain that waits for it.
         alone: whether nothing else may run meanwhile, because it was killed for its memory before.
         width: how many threads it can use.

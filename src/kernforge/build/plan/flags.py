@@ -93,12 +93,9 @@ def cuda_includes(version: Version2) -> tuple[str, ...]:
     return tuple(part for path in below for part in ("-isystem", tree(root, path)))
 
 
-def stable_target(target: Target) -> tuple[str, ...]:
+def stable_target(oldest: Version2) -> str:
     """The definition that hides what the oldest torch of a stable-ABI build does not have."""
-    version = target.variant.version
-    if target.variant.framework != "torch-stable-abi" or version is None:
-        return ()
-    return (f"-DTORCH_TARGET_VERSION=0x{(version.major << 56) | (version.minor << 48):016x}",)
+    return f"TORCH_TARGET_VERSION=0x{(oldest.major << 56) | (oldest.minor << 48):016x}"
 
 
 def torch_includes(target: Target) -> tuple[str, ...]:

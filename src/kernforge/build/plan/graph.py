@@ -43,7 +43,6 @@ class Action:
     """One run of a program.
 
     Attributes:
-        title: what a person calls it.
         argv: program and arguments; ``%{root}`` stands for a tree of the toolchain.
         inputs: the files that it finds, and no others.
         outputs: the files that it makes, relative to its directory.

@@ -57,8 +57,9 @@ def make(
         ManifestError: a section leaves nothing to compile, or a source is of an unknown kind.
         ToolchainError: the lock lacks something.
     """
-    planner = ProjectPlanner(manifest, sources, lock, static_libstdcxx=static_libstdcxx, only=only)
-    planner.name_again(attempt)
+    planner = _Planner(manifest, sources, lock, static_libstdcxx=static_libstdcxx, only=only)
+    if attempt:
+        planner.sources_id = digest.key("again", sources=planner.sources_id, attempt=attempt)
     artifacts = tuple(planner.artifact(target) for target in targets)
     return Plan(
         actions=tuple(planner.actions.by_key.values()),
@@ -76,17 +77,12 @@ def wants_cuda_libraries(manifest: Manifest, sources: Sources) -> bool:
 
 def wants_python(manifest: Manifest, sources: Sources, targets: Sequence[Target]) -> bool:
     """Whether some unit of the targets may read Python's own headers."""
-    found = {u for t in targets for u in _compiled(manifest, t)}
+    compiled = (t for t in targets if not t.variant.is_noarch)
+    found = {u for t in compiled for u in units.units(manifest, t.backend, t.cuda)}
     return any(units.closure(unit, sources).reaches_python for unit in found)
 
 
-def _compiled(manifest: Manifest, target: Target) -> tuple[Unit, ...]:
-    if target.variant.is_noarch:
-        return ()
-    return units.units(manifest, target.backend, target.cuda)
-
-
-class ProjectPlanner:
+class _Planner:
     """Decides what each unit of each target is compiled with."""
 
     def __init__(
@@ -103,11 +99,6 @@ class ProjectPlanner:
         self.actions = ActionSet(sources, lock)
         self._closures: dict[Unit, Closure] = {}
         self.sources_id = self._sources_id()
-
-    def name_again(self, attempt: int) -> None:
-        """Take another op namespace than the sources'."""
-        if attempt:
-            self.sources_id = digest.key("again", sources=self.sources_id, attempt=attempt)
 
     def artifact(self, target: Target) -> Artifact:
         """Plan one variant."""
@@ -230,7 +221,7 @@ class ProjectPlanner:
         if target.cuda is None:
             return None
         compiled = [unit for unit in chosen if unit.is_cuda]
-        if compiled and self.only:
+        if compiled:  # a GPU that no unit serves is refused
             everything = {a for unit in compiled for a in self._compiled_for(unit, target.cuda)}
             cuda_arch.require(cuda_arch.merged(everything), self.only)
         found = {arch for unit in compiled for arch in self._narrowed(unit, target.cuda)}
@@ -247,12 +238,12 @@ class ProjectPlanner:
         if target.cuda and closure.reaches_cutlass and (name := units.cutlass(self.manifest)):
             yield from ("-isystem", tree_names.tree(name, "include"))
         if target.variant.framework == "tvm-ffi" and target.tvm_ffi:
-            yield from (
-                "-isystem",
-                tree_names.tree(tree_names.tvm_ffi_root(target.tvm_ffi), "include"),
-            )
+            root = tree_names.tvm_ffi_root(target.tvm_ffi)
+            yield from ("-isystem", tree_names.tree(root, "include"))
         if closure.reaches_torch:
-            yield from (*flags.stable_target(target), *flags.torch_includes(target))
+            if target.variant.framework == "torch-stable-abi" and target.variant.version:
+                yield f"-D{flags.stable_target(target.variant.version)}"
+            yield from flags.torch_includes(target)
         if closure.reaches_python:
             yield from ("-isystem", tree_names.tree("python"))
         # What compiles CUDA finds its own headers.
@@ -262,8 +253,6 @@ class ProjectPlanner:
             for wheel in lockfile.toolkit(self.lock, target.cuda).libraries:
                 root = tree_names.library_root(target.cuda, wheel.file.partition("-")[0])
                 yield from ("-isystem", tree_names.tree(root, "include"))
-
-    # -- linking ---------------------------------------------------------------------------
 
 
 def _common_include(closure: Closure) -> tuple[str, ...]:

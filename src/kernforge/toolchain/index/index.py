@@ -60,10 +60,7 @@ class SourceArchive:
     """A source distribution that an index lists.
 
     Attributes:
-        file: its file name.
-        url: its address.
         sha256: hex hash as the index gives it; empty when it gives none.
-        version: from the file name.
     """
 
     file: str

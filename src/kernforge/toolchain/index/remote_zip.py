@@ -66,10 +66,7 @@ class LocalWheel:
 
     def fetch(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Yield each wanted member with its bytes."""
-        with _reading(str(self._zip.filename or "the wheel")):
-            infos = _infos(self._zip, names)
-        _refuse_growth(str(self._zip.filename), infos)
-        for info in infos:
+        for info in _infos(self._zip, names, str(self._zip.filename or "the wheel")):
             yield info.filename, _read(self._zip, info)
 
 
@@ -98,9 +95,8 @@ class RemoteWheel:
 
     def fetch(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Yield each wanted member with its bytes, a run of neighbours at a time."""
-        with _reading(self._url):
-            wanted = sorted(_infos(self._zip, names), key=lambda info: info.header_offset)
-        _refuse_growth(self._url, wanted)
+        wanted = _infos(self._zip, names, self._url)
+        wanted.sort(key=lambda info: info.header_offset)
         ends = sorted([i.header_offset for i in self._zip.infolist()] + [self._zip.start_dir])
         for run in _runs(wanted):
             start = run[0].header_offset
@@ -142,10 +138,6 @@ class RemoteWheel:
         return data
 
 
-def _refuse_growth(source: str, infos: Iterable[zipfile.ZipInfo]) -> None:
-    refuse_growth(source, ((i.filename, i.file_size, i.compress_size) for i in infos))
-
-
 def open_zip(source: IO[bytes] | io.BufferedIOBase | str) -> zipfile.ZipFile:
     """Open a zip archive whose members lie in it, and whose directory ``budgets`` allows.
 
@@ -178,8 +170,12 @@ def _largest_directory() -> int:
     return budgets.current().members * _ENTRY_BYTES
 
 
-def _infos(archive: zipfile.ZipFile, names: Iterable[str]) -> list[zipfile.ZipInfo]:
-    return [archive.getinfo(name) for name in names]
+def _infos(archive: zipfile.ZipFile, names: Iterable[str], source: str) -> list[zipfile.ZipInfo]:
+    """The wanted members, which together may not grow to more than ``budgets`` allows."""
+    with _reading(source):
+        infos = [archive.getinfo(name) for name in names]
+    refuse_growth(source, ((i.filename, i.file_size, i.compress_size) for i in infos))
+    return infos
 
 
 def _reading(source: str) -> AbstractContextManager[None]:

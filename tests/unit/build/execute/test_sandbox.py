@@ -140,16 +140,13 @@ def test_everything_in_a_tree_gets_one_time(tmp_path):
 
 @pytest.mark.skipif(not kinds(), reason="this machine allows no namespaces")
 @pytest.mark.parametrize("kind", kinds(), ids=lambda one: one.kind)
-def test_the_host_compilers_own_directory_is_seen_where_it_is(kind, directory, tmp_path):
-    libraries = tmp_path / "opt" / "lib" / "gcc" / "x86_64" / "12"
-    headers = tmp_path / "opt" / "include"
-    for path in (libraries, headers):
-        path.mkdir(parents=True)
-    (headers / "vector").write_text("of the compiler\n")
-    directory = replace(directory, trees={**directory.trees, "gcc": str(libraries)})
-    assert directory.tree("gcc") == str(libraries)
+def test_what_the_host_compiler_was_installed_with_is_seen_where_it_is(kind, directory, tmp_path):
+    compiler, header = tmp_path / "opt" / "bin" / "g++", tmp_path / "opt" / "include" / "vector"
+    for path in (compiler, header):
+        path.parent.mkdir(parents=True)
+        path.write_text("of the compiler\n")
+    directory = replace(directory, trees={**directory.trees, "cxx": str(compiler)})
+    assert directory.tree("cxx") == str(compiler)
     assert directory.tree("tree") == f"{PLACE}/roots/tree"
-    done = process.run(
-        sandbox.command(kind, directory, ("/bin/cat", f"{libraries}/../../../../include/vector"))
-    )
+    done = process.run(sandbox.command(kind, directory, ("/bin/cat", str(header))))
     assert done.stdout == "of the compiler\n", done.stderr
