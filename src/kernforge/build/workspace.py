@@ -98,7 +98,6 @@ def open_workspace(
     store = Store(environment.home / "store", shared)
     store.note = progress.note
     variables = environment.variables
-    index = Index.lazily(variables)
     found = local_parts or project_parts(project, progress, environment, options)
     return Workspace(
         project=project,
@@ -107,7 +106,7 @@ def open_workspace(
         compiler=cxx or host_compiler.find(variables, run),
         store=store,
         store_limit=eviction.limit(environment),
-        wheels=Wheels(index, store.root / "downloads", progress),
+        wheels=Wheels(Index.lazily(variables), store.root / "downloads", progress),
         cpu=cpu,
         local_parts=found,
         search_path=variables.get("PATH", ""),
@@ -115,26 +114,14 @@ def open_workspace(
 
 
 def project_parts(
-    project: Project,
-    progress: Progress,
-    environment: Environment,
-    options: LocalPartsOptions,
+    project: Project, progress: Progress, environment: Environment, options: LocalPartsOptions
 ) -> LocalParts:
     """What the user provides that this project can use.
 
     Raises:
         UsageError: something is not there or not what it should be.
     """
-    variables = environment.variables
-    index = Index.lazily(variables)
-    return find_local_parts(
-        options,
-        units.cutlass(project.manifest),
-        variables,
-        connect=lambda: index().transport,
-        downloads=environment.home / "store" / "downloads",
-        progress=progress,
-    )
+    return find_local_parts(options, units.cutlass(project.manifest), environment, progress)
 
 
 def cpu_of(system: str) -> str:

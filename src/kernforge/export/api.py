@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 import tomlkit
@@ -35,7 +35,7 @@ from kernforge.system import digest, files
 from kernforge.toolchain import header_libraries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from kernforge.build.workspace import Workspace
@@ -201,19 +201,6 @@ def _metadata(project: Project, unique: str) -> Iterator[tuple[str, str]]:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
-    """What an export wrote.
-
-    Attributes:
-        written: the generated files.
-        kept: files that exist with another content, and were left as they are.
-    """
-
-    written: tuple[Path, ...]
-    kept: tuple[Path, ...]
-
-
 def kept(
     project: Project, texts: Mapping[str, str | None], to: Path, *, force: bool
 ) -> frozenset[str]:
@@ -222,9 +209,7 @@ def kept(
     A file of an earlier export is replaced.
 
     Args:
-        project: the project.
         texts: text of each generated file by its path; None where it is not known yet.
-        to: directory to write to.
         force: whether to replace existing files with another content.
 
     Raises:
@@ -260,20 +245,22 @@ def is_foreign(path: Path, text: str | None) -> bool:
     return there != text and not any(mark in there for mark in _MARKS)
 
 
-def write(project: Project, texts: Mapping[str, str], to: Path, *, force: bool) -> Exported:
+def write(
+    project: Project, texts: Mapping[str, str], to: Path, kept: Collection[str]
+) -> tuple[Path, ...]:
     """Write the files, and copy the project's files too if the directory is another one.
 
     Args:
         texts: text of each generated file by its path.
-        force: whether to replace existing files with another content.
+        kept: those that are left as they are.
+
+    Returns:
+        The generated files that were written.
 
     Raises:
-        UsageError: a copy of a source exists with another content and ``force`` is not set; nothing
-            was written.
         StorageError: the disk is full or of another user.
     """
-    left = kept(project, texts, to, force=force)
-    new = {path: text.encode() for path, text in texts.items() if path not in left}
+    new = {path: text.encode() for path, text in texts.items() if path not in kept}
     written = sorted(new)
     new |= {path: real.read_bytes() for path, real in _copies(project, texts, to).items()}
     if to.exists():
@@ -285,9 +272,7 @@ def write(project: Project, texts: Mapping[str, str], to: Path, *, force: bool) 
             for path, data in new.items():
                 files.write_new(stage / "project" / path, data)
             files.publish_tree(stage / "project", to)
-    return Exported(
-        written=tuple(to / path for path in written), kept=tuple(to / path for path in sorted(left))
-    )
+    return tuple(to / path for path in written)
 
 
 def compile_commands(workspace: Workspace, targets: Sequence[Target], to: Path) -> dict[str, str]:

@@ -62,7 +62,6 @@ def setting(workspace: Workspace, target: Target, out: Path, *, links: Path) -> 
     """The environment of a variant; its toolchain is fetched.
 
     Args:
-        out: directory of built variants.
         links: directory for a link that gives the built variant its package's name.
 
     Raises:

@@ -45,7 +45,6 @@ class TorchRequest:
     """The Python and torch that a variant wants.
 
     Attributes:
-        torch: the release of torch.
         newer: whether newer releases serve the variant too (the stable ABI).
         cuda: the CUDA that torch must be built for; None takes any build.
         python: the release of Python, as ``3.12``.
@@ -77,7 +76,6 @@ def request(target: Target, manifest: Manifest, *, python: str, index: str) -> T
     """What a variant wants.
 
     Args:
-        target: the variant.
         manifest: of its project, for the packages that it depends on.
         python: a release of Python; empty for that of this process.
         index: URL of the package index that has torch; empty for the user's own.
@@ -116,11 +114,7 @@ def provide(
     A caller that holds a lease of the store keeps it from being removed.
 
     Args:
-        wanted: what it must have.
         environment: says where environments are kept, and which indexes the user has.
-        run: starts programs.
-        note: tells the user what takes long.
-        here: the torch of this Python.
 
     Raises:
         ToolchainError: there is no such Python, or no index has such a torch.

@@ -233,14 +233,7 @@ def _complete(
     wheels: Wheels,
     environment: Environment,
 ) -> tuple[Lock, LocalParts]:
-    parts = find_local_parts(
-        options,
-        "",
-        environment.variables,
-        connect=lambda: wheels.index.transport,
-        downloads=environment.home / "store" / "downloads",
-        progress=wheels.progress,
-    )
+    parts = find_local_parts(options, "", environment, wheels.progress)
     # The compiler is that of the moment: the file keeps what came from the index.
     unknown = lockfile.LockedCompiler(identity="", target="")
     return complete_lock(path, wanted, wheels, unknown, parts), parts

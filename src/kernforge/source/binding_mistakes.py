@@ -37,8 +37,6 @@ class SourceMistake:
     Attributes:
         path: the file, relative to the project.
         line: its line, counted from 1.
-        problem: what is wrong.
-        fix: what to do.
     """
 
     path: str
@@ -56,7 +54,6 @@ class NamespaceCall:
 
     Attributes:
         name: the namespace; ``OWN`` is that of the build.
-        path: the file.
         line: its line, counted from 1.
     """
 
@@ -130,7 +127,12 @@ def called_namespaces(package: Mapping[str, str]) -> Iterator[NamespaceCall]:
         package: text of the package's Python files, by path.
     """
     for path, text in sorted(package.items()):
-        yield from _called(path, text)
+        try:
+            tree = ast.parse(text)
+        except SyntaxError:  # the import at the check says it better
+            continue
+        for name, line in _calls(tree):
+            yield NamespaceCall(name=name, path=path, line=line)
 
 
 def _shown(use: NamespaceCall) -> str:
@@ -147,19 +149,16 @@ def _registered(path: str, text: str) -> Iterator[NamespaceCall]:
             yield NamespaceCall(name=match["name"], path=path, line=line)
 
 
-def _called(path: str, text: str) -> Iterator[NamespaceCall]:
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:  # the import at the check says it better
-        return
+def _calls(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """The op namespaces that a module calls, with the lines."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             names = {alias.name for alias in node.names}
             whole = (node.module or "").rpartition(".")[2] == _OPS_MODULE
             if whole and names & {"ops", "add_op_namespace_prefix"}:
-                yield NamespaceCall(name=OWN, path=path, line=node.lineno)
+                yield OWN, node.lineno
         elif isinstance(node, ast.Attribute):
             if ast.unparse(node) == f"{_OPS_MODULE}.ops":
-                yield NamespaceCall(name=OWN, path=path, line=node.lineno)
+                yield OWN, node.lineno
             elif ast.unparse(node.value) == "torch.ops" and node.attr not in _NOT_NAMESPACES:
-                yield NamespaceCall(name=node.attr, path=path, line=node.lineno)
+                yield node.attr, node.lineno

@@ -37,7 +37,6 @@ class Declared(NamedTuple):
 
     Attributes:
         namespace: the names of its namespaces, outermost first.
-        name: the name.
         kind: ``macro``, ``function``, ``definition`` of a type or alike, or ``name``.
     """
 
@@ -83,11 +82,6 @@ def occurs(text: bytes, name: str, is_excluded: Callable[[str], bool]) -> bool:
                 return True
         at = end
     return False
-
-
-def names_in(text: bytes) -> set[str]:
-    """All words of a text that can be names."""
-    return {word.decode() for word in set(_NAME.findall(text))}
 
 
 def declared(text: bytes, names: Collection[str]) -> Counter[Declared]:

@@ -28,7 +28,7 @@ _CARET = re.compile(r"\s*\^\s*")
 _EXPANDED = re.compile(r"__attribute__\(\((\w+)\)\)")
 _QUOTED = 2  # blanks before a line that nvcc's front end shows
 _SEVERITIES = {"catastrophic error": "error", "fatal error": "error", "fatal": "error"}
-_AROUND = 2
+_AROUND = 2  # lines that are shown before and after the one of a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,6 @@ class Diagnostic:
         line: number of the line, from 1; 0 if the message names none.
         column: number of the column, from 1; 0 if the message names none.
         severity: ``error``, ``warning``, ``remark`` or ``note``.
-        message: text of the message.
     """
 
     file: str
@@ -68,15 +67,11 @@ def errors(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
     return tuple(kept)
 
 
-def excerpt(
-    diagnostic: Diagnostic, read: Callable[[str], str | None], *, around: int = _AROUND
-) -> tuple[str, ...]:
+def excerpt(diagnostic: Diagnostic, read: Callable[[str], str | None]) -> tuple[str, ...]:
     """The line of a message with the lines around it, and a caret below its column.
 
     Args:
-        diagnostic: the message.
         read: gives the text of a file by its name in the message; None if it cannot be read.
-        around: number of lines to show before and after.
 
     Returns:
         Lines with their numbers; empty if there is nothing to show.
@@ -85,8 +80,8 @@ def excerpt(
     lines = [] if text is None else text.splitlines()
     if not 1 <= diagnostic.line <= len(lines):
         return ()
-    first = max(1, diagnostic.line - around)
-    last = min(len(lines), diagnostic.line + around)
+    first = max(1, diagnostic.line - _AROUND)
+    last = min(len(lines), diagnostic.line + _AROUND)
     width = len(str(last))
     shown = []
     for number in range(first, last + 1):

@@ -68,7 +68,6 @@ def is_final(error: Diagnostic, texts: Mapping[str, str]) -> bool:
     """Whether the first error of a source stays, whatever further headers it gets.
 
     Args:
-        error: the error.
         texts: the user's files, with the ``#line`` directives that give parts of them other names.
     """
     if _NO_MEMBER.match(error.message) or _NO_FILE.match(error.message):
@@ -83,7 +82,8 @@ def is_final(error: Diagnostic, texts: Mapping[str, str]) -> bool:
         return False
     text, offset = place
     code = cpp_text.code(text)
-    following = expected["next"] or _token(code, offset)
+    token = _TOKEN.match(code, offset)
+    following = expected["next"] or (token[1] if token else "")
     ends = following in _STATEMENT or (following == ";" and _CLOSES.match(error.message))
     return bool(ends) and _is_in_body(code[:offset])
 
@@ -111,11 +111,6 @@ def _place(error: Diagnostic, texts: Mapping[str, str]) -> tuple[str, int] | Non
             before = sum(map(len, lines[: error.line - first]))
             return text, start + before + max(0, error.column - 1)
     return None
-
-
-def _token(code: str, offset: int) -> str:
-    match = _TOKEN.match(code, offset)
-    return match[1] if match else ""
 
 
 def _is_in_body(code: str) -> bool:

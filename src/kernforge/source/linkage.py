@@ -33,7 +33,6 @@ class Place:
     """A declaration or definition of a function.
 
     Attributes:
-        path: the file.
         line: its line, counted from 1.
         c: whether it has C linkage.
         defines: whether it is the definition.
@@ -55,8 +54,6 @@ class OneSidedLinkage:
     """A function that is undefined because ``extern "C"`` stands on one side only.
 
     Attributes:
-        name: the function.
-        definition: where it is defined.
         declaration: where it is declared with the other linkage.
     """
 

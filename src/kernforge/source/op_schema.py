@@ -40,9 +40,6 @@ def schemas_in(source: str) -> tuple[str, ...]:
 
     Adjacent literals are joined, as a compiler does. Both branches of a preprocessor condition
     count; a name or schema that a macro makes is not found.
-
-    Args:
-        source: text of the file.
     """
     texts = (" ".join(text.split()) for _, text in _defined(source))
     return tuple(dict.fromkeys(s for s in texts if _SCHEMA.fullmatch(s) or _NAME.fullmatch(s)))
@@ -52,9 +49,6 @@ def schema_lines(source: str) -> list[tuple[int, str]]:
     """Each schema that a C++ source registers with torch in any case, right or wrong, with its line.
 
     Not those that depend on a preprocessor condition, nor the names of which torch infers a schema.
-
-    Args:
-        source: text of the file.
     """
     if not _LIBRARY.search(source):
         return []

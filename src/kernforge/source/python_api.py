@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from kernforge.errors import CheckError
@@ -69,7 +69,7 @@ def read_package(sources: Mapping[str, str]) -> dict[str, ApiEntry]:
     Raises:
         CheckError: the running Python cannot parse a file.
     """
-    package = _Package({_module_name(path): _Module.read(path, sources[path]) for path in sources})
+    package = _Package({_module_name(path): _Module(path, text) for path, text in sources.items()})
     names = dict(package.public((), frozenset()))
     if ("layers",) in package.modules:
         names["layers"] = ApiEntry(kind="module")
@@ -97,30 +97,6 @@ class _Import:
     name: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Module:
-    """The names that one file binds at its top level."""
-
-    bound: dict[str, ast.stmt | _Import | None] = field(default_factory=dict)
-    stars: list[_Dotted] = field(default_factory=list)
-    listed: list[str] | None = None
-    operators: dict[str, ApiEntry] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, path: str, text: str) -> _Module:
-        try:
-            tree = ast.parse(text, filename=path)
-        except SyntaxError as error:
-            raise CheckError(
-                f"{path}, line {error.lineno}: {error.msg}",
-                hint="the public names cannot be read; use a Python version that has this syntax",
-            ) from None
-        reader = _StatementReader(_module_name(path), is_package=path.endswith("__init__.py"))
-        for statement in _flat(tree.body):
-            reader.add(statement)
-        return cls(reader.bound, reader.stars, reader.listed, reader.operators)
-
-
 def _flat(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements that run when a module is imported, with those in if, try and with."""
     for statement in body:
@@ -131,17 +107,26 @@ def _flat(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
                 yield from _flat(inner)
 
 
-class _StatementReader:
-    """Collects the names that a file's statements bind."""
+class _Module:
+    """The names that one file binds at its top level."""
 
-    def __init__(self, module: _Dotted, *, is_package: bool) -> None:
-        self._here = module if is_package else module[:-1]
+    def __init__(self, path: str, text: str) -> None:
+        try:
+            tree = ast.parse(text, filename=path)
+        except SyntaxError as error:
+            raise CheckError(
+                f"{path}, line {error.lineno}: {error.msg}",
+                hint="the public names cannot be read; use a Python version that has this syntax",
+            ) from None
+        self._here = tuple(path.split("/")[:-1])
         self.bound: dict[str, ast.stmt | _Import | None] = {}
         self.stars: list[_Dotted] = []
         self.listed: list[str] | None = None
         self.operators: dict[str, ApiEntry] = {}
+        for statement in _flat(tree.body):
+            self._add(statement)
 
-    def add(self, statement: ast.stmt) -> None:
+    def _add(self, statement: ast.stmt) -> None:
         match statement:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._bind(statement.name, statement)
@@ -247,11 +232,9 @@ class _Package:
                 if star is not None:
                     where = star
                     continue
-            if (definition is None or isinstance(definition, _Import)) and (
-                *where,
-                name,
-            ) in self.modules:
-                return where, _Import(module=(*where, name), name=None)
+            below = (*where, name)
+            if below in self.modules and (definition is None or isinstance(definition, _Import)):
+                return where, _Import(module=below, name=None)
             if not isinstance(definition, _Import) or definition.name is None:
                 return where, definition
             where, name = definition.module, definition.name

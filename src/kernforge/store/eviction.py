@@ -43,8 +43,6 @@ class StoreEntry:
     """A tree of the store.
 
     Attributes:
-        kind: which kind of tree.
-        path: its directory.
         size: bytes on the disk.
         used: when it was last used, in seconds since the epoch.
     """
@@ -60,8 +58,6 @@ class KindUsage:
     """A part of the store.
 
     Attributes:
-        name: its directory.
-        entries: how many trees or files it holds.
         size: their bytes.
         oldest: when its least recently used tree was used; None where nothing is evicted.
     """
@@ -77,7 +73,6 @@ class Removed:
     """What an eviction did.
 
     Attributes:
-        entries: how many trees went.
         size: their bytes.
         kept: trees that would have gone but are in use.
     """

@@ -72,8 +72,6 @@ class Store:
         """The tree, marked as used now, if it is here and as it was made.
 
         Args:
-            kind: of the tree.
-            key: its key.
             whole: whether all of a large tree is read; see ``records``.
         """
         final = self._find(kind, key)
@@ -140,9 +138,7 @@ class Store:
 
     def pull(self, kind: str, key: str) -> bool:
         """Whether the tree is here, brought from the second level if need be; never makes it."""
-        if self.use(kind, key):
-            return True
-        return self.bring(kind, key)
+        return self.use(kind, key) is not None or self.bring(kind, key)
 
     def bring(self, kind: str, key: str) -> bool:
         """Whether the tree is here or was brought; what is in one that is here is not looked at."""

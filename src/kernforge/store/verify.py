@@ -16,13 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A tree that differs from what it was when it was made.
-
-    Attributes:
-        kind: of the tree.
-        key: its key.
-        problem: how it differs.
-    """
+    """A tree that differs from what it was when it was made, and how."""
 
     kind: str
     key: str
@@ -36,7 +30,6 @@ class Verification:
     Attributes:
         trees: how many were read.
         size: their bytes on the disk.
-        damaged: those that are not what they were.
         repaired: whether these were removed, so that the next use makes them again.
         unrecorded: trees of a kernforge that kept no records; they are recorded as they are when they are used.
     """
@@ -49,11 +42,7 @@ class Verification:
 
 
 def verify(store: Store, *, repair: bool) -> Verification:
-    """Compare every tree of the store with its record.
-
-    Args:
-        repair: whether those that differ are removed.
-    """
+    """Compare every tree of the store with its record."""
     trees = size = unrecorded = 0
     damaged = []
     for entry in eviction.entries(store):

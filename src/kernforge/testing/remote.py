@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernforge.build.cluster import client, network, task
+from kernforge.build.cluster import network, task
 from kernforge.build.cluster.task import IDENTITY
 from kernforge.system import files
 from kernforge.system.environment import Environment
@@ -78,6 +78,7 @@ def unpack_and_test(sent: TestTask) -> Tested:
     task.require_same(sent.kernforge, IDENTITY)
     environment = Environment.read()
     network.require_private_worker(environment)
+    worker = network.this_worker()
     with files.staging(environment.home / "tests") as scratch:
         for folder, contents in (("project", sent.project), (sent.name, sent.variant)):
             for path, data in contents.items():
@@ -88,5 +89,5 @@ def unpack_and_test(sent: TestTask) -> Tested:
             sent.arguments,
             environment=environment,
             repo_id=sent.repo_id,
-            where=client.this_worker(),
+            where=str(worker.address) if worker else "here",
         )

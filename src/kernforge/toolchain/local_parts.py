@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from kernforge.artifact.version import Version2
 from kernforge.system.process import run
 from kernforge.toolchain import header_libraries, installed
+from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.redist import Redist
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
+    from kernforge.system.environment import Environment
     from kernforge.toolchain.header_libraries import HeaderFiles
-    from kernforge.toolchain.index.http import Transport
     from kernforge.toolchain.index.wheels import Progress
     from kernforge.toolchain.installed import CudaHome, TorchHome
 
@@ -64,29 +65,25 @@ class LocalParts:
 
 
 def find_local_parts(
-    options: LocalPartsOptions,
-    cutlass: str,
-    env: Mapping[str, str],
-    *,
-    connect: Callable[[], Transport],
-    downloads: Path,
-    progress: Progress,
+    options: LocalPartsOptions, cutlass: str, environment: Environment, progress: Progress
 ) -> LocalParts:
     """Look at what the user names.
 
     Args:
         cutlass: the CUTLASS that the project depends on; empty without one.
-        connect: connects to the network; called at the first use only.
-        downloads: directory of unfinished downloads.
+        progress: listens to downloads.
 
     Raises:
         UsageError: something is not there or not what it should be.
     """
     home, redist = options.cuda_home, options.cuda_redist
+    index, downloads = Index.lazily(environment.variables), environment.home / "store" / "downloads"
     path = (options.depends.get(cutlass) or options.depends.get("")) if cutlass else None
     return LocalParts(
-        cuda_home=installed.identify_cuda(home, env, run) if home else None,
-        redist=Redist(_address(redist), connect, downloads, progress) if redist else None,
+        cuda_home=installed.identify_cuda(home, environment.variables, run) if home else None,
+        redist=Redist(_address(redist), lambda: index().transport, downloads, progress)
+        if redist
+        else None,
         headers={cutlass: header_libraries.read(path)} if path else {},
         torch=installed.identify_torch(options.torch_home) if options.torch_home else None,
     )

@@ -184,7 +184,9 @@ class Toolchains:
                 hint="the index serves another file under this name; nothing was stored",
             )
         paths = {n: path for n in names if not n.endswith("/") and (path := placed(n))}
-        members, hashes = archive.fetch(paths), remote_zip.record_hashes(record)
+        # By the list, so that a name that is there twice is refused when it is written again.
+        members = archive.fetch([name for name in names if name in paths])
+        hashes = remote_zip.record_hashes(record)
         unpacked = Extraction(tree, wheel.file)
         for name, data in remote_zip.verified(members, hashes, wheel=wheel.file):
             path = paths[name]

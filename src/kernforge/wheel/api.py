@@ -78,7 +78,6 @@ class VariantSource:
     """A built variant.
 
     Attributes:
-        path: directory of the variant.
         link_root: directory that symbolic links must not leave.
         need_digest: whether the metadata must have a digest, as for a variant of a registry.
     """
@@ -93,9 +92,6 @@ class BuiltWheel:
     """A wheel that was written.
 
     Attributes:
-        variant: name of the variant.
-        plan: the plan of the wheel.
-        path: path of the wheel.
         sha256: hex SHA-256 of the wheel.
     """
 
@@ -121,7 +117,6 @@ def from_registry(
     """The variants of a published kernel, and the version ``X.Y.Z`` of their commit.
 
     Args:
-        registry: the registry where the kernel is published.
         repo_id: ``owner/name``.
         version: a major version, ``X.Y.Z`` or a range; None takes the newest if ``revision`` is
             None too.
@@ -161,7 +156,6 @@ def make(
 
     Args:
         sources: every variant of one version.
-        out: directory for the wheels.
         version: version of the kernel; the default is its major version and ``.0.0``.
         patterns: shell patterns of the variants to write; none writes all.
         name: name of the distribution; the default is the kernel's name.

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import stat
 import time
 import zipfile
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from kernforge.system import files
 
@@ -36,9 +37,7 @@ def write(
     """Write a wheel into a directory; a file of the same name is replaced atomically.
 
     Args:
-        plan: the plan of the wheel.
         members: files of the package by their path in the wheel.
-        out: directory of the wheel.
         seconds: time of all members in seconds since 1970; a time before 1980 becomes 1980.
 
     Returns:
@@ -82,21 +81,10 @@ def _add(
     digest, size = hashlib.sha256(), 0
     # Set before writing, so that only large members get 64-bit sizes.
     member.file_size = len(content) if isinstance(content, bytes) else content.stat().st_size
-    with archive.open(member, "w") as target:
-        if isinstance(content, bytes):
-            target.write(content)
-            digest.update(content)
-            size = len(content)
-        else:
-            with content.open("rb") as source:
-                size = _copy(source, target, digest)
+    opened = io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
+    with opened as source, archive.open(member, "w") as target:
+        while chunk := source.read(_CHUNK):
+            target.write(chunk)
+            digest.update(chunk)
+            size += len(chunk)
     return base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode(), size
-
-
-def _copy(source: IO[bytes], target: IO[bytes], digest: hashlib._Hash) -> int:
-    size = 0
-    while chunk := source.read(_CHUNK):
-        target.write(chunk)
-        digest.update(chunk)
-        size += len(chunk)
-    return size

@@ -29,9 +29,6 @@ def is_library(name: str) -> bool:
 def libraries(files: Mapping[str, Path]) -> Iterator[Library]:
     """Examine each shared library of a variant.
 
-    Args:
-        files: files of the variant by their path in it.
-
     Raises:
         CheckError: a library is damaged, or for a CPU without a platform tag.
     """

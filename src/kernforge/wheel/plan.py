@@ -29,7 +29,7 @@ from kernforge.errors import CheckError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from kernforge.artifact.metadata import Metadata
+    from kernforge.artifact.metadata import GitState, Metadata
     from kernforge.artifact.variant import Variant
 
 LEAST_PYTHON = Version2(3, 9)
@@ -88,11 +88,7 @@ class WheelPlan:
 
     Attributes:
         distribution: name of the distribution, for pip.
-        version: version with its local part.
-        tag: Python, ABI and platform.
-        module: name of the module to import.
         requires: the ``Requires-Dist`` lines.
-        metadata: text of METADATA.
         licences: name and bytes of each licence file.
     """
 
@@ -128,10 +124,6 @@ def plan(
     """Plan the wheel of one variant.
 
     Args:
-        variant: the variant.
-        metadata: metadata of the variant.
-        libraries: shared libraries of the variant.
-        texts: card and licences of the kernel.
         version: version of the kernel, without a local part.
         siblings: all variants of this version, with the variant itself.
         name: name of the distribution; the default is the kernel's name.
@@ -191,7 +183,6 @@ def requirements(variant: Variant, metadata: Metadata) -> tuple[str, ...]:
     Raises:
         CheckError: the variant depends on a Python package that kernels may not depend on.
     """
-    lines = [variant.requirement]
     packages = python_depends(metadata.backend)
     for name in metadata.python_depends:
         if name not in packages:
@@ -200,9 +191,9 @@ def requirements(variant: Variant, metadata: Metadata) -> tuple[str, ...]:
                 f"{metadata.backend} may not depend on",
                 hint=f"use only {', '.join(packages)}; a newer kernforge may allow more",
             )
-        lines.append(packages[name].package)
-    names = {re.split(r"[^A-Za-z0-9._-]", line)[0] for line in lines[:1]}
-    return (*lines[:1], *sorted(set(lines[1:]) - names))
+    own = re.split(r"[^A-Za-z0-9._-]", variant.requirement)[0]
+    depends = {packages[name].package for name in metadata.python_depends}
+    return (variant.requirement, *sorted(depends - {own}))
 
 
 def _python(libraries: Sequence[Library]) -> tuple[str, str]:
@@ -300,28 +291,26 @@ def _licence(text: str) -> list[tuple[str, str]]:
 
 def _urls(metadata: Metadata) -> list[tuple[str, str]]:
     urls = [("Source", metadata.source), ("Upstream", metadata.upstream)]
-    commit = _commit(metadata)
-    if metadata.source and commit and "://" in metadata.source:
+    kernel = _kernel(metadata)
+    if metadata.source and kernel and "://" in metadata.source:
         scheme = "" if metadata.source.startswith("git") else "git+"
-        urls.append(("Source commit", f"{scheme}{metadata.source}@{commit}"))
+        urls.append(("Source commit", f"{scheme}{metadata.source}@{kernel.commit}"))
     return [("Project-URL", f"{label}, {url}") for label, url in urls if url]
 
 
 def _origin(variant: Variant, metadata: Metadata) -> str:
     """Variant, commit and builder, for people."""
     lines = ["## This build", "", f"- variant `{variant}`, id `{metadata.id}`"]
-    if commit := _commit(metadata):
-        kernel = metadata.provenance.kernel if metadata.provenance else None
-        dirt = ", with changes that it does not hold" if kernel and kernel.dirty else ""
-        lines.append(f"- from commit `{commit}`{dirt}")
+    if kernel := _kernel(metadata):
+        dirt = ", with changes that it does not hold" if kernel.dirty else ""
+        lines.append(f"- from commit `{kernel.commit}`{dirt}")
     if metadata.provenance:
         lines.append(f"- by `{metadata.provenance.builder_version}`")
     return "\n".join((*lines, ""))
 
 
-def _commit(metadata: Metadata) -> str | None:
-    kernel = metadata.provenance.kernel if metadata.provenance else None
-    return kernel.commit if kernel else None
+def _kernel(metadata: Metadata) -> GitState | None:
+    return metadata.provenance.kernel if metadata.provenance else None
 
 
 def _one_line(text: str) -> str:

@@ -48,6 +48,11 @@ def test_the_packages_metadata_are_the_manifests():
     assert "cmake>=3.26" in document["build-system"]["requires"]
 
 
+def write(one, texts, to, *, force=False):
+    kept = export.kept(one, texts, to, force=force)
+    return export.write(one, texts, to, kept), kept
+
+
 def test_the_flake_names_the_builder_and_this_directory(made):
     _, texts = made()
     assert 'kernel-builder.url = "github:huggingface/kernels"' in texts["flake.nix"]
@@ -57,40 +62,40 @@ def test_the_flake_names_the_builder_and_this_directory(made):
 def test_a_copy_has_everything_and_what_is_there_is_not_replaced(made, tmp_path):
     one, texts = made()
     to = tmp_path / "out"
-    export.write(one, texts, to, force=False)
+    write(one, texts, to)
     assert (to / "torch-ext/registration.h").is_file()
     assert (to / "build.toml").read_bytes() == (one.root / "build.toml").read_bytes()
-    export.write(one, texts, to, force=False)  # the same again is no conflict
+    write(one, texts, to)  # the same again is no conflict
     (to / "setup.py").write_text("mine")
     (to / "CMakeLists.txt").unlink()
-    found = export.write(one, texts, to, force=False)
-    assert found.kept == (to / "setup.py",)
+    written, kept = write(one, texts, to)
+    assert kept == {"setup.py"}
     assert (to / "setup.py").read_text() == "mine"
-    assert (to / "CMakeLists.txt") in found.written
+    assert (to / "CMakeLists.txt") in written
     (to / "times_two.h").write_text("// mine")
     with pytest.raises(UsageError, match=r"times_two\.h with another content"):
-        export.write(one, texts, to, force=False)
-    export.write(one, texts, to, force=True)
+        write(one, texts, to)
+    write(one, texts, to, force=True)
     assert (to / "setup.py").read_text() == texts["setup.py"]
 
 
 def test_a_flake_that_is_there_stays_and_all_else_is_written_and_written_again(made):
     one, texts = made()
     (one.root / "flake.nix").write_text("{ }")
-    found = export.write(one, texts, one.root, force=False)
-    assert found.kept == (one.root / "flake.nix",)
-    assert {path.name for path in found.written} >= {"setup.py", "CMakeLists.txt", "MANIFEST.in"}
+    written, kept = write(one, texts, one.root)
+    assert kept == {"flake.nix"}
+    assert {path.name for path in written} >= {"setup.py", "CMakeLists.txt", "MANIFEST.in"}
     assert (one.root / "flake.nix").read_text() == "{ }"
     # What an export wrote is replaced, here of other sources.
     other = {path: text.replace("times", "4 times") for path, text in texts.items()}
-    assert export.write(one, other, one.root, force=False).kept == (one.root / "flake.nix",)
+    assert write(one, other, one.root)[1] == {"flake.nix"}
     assert "4 times" in (one.root / "CMakeLists.txt").read_text()
 
 
 def test_what_an_export_wrote_is_not_a_source_of_the_next(made):
     one, texts = made()
     before = source_files.read(one).brought
-    export.write(one, texts, one.root, force=False)
+    write(one, texts, one.root)
     for name in ("compile_commands.json", "kernforge.lock"):
         (one.root / name).write_text("{}")
     again = project.read_project(one.root)
@@ -112,8 +117,8 @@ def test_headers_that_a_source_includes_are_written_and_named_for_kernel_builder
     assert src == ["torch-ext/torch_binding.cpp", *wanted]
     parse(texts["build.toml"])
     assert all(f"include {path}\n" in texts["MANIFEST.in"] for path in wanted)
-    assert export.write(one, texts, one.root, force=False).kept == (one.root / "build.toml",)
-    export.write(one, texts, one.root, force=True)
+    assert write(one, texts, one.root)[1] == {"build.toml"}
+    write(one, texts, one.root, force=True)
     again = project.read_project(one.root)
     left = export.texts(again, source_files.read(again), export.KINDS)
     assert "build.toml" not in left  # it names them now
@@ -185,7 +190,7 @@ def test_a_new_directory_appears_whole_or_not_at_all(made, tmp_path, monkeypatch
 
     monkeypatch.setattr(export.files, "write_new", full)
     with pytest.raises(StorageError):
-        export.write(one, texts, tmp_path / "deep/out", force=False)
+        write(one, texts, tmp_path / "deep/out")
     assert not list((tmp_path / "deep").iterdir())
 
 
@@ -206,4 +211,4 @@ def test_patterns_are_written_out_for_kernel_builder(tmp_path):
     assert tomllib.loads(texts["build.toml"])["kernel"]["cuda"]["src"] == ["times_two.cu"]
     assert "times_two.cu" in texts["CMakeLists.txt"]
     assert "*.cu" not in texts["CMakeLists.txt"]
-    assert export.write(one, texts, root, force=False).kept == (path,)
+    assert write(one, texts, root)[1] == {"build.toml"}

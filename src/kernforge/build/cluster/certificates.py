@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
 from kernforge.errors import UsageError
 from kernforge.system import files
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.x509 import Certificate, CertificateBuilder, KeyUsage, Name
 
     from kernforge.system.environment import Environment
@@ -112,16 +116,14 @@ def init(where: Path, *, days: int) -> Made:
             hint="--renew makes new ones of the same authority; for a new authority, which refuses "
             "all old certificates, name another directory or move this one away",
         )
-    from cryptography import x509  # noqa: PLC0415 - only a farm needs it
-
-    key = _new_key()
+    key = ec.generate_private_key(ec.SECP256R1())
     name = _name("kernforge farm")
     certificate = (
         _builder(name, name, key, _AUTHORITY_DAYS)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, _hash())
+        .sign(key, hashes.SHA256())
     )
     files.make_dir(where)
     where.chmod(0o700)
@@ -135,8 +137,6 @@ def renew(where: Path, *, days: int) -> Made:
     Raises:
         UsageError: there is none, or its key is elsewhere.
     """
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
-
     try:
         authority = _read(where / f"{AUTHORITY}.pem")
         data = (where / f"{AUTHORITY}.key").read_bytes()
@@ -152,8 +152,8 @@ def renew(where: Path, *, days: int) -> Made:
             hint="move the directory away and run `kernforge farm init`",
         )
     for role in ROLES:
-        key = _new_key()
-        made = _role(role, key, authority, days).sign(signer, _hash())  # type: ignore[arg-type]
+        key = ec.generate_private_key(ec.SECP256R1())
+        made = _role(role, key, authority, days).sign(signer, hashes.SHA256())  # type: ignore[arg-type]
         _write(where, role, made, key)
     return Made(
         where,
@@ -171,9 +171,6 @@ _USAGES = (
 def _role(
     role: str, key: EllipticCurvePrivateKey, authority: Certificate, days: int
 ) -> CertificateBuilder:
-    from cryptography import x509  # noqa: PLC0415
-    from cryptography.x509.oid import ExtendedKeyUsageOID  # noqa: PLC0415
-
     # Scheduler and workers listen and connect; a client only connects, and cannot pose as either.
     uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
     if role != "client":
@@ -193,16 +190,12 @@ def _role(
 
 
 def _usage(*allowed: str) -> KeyUsage:
-    from cryptography import x509  # noqa: PLC0415
-
     return x509.KeyUsage(**{name: name in allowed for name in _USAGES})
 
 
 def _builder(
     subject: Name, issuer: Name, key: EllipticCurvePrivateKey, days: int
 ) -> CertificateBuilder:
-    from cryptography import x509  # noqa: PLC0415
-
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -216,27 +209,10 @@ def _builder(
 
 
 def _name(text: str) -> Name:
-    from cryptography import x509  # noqa: PLC0415
-    from cryptography.x509.oid import NameOID  # noqa: PLC0415
-
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
 
 
-def _new_key() -> EllipticCurvePrivateKey:
-    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
-
-    return ec.generate_private_key(ec.SECP256R1())
-
-
-def _hash() -> SHA256:
-    from cryptography.hazmat.primitives import hashes  # noqa: PLC0415
-
-    return hashes.SHA256()
-
-
 def _write(where: Path, name: str, certificate: Certificate, key: EllipticCurvePrivateKey) -> None:
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
-
     pem = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -248,8 +224,6 @@ def _write(where: Path, name: str, certificate: Certificate, key: EllipticCurveP
 
 
 def _read(path: Path) -> Certificate:
-    from cryptography import x509  # noqa: PLC0415
-
     data = path.read_bytes()
     try:
         return x509.load_pem_x509_certificate(data)

@@ -158,13 +158,6 @@ class SchedulerWatch:
                     return
 
 
-def this_worker() -> str:
-    """Address of the worker on which this is called."""
-    from distributed import get_worker  # noqa: PLC0415 - only a cluster has it
-
-    return str(get_worker().address)
-
-
 def require_same_kernforge(client: Any, workers: Sequence[str]) -> None:
     """Refuse workers whose kernforge is not this one.
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from kernforge.build.cluster import certificates
 from kernforge.errors import UsageError
 
 if TYPE_CHECKING:
@@ -72,6 +71,8 @@ def access(environment: Environment, role: str, *, trusted: bool = False) -> Far
         raise UsageError(
             f"KERNFORGE_FARM_TRUST is {said!r}", hint=f"it can only be {TRUSTED!r}, or not set"
         )
+    from kernforge.build.cluster import certificates  # noqa: PLC0415 - only a farm needs it
+
     where = certificates.directory(environment)
     return FarmAccess(pair=certificates.pair(where, role), trusted=trusted or said == TRUSTED)
 
@@ -120,14 +121,19 @@ def require_private_worker(environment: Environment) -> None:
         UsageError: its connections leave the machine and are plain, and nothing says that this is
             right.
     """
+    if worker := this_worker():
+        trusted = environment.kernforge_farm_trust == TRUSTED
+        require_private((worker.address, worker.scheduler.address), FarmAccess(trusted=trusted))
+
+
+def this_worker() -> Any | None:
+    """The Dask worker on which this is called; None elsewhere, as in a test."""
     from distributed import get_worker  # noqa: PLC0415 - only a cluster has it
 
     try:
-        worker = get_worker()
-    except ValueError:  # not on a worker: a test calls it
-        return
-    trusted = environment.kernforge_farm_trust == TRUSTED
-    require_private((worker.address, worker.scheduler.address), FarmAccess(trusted=trusted))
+        return get_worker()
+    except ValueError:
+        return None
 
 
 # -- what starts schedulers and workers ------------------------------------------------------------

@@ -164,20 +164,13 @@ def _compiler_here(cxx: str | None, path: str) -> Compiler:
 
 def _threads(wanted: int) -> int:
     """This action's share of the worker's threads."""
-    from distributed import get_worker  # noqa: PLC0415 - only a cluster has it
-
-    try:
-        state = get_worker().state
-    except ValueError:  # not on a worker: a test calls it
+    worker = network.this_worker()
+    if worker is None:
         return wanted
-    share: int = state.nthreads // max(1, len(state.executing))
+    share: int = worker.state.nthreads // max(1, len(worker.state.executing))
     return max(1, min(wanted, share))
 
 
 def _here() -> str:
-    from distributed import get_worker  # noqa: PLC0415 - only a cluster has it
-
-    try:
-        return str(get_worker().name)
-    except ValueError:  # not on a worker: a test calls it
-        return "here"
+    worker = network.this_worker()
+    return str(worker.name) if worker else "here"

@@ -141,13 +141,13 @@ def _export(arguments: argparse.Namespace, console: Console) -> None:
         targets = project_targets.choose(workspace.candidates, arguments.variant)
         with workspace.store.lease():
             texts |= export.compile_commands(workspace, targets, to)
-    exported = export.write(project, texts, to, force=arguments.force)
+    written = [str(path) for path in export.write(project, texts, to, kept)]
     left = sorted(str(to / path) for path in kept)
     console.result(
-        {"directory": str(to), "files": list(map(str, exported.written)), "kept": left},
+        {"directory": str(to), "files": written, "kept": left},
         "\n".join(
             [
-                *map(str, exported.written),
+                *written,
                 *(f"kept {path}: it exists, and no export wrote it (--force)" for path in left),
             ]
         ),

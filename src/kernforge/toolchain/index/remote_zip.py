@@ -10,6 +10,7 @@ hash the caller may pin. Measured on torch's wheels: 10 to 11.5 MB in 9 requests
 
 from __future__ import annotations
 
+import abc
 import base64
 import bisect
 import contextlib
@@ -17,7 +18,7 @@ import csv
 import hashlib
 import io
 import zipfile
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 
 from kernforge import budgets, documents
 from kernforge.errors import IntegrityError, NetworkError
@@ -41,28 +42,26 @@ class RangesUnsupportedError(NetworkError):
     """The server sends whole files only."""
 
 
-class Archive(Protocol):
+class Archive(abc.ABC):
     """A wheel's members, wherever its bytes are."""
+
+    _zip: zipfile.ZipFile
 
     def names(self) -> list[str]:
         """Return the members' names in archive order."""
-        ...
+        return self._zip.namelist()
 
+    @abc.abstractmethod
     def fetch(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Yield each wanted member with its bytes."""
-        ...
 
 
-class LocalWheel:
+class LocalWheel(Archive):
     """A wheel on this machine."""
 
     def __init__(self, source: io.BufferedIOBase | str) -> None:
         with _reading(str(source) if isinstance(source, str) else "the wheel"):
             self._zip = open_zip(source)
-
-    def names(self) -> list[str]:
-        """Return the members' names in archive order."""
-        return self._zip.namelist()
 
     def fetch(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Yield each wanted member with its bytes."""
@@ -70,7 +69,7 @@ class LocalWheel:
             yield info.filename, _read(self._zip, info)
 
 
-class RemoteWheel:
+class RemoteWheel(Archive):
     """A wheel read by ranges; ``progress`` gets the number of bytes of each answer.
 
     Raises:
@@ -88,10 +87,6 @@ class RemoteWheel:
         self._spans = _Spans(tail.total)
         self._spans.add(tail.start, self._counted(tail.read()))
         self._zip = self._open()
-
-    def names(self) -> list[str]:
-        """Return the members' names in archive order."""
-        return self._zip.namelist()
 
     def fetch(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Yield each wanted member with its bytes, a run of neighbours at a time."""
