@@ -94,7 +94,9 @@ class Metadata:
         name: name of the kernel, with dashes.
         id: ``_<python name>_<backend>_<unique id>``, the name of the extension module, of the op
             namespace and of the imported package.
+        version: major version of the kernel.
         license: license, free text.
+        backend: one of ``BACKENDS``.
         archs: architectures of the device code, such as ``("10.0", "7.5", "9.0+PTX")``; None if
             they are not recorded.
         python_depends: names of required Python packages, of the list in ``python_depends``.

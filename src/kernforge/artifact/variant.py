@@ -30,10 +30,12 @@ _PREFIX_OF = {"cuda": "cu", "rocm": "rocm", "xpu": "xpu", "cann": "cann"}
 _NAME_OF = {prefix: name for name, prefix in _PREFIX_OF.items()}
 _VERSIONED = re.compile(r"(cu|rocm|xpu|cann)([0-9]+)([0-9])")
 _STABLE_PREFIX = "torch-stable-abi"
-_STABLE = re.compile(r"torch-stable-abi([0-9])([0-9]+)-(.*)")
-_TORCH = re.compile(r"torch([0-9])([0-9]+)(?:-(cxx11|cxx98))?-(.*)")
 # The first digit of tvm-ffi is the major version, too.
-_TVM_FFI = re.compile(r"tvm-ffi([0-9])([0-9]+)-(.*)")
+_COMPILED: dict[Framework, re.Pattern[str]] = {
+    "torch-stable-abi": re.compile(r"torch-stable-abi([0-9])([0-9]+)()-(.*)"),
+    "tvm-ffi": re.compile(r"tvm-ffi([0-9])([0-9]+)()-(.*)"),
+    "torch": re.compile(r"torch([0-9])([0-9]+)(?:-(cxx11|cxx98))?-(.*)"),
+}
 _HINT = (
     "write a name like torch-stable-abi210-cu130-x86_64-linux or torch213-cxx11-cpu-x86_64-linux"
 )
@@ -82,7 +84,6 @@ class Variant:
     Attributes:
         framework: interface that the build uses.
         version: version of the interface; None without machine code.
-        backend: backend of the build.
         cpu: architecture of the CPU, such as ``x86_64`` or ``aarch64``; empty without machine code.
         os: ``linux``, ``darwin`` or ``windows``; empty without machine code.
         cxx11: the C++ ABI tag of a ``torch`` build; None if the name has none.
@@ -149,13 +150,9 @@ class Variant:
         Raises:
             UsageError: the text is not a variant name.
         """
-        if match := _STABLE.fullmatch(text):
-            return _arch("torch-stable-abi", text, match[1], match[2], match[3])
-        if match := _TVM_FFI.fullmatch(text):
-            return _arch("tvm-ffi", text, match[1], match[2], match[3])
-        if match := _TORCH.fullmatch(text):
-            tag = None if match[3] is None else match[3] == "cxx11"
-            return _arch("torch", text, match[1], match[2], match[4], cxx11=tag)
+        for framework, pattern in _COMPILED.items():
+            if match := pattern.fullmatch(text):
+                return _compiled(framework, match)
         if text == "torch" or (text.startswith("torch-") and not text.startswith(_STABLE_PREFIX)):
             return cls.noarch(text.removeprefix("torch").removeprefix("-"))
         raise UsageError(f"{text!r} is not a variant name", hint=_HINT)
@@ -168,20 +165,19 @@ class Variant:
         return f"{self.framework}{digits}{tag}-{self.backend}-{self.cpu}-{self.os}"
 
 
-def _arch(
-    framework: Framework, text: str, major: str, minor: str, rest: str, *, cxx11: bool | None = None
-) -> Variant:
+def _compiled(framework: Framework, match: re.Match[str]) -> Variant:
     """The variant with machine code from the parts of its name."""
+    major, minor, tag, rest = match.groups()
     parts = rest.split("-")
     if len(parts) != 3:  # noqa: PLR2004 - backend, CPU, operating system
-        raise UsageError(f"{text!r} does not end in -<backend>-<cpu>-<os>", hint=_HINT)
+        raise UsageError(f"{match[0]!r} does not end in -<backend>-<cpu>-<os>", hint=_HINT)
     return Variant(
         framework=framework,
         version=Version2(int(major), int(minor)),
         backend=Backend.parse(parts[0]),
         cpu=parts[1],
         os=parts[2],
-        cxx11=cxx11,
+        cxx11=tag == "cxx11" if tag else None,
     )
 
 

@@ -164,18 +164,11 @@ def _make(root: Path, wanted: TorchRequest, env: Mapping[str, str], run: Runner)
         except FileNotFoundError:
             return None
 
-    torch, packages = f"torch=={wanted.torch}.*", wanted.packages
+    made, torch, packages = str(root / "bin/python"), f"torch=={wanted.torch}.*", wanted.packages
     if (version := started("uv", "--version")) and not version.returncode:
         python = _interpreter(wanted, env, started) or wanted.python
         _refuse_failure(started("uv", "venv", "--quiet", "--python", python, str(root)), wanted)
-        install: tuple[str, ...] = (
-            "uv",
-            "pip",
-            "install",
-            "--quiet",
-            "--python",
-            str(root / "bin" / "python"),
-        )
+        install: tuple[str, ...] = ("uv", "pip", "install", "--quiet", "--python", made)
         config = Index.from_environment(env).config
         added = {"SSL_CERT_FILE": config.cert} if config.cert else {}
         own_index = _uv_options(config, env)
@@ -194,7 +187,7 @@ def _make(root: Path, wanted: TorchRequest, env: Mapping[str, str], run: Runner)
                 f"--python {sysconfig.get_python_version()}",
             )
         _refuse_failure(started(python, "-m", "venv", str(root)), wanted)
-        install = (str(root / "bin" / "python"), "-m", "pip", "install")
+        install = (made, "-m", "pip", "install")
         of_torch = ["--index-url", wanted.index] if wanted.index else []
         _refuse_failure(started(*install, *of_torch, torch), wanted)
         _refuse_failure(started(*install, torch, *packages), wanted)

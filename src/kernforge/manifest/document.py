@@ -45,7 +45,6 @@ class Manifest:
         general: the table ``[general]``; its backends are as written, with repetitions.
         framework: the framework table; a manifest has exactly one.
         kernels: the ``[kernel.<name>]`` sections by name, in the order of the file.
-        notes: notes for the user about a file that is valid.
     """
 
     general: General

@@ -44,7 +44,6 @@ class Mistake:
 
     Attributes:
         path: keys and list indices from the top of the file; ``()`` is the file itself.
-        problem: what is wrong and what was expected.
     """
 
     path: Path

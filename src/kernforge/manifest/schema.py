@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from kernforge.manifest.model import Table
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_ATOMS = {"string": "string", "integer": "integer"}
 _INTRODUCTION = """\
 # build.toml
 
@@ -99,4 +98,4 @@ def _type(field: dict[str, Any]) -> str:
         return f"list, each {item}" if item.startswith("one of") else f"list of {item}s"
     if field["type"] == "object":
         return "table of backend to version"
-    return "version" if field.get("pattern", "").startswith("^[0-9]") else _ATOMS[field["type"]]
+    return "version" if field.get("pattern", "").startswith("^[0-9]") else str(field["type"])

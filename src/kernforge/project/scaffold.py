@@ -47,11 +47,7 @@ _TAKEN = frozenset({"add_op_namespace_prefix", "annotations", "ops", "torch"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """What ``init`` did in a directory.
-
-    Attributes:
-        kept: files that were there and are as they were.
-    """
+    """What ``init`` did in a directory."""
 
     written: tuple[Path, ...]
     kept: tuple[Path, ...]

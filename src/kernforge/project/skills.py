@@ -28,7 +28,6 @@ class SkillPlace:
     Attributes:
         project: below the project.
         user: below the home directory, for all projects.
-        readers: who reads it.
     """
 
     project: str
@@ -66,7 +65,6 @@ def write(directory: Path, *, force: bool = False) -> Path:
     """Write the skill into a directory of skills, in place of an earlier version of it.
 
     Args:
-        directory: holds a directory for each skill.
         force: replace what is there also if it is not this skill.
 
     Returns:

@@ -128,7 +128,6 @@ class InlineFile:
     """A file that is generated of the user's sources.
 
     Attributes:
-        text: what is compiled.
         parts: where the user's sources are in it.
     """
 

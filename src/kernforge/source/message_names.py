@@ -22,9 +22,7 @@ class Part:
     """Lines of a generated file that are one source of the user.
 
     Attributes:
-        label: what the user calls the source.
         first: number of its first line in the file, from 1.
-        count: number of its lines.
     """
 
     label: str

@@ -82,7 +82,6 @@ class HeaderFiles:
     """Headers that the user has.
 
     Attributes:
-        place: where they were found.
         files: content by path below ``include``.
     """
 

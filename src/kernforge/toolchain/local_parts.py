@@ -27,7 +27,6 @@ class LocalPartsOptions:
     """Where the parts of a toolchain are that the user provides.
 
     Attributes:
-        cuda_home: directory of an installed toolkit.
         cuda_redist: address of NVIDIA's redistributable manifests; a directory will do.
         depends: path of each header library that a manifest may depend on; the empty name
             stands for every CUTLASS.

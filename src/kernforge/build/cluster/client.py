@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernforge.build.cluster import network, task
 from kernforge.build.cluster.task import IDENTITY
-from kernforge.errors import NetworkError, ToolchainError, UsageError
+from kernforge.errors import NetworkError, ToolchainError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kernforge.build.cluster.network import FarmAccess
 
@@ -65,17 +65,24 @@ def connect(address: str, farm: FarmAccess) -> Any:
             hint="start one with `kernforge farm scheduler`, and give its address as "
             "tls://HOST:8786; certificates must be of the same `kernforge farm init` and not expired",
         ) from error
-    try:
+    with leaving(client, address):
         info = answer(lambda: client.scheduler_info(n_workers=-1))
         # What is connected to on this machine may be the end of a tunnel.
         network.require_private([info["address"], *info["workers"]], farm)
+    return client
+
+
+@contextlib.contextmanager
+def leaving(client: Any, address: str) -> Iterator[None]:
+    """Close a client where the block fails; a connection that is lost is an error of its own."""
+    try:
+        yield
     except OSError as error:
         leave(client)
         raise gone(address) from error
-    except UsageError:
+    except BaseException:
         leave(client)
         raise
-    return client
 
 
 def gone(address: str) -> NetworkError:
@@ -206,16 +213,10 @@ class Workers:
         self._address, self._resources = network.full_address(address), dict(resources)
         self._patience_s = patience_s
         self._client = connect(self._address, farm)
-        try:
+        with leaving(self._client, self._address):
             if not (workers := self._able()):
                 raise self._none("no worker of {} offers {}", "{} has no workers")
             require_same_kernforge(self._client, workers)
-        except (NetworkError, ToolchainError):
-            self.close()
-            raise
-        except OSError as error:
-            self.close()
-            raise gone(self._address) from error
 
     def _able(self) -> tuple[str, ...]:
         """Addresses of the workers that offer what is asked."""

@@ -30,7 +30,7 @@ from kernforge.build.cluster.task import (
 from kernforge.build.cluster.worker import work
 from kernforge.build.execute.outcome import Done, Failure
 from kernforge.build.execute.results import STORE_KIND
-from kernforge.errors import NetworkError, ToolchainError
+from kernforge.errors import NetworkError
 from kernforge.project.units import Sources
 from kernforge.store.local import Store
 from kernforge.toolchain.index.index import Index
@@ -280,25 +280,19 @@ class DaskPool:
 def _connect(address: str, farm: FarmAccess) -> Any:
     """A client of a scheduler whose workers can run actions."""
     client = cluster_client.connect(address, farm)
-    try:
-        cluster_client.answer(
-            lambda: client.wait_for_workers(1, timeout=_WORKERS_S) or True, _WORKERS_S + _LATER_S
-        )
-    except TimeoutError as error:
-        cluster_client.leave(client)
-        raise NetworkError(
-            f"the Dask scheduler at {address} has no workers",
-            hint=f"start some: `kernforge farm worker --scheduler {address} -- --resources "
-            f"'{MEMORY}=32e9'`",
-        ) from error
-    try:
+    with cluster_client.leaving(client, address):
+        try:
+            cluster_client.answer(
+                lambda: client.wait_for_workers(1, timeout=_WORKERS_S) or True,
+                _WORKERS_S + _LATER_S,
+            )
+        except TimeoutError as error:
+            raise NetworkError(
+                f"the Dask scheduler at {address} has no workers",
+                hint=f"start some: `kernforge farm worker --scheduler {address} -- --resources "
+                f"'{MEMORY}=32e9'`",
+            ) from error
         cluster_client.require_same_kernforge(client, list(cluster_client.offers(client)))
-    except ToolchainError:
-        cluster_client.leave(client)
-        raise
-    except OSError as error:
-        cluster_client.leave(client)
-        raise cluster_client.gone(address) from error
     return client
 
 

@@ -32,7 +32,6 @@ class ActionTask:
     """An action with all that a worker needs for it.
 
     Attributes:
-        kernforge: identity of the sender.
         texts: generated inputs by digest.
         sources: the project's inputs by path.
         results: packed results of other actions by key, where no shared store has them.

@@ -36,7 +36,6 @@ class Running:
     Attributes:
         elapsed: seconds since its start.
         current: bytes that it uses now.
-        alone: whether nothing else may run meanwhile.
         threads: how many it was given.
     """
 

@@ -38,9 +38,6 @@ class Wheels:
         index: makes the connection to the user's indexes; called at the first use only, so that
             a warm store needs no network.
         downloads: where unfinished downloads wait for the next attempt.
-
-    Attributes:
-        progress: listens to downloads.
     """
 
     def __init__(self, index: Callable[[], Index], downloads: Path, progress: Progress) -> None:
