@@ -211,14 +211,14 @@ def _lacking(manifest: Manifest, cuda: Version2) -> tuple[str, ...]:
 
 
 def _without_ptx(manifest: Manifest, cuda: Version2) -> tuple[Arch, ...]:
-    """Architectures with PTX that a manifest names and that nothing is compiled for."""
+    """Architectures with PTX that a manifest names for units that get none at all."""
     compiled = [unit for unit in units.units(manifest, "cuda", cuda) if unit.is_cuda]
     left = {
         arch
         for unit in compiled
         for section in unit.sections
         for arch in map(Arch.parse, section.cuda_capabilities or ())
-        if arch.ptx and arch not in unit.archs(cuda)
+        if arch.ptx and not any(made.ptx for made in unit.archs(cuda))
     }
     return tuple(sorted(left))
 

@@ -25,6 +25,9 @@ _DEFAULTS = (
     ((0, 0), "7.0 7.2 7.5 8.0 8.6 8.7 8.9 9.0+PTX"),
 )
 
+# Since this one, a list begins with the oldest that its toolkit compiles for.
+_LISTS_ITS_OLDEST = Version2(13, 0)
+
 CAPABILITIES = tuple(
     Version2(major, minor)
     for major, minor in (
@@ -139,7 +142,9 @@ def choose(wanted: Iterable[str] | None, toolkit: Version2) -> tuple[Arch, ...]:
     A capability with a suffix is taken as it is if the toolkit knows its number, and takes that
     number out of the toolkit's list. For each number that is left, the newest wanted capability
     that is not newer and has the same major serves; one with ``+PTX`` may serve later majors too.
-    One with ``+PTX`` whose number a suffix took is kept, where kernel-builder may drop its PTX.
+    One with ``+PTX`` whose number a suffix took is kept, where kernel-builder may drop its PTX. One
+    that is older than what the toolkit compiles is made for the oldest that it does, where
+    kernel-builder's nvcc fails.
 
     Args:
         wanted: the section's ``cuda-capabilities``; None takes the toolkit's list.
@@ -157,18 +162,20 @@ def choose(wanted: Iterable[str] | None, toolkit: Version2) -> tuple[Arch, ...]:
     special = [arch for arch in sources if arch.suffix and arch.capability in numbers]
     plain = [arch for arch in sources if not arch.suffix]
     chosen = {*special, *(arch for arch in plain if arch.ptx and arch.capability in numbers)}
-    taken = {arch.capability for arch in special}
+    taken, oldest = {arch.capability for arch in special}, min(numbers)
     for number in numbers:
         fitting = [a for a in plain if a.capability <= number and (a.major == number[0] or a.ptx)]
         if fitting and number not in taken:
-            chosen.add(fitting[-1])
+            best = fitting[-1]
+            gone = best.capability < oldest and toolkit >= _LISTS_ITS_OLDEST
+            chosen.add(replace(best, major=oldest[0], minor=oldest[1]) if gone else best)
     if not chosen:
         raise ManifestError(
             f"cuda-capabilities {', '.join(map(str, sources))}: an empty set of capabilities is "
             f"left for CUDA {toolkit}",
             hint=f"it can build for {', '.join(f'{a}.{b}' for a, b in numbers)}",
         )
-    return tuple(sorted(chosen))
+    return merged(chosen)
 
 
 def narrow(chosen: tuple[Arch, ...], only: tuple[Arch, ...]) -> tuple[Arch, ...]:

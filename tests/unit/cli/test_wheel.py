@@ -34,6 +34,17 @@ def test_a_directory_gives_wheels_and_an_index(wheel, tmp_path, write_variant):
     assert "the wheels get 1.0.0: there is no --as-version" in notes
 
 
+def test_without_a_version_wheels_take_the_major_version_and_say_so(wheel, tmp_path, write_variant):
+    write_variant(tmp_path / "build", version=7)
+    _, document, notes = wheel(".")
+    assert [made["version"] for made in document["wheels"]] == ["7.0.0"]
+    assert "the wheels get 7.0.0: there is no --as-version and no git tag vX.Y.Z" in notes
+    assert "MAJOR" not in notes
+    _, document, notes = wheel(".", "--as-version", "7.2.1")
+    assert [made["version"] for made in document["wheels"]] == ["7.2.1"]
+    assert not notes
+
+
 def test_a_published_kernel_gives_wheels_of_its_version(wheel, tmp_path, write_variant):
     write_variant(tmp_path / "source" / "build")
     publish(tmp_path / "source" / "build", DirectoryRegistry(tmp_path / "r"), "me/toy", "1.3.2")

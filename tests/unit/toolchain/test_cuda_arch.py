@@ -53,6 +53,12 @@ def names(found):
         (["8.0"], Version2(13, 0), ["8.0"]),
         (["8.0+PTX"], Version2(13, 0), ["8.0+PTX"]),
         (["10.0f", "9.0"], Version2(13, 0), ["9.0", "10.0f"]),
+        # nvcc 13 compiles nothing before 7.5.
+        (["7.0", "8.0"], Version2(13, 0), ["7.5", "8.0"]),
+        (["5.0+PTX", "8.0"], Version2(13, 2), ["7.5+PTX", "8.0"]),
+        (["6.0+PTX"], Version2(13, 0), ["7.5+PTX"]),
+        (["6.0+PTX", "7.5"], Version2(13, 0), ["7.5+PTX"]),
+        (["7.0"], Version2(12, 8), ["7.0"]),
         # PTX that is named stays, whatever else has its number.
         (["8.0+PTX", "8.0"], Version2(13, 0), ["8.0+PTX"]),
         (["9.0a+PTX", "9.0a"], Version2(13, 0), ["9.0a+PTX"]),
