@@ -17,6 +17,8 @@ from kernforge.build import provenance
 
 pytestmark = pytest.mark.native
 
+INCLUDE = Path(__file__).parents[2] / "src/kernforge/include"
+
 CPU = "torch-stable-abi210-cpu-x86_64-linux"
 
 
@@ -157,6 +159,20 @@ def test_what_was_built_from_uncommitted_changes_needs_these_changes(
     (root / "times_two.cpp").write_text(projects.CPP)
     done = kernforge_cli("reproduce", tmp_path / "dirty", "--source", root, expect=2)
     assert "does not hold the sources" in done.stderr
+
+
+def test_a_source_that_git_does_not_track_is_thought_of(kernforge_cli, built, tmp_path):
+    root, _ = built
+    exported = root / "torch-ext" / "registration.h"
+    exported.write_text((INCLUDE / "torch-ext" / "registration.h").read_text() + "// a copy\n")
+    try:
+        kernforge_cli("build", root, "--build-dir", tmp_path / "untracked")
+        variants = (tmp_path / "untracked", "--source", root)
+        done = kernforge_cli("reproduce", *variants, expect=2)
+    finally:
+        exported.unlink()
+    assert f"{root} does not hold the sources" in done.stderr
+    assert "files that git does not track" in done.stderr
 
 
 def test_a_published_kernel_is_built_again_from_its_repo_id(kernforge_cli, built, tmp_path):

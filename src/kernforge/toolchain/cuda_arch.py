@@ -74,9 +74,13 @@ class Arch:
         match = _ARCH.fullmatch(text.strip())
         if match is None:
             nvcc = _OF_NVCC.fullmatch(text.strip())
+            # No GPU that CUDA knows has 1.2: 12 stands for 12.0.
+            major, minor = (nvcc[1], nvcc[2]) if nvcc else ("", "")
+            if major == "1":
+                major, minor = major + minor, "0"
             raise ManifestError(
                 f"{text!r} is not a CUDA compute capability",
-                hint=f"write {nvcc[1]}.{nvcc[2]}{nvcc[3]}"
+                hint=f"write {major}.{minor}{nvcc[3]}"
                 if nvcc
                 else "write it like 8.0, 9.0a, 10.0f or 9.0+PTX",
             )

@@ -22,7 +22,7 @@ def test_what_is_not_an_architecture_is_refused(text):
 
 @pytest.mark.parametrize(
     ("text", "meant"),
-    [("sm_90", "9.0"), ("90", "9.0"), ("compute_120", "12.0"), ("sm_90a", "9.0a")],
+    [("sm_90", "9.0"), ("90", "9.0"), ("compute_120", "12.0"), ("12", "12.0"), ("sm_90a", "9.0a")],
 )
 def test_nvccs_spelling_is_answered_with_ours(text, meant):
     with pytest.raises(ManifestError) as raised:
