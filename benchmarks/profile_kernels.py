@@ -23,7 +23,7 @@ from kernforge.bench.text import duration
 KERNELS = Path(__file__).parents[1] / "kernels"
 WORKLOADS = {
     "linear-gelu": ("8192 x 4096 -> 16384 bfloat16", "16 x 8192 -> 8192 bfloat16"),
-    "bitonic-sort": ("sort 16384 x 1024 float32", "sort 1 x 67108864 float32"),
+    "bitonic-sort": ("sort 16384 x 1024 float32", "sort 16 x 1048576 float32"),
     "moe": (
         "4096 tokens, 8 of 128, 2048 x 768 bfloat16",
         "16 tokens, 8 of 128, 2048 x 768 bfloat16",
