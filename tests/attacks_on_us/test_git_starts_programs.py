@@ -213,6 +213,9 @@ def test_what_git_knows_is_still_known(repo, tmp_path):
     (inner / "build.toml").write_text(MANIFEST)
     (inner / "torch-ext" / "toy").mkdir(parents=True)
     (inner / "torch-ext" / "toy" / "__init__.py").write_text("")
+    assert project.read_project(inner).git.dirty, "no commit holds it"
+    git(repo, "add", "sub")
+    git(repo, "commit", "-q", "-m", "sub", "--", "sub")
     below = project.read_project(inner)
     assert project.folder(below) == "sub"
     assert not below.git.dirty, "what changed lies outside of the project"

@@ -161,18 +161,23 @@ def test_what_was_built_from_uncommitted_changes_needs_these_changes(
     assert "does not hold the sources" in done.stderr
 
 
-def test_a_source_that_git_does_not_track_is_thought_of(kernforge_cli, built, tmp_path):
+def test_a_source_that_git_does_not_track_is_a_change(kernforge_cli, built, tmp_path):
     root, _ = built
     exported = root / "torch-ext" / "registration.h"
     exported.write_text((INCLUDE / "torch-ext" / "registration.h").read_text() + "// a copy\n")
+    scratch = root / "scratch.cu"
+    scratch.write_text("no source of the kernel")
+    variants = tmp_path / "untracked"
     try:
-        kernforge_cli("build", root, "--build-dir", tmp_path / "untracked")
-        variants = (tmp_path / "untracked", "--source", root)
-        done = kernforge_cli("reproduce", *variants, expect=2)
+        kernforge_cli("build", root, "--build-dir", variants)
+        assert "identical" in kernforge_cli("reproduce", variants, "--source", root).stdout
+        done = kernforge_cli("reproduce", variants, expect=2)
     finally:
         exported.unlink()
-    assert f"{root} does not hold the sources" in done.stderr
-    assert "files that git does not track" in done.stderr
+    assert "changes that no commit holds" in done.stderr
+    kernforge_cli("build", root, "--build-dir", tmp_path / "tracked")
+    scratch.unlink()
+    assert "identical" in kernforge_cli("reproduce", tmp_path / "tracked", "--source", root).stdout
 
 
 def test_a_published_kernel_is_built_again_from_its_repo_id(kernforge_cli, built, tmp_path):

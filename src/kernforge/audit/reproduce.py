@@ -173,7 +173,7 @@ def _again(
     if planned.plan.sources_id != statement.origin.sources:
         raise UsageError(
             f"{source or project.root} does not hold the sources of {statement.variant}",
-            hint=_what_was_built(statement) + (_UNTRACKED if _is_clean(statement) else ""),
+            hint=_what_was_built(statement),
         )
     result = build.build_project(workspace, request, planned)
     result.refuse_failures()
@@ -275,18 +275,6 @@ def _project(variant: RecordedVariant, source: Path | None, into: Path) -> Proje
         )
     # What no commit holds is taken as it is there; its digest decides whether it is the same.
     return read_project(source)
-
-
-_UNTRACKED = (
-    "; if it has, files that git does not track were among the sources, as after `kernforge export`: "
-    "commit them, or remove them, and build again"
-)
-
-
-def _is_clean(statement: Statement) -> bool:
-    """Whether a variant says that it was built from a commit alone."""
-    git = statement.origin.git
-    return git is not None and not git.dirty
 
 
 def _what_was_built(statement: Statement) -> str:

@@ -15,11 +15,11 @@ from kernforge.errors import ManifestError, UsageError
 from kernforge.manifest import document as manifests
 from kernforge.manifest import editions, sources
 from kernforge.manifest.mistakes import report
-from kernforge.project import git, values
+from kernforge.project import git, units, values
 from kernforge.system import untrusted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from kernforge.artifact.metadata import GitState
     from kernforge.manifest.document import Manifest
@@ -97,13 +97,9 @@ def read_project(directory: Path) -> Project:
         bare = text.removeprefix("\ufeff")
         raise ManifestError(report(written, data, text=bare, source=str(path)))
     notes = (*manifest.notes, *values.notes(manifest))
-    return Project(
-        root=root,
-        manifest=replace(sources.expanded(manifest, files), notes=notes),
-        manifest_text=text,
-        files=files,
-        git=git.state(repository, root) if repository else None,
-    )
+    manifest = replace(sources.expanded(manifest, files), notes=notes)
+    state = git.state(repository, root, _built(manifest, files)) if repository else None
+    return Project(root=root, manifest=manifest, manifest_text=text, files=files, git=state)
 
 
 def read_document(root: Path, name: str) -> bytes | None:
@@ -126,6 +122,16 @@ def _named(manifest: Manifest) -> set[str]:
     """Files and directories that the manifest names, which are read wherever they are."""
     paths = (path for table in manifest.source_tables for path in (*table.src, *table.include))
     return {posixpath.normpath(path) for path in paths}
+
+
+def _built(manifest: Manifest, files: Iterable[str]) -> list[str]:
+    """The files that a build may read: what the manifest names, headers, the Python package."""
+    named, package = _named(manifest) | {MANIFEST}, units.package_dir(manifest)
+    return [
+        path
+        for path in files
+        if path in named or path.endswith(units.HEADER_SUFFIXES) or path.startswith(package)
+    ]
 
 
 def _walk(root: Path, named: set[str]) -> Iterator[tuple[str, Path]]:

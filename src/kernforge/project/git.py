@@ -23,7 +23,7 @@ from kernforge.system import files, untrusted
 from kernforge.system.process import Command, Completed, run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
 # What a repository may say of itself: how its files are stored, and nothing that names a program.
@@ -84,12 +84,21 @@ def find(path: Path) -> GitCheckout | None:
     return None
 
 
-def state(repository: GitCheckout, path: Path) -> GitState | None:
-    """Commit of a checkout, and whether tracked files below a directory differ from it.
+def state(repository: GitCheckout, path: Path, sources: Collection[str] = ()) -> GitState | None:
+    """Commit of a checkout, and whether what lies below a directory differs from it.
 
     None on a machine without git, and where git cannot say.
+
+    Args:
+        sources: files below the directory that differ also where git does not track them.
     """
-    changed = _changed(repository, path.resolve(), depth=0)
+    top = path.resolve()
+    changed = _changed(repository, top, depth=0)
+    if changed is False and sources:
+        with _own_directory(repository) as directory:
+            paths = (str(top / name) for name in sources)
+            words = ("--literal-pathspecs", "ls-files", "--others", "-z", "--", *paths)
+            changed = bool(_git(directory, repository, *words).stdout)
     return None if changed is None else GitState(commit=repository.head, dirty=changed)
 
 

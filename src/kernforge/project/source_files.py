@@ -25,11 +25,7 @@ _INCLUDE = Path(str(resources.files("kernforge"))) / "include"
 BUNDLED_DIRECTORIES = tuple(str(_INCLUDE / name) for name in ("torch-ext", "csrc"))
 """Where a compiler that no plan starts finds them."""
 _NAMED = "kernforge/"
-_TEXT_SUFFIXES = (
-    *units.CXX_SUFFIXES,
-    *units.CUDA_SUFFIXES,
-    *(".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", ".def", ".in"),
-)
+_TEXT_SUFFIXES = (*units.CXX_SUFFIXES, *units.CUDA_SUFFIXES, *units.HEADER_SUFFIXES)
 
 
 def read(project: Project) -> Sources:

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".c")
 CUDA_SUFFIXES = (".cu",)
+HEADER_SUFFIXES = (
+    *(".h", ".hh", ".hpp", ".hxx", ".cuh"),
+    *(".inl", ".inc", ".ipp", ".tpp", ".def", ".in"),
+)
+"""Of files that a source may include."""
 COMMON_INCLUDE = "csrc"
 REGISTRATION = "torch-ext/registration.h"
 """The header that kernel-builder brings too; what is in ours serves every op namespace."""
