@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _ENCRYPTED = b"BEGIN ENCRYPTED PRIVATE KEY"
+_PUBLIC = b"BEGIN PUBLIC KEY"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,7 @@ def open_key(path: Path, passphrase: Callable[[], str]) -> Key:
         passphrase: returns its passphrase; called only where the file has one.
 
     Raises:
-        UsageError: there is no such file.
+        UsageError: there is no such file, or it holds no private key that the passphrase opens.
     """
     try:
         pem = path.read_bytes()
@@ -52,7 +53,17 @@ def open_key(path: Path, passphrase: Callable[[], str]) -> Key:
         raise UsageError(
             f"the key {path} cannot be read: {error.strerror}", hint="make one: kernforge keygen"
         ) from error
-    return Key(pem=pem, passphrase=passphrase().encode() if _ENCRYPTED in pem else None)
+    if _PUBLIC in pem:
+        raise UsageError(
+            f"{path} is a public key, and signing needs the private one",
+            hint="name the file without .pub: kernforge keygen writes both",
+        )
+    key = Key(pem=pem, passphrase=passphrase().encode() if _ENCRYPTED in pem else None)
+    try:
+        signature.public_of(key.pem, key.passphrase)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}", hint=error.hint) from None
+    return key
 
 
 def make_key(path: Path, passphrase: str) -> tuple[Path, str]:

@@ -147,3 +147,12 @@ def test_get_asks_for_a_version_in_the_commands_words(capsys):
 def test_a_registry_that_is_not_there_is_reported(tmp_path, capsys):
     assert call("versions", "me/my-op", "--registry", str(tmp_path / "none")) == 8
     assert "that directory does not exist" in capsys.readouterr().err
+
+
+def test_a_platform_file_that_is_not_there_is_said_to_be_missing(new_user, write_variant, capsys):
+    write_variant(new_user / "relu", unique="0000a03")
+    own = DirectoryRegistry(new_user / "data/kernforge/registry")
+    publish(new_user / "relu", own, "me/relu", "1.0.0", card="# relu")
+    words = ("download", "me/relu", "--version", "1", "--to", new_user / "copy")
+    assert call(*words, "--platform", "gpu-box.json") == 2
+    assert "there is no file gpu-box.json" in capsys.readouterr().err

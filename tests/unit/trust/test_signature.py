@@ -9,7 +9,7 @@ from kernels.verify import VerificationResult, verify_variant
 from support.signatures import IDENTITY, ISSUER, SOURCE, Sigstore, token
 
 from kernforge.errors import IntegrityError, TrustError, UsageError
-from kernforge.trust import signature
+from kernforge.trust import signature, signing
 from kernforge.trust.policy import IdentitySigner, KeySigner, public_key
 
 DOCUMENT = b'{"name": "toy"}'
@@ -69,6 +69,16 @@ def test_a_key_with_a_passphrase_needs_it():
     for wrong in (None, b"other words"):
         with pytest.raises(UsageError, match="key cannot be read"):
             signature.sign_with_key(DOCUMENT, private, wrong)
+
+
+def test_a_key_file_that_cannot_sign_is_named(tmp_path):
+    path = tmp_path / "platform.key"
+    public, _ = signing.make_key(path, "secret words")
+    with pytest.raises(UsageError, match=r"platform\.key\.pub is a public key"):
+        signing.open_key(public, lambda: "")
+    with pytest.raises(UsageError, match=r"platform\.key: the key cannot be read"):
+        signing.open_key(path, lambda: "other words")
+    assert signing.open_key(path, lambda: "secret words").sign([DOCUMENT])
 
 
 def test_openssl_verifies_what_a_key_signed(key, tmp_path):

@@ -260,9 +260,14 @@ def _host(text: str | None) -> Host:
     if text is None:
         return host.probe()
     path = Path(text)
-    return (
-        platforms.read(path.read_text(), source=text) if path.is_file() else platforms.parse(text)
-    )
+    if path.is_file():
+        return platforms.read(path.read_text(), source=text)
+    if path.suffix == ".json":
+        raise UsageError(
+            f"there is no file {text}",
+            hint=f"write it on that machine: kernforge platform --json > {path.name}",
+        )
+    return platforms.parse(text)
 
 
 def _get(arguments: argparse.Namespace, console: Console) -> None:
