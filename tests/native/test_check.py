@@ -287,7 +287,7 @@ def test_a_symbol_that_nobody_defines_fails_before_the_import(variant, workshop)
 @pytest.mark.parametrize(
     ("name", "python", "reason"),
     [
-        (NAME, None, "no Python was given"),
+        (NAME, None, "no Python runs it"),
         (NAME, "/nowhere/python", "no interpreter"),
         (NAME.replace("abi210", "abi2099"), sys.executable, "does not fit the variant"),
     ],

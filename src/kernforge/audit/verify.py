@@ -184,7 +184,7 @@ def _refusal(
 ) -> str:
     """Why the policy refuses to load a variant; empty if it allows it."""
     try:
-        admission.admit(
+        admitted = admission.admit(
             location.subject,
             data,
             signature=lambda: bundle,
@@ -192,6 +192,9 @@ def _refusal(
             environment=environment,
             releases=lambda: location.releases,
         )
+        if admitted.signers:
+            found = Metadata.from_json(data, source=str(location.path / FILE))
+            admission.refuse_other_document(location.subject, found.name, found.version, None)
     except (TrustError, IntegrityError) as error:
         return error.message
     return ""
@@ -230,7 +233,8 @@ def refuse(verdicts: Sequence[Verified], *, unsigned: bool, undigested: bool) ->
     raise kind(
         f"{len(wrong)} of {counted(len(verdicts), 'variant')} could not be verified: "
         + ", ".join(f"{name} ({results[0]})" for name, results in wrong.items()),
-        hint="see the report for the reason of each",
+        hint="see the report for the reason of each"
+        + ("; --key FILE.pub or a trust policy names whom you accept" if only_signers else ""),
     )
 
 

@@ -277,7 +277,9 @@ def _python_abi(checked: _CheckedVariant, objects: list[Path], run: Runner) -> I
 def _import(checked: _CheckedVariant, run: Runner, python: str | None) -> Iterator[Finding]:
     """Import the variant in a fresh process, if this machine and interpreter can."""
     if python is None:
-        yield _skipped(checked, "no Python was given", "name one that has the framework")
+        yield _skipped(
+            checked, "no Python runs it", "download a kernel that you trust, and check that"
+        )
         return
     if reason := _cannot_load(checked.variant):
         yield _skipped(checked, reason, "check it there")

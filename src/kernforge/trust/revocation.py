@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from kernforge.errors import UsageError
+from kernforge.errors import TrustError, UsageError
 from kernforge.system import files
 from kernforge.trust.policy import PROJECT, Policy, key_text, public_key, read
 
@@ -32,8 +32,8 @@ def revoke(
         reason: text of the refusal.
 
     Raises:
-        UsageError: the policy cannot be read.
-        TrustError: it has a mistake, or the entry is not one.
+        UsageError: the policy cannot be read, or the key is not one.
+        TrustError: it has a mistake, or the entry has one.
         StorageError: it cannot be written.
     """
     try:
@@ -44,7 +44,13 @@ def revoke(
         raise UsageError(f"{path} cannot be read: {error}", hint="name another file") from None
     before = _read(text, path)
     if key is not None:
-        public_key(key, "the key to revoke")
+        try:
+            public_key(key, "the key to revoke")
+        except TrustError:
+            raise UsageError(
+                "the key to revoke is not an Ed25519 public key",
+                hint="give the .pub file that kernforge keygen made, or the text in it",
+            ) from None
     named = {
         "public-key": None if key is None else key_text(key),
         "identity": identity,

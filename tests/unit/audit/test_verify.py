@@ -71,7 +71,10 @@ def test_publish_signs_what_it_publishes(key, build, tmp_path, capsys):
     (tmp_path / "op.cpp").write_text("")
     argv = ("publish", str(tmp_path), "--repo-id", REPO, "--version", "1.0.0")
     assert call(*argv, "--sign", str(key)) == 0
+    assert "is signed as" not in capsys.readouterr().err
     assert told(capsys, REPO, "--version", "1.0.0", "--key", f"{key}.pub")[0] == 0
+    assert call(*argv[:3], "acme/other", "--sign", str(key)) == 0
+    assert "acme/other is signed as 'toy'" in capsys.readouterr().err
 
 
 def change_file(variant):
@@ -178,7 +181,7 @@ def test_nothing_is_signed_when_one_variant_is_not_what_was_built(key, build):
     assert not list(build.rglob(SIGNATURE))
 
 
-def test_verify_says_what_the_policy_here_would_do(key, build, capsys):
+def test_verify_says_what_the_policy_here_would_do(key, build, tmp_path, capsys):
     public = signing.public_text(Path(f"{key}.pub").read_bytes())
     policy = admission.user_policy(Environment.read())
     policy.parent.mkdir(parents=True)
@@ -190,6 +193,9 @@ def test_verify_says_what_the_policy_here_would_do(key, build, capsys):
     assert call("sign", str(build), "--key", str(key)) == 0
     code, found = told(capsys, str(build))
     assert (code, found[0]["admitted"], found[0]["signer"]) == (0, True, "acme")
+    publish(build, DirectoryRegistry(tmp_path / "registry"), "acme/other")
+    found = told(capsys, "acme/other")[1]
+    assert "the signed document of a kernel 'toy'" in found[0]["refusal"]
     policy.write_text('[[rule]]\nadmit = "never"\nreason = "not here"\n')
     assert "not here" in told(capsys, str(build), "--key", f"{key}.pub")[1][0]["refusal"]
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from kernforge.errors import TrustError
+from kernforge.errors import TrustError, UsageError
 from kernforge.trust import signature
 from kernforge.trust.policy import public_key, read
 from kernforge.trust.revocation import revoke
@@ -30,3 +30,10 @@ def test_a_project_with_something_else_in_the_place_of_tables_is_refused(tmp_pat
     with pytest.raises(TrustError, match=message):
         revoke(project, identity="me@example.org")
     assert project.read_text() == text
+
+
+def test_what_is_not_a_public_key_is_not_revoked(tmp_path):
+    with pytest.raises(UsageError, match="not an Ed25519 public key") as raised:
+        revoke(tmp_path / "trust.toml", key="PRIVATE")
+    assert ".pub" in raised.value.hint
+    assert not list(tmp_path.iterdir())

@@ -119,6 +119,11 @@ def _publish(arguments: argparse.Namespace, console: Console) -> None:
     card = cards.read(project)
     card.fill(repo_id)  # a mistake in it is said before anything is signed or written
     if arguments.sign:
+        if repo_id.rpartition("/")[2].replace("_", "-") != project.manifest.general.name:
+            console.note(
+                f"{repo_id} is signed as {project.manifest.general.name!r}: a policy that wants a "
+                "signature refuses a kernel under another name"
+            )
         _sign(build, arguments.sign, environment)
     result = publish.publish(
         build,
