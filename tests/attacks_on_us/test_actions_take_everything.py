@@ -4,6 +4,8 @@
 In the scripts ``LONG`` stands for a number of seconds by which the test finds what still runs.
 """
 
+import shlex
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -62,9 +64,21 @@ def test_a_limit_ends_an_action_with_all_that_it_started(context, script, why):
         time.sleep(0.1)
     assert not left, "what it started goes on"
     # What stays to be looked at is what it was given, not what it wrote.
-    kept = [Path(sandbox.fixed_path(action.key)), *context.work.glob(f"{action.key[:8]}*")]
-    written = [path for top in kept for path in top.rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in written) < 1 << 20
+    assert sum(path.stat().st_size for path in _kept(context, action)) < 1 << 20
+
+
+def test_a_failed_action_keeps_what_it_wrote_but_no_scratch_files(context):
+    script = "head -c 5000000 /dev/zero > $TMPDIR/scratch; echo made > out; exit 3"
+    action = graphs.action("fails", script)
+    failure = execute_action.run_action(action, graphs.plan(action), None, context).failure
+    assert [path.name for path in _kept(context, action) if path.suffix != ".sh"] == ["out"]
+    again = subprocess.run(shlex.split(failure.repeat), check=False)
+    assert again.returncode == failure.returncode == 3
+
+
+def _kept(context, action):
+    tops = [Path(sandbox.fixed_path(action.key)), *context.work.glob(f"{action.key[:8]}*")]
+    return [path for top in tops for path in (top, *top.rglob("*")) if path.is_file()]
 
 
 def test_every_action_has_limits_by_default(context):

@@ -160,7 +160,7 @@ class ActionRun:
         # Line tables hold the time of a source.
         files.make_dir(directory.work)
         files.set_times(directory.work, sandbox.EPOCH)
-        files.make_dir(directory.path / "tmp")
+        files.make_dir(directory.scratch)
         directory = replace(
             directory,
             fixed=sandbox.fixed_inputs((file.path for file in action.inputs), action.outputs),
@@ -191,11 +191,14 @@ class ActionRun:
             if not self._context.keeps_failed:
                 files.remove_tree(directory.path)
                 raise _FailedError(_failure(action, "", done, problems))
+            # Its inputs are enough to repeat it. nvcc leaves hundreds of MB of scratch files, and what
+            # a limit ended may have filled the disk up to that limit.
+            gone = list(directory.path.iterdir()) if done.stopped else [directory.scratch]
+            for entry in gone:
+                files.remove_tree(entry)
             if done.stopped:
-                # It may have filled the disk up to its limit; to repeat it, its inputs are enough.
-                for entry in directory.path.iterdir():
-                    files.remove_tree(entry)
                 self._fill(action, directory)
+            files.make_dir(directory.scratch)
             again = self._context.work / f"{action.key[: sandbox.KEY_LENGTH]}.sh"
             files.write_atomic(again, sandbox.by_hand(command), durable=False)
             raise _FailedError(_failure(action, f"sh {again}", done, problems))

@@ -120,6 +120,11 @@ class ActionDirectory:
         """Where inputs are put and outputs are found."""
         return self.path / WORK
 
+    @property
+    def scratch(self) -> Path:
+        """Where the action's programs put temporary files."""
+        return self.path / "tmp"
+
     def tree(self, name: str) -> str:
         """Path of a toolchain's tree as the action sees it; the host compiler stays where it is."""
         return f"{self.inside}/roots/{name}" if name in self.mounted() else self.trees[name]
