@@ -69,7 +69,8 @@ def test_a_limit_ends_an_action_with_all_that_it_started(context, script, why):
 
 def test_a_failed_action_keeps_what_it_wrote_but_no_scratch_files(context):
     script = "head -c 5000000 /dev/zero > $TMPDIR/scratch; echo made > out; exit 3"
-    action = graphs.action("fails", script)
+    # In the title, so that it shares its place on this machine with no other test's action.
+    action = graphs.action(f"fails for {context.store.root}", script)
     failure = execute_action.run_action(action, graphs.plan(action), None, context).failure
     assert [path.name for path in _kept(context, action) if path.suffix != ".sh"] == ["out"]
     again = subprocess.run(shlex.split(failure.repeat), check=False)
