@@ -122,11 +122,13 @@ def named(
         sources: text of each file of the project that could be included, by relative path.
         include_dirs: directories relative to the project, in search order.
     """
-    names = {}
+    names: dict[str, tuple[str, ...]] = {}
     for quoted, angled, _ in _includes(sources.get(path, "")):
         here = (posixpath.dirname(path),) if quoted else ()
         if name := quoted or angled:
-            names[name] = tuple(p for p in _candidates(name, here + include_dirs) if p in sources)
+            found = [p for p in _candidates(name, here + include_dirs) if p in sources]
+            # One name may stand in quotes and in angle brackets, and then means two files.
+            names[name] = tuple(dict.fromkeys((*names.get(name, ()), *found)))
     return names
 
 
