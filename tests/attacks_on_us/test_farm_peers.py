@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 from support import processes, projects
 from support.clusters import SRC, Cluster, free_port, wait_for
@@ -178,6 +179,50 @@ def test_a_worker_of_ours_refuses_a_plain_scheduler(farms, tmp_path):
         assert "encryption required" in done.stderr
     finally:
         plain.close()
+
+
+# -- what a farm shows -----------------------------------------------------------------------------
+
+
+PAGES = ("/status", "/info/main/workers.html", "/json/identity.json", "/metrics", "/statics/")
+
+
+def http_status(port, path):
+    """What a browser gets."""
+    with socket.create_connection(("127.0.0.1", port), 30) as peer:
+        peer.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        return int(peer.recv(1 << 16).split(None, 2)[1])
+
+
+def listens_at(root, port):
+    """The addresses at which a process, or one that it started, listens at a port."""
+    family = (psutil.Process(root), *psutil.Process(root).children(recursive=True))
+    found = [each for process in family for each in process.net_connections("tcp")]
+    return {e.laddr.ip for e in found if e.status == psutil.CONN_LISTEN and e.laddr.port == port}
+
+
+def test_nobody_reads_of_a_farm_in_a_browser(cluster, farms):
+    """Dask's pages of calls, logs and tasks ask for no certificate, without a dashboard too."""
+    with contextlib.closing(client.connect(cluster.address, access(farms[0]))) as ours:
+        info = ours.scheduler_info(n_workers=-1)
+    (worker,) = info["workers"].values()
+    for process, services in (
+        (cluster.scheduler, info["services"]),
+        (cluster.workers["one"], worker["services"]),
+    ):
+        port = services["dashboard"]
+        assert listens_at(process.pid, port) == {"127.0.0.1"}
+        assert http_status(port, "/health") == 200
+        assert {page: http_status(port, page) for page in PAGES} == dict.fromkeys(PAGES, 404)
+
+
+def test_a_dashboard_that_is_asked_for_is_dasks_own(farms):
+    more = ("--dashboard-address", "127.0.0.1:8787")
+    ours = access(farms[0], "scheduler")
+    argv, added = network.scheduler_command(ours, host="", port=1, more=more)
+    assert argv[-2:] == more
+    assert "--no-dashboard" not in argv
+    assert not any("ROUTES" in name for name in added)
 
 
 # -- plain connections -----------------------------------------------------------------------------

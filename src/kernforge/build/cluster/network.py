@@ -157,9 +157,8 @@ def scheduler_command(
         require_private([f"tcp://{host or '0.0.0.0'}:{port}"], farm)  # noqa: S104 - it is refused
     argv = [*_dask("scheduler"), "--protocol", protocol, "--port", str(port)]
     argv += ["--host", host] if host else []
-    # What Dask shows of a farm in a browser is not encrypted.
-    argv += [] if any("dashboard" in word for word in more) else ["--no-dashboard"]
-    return (*argv, *more), _variables(farm, "scheduler")
+    shown, hidden = _pages("scheduler", more)
+    return (*argv, *shown, *more), _variables(farm, "scheduler") | hidden
 
 
 def worker_command(
@@ -179,8 +178,9 @@ def worker_command(
     require_private([address], farm)
     require_pair(address, farm)
     argv = [*_dask("worker"), address]
-    argv += [] if any("dashboard" in word for word in more) else ["--no-dashboard"]
-    return (*argv, *more), _variables(farm, "worker", encrypt=address.startswith("tls:"))
+    shown, hidden = _pages("worker", more)
+    variables = _variables(farm, "worker", encrypt=address.startswith("tls:"))
+    return (*argv, *shown, *more), variables | hidden
 
 
 def require_pair(address: str, farm: FarmAccess) -> None:
@@ -204,6 +204,21 @@ def require_pair(address: str, farm: FarmAccess) -> None:
 
 def _dask(command: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "dask", command)
+
+
+def _pages(role: str, more: Sequence[str]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Options and variables that hide what Dask shows in a browser, unless ``more`` asks for it.
+
+    That is neither encrypted nor protected. ``--no-dashboard`` leaves out the figures alone: pages
+    of calls, logs and tasks stay, on every address of the machine.
+    """
+    if any("dashboard" in word and word != "--no-dashboard" for word in more):
+        return (), {}
+    routes = f"DASK_DISTRIBUTED__{role.upper()}__HTTP__ROUTES"
+    return (
+        ("--no-dashboard", "--dashboard-address", "127.0.0.1:0"),
+        {routes: "['distributed.http.health']"},
+    )
 
 
 def _variables(farm: FarmAccess, role: str, *, encrypt: bool = True) -> dict[str, str]:
