@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``kernforge bench`` from a project's two files to a result, and its exit code."""
 
+import contextlib
 import json
 import os
 import signal
@@ -93,16 +94,22 @@ def test_a_wrong_peer_and_a_regression_are_reported(project, bench):
     assert json.loads(third.stdout)["regressions"] == []
 
 
+def is_stopped(process):
+    with contextlib.suppress(psutil.NoSuchProcess):  # some live for a moment
+        return process.status() == psutil.STATUS_STOPPED
+    return False
+
+
 def test_a_killed_judge_leaves_no_process(project):
     """Not even those that it had stopped."""
     with processes.start([*BENCH, project, "--device", "cpu"], stderr=subprocess.DEVNULL) as judge:
-        seen, until = [], time.monotonic() + 60
-        while not any(one.status() == psutil.STATUS_STOPPED for one in seen):
+        seen, until = [], time.monotonic() + 300
+        while not any(map(is_stopped, seen)):
             assert time.monotonic() < until
             time.sleep(0.1)
             seen = psutil.Process(judge.pid).children(recursive=True)
         judge.kill()
-    assert psutil.wait_procs(seen, timeout=30)[1] == []
+    assert psutil.wait_procs(seen, timeout=120)[1] == []
 
 
 def test_an_interrupted_run_keeps_what_it_measured(project):
@@ -119,7 +126,7 @@ def test_an_interrupted_run_keeps_what_it_measured(project):
                 break
         time.sleep(0.5)
         run.send_signal(signal.SIGINT)
-        shown, said = run.communicate(timeout=120)
+        shown, said = run.communicate(timeout=300)
     assert run.returncode == 130, said
     assert "interrupted" in said
     assert shown.startswith("PARTIAL: the run was interrupted")

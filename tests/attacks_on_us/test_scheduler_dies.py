@@ -5,7 +5,6 @@ The build ends with an error of its kind, and what was finished is in the store.
 another matter: ``tests/native/test_cluster.py``.
 """
 
-import contextlib
 import json
 import signal
 import threading
@@ -69,7 +68,7 @@ def test_a_build_ends(kernforge_cli, cluster, tmp_path, death):
     )
     cluster.scheduler.send_signal(death)
     died = time.monotonic()
-    thread.join(120)
+    thread.join(300)
     done, at = ended
     print(f"the build ended {at - died:.1f} s after the scheduler")  # noqa: T201
     document = json.loads(done.stdout)
@@ -79,24 +78,25 @@ def test_a_build_ends(kernforge_cli, cluster, tmp_path, death):
     assert "Traceback" not in done.stderr, done.stderr[:600]
 
 
-def test_tests_that_run_on_a_worker_end(cluster, death):
+def test_tests_that_run_on_a_worker_end(cluster, death, tmp_path):
     cluster.add("one")
-    with contextlib.closing(client.connect(cluster.address, FarmAccess())) as ready:
-        ready.wait_for_workers(1, timeout=60)
+    cluster.wait_for_workers()
     workers = client.Workers(cluster.address, {}, FarmAccess())
     errors = []
+    begun = tmp_path / "begun"
+    begin = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(600)"
 
     def call():
         try:
-            workers.call(time.sleep, 600)
+            workers.call(exec, begin)
         except NetworkError as error:
             errors.append(error)
 
     thread = threading.Thread(target=call)
     thread.start()
-    time.sleep(1)
+    wait_for(begun.exists, "the worker to begin")
     cluster.scheduler.send_signal(death)
-    thread.join(120)
+    thread.join(300)
     (error,) = errors
     assert "does not answer any more" in error.message
     workers.close()

@@ -51,6 +51,7 @@ def test_a_cluster_gives_the_bytes_of_a_local_build(
 ):
     for name in ("one", "two"):
         cluster.add(name, MEMORY=4 * 10**9)
+    cluster.wait_for_workers()
     options = ["--shared-store", f"file://{tmp_path}/far"] if shared else []
     options += ["--no-check", "--variant", CPU, "--json"]
     away = ["--scheduler", cluster.address, "--build-dir", tmp_path / "away"]
@@ -71,6 +72,7 @@ def test_a_cluster_gives_the_bytes_of_a_local_build(
 def test_a_worker_that_dies_in_mid_build_is_replaced(kernforge_cli, cluster, project, tmp_path):
     for name in ("one", "two", "three"):
         cluster.add(name)
+    cluster.wait_for_workers()
     ended = []
     away = ["--scheduler", cluster.address, "--build-dir", tmp_path / "away", "--variant", CPU]
 
@@ -89,7 +91,7 @@ def test_a_worker_that_dies_in_mid_build_is_replaced(kernforge_cli, cluster, pro
     wait_for(compiling, "a worker to compile")
     time.sleep(0.3)
     cluster.kill(busy[0])
-    thread.join(120)
+    thread.join(300)
     (done,) = ended
     (slow,) = [
         one

@@ -79,9 +79,14 @@ def project(tmp_path):
 def home(kept_home, tmp_path, monkeypatch):
     """The kept store; what the test's projects leave beside it is removed, and nobody else's."""
     monkeypatch.setenv("KERNFORGE_HOME", str(kept_home))
+
+    def clean():
+        for name in ("times-two", "times-two-cuda"):
+            shutil.rmtree(watch.place(tmp_path / name, kept_home), ignore_errors=True)
+
+    clean()  # A run that was killed left it, and pytest may name its directories as before.
     yield kept_home
-    for root in tmp_path.iterdir():
-        shutil.rmtree(watch.place(root, kept_home), ignore_errors=True)
+    clean()
 
 
 class Dev:

@@ -4,14 +4,13 @@
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
-from support import processes, projects
+from support import processes, projects, trees
 
 from kernforge.build import workspace
 from kernforge.store.local import Store
@@ -32,13 +31,8 @@ def warm_home(kernforge_cli, kept_home, tmp_path):
     kept, own = Store(kept_home / "store"), Store(tmp_path / "home" / "store")
     for torch in workspace.read_lock(other).torch.values():
         key = lockfile.wheel_headers_key(torch.wheel)
-        # Hard links and not a symbolic one: what is evicted here must stay there.
-        shutil.copytree(
-            kept.path(STORE_KIND, key),
-            own.path(STORE_KIND, key),
-            symlinks=True,
-            copy_function=os.link,
-        )
+        # No symbolic link: what is evicted here must stay there.
+        trees.link_tree(kept.path(STORE_KIND, key), own.path(STORE_KIND, key))
     return tmp_path / "home"
 
 

@@ -168,7 +168,9 @@ def test_a_notebook_runs(home, tmp_path, monkeypatch):
     ]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
     book.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
-    nb = client.NotebookClient(book, timeout=120, kernel_name="python3", allow_errors=True)
+    nb = client.NotebookClient(
+        book, timeout=300, startup_timeout=300, kernel_name="python3", allow_errors=True
+    )
     spec = tmp_path / "data" / "kernels" / "python3"
     spec.mkdir(parents=True)
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from native import another_day
-from support import projects
+from support import projects, trees
 
 import kernforge
 from kernforge.build import provenance
@@ -109,6 +109,12 @@ def again(first, root: Path) -> Path:
     return root
 
 
+def taken(home: Path) -> list[str]:
+    """Keys of the toolchain's trees that the builds of a home took."""
+    marks = (home / "store" / "used").glob(f"{STORE_KIND}-*")
+    return sorted(mark.name.partition("-")[2] for mark in marks)
+
+
 def differing(one: dict[str, bytes], other: dict[str, bytes]) -> list[str]:
     return [path for path in sorted({*one, *other}) if one.get(path) != other.get(path)]
 
@@ -116,9 +122,12 @@ def differing(one: dict[str, bytes], other: dict[str, bytes]) -> list[str]:
 def test_elsewhere_with_another_home_other_jobs_and_other_times_of_files(first, bare, tmp_path):
     root = again(first, tmp_path / "a rather longer" / "path")
     home = bare()
-    lib = next((home / "store" / "toolchains").resolve().glob("*/*/include/cccl/cub/cub.cuh"))
-    tree = lib.parents[3]
-    reduce = tree / "include/cccl/cub/block/block_reduce.cuh"
+    # Of what that build took: other tests may be fetching another just now.
+    reduce = Path("include/cccl/cub/block/block_reduce.cuh")
+    toolchains = Store(home / "store")
+    places = [toolchains.path(STORE_KIND, key) for key in taken(first[2])]
+    tree = next(place for place in places if (place / reduce).is_file())
+    reduce = tree / reduce
     for path in (reduce, tree, root / "again" / "times_two.cu"):
         os.utime(path, (time.time() - 10**8, time.time() - 10**8))
     assert differing(first[0], build(root, home, "--jobs", "1")) == []
@@ -155,12 +164,10 @@ def test_another_user(first, kept_home, mode):
         nobody, env = somebody_else(base)
         # Root's home may be closed to others, so the toolchains that it takes get another name.
         kept, other = Store(kept_home / "store"), Store(base)
-        for mark in (first[2] / "store" / "used").glob(f"{STORE_KIND}-*"):
-            key = mark.name.partition("-")[2]
-            other.path(STORE_KIND, key).parent.mkdir(parents=True, exist_ok=True)
-            subprocess.run(
-                ("cp", "-al", kept.path(STORE_KIND, key), other.path(STORE_KIND, key)), check=True
-            )
+        for key in taken(first[2]):
+            place = other.path(STORE_KIND, key)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            trees.link_tree(kept.path(STORE_KIND, key), place)
         home, root = base / "home" / "store", again(first, base / "project")
         home.mkdir(parents=True)
         (home / "toolchains").symlink_to(base / "toolchains")

@@ -7,6 +7,7 @@ Plain connections on the loopback, or TLS with the certificates of a farm on all
 import contextlib
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -15,6 +16,10 @@ import time
 from pathlib import Path
 
 from support import processes
+
+from kernforge.build.cluster import client, network
+from kernforge.errors import NetworkError
+from kernforge.system.environment import Environment
 
 FARM = ("kernforge", "farm")
 SRC = Path(__file__).parents[2] / "src"
@@ -66,6 +71,18 @@ class Cluster:
             start = ("worker", self.address, "--no-dashboard", *common)
             self.workers[name] = self._start(*start, home=self.home(name))
 
+    def wait_for_workers(self) -> None:
+        """Wait until all that were added have joined: on a busy machine one may come very late."""
+        wait_for(lambda: self._joined() == len(self.workers), "the workers")
+
+    def _joined(self) -> int:
+        access = network.access(Environment({"KERNFORGE_FARM": str(self.farm)}), "client")
+        try:
+            with contextlib.closing(client.connect(self.address, access)) as connected:
+                return len(client.offers(connected))
+        except (NetworkError, OSError):  # the scheduler is late, too
+            return 0
+
     def kill(self, name: str) -> None:
         self.workers[name].send_signal(signal.SIGKILL)
         self.workers[name].wait()
@@ -93,9 +110,12 @@ class Cluster:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port below those that a kernel gives to who asks for any: no other program gets it meanwhile."""
+    while True:
+        port = secrets.choice(range(20_000, 32_000))
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            return port
 
 
 def wait_for(condition, what: str, seconds: float = 180) -> None:

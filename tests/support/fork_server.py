@@ -9,7 +9,6 @@ server.
 """
 
 import contextlib
-import itertools
 import json
 import os
 import select
@@ -18,6 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import uuid
 from pathlib import Path
 
 _HERE = Path(__file__).parent
@@ -26,7 +26,6 @@ TEST_PARENT = "KERNFORGE_TEST_PARENT"
 """Variable with the process that a pytest ends with; see ``kernforge.testing.plugin``."""
 _HEEDED = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
 _Popen = subprocess.Popen
-_numbers = itertools.count()
 address = ""
 """Of the fork server that this process asks."""
 
@@ -40,7 +39,7 @@ class ForkServer:
     """
 
     def __init__(self, python=sys.executable, env=None) -> None:
-        self.address = f"kernforge-fork-server-{os.getpid()}-{next(_numbers)}"
+        self.address = f"kernforge-fork-server-{uuid.uuid4()}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(f"\0{self.address}")
             listener.listen(64)

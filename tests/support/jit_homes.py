@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stores for tests of modules that are compiled in this process."""
 
-import os
-import shutil
-
 import pytest
+from support import trees
 
 from kernforge.binary import cubin, elf, fatbin
 from kernforge.build.execute.results import STORE_KIND
@@ -68,7 +66,7 @@ def keep_results(home, kept_home):
     for tree in _results(home, ("out.o", "ahead")):
         if tree.is_symlink():  # It was lent.
             continue
-        kept.tree(STORE_KIND, tree.name, lambda new, old=tree: _link(old, new))
+        kept.tree(STORE_KIND, tree.name, lambda new, old=tree: trees.link_tree(old, new))
 
 
 def await_headers(monkeypatch):
@@ -80,14 +78,6 @@ def await_headers(monkeypatch):
         return precompiled(*arguments)
 
     monkeypatch.setattr(jit_make, "_precompiled", waited)
-
-
-def _link(old, new):
-    """A second name for each file, which may have a gigabyte; a copy on another disk."""
-    try:
-        shutil.copytree(old, new, dirs_exist_ok=True, copy_function=os.link)
-    except OSError:
-        shutil.copytree(old, new, dirs_exist_ok=True)
 
 
 def lend_results(home, kept_home, *, made=("out.o", "ahead")):

@@ -33,4 +33,4 @@ def run(program, root, deadly, *arguments):
     """
     text = f"{_COUNTING}\n{program}\nprint(seen)\n"
     argv = [sys.executable, "-c", text, *map(str, (root, deadly, *arguments))]
-    return subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False, timeout=60)
+    return subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False, timeout=300)

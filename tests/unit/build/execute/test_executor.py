@@ -18,6 +18,9 @@ from kernforge.trust.builders import Builders
 MB = 10**6
 EAT = "import time; held = bytearray({mb}_000_000); time.sleep({s}); open('out', 'w').close()"
 
+# Where many processes run, memory is looked at twice a second.
+LOOKED_AT_S = 2
+
 EVERYONE = Builders(everyone=True)
 
 
@@ -35,7 +38,7 @@ def overlap(events):
 
 @pytest.mark.parametrize("depth", [0, 1])
 def test_the_memory_of_a_program_and_of_what_it_starts_is_measured(depth):
-    code = EAT.format(mb=200, s=0.4).replace("open('out', 'w').close()", "pass")
+    code = EAT.format(mb=200, s=LOOKED_AT_S).replace("open('out', 'w').close()", "pass")
     argv = (sys.executable, "-c", code)
     if depth:
         argv = (sys.executable, "-c", f"import subprocess; subprocess.run({argv!r})")
@@ -51,7 +54,7 @@ def test_a_parent_that_was_large_does_not_count():
 
 
 def test_what_ran_teaches_what_to_expect(tmp_path):
-    one = eat("a", 150)
+    one = eat("a", 150, LOOKED_AT_S)
     outcome, _ = graphs.go(tmp_path, one)
     known = Measures(tmp_path, jobs=4).expect(one)
     assert 150 * MB < known.memory < 250 * MB

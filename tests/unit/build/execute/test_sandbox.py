@@ -118,7 +118,7 @@ def test_a_place_is_held_by_one_at_a_time(tmp_path):
         thread.start()
         thread.join(0.2)
         order.append("first")
-    thread.join(10)
+    thread.join()
     assert order == ["first", "second True []"]
 
 
