@@ -15,6 +15,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -97,17 +98,22 @@ def _pip(venv: Path, kept: Path, tree_wheel: Path, command: str, *arguments: str
     assert command == "install", f"pip {command}"
     wheels = kept / "wheels"
     wheels.mkdir(parents=True, exist_ok=True)
+    closure = _closure(arguments, tree_wheel)
     with (kept / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for found in _closure(arguments, tree_wheel):
+        for found in closure:
             _wheel(found, wheels)
     places = [f"--find-links={place}" for place in (wheels, tree_wheel.parent)]
     where = () if "--target" in arguments else ("--python", venv)
-    return _uv(
-        *("pip", "install", *where, "--no-index", *places),
-        *("--refresh-package", "kernforge", *arguments),
-        cache=kept / "uv",
-    )
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as versions:
+        # Of these: tests of another environment kept wheels of other versions.
+        versions.writelines(f"{found.metadata['Name']}=={found.version}\n" for found in closure)
+        versions.flush()
+        return _uv(
+            *("pip", "install", *where, "--no-index", *places, "--constraints", versions.name),
+            *("--refresh-package", "kernforge", *arguments),
+            cache=kept / "uv",
+        )
 
 
 def _uv(*argv: str | Path, cache: Path | None = None) -> int:
