@@ -122,7 +122,7 @@ def statuses(process):
     # Not communicate(), which does not see what readline() has read ahead.
     with process.stdout as pipe:
         out = pipe.read()
-    assert process.wait(timeout=120) == 0
+    assert process.wait(timeout=300) == 0
     return json.loads(out.splitlines()[-1])
 
 

@@ -93,7 +93,7 @@ def run(hub, tmp_path, fork_server):
         pipe = subprocess.PIPE
         with processes.start(argv, stdout=pipe, stderr=pipe, text=True, env=environment) as child:
             started(child)
-            out, err = child.communicate(timeout=120)
+            out, err = child.communicate(timeout=300)
         return subprocess.CompletedProcess(argv, child.returncode, out, err)
 
     return start

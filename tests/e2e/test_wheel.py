@@ -52,7 +52,7 @@ def run(*argv, **env):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
 
 

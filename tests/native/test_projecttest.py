@@ -257,14 +257,14 @@ def test_a_worker_that_dies_is_replaced_and_without_another_it_is_reported(
             process = Path("/proc") / begun.read_text()
             cluster.kill("first")
             wait_for(lambda: not process.exists(), "the end of the tests that it had begun")
-            told = going.result(120)
+            told = going.result(300)
             assert told.counts == {"passed": 1, "failed": 0, "error": 0, "skipped": 0}
             begun.unlink()
             going = pool.submit(workers.call, remote.unpack_and_test, sent)
             wait_for(begun.exists, "the test again")
             cluster.kill("second")
             with pytest.raises(NetworkError, match=r"no other of .* offers GPU=1") as said:
-                going.result(120)
+                going.result(300)
         workers.close()
     finally:
         cluster.close()

@@ -118,7 +118,7 @@ def free_port() -> int:
             return port
 
 
-def wait_for(condition, what: str, seconds: float = 180) -> None:
+def wait_for(condition, what: str, seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds} s for {what}"

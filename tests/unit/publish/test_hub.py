@@ -342,7 +342,7 @@ def test_the_command_says_all_in_one_document(hub, build, tmp_path, monkeypatch)
     argv += ["--build-dir", str(build("a")), "--registry", "hf://"]
     monkeypatch.setenv("KERNFORGE_USER_AGENT", "1")
     hub.user_agents.clear()
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     # As the requests of a load do; but for two that huggingface_hub makes without its own name.
     paths = [path for _, path in hub.requests[-len(hub.user_agents) :]]

@@ -313,7 +313,7 @@ def test_processes_on_a_cold_cache_all_find_it_whole(hub, cache, commit):
     whole = sum(map(len, expected("torch-cpu").values()))
     argv = [sys.executable, "-c", CHILD, hub.url, str(cache), commit]
     running = [processes.start(argv, stdout=subprocess.PIPE, text=True) for _ in range(6)]
-    assert [int(process.communicate(timeout=120)[0]) for process in running] == [whole] * 6
+    assert [int(process.communicate(timeout=300)[0]) for process in running] == [whole] * 6
     assert hub.counted()["GET cdn"] == 1
 
 
