@@ -12,7 +12,7 @@ from kernforge.artifact.integrity import tree_files
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.artifact.version import in_order
 from kernforge.errors import IntegrityError, RegistryError, UsageError
-from kernforge.loader.host import probe
+from kernforge.loader.host import probe_to_load
 from kernforge.loader.resolve import resolve
 from kernforge.loader.search import find_commit, signed_list
 from kernforge.registry.api import Registry, member_for
@@ -181,7 +181,7 @@ def describe(source: AboutSource, backend: str | None = None) -> dict[str, Any]:
     Raises:
         IntegrityError: a ``metadata.json`` cannot be read.
     """
-    decisions = resolve(source.names, probe(backend)).decisions
+    decisions = resolve(source.names, probe_to_load(backend)).decisions
     ranked = {decision.name: decision for decision in decisions}
     order = [*ranked, *(name for name in source.names if name not in ranked)]
     variants, documents = [], []

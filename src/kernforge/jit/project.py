@@ -178,7 +178,7 @@ def _lent_parts(project: Project, environment: Environment) -> LocalPartsOptions
 
 def _build(session: JitSession, workspace: Workspace, console: Console) -> tuple[Path, Path]:
     """The variant's directory, and its module in the store."""
-    root, process = workspace.project.root, host.probe()
+    root, process = workspace.project.root, host.probe_to_load()
     target = from_source.fitting_target(workspace, process, str(root))
     capability = host.with_device(process).capability
     known = session.project_locks.get(root)

@@ -19,7 +19,7 @@ from kernforge._version import __version__
 from kernforge.errors import MissingPackageError, NotPublishedError, NoVariantError
 from kernforge.loader import audit_log, importer
 from kernforge.loader.fitness import check_device, check_needs, verify, verify_to_load
-from kernforge.loader.host import probe, told
+from kernforge.loader.host import probe, probe_to_load, told
 from kernforge.loader.resolve import Decision, resolve
 from kernforge.loader.search import (
     Node,
@@ -207,7 +207,7 @@ def get_kernel_variants(
     check_request(version, revision)
     source = _open(registry, Environment.live())
     commit = find_commit(source, repo_id, version, revision)
-    return list(resolve(source.variants(repo_id, commit), probe(backend)).decisions)
+    return list(resolve(source.variants(repo_id, commit), probe_to_load(backend)).decisions)
 
 
 def install_kernel(
@@ -244,6 +244,8 @@ def install_kernel(
         IntegrityError: a file is not what was built.
     """
     check_request(version, revision)
+    # For another machine with this torch, as an image's, which may have the GPU that lacks here.
+    backend = backend or probe(None).backend.name
     search = _new_search(
         registry, backend, trust_remote_code, offline=local_files_only, user_agent=user_agent
     )

@@ -32,6 +32,8 @@ class Host:
         os: ``linux``, ``darwin`` or ``windows``.
         backend: the one that kernels are loaded for; only its CUDA version is compared as numbers.
         torch: major and minor of the installed torch; None without one.
+        no_gpu: torch is built for GPUs and sees none, so that builds for the CPU fit too, and come
+            first; False where it was not asked.
         cxx11: whether that torch uses the new C++ ABI; None where there is only one.
         tvm_ffi: major and minor of the installed tvm-ffi; None without one.
         macos: major and minor of macOS; None elsewhere.
@@ -45,6 +47,7 @@ class Host:
     cpu: str
     os: str
     backend: Backend
+    no_gpu: bool = False
     torch: Version2 | None = None
     cxx11: bool | None = None
     tvm_ffi: Version2 | None = None
@@ -80,6 +83,20 @@ def probe(backend: str | None = None) -> Host:
         free_threaded=bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
         macos=Version2.leading(platform.mac_ver()[0]),
     )
+
+
+def probe_to_load(backend: str | None = None) -> Host:
+    """The host to load a kernel for: as ``probe``, and asked for a GPU where torch is built for one.
+
+    The same torch is installed on machines without a GPU, where what is built for one cannot run.
+
+    Raises:
+        RequestError: the backend is neither ``cpu`` nor the one that torch is built for.
+    """
+    host, torch = probe(backend), _torch()
+    if backend is not None or torch is None or host.backend.name not in {"cuda", "rocm"}:
+        return host
+    return replace(host, no_gpu=not torch.cuda.is_available())
 
 
 def with_device(host: Host) -> Host:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which variants of a kernel fit a machine, which is best, and why the others do not.
 
-The rules and the order are those of the hub's client, ``kernels`` 0.17, with one difference: on a
+The rules and the order are those of the hub's client, ``kernels`` 0.17, with two differences: on a
 free-threaded Python before 3.15, which cannot load the limited API, the trace has builds with
-machine code and that reason, where the client leaves them out.
+machine code and that reason, where the client leaves them out. Where torch is built for a GPU and
+sees none, builds for the CPU come first.
 """
 
 from __future__ import annotations
@@ -103,8 +104,14 @@ class Resolution:
 
 def resolve(variants: Iterable[str], host: Host) -> Resolution:
     """Decide about every variant; folders with other names are left out."""
-    decisions = [_decide(name, variant, host) for name, variant in _parse_names(variants)]
-    return Resolution(decisions=tuple(sorted(decisions, key=_rank)))
+    names = tuple(variants)
+    decisions = [_decide(name, variant, host) for name, variant in _parse_names(names)]
+    ranked = tuple(sorted(decisions, key=_rank))
+    if host.no_gpu:
+        on_cpu = resolve(names, _on_cpu(host)).accepted
+        first = {decision.name for decision in on_cpu}
+        ranked = (*on_cpu, *(decision for decision in ranked if decision.name not in first))
+    return Resolution(decisions=ranked)
 
 
 def _parse_names(names: Iterable[str]) -> Iterable[tuple[str, Variant]]:
@@ -229,9 +236,9 @@ def _nearest_version(resolution: Resolution, nearest: Decision, host: Host) -> s
 
 
 def _on_cpu(host: Host) -> Host:
-    from dataclasses import replace  # noqa: PLC0415 - only on the way to an error
+    from dataclasses import replace  # noqa: PLC0415 - only for errors and machines without a GPU
 
-    return replace(host, backend=Backend("cpu"))
+    return replace(host, backend=Backend("cpu"), no_gpu=False)
 
 
 def check_driver(variant: str, host: Host) -> str:

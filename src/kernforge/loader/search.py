@@ -23,7 +23,7 @@ from kernforge.errors import (
     NoVariantError,
     RequestError,
 )
-from kernforge.loader.host import probe
+from kernforge.loader.host import probe, probe_to_load
 from kernforge.loader.importer import RepoInfo
 from kernforge.loader.resolve import Resolution, resolve, way_out
 from kernforge.registry.api import (
@@ -299,7 +299,7 @@ def _find_published(search: Search, repo_id: str, commit: str, asked: Asked) -> 
     """The variant to load among those of a commit."""
     registry = member_for(search.registry, repo_id)
     search = _descend(search, f"{repo_id} at {commit}")
-    host = probe(search.backend)
+    host = probe_to_load(search.backend)
     names = registry.variants(repo_id, commit)
     resolution = resolve(names, host)
     if resolution.best is None:
@@ -445,7 +445,7 @@ def find_local(search: Search, directory: Path) -> Node:
             f"Cannot find a build variant for this system in {directory}: there is no such directory",
             hint="name a project, a directory of variants or a variant",
         )
-    host = probe(search.backend)
+    host = probe_to_load(search.backend)
     tried = Resolution(decisions=())
     for base in (directory, directory / "build"):
         names = sorted(path.name for path in base.glob("*/") if path.is_dir())
@@ -464,7 +464,7 @@ def _host_for(name: str, backend: str | None) -> Host:
     A build for the CPU fits a machine with a GPU, since the user named it. One without machine code
     is loaded even for another backend, with a warning; one with machine code could crash.
     """
-    host = probe(backend)
+    host = probe_to_load(backend)
     resolution = resolve([name], host)
     if resolution.best is not None or not resolution.decisions:
         return host

@@ -88,6 +88,24 @@ def test_the_device_is_asked_for_its_kind_of_architecture(monkeypatch):
     assert host.with_device(plain) is plain
 
 
+@pytest.mark.parametrize(
+    ("built", "asked", "gpu", "no_gpu"),
+    [
+        ({"cuda": "13.0"}, None, False, True),
+        ({"cuda": "13.0"}, None, True, False),
+        ({"cuda": "13.0"}, "cuda", False, False),
+        ({"hip": "7.2"}, None, False, True),
+        ({}, None, False, False),
+    ],
+)
+def test_only_a_torch_for_gpus_is_asked_for_one(monkeypatch, built, asked, gpu, no_gpu):
+    torch = torch_of(**built)
+    torch.cuda = SimpleNamespace(is_available=lambda: gpu)
+    monkeypatch.setattr(host, "_torch", lambda: torch)
+    monkeypatch.setattr(host, "probe", host.probe.__wrapped__)
+    assert host.probe_to_load(asked).no_gpu is no_gpu
+
+
 def test_the_real_machine_can_be_probed():
     probed = host.probe()
     assert probed.python == sys.version_info[:2]

@@ -168,3 +168,16 @@ def test_a_refused_device_is_answered_with_what_there_is():
 def test_a_driver_for_an_older_cuda_is_refused(variant, driver, refused):
     host = Host(cpu="x86_64", os="linux", backend=Backend("cuda", Version2(13, 0)), driver=driver)
     assert bool(check_driver(variant, host)) is refused
+
+
+def test_without_a_gpu_builds_for_the_cpu_come_first():
+    names = [f"torch-stable-abi211-cu130-{END}", f"torch-stable-abi210-cpu-{END}", "torch-cuda"]
+    assert resolve(names, CUDA_HOST).best.name == names[0]
+    without = resolve(names, replace(CUDA_HOST, no_gpu=True))
+    assert [d.name for d in without.accepted] == [names[1], names[0], "torch-cuda"]
+    # What is built for CUDA alone still loads, as on a machine that only fetches it.
+    cuda_alone = resolve([names[0]], replace(CUDA_HOST, no_gpu=True))
+    assert [d.name for d in cuda_alone.decisions if d.accepted] == [names[0]]
+    refused = resolve(["torch-stable-abi210-cpu-aarch64-linux"], replace(CUDA_HOST, no_gpu=True))
+    assert len(refused.decisions) == 1
+    assert refused.best is None
