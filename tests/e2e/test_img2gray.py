@@ -30,6 +30,15 @@ kernel = kernels.get_kernel("kernforge/img2gray", version=1)
 """
 
 
+# What `pip install torch` gives on a machine without a GPU. Only the version is not real: a build of
+# CUDA has gigabytes.
+WITHOUT_A_GPU = """
+import torch
+torch.version.cuda = "13.0"
+torch.cuda.is_available = lambda: False
+"""
+
+
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory, kernforge_cli):
     root = tmp_path_factory.mktemp("registry")
@@ -40,7 +49,9 @@ def registry(tmp_path_factory, kernforge_cli):
     return root / "registry"
 
 
-@pytest.mark.parametrize("load", [OURS, THEIRS], ids=["kernforge", "kernels"])
+@pytest.mark.parametrize(
+    "load", [OURS, WITHOUT_A_GPU + OURS, THEIRS], ids=["kernforge", "no GPU", "kernels"]
+)
 def test_a_photo_turns_grey(registry, fork_server, load):
     env = {
         **os.environ,

@@ -69,7 +69,8 @@ def get_kernel(
         revision: a branch, tag or commit instead of a version.
         registry: a directory, a URL or a ``Registry``; by default ``KERNFORGE_REGISTRY``, else the
             user's own directory and, for kernels that it does not hold, the hub.
-        backend: ``cpu``, or the one that torch is built for, which is the default.
+        backend: ``cpu``, or the one that torch is built for. The default is the latter; without a
+            GPU, builds for the CPU come first.
         trust_remote_code: True or repo ids: what to load where the trust policy leaves it to you.
         check_arch: refuse a build without device code for the current GPU, or for a newer driver.
         user_agent: told to the hub, with what this process is, if ``KERNFORGE_USER_AGENT`` is 1.
@@ -122,7 +123,8 @@ def get_local_kernel(
 
     Args:
         repo_path: a directory of variants, one with ``build/`` in it, or a variant.
-        backend: ``cpu``, or the one that torch is built for, which is the default.
+        backend: ``cpu``, or the one that torch is built for. The default is the latter; without a
+            GPU, builds for the CPU come first.
         registry: where the kernels are that it depends on, as ``get_kernel`` takes it.
         trust_remote_code: True or repo ids: what to load where the trust policy leaves it to you.
         check_arch: refuse a build without device code for the current GPU, or for a newer driver.
@@ -158,7 +160,8 @@ def has_kernel(
         version: a major version such as ``1``, or a range such as ``"~=1.2"``.
         revision: a branch, tag or commit instead of a version.
         registry: a directory, a URL or a ``Registry``, as ``get_kernel`` takes it.
-        backend: ``cpu``, or the one that torch is built for, which is the default.
+        backend: ``cpu``, or the one that torch is built for. The default is the latter; without a
+            GPU, builds for the CPU come first.
         trust_remote_code: True or repo ids: what to load where the trust policy leaves it to you.
         check_arch: whether a build counts only if it has device code for the current GPU.
 
@@ -198,7 +201,8 @@ def get_kernel_variants(
         version: a major version such as ``1``, or a range such as ``"~=1.2"``.
         revision: a branch, tag or commit instead of a version.
         registry: a directory, a URL or a ``Registry``, as ``get_kernel`` takes it.
-        backend: ``cpu``, or the one that torch is built for, which is the default.
+        backend: ``cpu``, or the one that torch is built for. The default is the latter; without a
+            GPU, builds for the CPU come first.
 
     Raises:
         RequestError: neither or both of version and revision, or another impossible request.
@@ -244,7 +248,7 @@ def install_kernel(
         IntegrityError: a file is not what was built.
     """
     check_request(version, revision)
-    # For another machine with this torch, as an image's, which may have the GPU that lacks here.
+    # What is installed here, as into an image, may be loaded where there is a GPU.
     backend = backend or probe(None).backend.name
     search = _new_search(
         registry, backend, trust_remote_code, offline=local_files_only, user_agent=user_agent
@@ -271,7 +275,8 @@ def get_locked_kernel(
         repo_id: ``owner/name``.
         lockfile: a ``kernels.lock``, or what was read from one; None takes the calling package's.
         registry: a directory, a URL or a ``Registry``, as ``get_kernel`` takes it.
-        backend: ``cpu``, or the one that torch is built for, which is the default.
+        backend: ``cpu``, or the one that torch is built for. The default is the latter; without a
+            GPU, builds for the CPU come first.
         trust_remote_code: True or repo ids: what to load where the trust policy leaves it to you.
         check_arch: refuse a build without device code for the current GPU, or for a newer driver.
         user_agent: told to the hub, with what this process is, if ``KERNFORGE_USER_AGENT`` is 1.
@@ -308,7 +313,8 @@ def load_kernel(
         repo_id: ``owner/name``.
         lockfile: a ``kernels.lock``; None takes the calling package's.
         registry: a directory, a URL or a ``Registry``, as ``get_kernel`` takes it.
-        backend: ``cpu``, or the one that torch is built for, which is the default.
+        backend: ``cpu``, or the one that torch is built for. The default is the latter; without a
+            GPU, builds for the CPU come first.
         trust_remote_code: True or repo ids: what to load where the trust policy leaves it to you.
         check_arch: refuse a build without device code for the current GPU, or for a newer driver.
 

@@ -31,9 +31,9 @@ class Host:
         cpu: as variant names spell it, ``x86_64`` or ``aarch64``.
         os: ``linux``, ``darwin`` or ``windows``.
         backend: the one that kernels are loaded for; only its CUDA version is compared as numbers.
-        torch: major and minor of the installed torch; None without one.
         no_gpu: torch is built for GPUs and sees none, so that builds for the CPU fit too, and come
             first; False where it was not asked.
+        torch: major and minor of the installed torch; None without one.
         cxx11: whether that torch uses the new C++ ABI; None where there is only one.
         tvm_ffi: major and minor of the installed tvm-ffi; None without one.
         macos: major and minor of macOS; None elsewhere.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which variants of a kernel fit a machine, which is best, and why the others do not.
 
-The rules and the order are those of the hub's client, ``kernels`` 0.17, with two differences: on a
+The rules and the order are those of the hub's client, ``kernels`` 0.17, with two differences. On a
 free-threaded Python before 3.15, which cannot load the limited API, the trace has builds with
 machine code and that reason, where the client leaves them out. Where torch is built for a GPU and
 sees none, builds for the CPU come first.

@@ -89,7 +89,8 @@ class Search:
     """The registry and the conditions of a search for kernels.
 
     Attributes:
-        backend: ``cpu``, or the one that torch is built for; None takes the latter.
+        backend: ``cpu``, or the one that torch is built for; None takes the latter, and without a
+            GPU builds for the CPU first.
         environment: names local kernels and trust policies.
         trust_remote_code: what the caller allows, as ``admission.admit`` takes it.
         locks: the commits to take, instead of what versions and revisions name.

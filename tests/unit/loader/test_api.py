@@ -2,7 +2,6 @@
 import json
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -45,17 +44,11 @@ def test_a_published_kernel_is_found_by_every_name(registry, build):
         assert which == kernforge.get_kernel(REPO, **asked).WHICH, asked
 
 
-def test_a_second_load_is_the_same_module_in_microseconds(registry, build):
+def test_a_second_load_is_the_same_module_and_verifies_nothing(registry, build, monkeypatch):
     publish(build(), registry, REPO)
     first = kernforge.get_kernel(REPO, version=1)
-    runs = []
-    for _ in range(200):
-        start = time.perf_counter()
-        again = kernforge.get_kernel(REPO, version=1)
-        runs.append(time.perf_counter() - start)
-    assert again is first
-    # 20 us where it was measured. Of many the fastest: other work on this machine only adds.
-    assert min(runs) < 150e-6
+    monkeypatch.setattr("kernforge.loader.api._load", None)
+    assert kernforge.get_kernel(REPO, version=1) is first
 
 
 def test_a_new_version_is_seen_without_a_new_process(registry, build):

@@ -209,7 +209,7 @@ def _dask(command: str) -> tuple[str, ...]:
 def _pages(role: str, more: Sequence[str]) -> tuple[tuple[str, ...], dict[str, str]]:
     """Options and variables that hide what Dask shows in a browser, unless ``more`` asks for it.
 
-    That is neither encrypted nor protected. ``--no-dashboard`` leaves out the figures alone: pages
+    Dask serves it by plain HTTP, to everybody. ``--no-dashboard`` leaves out the figures alone: pages
     of calls, logs and tasks stay, on every address of the machine.
     """
     if any("dashboard" in word and word != "--no-dashboard" for word in more):
