@@ -32,6 +32,7 @@ class Cluster:
         self.root, self.toolchains, self.farm = root, toolchains, farm
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         root.mkdir(parents=True)
+        toolchains.mkdir(parents=True, exist_ok=True)  # a new machine has none
         self.file = root / "scheduler.json"
         if farm:
             options = ("--port", str(free_port()), "--", "--scheduler-file", str(self.file))

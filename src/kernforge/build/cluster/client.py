@@ -36,10 +36,11 @@ def connect(address: str, farm: FarmAccess) -> Any:
 
     Raises:
         NetworkError: no scheduler answers there, or not to a certificate of this farm.
-        UsageError: the connection, or one of the scheduler's to a worker, is plain and leaves the
-            machine; or this machine has no certificate.
+        UsageError: it is no address, or its name leads nowhere; the connection, or one of the
+            scheduler's to a worker, is plain and leaves the machine; or this machine has no
+            certificate.
     """
-    address = network.full_address(address)
+    address = network.scheduler_address(address)
     network.require_private([address], farm)
     network.require_pair(address, farm)
     from distributed import Client  # noqa: PLC0415 - only a cluster needs it
@@ -48,6 +49,7 @@ def connect(address: str, farm: FarmAccess) -> Any:
     for name in ("distributed", "distributed.client"):  # Dask gives both a level
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
+        answer(lambda: network.require_name(address), _CONNECT_S)
         # The timeout is that of the connection; one that is stopped has it and says nothing.
         client = answer(
             lambda: Client(
@@ -210,7 +212,7 @@ class Workers:
         *,
         patience_s: float = _PATIENCE_S,
     ) -> None:
-        self._address, self._resources = network.full_address(address), dict(resources)
+        self._address, self._resources = network.scheduler_address(address), dict(resources)
         self._patience_s = patience_s
         self._client = connect(self._address, farm)
         with leaving(self._client, self._address):

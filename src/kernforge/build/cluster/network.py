@@ -24,10 +24,14 @@ if TYPE_CHECKING:
 TRUSTED = "network"
 """Value of ``KERNFORGE_FARM_TRUST``: whoever reaches the network may run programs on the farm."""
 _ENCRYPTED = ("tls", "wss")
+_PROTOCOLS = (*_ENCRYPTED, "tcp", "ws", "ucx", "ucxx")
+_MAX_PORT = 65535
 _HINT = (
     "make certificates with `kernforge farm init` and use tls://; or, if everybody who reaches "
     "that network may run programs on all machines of the farm, --trusted-network"
 )
+
+_ADDRESS_HINT = "give the one that `kernforge farm scheduler` listens at, such as tls://farm:8786"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,63 @@ def access(environment: Environment, role: str, *, trusted: bool = False) -> Far
 def full_address(address: str) -> str:
     """An address with its protocol: TLS where it names none."""
     return address if "://" in address else f"tls://{address}"
+
+
+def scheduler_address(given: str) -> str:
+    """The full address of a scheduler that a user named.
+
+    Raises:
+        UsageError: it is not ``PROTOCOL://HOST:PORT``.
+    """
+    if mistake := _mistake(given):
+        raise UsageError(
+            f"{given!r} is no address of a Dask scheduler: {mistake}", hint=_ADDRESS_HINT
+        )
+    return full_address(given)
+
+
+def _mistake(given: str) -> str:
+    """What is wrong with an address, in words; empty where nothing is."""
+    if not given.strip():
+        return "it is empty"
+    if given.split() != [given]:
+        return "it has a space"
+    address = full_address(given)
+    protocol = address.partition("://")[0]
+    if protocol not in _PROTOCOLS:
+        return f"its protocol is {protocol!r}, and not one of {', '.join(_PROTOCOLS)}"
+    try:
+        parts = urlsplit(address)
+        port = parts.port
+    except ValueError:  # also of an IPv6 address without its brackets
+        port, parts = 0, urlsplit("")
+    if parts.path or parts.query or parts.fragment or "@" in parts.netloc or "," in parts.netloc:
+        return "it has more than a protocol, a host and a port"
+    if port is None:
+        return "it has no port"
+    if not 0 < port <= _MAX_PORT:
+        return f"its port is no number from 1 to {_MAX_PORT}"
+    if not parts.hostname:
+        return "it has no host"
+    return ""
+
+
+def require_name(address: str) -> None:
+    """Refuse an address whose host has a name that leads nowhere.
+
+    Raises:
+        UsageError: the name cannot be resolved.
+    """
+    from distributed.comm import resolve_address  # noqa: PLC0415 - only a cluster needs it
+
+    try:
+        resolve_address(address)
+    except (OSError, UnicodeError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise UsageError(
+            f"the name {urlsplit(address).hostname!r} of a Dask scheduler cannot be resolved: {said}",
+            hint=f"look for a mistake in {address}, or give an IP address",
+        ) from error
 
 
 def is_private(address: str) -> bool:
@@ -171,10 +232,10 @@ def worker_command(
         more: options for ``dask worker``.
 
     Raises:
-        UsageError: the connection would be plain and leave this machine, or there is no
-            certificate.
+        UsageError: it is no address; or the connection would be plain and leave this machine, or
+            there is no certificate.
     """
-    address = full_address(address)
+    address = scheduler_address(address)
     require_private([address], farm)
     require_pair(address, farm)
     argv = [*_dask("worker"), address]

@@ -64,8 +64,8 @@ class DaskPool:
     Raises:
         NetworkError: no scheduler answers there, or it has no workers.
         ToolchainError: a worker has another kernforge, or none.
-        UsageError: a connection of the farm is plain and leaves the machine, or this machine has no
-            certificate.
+        UsageError: it is no address, or its name leads nowhere; a connection of the farm is plain
+            and leaves the machine; or this machine has no certificate.
     """
 
     patience: float | None = None
@@ -82,7 +82,7 @@ class DaskPool:
     ) -> None:
         self._workspace, self._plan, self._note = workspace, planned.plan, note
         self._noted: set[str] = set()
-        self._address = network.full_address(address)
+        self._address = network.scheduler_address(address)
         self._client = _connect(self._address, farm)
         self._open: set[concurrent.futures.Future[Done]] = set()
         self._ended: NetworkError | None = None

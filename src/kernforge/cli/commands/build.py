@@ -195,13 +195,15 @@ def _cpu(request: BuildRequest, here: str) -> str:
 
 
 def _pool(arguments: argparse.Namespace, console: Console) -> MakePool | None:
-    if not arguments.scheduler:
+    if arguments.scheduler is None:
         return None
     from kernforge.build.cluster import network  # noqa: PLC0415
     from kernforge.build.cluster.pool import DaskPool  # noqa: PLC0415
 
     farm = network.access(arguments.environment, "client", trusted=arguments.trusted_network)
-    return functools.partial(DaskPool, arguments.scheduler, farm, note=console.note)
+    # A wrong one is refused before anything is fetched for the build.
+    address = network.scheduler_address(arguments.scheduler)
+    return functools.partial(DaskPool, address, farm, note=console.note)
 
 
 def _check(arguments: argparse.Namespace, console: Console) -> None:

@@ -70,7 +70,7 @@ def _test(arguments: argparse.Namespace, console: Console) -> None:
     project = read_project(arguments.project)
     root, repo_id = project.root, project.manifest.general.hub.repo_id
     workers = None
-    if not arguments.scheduler:  # now, and not when everything is compiled
+    if arguments.scheduler is None:  # now, and not when everything is compiled
         extras.require(("pytest",), "this command", otherwise="test on a worker: --scheduler")
     else:
         farm = network.access(arguments.environment, "client", trusted=arguments.trusted_network)
