@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """A build on real worker processes: the same bytes, and no harm when one of them dies."""
 
+import contextlib
 import hashlib
 import json
+import os
+import signal
+import sys
 import threading
 import time
 
 import pytest
-from support import projects
+from support import processes, projects
 from support.clusters import Cluster, wait_for
+
+from kernforge.build.cluster import client
+from kernforge.build.cluster.network import FarmAccess
 
 pytestmark = pytest.mark.native
 CPU = "torch-stable-abi210-cpu-x86_64-linux"
@@ -101,6 +108,102 @@ def test_a_worker_that_dies_in_mid_build_is_replaced(kernforge_cli, cluster, pro
     assert slow["where"] != busy[0]
     kernforge_cli("build", project, "--build-dir", tmp_path / "here", "--variant", CPU)
     assert digests(tmp_path / "away" / CPU) == digests(tmp_path / "here" / CPU)
+
+
+class Build:
+    """A build on a cluster as a process, whose notes are read while it runs."""
+
+    def __init__(self, cluster, project, place):
+        self.cluster, self.log = cluster, place / "log.txt"
+        argv = [sys.executable, "-m", "kernforge", "build", project, "--variant", CPU]
+        argv += ["--scheduler", cluster.address, "--no-check"]
+        env = {**os.environ, "KERNFORGE_HOME": str(place / "home")}
+        with self.log.open("wb") as log:
+            self.process = processes.start(argv, env=env, stdout=log, stderr=log)
+
+    def wait_for_note(self, text):
+        def said():
+            found = text in self.log.read_text()
+            assert found or self.process.poll() is None, self.log.read_text()
+            return found
+
+        wait_for(said, f"the build to say {text!r}")
+
+    def wait_for_compiler(self, worker):
+        def compiling():
+            assert self.process.poll() is None, self.log.read_text()
+            return any(self.cluster.home(worker).glob("store/work/*/work/times_two.cpp"))
+
+        wait_for(compiling, f"{worker} to compile")
+
+    def end(self):
+        """The exit code, and all that was said."""
+        return self.process.wait(300), self.log.read_text()
+
+
+def test_a_farm_that_loses_its_last_worker_is_waited_for(cluster, project, tmp_path):
+    cluster.add("one", MEMORY=4 * 10**9)
+    build = Build(cluster, project, tmp_path)
+    build.wait_for_compiler("one")
+    cluster.kill("one")
+    build.wait_for_note("has no worker left, and")
+    assert f"kernforge farm worker --scheduler {cluster.address}" in build.log.read_text()
+    cluster.add("plain")  # cannot know whether its memory is enough
+    build.wait_for_note("has no worker that offers MEMORY=")
+    cluster.add("two", MEMORY=4 * 10**9)
+    build.wait_for_note("has a worker again: the build goes on")
+    code, said = build.end()
+    assert code == 0, said
+    assert "times_two.cpp  on two" in said
+    assert (project / "build" / CPU / "metadata.json").is_file()
+
+
+def test_an_interrupt_ends_the_wait_for_a_worker(cluster, project, tmp_path):
+    cluster.add("one")
+    build = Build(cluster, project, tmp_path)
+    build.wait_for_compiler("one")
+    cluster.kill("one")
+    build.wait_for_note("has no worker left, and")
+    build.process.send_signal(signal.SIGINT)
+    code, said = build.end()
+    assert code == 130, said
+    assert "finish the actions" not in said  # nobody is there who could
+    assert "interrupted: " in said
+    assert "Traceback" not in said
+
+
+def test_workers_finish_what_an_interrupted_build_began(kernforge_cli, cluster, project, tmp_path):
+    for number in range(20):  # more than the one thread of the worker does meanwhile
+        (project / f"more{number}.cpp").write_text(f"{SLOW}// {number} {time.time_ns()}\n")
+    manifest = project / "build.toml"
+    names = ", ".join(f'"{path.name}"' for path in project.glob("*.cpp"))
+    manifest.write_text(manifest.read_text().replace('"times_two.cpp"', names))
+    options = ("--variant", CPU, "--dry-run", "--json")
+    graph = json.loads(kernforge_cli("build", project, *options).stdout)
+    keys = {one["title"]: one["key"] for one in graph["actions"] if one["title"].endswith(".cpp")}
+    cluster.add("one")
+    build = Build(cluster, project, tmp_path)
+    store = cluster.home("one") / "store"
+
+    def compiled():
+        return {t for t, key in keys.items() if (store / "actions" / key[:2] / key).is_dir()}
+
+    begun = set()
+
+    def begins():
+        begun.update(path.name for path in store.glob("work/*/work/*.cpp"))
+        return begun & keys.keys()
+
+    wait_for(begins, "the worker to compile")
+    build.process.send_signal(signal.SIGINT)
+    code, said = build.end()
+    assert code == 130, said
+    assert f"the workers of {cluster.address} finish the actions that they have begun" in said
+    assert "interrupted: the programs that it had started on this machine were stopped" in said
+    with contextlib.closing(client.connect(cluster.address, FarmAccess())) as connected:
+        wait_for(lambda: not any(connected.processing().values()), "the scheduler to forget")
+    wait_for(lambda: compiled() >= begun & keys.keys(), "the worker to finish")
+    assert len(compiled()) < len(keys)
 
 
 def test_an_error_on_a_worker_is_shown_as_the_compiler_wrote_it(kernforge_cli, cluster, tmp_path):

@@ -3,13 +3,14 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support import projects
+from support import processes, projects
 from support.clusters import Cluster, wait_for
 
 from kernforge.build.cluster import client
@@ -233,6 +234,38 @@ def test_it_waits_the_first_time():
         begun.write_text(str(os.getpid()))
         time.sleep(600)
 """
+
+
+HELD = """import pathlib, time
+
+def test_it_waits():
+    place = pathlib.Path({place!r})
+    (place / "begun").touch()
+    while not (place / "go").exists():
+        time.sleep(0.02)
+    (place / "ended").touch()
+"""
+
+
+def test_a_worker_finishes_tests_whose_command_was_interrupted(run_test, tmp_path, kept_home):
+    run_test(expect=0)
+    (run_test.root / "tests" / "test_it.py").write_text(HELD.format(place=str(tmp_path)))
+    cluster = Cluster(tmp_path / "cluster", kept_home / "store" / "toolchains")
+    try:
+        cluster.add("one")
+        cluster.wait_for_workers()
+        argv = [sys.executable, "-m", "kernforge", "test", run_test.root, "--variant", CPU]
+        argv += ["--build-dir", run_test.root / "build", "--scheduler", cluster.address]
+        with processes.start(argv, stderr=subprocess.PIPE, text=True) as process:
+            wait_for((tmp_path / "begun").exists, "the test")
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=300)
+        assert process.returncode == 130, said
+        assert "a worker that has begun the tests finishes them" in said
+        (tmp_path / "go").touch()
+        wait_for((tmp_path / "ended").exists, "the worker to finish")
+    finally:
+        cluster.close()
 
 
 def test_a_worker_that_dies_is_replaced_and_without_another_it_is_reported(

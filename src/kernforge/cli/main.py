@@ -95,7 +95,11 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         console.error(files.storage_error(error))
         sys.exit(StorageError.exit_code)
     except KeyboardInterrupt:
-        console.note("interrupted: all programs were stopped, and no file is incomplete")
+        # What workers of a farm do was said where it is known.
+        console.note(
+            "interrupted: the programs that it had started on this machine were stopped, and no file "
+            "is incomplete"
+        )
         sys.exit(130)
     sys.exit(code or 0)
 

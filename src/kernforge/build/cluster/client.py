@@ -134,8 +134,11 @@ def offers(client: Any) -> dict[str, Mapping[str, float]]:
     Raises:
         OSError: the scheduler is gone.
     """
-    workers = answer(lambda: client.scheduler_info(n_workers=-1), _GONE_S)["workers"]
-    return {address: worker["resources"] for address, worker in workers.items()}
+    return _offered(answer(lambda: client.scheduler_info(n_workers=-1), _GONE_S))
+
+
+def _offered(identity: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
+    return {address: worker["resources"] for address, worker in identity["workers"].items()}
 
 
 class SchedulerWatch:
@@ -143,10 +146,16 @@ class SchedulerWatch:
 
     Args:
         dead: called once, from another thread, when it has not answered for some 20 s.
+        offered: called there after each answer with what ``offers`` returns.
     """
 
-    def __init__(self, client: Any, dead: Callable[[], None]) -> None:
-        self._client, self._dead = client, dead
+    def __init__(
+        self,
+        client: Any,
+        dead: Callable[[], None],
+        offered: Callable[[Mapping[str, Mapping[str, float]]], None] | None = None,
+    ) -> None:
+        self._client, self._dead, self._offered = client, dead, offered
         self._stop = threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -159,12 +168,15 @@ class SchedulerWatch:
         while not self._stop.wait(_LOOK_S):
             try:
                 # The client tells of the scheduler that it knew, too: only its own answer counts.
-                answer(lambda: self._client.sync(self._client.scheduler.identity))
+                identity = answer(lambda: self._client.sync(self._client.scheduler.identity))
                 last = time.monotonic()
             except Exception:  # noqa: BLE001 - a client that loses its connection raises this and that
                 if time.monotonic() - last > _GONE_S and not self._stop.is_set():
                     self._dead()
                     return
+            else:
+                if self._offered and not self._stop.is_set():
+                    self._offered(_offered(identity))
 
 
 def require_same_kernforge(client: Any, workers: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 
 An action travels with everything that it reads: the text of its sources, the lock, and the results
 that it needs unless the shared store has them. When a worker dies, the scheduler gives its actions
-to others. When the scheduler dies or stops to answer, the build ends with an error in half a minute:
+to others; when the last one dies, the build waits for another and says so. When the scheduler dies or stops to answer, the build ends with an error in half a minute:
 this machine may lack the compilers, the memory and the time for what the farm was to do.
 """
 
@@ -33,6 +33,7 @@ from kernforge.build.execute.results import STORE_KIND
 from kernforge.errors import NetworkError
 from kernforge.project.units import Sources
 from kernforge.store.local import Store
+from kernforge.system.tables import counted
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
 
@@ -83,8 +84,10 @@ class DaskPool:
         self._workspace, self._plan, self._note = workspace, planned.plan, note
         self._noted: set[str] = set()
         self._address = network.scheduler_address(address)
-        self._client = _connect(self._address, farm)
-        self._open: set[concurrent.futures.Future[Done]] = set()
+        self._client = _connect(self._address, farm, note)
+        # What was sent and has not ended, with the memory that it asked for.
+        self._open: dict[concurrent.futures.Future[Done], int] = {}
+        self._missing = ""
         self._ended: NetworkError | None = None
         self._changing = threading.Lock()
         self._executor = self._client.get_executor(pure=False)
@@ -104,7 +107,7 @@ class DaskPool:
             search_path="",
         )
         self._sent_context = replace(context, store=Store(Path()))
-        self._watch = SchedulerWatch(self._client, self._lose)
+        self._watch = SchedulerWatch(self._client, self._lose, self._look)
 
     def choose(
         self,
@@ -130,7 +133,7 @@ class DaskPool:
         with self._changing:
             if self._ended:
                 raise self._ended
-            self._open.add(outer)
+            self._open[outer] = 0
         try:
             self._send(action, None if alone else expected.memory, outer, inline=False)
         except OSError as error:
@@ -141,6 +144,10 @@ class DaskPool:
         """Nothing: the workers know."""
         return {}
 
+    def waits_for(self) -> str:
+        """A worker, when there is none that can do what was sent."""
+        return self._missing
+
     def close(self) -> None:
         """Leave the cluster."""
         self._watch.stop()
@@ -150,6 +157,11 @@ class DaskPool:
     def kill(self) -> None:
         """Leave the cluster; what its workers have begun they finish, for their own stores."""
         self._watch.stop()
+        if self._open and not self._missing:  # nobody takes what is sent now, nor ends what runs
+            self._note(
+                f"the workers of {self._address} finish the actions that they have begun and keep the "
+                "results; they begin no others"
+            )
         self._threads.shutdown(wait=False, cancel_futures=True)
         with contextlib.suppress(Exception):
             cluster_client.answer(lambda: self._executor.shutdown(wait=False) or True)
@@ -159,16 +171,34 @@ class DaskPool:
         """The scheduler is gone: everything that waits for it ends."""
         with self._changing:
             self._ended = cluster_client.gone(self._address)
-            waiting, self._open = self._open, set()
+            waiting, self._open = self._open, {}
         for outer in waiting:
             outer.set_exception(self._ended)
+
+    def _look(self, offered: Mapping[str, Mapping[str, float]]) -> None:
+        """Say that no worker can do what was sent, and that one can again."""
+        most = max((resources.get(MEMORY, 0) for resources in offered.values()), default=-1)
+        with self._changing:
+            waiting = [memory for memory in self._open.values() if memory > most]
+        before, self._missing = self._missing, ""
+        if waiting:
+            needed = f"{MEMORY}={max(waiting)}" if max(waiting) else ""
+            lacks = f"no worker that offers {needed}" if offered else "no worker left"
+            self._missing = f"waiting for a worker: {self._address} has {lacks}"
+            if self._missing != before:
+                self._note(
+                    f"{self._missing}, and {counted(len(waiting), 'action')} of this build to do; "
+                    f"start one: `{_start(self._address, needed)}`"
+                )
+        elif before:
+            self._note(f"{self._address} has a worker again: the build goes on")
 
     def _settle(self, outer: concurrent.futures.Future[Done], ended: Done | BaseException) -> None:
         """Give an action's end to who waits for it, unless it was given up."""
         with self._changing:
             if outer not in self._open:
                 return
-            self._open.remove(outer)
+            del self._open[outer]
         if isinstance(ended, BaseException):
             outer.set_exception(ended)
         else:
@@ -184,7 +214,11 @@ class DaskPool:
     ) -> None:
         options: dict[str, Any] = {"priority": int(self._distance.get(action.key, 0))}
         if (largest := _largest(self._client)) > 0:
-            options["resources"] = {MEMORY: largest if memory is None else min(memory, largest)}
+            asked = largest if memory is None else min(memory, largest)
+            options["resources"] = {MEMORY: asked}
+            with self._changing:
+                if outer in self._open:
+                    self._open[outer] = asked
         inner = self._executor.submit(work, self._task(action, inline=inline), **options)
 
         def resend() -> None:
@@ -277,10 +311,12 @@ class DaskPool:
         )
 
 
-def _connect(address: str, farm: FarmAccess) -> Any:
+def _connect(address: str, farm: FarmAccess, note: Callable[[str], None]) -> Any:
     """A client of a scheduler whose workers can run actions."""
     client = cluster_client.connect(address, farm)
     with cluster_client.leaving(client, address):
+        if not cluster_client.offers(client):
+            note(f"waiting for a worker: {address} has none yet; it has {_WORKERS_S} s")
         try:
             cluster_client.answer(
                 lambda: client.wait_for_workers(1, timeout=_WORKERS_S) or True,
@@ -289,11 +325,16 @@ def _connect(address: str, farm: FarmAccess) -> Any:
         except TimeoutError as error:
             raise NetworkError(
                 f"the Dask scheduler at {address} has no workers",
-                hint=f"start some: `kernforge farm worker --scheduler {address} -- --resources "
-                f"'{MEMORY}=32e9'`",
+                hint=f"start some: `{_start(address, f'{MEMORY}=32e9')}`",
             ) from error
         cluster_client.require_same_kernforge(client, list(cluster_client.offers(client)))
     return client
+
+
+def _start(address: str, resources: str) -> str:
+    """The command that starts a worker."""
+    offer = f" -- --resources '{resources}'" if resources else ""
+    return f"kernforge farm worker --scheduler {address}{offer}"
 
 
 def _largest(client: Any) -> int:

@@ -100,7 +100,9 @@ class _Loop:
         self._context.store.sweep(Path(directory), pattern)
         order = graphlib.TopologicalSorter({a.key: graph.needs(a) for a in self._plan.actions})
         order.prepare()
-        self._events.planned(len(self._plan.actions), pool.usage, self.left)
+        self._events.planned(
+            len(self._plan.actions), pool.usage, lambda: pool.waits_for() or self.left()
+        )
         try:
             self._loop(order, pool)
         except BaseException:

@@ -129,6 +129,10 @@ class ActionPool(Protocol):
         """Bytes that each running action uses now, by key, as far as is known."""
         ...
 
+    def waits_for(self) -> str:
+        """In words what actions wait for that the pool has taken; empty while they run."""
+        ...
+
     def close(self) -> None:
         """All work is done."""
         ...

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kernforge.project.targets import Target
     from kernforge.system.console import Console
     from kernforge.testing.project_tests import Tested
+    from kernforge.testing.remote import TestTask
 
 
 def add(verbs: options.Verbs) -> None:
@@ -81,7 +82,7 @@ def _test(arguments: argparse.Namespace, console: Console) -> None:
             with console.working(f"testing {name}"):
                 if workers:
                     task = remote.pack(root, path, arguments.pytest, repo_id)
-                    results.append(workers.call(remote.unpack_and_test, task))
+                    results.append(_away(workers, task, console))
                 else:
                     results.append(
                         project_tests.run_variant(
@@ -96,6 +97,18 @@ def _test(arguments: argparse.Namespace, console: Console) -> None:
         if workers:
             workers.close()
     _print_results(results, console)
+
+
+def _away(workers: Workers, task: TestTask, console: Console) -> Tested:
+    """Run tests on a worker; an interrupt does not end them there."""
+    from kernforge.testing import remote  # noqa: PLC0415
+
+    try:
+        found: Tested = workers.call(remote.unpack_and_test, task)
+    except KeyboardInterrupt:
+        console.note("a worker that has begun the tests finishes them; nobody gets their result")
+        raise
+    return found
 
 
 def _variants(
