@@ -65,6 +65,7 @@ class _Published(_Open):
             self.repo_id,
             revision=self.revision,
             version=self.version,
+            backend=repositories.BACKEND.get(),
             trust_remote_code=trusted if isinstance(trusted, bool) else list(trusted),
             user_agent=self.user_agent,
         )

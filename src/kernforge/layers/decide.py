@@ -13,6 +13,7 @@ from kernforge.layers.mapping import Choice, choose_kernel
 from kernforge.layers.modes import DEVICE_TYPES, Device, KernelizeFallback, Mode, mode_name
 from kernforge.layers.registration import current
 from kernforge.layers.report import KernelSource, LayerOutcome
+from kernforge.layers.repositories import load_on
 from kernforge.loader.importer import get_loaded_kernels
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def _find_replacement(
     layer = request.layers.get(chosen.repo)
     try:
         if layer is None:
-            layer = request.layers[chosen.repo] = chosen.repo.load()
+            layer = request.layers[chosen.repo] = load_on(chosen.repo, request.device)
     except _ABSENT as error:
         if KernelizeFallback.CANNOT_LOAD not in request.fallback:
             raise

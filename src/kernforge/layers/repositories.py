@@ -9,10 +9,11 @@ equal.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
-from kernforge.errors import LayerError
+from kernforge.errors import LayerError, NoVariantError
 from kernforge.layers.compatibility import function_layer
 from kernforge.loader.api import (
     AnyRegistry,
@@ -29,7 +30,12 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from kernforge.layers.mapping import Repository
     from kernforge.loader.kernels_lock import KernelLocks
+
+BACKEND: ContextVar[str | None] = ContextVar("BACKEND", default=None)
+"""What repositories load for, as ``get_kernel`` takes it. Their ``load`` has no argument for it,
+since applications replace that method."""
 
 
 class _Kernel(ABC):
@@ -38,8 +44,37 @@ class _Kernel(ABC):
     __slots__ = ()
 
     @abstractmethod
+    def load(self) -> type[nn.Module]:
+        """The layer's class."""
+
+    @abstractmethod
     def _load(self) -> ModuleType:
         """Import its package."""
+
+
+def load_on(repository: Repository, device: str) -> type[nn.Module]:
+    """The layer for models on a type of device: on the CPU from a build for it, if the kernel has one.
+
+    Where torch is built for a GPU and sees one, ``get_kernel`` takes builds for that GPU. Their
+    operators take no tensors that are on the CPU.
+
+    Raises:
+        LayerError: the kernel has no such layer or function.
+        KernforgeError: what loading the kernel raises.
+    """
+    layer: type[nn.Module]
+    if device == "cpu" and isinstance(repository, _Kernel):
+        before = BACKEND.set("cpu")
+        try:
+            layer = repository.load()
+        except NoVariantError:
+            pass  # load the default below, or raise its error
+        else:
+            return layer
+        finally:
+            BACKEND.reset(before)
+    layer = repository.load()
+    return layer
 
 
 class _KernelLayer(_Kernel):
@@ -120,6 +155,7 @@ class _Published(_Kernel):
             version=self.version,
             revision=self.revision,
             registry=self.registry,
+            backend=BACKEND.get(),
             trust_remote_code=_trusted(self),
             user_agent=self.user_agent,
         )
@@ -136,7 +172,7 @@ class _Local(_Kernel):
     repo_path: Path
 
     def _load(self) -> ModuleType:
-        return get_local_kernel(self.repo_path)
+        return get_local_kernel(self.repo_path, backend=BACKEND.get())
 
     def __str__(self) -> str:
         return f"`{self.repo_path}`"
@@ -167,6 +203,7 @@ class _Locked(_Kernel):
             self.repo_id,
             lockfile=self.locks,
             registry=self.registry,
+            backend=BACKEND.get(),
             trust_remote_code=_trusted(self),
         )
 
