@@ -69,7 +69,7 @@ def test_a_search_says_that_the_hub_was_not_searched(bare):
 def test_a_kernel_that_is_nowhere_and_the_hub_that_was_not_asked_are_told(bare):
     said = bare("kernforge", "info", "me/none", expect=2).stderr
     assert "me/none is not in your registry" in said
-    assert "was not asked: huggingface_hub is not installed" in said
+    assert "was not asked: a Hugging Face hub needs huggingface_hub" in said
     assert "pip install 'kernforge[hub]'" in said
 
 

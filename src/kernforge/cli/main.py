@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except KernforgeError as error:
         console.error(error)
         sys.exit(error.exit_code)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         missing = extras.missing(error, "this command")
         if missing is None:
             raise

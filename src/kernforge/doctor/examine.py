@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from kernforge.artifact.version import Version2
 from kernforge.build.execute import sandbox
 from kernforge.doctor.facts import Directory, IndexFacts, MachineFacts, Nvcc, TorchFacts, TorchLock
-from kernforge.errors import KernforgeError, NetworkError, ToolchainError
+from kernforge.errors import KernforgeError, MissingPackageError, NetworkError, ToolchainError
 from kernforge.loader import host
 from kernforge.system import disk, extras, files, machine
 from kernforge.system.process import Command
@@ -89,6 +89,7 @@ def examine(environment: Environment, runner: Runner, *, ask_network: bool = Tru
         memory=machine.available_memory(),
         sandbox=isolation,
         locks=tuple(_torch_locks(env)),
+        tls=str(extras.without_tls() or ""),
         indexes=_indexes(env) if ask_network and not missing else None,
         damaged=tuple(map(str, _damaged(store))),
         foreign=tuple(map(str, _foreign(store))),
@@ -222,7 +223,7 @@ def _indexes(env: Mapping[str, str]) -> tuple[IndexFacts, ...]:
         trouble = ""
         try:
             opened.transport.page(f"{url.rstrip('/')}/torch/")  # "not found" is an answer too
-        except NetworkError as error:
+        except (MissingPackageError, NetworkError) as error:
             trouble = error.message
         answers.append(IndexFacts(url=bare(url), trouble=trouble))
     return tuple(answers)

@@ -99,6 +99,7 @@ class MachineFacts:
         driver: newest CUDA version of the driver; None without a driver.
         memory: available memory in bytes.
         sandbox: why actions cannot be isolated, and what to do; empty if they can.
+        tls: why this Python's module ssl cannot be imported; empty if it can.
         indexes: indexes of pip's configuration; None if they were not examined.
         damaged: incomplete trees of the store.
         foreign: paths of the store that this user may not write.
@@ -127,6 +128,7 @@ class MachineFacts:
     memory: int = 64 * GB
     sandbox: tuple[str, str] = ("", "")
     locks: tuple[TorchLock, ...] = ()
+    tls: str = ""
     indexes: tuple[IndexFacts, ...] | None = ()
     damaged: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()

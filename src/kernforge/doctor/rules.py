@@ -15,13 +15,14 @@ from kernforge.artifact.version import Version2
 from kernforge.check.finding import Finding
 from kernforge.doctor import environment_rules
 from kernforge.doctor.facts import GB
+from kernforge.system import extras
 from kernforge.toolchain.cuda_arch import Arch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kernforge.check.finding import Severity
-    from kernforge.doctor.facts import MachineFacts
+    from kernforge.doctor.facts import IndexFacts, MachineFacts
 
 # A CUDA toolkit and the headers of one torch take 1 GB of the store, a large build several GB more.
 _DISK_NEEDED, _DISK_WANTED = GB, 10 * GB
@@ -34,7 +35,7 @@ _ARCH_OF_TORCH = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 def diagnose(machine: MachineFacts) -> tuple[Finding, ...]:
     """All findings, errors first."""
     rules = (_system, _compiler, _abi, _driver, _torch, _toolkit, *environment_rules.RULES, _room)
-    rules += (_isolation, _locks, _network, _store)
+    rules += (_isolation, _locks, _tls, _network, _store)
     findings = chain.from_iterable(rule(machine) for rule in rules)
     order = {"error": 0, "warning": 1, "skipped": 2}
     return tuple(sorted(findings, key=lambda finding: order[finding.severity]))
@@ -319,6 +320,20 @@ def _locks(machine: MachineFacts) -> Iterator[Finding]:
             )
 
 
+def _tls(machine: MachineFacts) -> Iterator[Finding]:
+    if not machine.tls:
+        return
+    needed = machine.indexes is None or any(map(_has_tls, machine.indexes))
+    yield _finding(
+        "tls",
+        "error" if needed else "warning",
+        "python",
+        f"the module ssl of this Python cannot be imported: {machine.tls}; package indexes and hubs "
+        "with https://, and farms, cannot be reached",
+        extras.TLS_HINT,
+    )
+
+
 def _network(machine: MachineFacts) -> Iterator[Finding]:
     if machine.indexes is None:
         yield _finding(
@@ -332,7 +347,7 @@ def _network(machine: MachineFacts) -> Iterator[Finding]:
         )
         return
     for index in machine.indexes:
-        if index.trouble:
+        if index.trouble and not (machine.tls and _has_tls(index)):
             yield _finding(
                 "index",
                 "warning",
@@ -341,6 +356,10 @@ def _network(machine: MachineFacts) -> Iterator[Finding]:
                 "check pip's configuration (`pip config list`), the proxy and the network; builds "
                 "whose toolchain is in the store work without the index",
             )
+
+
+def _has_tls(index: IndexFacts) -> bool:
+    return index.url.startswith("https:")
 
 
 def _store(machine: MachineFacts) -> Iterator[Finding]:

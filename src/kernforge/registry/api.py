@@ -237,14 +237,13 @@ class Chain:
         for registry in others:
             if registry.ref_names(repo_id) or registry.commits(repo_id):
                 return registry
-        missing = getattr(last, "missing_package", lambda: None)()
-        if missing:
+        if lacking := getattr(last, "lacks", lambda: None)():
             asked = ", ".join(registry.url for registry in others)
             raise MissingPackageError(
-                f"{repo_id} is not in your registry {asked}, and {last.url} was not asked: {missing} "
-                "is not installed",
-                hint="pip install 'kernforge[hub]' to ask the hub; or name another registry: "
-                "--registry, registry=... or KERNFORGE_REGISTRY",
+                f"{repo_id} is not in your registry {asked}, and {last.url} was not asked: "
+                f"{lacking.message}",
+                hint=f"{lacking.hint}; or name another registry: --registry, registry=... or "
+                "KERNFORGE_REGISTRY",
             )
         return last
 

@@ -92,14 +92,14 @@ class HubRegistry:
             )
         return self.client.search(text, limit)
 
-    def missing_package(self) -> str | None:
-        """The package that requests need and that is not installed; None where all is there."""
+    def lacks(self) -> UsageError | None:
+        """What requests need and this Python lacks; None where all is there."""
         if self.endpoint.offline:
             return None
         try:
             library()
-        except UsageError:
-            return "huggingface_hub"
+        except UsageError as error:
+            return error
         return None
 
     def ref(self, repo_id: str, name: str) -> str | None:

@@ -28,7 +28,7 @@ from kernforge.errors import (
 )
 from kernforge.registry import hub_endpoint
 from kernforge.registry.names import COMMIT, SHA256
-from kernforge.system import files
+from kernforge.system import extras, files
 from kernforge.system.digest import git_blob
 
 if TYPE_CHECKING:
@@ -72,8 +72,9 @@ def library() -> ModuleType:
     """``huggingface_hub``.
 
     Raises:
-        UsageError: it is not installed.
+        UsageError: it is not installed, or Python has no TLS, which it imports.
     """
+    extras.require_tls("a Hugging Face hub")
     try:
         import huggingface_hub  # noqa: PLC0415 - an extra, and slow
     except ModuleNotFoundError as error:

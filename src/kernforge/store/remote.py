@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from kernforge.errors import IntegrityError, StorageError, UsageError
 from kernforge.store import tree_archive
+from kernforge.system import extras
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +70,8 @@ class SharedStore:
         try:
             system_and_root: tuple[Any, str] = fsspec.core.url_to_fs(url)
         except (ValueError, ImportError) as error:
+            if isinstance(error, ImportError):  # fsspec says that its package is not installed
+                extras.require_tls(repr(url))
             raise UsageError(
                 f"{url!r} cannot be a shared store: {error}",
                 hint="name a URL such as file:///mnt/farm or s3://bucket/prefix, and install "

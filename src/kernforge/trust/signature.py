@@ -25,6 +25,7 @@ from kernforge import documents
 from kernforge.artifact.metadata import FILE as METADATA
 from kernforge.artifact.metadata import SIGNATURE as FILE
 from kernforge.errors import IntegrityError, TrustError, UsageError
+from kernforge.system import extras
 from kernforge.trust.policy import (
     Claims,
     IdentitySigner,
@@ -440,7 +441,10 @@ def sign_with_identity(
 def _needs(package: str) -> Iterator[None]:
     try:
         yield
-    except ModuleNotFoundError as error:
+    except ImportError as error:
+        extras.require_tls(f"{package}, for signatures,")
+        if not isinstance(error, ModuleNotFoundError):
+            raise
         raise UsageError(
             f"signatures need {error.name}, which is not installed",
             hint=f"pip install 'kernforge[trust]' (for {package})",

@@ -33,6 +33,8 @@ HEALTHY = MachineFacts(
     torch=CUDA_TORCH,
     directories=(Directory(use="the store", path="/s", free=100 * GB),),
 )
+WITH_TLS = IndexFacts(url="https://index.example/simple", trouble="it needs TLS")
+PLAIN = IndexFacts(url="http://index.example/simple")
 OLD_ABI = replace(CUDA_TORCH, cxx11=False)
 BLIND = replace(CUDA_TORCH, gpus=())
 FULL = Directory(use="the store", path="/s", free=GB // 2)
@@ -56,6 +58,8 @@ def test_nothing_is_found_on_a_healthy_machine():
         ({"static_libstdcxx": False}, "static-libstdcxx", "warning"),
         ({"has_python_headers": False}, "python-headers", "warning"),
         ({"torch": OLD_ABI}, "old-abi", "warning"),
+        ({"tls": "No module named '_ssl'", "indexes": (WITH_TLS,)}, "tls", "error"),
+        ({"tls": "No module named '_ssl'", "indexes": (PLAIN,)}, "tls", "warning"),
         ({"cxxflags": "-O2 -D _GLIBCXX_USE_CXX11_ABI=0"}, "abi-flag", "error"),
         ({"driver": None}, "driver-library", "error"),
         ({"driver": Version2(12, 8)}, "driver-too-old", "error"),

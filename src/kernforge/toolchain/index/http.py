@@ -21,6 +21,7 @@ from urllib3.util import Retry
 from kernforge import budgets
 from kernforge._version import __version__
 from kernforge.errors import NetworkError
+from kernforge.system import extras
 from kernforge.toolchain.index import pip_config
 
 if TYPE_CHECKING:
@@ -151,6 +152,9 @@ class Transport:
             )
         except requests.RequestException as error:
             raise _unreachable(url, error) from error
+        except ImportError:  # of urllib3, for an address with TLS
+            extras.require_tls(bare(url))
+            raise
 
     def _refuse(self, response: requests.Response) -> None:
         if response.status_code in {_OK, _PARTIAL}:

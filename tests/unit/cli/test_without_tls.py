@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Python that was built without OpenSSL, or whose OpenSSL is gone: an error with a hint each time."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from support import projects
+
+BUILT_WITHOUT = "import sys; sys.modules['_ssl'] = None\n"
+LIBRARY_GONE = """import sys
+
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == "_ssl":
+            raise ImportError("libssl.so.1.1: cannot open shared object file", name=name)
+
+sys.meta_path.insert(0, Finder)
+"""
+
+
+@pytest.fixture(params=[BUILT_WITHOUT, LIBRARY_GONE], ids=["built without", "library gone"])
+def command(request, tmp_path):
+    """A function that runs a command in such a Python: exit code, document, standard error."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(request.param)
+    paths = [str(tmp_path / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = {
+        **{k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "HF_", "KERNFORGE_"))},
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_INDEX_URL": "https://index.invalid/simple",
+        "HF_ENDPOINT": "https://hub.invalid",
+        "KERNFORGE_HOME": str(tmp_path / "home"),
+        "KERNFORGE_STORE_TRUST": "all-writers",
+    }
+
+    def call(*arguments):
+        argv = [sys.executable, "-m", "kernforge", *map(str, arguments), "--json"]
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+        assert "Traceback" not in done.stderr, done.stderr
+        return done.returncode, json.loads(done.stdout), done.stderr
+
+    return call
+
+
+def test_the_doctor_finds_it(command):
+    code, document, _ = command("doctor")
+    assert code == 4
+    findings = {finding["rule"]: finding for finding in document["findings"]}
+    assert "ssl" in findings["tls"]["message"]
+    assert "libssl-dev" in findings["tls"]["hint"]
+    assert "index" not in findings  # nothing is wrong with it
+
+
+@pytest.fixture
+def project(tmp_path):
+    return projects.write(tmp_path / "project")
+
+
+def refused(ended, what):
+    code, document, _ = ended
+    assert (code, document["error"]) == (2, "MissingPackageError")
+    assert f"{what} needs TLS" in document["message"]
+    assert "libssl-dev" in document["hint"]
+
+
+def test_what_asks_a_package_index_ends_with_an_error(command, project):
+    for arguments in (["build", project], ["lock-toolchain", project], ["export", project]):
+        refused(command(*arguments), "https://index.invalid/simple/torch/")
+
+
+def test_what_asks_a_hub_ends_with_an_error(command):
+    for arguments in (["info", "me/x"], ["verify", "me/x"], ["versions", "me/x"]):
+        refused(command(*arguments), "a Hugging Face hub")
+    code, found, said = command("search", "x")  # in the user's own registry
+    assert (code, found) == (0, [])
+    assert "was not searched: a Hugging Face hub needs TLS" in said
+
+
+def test_what_asks_a_farm_ends_with_an_error(command, project):
+    pytest.importorskip("distributed")
+    refused(command("test", project, "--scheduler", "tcp://127.0.0.1:9"), "this command")
+
+
+def test_what_needs_none_is_as_ever(command, project, tmp_path):
+    for arguments in (["variants", project], ["cache"], ["list"], ["clean", project]):
+        code, _, said = command(*arguments)
+        assert code == 0, said
