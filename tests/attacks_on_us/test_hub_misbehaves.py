@@ -76,6 +76,74 @@ def test_an_answer_of_another_kind_is_refused_or_says_nothing(tmp_path, ask, doc
         assert not found
 
 
+HEADERS = {
+    **dict.fromkeys(["X-Error-Message", "X-Error-Code", "X-Request-Id", "Via"], "caf\xe9"),
+    **dict.fromkeys(["Location", "Set-Cookie", "Server", "Content-Type"], "caf\xe9"),
+    "Retry-After": "\xb2",  # a digit to Python, and no number
+}
+
+
+@pytest.mark.parametrize("status", [302, 401, 403, 404, 407, 412, 429, 503])
+@pytest.mark.parametrize("name", HEADERS)
+def test_an_error_with_a_header_that_is_not_ascii_is_ours(tmp_path, name, status):
+    def answer(handler):
+        handler.start(status, Content_Length=2, **{name: HEADERS[name]})
+        handler.wfile.write(b"no")
+
+    with bad_server.serve(answer) as server:
+        for ask in REQUESTS.values():
+            found = None
+            with contextlib.suppress(RegistryError, NetworkError):
+                found = ask(client(server.url, tmp_path))
+            assert not found
+
+
+def test_what_an_error_says_is_shown_if_it_is_not_ascii(tmp_path):
+    def answer(handler):
+        handler.start(403, Content_Length=0, X_Error_Message="le caf\xe9 est ferm\xe9")
+
+    closed = pytest.raises(RegistryError, match="le café est fermé")
+    with bad_server.serve(answer) as server, closed:
+        client(server.url, tmp_path).refs(REPO)
+
+
+def test_a_cookie_that_is_not_ascii_does_not_end_the_next_requests(tmp_path):
+    with bad_server.serve(lambda handler: handler.json(REFS, Set_Cookie="caf\xe9")) as server:
+        found = client(server.url, tmp_path)
+        for _ in range(3):
+            assert found.refs(REPO) == {"v1": COMMIT}
+
+
+BODIES = [
+    *(b"[]", b"5", b'"no"', b"null", b'{"errors":5}', b'{"errors":[5]}', b'{"error":[1,{}]}'),
+    *(b'{"error":5}', b'{"error":"caf\xe9"}', b"[" * 100_000, b"caf\xe9", b""),
+]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=[str(body[:20]) for body in BODIES])
+def test_the_body_of_an_error_may_be_anything(tmp_path, body):
+    def answer(handler):
+        handler.start(400, Content_Type="application/json", Content_Length=len(body))
+        handler.wfile.write(body)
+
+    with bad_server.serve(answer) as server:
+        for ask in REQUESTS.values():
+            with pytest.raises(RegistryError, match="HTTP 400"):
+                ask(client(server.url, tmp_path))
+
+
+def test_the_text_of_an_error_is_short_and_cannot_control_a_terminal(tmp_path):
+    def answer(handler):
+        body = ("\x1b[2J" + "x" * 1000).encode()
+        handler.start(400, Content_Type="text/plain", Content_Length=len(body))
+        handler.wfile.write(body)
+
+    with bad_server.serve(answer) as server, pytest.raises(RegistryError) as error:
+        client(server.url, tmp_path).refs(REPO)
+    assert error.value.message.isprintable()
+    assert len(error.value.message) < 500
+
+
 def test_an_error_without_end_is_left(tmp_path):
     def answer(handler):
         handler.start(404, Content_Type="application/json")

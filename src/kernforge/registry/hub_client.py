@@ -9,6 +9,7 @@ continued where it stopped.
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import time
 from dataclasses import dataclass
@@ -47,7 +48,8 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 60.0
 _ATTEMPTS_TO_CONNECT = 2
 _CONNECT_S, _SILENCE_S = 5.0, 30.0
 _ERROR_BYTES = 1 << 20
-_OF_BODY = {"content-encoding", "content-length", "transfer-encoding"}
+_ERROR_TEXT = 300
+_OF_BODY = {b"content-encoding", b"content-length", b"transfer-encoding"}
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CHANGED, _TOO_MANY, _SERVER = 401, 403, 404, 412, 429, 500
 _PARTIAL = 206
 _CLIENT = {"library_name": "kernforge", "library_version": __version__}
@@ -288,19 +290,36 @@ class HubClient:
         )
 
         common = build_hf_headers(token=self._token, user_agent=self._told(), **_CLIENT)
-        with get_session().stream(
-            "GET",
-            url,
-            headers={**common, **headers},
-            follow_redirects=True,
-            timeout=(_CONNECT_S, _SILENCE_S, _SILENCE_S, _SILENCE_S),
-        ) as response:
+        session = get_session()
+        with contextlib.ExitStack() as stack:
+            try:
+                response = stack.enter_context(
+                    session.stream(
+                        "GET",
+                        url,
+                        headers={**common, **headers},
+                        follow_redirects=True,
+                        timeout=(_CONNECT_S, _SILENCE_S, _SILENCE_S, _SILENCE_S),
+                    )
+                )
+            except UnicodeError as error:
+                # A cookie of an earlier answer cannot be sent back; no later request could be made.
+                session.cookies.clear()
+                raise NetworkError(
+                    f"{url} cannot be asked: a cookie or a redirect of that host is not in ASCII: "
+                    f"{_one_line(error)}",
+                    hint="try again; report it to whoever runs the hub, or the proxy before it",
+                ) from error
             if response.is_error:
                 # The hub's client reads the message of an error from its body.
                 body = b"".join(budgets.bounded(response.iter_bytes(), url, _ERROR_BYTES))
-                kept = {k: v for k, v in response.headers.items() if k not in _OF_BODY}
-                response = type(response)(  # noqa: PLW2901 - the same, with its body
-                    response.status_code, headers=kept, content=body, request=response.request
+                # As bytes: a header may be text that is not in ASCII, as the name of a place.
+                kept = [(k, v) for k, v in response.headers.raw if k.lower() not in _OF_BODY]
+                response = type(response)(
+                    response.status_code,
+                    headers=kept,
+                    content=readable_error(body, response.headers.get("Content-Type", "")),
+                    request=response.request,
                 )
             hf_raise_for_status(response)
             yield response
@@ -371,7 +390,7 @@ class HubClient:
 
     def _http_error(self, what: str, error: Any) -> KernforgeError:
         hub, status = self.endpoint.url, error.response.status_code
-        message = error.server_message or _one_line(error)
+        message = _one_line(error.server_message or error)
         if status == _UNAUTHORIZED:
             return RegistryError(
                 f"{hub} requires a token for {what}: {message}",
@@ -399,6 +418,26 @@ class HubClient:
             f"{hub} refuses a request for {what}: HTTP {status}, {message}",
             hint="if the request was right, a newer kernforge or huggingface_hub may be needed",
         )
+
+
+def readable_error(body: bytes, content_type: str) -> bytes:
+    """The body of an error, as the hub's client can read it whoever sent it.
+
+    It takes an object in JSON; anything else than that becomes the text of one, and a page in HTML
+    nothing.
+    """
+    text = body.decode(errors="replace")
+    try:
+        document = documents.parse_json(text)
+    except ValueError:
+        document = None
+    if isinstance(document, dict):
+        listed = document.get("errors") or []
+        if isinstance(listed, list) and all(isinstance(each, dict) for each in listed):
+            return text.encode()
+    if "html" in content_type.lower() or not text.strip():
+        return b""
+    return json.dumps({"error": text[:_ERROR_TEXT]}).encode()
 
 
 def check_path(repo_id: str, path: str, file: HubFile) -> None:
@@ -516,12 +555,13 @@ def _retry_after_s(error: Exception) -> float:
     response = getattr(error, "response", None)
     headers: Mapping[str, str] = {} if response is None else response.headers
     text = headers.get("Retry-After", "")
-    return float(text) if text.isdigit() else 0.0
+    return float(text) if text.isdecimal() else 0.0
 
 
-def _one_line(error: Exception) -> str:
-    """The text of an error in one line of at most 300 characters."""
-    return " ".join(str(error).split())[:300] or type(error).__name__
+def _one_line(error: Exception | str) -> str:
+    """The text of an error in one line of at most 300 characters, which a terminal only shows."""
+    line = " ".join(str(error).split())[:_ERROR_TEXT]
+    return "".join(c if c.isprintable() else "\ufffd" for c in line) or type(error).__name__
 
 
 @contextlib.contextmanager
