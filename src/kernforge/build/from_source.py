@@ -33,7 +33,7 @@ from kernforge.errors import (
     UsageError,
 )
 from kernforge.loader.host import with_device
-from kernforge.loader.resolve import resolve
+from kernforge.loader.resolve import on_cpu, resolve
 from kernforge.loader.search import Built
 from kernforge.project import checkout
 from kernforge.project.api import read_project
@@ -160,7 +160,9 @@ def _build(root: Path, wanted: SourceBuildRequest, statement: Statement | None, 
         workspace = build_workspace.open_workspace(
             read_project(root), LogEvents(), wanted.environment, options
         )
-        target = fitting_target(workspace, wanted.host, f"the source of {wanted.repo_id}")
+        target = fitting_target(
+            workspace, wanted.host, f"the source of {wanted.repo_id}", for_cpu='pass backend="cpu"'
+        )
         request = BuildRequest(
             targets=(target,),
             only=wanted.only,
@@ -186,12 +188,13 @@ def _build(root: Path, wanted: SourceBuildRequest, statement: Statement | None, 
     return attempt(parts, "local")
 
 
-def fitting_target(workspace: Workspace, host: Host, what: str) -> Target:
+def fitting_target(workspace: Workspace, host: Host, what: str, *, for_cpu: str) -> Target:
     """The variant of a project that fits a process best.
 
     Args:
         workspace: the project; where the user's own toolkit compiles, of its version alone.
         what: the project, as a message names it.
+        for_cpu: how the user gets a variant for the CPU, as a hint says it.
 
     Raises:
         NoVariantError: none fits.
@@ -207,21 +210,28 @@ def fitting_target(workspace: Workspace, host: Host, what: str) -> Target:
     if resolution.best is not None:
         return targets[resolution.best.name]
     reasons = [f"{c.name}: {c.reason}" for c in workspace.candidates if not c.target]
+    backends = f"{host.backend} or the CPU" if host.no_gpu else str(host.backend)
+    ways = (
+        "ask its authors for one, or load another version; `kernforge variants` lists a project's"
+    )
+    if found := resolve(targets, on_cpu(host)).best:
+        ways = f"{found.name} fits: {for_cpu}; or {ways}"
     raise NoVariantError(
         "\n".join(
             (
-                f"{what} has no variant for {host.backend} on {host.cpu}-{host.os} and this torch:",
+                f"{what} has no variant for {backends} on {host.cpu}-{host.os} and this torch:",
                 resolution.trace(),
                 *reasons,
             )
         ),
-        hint="ask its authors for one, or load another version; `kernforge variants` lists a "
-        "project's",
+        hint=ways,
     )
 
 
 def lent_parts(host: Host, environment: Environment, why: KernforgeError) -> LocalPartsOptions:
     """What this machine has itself in the place of what a lock names.
+
+    A host that sees no GPU needs no CUDA toolkit: it takes a variant for the CPU.
 
     Raises:
         NetworkError: ``why`` the lock's own parts cannot be had, and this machine has none.
@@ -230,7 +240,7 @@ def lent_parts(host: Host, environment: Environment, why: KernforgeError) -> Loc
 
     on_cuda = host.backend.name == "cuda"
     toolkit = installed.find_cuda(environment.variables) if on_cuda else None
-    if on_cuda and toolkit is None:
+    if on_cuda and toolkit is None and not host.no_gpu:
         raise NetworkError(
             f"{why.message}, and there is no CUDA toolkit on this machine",
             hint="reach a package index, or install a toolkit and name it in CUDA_HOME",

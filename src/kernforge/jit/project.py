@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from kernforge.toolchain.local_parts import LocalParts, LocalPartsOptions
 
 _log = logging.getLogger("kernforge")
+_FOR_CPU = "start the process with no GPU to be seen (CUDA_VISIBLE_DEVICES=)"
 
 
 def load_project(session: JitSession, directory: Path, *, verbose: bool = False) -> ModuleType:
@@ -161,7 +162,7 @@ def _build_variant(session: JitSession, project: Project, console: Console) -> t
     try:
         return attempt(_lent_parts(project, session.environment))
     except (NetworkError, ToolchainError) as error:
-        options = from_source.lent_parts(host.probe(), session.environment, error)
+        options = from_source.lent_parts(host.probe_to_load(), session.environment, error)
         _log.warning("%s; %s", error.message, from_source.LENT)
     return attempt(options)
 
@@ -173,13 +174,13 @@ def _lent_parts(project: Project, environment: Environment) -> LocalPartsOptions
     if not named:
         return NO_LOCAL_PARTS
     why = ToolchainError("the lock names an installed torch")
-    return from_source.lent_parts(host.probe(), environment, why)
+    return from_source.lent_parts(host.probe_to_load(), environment, why)
 
 
 def _build(session: JitSession, workspace: Workspace, console: Console) -> tuple[Path, Path]:
     """The variant's directory, and its module in the store."""
     root, process = workspace.project.root, host.probe_to_load()
-    target = from_source.fitting_target(workspace, process, str(root))
+    target = from_source.fitting_target(workspace, process, str(root), for_cpu=_FOR_CPU)
     capability = host.with_device(process).capability
     known = session.project_locks.get(root)
     request = BuildRequest(

@@ -108,9 +108,9 @@ def resolve(variants: Iterable[str], host: Host) -> Resolution:
     decisions = [_decide(name, variant, host) for name, variant in _parse_names(names)]
     ranked = tuple(sorted(decisions, key=_rank))
     if host.no_gpu:
-        on_cpu = resolve(names, _on_cpu(host)).accepted
-        first = {decision.name for decision in on_cpu}
-        ranked = (*on_cpu, *(decision for decision in ranked if decision.name not in first))
+        for_cpu = resolve(names, on_cpu(host)).accepted
+        first = {decision.name for decision in for_cpu}
+        ranked = (*for_cpu, *(decision for decision in ranked if decision.name not in first))
     return Resolution(decisions=ranked)
 
 
@@ -204,7 +204,7 @@ def way_out(resolution: Resolution, host: Host) -> str:
     nearest = max(resolution.decisions, key=lambda d: d.step, default=None)
     if nearest is None:
         return "nothing is built for this kernel: publish a build of it"
-    cpu_builds = resolve((d.name for d in resolution.decisions), _on_cpu(host))
+    cpu_builds = resolve((d.name for d in resolution.decisions), on_cpu(host))
     if host.backend.name != "cpu" and cpu_builds.best:
         return f'pass backend="cpu" to load {cpu_builds.best.name}'
     variant = nearest.variant
@@ -235,7 +235,8 @@ def _nearest_version(resolution: Resolution, nearest: Decision, host: Host) -> s
     return str(min(versions, key=lambda v: (abs(v[0] - have[0]), abs(v[1] - have[1]), v)))
 
 
-def _on_cpu(host: Host) -> Host:
+def on_cpu(host: Host) -> Host:
+    """The same machine, with kernels wanted for its CPU."""
     from dataclasses import replace  # noqa: PLC0415 - only for errors and machines without a GPU
 
     return replace(host, backend=Backend("cpu"), no_gpu=False)
