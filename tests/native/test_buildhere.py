@@ -98,7 +98,7 @@ def test_the_variant_that_is_lacking_is_built_once_and_kept(place, call):
     }
     refused = call(place, "-c", USE.replace(", build=True", ""), expect=1)
     assert "needs torch 2." in refused.stderr
-    assert "or pass build=True: its source and lock are published" in refused.stderr
+    assert "or pass build=True to get_kernel: its source and lock are published" in refused.stderr
     first = call(place, "-c", USE)
     assert "no published build of owner/times-two fits: it is built here, once" in first.stderr
     path, met_the_builder = first.stdout.split()

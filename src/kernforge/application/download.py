@@ -73,9 +73,10 @@ class Selection:
 def _best_for(what: str, published: Iterable[str], host: Host) -> str:
     resolution = resolve(published, host)
     if resolution.best is None:
+        advice = way_out(resolution, host, take_cpu="--variant {} takes the build for the CPU")
         raise NoVariantError(
             f"no build of {what} fits that machine:\n\n{resolution.trace()}\n",
-            hint=f"{way_out(resolution, host)}; or name the machine that it is for: --platform",
+            hint=f"{advice}; or name the machine that it is for: --platform",
         )
     return resolution.best.name
 

@@ -35,9 +35,13 @@ def read(path: Path) -> KernelLocks:
     try:
         return parse(path.read_bytes(), _read_pins(path), source=str(path))
     except FileNotFoundError:
-        raise MissingLockError(f"there is no file {path}", hint=_HINT) from None
+        raise MissingLockError(
+            f"there is no file {path}", hint="lock the project's kernels: kernforge lock PROJECT"
+        ) from None
     except OSError as error:
-        raise RequestError(f"{path} cannot be read: {error.strerror}", hint=_HINT) from None
+        raise RequestError(
+            f"{path} cannot be read: {error.strerror}", hint="make it a file that you may read"
+        ) from None
 
 
 def parse(lock: bytes | str, pinned: bytes | str | None, *, source: str) -> KernelLocks:

@@ -118,8 +118,8 @@ def check_device(node: Node) -> None:
     if reason := check_archs(metadata.backend, metadata.archs, host):
         raise MachineError(
             f"{named} does not support the current device: {reason}",
-            hint="build it for that architecture; or pass check_arch=False if it can run there in "
-            "another way, such as with Triton",
+            hint="build it for that architecture; or pass check_arch=False to get_kernel if it "
+            "can run there in another way, such as with Triton",
         )
 
 

@@ -199,14 +199,23 @@ def _rank(decision: Decision) -> tuple[int, ...]:
     return (refused, 2, 0, 0, -minor)
 
 
-def way_out(resolution: Resolution, host: Host) -> str:
-    """Advice: the shortest way to a variant that fits, when none does."""
+def way_out(
+    resolution: Resolution,
+    host: Host,
+    *,
+    take_cpu: str = 'pass backend="cpu" (a command: --backend cpu) to load {}',
+) -> str:
+    """Advice: the shortest way to a variant that fits, when none does.
+
+    Args:
+        take_cpu: how a caller takes a variant for the CPU in its place, with {} for its name.
+    """
     nearest = max(resolution.decisions, key=lambda d: d.step, default=None)
     if nearest is None:
         return "nothing is built for this kernel: publish a build of it"
     cpu_builds = resolve((d.name for d in resolution.decisions), on_cpu(host))
     if host.backend.name != "cpu" and cpu_builds.best:
-        return f'pass backend="cpu" to load {cpu_builds.best.name}'
+        return take_cpu.format(cpu_builds.best.name)
     variant = nearest.variant
     wanted = f"build it for {host.backend} on {host.cpu}-{host.os}"
     if nearest.step is Step.PYTHON:

@@ -190,7 +190,8 @@ def find_commit(
         raise kind(
             f"registry {registry.url} has no kernel {repo_id!r}{local}"
             + _missing_directory(registry),
-            hint="publish it there, or name its registry: registry=..., or KERNFORGE_REGISTRY",
+            hint="publish it there, or name its registry: --registry, registry=... or "
+            "KERNFORGE_REGISTRY",
         )
     tags = ", ".join(reversed(versions(names).values())) or "none"
     branches = ", ".join(map(str, majors(names))) or "none"
@@ -411,7 +412,7 @@ def _nothing_fits_error(
         if search.builder is not None:
             hint += "; build=True found no source to build it from"
         elif lock is not None:
-            hint += "; or pass build=True: its source and lock are published"
+            hint += "; or pass build=True to get_kernel: its source and lock are published"
     return _no_variant_error(search.chain[-1], resolution, hint)
 
 
@@ -547,7 +548,8 @@ def _newer_version(registry: Registry, repo_id: str, commit: str, host: Host) ->
         return ""
     best = resolve(registry.variants(repo_id, other), host).best
     return (
-        f"version {newest} has a build that fits, {best.name}: pass version={newest}"
+        f"version {newest} has a build that fits, {best.name}: pass version={newest} (a command: "
+        f"--version {newest})"
         if best
         else ""
     )

@@ -454,5 +454,6 @@ class _Request:
         where = f"before that one in {file}" if file else f"in {user_policy(self.environment)}"
         added = f"this rule {where}:\n{text}"
         if rule.admit is Admit.ASKED and repo_id is not None:
-            return f'pass trust_remote_code=["{repo_id}"], or write {added}'
+            asked = f'pass trust_remote_code=["{repo_id}"] (a command: --trust-remote-code)'
+            return f"{asked}, or write {added}"
         return f"to admit exactly this, write {added}"

@@ -108,7 +108,11 @@ def test_a_variant_that_is_not_there_is_reported_with_the_reason(registry, outer
         NoVariantError, match="torch-cuda: is for cuda, kernels are wanted for rocm"
     ) as error:
         fetched(registry, outer, rocm)
-    assert error.value.hint.endswith("or name the machine that it is for: --platform")
+    # Options of the command, not arguments of a function.
+    assert error.value.hint == (
+        "--variant torch-cpu takes the build for the CPU; or name the machine that it is for: "
+        "--platform"
+    )
 
 
 def test_a_copy_is_a_registry_with_the_same_commits_and_names(registry, outer, tmp_path):

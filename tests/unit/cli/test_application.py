@@ -156,3 +156,8 @@ def test_a_platform_file_that_is_not_there_is_said_to_be_missing(new_user, write
     words = ("download", "me/relu", "--version", "1", "--to", new_user / "copy")
     assert call(*words, "--platform", "gpu-box.json") == 2
     assert "there is no file gpu-box.json" in capsys.readouterr().err
+
+
+def test_a_project_without_a_lock_is_told_how_it_gets_one(new_user, capsys):
+    assert call("download", new_user) == 2
+    assert "hint: lock the project's kernels: kernforge lock PROJECT\n" in capsys.readouterr().err

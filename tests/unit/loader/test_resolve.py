@@ -108,7 +108,10 @@ def test_the_trace_has_a_line_for_each_variant_and_skips_other_folders():
     ("names", "advice"),
     [
         ([], "nothing is built"),
-        ([f"torch212-cpu-{END}"], f'pass backend="cpu" to load torch212-cpu-{END}'),
+        (
+            [f"torch212-cpu-{END}"],
+            f'pass backend="cpu" (a command: --backend cpu) to load torch212-cpu-{END}',
+        ),
         ([f"torch211-cxx11-cu130-{END}"], "install torch 2.11, or build it for cu131"),
         ([f"torch-stable-abi213-cu130-{END}"], "install torch 2.13 or newer, or build it"),
         ([f"torch212-cu132-{END}"], "install a torch for cu132, or build it for cu131"),

@@ -240,7 +240,7 @@ def _failure(action: Action, repeat: str, done: Completed, problems: list[str]) 
         output += f"\n{action.argv[0]} succeeded, but {'; '.join(problems)}"
     if done.returncode < 0 and not done.stopped:
         output += f"\nkilled by signal {-done.returncode}" + (
-            ": out of memory? Try fewer --jobs" if done.returncode == -9 else ""  # noqa: PLR2004
+            ": out of memory? Try fewer: --jobs or MAX_JOBS" if done.returncode == -9 else ""  # noqa: PLR2004
         )
     # Not the status of a kill, which is tried once more where it was for memory.
     code = _STOPPED if done.stopped else done.returncode
