@@ -144,6 +144,25 @@ def test_the_text_of_an_error_is_short_and_cannot_control_a_terminal(tmp_path):
     assert len(error.value.message) < 500
 
 
+@pytest.mark.parametrize(("status", "why"), [(429, "too many requests"), (503, "HTTP 503")])
+def test_who_waits_is_told_why_and_for_how_long(tmp_path, caplog, status, why):
+    def answer(handler):
+        if len(handler.server.requests) == 1:
+            handler.start(status, Content_Length=0, Retry_After=30)
+        else:
+            handler.json(REFS)
+
+    waits = []
+    with bad_server.serve(answer) as server:
+        found = HubClient(endpoint(server.url, tmp_path), wait=waits.append)
+        assert found.refs(REPO) == {"v1": COMMIT}
+    assert waits == [30]
+    (said,) = caplog.messages
+    assert server.url in said
+    assert why in said
+    assert said.endswith(": attempt 2 of 5 in 30 s")
+
+
 def test_an_error_without_end_is_left(tmp_path):
     def answer(handler):
         handler.start(404, Content_Type="application/json")

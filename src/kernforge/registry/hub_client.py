@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import sys
 import time
 from dataclasses import dataclass
@@ -43,8 +44,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+log = logging.getLogger("kernforge")
+
 _ATTEMPTS = 5
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 60.0
+_WORTH_A_LINE_S = 2.0
 _ATTEMPTS_TO_CONNECT = 2
 _CONNECT_S, _SILENCE_S = 5.0, 30.0
 _ERROR_BYTES = 1 << 20
@@ -110,6 +114,7 @@ class HubClient:
         self.endpoint = endpoint
         self._wait = wait or time.sleep
         self._token = None if endpoint.own_token else False
+        self._said_until = 0.0
 
     @property
     def api(self) -> HfApi:
@@ -344,9 +349,17 @@ class HubClient:
                 last = _ATTEMPTS_TO_CONNECT if _is_connecting(cause) else _ATTEMPTS
                 if lasting or attempt >= last or not isinstance(converted, NetworkError):
                     raise converted from error
-                pause = _retry_after_s(cause)
-            self._wait(min(_LONGEST_WAIT_S, max(pause, _FIRST_WAIT_S * 2**attempt)))
+                pause = min(_LONGEST_WAIT_S, max(_retry_after_s(cause), _FIRST_WAIT_S * 2**attempt))
+                self._say(f"{converted.message}: attempt {attempt + 1} of {last}", pause)
+            self._wait(pause)
         raise AssertionError("the last attempt returns or raises")
+
+    def _say(self, what: str, pause: float) -> None:
+        """Say why nothing happens for a while; once, where many files wait for the same."""
+        now = time.monotonic()
+        if pause >= _WORTH_A_LINE_S and now >= self._said_until:
+            self._said_until = now + pause
+            log.warning("%s in %.0f s", what, pause)
 
     def _convert_error(self, what: str, error: Exception) -> KernforgeError | None:
         """Our error for one of the hub's client; None for an unexpected one."""
