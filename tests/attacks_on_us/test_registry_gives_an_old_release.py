@@ -261,8 +261,9 @@ def test_what_is_revoked_does_not_load(place, tmp_path, how):
     entry = {"key": place.public["ann"], "document": found.admission.document}
     assert revocation.revoke(place.file, **{how: entry[how]}, reason="stolen")
     assert not revocation.revoke(place.file, **{how: entry[how]})
-    with pytest.raises(TrustError, match=r"revoked 1 revokes it \(stolen\)"):
+    with pytest.raises(TrustError, match=r"revoked 1 revokes it \(stolen\)") as raised:
         place.find()
+    assert "always" not in raised.value.hint  # advice to admit it would be that of the thief
     if how == "document":  # the other release still does
         assert place.find("1.0.0").admission.release == "1.0.0"
 
@@ -274,6 +275,15 @@ def test_a_policy_of_the_project_revokes_for_all(place, tmp_path, monkeypatch):
         f'[[tool.kernforge.trust.revoked]]\npublic-key = "{place.public["ann"]}"\n'
     )
     with pytest.raises(TrustError, match="revokes it"):
+        place.find()
+
+
+def test_a_revoked_key_is_named_so_when_it_is_no_signer_any_more(place):
+    place.list()
+    revocation.revoke(place.file, key=place.public["ann"], reason="stolen")
+    place.public["ann"] = place.public["cid"]  # the name goes to a new key
+    place.policy(more=f"\n[[revoked]]{place.file.read_text().partition('[[revoked]]')[2]}")
+    with pytest.raises(TrustError, match=r"revokes it \(stolen\)"):
         place.find()
 
 

@@ -294,6 +294,8 @@ class _Request:
 
         try:
             return signature.verify(document, bundle, rule.signers, self.revoked).name
+        except signature.RevokedError as error:  # no rule is offered that would admit it
+            raise TrustError(f"{self.subject}: {error.message}", hint=error.hint) from error
         except TrustError as error:
             raise self.refusal(rule, error.message) from error
 

@@ -35,7 +35,7 @@ _KEY_SIGNER_KEYS = ("public-key",)
 _IDENTITY_SIGNER_KEYS = ("issuer", "identity", "source-repository", "trusted-root")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*:[^\s,]+")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+SHA256 = re.compile(r"[0-9a-f]{64}")
 # SubjectPublicKeyInfo of an Ed25519 key (RFC 8410) up to the 32 bytes of the key itself.
 ED25519_DER = bytes.fromhex("302a300506032b6570032100")
 _RAW_KEY_BYTES = 32
@@ -379,7 +379,7 @@ def _read_revoked(table: object, where: str) -> Revoked:
             where, "it does not say what is revoked", "write one of public-key, identity, document"
         )
     key, document = _optional(entry, "public-key", where), _optional(entry, "document", where)
-    if document is not None and not _SHA256.fullmatch(document):
+    if document is not None and not SHA256.fullmatch(document):
         raise _wrong(where, "document is not a SHA-256", "write the 64 hex digits of metadata.json")
     return Revoked(
         key=None if key is None else public_key(key, where),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.errors import TrustError, UsageError
 from kernforge.system import files
-from kernforge.trust.policy import PROJECT, Policy, key_text, public_key, read
+from kernforge.trust.policy import PROJECT, SHA256, Policy, key_text, public_key, read
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,8 +32,8 @@ def revoke(
         reason: text of the refusal.
 
     Raises:
-        UsageError: the policy cannot be read, or the key is not one.
-        TrustError: it has a mistake, or the entry has one.
+        UsageError: the policy cannot be read, or what is to be revoked is not such a thing.
+        TrustError: the policy has a mistake.
         StorageError: it cannot be written.
     """
     try:
@@ -51,6 +51,13 @@ def revoke(
                 "the key to revoke is not an Ed25519 public key",
                 hint="give the .pub file that kernforge keygen made, or the text in it",
             ) from None
+    if document is not None and not SHA256.fullmatch(document):
+        raise UsageError(
+            f"{document!r} is not the hash of a metadata.json",
+            hint="give its 64 hex digits: `document` in what `kernforge audit-log --json` prints",
+        )
+    if identity is not None and not identity.strip():
+        raise UsageError("the identity to revoke is empty", hint="give that of a certificate")
     named = {
         "public-key": None if key is None else key_text(key),
         "identity": identity,

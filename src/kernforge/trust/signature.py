@@ -50,6 +50,10 @@ _REVOKED = "have it signed again by a signer who counts, or load another version
 _HINT = "fetch the kernel again, or have it signed again; nothing of it was read or run"
 
 
+class RevokedError(TrustError):
+    """A policy revokes the key or the identity that signed."""
+
+
 def verify(
     document: bytes, bundle: bytes, signers: Sequence[Signer], revoked: Sequence[Revoked] = ()
 ) -> Signer:
@@ -62,7 +66,7 @@ def verify(
 
     Raises:
         IntegrityError: the bundle cannot be read, or is of other bytes.
-        TrustError: none of these signed.
+        TrustError: none of these signed; a ``RevokedError`` if who signed is revoked.
         UsageError: a package that verifies is not installed.
     """
     material, content = _read_bundle(bundle)
@@ -107,16 +111,17 @@ def _verify_key(
 ) -> Signer:
     hint = named.get("hint") if isinstance(named, dict) else None
     keys = [s for s in signers if isinstance(s, KeySigner) and fingerprint(s.key) == hint]
+    for entry in revoked:
+        if entry.key is not None and fingerprint(entry.key) == hint:
+            name = keys[0].name if keys else hint
+            raise RevokedError(
+                f"{METADATA} is signed with the key {name!r}; {entry}", hint=_REVOKED
+            )
     if not keys:
         raise TrustError(
             f"{METADATA} is signed with the key {hint!r}, which is not one of {_listing(signers)}",
             hint="if you trust the key, add it to the policy as a signer",
         )
-    for entry in revoked:
-        if entry.key == keys[0].key:
-            raise TrustError(
-                f"{METADATA} is signed with the key {keys[0].name!r}; {entry}", hint=_REVOKED
-            )
     with _needs("cryptography"):
         from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - 15 ms
         from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415
@@ -229,7 +234,7 @@ def _verify_identity(
             continue
         entry = is_revoked(claims, revoked)
         if entry is not None:
-            raise TrustError(
+            raise RevokedError(
                 f"{METADATA} is signed by {' and '.join(claims.identities)}; {entry}", hint=_REVOKED
             )
         for signer in candidates:

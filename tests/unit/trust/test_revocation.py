@@ -37,3 +37,17 @@ def test_what_is_not_a_public_key_is_not_revoked(tmp_path):
         revoke(tmp_path / "trust.toml", key="PRIVATE")
     assert ".pub" in raised.value.hint
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ({"document": "5f0c"}, "'5f0c' is not the hash"),
+        ({"document": "F" * 64}, "is not the hash"),
+        ({"identity": ""}, "the identity to revoke is empty"),
+    ],
+)
+def test_what_can_be_nothing_of_a_kernel_is_not_revoked(tmp_path, what, message):
+    with pytest.raises(UsageError, match=message):
+        revoke(tmp_path / "trust.toml", **what)
+    assert not list(tmp_path.iterdir())
