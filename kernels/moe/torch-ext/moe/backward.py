@@ -3,8 +3,9 @@
 
 What lies between the two products is computed again. Tokens are sorted by expert, so that the sum
 over the tokens of an expert has one order. On compute capability 9.0, of bfloat16, the products are
-``torch._grouped_mm``, which reads where an expert ends on the GPU; everywhere else a loop over the
-experts, for which the host waits once.
+``torch._grouped_mm``, which reads where an expert ends on the GPU, and a compiler sees every
+operator, so that it fuses what lies between them; everywhere else a loop over the experts, for which
+the host waits once, behind one operator.
 """
 
 from __future__ import annotations
@@ -50,23 +51,28 @@ def widened(weights: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> t
     return (weights.to(scale.dtype) * factors).to(dtype)
 
 
-def _grouped(x: torch.Tensor) -> bool:
+@torch.compiler.assume_constant_result  # what a compiler would put into its graph
+def _is_hopper(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) == (9, 0)
+
+
+def _grouped(x: torch.Tensor, inner: int) -> bool:
     """Whether ``torch._grouped_mm`` multiplies these without waiting for the host."""
     return (
         x.is_cuda
         and x.dtype is torch.bfloat16
+        and x.shape[1] % 8 == inner % 8 == 0
         and hasattr(torch, "_grouped_mm")
-        and torch.cuda.get_device_capability(x.device) == (9, 0)
+        and _is_hopper(x.device)
     )
 
 
 class _Products:
     """Matrices of sorted rows times those of their experts, and sums over an expert's rows."""
 
-    def __init__(self, counts: torch.Tensor, like: torch.Tensor, sizes: tuple[int, ...]) -> None:
-        whole = all(size % 8 == 0 for size in sizes)
-        self.ends = counts.cumsum(0).to(torch.int32) if whole and _grouped(like) else None
-        self.counts = [] if self.ends is not None else counts.tolist()
+    def __init__(self, counts: torch.Tensor, *, grouped: bool) -> None:
+        self.ends = counts.cumsum(0).to(torch.int32) if grouped else None
+        self.counts = [] if grouped else counts.tolist()
 
     def rows(self, rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """``[rows, k]`` by ``[experts, k, n]``."""
@@ -88,8 +94,7 @@ class _Products:
         return list(rows[: sum(self.counts)].split(self.counts))
 
 
-@torch.library.custom_op(add_op_namespace_prefix("experts_backward"), mutates_args=())
-def of_experts(  # noqa: PLR0917 - what the op takes
+def of_experts(  # noqa: PLR0917 - as it is saved
     grad: torch.Tensor,
     x: torch.Tensor,
     weights: torch.Tensor,
@@ -98,13 +103,40 @@ def of_experts(  # noqa: PLR0917 - what the op takes
     w2: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of ``experts`` in x, weights, w1 and w2."""
+    if _grouped(x, w2.shape[2]):
+        return _gradients(grad, x, weights, ids, w1, w2, grouped=True)
+    return _looped(grad, x, weights, ids, w1, w2)
+
+
+@torch.library.custom_op(add_op_namespace_prefix("experts_backward"), mutates_args=())
+def _looped(  # noqa: PLR0917 - what the op takes
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    ids: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    return _gradients(grad, x, weights, ids, w1, w2, grouped=False)
+
+
+def _gradients(  # noqa: PLR0917 - as it is saved
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    ids: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+    *,
+    grouped: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     (tokens, top), count = ids.shape, w1.shape[0]
     inside = (ids >= 0) & (ids < count)
     flat = torch.where(inside, ids, count).flatten().long()  # those outside come last
     order = flat.argsort(stable=True)
     counts = torch.zeros(count + 1, dtype=torch.int64, device=x.device)
     counts = counts.scatter_add(0, flat, torch.ones_like(flat))[:count]
-    products = _Products(counts, x, (x.shape[1], w2.shape[2]))
+    products = _Products(counts, grouped=grouped)
     token = order // top
     rows, grads = x[token], grad[token]
     weight = torch.where(inside, weights, 0).flatten()[order].unsqueeze(1)
@@ -132,8 +164,8 @@ def of_experts(  # noqa: PLR0917 - what the op takes
     return dx, dweight[back].view(tokens, top), dw1, dw2
 
 
-@of_experts.register_fake
-def _of_experts_fake(  # noqa: PLR0917 - what the op takes
+@_looped.register_fake
+def _looped_fake(  # noqa: PLR0917 - what the op takes
     grad: torch.Tensor,  # noqa: ARG001
     x: torch.Tensor,
     weights: torch.Tensor,
