@@ -7,7 +7,7 @@ import pytest
 from support import bad_server
 
 from kernforge import budgets
-from kernforge.errors import IntegrityError, NetworkError, RegistryError
+from kernforge.errors import IntegrityError, NetworkError, RegistryError, UsageError
 from kernforge.registry.hub import HubRegistry
 from kernforge.registry.hub_client import HubClient, HubFile
 from kernforge.registry.hub_endpoint import HubEndpoint
@@ -331,8 +331,45 @@ def test_a_proxy_is_used(tmp_path, proxied):
 def test_a_proxy_that_asks_for_a_password_or_is_gone_is_an_error(tmp_path, proxied):
     refuse = {"Proxy_Authenticate": "Basic", "Content_Length": 0}
     with bad_server.serve(lambda handler: handler.start(407, **refuse)) as proxy:
-        proxied(proxy.url)
-        with pytest.raises(RegistryError, match="407"):
+        place = proxy.url.removeprefix("http://")
+        proxied(f"http://me:secret@{place}")
+        with pytest.raises(RegistryError, match="407") as error:
             client("http://hub.example", tmp_path).refs(REPO)
-    with pytest.raises(NetworkError, match="cannot be reached"):
+        assert f"proxy {place} " in error.value.message
+        assert "HTTP_PROXY" in error.value.hint
+    with pytest.raises(NetworkError, match=f"through the proxy {place} cannot be reached") as error:
         client("http://hub.example", tmp_path).refs(REPO)
+    assert "HTTP_PROXY" in error.value.hint
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HTTP_PROXY", "banana://127.0.0.1:9"),
+        ("HTTP_PROXY", "http://[::"),
+        ("SSL_CERT_FILE", "/nonexistent"),
+        ("SSL_CERT_FILE", "/etc/passwd"),
+        ("HF_TOKEN", "hf_caf\xe9"),
+        ("HF_TOKEN", "hf_\x01"),
+    ],
+)
+def test_an_environment_with_which_no_request_can_be_made(
+    tmp_path, proxied, monkeypatch, name, value
+):
+    monkeypatch.setenv(name, value)
+    huggingface_hub.close_session()
+    with pytest.raises(UsageError) as error:
+        client("http://hub.example", tmp_path, own_token=True).refs(REPO)
+    assert name in error.value.hint
+    assert "hf_" not in str(error.value)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_who_may_not_read_is_told_what_to_do(tmp_path, status):
+    with bad_server.serve(lambda handler: handler.start(status, Content_Length=0)) as server:
+        with pytest.raises(RegistryError) as error:
+            client(server.url, tmp_path).refs(REPO)
+        assert f"HTTP {status} for {server.url}/api/kernels/{REPO}/refs" in error.value.message
+        assert "HF_TOKEN" in error.value.hint
+        assert "publish" not in error.value.hint

@@ -55,7 +55,7 @@ _ERROR_BYTES = 1 << 20
 _ERROR_TEXT = 300
 _OF_BODY = {b"content-encoding", b"content-length", b"transfer-encoding"}
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CHANGED, _TOO_MANY, _SERVER = 401, 403, 404, 412, 429, 500
-_PARTIAL = 206
+_PARTIAL, _PROXY_LOGIN = 206, 407
 _CLIENT = {"library_name": "kernforge", "library_version": __version__}
 _LOG_IN = "it does not exist, or it is private: set HF_TOKEN, or run hf auth login"
 
@@ -336,6 +336,8 @@ class HubClient:
             what: the kernel or owner that errors name.
             ask: makes the request; it can be called again after an error.
         """
+        _check_session()
+        self._check_token()
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return ask()
@@ -353,6 +355,17 @@ class HubClient:
                 self._say(f"{converted.message}: attempt {attempt + 1} of {last}", pause)
             self._wait(pause)
         raise AssertionError("the last attempt returns or raises")
+
+    def _check_token(self) -> None:
+        """Refuse a token that no request can carry, whose text the HTTP library would print."""
+        from huggingface_hub.utils import build_hf_headers  # noqa: PLC0415 - see library
+
+        sent = build_hf_headers(token=self._token).get("authorization", "")
+        if not (sent.isascii() and sent.isprintable()):
+            raise UsageError(
+                "the token for the hub has a character that cannot be sent",
+                hint="copy it again into HF_TOKEN, or run hf auth login",
+            )
 
     def _say(self, what: str, pause: float) -> None:
         """Say why nothing happens for a while; once, where many files wait for the same."""
@@ -390,30 +403,48 @@ class HubClient:
                 hint="pip install --upgrade huggingface_hub",
             )
         # The HTTP library under huggingface_hub changes its name between releases; the base of
-        # the hub's own error is the base of that library's errors.
-        if isinstance(error, errors.HfHubHTTPError.__bases__[0]):
-            hint = "check the network and HF_ENDPOINT; HF_HUB_OFFLINE=1 loads what the cache has"
-            if _is_lasting(error):
-                hint = (
-                    "the certificate of the hub, or of a proxy before it, is not trusted here: name "
-                    "the file of its authority in SSL_CERT_FILE"
-                )
-            return NetworkError(f"{hub} cannot be reached: {_one_line(error)}", hint=hint)
+        # the hub's own error is the base of that library's errors. Uploads use another one.
+        if isinstance(error, (errors.HfHubHTTPError.__bases__[0], ConnectionError)):
+            return self._unreachable(error)
         return None
+
+    def _unreachable(self, error: Exception) -> NetworkError:
+        hub = where = self.endpoint.url
+        hint = "check the network and HF_ENDPOINT; HF_HUB_OFFLINE=1 loads what the cache has"
+        if _is_lasting(error):
+            hint = (
+                "the certificate of the hub, or of a proxy before it, is not trusted here: name "
+                "the file of its authority in SSL_CERT_FILE"
+            )
+        elif proxy := _proxy(hub):
+            where = f"{hub} through the proxy {proxy}"
+            hint = f"check HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY; {hint}"
+        return NetworkError(f"{where} cannot be reached: {_one_line(error)}", hint=hint)
 
     def _http_error(self, what: str, error: Any) -> KernforgeError:
         hub, status = self.endpoint.url, error.response.status_code
-        message = _one_line(error.server_message or error)
+        request = error.response.request
+        message = _one_line(error.server_message or f"HTTP {status} for {request.url}")
         if status == _UNAUTHORIZED:
             return RegistryError(
                 f"{hub} requires a token for {what}: {message}",
                 hint="set HF_TOKEN to a token that it accepts, or run hf auth login",
+            )
+        if status == _FORBIDDEN and request.method in {"GET", "HEAD"}:
+            return RegistryError(
+                f"{hub} does not let you read {what}: {message}",
+                hint="ask its owner for access; the token in HF_TOKEN may have to allow it too",
             )
         if status == _FORBIDDEN:
             return RegistryError(
                 f"{hub} does not allow this for {what}: {message}",
                 hint="the token needs write access there; publishing kernels may have to be "
                 "granted to its owner by the hub first",
+            )
+        if status == _PROXY_LOGIN:
+            return RegistryError(
+                f"the proxy {_proxy(hub)} before {hub} requires a login: {message}",
+                hint="write it into HTTP_PROXY and HTTPS_PROXY: http://USER:PASSWORD@HOST:PORT",
             )
         if status == _CHANGED:
             return MovedError(
@@ -545,6 +576,38 @@ def _valid(repo_id: str) -> str:
     except HFValidationError as error:
         raise UsageError(str(error), hint="write a repo id like owner/name") from None
     return repo_id
+
+
+def _check_session() -> None:
+    """Make the HTTP session of this process, which the environment describes.
+
+    Raises:
+        UsageError: it cannot be made as described.
+    """
+    library()
+    from huggingface_hub.utils import get_session  # noqa: PLC0415 - see library
+
+    try:
+        get_session()
+    except Exception as error:  # each library that has a part in it has its own kinds
+        text = _one_line(error)
+        more = "pip install socksio, or " if "socksio" in text else ""
+        raise UsageError(
+            f"no connection can be made as the environment says: {text}",
+            hint=f"{more}correct the proxy (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) or the "
+            "certificates (SSL_CERT_FILE, SSL_CERT_DIR) that it names",
+        ) from error
+
+
+def _proxy(url: str) -> str:
+    """The proxy that requests to a hub go through, without its password; empty for none."""
+    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - only for errors
+
+    parts, named = urlsplit(url), getproxies()
+    address = named.get(parts.scheme) or named.get("all") or ""
+    if not address or proxy_bypass(parts.netloc):
+        return ""
+    return urlsplit(address if "://" in address else f"//{address}").netloc.rpartition("@")[2]
 
 
 def _is_connecting(error: Exception) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.errors import RegistryError
+from kernforge.system.environment import expanded
 
 if TYPE_CHECKING:
     from kernforge.system.environment import Environment
@@ -105,7 +106,7 @@ def _check_address(text: str) -> str:
 def _cache(environment: Environment) -> Path:
     """The directory in which the hub's own tools keep kernels."""
     if chosen := environment.kernels_cache or environment.hf_hub_cache:
-        return Path(chosen).expanduser().absolute()
+        return expanded(chosen)
     above = environment.xdg_cache_home or "~/.cache"
     base = environment.hf_home or f"{above}/huggingface"
-    return Path(base).expanduser().absolute() / "hub"
+    return expanded(base) / "hub"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Self, overload
 
 from kernforge import budgets
+from kernforge.errors import UsageError
 
 
 class Variable:
@@ -202,7 +203,7 @@ class Environment:
     def home(self) -> Path:
         """Where kernforge keeps its files for this user. It may not exist yet."""
         if self.kernforge_home:
-            return Path(self.kernforge_home).expanduser().absolute()
+            return expanded(self.kernforge_home)
         return _user_directory("cache", self.xdg_cache_home, "~/.cache")
 
     @property
@@ -236,4 +237,19 @@ def _user_directory(kind: str, chosen: str | None, usual: str) -> Path:
 
         return Path(getattr(platformdirs, f"user_{kind}_dir")("kernforge", appauthor=False))
     above = chosen if chosen and chosen.startswith("/") else usual
-    return Path(above).expanduser() / "kernforge"
+    return expanded(above) / "kernforge"
+
+
+def expanded(path: str) -> Path:
+    """An absolute path, with the user's home directory in the place of ``~``.
+
+    Raises:
+        UsageError: this user has no home directory.
+    """
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError:
+        raise UsageError(
+            f"{path} is nowhere: this user has no home directory",
+            hint="set HOME to a directory that you may write to",
+        ) from None

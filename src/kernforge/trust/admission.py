@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from kernforge.errors import IntegrityError, NetworkError, TrustError
 from kernforge.system import files
 from kernforge.system.digest import key, sha256
+from kernforge.system.environment import expanded
 from kernforge.trust import policy
 from kernforge.trust.policy import (
     PROJECT,
@@ -71,7 +72,7 @@ def user_policy(environment: Environment) -> Path:
     """The file of the user's policy, whether it exists or not."""
     chosen = environment.kernforge_trust
     if chosen:
-        return Path(chosen).expanduser().absolute()
+        return expanded(chosen)
     return environment.user_config / "trust.toml"
 
 

@@ -224,7 +224,7 @@ def test_what_may_pass_is_tried_again(hub, opened, commit, fault):
         (("/refs", 500), NetworkError, "has an internal error: HTTP 500"),
         (("/refs", "drop"), NetworkError, "cannot be reached"),
         (("/refs", 418), RegistryError, "HTTP 418"),
-        (("/resolve/", 403), RegistryError, "does not allow"),
+        (("/resolve/", 403), RegistryError, "does not let you read"),
         (("/cdn/", "lie"), IntegrityError, "is not what"),
         (("/cdn/", 404), RegistryError, "HTTP 404"),
     ],

@@ -4,6 +4,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 
+from kernforge.errors import UsageError
 from kernforge.system.environment import Environment, Variable
 
 
@@ -68,6 +69,22 @@ def test_the_users_directories_are_those_of_platformdirs(monkeypatch, value):
     data = platformdirs.user_data_path("kernforge", appauthor=False)
     assert environment.own_registry == data / "registry"
     assert environment.user_config == platformdirs.user_config_path("kernforge", appauthor=False)
+
+
+def test_a_user_without_a_home_directory_is_told(monkeypatch):
+    """As in a container that runs as a number, which no account has."""
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 4_000_000_000)
+    for directory in ("home", "own_registry", "user_config"):
+        with pytest.raises(UsageError, match="no home directory") as error:
+            getattr(Environment({}), directory)
+        assert "HOME" in error.value.hint
+
+
+def test_a_home_directory_that_is_relative_is_one_of_the_current_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "home")
+    assert Environment({}).own_registry == tmp_path / "home/.local/share/kernforge/registry"
 
 
 def test_every_variable_has_a_meaning_and_an_attribute_of_its_name():

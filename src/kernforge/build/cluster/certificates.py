@@ -19,6 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kernforge.errors import UsageError
 from kernforge.system import files
+from kernforge.system.environment import expanded
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -65,7 +66,7 @@ class Made:
 def directory(environment: Environment) -> Path:
     """Where the certificates are: ``KERNFORGE_FARM``, else ``farm`` in the user's configuration."""
     named = environment.kernforge_farm
-    return Path(named).expanduser() if named else environment.user_config / "farm"
+    return expanded(named) if named else environment.user_config / "farm"
 
 
 def pair(where: Path, role: str) -> Pair | None:

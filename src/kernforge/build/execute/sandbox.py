@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from kernforge.build.execute import namespaces
 from kernforge.errors import ToolchainError
+from kernforge.system.environment import expanded
 from kernforge.system.process import Command, ProgramLimits
 
 if TYPE_CHECKING:
@@ -310,7 +311,7 @@ def _prefixes(program: str) -> Iterator[str]:
 
 def _private(prefix: str) -> bool:
     """Whether a directory holds, or lies in, a user's home."""
-    home = Path.home()
+    home = expanded("~")
     homes = {home, home.resolve(), Path("/root"), Path("/home")}
     path = Path(prefix)
     return any(path.is_relative_to(each) or each.is_relative_to(path) for each in homes)

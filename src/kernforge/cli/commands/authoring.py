@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.cli import options
 from kernforge.project.skills import PLACES
+from kernforge.system.environment import expanded
 from kernforge.system.tables import counted
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ def _skills(arguments: argparse.Namespace, console: Console) -> None:
     if arguments.dest:
         found: tuple[Path, ...] = (arguments.dest,)
     else:
-        root = Path.home() if arguments.user else Path()
+        root = expanded("~") if arguments.user else Path()
         found = skills.directories(root, tuple(arguments.places), user=arguments.user)
     written = [skills.write(directory, force=arguments.force) for directory in found]
     console.result(

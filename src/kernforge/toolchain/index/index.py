@@ -24,6 +24,7 @@ from packaging.utils import (
 
 from kernforge import budgets, documents
 from kernforge.errors import ToolchainError
+from kernforge.system.environment import expanded
 from kernforge.toolchain.index import pip_config
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Index:
 
         from kernforge.toolchain.index.http import Transport  # noqa: PLC0415
 
-        names = pip_config.file_names(env, home=str(Path.home()), prefix=sys.prefix)
+        names = pip_config.file_names(env, home=str(expanded("~")), prefix=sys.prefix)
         files = [(name, Path(name).read_text()) for name in names if Path(name).is_file()]
         config = pip_config.read(files, env, default_index=PYPI_SIMPLE_ENDPOINT)
         return cls(config, Transport(config))
