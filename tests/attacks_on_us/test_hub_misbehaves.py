@@ -2,6 +2,8 @@
 """A hub, or who stands before it, sends without end, a byte at a time, or leads elsewhere."""
 
 import contextlib
+import threading
+import time
 
 import pytest
 from support import bad_server
@@ -263,6 +265,38 @@ def test_a_download_goes_on_where_another_run_ended(hub, tmp_path):
     assert (path / "toy.so").read_bytes() == LIBRARY
     assert have in sent
     assert not list((tmp_path / "hub").glob("*/blobs/part-*"))
+
+
+def test_a_file_that_fails_ends_the_download_of_the_others(tmp_path):
+    """As an interrupt does; what came of them is kept for the next run."""
+    size, began = 60_000_000, threading.Event()
+    names = {"refused.so": "1" * 40, "large.so": "2" * 40}
+
+    def answer(handler):
+        if "/tree/" in handler.path:
+            handler.json(
+                [
+                    {"type": "file", "path": f"build/torch-cpu/{name}", "size": size, "oid": oid}
+                    for name, oid in names.items()
+                ]
+            )
+        elif "refused" in handler.path:
+            began.wait(120)
+            handler.start(403, Content_Length=0)
+        else:
+            handler.start(Content_Length=size)
+            for _ in range(size // 60_000):  # for 20 seconds
+                handler.wfile.write(b" " * 60_000)
+                began.set()
+                time.sleep(0.02)
+
+    with bad_server.serve(answer) as server:
+        registry = HubRegistry(endpoint(server.url, tmp_path))
+        with pytest.raises(RegistryError, match="does not let you read"):
+            registry.fetch(REPO, COMMIT, "torch-cpu")
+    (part,) = (tmp_path / "hub").glob("*/blobs/part-2*")
+    assert 0 < part.stat().st_size < size
+    assert not list((tmp_path / "hub").glob("*/snapshots/*/build"))
 
 
 def test_a_part_of_something_else_is_thrown_away(hub, tmp_path):

@@ -318,11 +318,14 @@ class HubRegistry:
         """Store files as blobs; several at once, each under its name only when it is complete."""
         blobs = self._cache.repo(repo_id) / "blobs"
         by_blob = {file.blob: (path, file) for path, file in wanted.items()}
+        ended = threading.Event()
 
         def download_file(path: str, file: HubFile) -> None:
             # Under a name of its own, so that the next run goes on where this one is killed.
             target = blobs / f"{PART}{file.blob}"
-            self.client.download(repo_id, commit, path, file, target=target, advance=advance)
+            self.client.download(
+                repo_id, commit, path, file, target=target, advance=advance, ended=ended
+            )
             files.flush(target)
             files.rename(target, blobs / file.blob)
 
@@ -336,6 +339,7 @@ class HubRegistry:
                 for job in jobs:
                     job.result()
             except BaseException:
+                ended.set()  # the others would go on to their ends, which may be gigabytes away
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
 

@@ -12,7 +12,9 @@ import contextlib
 import json
 import logging
 import sys
+import threading
 import time
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -34,7 +36,7 @@ from kernforge.system import extras, files
 from kernforge.system.digest import git_blob
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
     from types import ModuleType
 
@@ -112,7 +114,7 @@ class HubClient:
 
     def __init__(self, endpoint: HubEndpoint, wait: Callable[[float], None] | None = None) -> None:
         self.endpoint = endpoint
-        self._wait = wait or time.sleep
+        self._wait = wait
         self._token = None if endpoint.own_token else False
         self._said_until = 0.0
 
@@ -197,6 +199,7 @@ class HubClient:
         *,
         target: Path,
         advance: Callable[[int], None],
+        ended: threading.Event | None = None,
     ) -> None:
         """Download one file, and compare it with its listing.
 
@@ -206,16 +209,19 @@ class HubClient:
                 download left there is continued.
             advance: called with the number of bytes as they arrive; negative when they are
                 discarded.
+            ended: set by another thread to end the download soon, with a CancelledError. What
+                arrived stays in the target.
 
         Raises:
             IntegrityError: the hub sent other bytes than it listed, twice.
             NetworkError: the download was interrupted at every attempt.
         """
+        ended = ended or threading.Event()
         url = library().hf_hub_url(
             repo_id, path, repo_type="kernel", revision=commit, endpoint=self.endpoint.url
         )
         for last in (False, True):
-            self._download(repo_id, url, file.size, target, advance)
+            self._download(repo_id, url, file.size, target, advance=advance, ended=ended)
             if blob_name(target, file) == file.blob:
                 return
             files.remove_tree(target)
@@ -227,7 +233,14 @@ class HubClient:
         )
 
     def _download(
-        self, repo_id: str, url: str, size: int, target: Path, advance: Callable[[int], None]
+        self,
+        repo_id: str,
+        url: str,
+        size: int,
+        target: Path,
+        *,
+        advance: Callable[[int], None],
+        ended: threading.Event,
     ) -> None:
         """Read a whole file, continuing where a connection was interrupted."""
         have = target.stat().st_size if target.is_file() else 0
@@ -239,10 +252,12 @@ class HubClient:
         def more() -> None:
             have = target.stat().st_size
             if have < size:
+                _refuse_ended(ended)
                 with self._open(url, have) as (ranged, arriving):
                     if have and not ranged:
                         advance(-have)
-                    chunks = budgets.bounded(arriving, url, size - have if ranged else size)
+                    limit = size - have if ranged else size
+                    chunks = budgets.bounded(_until(ended, arriving), url, limit)
                     files.write_stream(target, chunks, append=ranged, advance=advance)
             have = target.stat().st_size
             if have < size:
@@ -251,7 +266,7 @@ class HubClient:
                     hint="check the network, and try again: it goes on where it stopped",
                 )
 
-        self.call(repo_id, more)
+        self.call(repo_id, more, ended.wait)
 
     @contextlib.contextmanager
     def _open(self, url: str, start: int) -> Iterator[tuple[bool, Iterator[bytes]]]:
@@ -329,12 +344,15 @@ class HubClient:
             hf_raise_for_status(response)
             yield response
 
-    def call(self, what: str, ask: Callable[[], T]) -> T:
+    def call(
+        self, what: str, ask: Callable[[], T], wait: Callable[[float], object] = time.sleep
+    ) -> T:
         """Make a request, again if that may help, and convert its errors into ours.
 
         Args:
             what: the kernel or owner that errors name.
             ask: makes the request; it can be called again after an error.
+            wait: waits for some seconds, where the client was not given another way.
         """
         _check_session()
         self._check_token()
@@ -353,7 +371,7 @@ class HubClient:
                     raise converted from error
                 pause = min(_LONGEST_WAIT_S, max(_retry_after_s(cause), _FIRST_WAIT_S * 2**attempt))
                 self._say(f"{converted.message}: attempt {attempt + 1} of {last}", pause)
-            self._wait(pause)
+            (self._wait or wait)(pause)
         raise AssertionError("the last attempt returns or raises")
 
     def _check_token(self) -> None:
@@ -576,6 +594,18 @@ def _valid(repo_id: str) -> str:
     except HFValidationError as error:
         raise UsageError(str(error), hint="write a repo id like owner/name") from None
     return repo_id
+
+
+def _refuse_ended(ended: threading.Event) -> None:
+    if ended.is_set():
+        raise CancelledError("the download was ended")
+
+
+def _until(ended: threading.Event, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The chunks that arrive before a download is ended."""
+    for chunk in chunks:
+        _refuse_ended(ended)
+        yield chunk
 
 
 def _check_session() -> None:
