@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 PART = "part-"
 """Prefix of a blob that is not whole yet: the next download of it goes on there."""
 _PARTS_LAST_S = 7 * 24 * 3600
+# Of a wait for another process: a write takes less, a download more.
+_SILENT_S = 2.0
 _CHANGED = "something else wrote there: remove this copy and fetch it again; nothing of it was run"
 _PARTS = 3  # of a repository's directory: what it is, owner, name
 
@@ -148,7 +150,15 @@ class DirectoryRegistry:
     def writing(self, repo_id: str) -> Iterator[None]:
         """Hold the kernel's lock for writing; what a killed writer left is removed."""
         repo = self.repo(repo_id)
-        with files.locked(self.root / ".locks" / f"{repo.name}.lock"):
+        lock = self.root / ".locks" / f"{repo.name}.lock"
+        with contextlib.ExitStack() as stack:
+            if not stack.enter_context(files.gate(lock, alone=True, wait_s=_SILENT_S)):
+                import logging  # noqa: PLC0415 - slow, and rarely needed
+
+                logging.getLogger("kernforge").warning(
+                    "another process writes %s to %s: it is waited for", repo_id, self.root
+                )
+                stack.enter_context(files.locked(lock))
             for leftover in repo.glob("*/tmp-*"):
                 files.remove_tree(leftover)
             old = time.time() - _PARTS_LAST_S

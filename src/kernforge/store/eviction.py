@@ -228,7 +228,7 @@ def _take_environment(store: Store, entry: StoreEntry, since: float) -> bool:
     lock = entry.path.with_name(f"{entry.path.name}.lock")
     with (
         files.staging(entry.path.parent) as grave,
-        files.gate(lock, alone=True, wait=False) as free,
+        files.gate(lock, alone=True, wait_s=0) as free,
     ):
         try:
             used = _used(store, entry.kind, entry.path)
@@ -274,6 +274,6 @@ def _tidy(store: Store) -> None:
         with contextlib.suppress(FileNotFoundError):
             # A process that waits for a lock has opened its file, which makes it young.
             if path.stat().st_mtime < horizon:
-                with files.gate(path, alone=True, wait=False) as free:
+                with files.gate(path, alone=True, wait_s=0) as free:
                     if free:
                         files.remove_tree(path)

@@ -301,7 +301,7 @@ class Store:
         for path in (self.root / "leases").glob("*"):
             with contextlib.suppress(FileNotFoundError):
                 taken = path.stat().st_mtime
-                with files.gate(path, alone=True, wait=False) as free:
+                with files.gate(path, alone=True, wait_s=0) as free:
                     if not free:
                         oldest = min(oldest, taken)
                     else:

@@ -12,6 +12,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import math
 import os
 import shutil
 import stat
@@ -36,7 +37,10 @@ _MFD_NOEXEC_SEAL = 0x0008
 _SENT_BYTES = 1 << 30
 _WRONG_KIND = "check the path: it may be a file instead of a directory, or the other way round"
 # What is written may be a project's, or kernforge's own.
-_ELSEWHERE = "write to another directory; that of kernforge's own files is KERNFORGE_HOME"
+_ELSEWHERE = (
+    "write to another directory; that of kernforge's own files is KERNFORGE_HOME, that of files of a "
+    "hub HF_HOME"
+)
 _NOT_ALLOWED = f"check the owner, or {_ELSEWHERE}"
 _HINTS = {
     errno.EEXIST: "check the path: it may be a file instead of a directory; or remove what is there",
@@ -508,8 +512,11 @@ def sha256_file(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def gate(path: Path, *, alone: bool, wait: bool = True) -> Iterator[bool]:
+def gate(path: Path, *, alone: bool, wait_s: float = math.inf) -> Iterator[bool]:
     """Hold a shared or an exclusive lock; yields whether that succeeded.
+
+    Args:
+        wait_s: seconds to wait for others who hold it.
 
     Raises:
         InterruptedError: see ``cancel_waits``.
@@ -520,7 +527,7 @@ def gate(path: Path, *, alone: bool, wait: bool = True) -> Iterator[bool]:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            held = _lock(handle, kind, path, wait=wait)
+            held = _lock(handle, kind, path, wait_s)
             # A lock file that was not held may have been removed between the two.
             if not held or _is_at(handle, path):
                 yield held
@@ -537,14 +544,14 @@ def _is_at(handle: int, path: Path) -> bool:
         return False
 
 
-def _lock(handle: int, mode: int, path: Path, *, wait: bool = True) -> bool:
+def _lock(handle: int, mode: int, path: Path, wait_s: float = math.inf) -> bool:
     """Lock an open file; returns whether that succeeded."""
-    cancelled, pause = _cancelled, _SHORTEST_S
+    cancelled, pause, end = _cancelled, _SHORTEST_S, time.monotonic() + wait_s
     while True:
         try:
             fcntl.flock(handle, mode | fcntl.LOCK_NB)
         except BlockingIOError:
-            if not wait:
+            if time.monotonic() >= end:
                 return False
             if cancelled != _cancelled:
                 raise InterruptedError(

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import errno
 import sys
+import threading
+import time
 
 import pytest
 from support import processes
@@ -9,8 +11,10 @@ from support.registries import REPO, publish_file
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import Metadata
 from kernforge.errors import RegistryError, UsageError
+from kernforge.registry import directory
 from kernforge.registry.api import find_version, open_registry
 from kernforge.registry.directory import DirectoryRegistry
+from kernforge.system import files
 from kernforge.system.digest import sha256
 
 
@@ -35,6 +39,28 @@ def test_a_commit_follows_from_its_files_alone(registry, tmp_path):
     other = DirectoryRegistry(tmp_path / "other")
     assert publish_file(registry, "v1.0.0", "x") == publish_file(other, "v2.0.0", "x")
     assert publish_file(registry, "v1.0.1", "y") != publish_file(other, "v2.0.0", "x")
+
+
+def test_who_waits_for_another_process_is_told(registry, monkeypatch, caplog):
+    monkeypatch.setattr(directory, "_SILENT_S", 0)
+    wrote = threading.Event()
+
+    def write():
+        with registry.writing(REPO):
+            wrote.set()
+
+    waiting = threading.Thread(target=write)
+    with files.locked(registry.root / ".locks" / "kernels--owner--toy.lock"):
+        waiting.start()
+        end = time.monotonic() + 120
+        while not caplog.messages and time.monotonic() < end:
+            time.sleep(0.01)
+        assert not wrote.is_set()
+    waiting.join(120)
+    assert wrote.is_set()
+    assert caplog.messages == [
+        f"another process writes {REPO} to {registry.root}: it is waited for"
+    ]
 
 
 def test_a_damaged_blob_or_snapshot_is_repaired_by_writing_it_again(registry):

@@ -65,6 +65,7 @@ def test_where_else_to_write_is_said_for_a_project_and_for_our_own_files(tmp_pat
         with pytest.raises(StorageError) as raised, files.disk_errors("writing a.cu"):
             raise OSError(number, "why", "a.cu")
         assert "write to another directory; that of kernforge's own files is" in raised.value.hint
+        assert raised.value.hint.endswith("that of files of a hub HF_HOME")
 
 
 @pytest.mark.parametrize("inside", [True, False])
