@@ -53,6 +53,8 @@ _HINTS = {
     errno.EFBIG: "raise the limit of file sizes (ulimit -f), or write to another file system",
 }
 
+_OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+
 
 @contextlib.contextmanager
 def disk_errors(what: str, *, below: Path | None = None) -> Iterator[None]:
@@ -66,7 +68,10 @@ def disk_errors(what: str, *, below: Path | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _HINTS or (below and _is_outside(error.filename, below)):
+        if error.errno not in _HINTS:
+            raise
+        # Where a copy fills the disk, Python names its source.
+        if below and error.errno not in _OF_WRITING and _is_outside(error.filename, below):
             raise
         raise StorageError(f"{what}: {error.strerror}", hint=_HINTS[error.errno]) from error
 

@@ -2,6 +2,8 @@
 """Locks that processes and threads wait for."""
 
 import errno
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -85,3 +87,24 @@ def test_a_copy_of_what_cannot_be_read_names_the_source(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.copyfile", refused)
     with pytest.raises(PermissionError, match=r"a\.cu"):
         files.copy_file(tmp_path / "a.cu", tmp_path / "new" / "a.cu")
+
+
+COPY = """
+import resource, sys
+from pathlib import Path
+from kernforge.errors import StorageError
+from kernforge.system import files
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    files.copy_file(Path(sys.argv[1]), Path(sys.argv[2]))
+except StorageError as error:
+    print(error.message)
+"""
+
+
+def test_a_copy_that_does_not_fit_names_the_target(tmp_path):
+    source, target = tmp_path / "a", tmp_path / "new" / "a"
+    source.write_bytes(bytes(100_000))
+    argv = [sys.executable, "-c", COPY, source, target]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stdout == f"writing {target}: File too large\n"
