@@ -180,6 +180,14 @@ def test_a_session(project, home):
         assert one["tests"]["variants"][0]["counts"]["passed"] == 1
         assert "build" not in one["seconds"]
 
+        # The manifest alone.
+        time.sleep(1)  # what was saved before the session is idle is seen without the watch
+        with (project / "build.toml").open("a") as manifest:
+            manifest.write("# words\n")
+        told = session.next()
+        assert told["ok"], told["error"] or told["tests"]
+        assert told["changed"] == ["build.toml"]
+
         # Prose and a file that is saved as it was make no round: the next one is the mistake's.
         (project / "README.md").write_text("words\n")
         os.utime(project / "times_two.cpp")
@@ -187,7 +195,7 @@ def test_a_session(project, home):
         edit(project / "times_two.cpp", "y[i] = 2 * x[i];", "y[i] = 2 * z[i];")
         broken = session.next()
         assert broken["exit_code"] == 5, broken
-        assert broken["round"] == one["round"] + 1
+        assert broken["round"] == told["round"] + 1
         assert broken["build"]["diagnostics"], broken["build"]["output"] or broken["error"]
         (said,) = [d for d in broken["build"]["diagnostics"] if d["severity"] == "error"]
         assert (said["file"], said["line"]) == ("times_two.cpp", 3)
@@ -203,14 +211,14 @@ def test_a_session(project, home):
         assert [row["test"].rpartition("::")[2] for row in wrong["tests"]["failed"]] == [
             "test_twice[5]"
         ]
-        assert wrong["last_good"]["round"] == one["round"]
+        assert wrong["last_good"]["round"] == told["round"]
 
         # A test that has nothing to do with it does not make it good.
         edit(project / "tests" / "test_other.py", "2 == 2", "3 == 3")
         other = session.next()
         assert other["ok"]
         assert len(other["tests"]["failed_before"]) == 1
-        assert other["last_good"]["round"] == one["round"]
+        assert other["last_good"]["round"] == told["round"]
 
         edit(project / "times_two.cpp", "y[i] = 3 * x[i];", "y[i] = x[i] + x[i];")
         fixed = session.next()

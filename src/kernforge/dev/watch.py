@@ -24,7 +24,9 @@ from kernforge.system import digest, files
 from kernforge.toolchain.lockfile import FILE_NAME as LOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    from watchfiles import Change
 
     from kernforge.dev.rounds import GoodBuild, Round, Work
 
@@ -84,7 +86,7 @@ def watch(options: DevOptions, watcher: Watcher) -> None:
         try:
             for _ in watchfiles.watch(
                 options.root,
-                watch_filter=watchfiles.DefaultFilter(ignore_paths=[options.root / "build"]),
+                watch_filter=_filter(options.root),
                 debounce=_DEBOUNCE_MS,
                 step=_STEP_MS,
                 stop_event=end,
@@ -104,6 +106,20 @@ def watch(options: DevOptions, watcher: Watcher) -> None:
     finally:
         end.set()
         thread.join()
+
+
+def _filter(root: Path) -> Callable[[Change, str], bool]:
+    """Which changes below a root may be one of a snapshot, of which builds and tests make many others."""
+    import watchfiles  # noqa: PLC0415 - an extra's
+
+    usual = watchfiles.DefaultFilter()
+
+    def matters(change: Change, path: str) -> bool:
+        inside = os.path.relpath(path, root)
+        parts = Path(inside).parts
+        return not (len(parts) > 1 and parts[0] in _RESULTS) and usual(change, inside)
+
+    return matters
 
 
 def _unwatched(root: Path, error: Exception) -> StorageError:

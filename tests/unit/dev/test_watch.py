@@ -4,6 +4,7 @@
 import _thread
 import os
 import types
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +43,26 @@ def test_a_project_that_cannot_be_watched_is_an_error(options, monkeypatch):
     silent = types.SimpleNamespace(state=lambda *_: None, round=lambda *_: None)
     with pytest.raises(StorageError, match=r"cannot be watched: .*limit reached"):
         dev_watch.watch(options, silent)
+
+
+@pytest.mark.parametrize(
+    ("path", "matters"),
+    [
+        ("a.cu", True),
+        ("build.toml", True),
+        ("build_rules/a.h", True),
+        ("src/build/a.h", True),
+        ("build", True),  # it may be a file
+        ("build/variant/a.so", False),
+        ("dist/a.whl", False),
+        ("tests/__pycache__/a.pyc", False),
+        (".git/index", False),
+    ],
+)
+def test_which_changes_wake_the_watch(path, matters):
+    changed = pytest.importorskip("watchfiles").Change.modified
+    root = Path("/home/me/.venv/build/project")  # its own name and place say nothing
+    assert dev_watch._filter(root)(changed, str(root / path)) is matters
 
 
 def test_what_was_saved_before_the_watch_began_is_a_change(options, monkeypatch):
