@@ -32,6 +32,7 @@ from kernforge.registry.api import (
     find_revision,
     find_version,
     member_for,
+    unasked_hub,
 )
 from kernforge.registry.directory import read_checked
 from kernforge.registry.names import SOURCE, majors, versions
@@ -190,15 +191,16 @@ def find_commit(
         raise kind(
             f"registry {registry.url} has no kernel {repo_id!r}{local}"
             + _missing_directory(registry),
-            hint="publish it there, or name its registry: --registry, registry=... or "
-            "KERNFORGE_REGISTRY",
+            hint=_of_the_hub(registry)
+            or "publish it there, or name its registry: --registry, "
+            "registry=... or KERNFORGE_REGISTRY",
         )
     tags = ", ".join(reversed(versions(names).values())) or "none"
     branches = ", ".join(map(str, majors(names))) or "none"
     raise kind(
         f"{repo_id} has no {asked} in registry {registry.url}: {asked[0].upper()}{asked[1:]} not "
         f"found, available versions: {branches}",
-        hint=f"major versions there: {branches}; tags: {tags}",
+        hint=_of_the_hub(registry) or f"major versions there: {branches}; tags: {tags}",
     )
 
 
@@ -407,7 +409,7 @@ def _nothing_fits_error(
     registry = member_for(search.registry, repo_id)
     hint = _newer_version(registry, repo_id, commit, host)
     if not hint:
-        hint = way_out(resolution, host)
+        hint = _of_the_hub(registry) or way_out(resolution, host)
         lock = registry.small_file(repo_id, commit, f"{SOURCE}/kernforge.lock")
         if search.builder is not None:
             hint += "; build=True found no source to build it from"
@@ -425,6 +427,14 @@ def _descend(search: Search, what: str) -> Search:
             hint="remove one of them from kernel-depends",
         )
     return replace(search, chain=(*search.chain, what))
+
+
+def _of_the_hub(registry: Registry) -> str:
+    """Advice where only what was downloaded from a hub is seen; empty elsewhere."""
+    hub = unasked_hub(registry)
+    return hub and (
+        f"{hub} was not asked: download it first (kernforge download), without HF_HUB_OFFLINE"
+    )
 
 
 def _missing_directory(registry: Registry) -> str:

@@ -265,10 +265,14 @@ class Chain:
 def asks_no_hub(registry: Registry) -> bool:
     """Whether a registry only looks at what is on this machine."""
     last = registry.registries[-1] if isinstance(registry, Chain) else registry
-    if isinstance(last, DirectoryRegistry):
-        return True
+    return isinstance(last, DirectoryRegistry) or bool(unasked_hub(last))
+
+
+def unasked_hub(registry: Registry) -> str:
+    """The address of the hub of which a registry sees only what was downloaded; empty if none."""
+    last = registry.registries[-1] if isinstance(registry, Chain) else registry
     endpoint = getattr(last, "endpoint", None)
-    return bool(getattr(endpoint, "offline", False))
+    return str(endpoint.url) if endpoint is not None and endpoint.offline else ""
 
 
 def member_for(registry: Registry, repo_id: str) -> Registry:

@@ -81,7 +81,8 @@ class DirectoryRegistry:
             return None
         if not COMMIT.fullmatch(commit):
             raise RegistryError(
-                f"{path} holds {commit!r}, which is not a commit", hint="publish the kernel again"
+                f"{path} holds {commit!r}, which is not a commit",
+                hint="publish the kernel again, or remove that file of what was downloaded",
             )
         return commit
 

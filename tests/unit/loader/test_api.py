@@ -10,6 +10,7 @@ from support.kernels import lock
 
 import kernforge
 from kernforge.errors import (
+    AbsentError,
     IntegrityError,
     NoVariantError,
     RegistryError,
@@ -19,6 +20,8 @@ from kernforge.errors import (
 )
 from kernforge.publish.api import publish
 from kernforge.registry.api import open_registry
+from kernforge.registry.hub import HubRegistry
+from kernforge.registry.hub_endpoint import HubEndpoint
 from kernforge.system.environment import Environment
 
 REPO = "owner/toy"
@@ -356,3 +359,18 @@ def test_a_kernel_that_moved_on_a_hub_is_followed(usual_hub, publish_by_hand):
     usual_hub.add("owner/old-place", "v1", {"kernel-status.toml": status})
     kernel = kernforge.get_kernel("owner/old-place", version=1, trust_remote_code=True)
     assert kernel.WHO == "moved"
+
+
+def test_what_was_not_downloaded_from_a_hub_that_is_not_asked_says_so(registry, build):
+    publish(build(variant="torch-cuda", backend="cuda"), registry, REPO)
+    endpoint = HubEndpoint(
+        url="https://hub.example", cache=registry.root, offline=True, own_token=False
+    )
+    for repo_id, version, kind in [
+        ("owner/none", 1, AbsentError),
+        (REPO, 2, AbsentError),
+        (REPO, 1, NoVariantError),
+    ]:
+        with pytest.raises(kind) as error:
+            kernforge.get_kernel(repo_id, version=version, registry=HubRegistry(endpoint))
+        assert error.value.hint.startswith("https://hub.example was not asked: download it first")
