@@ -245,7 +245,8 @@ def _is_complete(kind: str, tree: Path) -> bool:
 
 def _foreign(store: Path) -> Iterator[Path]:
     for path in (store.parent, store, *(store / kind for kind in _STORE_KINDS), store / "locks"):
-        if path.is_dir() and not os.access(path, os.W_OK):
+        # Where the whole file system is read-only, the directory itself says so.
+        if path.is_dir() and not os.access(path, os.W_OK) and not disk.is_read_only(path):
             yield path
 
 

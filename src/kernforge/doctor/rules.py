@@ -376,9 +376,9 @@ def _store(machine: MachineFacts) -> Iterator[Finding]:
             "store-foreign",
             "error",
             path,
-            "this directory of the store belongs to another user, so files cannot be added to it",
-            "change its owner with chown (it is often root after a `sudo kernforge`), or set "
-            "KERNFORGE_HOME to another directory",
+            "this user may not write to this directory of the store, so files cannot be added to it",
+            "change its owner with chown (it is often root after a `sudo kernforge`) or its mode, or "
+            "set KERNFORGE_HOME to another directory",
         )
 
 

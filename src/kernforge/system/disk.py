@@ -30,6 +30,11 @@ def room(path: Path) -> tuple[int, str]:
     return status.f_bavail * status.f_frsize, ""
 
 
+def is_read_only(path: Path) -> bool:
+    """Whether the file system of a path that exists is mounted read-only."""
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
 def filesystem(path: Path) -> str:
     """Type of the file system of a path, such as ``ext4``; empty if unknown."""
     return _mounted_type(os.path.realpath(path), Path("/proc/self/mounts"))

@@ -103,6 +103,27 @@ def test_read_only_room_for_actions_stops_nothing(doctor, monkeypatch, tmp_path)
         assert [f["severity"] for f in found] == told
 
 
+def test_a_store_on_a_read_only_file_system_is_one_finding(tmp_path):
+    """It is the user's own, which no chown would change."""
+    store = tmp_path / "home" / "store"
+    for kind in ("actions", "locks"):
+        (store / kind).mkdir(parents=True)
+    mount = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1"'
+    enter = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    place = str(store.parent)
+    tried = subprocess.run([*enter, mount, "sh", place], capture_output=True, check=False)
+    if tried.returncode:
+        pytest.skip("this machine allows no mount of one's own")
+    argv = [*enter, f'{mount} && exec "$2" -m kernforge doctor --offline --json', "sh", place]
+    env = {**os.environ, "KERNFORGE_HOME": place}
+    done = subprocess.run(
+        [*argv, sys.executable], env=env, capture_output=True, text=True, check=False
+    )
+    found = [f for f in json.loads(done.stdout)["findings"] if f["where"].startswith(place)]
+    assert [(f["rule"], f["where"]) for f in found] == [("not-writable", str(store))]
+    assert "Read-only file system" in found[0]["message"]
+
+
 def test_no_directory_for_temporary_files_is_reported_before_anything_else(
     doctor, monkeypatch, tmp_path
 ):
