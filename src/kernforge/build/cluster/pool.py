@@ -182,13 +182,15 @@ class DaskPool:
             waiting = [memory for memory in self._open.values() if memory > most]
         before, self._missing = self._missing, ""
         if waiting:
-            needed = f"{MEMORY}={max(waiting)}" if max(waiting) else ""
-            lacks = f"no worker that offers {needed}" if offered else "no worker left"
+            lacks = (
+                f"no worker that offers {MEMORY}={max(waiting)}" if offered else "no worker left"
+            )
+            offer = f"{MEMORY}=BYTES" if max(waiting) else ""
             self._missing = f"waiting for a worker: {self._address} has {lacks}"
             if self._missing != before:
                 self._note(
                     f"{self._missing}, and {counted(len(waiting), 'action')} of this build to do; "
-                    f"start one: `{_start(self._address, needed)}`"
+                    f"start one: `{_start(self._address, offer)}`"
                 )
         elif before:
             self._note(f"{self._address} has a worker again: the build goes on")
