@@ -165,9 +165,14 @@ class Decoder(nn.Module):
         self.norm = nn.Parameter(torch.ones(self.dense.sizes.width))
         nn.init.normal_(self.head, std=0.125, generator=torch.Generator().manual_seed(1))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The scores of the tokens, by falling score."""
+    def forward(
+        self, x: torch.Tensor, chosen: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The scores of the tokens, by falling score, and the tokens; or of those that are given."""
         parts = self.parts
         y = self.sparse(self.dense(x))
         y = parts.rms_norm(y.view(-1, y.shape[-1]), self.norm)
-        return parts.topk(parts.linear(y, self.head), self.k)[0]
+        scores = parts.linear(y, self.head)
+        if chosen is not None:
+            return scores.gather(1, chosen), chosen
+        return tuple(parts.topk(scores, self.k))
