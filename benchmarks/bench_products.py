@@ -409,13 +409,18 @@ def main() -> None:
         "--workload",
         action="append",
         metavar="BEGINNING",
-        help="only workloads whose names begin so, and what FILE has of others stays; may be repeated",
+        help="only workloads whose names begin so; FILE keeps its rows of others; may be repeated",
     )
     parser.add_argument("--seconds", type=float, default=5.0, help="of each workload")
     parser.add_argument(
         "--limit", type=float, default=1e9, help="begin no workload after these seconds"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write the figures there; what FILE has beside them stays",
+    )
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("there is no NVIDIA GPU here")
@@ -423,19 +428,18 @@ def main() -> None:
     torch.manual_seed(0)
     gpu, clock = open_gpu("cuda"), Clock()
     races, table = PROJECTS[options.project]
+    before = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
+    wanted = tuple(options.workload or ("",))
     document: dict[str, Any] = {
+        **before,
         "date": dt.datetime.now(tz=dt.UTC).date().isoformat(),
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "kernforge": kernforge.__version__,
         "copy_tb_s": round(copied(clock), 3),
         "left_out": [],
-        "rows": [],
+        "rows": [r for r in before.get("rows", ()) if not r["workload"].startswith(wanted)],
     }
-    wanted = tuple(options.workload or ("",))
-    if options.workload and options.json and options.json.exists():
-        before = json.loads(options.json.read_text())["rows"]
-        document["rows"] = [row for row in before if not row["workload"].startswith(wanted)]
     for race in races():
         if not race.workload.startswith(wanted):
             continue

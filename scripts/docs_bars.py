@@ -126,7 +126,7 @@ BARS = (
         for bar in (
             Bar(
                 "linear-gelu",
-                f"{size} bfloat16, later run",
+                f"{size} bfloat16",
                 "0.98 of linear alone",
                 ratio(0.98, _ALONE),
             ),
