@@ -152,8 +152,11 @@ def cutlass() -> dict[str, Call]:
         return {}
     kernel = kernforge.get_local_kernel(project, backend="cuda")
     return {
-        f"CUTLASS 4.4.2, {name}": lambda x, w, b, i=i: kernel.linear_gelu(x, w, b, i)
+        f"CUTLASS 4.4.2, {name}{f', swizzle {swizzle}' * (swizzle > 1)}": (
+            lambda x, w, b, i=i, swizzle=swizzle: kernel.linear_gelu(x, w, b, i, swizzle)
+        )
         for i, name in enumerate(kernel.KERNELS)
+        for swizzle in (1, 4)
     }
 
 

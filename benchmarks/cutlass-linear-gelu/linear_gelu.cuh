@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CUTLASS's kernel for Hopper with bias and GELU in its epilogue: TMA, wgmma, clusters of 2 x 1, a
-// persistent grid whose tiles are ordered by a swizzle of 4.
+// persistent grid.
 
 #pragma once
 
@@ -60,7 +60,7 @@ struct Build {
     all.epilogue.thread.beta = 0;
     all.epilogue.thread.bias_ptr = static_cast<const Number*>(of.bias);
     all.hw_info.sm_count = of.multiprocessors;
-    all.scheduler.max_swizzle_size = 4;
+    all.scheduler.max_swizzle_size = of.swizzle;
     return all;
   }
 

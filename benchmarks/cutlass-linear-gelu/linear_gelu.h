@@ -15,6 +15,7 @@ struct Problem {
   const void *x, *weight, *bias;
   void* y;
   int rows, depth, columns;
+  int swizzle;  // tiles side by side that run at one time
   int multiprocessors;
 };
 

@@ -14,7 +14,7 @@ namespace {
 using kernforge::Tensor;
 
 Tensor linear_gelu(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t kernel,
-                   int64_t multiprocessors) {
+                   int64_t swizzle, int64_t multiprocessors) {
   using namespace cutlass_linear_gelu;
   const std::array kernels{&cooperative_128x256, &pingpong_128x128, &pingpong_64x256};
   if (kernel < 0 || kernel >= static_cast<int64_t>(kernels.size())) {
@@ -39,6 +39,7 @@ Tensor linear_gelu(const Tensor& x, const Tensor& weight, const Tensor& bias, in
                    static_cast<int>(x.size(0)),
                    static_cast<int>(x.size(1)),
                    static_cast<int>(weight.size(0)),
+                   static_cast<int>(swizzle),
                    static_cast<int>(multiprocessors)};
   const Kernel& chosen = *kernels[kernel];
   const int64_t bytes[] = {chosen.workspace(of)};
@@ -53,8 +54,8 @@ Tensor linear_gelu(const Tensor& x, const Tensor& weight, const Tensor& bias, in
 
 STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
   ops.def(
-      "linear_gelu(Tensor x, Tensor weight, Tensor bias, int kernel, int multiprocessors) -> "
-      "Tensor");
+      "linear_gelu(Tensor x, Tensor weight, Tensor bias, int kernel, int swizzle, int "
+      "multiprocessors) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CUDA, ops) {

@@ -14,7 +14,7 @@ KERNELS = ("128 x 256, cooperative", "128 x 128, ping-pong", "64 x 256, ping-pon
 
 
 def linear_gelu(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, kernel: int
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, kernel: int, swizzle: int = 4
 ) -> torch.Tensor:
     """``gelu(x @ weight.T + bias)``, GELU by tanh.
 
@@ -23,10 +23,11 @@ def linear_gelu(
         weight: ``[columns, depth]`` likewise.
         bias: ``[columns]``.
         kernel: an index into ``KERNELS``.
+        swizzle: how many tiles side by side run at one time: 1, 2, 4 or 8.
 
     Raises:
         ValueError: a shape, dtype or number is not as above.
         RuntimeError: CUTLASS or CUDA refused the launch.
     """
     count = torch.cuda.get_device_properties(x.device).multi_processor_count
-    return ops.linear_gelu(x, weight, bias, kernel, count)
+    return ops.linear_gelu(x, weight, bias, kernel, swizzle, count)
