@@ -35,7 +35,7 @@ cudaError_t launch_as(const Experts& of, const sorting::Tables& tables, void* to
   kernforge::Device device;
   if (const cudaError_t error = kernforge::current_device(&device)) return error;
   const int64_t assignments = of.tokens * of.top;
-  const int64_t rows = sorting::rows_of(assignments, of.experts);
+  const int64_t rows = rows_of(assignments, of.experts);
   const int64_t most_tiles = sorting::most_tiles(assignments, of.experts, S::kTokens);
   const Matrix x{tokens, rows, of.width}, h{inner, rows, of.inner};
   const int width = static_cast<int>(of.width), half = static_cast<int>(of.inner);

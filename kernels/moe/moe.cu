@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "gradient.cuh"
 #include "hopper.h"
 #include "plain.cuh"
 #include "route.cuh"
@@ -32,7 +33,9 @@ cudaError_t with_type(DType dtype, const Run& run) {
   });
 }
 
-cudaError_t sort(const kernforge::Device& device, const Experts& of, const sorting::Tables& tables,
+// Of `Experts` or `Sort`.
+template <class Of>
+cudaError_t sort(const kernforge::Device& device, const Of& of, const sorting::Tables& tables,
                  int most, cudaStream_t stream) {
   const int count = static_cast<int>(of.tokens * of.top), experts = static_cast<int>(of.experts);
   const int chunks = static_cast<int>(parts(count, sorting::kChunk));
@@ -79,7 +82,7 @@ cudaError_t plain_products(const kernforge::Device& device, const Experts& of,
 
 Scratch scratch_of(DType dtype, const Experts& of) {
   const int64_t assignments = of.tokens * of.top;
-  const int64_t rows = sorting::rows_of(assignments, of.experts), size = size_of(dtype);
+  const int64_t rows = rows_of(assignments, of.experts), size = size_of(dtype);
   const auto tables = sorting::tables_in(nullptr, assignments, of.experts,
                                          hopper::kMostFewTokens);  // the most tiles
   return {tables.bytes, rows * of.width * size, rows * of.inner * size};
@@ -148,6 +151,65 @@ cudaError_t experts_launch(DType dtype, const Experts& of, void* memory, void* t
     const auto gather = wide ? &sorting::gather<T, kMost> : &sorting::gather<T, 1>;
     return kernforge::launch(device, stream, gather, of.tokens, kThreads, sorted, y,
                              tables.positions, weights, top, of.width);
+  });
+}
+
+int64_t sort_scratch(const Sort& of) {
+  return sorting::tables_in(nullptr, of.tokens * of.top, of.experts, hopper::kMostTokens).bytes;
+}
+
+cudaError_t sort_launch(const Sort& of, void* memory, cudaStream_t stream) {
+  kernforge::Device device;
+  if (const cudaError_t error = kernforge::current_device(&device)) return error;
+  auto tables = sorting::tables_in(memory, of.tokens * of.top, of.experts, hopper::kMostTokens);
+  tables.positions = of.positions;
+  tables.assignments = of.assignments;
+  tables.ends = of.ends;
+  return sort(device, of, tables, hopper::kMostTokens, stream);
+}
+
+cudaError_t spread_launch(DType dtype, const Spread& of, cudaStream_t stream) {
+  if (of.rows == 0) return cudaSuccess;
+  kernforge::Device device;
+  if (const cudaError_t error = kernforge::current_device(&device)) return error;
+  return with_type(dtype, [&](auto element) {
+    using T = decltype(element);
+    constexpr int kMost = kernforge::kVectorLength<T>;
+    const bool wide = of.width % kMost == 0 && aligned(of.x) && aligned(of.grad);
+    const auto kernel = wide ? &gradient::spread<T, kMost> : &gradient::spread<T, 1>;
+    return kernforge::launch(device, stream, kernel, of.rows, gradient::kThreads, of);
+  });
+}
+
+cudaError_t gate_backward_launch(DType dtype, const GateBackward& of, cudaStream_t stream) {
+  if (of.rows == 0) return cudaSuccess;
+  kernforge::Device device;
+  if (const cudaError_t error = kernforge::current_device(&device)) return error;
+  return with_type(dtype, [&](auto element) {
+    using T = decltype(element);
+    constexpr int kThreads = gradient::kThreads, kMost = kernforge::kVectorLength<T>;
+    const bool wide = of.inner % kMost == 0 && aligned(of.both) && aligned(of.plain);
+    const bool by_warp = of.inner <= gradient::kMostOfWarp;
+    const auto kernel =
+        by_warp
+            ? (wide ? &gradient::gate_backward<T, kMost, 32> : &gradient::gate_backward<T, 1, 32>)
+            : (wide ? &gradient::gate_backward<T, kMost, kThreads>
+                    : &gradient::gate_backward<T, 1, kThreads>);
+    const int64_t blocks = by_warp ? parts(of.rows, kThreads / 32) : of.rows;
+    return kernforge::launch(device, stream, kernel, blocks, kThreads, of);
+  });
+}
+
+cudaError_t sum_rows_launch(DType dtype, const SumRows& of, cudaStream_t stream) {
+  if (of.tokens == 0) return cudaSuccess;
+  kernforge::Device device;
+  if (const cudaError_t error = kernforge::current_device(&device)) return error;
+  return with_type(dtype, [&](auto element) {
+    using T = decltype(element);
+    constexpr int kMost = kernforge::kVectorLength<T>;
+    const bool wide = of.width % kMost == 0 && aligned(of.rows);
+    const auto kernel = wide ? &gradient::sum_rows<T, kMost> : &gradient::sum_rows<T, 1>;
+    return kernforge::launch(device, stream, kernel, of.tokens, gradient::kThreads, of);
   });
 }
 

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <vector>
 
 #include "kernforge/elementwise.h"
 #include "moe.h"
+#include "slopes.h"
 
 namespace moe {
 namespace {
@@ -135,6 +137,98 @@ void add_weighted_cpu(DType dtype, const void* rows, const int64_t* at, const vo
       for (int64_t c = 0; c < width; ++c) sums[c] += weight * static_cast<W>(row[c]);
     }
     for (int64_t c = 0; c < width; ++c) static_cast<T*>(y)[c] = static_cast<T>(sums[c]);
+  });
+}
+
+void sort_cpu(const Sort& of) {
+  const int64_t count = of.tokens * of.top;
+  const auto inside = [&](int64_t i) { return of.ids[i] >= 0 && of.ids[i] < of.experts; };
+  std::vector<int32_t> next(of.experts);
+  for (int64_t i = 0; i < count; ++i) {
+    if (inside(i)) ++next[of.ids[i]];
+  }
+  int32_t row = 0;
+  for (int64_t e = 0; e < of.experts; ++e) {
+    const int32_t own = next[e];
+    next[e] = row;
+    of.ends[e] = row += (own + kPad - 1) / kPad * kPad;
+  }
+  std::fill_n(of.assignments, rows_of(count, of.experts), -1);
+  for (int64_t i = 0; i < count; ++i) {
+    of.positions[i] = inside(i) ? next[of.ids[i]]++ : -1;
+    if (of.positions[i] >= 0) of.assignments[of.positions[i]] = static_cast<int32_t>(i);
+  }
+}
+
+void spread_cpu(DType dtype, const Spread& of, int64_t begin, int64_t end) {
+  kernforge::dispatch(dtype, [&](auto element) {
+    const int64_t bytes = of.width * static_cast<int64_t>(sizeof(element));
+    const auto copy = [&](const void* from, void* to, int64_t row) {
+      char* own = static_cast<char*>(to) + row * bytes;
+      if (of.assignments[row] < 0) {
+        std::memset(own, 0, bytes);
+      } else {
+        std::memcpy(own, static_cast<const char*>(from) + of.assignments[row] / of.top * bytes,
+                    bytes);
+      }
+    };
+    for (int64_t row = begin; row < end; ++row) {
+      copy(of.x, of.sorted_x, row);
+      copy(of.grad, of.sorted_grad, row);
+    }
+  });
+}
+
+void gate_backward_cpu(DType dtype, const GateBackward& of, int64_t begin, int64_t end) {
+  kernforge::dispatch(dtype, [&](auto element) {
+    using T = decltype(element);
+    using W = kernforge::widened_t<T>;
+    for (int64_t row = begin; row < end; ++row) {
+      T* dgate = static_cast<T*>(of.dboth) + row * 2 * of.inner;
+      T* weighted = static_cast<T*>(of.weighted) + row * of.inner;
+      double sum = 0;
+      if (of.assignments[row] < 0) {
+        std::fill_n(dgate, 2 * of.inner, static_cast<T>(0.f));
+        std::fill_n(weighted, of.inner, static_cast<T>(0.f));
+      } else {
+        const T* gate = static_cast<const T*>(of.both) + row * 2 * of.inner;
+        const T* plain = static_cast<const T*>(of.plain) + row * of.inner;
+        const W weight = static_cast<const W*>(of.weights)[of.assignments[row]];
+        for (int64_t c = 0; c < of.inner; ++c) {
+          const W z = static_cast<W>(gate[c]), d = static_cast<W>(plain[c]);
+          const auto slopes =
+              slopes_of<W>(z, static_cast<W>(gate[of.inner + c]), 1 / (1 + std::exp(-z)));
+          // Rounded, as the forward pass has it.
+          const W value = static_cast<W>(static_cast<T>(slopes.value));
+          sum += static_cast<double>(d) * value;
+          weighted[c] = static_cast<T>(weight * value);
+          dgate[c] = static_cast<T>(d * weight * slopes.gate);
+          dgate[of.inner + c] = static_cast<T>(d * weight * slopes.up);
+        }
+      }
+      static_cast<W*>(of.dweights)[row] = static_cast<W>(sum);
+    }
+  });
+}
+
+void sum_rows_cpu(DType dtype, const SumRows& of, int64_t begin, int64_t end) {
+  kernforge::dispatch(dtype, [&](auto element) {
+    using T = decltype(element);
+    using W = kernforge::widened_t<T>;
+    std::vector<W> sums(of.width);
+    for (int64_t t = begin; t < end; ++t) {
+      std::fill(sums.begin(), sums.end(), W(0));
+      for (int64_t i = t * of.top; i < (t + 1) * of.top; ++i) {
+        const int64_t row = of.positions[i];
+        static_cast<W*>(of.dweights)[i] =
+            row < 0 ? W(0) : static_cast<const W*>(of.row_dweights)[row];
+        if (row < 0) continue;
+        const T* own = static_cast<const T*>(of.rows) + row * of.width;
+        for (int64_t c = 0; c < of.width; ++c) sums[c] += static_cast<W>(own[c]);
+      }
+      T* y = static_cast<T*>(of.y) + t * of.width;
+      for (int64_t c = 0; c < of.width; ++c) y[c] = static_cast<T>(sums[c]);
+    }
   });
 }
 

@@ -37,7 +37,7 @@ __device__ __forceinline__ int sum_before(int v, int lane) {  // of the lanes up
 // tiles. By the whole block.
 __device__ __forceinline__ void lay_out(const Assignments& of, const Tables& to, int most,
                                         const int* counts, int* rows) {
-  __shared__ int tiles[kMostExperts];
+  __shared__ int tiles[kMostExperts], rows_in_all;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   if (warp == 0) {
     int row = 0, tile = 0;
@@ -49,13 +49,23 @@ __device__ __forceinline__ void lay_out(const Assignments& of, const Tables& to,
       if (e < of.experts) {
         rows[e] = row + rows_upto - padded;
         tiles[e] = tile + tiles_upto - parts;
+        if (to.ends != nullptr) to.ends[e] = row + rows_upto;
       }
       row += __shfl_sync(0xFFFFFFFFu, rows_upto, 31);
       tile += __shfl_sync(0xFFFFFFFFu, tiles_upto, 31);
     }
-    if (lane == 0) *to.tiles_in_all = tile;
+    if (lane == 0) *to.tiles_in_all = tile, rows_in_all = row;
   }
   __syncthreads();
+  if (to.assignments != nullptr) {  // of rows that no assignment has
+    for (int e = threadIdx.x; e < of.experts; e += blockDim.x) {
+      for (int row = rows[e] + counts[e]; row % kPad != 0; ++row) to.assignments[row] = -1;
+    }
+    const int all = static_cast<int>(rows_of(of.count, of.experts));
+    for (int row = rows_in_all + threadIdx.x; row < all; row += blockDim.x) {
+      to.assignments[row] = -1;
+    }
+  }
   // An expert with few tiles is one thread's, the others are a warp's each.
   constexpr int kAlone = 4;
   const auto write = [&](int e, int parts, int first, int step) {
@@ -108,7 +118,9 @@ __device__ __forceinline__ int rank_of(const uint16_t* ids, int i) {
 
 __device__ __forceinline__ void put(const Assignments& of, const Tables& to, int i, int row) {
   if (i < of.count) to.positions[i] = row;
-  if (row >= 0) to.sources[row] = i / of.top;
+  if (row < 0) return;
+  to.sources[row] = i / of.top;
+  if (to.assignments != nullptr) to.assignments[row] = i;
 }
 
 // How often the chunk has each expert.

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where the sort writes and the products read: tiles of tokens side by side by expert.
-//
-// An expert's rows begin on a multiple of 8, so that a tensor copy of 8 rows writes none of the
-// next expert.
 
 #pragma once
 
@@ -11,10 +8,10 @@
 
 namespace moe::sorting {
 
-constexpr int kFew = 1024;           // assignments that one block sorts
-constexpr int kChunk = 256;          // of each block where there are more
-constexpr int kPad = 8, kUnit = 16;  // rows
-constexpr int kBand = 16;            // tiles of tokens that share weights at one time
+constexpr int kFew = 1024;   // assignments that one block sorts
+constexpr int kChunk = 256;  // of each block where there are more
+constexpr int kUnit = 16;    // rows
+constexpr int kBand = 16;    // tiles of tokens that share weights at one time
 
 // A tile of at most `most` tokens. Those of an expert have sizes that differ by one unit at most.
 struct alignas(16) Tile {
@@ -23,12 +20,6 @@ struct alignas(16) Tile {
   int row;                // the first
   int16_t tokens, width;  // rows of it, tiles of the band
 };
-
-// Rows of the sorted tokens, with what is left between experts.
-inline int64_t rows_of(int64_t assignments, int64_t experts) {
-  const int64_t hit = assignments < experts ? assignments : experts;
-  return (assignments + (kPad - 1) * hit + kPad - 1) / kPad * kPad;
-}
 
 inline int64_t most_tiles(int64_t assignments, int64_t experts, int most) {
   return assignments / most + (assignments < experts ? assignments : experts);
@@ -43,6 +34,8 @@ struct Tables {
   int* sources;    // of each row its token
   int* positions;  // of each assignment its row, or -1
   int64_t bytes;
+  // For a gradient, of other memory; nullptr without one.
+  int *assignments, *ends;  // as `Sort` has them
 };
 
 inline Tables tables_in(void* memory, int64_t assignments, int64_t experts, int most) {

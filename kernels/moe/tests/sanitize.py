@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every size of tile, and routing: ``python scripts/sanitize.py kernels/moe``."""
+"""Every size of tile, gradients, and routing: ``python scripts/sanitize.py kernels/moe``."""
 
 import torch
 
@@ -12,8 +12,8 @@ def calls(kernel, cases):
         for name, (tokens, experts, top, width, inner) in {**cases.SHAPES, **large}.items():
             sizes = ((tokens, width), (tokens, experts), (experts, 2 * inner, width))
             given = [torch.randn(s).to(dtype).cuda() for s in (*sizes, (experts, width, inner))]
-            kernel.moe(*given, top)
-            yield f"{name} {dtype}"
+            kernel.moe(*(t.requires_grad_() for t in given), top).sum().backward()
+            yield f"{name} {dtype}, with its gradient"
     for dtype in (torch.bfloat16, torch.float32):
         large = cases.SCALED_LARGE if dtype is torch.bfloat16 else {}
         for name, (tokens, experts, top, width, inner) in {**cases.SCALED, **large}.items():

@@ -220,6 +220,143 @@ def test_the_gradient_with_ids_that_are_not_there(kernel, device):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
+def poison(device):
+    """Memory that is taken next has NaN."""
+    if device == "cuda":
+        parts = [torch.full((n,), torch.nan, device=device) for n in (1 << 10, 1 << 16, 1 << 22)]
+        del parts
+
+
+def sorted_rows(ids, experts):
+    """What ``sort`` gives, by a loop."""
+    flat = ids.flatten().tolist()
+    positions, assignments, ends = [-1] * len(flat), [], []
+    for e in range(experts):
+        for i in (i for i, own in enumerate(flat) if own == e):
+            positions[i] = len(assignments)
+            assignments.append(i)
+        assignments += [-1] * (-len(assignments) % 8)
+        ends.append(len(assignments))
+    rows = (len(flat) + 7 * min(len(flat), experts) + 7) // 8 * 8
+    return positions, assignments + [-1] * (rows - len(assignments)), ends
+
+
+@pytest.mark.parametrize("ids", UNEVEN.values(), ids=UNEVEN)
+@pytest.mark.parametrize("tokens", [0, 1, 3, 200, 700])
+@pytest.mark.parametrize("experts", [8, 40, 1024])
+def test_rows_by_expert(kernel, device, ids, tokens, experts):
+    ids = ids(tokens).int()
+    poison(device)
+    got = kernel.backward._sort(ids.to(device), experts)
+    assert got[0].shape == ids.shape
+    assert tuple(t.flatten().tolist() for t in got) == sorted_rows(ids, experts)
+
+
+@per_dtype
+@pytest.mark.parametrize("inner", [24, 37, 2056, 2051])
+def test_rows_that_no_expert_has_are_zeros_whatever_is_there(kernel, device, dtype, inner):
+    ids = (torch.arange(46).view(23, 2) % 11 - 1).int().to(device)
+    positions, assignments, _ = kernel.backward._sort(ids, 8)
+    rows, empty = len(assignments), assignments < 0
+    source = torch.Generator().manual_seed(4)
+
+    def matrix(rows, columns):
+        return torch.randn(rows, columns, generator=source).to(device, dtype)
+
+    both, plain, x, grad = (
+        matrix(rows, 2 * inner),
+        matrix(rows, inner),
+        matrix(23, inner),
+        matrix(23, inner),
+    )
+    both[empty], plain[empty] = torch.nan, torch.nan
+    weights = torch.rand(23, 2, generator=source).to(device)
+    poison(device)
+    dboth, weighted, dweights = kernel.backward._gate_backward(both, plain, weights, assignments)
+    for one in (dboth, weighted, dweights, *kernel.backward._spread(x, grad, assignments, 2)):
+        assert one.isfinite().all()
+        assert (one[empty] == 0).all()
+
+    exact = both[~empty].double().requires_grad_()
+    gate, up = exact.chunk(2, 1)
+    weight = weights.flatten()[assignments[~empty].long()].double().requires_grad_()
+    h = torch.nn.functional.silu(gate) * up * weight[:, None]
+    want = torch.autograd.grad(h, (exact, weight), plain[~empty].double())
+    near = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}[dtype]
+    assert off(dboth[~empty], want[0]) <= near
+    assert off(dweights[~empty], want[1]) <= near
+    assert off(weighted[~empty], h.detach()) <= near
+
+    both[:, :inner][empty] = torch.nan  # of which no token has a row
+    y, own = kernel.backward._sum_rows(both, dweights, positions)
+    there = (positions >= 0)[:, :, None]
+    each = torch.where(there, both[positions.clamp(min=0).long()].double(), 0)
+    assert off(y, each.sum(1)) <= near
+    assert_bitwise(own, torch.where(there[:, :, 0], dweights[positions.clamp(min=0).long()], 0))
+
+
+def test_the_parts_of_the_gradient_promise_what_they_do(kernel, device):
+    ids = UNEVEN["some are not there"](9).int().to(device)
+    parts = kernel.backward
+    positions, assignments, _ = parts._sort(ids, 8)
+    x, weights = torch.randn(9, 16, device=device), torch.rand(9, 2, device=device)
+    rows, _ = parts._spread(x, x, assignments, 2)
+    gated = (rows, rows[:, :8].contiguous(), weights, assignments)
+    for op, given in (
+        (parts._sort, (ids, 8)),
+        (parts._spread, (x, x, assignments, 2)),
+        (parts._gate_backward, gated),
+        (parts._sum_rows, (rows, torch.rand(len(rows), device=device), positions)),
+    ):
+        torch.library.opcheck(op, given)
+
+
+def own_gradients(given, ids, grad):
+    """Those of the reference in float64, in x, weights, w1 and w2."""
+    leaves = [t.detach().double().requires_grad_() for t in given]
+    x, weights, w1, w2 = leaves
+    y = reference.experts(x, weights, ids, w1, w2) + 0 * x  # a graph even where no expert is there
+    got = torch.autograd.grad(y, leaves, grad.double(), allow_unused=True)
+    return [torch.zeros_like(t) if g is None else g for g, t in zip(got, leaves, strict=True)]
+
+
+GRADIENTS = {
+    "small": (40, 8, 24, 16),
+    "vectors by warps": (300, 8, 136, 264),
+    "vectors by blocks": (70, 8, 72, 2056),
+    "single numbers by warps": (60, 8, 13, 37),
+    "single numbers by blocks": (20, 8, 10, 2051),
+    "no tokens": (0, 8, 24, 16),
+    "nothing inside": (5, 8, 24, 0),
+}
+
+
+@per_dtype
+@pytest.mark.parametrize("ids", UNEVEN.values(), ids=UNEVEN)
+@pytest.mark.parametrize("shape", GRADIENTS.values(), ids=GRADIENTS)
+def test_the_gradient_is_that_of_the_reference_in_every_run(kernel, device, dtype, shape, ids):
+    tokens, experts, width, inner = shape
+    x, _, w1, w2 = drawn((tokens, experts, 1, width, inner), dtype, device)
+    ids = ids(tokens).to(device)
+    source = torch.Generator().manual_seed(4)
+    weights = torch.rand(ids.shape, generator=source).to(device)
+    grad = torch.randn(x.shape, generator=source).to(device, dtype)
+    leaves = [t.requires_grad_() for t in (x, weights, w1, w2)]
+
+    def gradients():
+        y = kernel.experts(x, weights, ids, w1, w2)
+        return torch.autograd.grad(y, leaves, grad)
+
+    got = gradients()
+    near = {torch.float32: 4e-6, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}[dtype]
+    for one, exact in zip(got, own_gradients(leaves, ids, grad), strict=True):
+        assert one.isfinite().all()
+        assert (one.double() - exact).norm() <= near * exact.norm()
+    poison(device)
+    for one, again in zip(got, gradients(), strict=True):
+        assert_bitwise(one, again)
+
+
 def test_with_and_without_a_gradient_the_bits_are_the_same(kernel, device):
     given = drawn((70, 8, 2, 64, 48), torch.bfloat16, device)
     plain = kernel.moe(*given, 2)
@@ -293,6 +430,37 @@ def test_a_graph_follows_the_experts_that_are_chosen(kernel, device, tokens):
         logits.copy_(fresh[1])
         graph.replay()
         assert_bitwise(y, kernel.moe(x, logits, w1, w2, 2))
+
+
+@gpu
+@pytest.mark.gpu
+@pytest.mark.parametrize("tokens", [4, 700])
+def test_a_graph_of_the_gradient_follows_the_experts_that_are_chosen(kernel, device, tokens):
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("the host waits once for the loop over the experts")
+    shape = (tokens, 16, 2, 64, 64)
+    given = [t.requires_grad_() for t in drawn(shape, torch.bfloat16, device)]
+    grad = torch.randn(tokens, 64, device=device).bfloat16()
+
+    def step():
+        y = kernel.moe(*given, 2)
+        return y, *torch.autograd.grad(y, given, grad)
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        recorded = step()
+    for seed in (1, 2):
+        with torch.no_grad():
+            for one, fresh in zip(given, drawn(shape, torch.bfloat16, device, seed), strict=True):
+                one.copy_(fresh)
+        graph.replay()
+        for one, other in zip(recorded, step(), strict=True):
+            assert_bitwise(one.detach(), other.detach())
 
 
 scaled_shapes = [pytest.param(shape, id=name) for name, shape in cases.SCALED.items()] + [

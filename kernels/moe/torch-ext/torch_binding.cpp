@@ -8,6 +8,7 @@
 #include <cstring>
 #include <optional>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "../moe.h"
@@ -24,6 +25,7 @@ using kernforge::Tensor;
 using torch::headeronly::ScalarType;
 
 using Two = std::tuple<Tensor, Tensor>;
+using Three = std::tuple<Tensor, Tensor, Tensor>;
 
 [[noreturn]] void refuse(const std::string& why) { kernforge::value_error("moe: " + why); }
 
@@ -62,6 +64,30 @@ DType checked_dtype(const Tensor& t, const char* what) {
 Tensor new_ids(const Tensor& like, const int64_t* sizes) {
   return kernforge::new_strided(like, sizes, std::array<int64_t, 2>{sizes[1], 1}.data(), 2,
                                 aoti_torch_dtype_int32());
+}
+
+// The same in one dimension.
+Tensor new_numbers(const Tensor& like, int64_t size) {
+  const int64_t stride = 1;
+  return kernforge::new_strided(like, &size, &stride, 1, aoti_torch_dtype_int32());
+}
+
+const int32_t* ids_in(const Tensor& t) { return static_cast<const int32_t*>(t.const_data_ptr()); }
+int32_t* ids_of(const Tensor& t) { return static_cast<int32_t*>(t.mutable_data_ptr()); }
+
+void check_ids(const Tensor& t, const Tensor& x, int64_t dims, const char* name) {
+  check_device(t, x, name);
+  if (t.scalar_type() != ScalarType::Int || t.dim() != dims) {
+    refuse(std::string(name) + " must be Int of " + std::to_string(dims) + " dimensions, got " +
+           name_of(t.scalar_type()) + " " + shape_of(t));
+  }
+}
+
+void check_like(const Tensor& t, const Tensor& x, ScalarType type, const char* name) {
+  check_device(t, x, name);
+  if (t.scalar_type() != type) {
+    refuse(std::string(name) + " must be " + name_of(type) + ", got " + name_of(t.scalar_type()));
+  }
 }
 
 struct Routed {
@@ -241,6 +267,27 @@ Tensor computed(const Tensor& x, const Given& all) {
   return all.y;
 }
 
+void run(const moe::Sort& of, const Tensor& like) {
+  kernforge::on_device_of(like, "moe", [&](cudaStream_t stream) {
+    const int64_t bytes = moe::sort_scratch(of);
+    const Tensor tables = kernforge::new_contiguous(like, &bytes, 1, ScalarType::Byte);
+    return moe::sort_launch(of, tables.mutable_data_ptr(), stream);
+  });
+}
+
+template <class Of>
+void run(DType dtype, const Of& of, int64_t, const Tensor& like) {
+  kernforge::on_device_of(like, "moe", [&](cudaStream_t stream) {
+    if constexpr (std::is_same_v<Of, moe::Spread>) {
+      return moe::spread_launch(dtype, of, stream);
+    } else if constexpr (std::is_same_v<Of, moe::GateBackward>) {
+      return moe::gate_backward_launch(dtype, of, stream);
+    } else {
+      return moe::sum_rows_launch(dtype, of, stream);
+    }
+  });
+}
+
 #else
 
 constexpr int64_t kGrain = 64;  // tokens
@@ -334,6 +381,21 @@ Tensor computed(const Tensor& x, const Given& all) {
   return all.y;
 }
 
+void run(const moe::Sort& of, const Tensor&) { moe::sort_cpu(of); }
+
+template <class Of>
+void run(DType dtype, const Of& of, int64_t count, const Tensor&) {
+  torch::stable::parallel_for(0, count, kGrain, [&](int64_t begin, int64_t end) {
+    if constexpr (std::is_same_v<Of, moe::Spread>) {
+      moe::spread_cpu(dtype, of, begin, end);
+    } else if constexpr (std::is_same_v<Of, moe::GateBackward>) {
+      moe::gate_backward_cpu(dtype, of, begin, end);
+    } else {
+      moe::sum_rows_cpu(dtype, of, begin, end);
+    }
+  });
+}
+
 #endif
 
 Tensor experts(const Tensor& x, const Tensor& weights, const Tensor& ids, const Tensor& w1,
@@ -344,6 +406,97 @@ Tensor experts(const Tensor& x, const Tensor& weights, const Tensor& ids, const 
 Tensor experts_scaled(const Tensor& x, const Tensor& weights, const Tensor& ids, const Tensor& w1,
                       const Tensor& w2, const Tensor& w1_scale, const Tensor& w2_scale) {
   return computed(x, given(x, weights, ids, w1, w2, Factors{w1_scale, w2_scale}));
+}
+
+// The parts of the gradient.
+
+Three sort(const Tensor& ids, int64_t experts) {
+  check_ids(ids, ids, 2, "ids");
+  if (experts < 1 || experts > moe::kMostExperts) {
+    refuse("the number of experts must be from 1 to " + std::to_string(moe::kMostExperts) +
+           ", got " + std::to_string(experts));
+  }
+  const int64_t tokens = ids.size(0), top = ids.size(1), sizes[] = {tokens, top};
+  const Tensor given = packed(ids), positions = new_ids(ids, sizes),
+               assignments = new_numbers(ids, moe::rows_of(tokens * top, experts)),
+               ends = new_numbers(ids, experts);
+  run({ids_in(given), ids_of(positions), ids_of(assignments), ids_of(ends), tokens, experts, top},
+      ids);
+  return {positions, assignments, ends};
+}
+
+Two spread(const Tensor& x, const Tensor& grad, const Tensor& assignments, int64_t top) {
+  const DType dtype = checked_dtype(x, "moe: x");
+  check_like(grad, x, x.scalar_type(), "grad");
+  check_ids(assignments, x, 1, "assignments");
+  if (x.dim() != 2) refuse("x must be [tokens, width], got " + shape_of(x));
+  check_shape(grad, {x.size(0), x.size(1)}, "grad");
+  const int64_t sizes[] = {assignments.size(0), x.size(1)};
+  const Tensor from = packed(x), from_grad = packed(grad), of_row = packed(assignments),
+               to = kernforge::new_contiguous(x, sizes, 2, x.scalar_type()),
+               to_grad = kernforge::new_contiguous(x, sizes, 2, x.scalar_type());
+  const moe::Spread of{from.const_data_ptr(),
+                       from_grad.const_data_ptr(),
+                       ids_in(of_row),
+                       to.mutable_data_ptr(),
+                       to_grad.mutable_data_ptr(),
+                       sizes[0],
+                       sizes[1],
+                       top};
+  run(dtype, of, of.rows, x);
+  return {to, to_grad};
+}
+
+Three gate_backward(const Tensor& both, const Tensor& plain, const Tensor& weights,
+                    const Tensor& assignments) {
+  const DType dtype = checked_dtype(both, "moe: both");
+  check_like(plain, both, both.scalar_type(), "plain");
+  check_like(weights, both, weights_of(dtype), "weights");
+  check_ids(assignments, both, 1, "assignments");
+  if (plain.dim() != 2) refuse("plain must be [rows, inner], got " + shape_of(plain));
+  const int64_t rows = assignments.size(0), inner = plain.size(1);
+  check_shape(plain, {rows, inner}, "plain");
+  check_shape(both, {rows, 2 * inner}, "both");
+  const int64_t wide[] = {rows, 2 * inner}, sizes[] = {rows, inner};
+  const Tensor from = packed(both), from_plain = packed(plain), by = packed(weights),
+               of_row = packed(assignments),
+               dboth = kernforge::new_contiguous(both, wide, 2, both.scalar_type()),
+               weighted = kernforge::new_contiguous(both, sizes, 2, both.scalar_type()),
+               dweights = kernforge::new_contiguous(both, &rows, 1, weights_of(dtype));
+  const moe::GateBackward of{from.const_data_ptr(),
+                             from_plain.const_data_ptr(),
+                             by.const_data_ptr(),
+                             ids_in(of_row),
+                             dboth.mutable_data_ptr(),
+                             weighted.mutable_data_ptr(),
+                             dweights.mutable_data_ptr(),
+                             rows,
+                             inner};
+  run(dtype, of, rows, both);
+  return {dboth, weighted, dweights};
+}
+
+Two sum_rows(const Tensor& rows, const Tensor& dweights, const Tensor& positions) {
+  const DType dtype = checked_dtype(rows, "moe: rows");
+  check_like(dweights, rows, weights_of(dtype), "dweights");
+  check_ids(positions, rows, 2, "positions");
+  if (rows.dim() != 2) refuse("rows must be [rows, width], got " + shape_of(rows));
+  check_shape(dweights, {rows.size(0)}, "dweights");
+  const int64_t tokens = positions.size(0), top = positions.size(1), width = rows.size(1);
+  const int64_t sizes[] = {tokens, width}, of_tokens[] = {tokens, top};
+  const Tensor from = packed(rows), from_dweights = packed(dweights), at = packed(positions),
+               y = kernforge::new_contiguous(rows, sizes, 2, rows.scalar_type()),
+               sorted = kernforge::new_contiguous(rows, of_tokens, 2, weights_of(dtype));
+  const moe::SumRows of{from.const_data_ptr(),
+                        from_dweights.const_data_ptr(),
+                        ids_in(at),
+                        y.mutable_data_ptr(),
+                        sorted.mutable_data_ptr(),
+                        tokens,
+                        width,
+                        top};
+  run(dtype, of, tokens, rows);
+  return {y, sorted};
 }
 
 // On the device that this build is not for: a sentence instead of the dispatcher's table.
@@ -364,6 +517,15 @@ Tensor experts_scaled_elsewhere(const Tensor& x, const Tensor&, const Tensor&, c
   elsewhere(x, "x");
 }
 
+Three sort_elsewhere(const Tensor& ids, int64_t) { elsewhere(ids, "ids"); }
+Two spread_elsewhere(const Tensor& x, const Tensor&, const Tensor&, int64_t) { elsewhere(x, "x"); }
+Three gate_backward_elsewhere(const Tensor& both, const Tensor&, const Tensor&, const Tensor&) {
+  elsewhere(both, "both");
+}
+Two sum_rows_elsewhere(const Tensor& rows, const Tensor&, const Tensor&) {
+  elsewhere(rows, "rows");
+}
+
 }  // namespace
 
 STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
@@ -374,18 +536,32 @@ STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
   ops.def(
       "experts_scaled(Tensor x, Tensor weights, Tensor ids, Tensor w1, Tensor w2, Tensor w1_scale,"
       " Tensor w2_scale) -> Tensor");
+  ops.def("sort(Tensor ids, int experts) -> (Tensor, Tensor, Tensor)");
+  ops.def("spread(Tensor x, Tensor grad, Tensor assignments, int top_k) -> (Tensor, Tensor)");
+  ops.def(
+      "gate_backward(Tensor both, Tensor plain, Tensor weights, Tensor assignments)"
+      " -> (Tensor, Tensor, Tensor)");
+  ops.def("sum_rows(Tensor rows, Tensor dweights, Tensor positions) -> (Tensor, Tensor)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops) {
   ops.impl("route", TORCH_BOX(&route));
   ops.impl("experts", TORCH_BOX(&experts));
   ops.impl("experts_scaled", TORCH_BOX(&experts_scaled));
+  ops.impl("sort", TORCH_BOX(&sort));
+  ops.impl("spread", TORCH_BOX(&spread));
+  ops.impl("gate_backward", TORCH_BOX(&gate_backward));
+  ops.impl("sum_rows", TORCH_BOX(&sum_rows));
 }
 
 STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_OTHER_KEY, ops) {
   ops.impl("route", TORCH_BOX(&route_elsewhere));
   ops.impl("experts", TORCH_BOX(&experts_elsewhere));
   ops.impl("experts_scaled", TORCH_BOX(&experts_scaled_elsewhere));
+  ops.impl("sort", TORCH_BOX(&sort_elsewhere));
+  ops.impl("spread", TORCH_BOX(&spread_elsewhere));
+  ops.impl("gate_backward", TORCH_BOX(&gate_backward_elsewhere));
+  ops.impl("sum_rows", TORCH_BOX(&sum_rows_elsewhere));
 }
 
 REGISTER_EXTENSION(TORCH_EXTENSION_NAME)

@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gradients, in torch's own operators.
+"""The gradients.
 
 What lies between the two products is computed again. Tokens are sorted by expert, so that the sum
-over the tokens of an expert has one order. On compute capability 9.0, of bfloat16, the products are
-``torch._grouped_mm``, which reads where an expert ends on the GPU, and a compiler sees every
-operator, so that it fuses what lies between them; everywhere else a loop over the experts, for which
-the host waits once, behind one operator.
+over the tokens of an expert has one order: ``sort`` gives the row of each assignment (a token and
+one of its experts), the assignment of each row (-1: none), and where an expert ends, on a multiple
+of 8. On compute capability 9.0, of bfloat16, the products are ``torch._grouped_mm``, which reads
+where an expert ends on the GPU; everywhere else a loop over the experts, for which the host waits
+once.
 """
 
 from __future__ import annotations
 
 import torch
 
-from ._ops import add_op_namespace_prefix
+from ._ops import add_op_namespace_prefix, ops
+
+# Overloads, not packets: which one is meant need not be found out again at each call.
+_sort = ops.sort.default
+_spread = ops.spread.default
+_gate_backward = ops.gate_backward.default
+_sum_rows = ops.sum_rows.default
 
 
 def of_route(
@@ -51,34 +58,32 @@ def widened(weights: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> t
     return (weights.to(scale.dtype) * factors).to(dtype)
 
 
-@torch.compiler.assume_constant_result  # what a compiler would put into its graph
-def _is_hopper(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) == (9, 0)
-
-
-def _grouped(x: torch.Tensor, inner: int) -> bool:
+def _grouped(x: torch.Tensor) -> bool:
     """Whether ``torch._grouped_mm`` multiplies these without waiting for the host."""
     return (
         x.is_cuda
         and x.dtype is torch.bfloat16
-        and x.shape[1] % 8 == inner % 8 == 0
         and hasattr(torch, "_grouped_mm")
-        and _is_hopper(x.device)
+        and torch.cuda.get_device_capability(x.device) == (9, 0)
     )
 
 
 class _Products:
-    """Matrices of sorted rows times those of their experts, and sums over an expert's rows."""
+    """Matrices of sorted rows times those of their experts, and sums over an expert's rows.
 
-    def __init__(self, counts: torch.Tensor, *, grouped: bool) -> None:
-        self.ends = counts.cumsum(0).to(torch.int32) if grouped else None
-        self.counts = [] if grouped else counts.tolist()
+    Rows between an expert's last one and its end are zeros, or nobody reads what becomes of them.
+    """
+
+    def __init__(self, ends: torch.Tensor, like: torch.Tensor, sizes: tuple[int, ...]) -> None:
+        whole = all(size % 8 == 0 for size in sizes)
+        self.ends = ends if whole and _grouped(like) else None
+        self.counts = [] if self.ends is not None else ends.diff(prepend=ends.new_zeros(1)).tolist()
 
     def rows(self, rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """``[rows, k]`` by ``[experts, k, n]``."""
         if self.ends is not None:
             return torch._grouped_mm(rows, weights, offs=self.ends)
-        out = rows.new_zeros(rows.shape[0], weights.shape[2])
+        out = rows.new_empty(rows.shape[0], weights.shape[2])
         for one, own, weight in zip(self._split(out), self._split(rows), weights, strict=True):
             torch.mm(own, weight, out=one)
         return out
@@ -94,7 +99,8 @@ class _Products:
         return list(rows[: sum(self.counts)].split(self.counts))
 
 
-def of_experts(  # noqa: PLR0917 - as it is saved
+@torch.library.custom_op(add_op_namespace_prefix("experts_backward"), mutates_args=())
+def of_experts(  # noqa: PLR0917 - what the op takes
     grad: torch.Tensor,
     x: torch.Tensor,
     weights: torch.Tensor,
@@ -103,69 +109,23 @@ def of_experts(  # noqa: PLR0917 - as it is saved
     w2: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """The gradients of ``experts`` in x, weights, w1 and w2."""
-    if _grouped(x, w2.shape[2]):
-        return _gradients(grad, x, weights, ids, w1, w2, grouped=True)
-    return _looped(grad, x, weights, ids, w1, w2)
-
-
-@torch.library.custom_op(add_op_namespace_prefix("experts_backward"), mutates_args=())
-def _looped(  # noqa: PLR0917 - what the op takes
-    grad: torch.Tensor,
-    x: torch.Tensor,
-    weights: torch.Tensor,
-    ids: torch.Tensor,
-    w1: torch.Tensor,
-    w2: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    return _gradients(grad, x, weights, ids, w1, w2, grouped=False)
-
-
-def _gradients(  # noqa: PLR0917 - as it is saved
-    grad: torch.Tensor,
-    x: torch.Tensor,
-    weights: torch.Tensor,
-    ids: torch.Tensor,
-    w1: torch.Tensor,
-    w2: torch.Tensor,
-    *,
-    grouped: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    (tokens, top), count = ids.shape, w1.shape[0]
-    inside = (ids >= 0) & (ids < count)
-    flat = torch.where(inside, ids, count).flatten().long()  # those outside come last
-    order = flat.argsort(stable=True)
-    counts = torch.zeros(count + 1, dtype=torch.int64, device=x.device)
-    counts = counts.scatter_add(0, flat, torch.ones_like(flat))[:count]
-    products = _Products(counts, grouped=grouped)
-    token = order // top
-    rows, grads = x[token], grad[token]
-    weight = torch.where(inside, weights, 0).flatten()[order].unsqueeze(1)
-    valid = (flat[order] < count).unsqueeze(1)  # what no expert has is not written by the products
-
-    wide = weights.dtype
-    gate, up = products.rows(rows, w1.transpose(1, 2)).to(wide).chunk(2, 1)
-    gate, up = torch.where(valid, gate, 0), torch.where(valid, up, 0)
-    sigmoid = gate.sigmoid()
-    silu = gate * sigmoid
-    inner = (silu * up).to(x.dtype)
+    if 0 in {x.numel(), w2.numel()}:
+        return tuple(torch.zeros_like(t) for t in (x, weights, w1, w2))
+    positions, assignments, ends = _sort(ids, w1.shape[0])
+    products = _Products(ends, x, (x.shape[1], w2.shape[2]))
+    rows, grads = _spread(x, grad, assignments, ids.shape[1])
+    both = products.rows(rows, w1.transpose(1, 2))
     # Of the output of an expert times its weight: the weight goes to the inner side, which is
     # narrower, and its gradient is there too: <grad, w2 h> = <w2^T grad, h>.
-    plain = torch.where(valid, products.rows(grads, w2).to(wide), 0)
-    dweight = (plain * inner.to(wide)).sum(1)
-    dinner = plain * weight
-    dgate = dinner * up * (sigmoid + silu * (1 - sigmoid))
-    dboth = torch.cat((dgate, dinner * silu), 1).to(x.dtype)
-    drows = torch.where(valid, products.rows(dboth, w1).to(wide), 0)
-    dw1 = products.sums(dboth, rows)
-    dw2 = products.sums(grads, (inner.to(wide) * weight).to(x.dtype))
-
-    back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=x.device))
-    dx = drows[back].view(tokens, top, -1).sum(1).to(x.dtype)
-    return dx, dweight[back].view(tokens, top), dw1, dw2
+    plain = products.rows(grads, w2)
+    dboth, inner, dweights = _gate_backward(both, plain, weights, assignments)
+    del both, plain
+    dx, dweights = _sum_rows(products.rows(dboth, w1), dweights, positions)
+    return dx, dweights, products.sums(dboth, rows), products.sums(grads, inner)
 
 
-@_looped.register_fake
-def _looped_fake(  # noqa: PLR0917 - what the op takes
+@of_experts.register_fake
+def _of_experts_fake(  # noqa: PLR0917 - what the op takes
     grad: torch.Tensor,  # noqa: ARG001
     x: torch.Tensor,
     weights: torch.Tensor,
@@ -174,3 +134,40 @@ def _looped_fake(  # noqa: PLR0917 - what the op takes
     w2: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     return tuple(t.new_empty(t.shape) for t in (x, weights, w1, w2))
+
+
+@torch.library.register_fake(add_op_namespace_prefix("sort"))
+def _sort_fake(ids: torch.Tensor, experts: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    count = ids.shape[0] * ids.shape[1]
+    rows = (count + 7 * min(count, experts) + 7) // 8 * 8
+    return ids.new_empty(ids.shape), ids.new_empty(rows), ids.new_empty(experts)
+
+
+@torch.library.register_fake(add_op_namespace_prefix("spread"))
+def _spread_fake(
+    x: torch.Tensor,
+    grad: torch.Tensor,  # noqa: ARG001
+    assignments: torch.Tensor,
+    top_k: int,  # noqa: ARG001
+) -> tuple[torch.Tensor, torch.Tensor]:
+    shape = (assignments.shape[0], x.shape[1])
+    return x.new_empty(shape), x.new_empty(shape)
+
+
+@torch.library.register_fake(add_op_namespace_prefix("gate_backward"))
+def _gate_backward_fake(
+    both: torch.Tensor,
+    plain: torch.Tensor,
+    weights: torch.Tensor,
+    assignments: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    dweights = weights.new_empty(assignments.shape)
+    return both.new_empty(both.shape), plain.new_empty(plain.shape), dweights
+
+
+@torch.library.register_fake(add_op_namespace_prefix("sum_rows"))
+def _sum_rows_fake(
+    rows: torch.Tensor, dweights: torch.Tensor, positions: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    y = rows.new_empty((positions.shape[0], rows.shape[1]))
+    return y, dweights.new_empty(positions.shape)
