@@ -94,11 +94,20 @@ __device__ __forceinline__ Work work_at(int i, const Tile* tiles, const Problem&
   return {any.x * p.rows + part * p.step, part * p.step, own.z, own.w & 0xFFFF, any.x};
 }
 
-template <class T, class S, bool kGated>
+// Where gate and up go that are kept for a gradient.
+template <bool kKeep>
+struct Kept {};
+template <>
+struct Kept<true> {
+  CUtensorMap gate, up;
+};
+
+template <class T, class S, bool kGated, bool kKeep = false>
 struct Consumer {
   uint32_t ring, out, full, empty;
   int slices, stagger, consumer, warp, lane;
   const CUtensorMap* to;
+  const Kept<kKeep>* kept = nullptr;
   int stage = 0, next = 0;
   uint32_t parity = 0;
 
@@ -110,7 +119,8 @@ struct Consumer {
 
   // 64 rows of the weight, kN tokens: a row of shared memory is a token.
   template <int kN>
-  __device__ __forceinline__ void write(const float (&v)[kN / 2], int column, const Work& work) {
+  __device__ __forceinline__ void write(const CUtensorMap* map, const float (&v)[kN / 2],
+                                        int column, const Work& work) {
 #pragma unroll
     for (int chunk = 0; chunk < (kN + 31) / 32; ++chunk) {
       const uint32_t buffer = out + next * 4096;
@@ -131,7 +141,7 @@ struct Consumer {
       if (warp == 0 && lane < 4) {
         const int token = chunk * 32 + lane * 8;
         if (token < work.tokens) {
-          ptx::store_box(to, column, work.row + token, buffer + lane * 1024);
+          ptx::store_box(map, column, work.row + token, buffer + lane * 1024);
         } else {
           asm volatile("cp.async.bulk.commit_group;" ::: "memory");  // so that all count alike
         }
@@ -142,15 +152,20 @@ struct Consumer {
   // From the sums of a tile to memory.
   template <int kN>
   __device__ __forceinline__ void finish(float (&d)[2][kN / 2], const Work& work) {
+    const int column = work.column + consumer * 64;
     if constexpr (kGated) {
+      if constexpr (kKeep) {
+        write<kN>(&kept->gate, d[0], column, work);
+        write<kN>(&kept->up, d[1], column, work);
+      }
 #pragma unroll
       for (int i = 0; i < kN / 2; ++i) {
         d[0][i] = __fdividef(d[0][i], 1.f + __expf(-d[0][i])) * d[1][i];
       }
-      write<kN>(d[0], work.column + consumer * 64, work);
+      write<kN>(to, d[0], column, work);
     } else {
-      write<kN>(d[0], work.column + consumer * 64, work);
-      write<kN>(d[1], work.column + S::kHalf + consumer * 64, work);
+      write<kN>(to, d[0], column, work);
+      write<kN>(to, d[1], column + S::kHalf, work);
     }
   }
 
@@ -316,12 +331,12 @@ __device__ __forceinline__ uint32_t dynamic_shared_memory() {
 }
 
 // kGather: of the first product, whose tokens are rows of x; else they lie side by side.
-template <class T, class S, bool kGated, bool kGather>
+template <class T, class S, bool kGated, bool kGather, bool kKeep>
 static __global__ void __launch_bounds__(S::kThreads, 1)
     grouped(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap by_64,
             const __grid_constant__ CUtensorMap by_16, const __grid_constant__ CUtensorMap to,
-            const T* x, const int* sources, const int* tiles_in_all, const Tile* tiles,
-            const Problem problem) {
+            const __grid_constant__ Kept<kKeep> kept, const T* x, const int* sources,
+            const int* tiles_in_all, const Tile* tiles, const Problem problem) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   const uint32_t ring = dynamic_shared_memory();
   const uint32_t out = ring + S::kStages * S::kStageBytes;
@@ -358,16 +373,17 @@ static __global__ void __launch_bounds__(S::kThreads, 1)
     // told a slice later, for which a stage of the ring has to be free.
     const int stagger =
         S::kGroups == 2 && slices > 2 * S::kStages ? S::kStages - kGather * S::kLate : 0;
-    Consumer<T, S, kGated> own{ring,
-                               out + consumer * kOutBytes,
-                               full,
-                               empty,
-                               slices,
-                               stagger,
-                               consumer,
-                               static_cast<int>(threadIdx.x % 128 / 32),
-                               static_cast<int>(threadIdx.x % 32),
-                               &to};
+    Consumer<T, S, kGated, kKeep> own{ring,
+                                      out + consumer * kOutBytes,
+                                      full,
+                                      empty,
+                                      slices,
+                                      stagger,
+                                      consumer,
+                                      static_cast<int>(threadIdx.x % 128 / 32),
+                                      static_cast<int>(threadIdx.x % 32),
+                                      &to,
+                                      &kept};
     int i = blockIdx.x;
     Work work{};
     if (i < count) work = work_at(i, tiles, problem);

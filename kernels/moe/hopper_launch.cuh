@@ -11,9 +11,10 @@
 
 namespace moe::hopper {
 
-template <class T, class S, bool kGated, bool kGather>
+// kKeep: gate and up go to `both`.
+template <class T, class S, bool kGated, bool kGather, bool kKeep>
 cudaError_t multiply(const kernforge::Device& device, const Matrix& weights, const Matrix& from,
-                     const Matrix& to, const T* x, const sorting::Tables& tables,
+                     const Matrix& to, void* both, const T* x, const sorting::Tables& tables,
                      int64_t most_tiles, const Problem& problem, cudaStream_t stream) {
   CUtensorMap of_weights, by_64, by_16, of_to;
   const auto encode = [](CUtensorMap* map, const Matrix& m, int rows) {
@@ -23,10 +24,22 @@ cudaError_t multiply(const kernforge::Device& device, const Matrix& weights, con
       !encode(&by_16, from, 16) || !encode(&of_to, to, 8)) {
     return cudaErrorInvalidValue;
   }
+  Kept<kKeep> kept;
+  if constexpr (kKeep) {
+    // Of the halves of a row each has a map, so that no store passes the end of the gate.
+    const auto encode_half = [&](CUtensorMap* map, int64_t from) {
+      return ptx::encode_map(map, ptx::kMapType<T>, 2, static_cast<T*>(both) + from, to.rows,
+                             to.columns, 2 * to.columns, 8);
+    };
+    if (!encode_half(&kept.gate, 0) || !encode_half(&kept.up, to.columns)) {
+      return cudaErrorInvalidValue;
+    }
+  }
   const int64_t blocks = std::min<int64_t>(most_tiles * problem.across, device.multiprocessors);
-  return kernforge::launch_with_shared(device, stream, &grouped<T, S, kGated, kGather>, blocks,
-                                       S::kThreads, S::kShared, of_weights, by_64, by_16, of_to, x,
-                                       tables.sources, tables.tiles_in_all, tables.tiles, problem);
+  return kernforge::launch_with_shared(device, stream, &grouped<T, S, kGated, kGather, kKeep>,
+                                       blocks, S::kThreads, S::kShared, of_weights, by_64, by_16,
+                                       of_to, kept, x, tables.sources, tables.tiles_in_all,
+                                       tables.tiles, problem);
 }
 
 template <class T, class S>
@@ -45,11 +58,17 @@ cudaError_t launch_as(const Experts& of, const sorting::Tables& tables, void* to
   const Problem down{half, (width + 2 * kHalf - 1) / (2 * kHalf), width, 2 * kHalf, kHalf, early};
   const Matrix w1{of.w1, of.experts * 2 * of.inner, of.width};
   const Matrix w2{of.w2, of.experts * of.width, of.inner};
-  const auto first = copies_x(of) ? &multiply<T, Many, true, false> : &multiply<T, S, true, true>;
+  const auto first_of = [&](auto keep) {
+    constexpr bool kKeep = decltype(keep)::value;
+    return copies_x(of) ? &multiply<T, Many, true, false, kKeep>
+                        : &multiply<T, S, true, true, kKeep>;
+  };
+  const auto first = of.both != nullptr ? first_of(std::true_type{}) : first_of(std::false_type{});
   const cudaError_t error =
-      first(device, w1, x, h, static_cast<const T*>(of.x), tables, most_tiles, up, stream);
+      first(device, w1, x, h, of.both, static_cast<const T*>(of.x), tables, most_tiles, up, stream);
   if (error) return error;
-  return multiply<T, S, false, false>(device, w2, h, x, nullptr, tables, most_tiles, down, stream);
+  return multiply<T, S, false, false, false>(device, w2, h, x, nullptr, nullptr, tables, most_tiles,
+                                             down, stream);
 }
 
 template <class T>

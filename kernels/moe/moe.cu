@@ -69,8 +69,8 @@ cudaError_t plain_products(const kernforge::Device& device, const Experts& of,
                                     factors};
     return kernforge::launch(device, stream, &plain::multiply<T, V, kGated>, blocks,
                              plain::kThreads, weights, static_cast<const T*>(from),
-                             static_cast<T*>(to), tables.tiles_in_all, tables.tiles, columns,
-                             depth);
+                             static_cast<T*>(to), kGated ? static_cast<T*>(of.both) : nullptr,
+                             tables.tiles_in_all, tables.tiles, columns, depth);
   };
   const cudaError_t error =
       run(std::true_type{}, of.w1, of.w1_scale, tokens, inner, of.inner, of.width);
@@ -118,7 +118,12 @@ cudaError_t experts_launch(DType dtype, const Experts& of, void* memory, void* t
                    : factors         ? hopper::kMostScaledTokens
                    : hopper::few(of) ? hopper::kMostFewTokens
                                      : hopper::kMostTokens;
-  const auto tables = sorting::tables_in(memory, of.tokens * of.top, of.experts, most);
+  auto tables = sorting::tables_in(memory, of.tokens * of.top, of.experts, most);
+  if (of.both != nullptr) {
+    tables.positions = of.positions;
+    tables.assignments = of.assignments;
+    tables.ends = of.ends;
+  }
   if (const cudaError_t error = sort(device, of, tables, most, stream)) return error;
   return with_type(dtype, [&](auto element) {
     using T = decltype(element);

@@ -36,10 +36,11 @@ struct Weights {
 };
 
 // 16 x 16 threads, each with 4 tokens and 2 columns, of the gate and of up with kGated. `w` is
-// [experts, columns, depth], or [experts, 2 columns, depth]; `to` has `columns`. V: of a weight.
+// [experts, columns, depth], or [experts, 2 columns, depth]; `to` has `columns`, `both`, which
+// may be nullptr, has gate and up. V: of a weight.
 template <class T, class V, bool kGated>
 static __global__ void __launch_bounds__(kThreads)
-    multiply(const Weights<V> w, const T* from, T* to, const int* tiles_in_all,
+    multiply(const Weights<V> w, const T* from, T* to, T* both, const int* tiles_in_all,
              const sorting::Tile* tiles, const int64_t columns, const int64_t depth) {
   kernforge::grid_dependency_synchronize();
   using W = kernforge::widened_t<T>;
@@ -90,7 +91,15 @@ static __global__ void __launch_bounds__(kThreads)
         const int64_t own = column + tx + c * 16;
         if (line >= tile.tokens || own >= columns) continue;
         W value = sums[0][r][c];
-        if constexpr (kGated) value = value / (1 + expf(-value)) * sums[kHalves - 1][r][c];
+        if constexpr (kGated) {
+          const W up = sums[kHalves - 1][r][c];
+          if (both != nullptr) {
+            T* kept = both + (tile.row + line) * 2 * columns + own;
+            kept[0] = kernforge::narrow<T>(value);
+            kept[columns] = kernforge::narrow<T>(up);
+          }
+          value = value / (1 + expf(-value)) * up;
+        }
         to[(tile.row + line) * columns + own] = kernforge::narrow<T>(value);
       }
     }

@@ -247,16 +247,50 @@ def sorted_rows(ids, experts):
 def test_rows_by_expert(kernel, device, ids, tokens, experts):
     ids = ids(tokens).int()
     poison(device)
-    got = kernel.backward._sort(ids.to(device), experts)
+    got = kernel.backward.sort(ids.to(device), experts)
     assert got[0].shape == ids.shape
     assert tuple(t.flatten().tolist() for t in got) == sorted_rows(ids, experts)
+
+
+kept_shapes = [pytest.param(shape, id=name) for name, shape in cases.SHAPES.items()] + [
+    pytest.param(shape, id=name, marks=(gpu, pytest.mark.gpu))
+    for name, shape in cases.LARGE.items()
+]
+
+
+@per_dtype
+@pytest.mark.parametrize("shape", kept_shapes)
+def test_what_is_kept_for_the_gradient(kernel, device, dtype, shape):
+    tokens, experts, top, _, inner = shape
+    x, logits, w1, w2 = drawn(shape, dtype, device)
+    weights, ids = kernel.route(logits, top)
+    poison(device)
+    y, both, *rows = kernel.functional._experts_kept(x, weights, ids, w1, w2)
+    assert_bitwise(y, kernel.experts(x, weights, ids, w1, w2))
+    assert both.shape == (len(rows[1]), 2 * inner)
+    if 0 in {tokens, inner}:
+        return  # the gradient has no use for rows
+    for one, other in zip(rows, kernel.backward.sort(ids, experts), strict=True):
+        assert_bitwise(one, other)
+    there = rows[1] >= 0
+    token = rows[1][there].long() // top
+    expert = torch.searchsorted(rows[2], there.nonzero().flatten(), right=True)
+    wide, exact = w1.double(), x.new_empty((len(token), 2 * inner), dtype=torch.float64)
+    for e in expert.unique().tolist():
+        exact[expert == e] = x[token[expert == e]].double() @ wide[e].T
+    got = both[there].double()
+    assert (got - exact).norm() <= NEAR[dtype] * exact.norm()
+    near = (
+        10 * NEAR[dtype]
+    )  # of each number: one that is not written is NaN, or as far as it is large
+    torch.testing.assert_close(got, exact, rtol=near, atol=near)
 
 
 @per_dtype
 @pytest.mark.parametrize("inner", [24, 37, 2056, 2051])
 def test_rows_that_no_expert_has_are_zeros_whatever_is_there(kernel, device, dtype, inner):
     ids = (torch.arange(46).view(23, 2) % 11 - 1).int().to(device)
-    positions, assignments, _ = kernel.backward._sort(ids, 8)
+    positions, assignments, _ = kernel.backward.sort(ids, 8)
     rows, empty = len(assignments), assignments < 0
     source = torch.Generator().manual_seed(4)
 
@@ -298,12 +332,12 @@ def test_rows_that_no_expert_has_are_zeros_whatever_is_there(kernel, device, dty
 def test_the_parts_of_the_gradient_promise_what_they_do(kernel, device):
     ids = UNEVEN["some are not there"](9).int().to(device)
     parts = kernel.backward
-    positions, assignments, _ = parts._sort(ids, 8)
+    positions, assignments, _ = parts.sort(ids, 8)
     x, weights = torch.randn(9, 16, device=device), torch.rand(9, 2, device=device)
     rows, _ = parts._spread(x, x, assignments, 2)
     gated = (rows, rows[:, :8].contiguous(), weights, assignments)
     for op, given in (
-        (parts._sort, (ids, 8)),
+        (parts.sort, (ids, 8)),
         (parts._spread, (x, x, assignments, 2)),
         (parts._gate_backward, gated),
         (parts._sum_rows, (rows, torch.rand(len(rows), device=device), positions)),
@@ -355,6 +389,12 @@ def test_the_gradient_is_that_of_the_reference_in_every_run(kernel, device, dtyp
     poison(device)
     for one, again in zip(got, gradients(), strict=True):
         assert_bitwise(one, again)
+    y = kernel.experts(x, weights, ids, w1, w2)
+    for _ in range(2):  # what is kept is not changed
+        for one, again in zip(
+            got, torch.autograd.grad(y, leaves, grad, retain_graph=True), strict=True
+        ):
+            assert_bitwise(one, again)
 
 
 def test_with_and_without_a_gradient_the_bits_are_the_same(kernel, device):

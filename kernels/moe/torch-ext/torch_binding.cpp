@@ -25,6 +25,7 @@ using kernforge::Tensor;
 using torch::headeronly::ScalarType;
 
 using Two = std::tuple<Tensor, Tensor>;
+using Five = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 
 [[noreturn]] void refuse(const std::string& why) { kernforge::value_error("moe: " + why); }
@@ -346,6 +347,9 @@ Tensor computed(const Tensor& x, const Given& all) {
     const int64_t sizes[] = {rows, columns};
     return kernforge::new_contiguous(x, sizes, 2, x.scalar_type());
   };
+  if (of.both != nullptr) {
+    moe::sort_cpu({of.ids, of.positions, of.assignments, of.ends, of.tokens, of.experts, of.top});
+  }
   const Tensor sorted = matrix(of.tokens * of.top, of.width);
   std::vector<int64_t> at(of.tokens * of.top, -1);
   const int64_t row_bytes = of.width * x.element_size();
@@ -362,6 +366,11 @@ Tensor computed(const Tensor& x, const Given& all) {
     }
     const Tensor both = linear(rows, all.w1, e, all.dtype, of.w1_scale),
                  inner = matrix(count, of.inner);
+    if (of.both != nullptr) {  // rows of an expert lie side by side
+      const int64_t bytes = 2 * of.inner * x.element_size();
+      std::memcpy(static_cast<char*>(of.both) + of.positions[own[0]] * bytes, both.const_data_ptr(),
+                  count * bytes);
+    }
     torch::stable::parallel_for(0, count, kGrain, [&](int64_t begin, int64_t end) {
       moe::gated_cpu(all.dtype, kernforge::element(both, begin * 2 * of.inner),
                      kernforge::mutable_element(inner, begin * of.inner), end - begin, of.inner);
@@ -401,6 +410,23 @@ void run(DType dtype, const Of& of, int64_t count, const Tensor&) {
 Tensor experts(const Tensor& x, const Tensor& weights, const Tensor& ids, const Tensor& w1,
                const Tensor& w2) {
   return computed(x, given(x, weights, ids, w1, w2));
+}
+
+// The parts that the gradient takes: gate and up by rows, and what `sort` gives.
+Five experts_kept(const Tensor& x, const Tensor& weights, const Tensor& ids, const Tensor& w1,
+                  const Tensor& w2) {
+  Given all = given(x, weights, ids, w1, w2);
+  moe::Experts& of = all.of;
+  const int64_t rows = moe::rows_of(of.tokens * of.top, of.experts);
+  const int64_t wide[] = {rows, 2 * of.inner}, sizes[] = {of.tokens, of.top};
+  const Tensor both = kernforge::new_contiguous(x, wide, 2, x.scalar_type()),
+               positions = new_ids(ids, sizes), assignments = new_numbers(ids, rows),
+               ends = new_numbers(ids, of.experts);
+  of.both = both.mutable_data_ptr();
+  of.positions = ids_of(positions);
+  of.assignments = ids_of(assignments);
+  of.ends = ids_of(ends);
+  return {computed(x, all), both, positions, assignments, ends};
 }
 
 Tensor experts_scaled(const Tensor& x, const Tensor& weights, const Tensor& ids, const Tensor& w1,
@@ -512,6 +538,10 @@ Tensor experts_elsewhere(const Tensor& x, const Tensor&, const Tensor&, const Te
                          const Tensor&) {
   elsewhere(x, "x");
 }
+Five experts_kept_elsewhere(const Tensor& x, const Tensor&, const Tensor&, const Tensor&,
+                            const Tensor&) {
+  elsewhere(x, "x");
+}
 Tensor experts_scaled_elsewhere(const Tensor& x, const Tensor&, const Tensor&, const Tensor&,
                                 const Tensor&, const Tensor&, const Tensor&) {
   elsewhere(x, "x");
@@ -534,6 +564,9 @@ STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
       " int groups, int top_groups) -> (Tensor, Tensor)");
   ops.def("experts(Tensor x, Tensor weights, Tensor ids, Tensor w1, Tensor w2) -> Tensor");
   ops.def(
+      "experts_kept(Tensor x, Tensor weights, Tensor ids, Tensor w1, Tensor w2)"
+      " -> (Tensor, Tensor, Tensor, Tensor, Tensor)");
+  ops.def(
       "experts_scaled(Tensor x, Tensor weights, Tensor ids, Tensor w1, Tensor w2, Tensor w1_scale,"
       " Tensor w2_scale) -> Tensor");
   ops.def("sort(Tensor ids, int experts) -> (Tensor, Tensor, Tensor)");
@@ -547,6 +580,7 @@ STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
 STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops) {
   ops.impl("route", TORCH_BOX(&route));
   ops.impl("experts", TORCH_BOX(&experts));
+  ops.impl("experts_kept", TORCH_BOX(&experts_kept));
   ops.impl("experts_scaled", TORCH_BOX(&experts_scaled));
   ops.impl("sort", TORCH_BOX(&sort));
   ops.impl("spread", TORCH_BOX(&spread));
@@ -557,6 +591,7 @@ STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops)
 STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_OTHER_KEY, ops) {
   ops.impl("route", TORCH_BOX(&route_elsewhere));
   ops.impl("experts", TORCH_BOX(&experts_elsewhere));
+  ops.impl("experts_kept", TORCH_BOX(&experts_kept_elsewhere));
   ops.impl("experts_scaled", TORCH_BOX(&experts_scaled_elsewhere));
   ops.impl("sort", TORCH_BOX(&sort_elsewhere));
   ops.impl("spread", TORCH_BOX(&spread_elsewhere));

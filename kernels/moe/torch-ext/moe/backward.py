@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gradients.
 
-What lies between the two products is computed again. Tokens are sorted by expert, so that the sum
+What lies between the two products is kept, of weights with factors computed again. Tokens are sorted by expert, so that the sum
 over the tokens of an expert has one order: ``sort`` gives the row of each assignment (a token and
 one of its experts), the assignment of each row (-1: none), and where an expert ends, on a multiple
 of 8. On compute capability 9.0, of bfloat16, the products are ``torch._grouped_mm``, which reads
@@ -16,7 +16,7 @@ import torch
 from ._ops import add_op_namespace_prefix, ops
 
 # Overloads, not packets: which one is meant need not be found out again at each call.
-_sort = ops.sort.default
+sort = ops.sort.default
 _spread = ops.spread.default
 _gate_backward = ops.gate_backward.default
 _sum_rows = ops.sum_rows.default
@@ -104,22 +104,27 @@ def of_experts(  # noqa: PLR0917 - what the op takes
     grad: torch.Tensor,
     x: torch.Tensor,
     weights: torch.Tensor,
-    ids: torch.Tensor,
     w1: torch.Tensor,
     w2: torch.Tensor,
+    both: torch.Tensor | None,
+    positions: torch.Tensor,
+    assignments: torch.Tensor,
+    ends: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The gradients of ``experts`` in x, weights, w1 and w2."""
+    """The gradients of ``experts`` in x, weights, w1 and w2.
+
+    ``both`` are gate and up by rows, or computed again; the three after it are those of ``sort``.
+    """
     if 0 in {x.numel(), w2.numel()}:
         return tuple(torch.zeros_like(t) for t in (x, weights, w1, w2))
-    positions, assignments, ends = _sort(ids, w1.shape[0])
     products = _Products(ends, x, (x.shape[1], w2.shape[2]))
-    rows, grads = _spread(x, grad, assignments, ids.shape[1])
-    both = products.rows(rows, w1.transpose(1, 2))
+    rows, grads = _spread(x, grad, assignments, positions.shape[1])
+    if both is None:
+        both = products.rows(rows, w1.transpose(1, 2))
     # Of the output of an expert times its weight: the weight goes to the inner side, which is
     # narrower, and its gradient is there too: <grad, w2 h> = <w2^T grad, h>.
     plain = products.rows(grads, w2)
     dboth, inner, dweights = _gate_backward(both, plain, weights, assignments)
-    del both, plain
     dx, dweights = _sum_rows(products.rows(dboth, w1), dweights, positions)
     return dx, dweights, products.sums(dboth, rows), products.sums(grads, inner)
 
@@ -129,15 +134,18 @@ def _of_experts_fake(  # noqa: PLR0917 - what the op takes
     grad: torch.Tensor,  # noqa: ARG001
     x: torch.Tensor,
     weights: torch.Tensor,
-    ids: torch.Tensor,  # noqa: ARG001
     w1: torch.Tensor,
     w2: torch.Tensor,
+    both: torch.Tensor | None,  # noqa: ARG001
+    positions: torch.Tensor,  # noqa: ARG001
+    assignments: torch.Tensor,  # noqa: ARG001
+    ends: torch.Tensor,  # noqa: ARG001
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     return tuple(t.new_empty(t.shape) for t in (x, weights, w1, w2))
 
 
 @torch.library.register_fake(add_op_namespace_prefix("sort"))
-def _sort_fake(ids: torch.Tensor, experts: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def sort_fake(ids: torch.Tensor, experts: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     count = ids.shape[0] * ids.shape[1]
     rows = (count + 7 * min(count, experts) + 7) // 8 * 8
     return ids.new_empty(ids.shape), ids.new_empty(rows), ids.new_empty(experts)

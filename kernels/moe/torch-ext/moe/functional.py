@@ -11,6 +11,7 @@ from ._ops import add_op_namespace_prefix, ops
 # Overloads, not packets: which one is meant need not be found out again at each call.
 _route = ops.route.default
 _experts = ops.experts.default
+_experts_kept = ops.experts_kept.default
 _experts_scaled = ops.experts_scaled.default
 
 _SCORES = {"softmax": False, "sigmoid": True}
@@ -186,8 +187,9 @@ class _Route(torch.autograd.Function):
 class _Experts(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weights, ids, w1, w2):  # noqa: PLR0917 - what apply takes
-        ctx.save_for_backward(x, weights, ids, w1, w2)
-        return _experts(x, weights, ids, w1, w2)
+        y, *kept = _experts_kept(x, weights, ids, w1, w2)
+        ctx.save_for_backward(x, weights, w1, w2, *kept)
+        return y
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -208,7 +210,8 @@ class _ExpertsScaled(torch.autograd.Function):
         x, weights, ids, w1, w2, w1_scale, w2_scale = ctx.saved_tensors
         w1 = backward.widened(w1, w1_scale, x.dtype)
         w2 = backward.widened(w2, w2_scale, x.dtype)
-        dx, dweights, _, _ = backward.of_experts(grad, x, weights, ids, w1, w2)
+        sorted_rows = backward.sort(ids, w1.shape[0])
+        dx, dweights, _, _ = backward.of_experts(grad, x, weights, w1, w2, None, *sorted_rows)
         return dx, dweights, None, None, None, None, None
 
 
@@ -263,6 +266,20 @@ def _experts_fake(
         ),
     )
     return x.new_empty(x.shape)
+
+
+@torch.library.register_fake(add_op_namespace_prefix("experts_kept"))
+def _experts_kept_fake(
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    ids: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+) -> tuple[torch.Tensor, ...]:
+    y = _experts_fake(x, weights, ids, w1, w2)
+    positions, assignments, ends = backward.sort_fake(ids, w2.shape[0])
+    both = x.new_empty((assignments.shape[0], w1.shape[1]))
+    return y, both, positions, assignments, ends
 
 
 @torch.library.register_fake(add_op_namespace_prefix("experts_scaled"))
