@@ -34,7 +34,7 @@ static __global__ void __launch_bounds__(kThreads) spread(const Spread of) {
   kernforge::grid_dependency_synchronize();
   const int64_t to = blockIdx.x * of.width;
   const int assignment = of.assignments[blockIdx.x];
-  const int64_t from = assignment / of.top * of.width;
+  const int64_t from = assignment / static_cast<int>(of.top) * of.width;
   for (int64_t c = threadIdx.x * kLength; c < of.width; c += kThreads * kLength) {
     Vector<T, kLength> x{}, grad{};
     if (assignment >= 0) {
