@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from functorch.compile import make_boxed_func
-from torch._dynamo.backends.common import aot_autograd
 
 import kernforge
 from kernforge.testing import assert_bitwise, op_tests
@@ -403,38 +401,6 @@ def test_with_and_without_a_gradient_the_bits_are_the_same(kernel, device):
     assert not plain.requires_grad
     recorded = kernel.moe(*(t.clone().requires_grad_() for t in given), 2)
     assert_bitwise(recorded.detach(), plain)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, of its own compiler
-def test_a_compiler_sees_what_lies_between_grouped_products(kernel, device, monkeypatch):
-    if not kernel.functional.backward._grouped(torch.empty(1, 8, device=device).bfloat16(), 8):
-        if device == "cuda" or not hasattr(torch, "_grouped_mm"):
-            pytest.skip("torch._grouped_mm is for compute capability 9.0")
-        monkeypatch.setattr(kernel.functional.backward, "_grouped", lambda *_: True)
-    x, _, w1, w2 = drawn((40, 8, 2, 64, 48), torch.bfloat16, device)
-    ids = UNEVEN["some are not there"](40).to(device)
-    leaves = [t.requires_grad_() for t in (x, torch.rand(ids.shape, device=device), w1, w2)]
-    seen = []
-
-    def record(graph, _):
-        seen.extend(str(node.target) for node in graph.graph.nodes)
-        return make_boxed_func(graph.forward)
-
-    def step(experts):
-        x, weights, w1, w2 = leaves
-        return torch.autograd.grad(experts(x, weights, ids, w1, w2).sum(), leaves)
-
-    compiled = torch.compile(
-        kernel.experts, fullgraph=True, backend=aot_autograd(fw_compiler=record)
-    )
-    exact = [t.detach().double().requires_grad_() for t in leaves]
-    y = reference.experts(*exact[:2], ids, *exact[2:])
-    want = torch.autograd.grad(y.sum(), exact)
-    for one, same, other in zip(step(compiled), step(kernel.experts), want, strict=True):
-        assert_bitwise(one, same)
-        assert off(one, other) <= 0.01
-    assert sum("grouped_mm" in each for each in seen) == 5
-    assert not any("experts_backward" in each for each in seen)
 
 
 @gpu
