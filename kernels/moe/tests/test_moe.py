@@ -440,6 +440,7 @@ def test_a_graph_follows_the_experts_that_are_chosen(kernel, device, tokens):
 
 @gpu
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream:UserWarning")
 @pytest.mark.parametrize("tokens", [4, 700])
 def test_a_graph_of_the_gradient_follows_the_experts_that_are_chosen(kernel, device, tokens):
     if torch.cuda.get_device_capability() != (9, 0):
