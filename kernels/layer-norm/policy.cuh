@@ -58,11 +58,12 @@ auto gradient_cut(int64_t vectors, const Run& run, const Otherwise& otherwise) {
   return otherwise();
 }
 
-// Blocks that leave parts of the gradients of weight and bias: as many as run at a time.
+// Blocks that leave parts of the gradients of weight and bias: no more than run at a time, and so
+// many that all have the same number of rows, but for the last.
 template <class C>
 int64_t gradient_blocks(int64_t rows, const kernforge::Device& device) {
-  const int64_t most = int64_t{device.multiprocessors} * C::kBlocks;
-  return std::min(parts(rows, C::kRows), most);
+  const int64_t all = parts(rows, C::kRows);
+  return parts(all, parts(all, int64_t{device.multiprocessors} * C::kBlocks));
 }
 
 // The same for `weight_gradient`: enough for all multiprocessors, and 8 rows for each line.
