@@ -48,8 +48,8 @@ struct Experts {
   void* y;
   int64_t tokens, width, inner, experts, top;
   const float *w1_scale = nullptr, *w2_scale = nullptr;
-  // For a gradient, else nullptr; not with factors. Gate and up of the rows of `Sort`, whose results
-  // are below. Where x is empty nothing is written; rows of no assignment have any values.
+  // For a gradient, else nullptr; not with factors. Gate and up of the rows of `Sort`, whose
+  // results are below. Where x is empty nothing is written; rows of no assignment have any values.
   void* both = nullptr;  // [rows, 2 inner]
   int32_t *positions = nullptr, *assignments = nullptr, *ends = nullptr;
 };
