@@ -55,7 +55,7 @@ static __global__ void __launch_bounds__(kThreads) gate_backward(const GateBackw
   kernforge::grid_dependency_synchronize();
   const int lane = threadIdx.x % kLanes;
   const int64_t row = int64_t{blockIdx.x} * kRows + threadIdx.x / kLanes;
-  if (row >= of.rows) return;  // a warp each: nobody waits for it
+  if (row >= of.rows) return;  // a warp a row then, without a barrier
   const int assignment = of.assignments[row];
   const bool there = assignment >= 0;
   const W weight = there ? static_cast<const W*>(of.weights)[assignment] : W{0};

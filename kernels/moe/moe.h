@@ -81,9 +81,8 @@ struct Spread {
 
 // Of h = silu(gate) * up, whose output w2 h is multiplied by a weight. `both` [rows, 2 inner] are
 // gate and up, `plain` [rows, inner] is the gradient in h without the weight, dboth that in `both`,
-// weighted = weight * h, and dweights [rows], as `weights` of double or float, are the sums of
-// plain
-// * h. Zeros where there is no assignment, whatever is in `both` and `plain`.
+// weighted = weight * h. dweights [rows], of double or float as `weights`, are the sums of h times
+// plain. Zeros where there is no assignment, whatever is in `both` and `plain`.
 struct GateBackward {
   const void *both, *plain, *weights;
   const int32_t* assignments;

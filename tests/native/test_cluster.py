@@ -167,7 +167,7 @@ def test_an_interrupt_ends_the_wait_for_a_worker(cluster, project, tmp_path):
     build.process.send_signal(signal.SIGINT)
     code, said = build.end()
     assert code == 130, said
-    assert "finish the actions" not in said  # nobody is there who could
+    assert "finish the actions" not in said  # there is no worker
     assert "interrupted: " in said
     assert "Traceback" not in said
 

@@ -278,9 +278,8 @@ def test_what_is_kept_for_the_gradient(kernel, device, dtype, shape):
         exact[expert == e] = x[token[expert == e]].double() @ wide[e].T
     got = both[there].double()
     assert (got - exact).norm() <= NEAR[dtype] * exact.norm()
-    near = (
-        10 * NEAR[dtype]
-    )  # of each number: one that is not written is NaN, or as far as it is large
+    # Of each number: one that is not written is NaN, or as far off as it is large.
+    near = 10 * NEAR[dtype]
     torch.testing.assert_close(got, exact, rtol=near, atol=near)
 
 

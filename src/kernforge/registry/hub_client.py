@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests to a Hugging Face hub, by ``huggingface_hub``: references, listings, files.
 
-Every failure of a hub or of the network becomes one of our errors here. What may be temporary (a
+Every failure of a hub or of the network becomes one of ours (``hub_errors``). What may be temporary (a
 rate limit, a server error, a broken connection) is tried again; a file that was interrupted is
 continued where it stopped.
 """
@@ -9,7 +9,6 @@ continued where it stopped.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import sys
 import threading
@@ -23,20 +22,17 @@ from kernforge import budgets, documents
 from kernforge._version import __version__
 from kernforge.errors import (
     IntegrityError,
-    KernforgeError,
-    MovedError,
     NetworkError,
-    NotPublishedError,
     RegistryError,
     UsageError,
 )
-from kernforge.registry import hub_endpoint
+from kernforge.registry import hub_endpoint, hub_errors
 from kernforge.registry.names import COMMIT, SHA256
 from kernforge.system import extras, files
 from kernforge.system.digest import git_blob
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from types import ModuleType
 
@@ -54,12 +50,9 @@ _WORTH_A_LINE_S = 2.0
 _ATTEMPTS_TO_CONNECT = 2
 _CONNECT_S, _SILENCE_S = 5.0, 30.0
 _ERROR_BYTES = 1 << 20
-_ERROR_TEXT = 300
 _OF_BODY = {b"content-encoding", b"content-length", b"transfer-encoding"}
-_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CHANGED, _TOO_MANY, _SERVER = 401, 403, 404, 412, 429, 500
-_PARTIAL, _PROXY_LOGIN = 206, 407
+_PARTIAL, _NOT_FOUND = 206, 404
 _CLIENT = {"library_name": "kernforge", "library_version": __version__}
-_LOG_IN = "it does not exist, or it is private: set HF_TOKEN, or run hf auth login"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,7 +286,7 @@ class HubClient:
         try:
             document = documents.parse_json(data)
         except ValueError as error:
-            raise wrong_answer(f"{url} is not JSON: {_one_line(error)}") from None
+            raise wrong_answer(f"{url} is not JSON: {hub_errors.one_line(error)}") from None
         here, there = urlsplit(self.endpoint.url), urlsplit(following or self.endpoint.url)
         if (here.scheme, here.netloc) != (there.scheme, there.netloc):
             # The token would go there too.
@@ -327,7 +320,7 @@ class HubClient:
                 session.cookies.clear()
                 raise NetworkError(
                     f"{url} cannot be asked: a cookie or a redirect of that host is not in ASCII: "
-                    f"{_one_line(error)}",
+                    f"{hub_errors.one_line(error)}",
                     hint="try again; report it to whoever runs the hub, or the proxy before it",
                 ) from error
             if response.is_error:
@@ -338,7 +331,9 @@ class HubClient:
                 response = type(response)(
                     response.status_code,
                     headers=kept,
-                    content=readable_error(body, response.headers.get("Content-Type", "")),
+                    content=hub_errors.readable_error(
+                        body, response.headers.get("Content-Type", "")
+                    ),
                     request=response.request,
                 )
             hf_raise_for_status(response)
@@ -360,16 +355,19 @@ class HubClient:
             try:
                 return ask()
             except Exception as error:
-                cause = _cause(error)
-                converted = self._convert_error(what, cause)
+                cause = hub_errors.cause(error)
+                converted = hub_errors.convert(self.endpoint.url, what, cause)
                 if converted is None:
                     raise
-                lasting = isinstance(converted, budgets.StreamError) or _is_lasting(cause)
+                lasting = isinstance(converted, budgets.StreamError) or hub_errors.is_lasting(cause)
                 # Without a network every attempt ends alike, some of them after seconds.
-                last = _ATTEMPTS_TO_CONNECT if _is_connecting(cause) else _ATTEMPTS
+                last = _ATTEMPTS_TO_CONNECT if hub_errors.is_connecting(cause) else _ATTEMPTS
                 if lasting or attempt >= last or not isinstance(converted, NetworkError):
                     raise converted from error
-                pause = min(_LONGEST_WAIT_S, max(_retry_after_s(cause), _FIRST_WAIT_S * 2**attempt))
+                pause = min(
+                    _LONGEST_WAIT_S,
+                    max(hub_errors.retry_after_s(cause), _FIRST_WAIT_S * 2**attempt),
+                )
                 self._say(f"{converted.message}: attempt {attempt + 1} of {last}", pause)
             (self._wait or wait)(pause)
         raise AssertionError("the last attempt returns or raises")
@@ -391,115 +389,6 @@ class HubClient:
         if pause >= _WORTH_A_LINE_S and now >= self._said_until:
             self._said_until = now + pause
             log.warning("%s in %.0f s", what, pause)
-
-    def _convert_error(self, what: str, error: Exception) -> KernforgeError | None:
-        """Our error for one of the hub's client; None for an unexpected one."""
-        if isinstance(error, KernforgeError):
-            return error
-        from huggingface_hub import errors  # noqa: PLC0415 - see library
-
-        hub = self.endpoint.url
-        if isinstance(error, errors.OfflineModeIsEnabled):
-            return RegistryError(
-                f"{hub} is not asked: HF_HUB_OFFLINE was set when this process started",
-                hint="unset it, and start the process again",
-            )
-        if isinstance(error, errors.GatedRepoError):
-            return RegistryError(
-                f"{what} is gated by its owner at {hub}",
-                hint=f"accept its conditions at {hub}/kernels/{what}, then set HF_TOKEN",
-            )
-        if isinstance(error, errors.RepositoryNotFoundError):
-            return NotPublishedError(f"{hub} has no kernel {what!r}", hint=_LOG_IN)
-        if isinstance(error, errors.HfHubHTTPError):
-            return self._http_error(what, error)
-        if isinstance(error, errors.HFValidationError):
-            return UsageError(str(error), hint="write a repo id like owner/name")
-        if isinstance(error, ValueError) and "repo type" in str(error):
-            return UsageError(
-                "this huggingface_hub is too old for kernels: " + _one_line(error),
-                hint="pip install --upgrade huggingface_hub",
-            )
-        # The HTTP library under huggingface_hub changes its name between releases; the base of
-        # the hub's own error is the base of that library's errors. Uploads use another one.
-        if isinstance(error, (errors.HfHubHTTPError.__bases__[0], ConnectionError)):
-            return self._unreachable(error)
-        return None
-
-    def _unreachable(self, error: Exception) -> NetworkError:
-        hub = where = self.endpoint.url
-        hint = "check the network and HF_ENDPOINT; HF_HUB_OFFLINE=1 loads what the cache has"
-        if _is_lasting(error):
-            hint = (
-                "the certificate of the hub, or of a proxy before it, is not trusted here: name "
-                "the file of its authority in SSL_CERT_FILE"
-            )
-        elif proxy := _proxy(hub):
-            where = f"{hub} through the proxy {proxy}"
-            hint = f"check HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY; {hint}"
-        return NetworkError(f"{where} cannot be reached: {_one_line(error)}", hint=hint)
-
-    def _http_error(self, what: str, error: Any) -> KernforgeError:
-        hub, status = self.endpoint.url, error.response.status_code
-        request = error.response.request
-        message = _one_line(error.server_message or f"HTTP {status} for {request.url}")
-        if status == _UNAUTHORIZED:
-            return RegistryError(
-                f"{hub} requires a token for {what}: {message}",
-                hint="set HF_TOKEN to a token that it accepts, or run hf auth login",
-            )
-        if status == _FORBIDDEN and request.method in {"GET", "HEAD"}:
-            return RegistryError(
-                f"{hub} does not let you read {what}: {message}",
-                hint="ask its owner for access; the token in HF_TOKEN may have to allow it too",
-            )
-        if status == _FORBIDDEN:
-            return RegistryError(
-                f"{hub} does not allow this for {what}: {message}",
-                hint="the token needs write access there; publishing kernels may have to be "
-                "granted to its owner by the hub first",
-            )
-        if status == _PROXY_LOGIN:
-            return RegistryError(
-                f"the proxy {_proxy(hub)} before {hub} requires a login: {message}",
-                hint="write it into HTTP_PROXY and HTTPS_PROXY: http://USER:PASSWORD@HOST:PORT",
-            )
-        if status == _CHANGED:
-            return MovedError(
-                f"another process published {what} at the same time", hint="publish again"
-            )
-        if status == _TOO_MANY:
-            return NetworkError(
-                f"{hub} received too many requests from this address", hint="wait, or set HF_TOKEN"
-            )
-        if status >= _SERVER:
-            return NetworkError(
-                f"{hub} has an internal error: HTTP {status}", hint="try again later"
-            )
-        return RegistryError(
-            f"{hub} refuses a request for {what}: HTTP {status}, {message}",
-            hint="if the request was right, a newer kernforge or huggingface_hub may be needed",
-        )
-
-
-def readable_error(body: bytes, content_type: str) -> bytes:
-    """The body of an error, as the hub's client can read it whoever sent it.
-
-    It takes an object in JSON; anything else than that becomes the text of one, and a page in HTML
-    nothing.
-    """
-    text = body.decode(errors="replace")
-    try:
-        document = documents.parse_json(text)
-    except ValueError:
-        document = None
-    if isinstance(document, dict):
-        listed = document.get("errors") or []
-        if isinstance(listed, list) and all(isinstance(each, dict) for each in listed):
-            return text.encode()
-    if "html" in content_type.lower() or not text.strip():
-        return b""
-    return json.dumps({"error": text[:_ERROR_TEXT]}).encode()
 
 
 def check_path(repo_id: str, path: str, file: HubFile) -> None:
@@ -620,54 +509,13 @@ def _check_session() -> None:
     try:
         get_session()
     except Exception as error:  # each library that has a part in it has its own kinds
-        text = _one_line(error)
+        text = hub_errors.one_line(error)
         more = "pip install socksio, or " if "socksio" in text else ""
         raise UsageError(
             f"no connection can be made as the environment says: {text}",
             hint=f"{more}correct the proxy (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) or the "
             "certificates (SSL_CERT_FILE, SSL_CERT_DIR) that it names",
         ) from error
-
-
-def _proxy(url: str) -> str:
-    """The proxy that requests to a hub go through, without its password; empty for none."""
-    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - only for errors
-
-    parts, named = urlsplit(url), getproxies()
-    address = named.get(parts.scheme) or named.get("all") or ""
-    if not address or proxy_bypass(parts.netloc):
-        return ""
-    return urlsplit(address if "://" in address else f"//{address}").netloc.rpartition("@")[2]
-
-
-def _is_connecting(error: Exception) -> bool:
-    """Whether there was no connection at all; the library's name changes between releases."""
-    return type(error).__name__ in {"ConnectError", "ConnectTimeout", "ProxyError"}
-
-
-def _is_lasting(error: Exception) -> bool:
-    """Whether another attempt fails in the same way: the certificate is not trusted."""
-    return _is_connecting(error) and "CERTIFICATE" in str(error).upper()
-
-
-def _cause(error: Exception) -> Exception:
-    """The error that the hub's client wraps in a RuntimeError when one of several uploads fails."""
-    inner = error.__cause__
-    return inner if type(error) is RuntimeError and isinstance(inner, Exception) else error
-
-
-def _retry_after_s(error: Exception) -> float:
-    """Seconds after which the server allows the next request; 0 when it does not say."""
-    response = getattr(error, "response", None)
-    headers: Mapping[str, str] = {} if response is None else response.headers
-    text = headers.get("Retry-After", "")
-    return float(text) if text.isdecimal() else 0.0
-
-
-def _one_line(error: Exception | str) -> str:
-    """The text of an error in one line of at most 300 characters, which a terminal only shows."""
-    line = " ".join(str(error).split())[:_ERROR_TEXT]
-    return "".join(c if c.isprintable() else "\ufffd" for c in line) or type(error).__name__
 
 
 @contextlib.contextmanager

@@ -71,7 +71,7 @@ def _grouped(x: torch.Tensor) -> bool:
 class _Products:
     """Matrices of sorted rows times those of their experts, and sums over an expert's rows.
 
-    Rows between an expert's last one and its end are zeros, or nobody reads what becomes of them.
+    Rows between an expert's last one and its end are zeros, or their products are not read.
     """
 
     def __init__(self, ends: torch.Tensor, like: torch.Tensor, sizes: tuple[int, ...]) -> None:

@@ -3,8 +3,9 @@
 
 An action travels with everything that it reads: the text of its sources, the lock, and the results
 that it needs unless the shared store has them. When a worker dies, the scheduler gives its actions
-to others; when the last one dies, the build waits for another and says so. When the scheduler dies or stops to answer, the build ends with an error in half a minute:
-this machine may lack the compilers, the memory and the time for what the farm was to do.
+to others; when the last one dies, the build waits for another and says so. When the scheduler dies or
+stops to answer, the build ends with an error in half a minute: this machine may lack the compilers,
+the memory and the time for what the farm was to do.
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ class DaskPool:
     def kill(self) -> None:
         """Leave the cluster; what its workers have begun they finish, for their own stores."""
         self._watch.stop()
-        if self._open and not self._missing:  # nobody takes what is sent now, nor ends what runs
+        if self._open and not self._missing:  # without a worker nothing runs that could end
             self._note(
                 f"the workers of {self._address} finish the actions that they have begun and keep the "
                 "results; they begin no others"

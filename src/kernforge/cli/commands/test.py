@@ -106,7 +106,7 @@ def _away(workers: Workers, task: TestTask, console: Console) -> Tested:
     try:
         found: Tested = workers.call(remote.unpack_and_test, task)
     except KeyboardInterrupt:
-        console.note("a worker that has begun the tests finishes them; nobody gets their result")
+        console.note("a worker that has begun the tests finishes them, and their result is lost")
         raise
     return found
 
