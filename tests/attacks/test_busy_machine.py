@@ -54,8 +54,12 @@ def measured(monkeypatch, late):
     return results(["late", "other"], ROUNDS)
 
 
-def test_who_is_late_at_first_is_looked_at_again_and_nobody_else(monkeypatch):
-    late, other = measured(monkeypatch, lambda turn: turn <= 2 * ROUNDS)
+def test_who_is_late_at_first_is_looked_at_again_and_others_are_not(monkeypatch):
+    for _ in range(3):  # this machine may be late itself when it looks again
+        with monkeypatch.context() as patch:
+            late, other = measured(patch, lambda turn: turn <= 2 * ROUNDS)
+        if late["refused"] == other["refused"] == "":
+            break
     assert late["refused"] == other["refused"] == ""
     assert late["rounds"] > ROUNDS
     assert other["rounds"] == ROUNDS

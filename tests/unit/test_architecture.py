@@ -39,7 +39,8 @@ DOORS = {
     "elftools": ["binary.*"],
     "fcntl": ["system.files", "system.disk"],
     "fsspec": ["store.remote"],
-    "huggingface_hub": ["registry.hub_client", "publish.hub", "compat.hub"],
+    # hub_errors only names its errors.
+    "huggingface_hub": ["registry.hub_client", "registry.hub_errors", "publish.hub", "compat.hub"],
     "pynvml": ["bench.engine.nvml"],
     "requests": ["toolchain.index.http"],
     "rich": ["system.console", "system.live_view", "dev.view"],
