@@ -12,10 +12,9 @@ FOR_HERE := $(if $(shell nvidia-smi -L 2>/dev/null),,--variant '*-cpu-*')
 # Tests start Python and pytest some hundred times: what was compiled, and what pytest rewrote, is kept.
 export PYTHONDONTWRITEBYTECODE :=
 # Plugins by name, since pytest rewrites the assertions of every package that brings one: of all of kernforge.
-# A test that hangs ends its worker and the run, with a traceback; on an idle machine none takes a minute.
-PYTEST := $(BIN)/python -m pytest --disable-plugin-autoload -p xdist \
-  -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart 0 \
-  -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
+# A test that hangs fails after ten minutes, with a traceback; on an idle machine none takes a minute.
+PYTEST := $(BIN)/python -m pytest --disable-plugin-autoload -p xdist -p pytest_timeout --timeout 600 \
+  -n auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-all tested unit fuzz test-gpu lint docs clean
 .DEFAULT_GOAL := help
@@ -76,6 +75,7 @@ lint: $(VENV)/ready-build,cluster,test,lint  ## linters, types and formats
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/sizes.py
 	git ls-files '*.cu' '*.cuh' '*.h' '*.cpp' | xargs $(BIN)/clang-format --dry-run -Werror
 
 docs: $(VENV)/ready-build,demo,test  ## write the generated pages, and the site to site/

@@ -230,7 +230,7 @@ def run(
         UsageError: the device is not there, or a workload contradicts itself.
         PartialResult: an interrupt came.
     """
-    import torch  # noqa: PLC0415
+    import torch
 
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("this torch sees no CUDA device", hint="measure with --device cpu")
@@ -306,7 +306,7 @@ def _case(
 
 def machine(device: str, gpu: Gpu | None = None) -> dict[str, Any]:
     """Where and when it was measured, and what its GPU, opened if not given, does not report."""
-    import torch  # noqa: PLC0415
+    import torch
 
     facts: dict[str, Any] = {
         "date": dt.datetime.now(tz=dt.UTC).isoformat(timespec="seconds"),

@@ -236,7 +236,7 @@ def lent_parts(host: Host, environment: Environment, why: KernforgeError) -> Loc
     Raises:
         NetworkError: ``why`` the lock's own parts cannot be had, and this machine has none.
     """
-    import torch  # noqa: PLC0415 - it is loaded: a kernel for it is
+    import torch
 
     on_cuda = host.backend.name == "cuda"
     toolkit = installed.find_cuda(environment.variables) if on_cuda else None

@@ -132,7 +132,7 @@ def this_backend() -> Any:
 
 def privateuse_name() -> str | None:
     """What torch calls its third backend, such as ``npu``."""
-    import torch  # noqa: PLC0415 - imported late, as everywhere
+    import torch
 
     get = getattr(torch._C, "_get_privateuse1_backend_name", None)  # noqa: SLF001 - torch has no other way
     return None if get is None else str(get())

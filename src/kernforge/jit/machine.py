@@ -172,7 +172,7 @@ def import_torch() -> Any:
         UsageError: it cannot be imported.
     """
     try:
-        import torch  # noqa: PLC0415 - seconds, and only who compiles against it needs it
+        import torch
     except ModuleNotFoundError as error:
         if error.name == "torch" and (missing := extras.missing(error, "kernforge's JIT")):
             raise missing from None

@@ -35,7 +35,7 @@ def check_layer(layer: object, replaced: type[nn.Module], *, source: object) -> 
         LayerTypeError: it is not an ``nn.Module``, it has a constructor or members of its own, or its
             ``forward`` takes other parameters.
     """
-    from torch import nn  # noqa: PLC0415 - imported late, as everywhere
+    from torch import nn
 
     if not (isinstance(layer, type) and issubclass(layer, nn.Module)):
         name = getattr(layer, "__name__", layer)
@@ -104,7 +104,7 @@ def function_layer(function: Callable[..., Any]) -> type[nn.Module]:
 
     What it supports is said by the function's attributes of the same names.
     """
-    from torch import nn  # noqa: PLC0415 - imported late, as everywhere
+    from torch import nn
 
     base: Any = nn.Module
 

@@ -104,14 +104,14 @@ def _device(model: nn.Module, device: str | torch.device | Device | None) -> tup
         raise LayerError(
             "Cannot determine model device, provide as `device` argument to `kernelize`."
         )
-    import torch  # noqa: PLC0415 - a model needs it
+    import torch
 
     is_rocm = first.device.type == "cuda" and torch.version.hip is not None
     return "rocm" if is_rocm else first.device.type, first.device.index
 
 
 def _capability(index: int | None) -> int | None:
-    import torch  # noqa: PLC0415 - a model needs it
+    import torch
 
     if not torch.cuda.is_available():
         return None

@@ -147,7 +147,7 @@ def has_module(name: str) -> bool:
 def _torch() -> Any:
     if not has_module("torch"):
         return None
-    import torch  # noqa: PLC0415 - takes seconds, and only loading a kernel needs it
+    import torch
 
     return torch
 

@@ -198,7 +198,7 @@ class Case:
 
 def is_tensor(value: Any) -> bool:
     """Whether a value is a tensor."""
-    import torch  # noqa: PLC0415 - torch is imported where it is used
+    import torch
 
     return isinstance(value, torch.Tensor)
 
@@ -217,7 +217,7 @@ def converted(args: tuple[Any, ...], dtype: Any) -> tuple[Any, ...]:
 
 def expected(declared: OpDeclaration, args: tuple[Any, ...]) -> tuple[tuple[Tensor, Tensor], ...]:
     """The reference's results: each computed in float64, and computed in the tested dtype."""
-    import torch  # noqa: PLC0415
+    import torch
 
     floats = [a.dtype for a in args if is_tensor(a) and a.is_floating_point()]
     same = torch.float32 if torch.float64 in floats else None

@@ -248,7 +248,7 @@ class Checks:
         return draw
 
     def _draw(self, dtype: str, device: str) -> Draw:
-        import torch  # noqa: PLC0415 - torch is imported where it is used
+        import torch
 
         return Draw(device=device, dtype=getattr(torch, dtype))
 

@@ -38,7 +38,7 @@ def ulp(value: Tensor, dtype: Any) -> Tensor:
     Returns:
         float64 tensor of the same shape: the spacing of ``dtype`` at each value, with subnormals.
     """
-    import torch  # noqa: PLC0415 - torch is imported where it is used
+    import torch
 
     info = torch.finfo(dtype)
     exponent = torch.frexp(torch.nan_to_num(value, 0.0, 0.0, 0.0).abs()).exponent.double()
@@ -58,7 +58,7 @@ def tolerance(exact: Tensor, same: Tensor, dtype: Any, *, factor: float = FACTOR
     Returns:
         float64 tensor of the same shape: the largest allowed absolute difference to ``exact``.
     """
-    import torch  # noqa: PLC0415
+    import torch
 
     step = ulp(exact, dtype)
     seen = same.dtype if same.is_floating_point() else dtype
@@ -149,7 +149,7 @@ def difference(
         same: the reference, computed in the tested dtype (in float32 for float64).
         factor: allowed multiple of the reference's own error.
     """
-    import torch  # noqa: PLC0415
+    import torch
 
     if not got.is_floating_point():
         return _first(got != exact.to(got.dtype), got, exact.to(got.dtype))
@@ -171,7 +171,7 @@ def assert_bitwise(got: Tensor, wanted: Tensor, *, what: str = "result") -> None
     Raises:
         AssertionError: shape, dtype or a byte differs; the message has the first such element.
     """
-    import torch  # noqa: PLC0415
+    import torch
 
     if (got.shape, got.dtype) != (wanted.shape, wanted.dtype):
         raise AssertionError(

@@ -37,7 +37,7 @@ _SHOWN_CHARACTERS = 3000
 
 def skip_without_gpu() -> None:
     """Skip a test, with a reason, if there is no GPU."""
-    import torch  # noqa: PLC0415 - torch is imported where it is used
+    import torch
 
     if not torch.cuda.is_available():
         pytest.skip("no NVIDIA GPU here")
@@ -68,7 +68,7 @@ def first_line(error: BaseException) -> str:
 
 def skip_without_second_gpu() -> None:
     """Skip a test, with a reason, if there is only one GPU."""
-    import torch  # noqa: PLC0415
+    import torch
 
     if (count := torch.cuda.device_count()) < 2:  # noqa: PLR2004
         pytest.skip(f"needs 2 GPUs, this machine has {count}")
@@ -78,7 +78,7 @@ def assert_graph(
     declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
 ) -> None:
     """Capture a call, change its arguments, replay it."""
-    import torch  # noqa: PLC0415
+    import torch
 
     case = cases.Case.make(declared, draw, shape)
     new_case = cases.Case.make(declared, _other(draw), shape)
@@ -113,7 +113,7 @@ def assert_side_stream(
     declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
 ) -> None:
     """Call the operator on another stream than torch's default stream."""
-    import torch  # noqa: PLC0415
+    import torch
 
     with torch.cuda.stream(torch.cuda.Stream()):
         assert_stream_order(declared, op, draw, shape)
@@ -128,7 +128,7 @@ def assert_stream_order(
     arguments too early; a launch that this stream does not wait for writes its results too late,
     when the memory still has poison.
     """
-    import torch  # noqa: PLC0415
+    import torch
 
     case = cases.Case.make(declared, draw, shape)
     new_case = cases.Case.make(declared, _other(draw), shape)

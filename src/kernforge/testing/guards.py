@@ -70,7 +70,7 @@ class Guarded:
 
 def surround(tensor: Tensor, *, filled: int = POISON) -> Guarded:
     """A copy of a dense tensor between guards of one byte value."""
-    import torch  # noqa: PLC0415 - torch is imported where it is used
+    import torch
 
     spans = zip(tensor.shape, tensor.stride(), strict=True)
     count = sum((size - 1) * stride for size, stride in spans) + 1 if tensor.numel() else 0
@@ -145,7 +145,7 @@ def _poisoned_heap() -> Iterator[None]:
 
 def settle() -> None:
     """Synchronise the current GPU, if this process uses one."""
-    import torch  # noqa: PLC0415
+    import torch
 
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
@@ -154,7 +154,7 @@ def settle() -> None:
 @functools.cache
 def _mode() -> Any:
     """The class of the dispatch mode; made on first use, because torch is imported late."""
-    from torch.utils._python_dispatch import TorchDispatchMode  # noqa: PLC0415
+    from torch.utils._python_dispatch import TorchDispatchMode
 
     class Watching(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
         def __init__(self, watch: Watch) -> None:
@@ -192,7 +192,7 @@ def _mode() -> Any:
 
 def _bytes(tensor: Tensor) -> Tensor:
     """All bytes of a tensor's storage."""
-    import torch  # noqa: PLC0415
+    import torch
 
     nothing = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     return nothing.set_(tensor.untyped_storage())
@@ -200,7 +200,7 @@ def _bytes(tensor: Tensor) -> Tensor:
 
 def _device_key(values: tuple[Any, ...]) -> Any:
     """The dispatch keys of the device of the first tensor; None without tensors."""
-    import torch  # noqa: PLC0415
+    import torch
 
     flat = [o for v in values for o in (v if isinstance(v, (list, tuple)) else (v,))]
     tensors = [value for value in flat if isinstance(value, torch.Tensor)]

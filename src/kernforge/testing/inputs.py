@@ -78,7 +78,7 @@ class Draw:
         Raises:
             UsageError: torch has no such dtype, or it is complex.
         """
-        import torch  # noqa: PLC0415 - torch is imported where it is used
+        import torch
 
         drawn_dtype = self.dtype
         if dtype is not None:
@@ -115,7 +115,7 @@ class Draw:
         return replace(self, written=[], drawn=[])
 
     def _numbers(self, shape: tuple[int, ...], dtype: Any, number: int) -> Tensor:
-        import torch  # noqa: PLC0415
+        import torch
 
         if (count := math.prod(shape)) > _DRAWN:
             period = self._numbers((_DRAWN,), dtype, number).to(self.device)
@@ -136,7 +136,7 @@ def check_dtype(name: str) -> None:
     Raises:
         UsageError: torch has no such dtype, or it is complex.
     """
-    import torch  # noqa: PLC0415
+    import torch
 
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
@@ -153,7 +153,7 @@ def check_dtype(name: str) -> None:
 
 def _make_special(tensor: Tensor) -> None:
     """Set every third element, up to a number of them, to a value that arithmetic treats specially."""
-    import torch  # noqa: PLC0415
+    import torch
 
     info = torch.finfo(tensor.dtype)
     nan, inf = float("nan"), float("inf")

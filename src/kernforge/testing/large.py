@@ -48,7 +48,7 @@ def exclusive(device: str, locks: Path) -> Iterator[None]:
             yield
         finally:
             if kind == "cuda":
-                import torch  # noqa: PLC0415
+                import torch
 
                 torch.cuda.empty_cache()
 
@@ -128,7 +128,7 @@ def _cut(value: Any, part: slice, declared: OpDeclaration, length: int) -> Any:
 
 def _free(kind: str) -> int:
     """Available memory in bytes of the CPU or of the current GPU."""
-    import torch  # noqa: PLC0415 - torch is imported where it is used
+    import torch
 
     if kind == "cuda":
         torch.cuda.empty_cache()

@@ -80,7 +80,7 @@ class Tested:
 
 def fitting(names: Sequence[str]) -> tuple[str, ...]:
     """The variants to test on this machine: the best for the CPU, and for its GPU if it has one."""
-    import torch  # noqa: PLC0415 - torch is imported where it is used
+    import torch
 
     backends = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     best = (resolve(names, probe(backend)).best for backend in backends)

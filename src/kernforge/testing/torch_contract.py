@@ -73,7 +73,7 @@ def _leaf(value: Any, declared: OpDeclaration, func: Any) -> Any:
 
 def _opcheck(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], part: str) -> str:
     """The error of one part of ``opcheck``; "" if there is none."""
-    import torch  # noqa: PLC0415 - torch is imported where it is used
+    import torch
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own compiler imports what torch deprecates
@@ -127,7 +127,7 @@ def _skip_if_fake_wrong(reached: list[_Call]) -> None:
 @contextmanager
 def _compiled(op: Callable[..., Any], draw: Draw) -> Iterator[Callable[..., Any]]:
     """The operator compiled without graph breaks; a second compilation is an error."""
-    import torch  # noqa: PLC0415
+    import torch
 
     backend = "inductor" if draw.device.startswith("cuda") else "aot_eager"
     with warnings.catch_warnings():
@@ -159,7 +159,7 @@ def assert_gradients(
     order: int,
 ) -> None:
     """Compare derivatives with numerical ones in float64, with the reference's in other dtypes."""
-    import torch  # noqa: PLC0415
+    import torch
 
     if draw.dtype == torch.float64:
         check = torch.autograd.gradcheck if order == 1 else torch.autograd.gradgradcheck
@@ -181,7 +181,7 @@ def assert_gradients(
 
 def _coarse(dtype: Any) -> Any:
     """The dtype of the reference for the tolerance: float32 for float64, else the dtype itself."""
-    import torch  # noqa: PLC0415
+    import torch
 
     return torch.float32 if dtype == torch.float64 else dtype
 
@@ -206,7 +206,7 @@ def _derivatives(
         dtype: dtype of the float arguments; None does not change them.
         layout: layout of the weights, which are the incoming gradient.
     """
-    import torch  # noqa: PLC0415
+    import torch
 
     leaves = _leaves_of(args, dtype)
     inputs = [a for a in leaves if cases.is_tensor(a) and a.requires_grad]
@@ -233,7 +233,7 @@ def _derivatives(
 
 def _weights(like: Any, layout: str) -> Any:
     """Numbers from -1 to 1 in sixteenths: exact in every dtype."""
-    import torch  # noqa: PLC0415
+    import torch
 
     steps = torch.arange(like.numel(), device=like.device) * 7 % 33 - 16
     weights = (steps.double() / 16).to(like.dtype).view(like.shape)

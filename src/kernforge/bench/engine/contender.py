@@ -85,7 +85,7 @@ class Contender(Callee):
 
     def _compiled(self, eager: Callable[..., Any]) -> Callable[..., Any]:
         """Tuned for this workload's shapes alone."""
-        import torch  # noqa: PLC0415
+        import torch
 
         torch.compiler.reset()
         options: dict[str, Any] = {"fullgraph": True, "dynamic": False}
@@ -95,7 +95,7 @@ class Contender(Callee):
         return compiled
 
     def _own(self, work: BeginWorkload) -> Callable[..., Any]:
-        import torch  # noqa: PLC0415
+        import torch
 
         self._half = None
         if self._candidate.kind == "nothing":

@@ -129,6 +129,6 @@ class _Array:
 
 def as_bytes(at: int, size: int) -> Any:
     """Device memory as a uint8 tensor, which does not own it."""
-    import torch  # noqa: PLC0415
+    import torch
 
     return torch.as_tensor(_Array(at, size), device="cuda")

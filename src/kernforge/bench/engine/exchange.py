@@ -37,7 +37,7 @@ class HostBuffer:
     """
 
     def __init__(self, size: int) -> None:
-        import torch  # noqa: PLC0415
+        import torch
 
         self._file, self._reserved = os.memfd_create("kernforge-bench"), 0
         # The link opens for processes of this user as long as this one has the file open.
@@ -99,7 +99,7 @@ class DeviceBuffer:
 
 def open_buffer(address: BufferAddress) -> Torch:
     """The bytes of a buffer that another process made."""
-    import torch  # noqa: PLC0415
+    import torch
 
     size = address.size
     if address.path:
@@ -140,7 +140,7 @@ class Exchange:
         self._laid_out: Torch | None = None
 
     def _views(self, memory: Torch, call: int) -> tuple[list[Torch], list[Torch]]:
-        import torch  # noqa: PLC0415
+        import torch
 
         parts = (*self._parts.inputs, *self._parts.outputs)
         views = [
@@ -160,7 +160,7 @@ class Exchange:
         Raises:
             StorageError: the memory for them is not free.
         """
-        import torch  # noqa: PLC0415
+        import torch
 
         self._buffer.reserve(len(given) * self._parts.set_bytes)
         whole = self._sets(len(given))
@@ -192,7 +192,7 @@ class Exchange:
         self, given: Sequence[tuple[Any, ...]], allowed: tuple[int, ...]
     ) -> int | None:
         """The first call whose inputs are not what the worker was given; None: all are."""
-        import torch  # noqa: PLC0415
+        import torch
 
         # Eight bytes at a time: sets begin and end at multiples of them.
         words = self._sets(len(given)).view(torch.int64)
@@ -204,7 +204,7 @@ class Exchange:
         return None
 
     def _is_changed(self, call: int, given: tuple[Any, ...], allowed: tuple[int, ...]) -> bool:
-        import torch  # noqa: PLC0415
+        import torch
 
         inputs = iter(self._views(self._shared, call)[0])
         for place, each in enumerate(given):
@@ -217,13 +217,13 @@ class Exchange:
 
 def signed(tensors: list[Torch]) -> list[Torch]:
     """The same memory with signed integers for unsigned ones, which a GPU cannot copy in one launch."""
-    import torch  # noqa: PLC0415
+    import torch
 
     kinds = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
     return [each.view(kinds[each.dtype]) if each.dtype in kinds else each for each in tensors]
 
 
 def _bytes(tensor: Torch) -> Torch:
-    import torch  # noqa: PLC0415
+    import torch
 
     return tensor.reshape(-1).view(torch.uint8)

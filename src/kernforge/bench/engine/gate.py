@@ -114,7 +114,7 @@ class Gate:
     """The gate on one stream."""
 
     def __init__(self, driver: Driver, stream: int) -> None:
-        import torch  # noqa: PLC0415
+        import torch
 
         device = torch.cuda.get_device_properties(0)
         self._driver, self._stream = driver, stream

@@ -125,7 +125,7 @@ class _Trial:
     def __init__(
         self, workload: Workload, settings: Settings, gpu: Gpu | None, *, set_up: bool
     ) -> None:
-        import torch  # noqa: PLC0415
+        import torch
 
         self._workload, self._settings = workload, settings
         self._gpu, self._set_up = gpu, set_up
@@ -206,7 +206,7 @@ class _Trial:
 
     def _is_tight(self) -> bool:
         """Whether the GPU is too small for all processes to keep what a call needs."""
-        import torch  # noqa: PLC0415
+        import torch
 
         if self._settings.device == "cpu":
             return False
@@ -329,7 +329,7 @@ class _Trial:
 
     def _settle(self, drawn: _Drawn) -> None:
         """Let what the judge has queued on the device be done before a worker goes on."""
-        import torch  # noqa: PLC0415
+        import torch
 
         if self._settings.device == "cuda":
             torch.cuda.synchronize()
@@ -466,7 +466,7 @@ def _cache_bytes(device: str) -> int:
     """Size of the GPU's L2 cache; 0 on a CPU, which has no mode that needs it."""
     if device == "cpu":
         return 0
-    import torch  # noqa: PLC0415
+    import torch
 
     size: int = torch.cuda.get_device_properties(0).L2_cache_size
     return size

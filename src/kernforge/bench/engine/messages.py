@@ -27,7 +27,7 @@ from typing import (
     get_type_hints,
 )
 
-from kernforge.bench.engine.workload import Candidate, Layout, Mode  # noqa: TC001 - decode reads annotations
+from kernforge.bench.engine.workload import Candidate, Layout, Mode
 
 if TYPE_CHECKING:
     from kernforge.system.process import PipedProcess

@@ -101,7 +101,7 @@ def open_gpu(device: str) -> Gpu | None:
     """The GPU that is measured; None where the device is none."""
     if device != "cuda":
         return None
-    import torch  # noqa: PLC0415
+    import torch
 
     uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
     try:

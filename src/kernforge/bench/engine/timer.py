@@ -26,7 +26,7 @@ class CpuTimer:
     """Times calls that end when they return."""
 
     def __init__(self) -> None:
-        import torch  # noqa: PLC0415
+        import torch
 
         self._clock = time.perf_counter_ns
         self._dirt = torch.zeros(_CPU_CACHE, dtype=torch.uint8)
@@ -63,7 +63,7 @@ class CudaTimer:
     """Times calls that queue work on a CUDA device."""
 
     def __init__(self) -> None:
-        import torch  # noqa: PLC0415
+        import torch
 
         torch.cuda.init()
         torch.cuda.synchronize()  # the context is there now
@@ -142,7 +142,7 @@ class Graph:
     """
 
     def __init__(self, call: Callable[..., Any], given: list[tuple[Any, ...]]) -> None:
-        import torch  # noqa: PLC0415
+        import torch
 
         self._inputs, self.calls = given, len(given)
         self._graph = torch.cuda.CUDAGraph()

@@ -42,7 +42,7 @@ def draw(workload: Workload, random: Generator) -> tuple[Any, ...]:
 
 
 def _tensor(wanted: Tensor, random: Generator) -> Torch:
-    import torch  # noqa: PLC0415
+    import torch
 
     dtype = getattr(torch, wanted.dtype)
     how: dict[str, Any] = {"generator": random, "device": random.device}
@@ -66,7 +66,7 @@ def expected(workload: Workload, given: tuple[Any, ...]) -> tuple[Torch, ...]:
     Raises:
         UsageError: the reference raises, or returns something else than tensors.
     """
-    import torch  # noqa: PLC0415
+    import torch
 
     copies = (each.clone() if isinstance(each, torch.Tensor) else each for each in given)
     try:
@@ -98,7 +98,7 @@ def counted_flops(workload: Workload, given: tuple[Any, ...]) -> int:
 
     Torch counts products, convolutions and attention, and nothing element by element.
     """
-    from torch.utils.flop_counter import FlopCounterMode  # noqa: PLC0415
+    from torch.utils.flop_counter import FlopCounterMode
 
     if workload.flops is not None:
         return workload.flops
@@ -140,7 +140,7 @@ def _difference(
 
 def _first_wrong(workload: Workload, got: Torch, wanted: Torch) -> tuple[int, ...] | None:
     """Position of the first wrong element; a part at a time, so that float64 copies stay small."""
-    import torch  # noqa: PLC0415
+    import torch
 
     mine, theirs = got.reshape(-1), wanted.reshape(-1)
     exact = not (got.dtype.is_floating_point or got.dtype.is_complex)
@@ -174,14 +174,14 @@ def _scale(wanted: Torch) -> float:
 
 
 def _wide(part: Torch) -> Torch:
-    import torch  # noqa: PLC0415
+    import torch
 
     return part.to(torch.complex128 if part.dtype.is_complex else torch.float64)
 
 
 def _far(got: Torch, wanted: Torch, tolerance: float, scale: float) -> Torch:
     """Where an element is not near enough."""
-    import torch  # noqa: PLC0415
+    import torch
 
     mine, theirs = _wide(got), _wide(wanted)
     far = ~((mine - theirs).abs() <= tolerance * (theirs.abs() + scale))

@@ -58,7 +58,7 @@ class Engine:
     """Torch's own functions, and what a call may give back."""
 
     def __init__(self, start: WorkerStart) -> None:
-        import torch  # noqa: PLC0415
+        import torch
 
         self.device = start.device
         self.timer = engine_timer.open_timer(self.device)

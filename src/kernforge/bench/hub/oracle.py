@@ -179,7 +179,7 @@ class Oracle:
         )
 
     def _reference(self, entry: str, seed: int) -> Reference:
-        import torch  # noqa: PLC0415
+        import torch
 
         instance, method = self._script.make(entry, seed)
         if entry in self._after:
@@ -195,7 +195,7 @@ class Oracle:
         return Reference(shape=tuple(plain.shape), dtype=dtype)
 
     def _compare(self, request: Compare) -> Compared:
-        import torch  # noqa: PLC0415
+        import torch
 
         dtype = getattr(torch, request.dtype)
         got, right = (

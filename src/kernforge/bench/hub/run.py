@@ -284,7 +284,7 @@ class _OracleProcess:
         return racing
 
     def _reference(self, entry: str, seed: int) -> Torch:
-        import torch  # noqa: PLC0415
+        import torch
 
         reference = self._ask(ComputeReference(entry=entry, seed=seed), Reference)
         shape, name = reference.shape, reference.dtype
@@ -303,7 +303,7 @@ class _OracleProcess:
 
     def _accepts(self, got: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
         """Whether the script's own check would pass, and would mean something if it did."""
-        import torch  # noqa: PLC0415
+        import torch
 
         (mine,), (wanted,) = got, right
         if mine.dtype != wanted.dtype or mine.shape != wanted.shape or not mine.numel():

@@ -95,7 +95,7 @@ class LazyKernel:
 
 def held(instance: Any) -> list[Tensor]:
     """An instance's tensors, each storage once."""
-    import torch  # noqa: PLC0415
+    import torch
 
     def within(value: Any) -> Iterator[Tensor]:
         if isinstance(value, torch.Tensor):
@@ -177,7 +177,7 @@ def _verify(method: str) -> str:
 
 
 def _seed(seed: int) -> None:
-    import torch  # noqa: PLC0415
+    import torch
 
     torch.manual_seed(seed)
     random.seed(seed)

@@ -66,7 +66,7 @@ def run(request: ProfileRequest, note: Callable[[str], None]) -> dict[str, Any]:
         MachineError: ``ncu`` is asked for, and may not or cannot count here.
         KernforgeError: the profiled process ended with an error.
     """
-    import torch  # noqa: PLC0415
+    import torch
 
     asked = bench.BenchRequest(project=request.project, kernel=request.kernel, only=request.only)
     work, racing = bench.workloads(asked), chosen(bench.candidates(asked), request.candidates)
@@ -196,7 +196,7 @@ def _by_ncu(
 
 
 def _by_torch(start: program.ProfileStart, into: Path) -> _Seen:
-    import torch  # noqa: PLC0415
+    import torch
 
     done = _run((), start)
     if done.returncode:

@@ -69,7 +69,7 @@ class _Ranges:
 
     def record(self, number: int, prepare: Callable[[], Callable[[], Any]]) -> None:
         """Make one call inside a range of the profiler."""
-        import torch  # noqa: PLC0415
+        import torch
 
         call = prepare()
         torch.cuda.synchronize()
@@ -87,7 +87,7 @@ class _Traces:
     """Writes a trace of each call, which finds cold caches."""
 
     def __init__(self, into: Path) -> None:
-        import torch  # noqa: PLC0415
+        import torch
 
         self._into = into
         size = torch.cuda.get_device_properties(0).L2_cache_size
@@ -95,8 +95,8 @@ class _Traces:
 
     def record(self, number: int, prepare: Callable[[], Callable[[], Any]]) -> None:
         """Make some calls, each after the L2 cache was overwritten."""
-        import torch  # noqa: PLC0415
-        from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415
+        import torch
+        from torch.profiler import ProfilerActivity, profile
 
         for trace in range(TRACES):
             call = prepare()
@@ -110,7 +110,7 @@ class _Traces:
 
 def main(start: ProfileStart) -> None:
     """Make all calls, and write why some could not be made."""
-    import torch  # noqa: PLC0415
+    import torch
 
     found = bench.workloads(
         bench.BenchRequest(project=Path(start.project), only=tuple(start.workloads))

@@ -208,7 +208,7 @@ def _settings(arguments: argparse.Namespace, *, graphs: bool = True) -> Settings
 
 
 def _device() -> str:
-    import torch  # noqa: PLC0415
+    import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
 
