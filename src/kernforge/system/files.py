@@ -147,6 +147,30 @@ def _locked_directory(parent: Path) -> tuple[Path, int | None]:
     return path, handle
 
 
+def temporary_name() -> str:
+    """A name that no other file has, for what is renamed to its final name when it is complete."""
+    return f"{_UNLOCKED_PREFIX}{uuid.uuid4().hex}"
+
+
+def read_regular(path: Path, *, limit: int) -> bytes:
+    """Read a regular file, to which a link may lead: no pipe, no device, nothing too large.
+
+    Raises:
+        FileNotFoundError: there is none.
+        StorageError: it is not a regular file, or has more than ``limit`` bytes.
+    """
+    # A pipe is not waited for: it is opened at once, and refused.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise StorageError(f"{path} is not a regular file", hint="put a file in its place")
+        data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise StorageError(
+            f"{path} has more than {limit:,} bytes", hint="check whether it is the right file"
+        )
+    return data
+
+
 def sweep(directory: Path) -> None:
     """Remove what killed processes left in a directory; what a process still holds stays."""
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
@@ -388,7 +412,7 @@ def symlink(target: str, path: Path) -> None:
     """Create a symbolic link, replacing an old one atomically."""
     with disk_errors(f"writing {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{_UNLOCKED_PREFIX}{os.getpid()}-{uuid.uuid4().hex[:8]}")
+        temporary = path.with_name(temporary_name())
         temporary.symlink_to(target)
         temporary.replace(path)
 

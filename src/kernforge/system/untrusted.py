@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read files out of a tree that somebody else can write: an action's directory, a project.
+"""Read and write below a directory whose content somebody else may have shaped.
 
-A path is opened one component after the other, from a directory that is ours, and no component may
-be a symbolic link, so that the tree's owner cannot lead a reader elsewhere, neither before nor
-while it reads. What is read is a regular file of a bounded size that no other name refers to: no
-device, no pipe that would be read for ever, no hard link to a file outside.
+A project that was cloned, a build that was downloaded, what a compiler's action left: a path in it is
+opened one component after the other, and no component may be a symbolic link, so that nothing
+outside is read, written or removed. What is read is a regular file of a bounded size: no device, and
+no pipe that would be read for ever.
+
+The directory itself is trusted: the caller resolves it, and ``name`` is always a relative path in it.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import stat
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -20,7 +23,7 @@ from kernforge.errors import IntegrityError
 from kernforge.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 OUTPUT_LIMIT = 8 << 30
 """Bytes of the largest file that is taken from a program."""
@@ -33,7 +36,10 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-_HINT = "only regular files are read there; nothing was read through it"
+_HINT = (
+    "kernforge follows no links there and reads regular files only: put the file or the directory "
+    "itself in its place"
+)
 
 
 def copy_out(
@@ -42,8 +48,8 @@ def copy_out(
     """Copy a file with its execute bit out of a tree, to a path that only this user can write.
 
     Args:
-        root: the directory that holds the tree; others cannot replace it.
-        name: path in the tree, whose every component others may have replaced.
+        root: the directory that holds the tree.
+        name: path in the tree.
         target: a new file; its parent directories are made.
         limit: bytes that the file may have.
         hard_links: whether the file may have other names, as in a clone of a repository.
@@ -62,6 +68,111 @@ def read_bytes(root: Path, name: str, *, limit: int, hard_links: bool = False) -
     """The content of a file of a tree; arguments and errors are those of ``copy_out``."""
     with opened(root, name, limit=limit, hard_links=hard_links) as descriptor:
         return b"".join(_chunks(descriptor, limit, f"{root}/{name}"))
+
+
+def write(root: Path, name: str, data: bytes | str, *, executable: bool = False) -> None:
+    """Write a complete file under its name in a tree, or nothing; directories on the way are made.
+
+    Raises:
+        IntegrityError: a link is on the way, or the name is that of something but a regular file.
+        StorageError: the disk is full or of another user.
+    """
+    payload = data.encode(errors="surrogateescape") if isinstance(data, str) else data
+    with (
+        files.disk_errors(f"writing {root}/{name}"),
+        _parent(root, name, make=True) as (above, last),
+    ):
+        _refuse_other(above, last, f"{root}/{name}", directory=False)
+        temporary = files.temporary_name()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o755 if executable else 0o644, dir_fd=above)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(payload)
+                stream.flush()
+                os.fsync(descriptor)
+            os.replace(temporary, last, src_dir_fd=above, dst_dir_fd=above)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=above)
+            raise
+
+
+def make_dir(root: Path, name: str) -> None:
+    """Make a directory of a tree with those above it; nothing happens if it is there.
+
+    Raises:
+        IntegrityError: a part of the name is a link or a file.
+        StorageError: the disk is full or of another user.
+    """
+    with files.disk_errors(f"writing {root}/{name}"):
+        os.close(_directory(root, _parts(root, name), make=True))
+
+
+def list_dir(root: Path, name: str) -> list[str]:
+    """Sorted names in a directory of a tree; none where there is no such directory.
+
+    Raises:
+        IntegrityError: a part of the name is a link or a file.
+    """
+    try:
+        descriptor = _directory(root, _parts(root, name))
+    except FileNotFoundError:
+        return []
+    try:
+        return sorted(os.listdir(descriptor))  # noqa: PTH208 - of a descriptor
+    finally:
+        os.close(descriptor)
+
+
+def replace_dir(root: Path, name: str, staged: Path) -> None:
+    """Give a complete directory its name in a tree; one that had the name is removed.
+
+    Args:
+        root: the directory that holds the tree.
+        name: path in the tree; directories on the way are made.
+        staged: a directory on the same file system, as of ``files.staging(root)``.
+
+    Raises:
+        IntegrityError: a link is on the way, or the name is that of something but a directory.
+        StorageError: the disk is full or of another user.
+    """
+    with (
+        files.disk_errors(f"writing {root}/{name}"),
+        _parent(root, name, make=True) as (above, last),
+    ):
+        there = _refuse_other(above, last, f"{root}/{name}", directory=True)
+        old = files.temporary_name()
+        if there:
+            os.rename(last, old, src_dir_fd=above, dst_dir_fd=above)
+        try:
+            os.rename(staged, last, dst_dir_fd=above)
+        except BaseException:
+            if there:
+                os.rename(old, last, src_dir_fd=above, dst_dir_fd=above)
+            raise
+        if there:
+            shutil.rmtree(old, dir_fd=above, ignore_errors=True)
+
+
+def remove(root: Path, name: str) -> None:
+    """Remove a file or a directory of a tree that the caller knows to be kernforge's own.
+
+    A link is removed itself, not what it leads to; nothing happens if there is nothing.
+
+    Raises:
+        IntegrityError: a link or a file is on the way.
+        StorageError: it is of another user.
+    """
+    with (
+        contextlib.suppress(FileNotFoundError),
+        files.disk_errors(f"removing {root}/{name}"),
+        _parent(root, name) as (above, last),
+    ):
+        if stat.S_ISDIR(os.stat(last, dir_fd=above, follow_symlinks=False).st_mode):
+            shutil.rmtree(last, dir_fd=above)
+        else:
+            os.unlink(last, dir_fd=above)
 
 
 def inside(root: Path, path: Path) -> Path | None:
@@ -101,35 +212,78 @@ def inside(root: Path, path: Path) -> Path | None:
 @contextlib.contextmanager
 def opened(root: Path, name: str, *, limit: int, hard_links: bool = False) -> Iterator[int]:
     """A descriptor of a file of a tree; arguments and errors are those of ``copy_out``."""
-    parts = PurePosixPath(name).parts
-    if not parts or parts[0] == "/" or ".." in parts:
-        raise IntegrityError(f"{name!r} leads out of {root}", hint=_HINT)
-    descriptor = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    where = f"{root}/{name}"
+    with _parent(root, name) as (above, last):
+        # A pipe is not waited for: it is opened at once, and refused.
+        descriptor = _open(last, os.O_RDONLY | os.O_NONBLOCK, above, where)
     try:
-        for number, part in enumerate(parts):
-            last = number == len(parts) - 1
-            # A pipe is not waited for: it is opened at once, and refused.
-            flags = os.O_RDONLY | os.O_NONBLOCK if last else os.O_PATH | os.O_DIRECTORY
-            above = descriptor
-            where = "/".join((str(root), *parts[: number + 1]))
-            try:
-                status = os.stat(part, dir_fd=above, follow_symlinks=False)
-                _refuse_odd(status, where, last=last)
-                descriptor = os.open(part, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
-            except OSError as error:
-                if error.errno in {errno.ELOOP, errno.ENOTDIR, errno.ENXIO}:
-                    raise IntegrityError(f"{where} was replaced", hint=_HINT) from error
-                raise
-            os.close(above)
         status = os.fstat(descriptor)
-        _refuse_odd(status, f"{root}/{name}", last=True)
+        _refuse_odd(status, where, last=True)
         if status.st_nlink > 1 and not hard_links:
-            raise IntegrityError(f"{root}/{name} is a hard link: it has other names", hint=_HINT)
+            raise IntegrityError(f"{where} is a hard link: it has other names", hint=_HINT)
         if status.st_size > limit:
-            raise _too_large(f"{root}/{name}", limit)
+            raise _too_large(where, limit)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _parts(root: Path, name: str) -> tuple[str, ...]:
+    parts = PurePosixPath(name).parts
+    if parts[:1] == ("/",) or ".." in parts or "\0" in name:
+        raise IntegrityError(f"{name!r} leads out of {root}", hint=_HINT)
+    return parts
+
+
+@contextlib.contextmanager
+def _parent(root: Path, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+    """A descriptor of the directory that holds a path, and the path's last component."""
+    *above, last = _parts(root, name) or (".",)
+    if last == ".":
+        raise IntegrityError(f"{name!r} names nothing in {root}", hint=_HINT)
+    descriptor = _directory(root, above, make=make)
+    try:
+        yield descriptor, last
+    finally:
+        os.close(descriptor)
+
+
+def _directory(root: Path, parts: Sequence[str], *, make: bool = False) -> int:
+    """A descriptor of a directory of a tree, reached without following a link."""
+    flags = os.O_RDONLY | os.O_DIRECTORY
+    descriptor = os.open(root, flags | os.O_CLOEXEC)
+    for number, part in enumerate(parts, 1):
+        above = descriptor
+        try:
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=above)
+            descriptor = _open(part, flags, above, "/".join((str(root), *parts[:number])))
+        finally:
+            os.close(above)
+    return descriptor
+
+
+def _open(part: str, flags: int, above: int, where: str) -> int:
+    """Open a component of a path, which may be a link, a pipe or a device made to mislead."""
+    status = os.stat(part, dir_fd=above, follow_symlinks=False)
+    _refuse_odd(status, where, last=not flags & os.O_DIRECTORY)
+    try:
+        return os.open(part, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENOTDIR, errno.ENXIO}:
+            raise IntegrityError(f"{where} was replaced", hint=_HINT) from error
+        raise
+
+
+def _refuse_other(above: int, name: str, where: str, *, directory: bool) -> bool:
+    """Whether something of the right kind has a name already."""
+    try:
+        status = os.stat(name, dir_fd=above, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    _refuse_odd(status, where, last=not directory)
+    return True
 
 
 def _refuse_odd(status: os.stat_result, where: str, *, last: bool) -> None:

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+
+import pytest
+
+from kernforge.errors import IntegrityError, StorageError
+from kernforge.system import files, untrusted
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A project in which a stranger has put what he likes, beside a file of the user's."""
+    outside = tmp_path / "outside"
+    (outside / "sub").mkdir(parents=True)
+    (outside / "mine").write_text("mine")
+    project = tmp_path / "project"
+    (project / "real").mkdir(parents=True)
+    (project / "real" / "file").write_text("old")
+    (project / "link").symlink_to(outside)
+    (project / "leaf").symlink_to(outside / "mine")
+    (project / "real" / "up").symlink_to("../../outside")
+    os.mkfifo(project / "pipe")
+    return project
+
+
+def snapshot(path):
+    return {
+        str(each.relative_to(path)): each.is_file() and each.read_text() for each in path.rglob("*")
+    }
+
+
+def replace_dir(root, name):
+    with files.staging(root.parent / "staged") as staged:
+        (staged / "file").write_text("new")
+        untrusted.replace_dir(root, name, staged)
+
+
+DOORS = {
+    "read": lambda root, name: untrusted.read_bytes(root, name, limit=9),
+    "write": lambda root, name: untrusted.write(root, name, "new"),
+    "make_dir": untrusted.make_dir,
+    "list_dir": untrusted.list_dir,
+    "replace_dir": replace_dir,
+    "remove": untrusted.remove,
+}
+ESCAPES = [
+    "link/mine",
+    "link/sub",
+    "real/up/mine",
+    "pipe/x",
+    "../outside/mine",
+    "/etc/hostname",
+    "a\0b",
+]
+
+
+@pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
+@pytest.mark.parametrize("name", ESCAPES)
+def test_no_door_leads_out_of_the_tree(root, door, name):
+    before = snapshot(root.parent / "outside")
+    with pytest.raises(IntegrityError):
+        door(root, name)
+    assert snapshot(root.parent / "outside") == before
+
+
+@pytest.mark.parametrize("door", [name for name in DOORS if name != "remove"])
+@pytest.mark.parametrize("name", ["link", "leaf", "pipe"])
+def test_a_link_or_a_pipe_is_not_taken_for_a_file(root, door, name):
+    before = snapshot(root.parent / "outside")
+    with pytest.raises(IntegrityError, match=f"{name} is a"):
+        DOORS[door](root, name)
+    assert snapshot(root.parent / "outside") == before
+
+
+def test_a_removed_link_keeps_what_it_leads_to(root):
+    untrusted.remove(root, "link")
+    untrusted.remove(root, "nothing/there")
+    assert not os.path.lexists(root / "link")
+    assert (root.parent / "outside" / "mine").read_text() == "mine"
+
+
+def test_files_and_directories_are_written_below_the_root(root):
+    untrusted.write(root, "new/deep/run.sh", "echo", executable=True)
+    untrusted.write(root, "real/file", b"new")
+    replace_dir(root, "build/variant")
+    replace_dir(root, "build/variant")
+    assert os.access(root / "new/deep/run.sh", os.X_OK)
+    assert untrusted.read_bytes(root, "real/file", limit=9) == b"new"
+    assert untrusted.list_dir(root, "build") == ["variant"]
+    assert untrusted.list_dir(root, "nowhere") == []
+    untrusted.remove(root, "build")
+    assert not (root / "build").exists()
+
+
+def test_a_reader_of_a_file_is_bounded(root):
+    assert files.read_regular(root / "leaf", limit=9) == b"mine"
+    for path, limit in ((root / "pipe", 9), (root / "leaf", 3), (root / "real", 9)):
+        with pytest.raises((StorageError, IsADirectoryError)):
+            files.read_regular(path, limit=limit)
