@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the attacks run in: every sandbox that there is, and none."""
-
-import os
-import shutil
+"""What the attacks run in: the sandbox, and none."""
 
 import pytest
 from support.attacks import SECRET
@@ -18,32 +15,27 @@ from kernforge.system import files, process
 def _sandbox(kind: str) -> Sandbox:
     if kind == "off":
         return sandbox.OFF
-    if kind == "bubblewrap":
-        program = os.environ.get("KERNFORGE_TEST_BWRAP") or shutil.which("bwrap")
-        if not program:
-            pytest.skip("bubblewrap is not installed")
-        return Sandbox(kind="bubblewrap", bwrap=program, wanted="required")
     try:
-        return sandbox.probe("required", "/usr/bin/env", process.run, "")
+        return sandbox.probe("required", "/usr/bin/env", process.run)
     except ToolchainError as error:
         pytest.skip(error.message)
 
 
-@pytest.fixture(params=["namespaces", "bubblewrap"])
+@pytest.fixture(params=["namespaces"])
 def jail(request):
-    """Each kind of sandbox."""
+    """The sandbox."""
     return _sandbox(request.param)
 
 
-@pytest.fixture(params=["namespaces", "bubblewrap", "off"])
+@pytest.fixture(params=["namespaces", "off"])
 def anywhere(request):
-    """Each kind of sandbox, and none."""
+    """The sandbox, and none."""
     return _sandbox(request.param)
 
 
 @pytest.fixture
 def context(anywhere, tmp_path):
-    """What actions are run with, in each kind of sandbox and without."""
+    """What actions are run with, in the sandbox and without."""
     store = Store(tmp_path / "store")
     context = ActionContext(store=store, trees={}, runner=process.run, jobs=2, sandbox=anywhere)
     yield context

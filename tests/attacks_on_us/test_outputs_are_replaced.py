@@ -116,5 +116,5 @@ def test_the_script_that_repeats_a_failure_is_out_of_reach(context):
     script = Path(done.failure.repeat.removeprefix("sh "))
     assert script.is_file()
     inside = [p for p in context.work.iterdir() if p.is_dir()]
-    inside += list(Path(sandbox.DIRECTORIES[0]).glob(sandbox.DIRECTORIES[1]))
+    inside += list(sandbox.PLACE.glob("kernforge-*"))
     assert not any(script.is_relative_to(directory) for directory in inside)

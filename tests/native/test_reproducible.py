@@ -133,16 +133,6 @@ def test_elsewhere_with_another_home_other_jobs_and_other_times_of_files(first, 
     assert differing(first[0], build(root, home, "--jobs", "1")) == []
 
 
-def test_bubblewrap_and_plain_namespaces_give_the_same(first, bare, tmp_path):
-    directory = os.environ.get("KERNFORGE_TEST_BWRAP") or (shutil.which("bwrap") or "")
-    if not directory:
-        pytest.skip("bubblewrap is not installed")
-    root = again(first, tmp_path / "project")
-    path = f"{Path(directory).parent}:{os.environ['PATH']}"
-    found = build(root, bare(), "--sandbox", "required", PATH=path)
-    assert differing(first[0], found) == []
-
-
 @pytest.mark.long
 def test_without_a_sandbox_only_the_statement_differs(first, bare, tmp_path):
     root = again(first, tmp_path / "project")

@@ -40,9 +40,9 @@ _OF_FRAMES = ".rela.debug_frame"
 _OWN = ("$", ".", "__cudart_", "__nv_", "__unnamed_")
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=2)
 def _contents(data: bytes) -> dict[str, bytes]:
-    """Sections by name; cached, because several functions read the same cubin."""
+    """Sections by name; cached, because several functions read the same two."""
     return elf.contents(data)
 
 

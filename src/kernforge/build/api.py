@@ -20,7 +20,7 @@ from kernforge.build.execute.sandbox import Sandbox
 from kernforge.build.plan import planner
 from kernforge.build.provenance import Origin
 from kernforge.check import cache
-from kernforge.errors import BuildError
+from kernforge.errors import BuildError, StorageError
 from kernforge.project import flag_rules
 from kernforge.project.api import folder
 from kernforge.source import compiler_advice
@@ -168,6 +168,7 @@ def build_project(
         ToolchainError: no index has what the lock lacks, or a sandbox is required and there is none.
         KeyboardInterrupt: passed on after every program was killed; nothing is left half-written.
     """
+    out = _out(workspace, request)
     planned = planned or plan_project(workspace, request)
     if request.check and planned.plan.actions:  # now, and not when everything is compiled
         extras.require(
@@ -206,7 +207,7 @@ def build_project(
             edited.plan,
             workspace.project,
             store,
-            out=request.out or workspace.project.root / "build",
+            out=out,
             origin=request.origin or _origin(workspace, planned),
         )
         if edited.learn and not outcome.failures:
@@ -221,6 +222,24 @@ def build_project(
         variants=variants,
         findings=findings,
     )
+
+
+def _out(workspace: Workspace, request: BuildRequest) -> Path:
+    """The directory of the variants.
+
+    Raises:
+        StorageError: it is the project's own, and a link: it would lead a stranger's build into
+            another project.
+    """
+    if request.out:
+        return request.out
+    path = workspace.project.root / "build"
+    if path.is_symlink():
+        raise StorageError(
+            f"{path} is a link, and variants are not written through it",
+            hint="remove it, or name the directory with --build-dir",
+        )
+    return path
 
 
 def _findings(
@@ -310,7 +329,7 @@ def prepare_sandbox(
 
 def choose_sandbox(workspace: Workspace, mode: Mode) -> Sandbox:
     """How this machine keeps actions to their inputs; see ``sandbox.probe``."""
-    return sandbox.probe(mode, workspace.compiler.path, run, workspace.search_path)
+    return sandbox.probe(mode, workspace.compiler.path, run)
 
 
 def _trees(workspace: Workspace, planned: PlannedBuild, request: BuildRequest) -> Mapping[str, str]:

@@ -63,7 +63,7 @@ def examine(environment: Environment, runner: Runner, *, ask_network: bool = Tru
     gcc, compiler, gcc_trouble = _compiler(env, runner)
     python = Path(sysconfig.get_path("include"))
     cuda_home = env.get("CUDA_HOME") or env.get("CUDA_PATH") or ""
-    isolation = _sandbox(compiler, env, runner)
+    isolation = _sandbox(compiler, runner)
     missing = tuple(name for name in extras.EXTRAS["build"] if not host.has_module(name))
     library, version = platform.libc_ver()
     return MachineFacts(
@@ -184,18 +184,16 @@ def _directories(store: Path, *, isolates: bool) -> Iterator[Directory]:
     yield Directory(use="the store", path=str(store), free=free, trouble=trouble)
     if isolates:
         return  # the directory of an action is a mount; its files are in the store
-    rooms = Path(sandbox.DIRECTORIES[0])
+    rooms = sandbox.PLACE
     free, trouble = disk.room(rooms)
     instead = "actions run in the store, whose paths may make results differ from other machines'"
     yield Directory(use="actions", path=str(rooms), free=free, trouble=trouble, instead=instead)
 
 
-def _sandbox(
-    compiler: host_compiler.Compiler | None, env: Mapping[str, str], runner: Runner
-) -> tuple[str, str]:
+def _sandbox(compiler: host_compiler.Compiler | None, runner: Runner) -> tuple[str, str]:
     if compiler is None or platform.system() != "Linux":
         return ("", "")
-    sandbox_ = sandbox.probe("auto", compiler.path, runner, env.get("PATH", ""))
+    sandbox_ = sandbox.probe("auto", compiler.path, runner)
     return (sandbox_.reason, sandbox.remedy()) if not sandbox_.isolates else ("", "")
 
 

@@ -78,7 +78,7 @@ def from_pydantic(error: ErrorDetails, data: Data) -> Mistake:
         case "value_error":
             problem = str(context["error"])
         case _:
-            problem = _EXPECTED[kind]
+            problem = _EXPECTED.get(kind, error["msg"])
     return Mistake(path=path, problem=problem)
 
 

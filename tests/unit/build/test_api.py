@@ -13,7 +13,7 @@ from kernforge.build.api import BuildRequest, EditedPlan
 from kernforge.build.cluster.task import NullProgress
 from kernforge.build.provenance import NO_LOCK
 from kernforge.build.workspace import Workspace, candidates
-from kernforge.errors import BuildError, MissingPackageError, ToolchainError
+from kernforge.errors import BuildError, MissingPackageError, StorageError, ToolchainError
 from kernforge.manifest import document
 from kernforge.project import source_files
 from kernforge.project.api import Project
@@ -80,6 +80,27 @@ def test_each_variant_is_laid_out_and_the_listener_hears_of_the_course(workspace
     assert (result.left_out, result.findings) == ((), ())
     result.refuse_failures()
     assert noted.events.log == ["planned", "finished"]
+
+
+def test_a_build_directory_that_is_a_link_is_not_written_through(workspace, tmp_path):
+    """A stranger's project would replace a variant of my own."""
+    mine = tmp_path / "mine" / "torch-cpu" / "metadata.json"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    (workspace.project.root / "build").symlink_to(tmp_path / "mine")
+    with pytest.raises(StorageError, match="is a link"):
+        api.build_project(workspace, request(workspace, untrusted=True))
+    assert mine.read_text() == "mine"
+
+
+def test_a_variant_that_is_a_link_is_replaced_and_not_followed(workspace, tmp_path):
+    (tmp_path / "mine").mkdir()
+    out = workspace.project.root / "build"
+    out.mkdir()
+    (out / "torch-cpu").symlink_to(tmp_path / "mine")
+    api.build_project(workspace, request(workspace))
+    assert not list((tmp_path / "mine").iterdir())
+    assert not (out / "torch-cpu").is_symlink()
 
 
 def test_a_plan_that_a_caller_looked_at_is_the_one_that_is_built(workspace):

@@ -93,11 +93,11 @@ def test_a_tree_of_the_store_that_lost_its_files_is_found(doctor, tmp_path):
 
 def test_read_only_room_for_actions_stops_nothing(doctor, monkeypatch, tmp_path):
     def room(path):
-        trouble = "Read-only file system" if str(path) == sandbox.DIRECTORIES[0] else ""
+        trouble = "Read-only file system" if path == sandbox.PLACE else ""
         return 100 * GB, trouble
 
     monkeypatch.setattr(disk, "room", room)
-    for isolated, told in ((("", ""), []), (("refused", "install bubblewrap"), ["warning"])):
+    for isolated, told in ((("", ""), []), (("refused", "allow user namespaces"), ["warning"])):
         monkeypatch.setattr(examine, "_sandbox", lambda *_, isolated=isolated: isolated)
         found = [f for f in doctor()[1]["findings"] if f["rule"] == "not-writable"]
         assert [f["severity"] for f in found] == told

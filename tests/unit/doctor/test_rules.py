@@ -87,7 +87,7 @@ def test_nothing_is_found_on_a_healthy_machine():
         ({"torch": None}, "torch-missing", "skipped"),
         ({"memory": 4 * GB}, "memory", "warning"),
         ({"memory": GB // 2}, "memory", "error"),
-        ({"sandbox": ("refused", "install bubblewrap")}, "sandbox", "warning"),
+        ({"sandbox": ("refused", "allow user namespaces")}, "sandbox", "warning"),
         ({"locks": (TorchLock(path="/l", held=False),)}, "stale-lock", "error"),
         ({"locks": (TorchLock(path="/l", held=None),)}, "unclear-lock", "skipped"),
         ({"indexes": (IndexFacts(url="https://i", trouble="refused"),)}, "index", "warning"),

@@ -155,6 +155,7 @@ class ActionRun:
 
     def _fill(self, action: Action, directory: ActionDirectory) -> ActionDirectory:
         """Put the inputs into an action's empty directory, and its trees next to them."""
+        files.write_new(directory.path / sandbox.MARK, "")
         for file in action.inputs:
             self._place(file, directory.work / file.path)
         # Line tables hold the time of a source.
@@ -183,7 +184,8 @@ class ActionRun:
             done = self._context.runner(command)
         except FileNotFoundError as error:
             raise BuildError(
-                f"{argv[0]} is not there", hint="the store is damaged: remove KERNFORGE_HOME/store"
+                f"{error.filename or argv[0]} is not there any more",
+                hint="it was removed while the build ran; build again",
             ) from error
         done = replace(done, returncode=sandbox.returncode(self._context.sandbox, done.returncode))
         problems = _take_outputs(action, directory, tree, done)

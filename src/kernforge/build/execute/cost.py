@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _MIB = 2**20
 # Part of an op namespace that changes with every edit.
 _SOURCES_ID = re.compile(r"_[0-9a-f]{10}\b")
+# The tree of torch's headers, for this machine's processor or another.
+_TORCH = re.compile(r"(^|-)torch-")
 # A measured peak is forgotten slowly: a lucky run must not exhaust the machine.
 _FORGET = 0.8
 # What ended before anyone looked was small, but not nothing.
@@ -90,7 +92,7 @@ def guess(action: Action, *, jobs: int) -> Estimate:
     too little costs the build.
     """
     threads, count = width(action, jobs), max(1, _architectures(action))
-    torch = any(name.startswith("torch") for name in action.trees)
+    torch = any(_TORCH.search(name) for name in action.trees)
     if _is_cuda(action):
         if torch:
             return Estimate(memory=(2500 + 1500 * threads) * _MIB, seconds=40 + 20 * count)

@@ -13,7 +13,6 @@ import graphlib
 import statistics
 import time
 from collections import defaultdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.build.execute import action as execute_action
@@ -24,6 +23,7 @@ from kernforge.build.execute.local_pool import LocalPool
 from kernforge.build.execute.outcome import Done, Outcome, Spent, out_of_memory
 from kernforge.build.execute.results import STORE_KIND
 from kernforge.build.plan import graph
+from kernforge.system import files
 from kernforge.system.tables import duration
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kernforge.build.plan.graph import Action, Plan
     from kernforge.project.api import Project
 
+_STALE_AFTER_S = 24 * 3600
 _HEAVY_S = 1.0
 """A kind of action whose guess is longer must have been measured, before the rest is estimated."""
 
@@ -96,8 +97,8 @@ class _Loop:
     def go(self, pool: ActionPool) -> None:
         # The directories of failed actions stay for a day, so that they can be looked at.
         self._context.store.sweep(self._context.work, "*")
-        directory, pattern = sandbox.DIRECTORIES
-        self._context.store.sweep(Path(directory), pattern)
+        for path in sandbox.abandoned(time.time() - _STALE_AFTER_S):
+            files.remove_tree(path)
         order = graphlib.TopologicalSorter({a.key: graph.needs(a) for a in self._plan.actions})
         order.prepare()
         self._events.planned(

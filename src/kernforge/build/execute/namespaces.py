@@ -8,7 +8,7 @@ exit status is passed on; death by signal N becomes 128 + N, as in a shell. What
 forbids ends with status 126 and one line that says which step it was.
 
 It imports nothing but the standard library, and little of it: it starts once for every action.
-Mount by mount this does what bubblewrap does; constants are those of Linux's headers.
+Constants are those of Linux's headers.
 """
 
 from __future__ import annotations

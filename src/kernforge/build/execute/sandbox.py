@@ -10,10 +10,12 @@ home. Without a sandbox the same directory is a real one, so that the bytes are 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shlex
+import stat
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,20 +32,23 @@ if TYPE_CHECKING:
     from kernforge.system.process import Runner
 
 Mode: TypeAlias = Literal["required", "auto", "off"]
-Kind: TypeAlias = Literal["bubblewrap", "namespaces", "off"]
+Kind: TypeAlias = Literal["namespaces", "off"]
 MODES: tuple[Mode, ...] = ("required", "auto", "off")
 
 EPOCH = 315_532_800
 """The time of every file that an action sees, and of ``__DATE__``: 1980-01-01, as in zip files."""
 
-DIRECTORIES = ("/var/tmp", "kernforge-*")
-"""Where the directories of actions are, and the pattern of their names."""
+PLACE = Path("/var/tmp")
+"""Where the directories of actions are."""
 KEY_LENGTH = 24
 """Characters of an action's key in the name of its directory."""
 WORK = "work"
 """The part of an action's directory that holds its inputs and outputs."""
 DEFAULT_LIMITS = ProgramLimits()
-_PLACE = "/var/tmp/kernforge-"  # made exclusively, and refused when it is another's
+# A directory is made exclusively, and refused when it is another user's.
+_NAME = re.compile(rf"kernforge-[0-9a-f]{{{KEY_LENGTH}}}")
+MARK = ".kernforge-action"
+"""A file in the directory of an action, by which a later build knows that it may remove it."""
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
@@ -61,8 +66,8 @@ _SWITCHES = {
     "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": (
         "1",
         (
-            "AppArmor keeps user namespaces from programs without a profile: install bubblewrap, "
-            "or `sysctl kernel.apparmor_restrict_unprivileged_userns=0`"
+            "AppArmor keeps user namespaces from programs without a profile: "
+            "`sysctl kernel.apparmor_restrict_unprivileged_userns=0` allows them"
         ),
     ),
     "/proc/sys/kernel/unprivileged_userns_clone": (
@@ -82,13 +87,11 @@ class Sandbox:
 
     Attributes:
         reason: why there is none; empty otherwise.
-        bwrap: path of bubblewrap, for that kind.
         wanted: what the user asked for, so that another machine can find its own way.
     """
 
     kind: Kind
     reason: str = ""
-    bwrap: str = ""
     wanted: Mode = "auto"
 
     @property
@@ -152,7 +155,25 @@ def _ends(path: str) -> Iterator[int]:
 
 def fixed_path(key: str) -> str:
     """The path under which the action with this key runs on every machine."""
-    return f"{_PLACE}{key[:KEY_LENGTH]}"
+    return f"{PLACE}/kernforge-{key[:KEY_LENGTH]}"
+
+
+def abandoned(older_than: float, place: Path = PLACE) -> Iterator[Path]:
+    """Directories of actions of this user's earlier builds that were last changed before a time.
+
+    Only what has the exact name and the mark of one, and is no link: the place is everybody's.
+    """
+    for path in place.glob("kernforge-*"):
+        with contextlib.suppress(FileNotFoundError):
+            found, mark = path.lstat(), (path / MARK).lstat()
+            ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+            if (
+                ours
+                and _NAME.fullmatch(path.name)
+                and stat.S_ISREG(mark.st_mode)
+                and found.st_mtime < older_than
+            ):
+                yield path
 
 
 def environment(inside: str, programs: Mapping[str, str]) -> dict[str, str]:
@@ -169,39 +190,28 @@ def environment(inside: str, programs: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def probe(mode: Mode, compiler: str, runner: Runner, search: str) -> Sandbox:
-    """Find out how this machine can isolate, by doing it.
+def probe(mode: Mode, compiler: str, runner: Runner) -> Sandbox:
+    """Find out whether this machine can isolate, by doing it.
 
     Args:
         compiler: path of the host compiler, which must be visible inside.
-        search: the PATH in which to look for bubblewrap.
 
     Raises:
-        ToolchainError: ``mode`` is ``"required"`` and nothing works.
+        ToolchainError: ``mode`` is ``"required"`` and it cannot.
     """
     if mode == "off":
         return OFF
-    found = _probe(compiler, runner, search)
-    if mode == "required" and not found.isolates:
+    argv = (*_prefix(_mounts(None, {"cxx": compiler}), "/"), compiler, "--version")
+    done = runner(Command(argv=argv, env={}))
+    if done.returncode == 0:
+        return Sandbox(kind="namespaces", wanted=mode)
+    reason = (done.stderr.strip() or "refused").splitlines()[-1]
+    if mode == "required":
         raise ToolchainError(
-            f"actions cannot be isolated on this machine: {found.reason}",
+            f"actions cannot be isolated on this machine: {reason}",
             hint=remedy() + ", or build with --sandbox off what you trust as your own code",
         )
-    return replace(found, wanted=mode)
-
-
-def _probe(compiler: str, runner: Runner, search: str) -> Sandbox:
-    reasons = []
-    bwrap = next((p for d in search.split(":") if os.access(p := f"{d}/bwrap", os.X_OK) and d), "")
-    kinds = [Sandbox(kind="bubblewrap", bwrap=bwrap)] if bwrap else []
-    for candidate in (*kinds, Sandbox(kind="namespaces")):
-        argv = (compiler, "--version")
-        mounts = _mounts(None, {"cxx": compiler})
-        done = runner(Command(argv=_prefix(candidate, mounts, "/") + argv, env={}))
-        if done.returncode == 0:
-            return candidate
-        reasons.append(f"{candidate.kind}: {(done.stderr.strip() or 'refused').splitlines()[-1]}")
-    return Sandbox(kind="off", reason="; ".join(reasons))
+    return Sandbox(kind="off", reason=reason, wanted=mode)
 
 
 def remedy() -> str:
@@ -210,7 +220,7 @@ def remedy() -> str:
         switch = Path(path)
         if switch.is_file() and switch.read_text().strip() == value:
             return remedy
-    return "install bubblewrap, or allow user namespaces (a container needs that from its host)"
+    return "allow user namespaces (a container needs that from its host)"
 
 
 def command(
@@ -228,7 +238,7 @@ def command(
         return Command(argv=argv, cwd=directory.work, env=env, limits=limits)
     mounts = _mounts(directory, directory.trees)
     inside = f"{directory.inside}/{WORK}"
-    words = _prefix(sandbox, mounts, inside) + argv
+    words = _prefix(mounts, inside) + argv
     return Command(argv=words, cwd=directory.work, env=env, limits=limits)
 
 
@@ -333,31 +343,7 @@ def _compiler_parts(prefix: Path, programs: set[str]) -> Iterator[str]:
         yield from (str(p) for p in found if p.is_file() and _LIBRARY.fullmatch(p.name))
 
 
-def _prefix(sandbox: Sandbox, mounts: SandboxMounts, cwd: str) -> tuple[str, ...]:
+def _prefix(mounts: SandboxMounts, cwd: str) -> tuple[str, ...]:
     """What stands before an action's own argv."""
-    if sandbox.kind == "namespaces":
-        spec = json.dumps(
-            {"binds": mounts.binds, "links": mounts.links, "cwd": cwd, "tmp": _TMP_BYTES}
-        )
-        return (sys.executable, "-I", "-S", namespaces.__file__, spec)
-    return tuple(_bwrap(sandbox.bwrap, mounts, cwd))
-
-
-def _bwrap(program: str, mounts: SandboxMounts, cwd: str) -> Iterator[str]:
-    yield from (program, "--unshare-all", "--unshare-user", "--die-with-parent")
-    yield from (
-        "--uid",
-        str(namespaces.INNER_ID),
-        "--gid",
-        str(namespaces.INNER_ID),
-        "--cap-drop",
-        "ALL",
-    )
-    yield from ("--size", str(_TMP_BYTES), "--tmpfs", "/tmp")  # the name inside
-    for text, path in mounts.links:
-        yield from ("--symlink", text, path)
-    for source, target, writable in mounts.binds:
-        device = target.startswith("/dev/")
-        yield from ("--dev-bind" if device else "--bind" if writable else "--ro-bind",)
-        yield from (source, target)
-    yield from ("--remount-ro", "/", "--chdir", cwd)
+    spec = json.dumps({"binds": mounts.binds, "links": mounts.links, "cwd": cwd, "tmp": _TMP_BYTES})
+    return (sys.executable, "-I", "-S", namespaces.__file__, spec)

@@ -24,6 +24,11 @@ def test_guesses_are_in_order_of_weight():
     assert [e.seconds for e in found] == sorted(e.seconds for e in found)
 
 
+def test_a_first_build_for_another_processor_is_guessed_as_one_for_this():
+    cross = replace(ATEN, trees=("aarch64-torch-2.13", "cuda-13.0"))
+    assert cost.guess(cross, jobs=4) == cost.guess(ATEN, jobs=4)
+
+
 def test_more_architectures_at_once_need_more_memory():
     assert cost.guess(ATEN, jobs=1).memory < cost.guess(ATEN, jobs=8).memory
     assert cost.identity(ATEN, jobs=1) != cost.identity(ATEN, jobs=4)

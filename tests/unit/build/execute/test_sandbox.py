@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from kernforge.build.execute import sandbox
-from kernforge.build.execute.sandbox import ActionDirectory, Sandbox
+from kernforge.build.execute.sandbox import ActionDirectory
 from kernforge.errors import ToolchainError
 from kernforge.system import files, process
 from kernforge.system.process import Completed
@@ -22,21 +22,19 @@ def refuse(command):
 
 
 def test_required_says_what_the_machine_refuses():
-    with pytest.raises(ToolchainError, match="namespaces: sandbox: unshare: not permitted"):
-        sandbox.probe("required", "/usr/bin/g++", refuse, "")
-    found = sandbox.probe("auto", "/usr/bin/g++", refuse, "")
+    with pytest.raises(ToolchainError, match="sandbox: unshare: not permitted"):
+        sandbox.probe("required", "/usr/bin/g++", refuse)
+    found = sandbox.probe("auto", "/usr/bin/g++", refuse)
     assert not found.isolates
     assert "not permitted" in found.reason
-    assert sandbox.probe("off", "/usr/bin/g++", refuse, "") == sandbox.OFF
+    assert sandbox.probe("off", "/usr/bin/g++", refuse) == sandbox.OFF
 
 
 def kinds():
     try:
-        found = [sandbox.probe("required", "/usr/bin/env", process.run, "")]
+        return [sandbox.probe("required", "/usr/bin/env", process.run)]
     except ToolchainError:
-        found = []
-    bwrap = os.environ.get("KERNFORGE_TEST_BWRAP") or shutil.which("bwrap")
-    return found + ([Sandbox(kind="bubblewrap", bwrap=bwrap)] if bwrap else [])
+        return []
 
 
 @pytest.fixture
@@ -127,6 +125,22 @@ def test_a_place_that_is_a_link_or_cannot_be_made_is_not_ours(tmp_path):
     for path in (tmp_path / "link", tmp_path / "missing" / "place"):
         with files.claimed(path) as ours:
             assert not ours
+
+
+def test_only_marked_directories_of_actions_are_abandoned(tmp_path):
+    """Anybody may name a directory kernforge-x, as a KERNFORGE_HOME below /var/tmp."""
+    names = [f"kernforge-{letter * sandbox.KEY_LENGTH}" for letter in "abcd"]
+    paths = {name: tmp_path / name for name in ("kernforge-home", "kernforge-mine", *names[:3])}
+    for path in paths.values():
+        path.mkdir()
+    for name in ("kernforge-mine", *names[:2]):
+        (paths[name] / sandbox.MARK).touch()
+    paths[names[3]] = tmp_path / names[3]
+    paths[names[3]].symlink_to(paths[names[0]])
+    for path in paths.values():
+        os.utime(path, (1000, 1000), follow_symlinks=False)
+    os.utime(paths[names[1]], (3000, 3000))
+    assert list(sandbox.abandoned(2000, tmp_path)) == [paths[names[0]]]
 
 
 def test_everything_in_a_tree_gets_one_time(tmp_path):
