@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import docs_bars
-
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -37,35 +35,31 @@ GROUPS = {
         "All contenders of a table take turns in one run. The L2 cache is emptied before each "
         "call unless\nthe column says otherwise. A device copy that moves as many bytes is the "
         "ceiling; on data that\nfits into a cache, a kernel can be faster than this copy.\n",
-        ("*-h200.json", "kernel-variants.json"),
+        ("*-h200.json",),
     ),
     "jit": Group(
         "Results: JIT",
         "`kernforge.load` and `kernforge.load_inline` beside `torch.utils.cpp_extension`, which "
         "takes the\nsame calls.\n",
-        ("jit.json", "reload.json", "typo.json"),
+        ("jit.json", "typo.json"),
     ),
     "build": Group(
         "Results: Builds",
         "`kernforge build` beside `torch.utils.cpp_extension`, on the same sources and "
         "architectures, with the\nsame compilers. One variant of kernforge serves several torch "
         "versions; cpp_extension builds once\nfor each of them.\n",
-        (
-            *("build.json", "matrix.json", "scaling.json", "toolchain.json", "community.json"),
-            *("community-census.json", "sdists*.json"),
-        ),
+        ("build.json", "matrix.json", "toolchain.json", "community.json", "sdists.json"),
     ),
     "load": Group(
-        "Results: Loading and verification",
+        "Results: Loading",
         "`kernforge.get_kernel` beside `kernels.get_kernel`, for the same kernel in the same "
         "cache.\n",
-        ("load.json", "verify.json"),
+        ("load.json",),
     ),
     "compat": Group(
         "Results: In the place of `kernels`",
-        "What was written for `kernels`, run with kernforge: the client's own tests, transformers and "
-        "diffusers.\n",
-        ("client-tests.json", "applications.json", "library-tests.json"),
+        "transformers and diffusers, written for `kernels`, run with kernforge.\n",
+        ("applications.json",),
     ),
     "attacks": Group(
         "Results: Attacks on kernforge",
@@ -73,13 +67,10 @@ GROUPS = {
         "it can\nno longer. Those of a build run in bubblewrap and in the built-in namespaces. "
         "[The threat\nmodel](../explanation/threat-model.md) says what is promised and what is not."
         "\n",
-        ("attacks.json", "fuzz.json", "boundary.json"),
+        (),
     ),
 }
 ROUTES = Path(__file__).parents[1] / "tests" / "attacks_on_us" / "routes.toml"
-
-# Counts of tests are no results.
-_LEFT_OUT = "gpu-tests*.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +170,6 @@ def pages(results: Path) -> dict[str, str]:
         found = [path for pattern in group.files for path in sorted(results.glob(pattern))]
         parts = [f"# {group.title}\n", group.text]
         parts += [routes(ROUTES)] if name == "attacks" else []
-        parts += [docs_bars.table(results)] if name == "kernels" else []
         parts += [_table(tables.pop(path.name), path) for path in found if path.name in tables]
         texts[name] = "\n".join(parts)
     if tables:
@@ -223,12 +213,7 @@ wrote. kernforge and its peers are measured in the same run.
 
 def _tables(results: Path) -> dict[str, dict[str, Any]]:
     """The table of each document that has one."""
-    left_out = set(results.glob(_LEFT_OUT))
-    documents = {
-        path.name: json.loads(path.read_text())
-        for path in sorted(results.glob("*.json"))
-        if path not in left_out
-    }
+    documents = {p.name: json.loads(p.read_text()) for p in sorted(results.glob("*.json"))}
     return {name: document["table"] for name, document in documents.items() if "table" in document}
 
 

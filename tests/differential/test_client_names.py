@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import client_names
 
-ROOT = Path(__file__).parents[2]
+LISTED = Path(__file__).with_name("client_names.toml")
 
 
 def test_every_public_name_is_answered_or_listed_with_a_reason():
@@ -17,7 +17,7 @@ def test_every_public_name_is_answered_or_listed_with_a_reason():
         client = importlib.metadata.distribution("kernels")
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("the hub's client is not installed")
-    listed = tomllib.loads((ROOT / "scripts" / "client_tests.toml").read_text())["names"]
+    listed = tomllib.loads(LISTED.read_text())["names"]
     wanted = client_names.of_client(str(client.locate_file("")))
     compared = client_names.compare(wanted, client.version)
     assert len(compared) > 300

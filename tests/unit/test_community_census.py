@@ -2,21 +2,16 @@
 """Every manifest of kernels-community: what is built of it, and why the rest is not."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from kernforge.errors import UsageError
+from kernforge.manifest import document
 from kernforge.project import targets
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-import community_census
-import community_outcomes
-
-MANIFESTS = community_census.manifests()
-CENSUS = json.loads(community_census.CENSUS.read_text())
-PLANNED = {row["directory"]: row["planned"] for row in CENSUS["kernels"]}
+TEXTS = json.loads((Path(__file__).parents[1] / "data/kernels_community.json").read_text())
+MANIFESTS = {name: document.parse(text, source=name) for name, text in TEXTS["manifests"].items()}
 per_manifest = pytest.mark.parametrize("name", MANIFESTS)
 # Whose compiler a backend needs: a refusal names it.
 TOOLS = {"rocm": "AMD's hipcc", "metal": "Apple's compiler", "xpu": "Intel's oneAPI"}
@@ -46,14 +41,6 @@ def compiled(name):
     return {section.backend for section in MANIFESTS[name].kernels.values()}
 
 
-def test_the_census_is_whole():
-    assert len(MANIFESTS) == 52
-    assert MANIFESTS.keys() >= REFUSED.keys()
-    assert CENSUS["kernels"] == [
-        community_census.row(name, manifest) for name, manifest in MANIFESTS.items()
-    ]
-
-
 @per_manifest
 def test_each_backend_is_built_or_refused_with_the_compiler_that_it_needs(name):
     found = considered(name)
@@ -64,17 +51,6 @@ def test_each_backend_is_built_or_refused_with_the_compiler_that_it_needs(name):
     assert built == set(MANIFESTS[name].general.backends) - refused.keys()
     # What is left out of a backend that is built says why.
     assert all(c.reason for c in found if not c.target)
-
-
-@per_manifest
-def test_what_is_planned_is_named(name):
-    for backend, text in PLANNED[name].items():
-        if backend in compiled(name) - TOOLS.keys():
-            assert text.startswith(("torch2", "torch-stable-abi", "tvm-ffi"))
-        elif backend in compiled(name):
-            assert text.startswith("left out: needs ")
-        else:
-            assert text == f"torch-{backend}"
 
 
 @per_manifest
@@ -102,15 +78,3 @@ def test_what_is_built_for_x86_is_built_for_arm(name):
     assert [c.name.replace("x86_64", "aarch64") for c in here if c.target] == [
         c.name for c in arm if c.target
     ]
-
-
-def test_the_table_says_of_each_manifest_what_became_of_it():
-    built = json.loads(community_outcomes.BUILT.read_text())
-    assert CENSUS["table"] == community_outcomes.table(CENSUS, built)
-    for row, (name, *ours, others) in zip(CENSUS["kernels"], CENSUS["table"]["rows"], strict=True):
-        assert name == row["directory"]
-        for backend, text in zip(community_outcomes.OURS, ours, strict=True):
-            assert bool(text) == (backend in row["planned"])
-            # What has something to compile was built, or says why not.
-            assert text != "planned", name
-        assert bool(others) == bool(row["planned"].keys() - {*community_outcomes.OURS})

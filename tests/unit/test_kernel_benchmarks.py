@@ -88,13 +88,3 @@ def test_a_size_gives_every_type_and_way_once(project):
     assert [each.family for each in small] == [each.family for each in large]
     assert len({each.family for each in small}) == len(small) >= 2
     assert {each.size for each in small} == {1024}
-
-
-@pytest.mark.parametrize("project", KERNELS, ids=lambda path: path.name)
-def test_the_workloads_that_are_profiled_are_there(project, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
-    import profile_kernels  # noqa: PLC0415 - of no package
-
-    profiled = set(profile_kernels.WORKLOADS[project.name])
-    assert profiled
-    assert profiled <= {w.name for w in bench.workloads(BenchRequest(project=project))}

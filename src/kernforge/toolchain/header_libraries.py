@@ -51,9 +51,8 @@ class HeaderWheel:
     version: str
 
 
-# Each was compared with the release's tag (benchmarks/results/cutlass-wheels.json): all but 4.5.0, which
-# is a state of shortly before, are the release's own. No wheel has 2.10, and what calls itself 4.0.0 is
-# of long before it.
+# Each was compared with the release's tag: all but 4.5.0, which is a state of shortly before, are the
+# release's own. No wheel has 2.10, and what calls itself 4.0.0 is of long before it.
 CARRIED = {
     "cutlass_3_5": HeaderWheel(release="3.5.1", project="nvidia-cutlass", version="3.5.1.0"),
     "cutlass_3_6": HeaderWheel(release="3.6.0", project="nvidia-cutlass", version="3.6.0.0"),
