@@ -10,9 +10,7 @@
     import kernels   # kernforge answers
 
 ``kernforge run --as-kernels -- python app.py`` does the same for one command, and ``kernforge
-shim-wheel`` for an environment. It is a layer of names: what loads, verifies and replaces is
-``kernforge.loader`` and ``kernforge.layers``. An argument or a document that cannot be read is a
-``RequestError``, which is also a ``ValueError``, as with the client.
+shim-wheel`` for an environment. It has the client's public names; each is the one of ``kernforge``.
 """
 
 from __future__ import annotations

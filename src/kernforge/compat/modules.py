@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``install``: from then on ``import kernels`` is answered by kernforge in this process.
 
-A finder stands before those of Python and makes the modules of ``names.MODULES``. Their attributes
-are imported when they are first used, so installing it costs a millisecond and imports no torch.
+A finder stands before those of Python and makes the modules of ``_MODULES``: all that applications
+import of the client. Their attributes are those of ``kernforge``, imported when they are first used, so
+installing it costs a millisecond and imports no torch.
 """
 
 from __future__ import annotations
@@ -10,14 +11,12 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.metadata
-import importlib.util
-import logging
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from kernforge.compat import names, shim
+from kernforge.compat import shim
 from kernforge.errors import UsageError
 from kernforge.system.environment import Environment
 
@@ -26,13 +25,56 @@ if TYPE_CHECKING:
 
 CLIENT = "kernels"
 
-# What kernforge logs comes under the client's names, whose levels and handlers then decide.
-_LOGGERS = {
-    "kernforge": CLIENT,
-    "kernforge.versions": "kernels._versions",
-    "kernforge.fitness": "kernels.validate",
-    "kernforge.layers": "kernels.layer.layer",
-    "kernforge.layers.kernelize": "kernels.layer.kernelize",
+_LAYERS = [
+    "CUDAProperties",
+    "Device",
+    "KernelizeFallback",
+    "ROCMProperties",
+    "FuncRepository",
+    "LayerRepository",
+    "LocalFuncRepository",
+    "LocalLayerRepository",
+    "LockedFuncRepository",
+    "LockedLayerRepository",
+    "Mode",
+    "kernelize",
+    "register_kernel_mapping",
+    "replace_kernel_forward_from_hub",
+    "use_kernel_forward_from_hub",
+    "use_kernel_func_from_hub",
+    "use_kernel_mapping",
+    "use_kernelized_func",
+]
+_TOP = [
+    "Benchmark",
+    "LoadedKernel",
+    "Metadata",
+    "RepoInfo",
+    "VariantAccepted",
+    "VariantRejected",
+    "get_kernel",
+    "get_kernel_dep",
+    "get_kernel_variants",
+    "get_loaded_kernels",
+    "get_local_kernel",
+    "get_locked_kernel",
+    "has_kernel",
+    "install_kernel",
+    "load_kernel",
+]
+_BY_POSITION = {
+    "get_kernel",
+    "get_kernel_variants",
+    "get_local_kernel",
+    "get_locked_kernel",
+    "has_kernel",
+}
+# transformers imports Mode from kernels.layer.mode; benchmarks of kernels import kernels.benchmark.
+_MODULES = {
+    "kernels": [*_TOP, *_LAYERS],
+    "kernels.layer": _LAYERS,
+    "kernels.layer.mode": ["Mode"],
+    "kernels.benchmark": ["Benchmark"],
 }
 
 
@@ -53,14 +95,10 @@ def install(version: str | None = None) -> None:
             hint="call kernforge.compat.install() before anything imports kernels, or start the "
             "program by `kernforge run --as-kernels -- COMMAND`",
         )
-    claimed = version or names.claimed_version(Environment.live())
     if _FINDER.version is None:
         sys.meta_path.insert(0, _FINDER)
-    _FINDER.version = claimed
-    for ours, theirs in _LOGGERS.items():
-        _set_parent(ours, theirs)
-    for name in [name for name in sys.modules if name.partition(".")[0] == CLIENT]:
-        del sys.modules[name]
+    _FINDER.version = version or shim.claimed_version(Environment.live())
+    _forget_modules()
     importlib.import_module(CLIENT)
 
 
@@ -70,16 +108,12 @@ def uninstall() -> None:
         return
     sys.meta_path.remove(_FINDER)
     _FINDER.version = None
+    _forget_modules()
+
+
+def _forget_modules() -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == CLIENT]:
         del sys.modules[name]
-    for ours in _LOGGERS:
-        _set_parent(ours, "kernforge" if ours != "kernforge" else "")
-
-
-def _set_parent(name: str, parent: str) -> None:
-    logging.getLogger(name).parent = logging.getLogger(parent)
-    # Whether a level is enabled is kept by each logger until one is changed.
-    logging.getLogger(name).setLevel(logging.getLogger(name).level)
 
 
 class _Distribution(importlib.metadata.Distribution):
@@ -104,10 +138,10 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         del path, target
-        top, _, below = fullname.partition(".")
-        if top != CLIENT or below not in names.MODULES:
+        if fullname not in _MODULES:
             return None
-        spec = ModuleSpec(fullname, self, origin="kernforge", is_package=below in names.PACKAGES)
+        is_package = any(name.startswith(f"{fullname}.") for name in _MODULES)
+        spec = ModuleSpec(fullname, self, origin="kernforge", is_package=is_package)
         spec.has_location = False
         return spec
 
@@ -116,46 +150,36 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> Iterable[importlib.metadata.Distribution]:
         wanted = None if context is None else context.name
         if wanted is None or wanted.lower() == CLIENT:
-            yield _Distribution(self.version or names.VERSION)
+            yield _Distribution(self.version or shim.VERSION)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _Module(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        below = module.__name__.partition(".")[2]
-        where = names.homes(below, self.version or names.VERSION)
+        public = list(_MODULES[module.__name__])
         module.__dict__[shim.MARK] = True
         module.__doc__ = f"``{module.__name__}``, answered by kernforge."
-        module.__dict__["_homes"] = where
-        module.__dict__["logger"] = logging.getLogger(module.__name__)
-        if not below:
+        if module.__name__ == CLIENT:
             module.__dict__["__version__"] = self.version
-            module.__dict__["__all__"] = ["__version__", *names.TOP]
-        else:
-            module.__dict__["__all__"] = [name for name in where if not name.startswith("_")]
-        if below == "compat":
-            module.__dict__["tomllib"] = importlib.import_module("tomllib")
+            public.insert(0, "__version__")
+        module.__dict__["__all__"] = public
 
 
 class _Module(ModuleType):
     """A module of the client, whose names are imported when they are used."""
 
-    _homes: dict[str, tuple[str, str]]
-
     def __getattr__(self, name: str) -> Any:
-        homes = self.__dict__.get("_homes", {})
-        if name in homes:
-            home, ours = homes[name]
-            value = getattr(importlib.import_module(f"kernforge.{home}"), ours)
+        if name in _MODULES[self.__name__]:
+            home = "kernforge.compat.differences" if name in _BY_POSITION else "kernforge"
+            value = getattr(importlib.import_module(home), name)
             self.__dict__[name] = value
             return value
-        below = self.__name__.partition(".")[2]
-        if f"{below}.{name}".lstrip(".") in names.MODULES:
+        if f"{self.__name__}.{name}" in _MODULES:
             return importlib.import_module(f"{self.__name__}.{name}")
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
-        return sorted({*self.__dict__, *self.__dict__.get("__all__", ())})
+        return sorted({*self.__dict__, *self.__dict__["__all__"]})
 
 
 _FINDER = _Finder()

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from kernforge.system.environment import Environment
 
+VERSION = "0.17.2"
+"""The version of the client whose behaviour is measured here, and which is claimed by default."""
+
 MARK = "__kernforge__"
 """An attribute of our modules, by which they are told from the client's."""
 
@@ -58,6 +61,11 @@ Root-Is-Purelib: true
 Tag: py3-none-any
 """
 _FIRST_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+def claimed_version(environment: Environment) -> str:
+    """The version of ``kernels`` that kernforge claims to be."""
+    return environment.kernforge_kernels_version or VERSION
 
 
 def metadata_files(version: str) -> dict[str, str]:

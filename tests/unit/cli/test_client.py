@@ -4,7 +4,7 @@
 import sys
 
 import pytest
-from support.client_programs import INSTALL, run
+from support.client_programs import run
 
 from kernforge.cli import client, main
 from kernforge.publish.api import publish
@@ -66,8 +66,8 @@ def test_a_program_that_calls_the_clients_command_line(tmp_path, write_variant, 
     registry = DirectoryRegistry(tmp_path / "registry")
     publish(tmp_path / "build", registry, "acme/toy")
     program = (
-        f"{INSTALL}import sys\nsys.argv = ['kernels', *{line.split()!r}]\n"
-        "from kernels.cli import main\nmain()\n"
+        f"import sys\nsys.argv = ['kernels', *{line.split()!r}]\n"
+        "from kernforge.__main__ import main_as_client\nmain_as_client()\n"
     )
     variables = {"HOME": str(tmp_path), "KERNFORGE_REGISTRY": str(registry.root)}
     done = run(sys.executable, "-c", program, **variables)

@@ -9,8 +9,10 @@ import pytest
 from packaging.requirements import Requirement
 from support.client_programs import INSTALL, SRC, python, run
 
-from kernforge.compat import names, shim
+from kernforge import errors
+from kernforge.compat import shim
 from kernforge.errors import RequestError
+from kernforge.publish.api import publish
 from kernforge.system.environment import Environment
 
 FACTS = """
@@ -22,18 +24,16 @@ print(json.dumps({
     "version": [kernels.__version__, importlib.metadata.version("kernels")],
     "home": get_kernel.__module__,
     "torch": "torch" in sys.modules,
-    "all": sorted(kernels.__all__),
 }))
 """
 
 
-def facts(text, version=names.VERSION):
+def facts(text, version=shim.VERSION):
     found = json.loads(text)
     assert found["spec"]
     assert found["version"] == [version, version]
-    assert found["home"] == "kernforge.compat.loading"
+    assert found["home"].startswith("kernforge.")
     assert not found["torch"]
-    assert found["all"] == sorted(["__version__", *names.TOP])
 
 
 def test_a_process_that_installs_it(tmp_path):
@@ -50,7 +50,7 @@ def test_a_command_and_what_it_starts(tmp_path, option):
         HOME=str(tmp_path),
     )
     assert done.returncode == 0, done.stderr
-    facts(done.stdout, "0.18.2" if "=" in option else names.VERSION)
+    facts(done.stdout, "0.18.2" if "=" in option else shim.VERSION)
 
 
 def test_the_exit_code_is_that_of_the_command(tmp_path):
@@ -100,23 +100,110 @@ def test_it_can_be_undone():
     assert python(program).strip() == "[]"
 
 
-def test_every_name_of_every_module_exists():
-    program = INSTALL + (
-        "import importlib\nfrom kernforge.compat import names\n"
-        "for module in names.MODULES:\n"
-        "    loaded = importlib.import_module(f'kernels.{module}'.rstrip('.'))\n"
-        "    for name in names.homes(module):\n        getattr(loaded, name)\n"
-    )
-    python(program)
+# The public names of the installed client, which runs in a process of its own, and the parameters of
+# its functions. ``kernels.layer.mode`` is imported by transformers.
+PUBLIC = """
+import importlib, inspect, json
+found = {}
+for name in ("kernels", "kernels.layer", "kernels.layer.mode", "kernels.benchmark"):
+    module = importlib.import_module(name)
+    names = getattr(module, "__all__", [n for n in ("Mode", "Benchmark") if hasattr(module, n)])
+    for each in names:
+        value = getattr(module, each)
+        words = list(inspect.signature(value).parameters) if inspect.isfunction(value) else []
+        found[f"{name}.{each}"] = words
+print(json.dumps(found))
+"""
 
 
-def test_logging_follows_the_clients_loggers():
-    program = INSTALL + (
-        "import io, logging\nout = io.StringIO()\n"
-        "logging.getLogger('kernels').addHandler(logging.StreamHandler(out))\n"
-        "logging.getLogger('kernforge').warning('heard')\n"
-        "logging.getLogger('kernels').setLevel(logging.ERROR)\n"
-        "logging.getLogger('kernforge.fitness').warning('unheard')\n"
-        "print(out.getvalue().split())\n"
-    )
-    assert python(program).strip() == "['heard']"
+@pytest.mark.torch
+def test_every_public_name_of_the_client_is_answered():
+    pytest.importorskip("kernels")
+    theirs = json.loads(python(PUBLIC))
+    ours = json.loads(python(INSTALL + PUBLIC))
+    assert set(theirs) <= set(ours)
+    for name, parameters in theirs.items():
+        assert set(parameters) <= set(ours[name]) or "named" in ours[name], name
+
+
+CALLS = """
+import json, os, sys, kernels
+from pathlib import Path
+# repo_id, revision, version, backend: arguments by position, as before 0.17
+answers = [kernels.get_kernel("acme/toy", None, 1, "cpu").ANSWER]
+answers.append(kernels.has_kernel("acme/toy", None, 1, "cpu"))
+answers.append(len(kernels.get_kernel_variants("acme/toy", None, 1, "cpu")))
+answers.append(kernels.get_local_kernel(Path(sys.argv[1]), "cpu").ANSWER)
+answers.append(kernels.load_kernel("acme/toy", lockfile=Path(sys.argv[2]), backend="cpu").ANSWER)
+answers.append(kernels.get_loaded_kernels()[0].metadata.name)
+for call in (lambda: kernels.get_kernel("acme/toy"), lambda: kernels.get_kernel("acme/gone", version=1)):
+    try:
+        call()
+    except ValueError as error:
+        answers.append(type(error).__name__)
+print(json.dumps(answers))
+"""
+
+
+def test_calls_of_every_version_of_the_client(registry, build, tmp_path):
+    made = build()
+    done = publish(made, registry, "acme/toy")
+    lock = tmp_path / "kernels.lock"
+    entry = {"dependency": {"repo-id": "acme/toy", "version": 1}, "lock": {"commit": done.commit}}
+    lock.write_text(json.dumps([entry]))
+    variables = {"HOME": str(tmp_path), "KERNFORGE_REGISTRY": str(registry.root)}
+    told = run(sys.executable, "-c", INSTALL + CALLS, str(made), str(lock), **variables)
+    assert told.returncode == 0, told.stderr
+    refused = ["RequestError", "AbsentError"]
+    assert json.loads(told.stdout) == [42, True, 1, 42, 42, "toy", *refused]
+
+
+# vLLM-Omni 0.30 and later (kernels==0.16.1): version 1, then 2, after any error; then the attention.
+VLLM_OMNI = """
+import json, torch
+from kernels import get_kernel
+def load(repo_id):
+    last = None
+    for version in (1, 2):
+        try:
+            return get_kernel(repo_id, version=version, backend="cpu")
+        except Exception as error:
+            last = error
+    raise RuntimeError(repo_id) from last
+module = load("kernels-community/flash-attn2")
+q = torch.ones(3, 2, 4)
+varlen = getattr(module, "flash_attn_varlen_func", None)
+out = varlen(q=q, k=q, v=q, causal=False, softmax_scale=0.5)
+try:
+    load("kernels-community/flash-attn3")
+except RuntimeError as error:
+    missing = type(error.__cause__).__name__
+print(json.dumps([list(out.shape), getattr(module, "flash_attn_func", None), missing]))
+"""
+ATTENTION = "def flash_attn_varlen_func(q, k, v, causal, softmax_scale):\n    return q\n"
+
+
+@pytest.mark.torch
+def test_the_calls_of_vllm_omni(registry, build, tmp_path):
+    made = build(name="flash-attn2", version=2, files={"__init__.py": ATTENTION})
+    publish(made, registry, "kernels-community/flash-attn2")
+    variables = {"HOME": str(tmp_path), "KERNFORGE_REGISTRY": str(registry.root)}
+    told = json.loads(python(INSTALL + VLLM_OMNI, **variables))
+    assert told == [[3, 2, 4], None, "AbsentError"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (errors.AbsentError, FileNotFoundError),
+        (errors.AbsentError, ValueError),
+        (errors.DependencyError, RuntimeError),
+        (errors.MetadataError, ValueError),
+        (errors.KernelError, ValueError),
+        (errors.MissingLockError, FileNotFoundError),
+        (errors.RequestError, ValueError),
+        (errors.MissingPackageError, ImportError),
+    ],
+)
+def test_an_error_is_also_what_the_client_raises(ours, theirs):
+    assert issubclass(ours, theirs)

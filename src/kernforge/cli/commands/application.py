@@ -292,12 +292,12 @@ def _get(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> int:
-    from kernforge.compat import names, shim  # noqa: PLC0415
+    from kernforge.compat import shim  # noqa: PLC0415
     from kernforge.system.process import Command, attached  # noqa: PLC0415
 
     del console
     environment: Environment = arguments.environment
-    version = arguments.as_kernels or names.claimed_version(environment)
+    version = arguments.as_kernels or shim.claimed_version(environment)
     added = shim.command_environment(environment, version)
     try:
         return attached(
@@ -310,9 +310,9 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def _shim_wheel(arguments: argparse.Namespace, console: Console) -> None:
-    from kernforge.compat import names, shim  # noqa: PLC0415
+    from kernforge.compat import shim  # noqa: PLC0415
 
-    version = arguments.version or names.claimed_version(arguments.environment)
+    version = arguments.version or shim.claimed_version(arguments.environment)
     path = shim.write_wheel(arguments.out, version)
     console.result({"path": str(path), "version": version}, str(path))
 
