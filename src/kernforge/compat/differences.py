@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import kernforge
+from kernforge.loader import api as loader
 
 if TYPE_CHECKING:
     import os
@@ -30,7 +30,7 @@ def get_kernel(  # noqa: PLR0917 - the client's signature
     **named: Any,
 ) -> ModuleType:
     """Load a kernel from a registry."""
-    return kernforge.get_kernel(
+    return loader.get_kernel(
         repo_id,
         revision=revision,
         version=version,
@@ -50,9 +50,7 @@ def has_kernel(
     **named: Any,
 ) -> bool:
     """Whether a registry has a build of a kernel for this process."""
-    return kernforge.has_kernel(
-        repo_id, revision=revision, version=version, backend=backend, **named
-    )
+    return loader.has_kernel(repo_id, revision=revision, version=version, backend=backend, **named)
 
 
 def get_kernel_variants(
@@ -63,7 +61,7 @@ def get_kernel_variants(
     **named: Any,
 ) -> list[Decision]:
     """Every variant of a kernel with what speaks for or against it here."""
-    return kernforge.get_kernel_variants(
+    return loader.get_kernel_variants(
         repo_id, revision=revision, version=version, backend=backend, **named
     )
 
@@ -72,7 +70,7 @@ def get_local_kernel(
     repo_path: str | os.PathLike[str], backend: str | None = None, **named: Any
 ) -> ModuleType:
     """Load a kernel from a directory."""
-    return kernforge.get_local_kernel(repo_path, backend=backend, **named)
+    return loader.get_local_kernel(repo_path, backend=backend, **named)
 
 
 def get_locked_kernel(
@@ -83,5 +81,5 @@ def get_locked_kernel(
     **named: Any,
 ) -> ModuleType:
     """Load a kernel at the commit in the caller's lock, or in ``lockfile``."""
-    load = kernforge.load_kernel if local_files_only else kernforge.get_locked_kernel
+    load = loader.load_kernel if local_files_only else loader.get_locked_kernel
     return load(repo_id, lockfile=lockfile, **named)
