@@ -22,8 +22,8 @@ from pathlib import Path
 
 _HERE = Path(__file__).parent
 _PROGRAM, _STAND_IN = _HERE / "fork_server_main.py", _HERE / "forked.py"
-TEST_PARENT = "KERNFORGE_TEST_PARENT"
-"""Variable with the process that a pytest ends with; see ``kernforge.testing.plugin``."""
+TESTED = "KERNFORGE_TEST_COUNTS"
+"""Variable that the pytest of ``kernforge test`` has; see ``kernforge.testing.plugin``."""
 _HEEDED = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
 _Popen = subprocess.Popen
 address = ""
@@ -146,7 +146,7 @@ def _is_kernforges_own(argv, env) -> bool:
     """Whether it is a module of kernforge, a program that kernforge wrote, or ``kernforge test``'s pytest."""
     option = argv[1] if argv[0] == sys.executable else ""
     if option == "-m" and argv[2] == "pytest":
-        return TEST_PARENT in (env or {})
+        return TESTED in (env or {})
     return option in ("-c", "-B") or (option == "-m" and argv[2].startswith("kernforge."))
 
 

@@ -131,8 +131,6 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
         os.close(number)
     os.environ.clear()
     os.environ.update(request["env"])
-    if fork_server.TEST_PARENT in os.environ:
-        os.environ[fork_server.TEST_PARENT] = str(os.getppid())
     os.chdir(request["cwd"])
 
 

@@ -14,7 +14,7 @@ import sys
 
 def main(address: str, argv: list[str]) -> None:
     """Ask for ``python ARGV`` and wait for its end."""
-    if "KERNFORGE_TEST_PARENT" in os.environ:  # as the pytest does that it stands for
+    if "KERNFORGE_TEST_COUNTS" in os.environ:  # it ends with the pytest that it stands for
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.connect(f"\0{address}")

@@ -146,7 +146,7 @@ def summary(result: Round, good: GoodBuild | None) -> str:
     """The last line of a report."""
     times = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in result.seconds.items())
     if result.ok:
-        untested = result.untested and all(tested.idle for tested in result.tested)
+        untested = result.untested and all(tested.skip_reason for tested in result.tested)
         return f"{'built, not tested' if untested else 'good'}: {times}"
     kept = "" if good is None else "; the last good build stays"
     stage = next(reversed(result.seconds), "build")

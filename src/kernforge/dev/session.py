@@ -229,7 +229,9 @@ class Session:
             )
             stop.check()
             done.append(tested)
-        idle = {t.variant: f"every test was skipped: {t.idle}" for t in done if t.idle}
+        idle = {
+            t.variant: f"every test was skipped: {t.skip_reason}" for t in done if t.skip_reason
+        }
         result.tested, result.untested = tuple(done), untested | idle
         self._remember(result)
         if not all(tested.ok for tested in done):

@@ -83,7 +83,7 @@ def require_tls(what: str) -> None:
         raise lacking from error
 
 
-def require(modules: Iterable[str], what: str, *, otherwise: str) -> None:
+def require(modules: Iterable[str], what: str, *, otherwise: str = "") -> None:
     """Refuse to begin what would end with a missing module.
 
     Args:
@@ -99,5 +99,5 @@ def require(modules: Iterable[str], what: str, *, otherwise: str) -> None:
             install = _INSTALL.get(name, name)
             raise MissingPackageError(
                 f"{what} needs {name}, which is not installed",
-                hint=f"pip install {install}, or {otherwise}",
+                hint=f"pip install {install}{f', or {otherwise}' if otherwise else ''}",
             )

@@ -50,6 +50,22 @@ class Checks:
             if argument in metafunc.fixturenames:
                 metafunc.parametrize(argument, chosen)
 
+    @classmethod
+    def applies(cls, item: Any, backends: frozenset[str]) -> bool:
+        """Whether a test is one that the declaration, the command line and the tested build ask for."""
+        declared, parameters = cls.declared, item.callspec.params
+        named = isinstance(declared.op, str) and backends  # an attribute of the tested build
+        if parameters.get("device") not in (named or declared.devices):
+            return False
+        asked = {
+            "more_than_2_to_the_31_elements": declared.large is not None,
+            "gradients": declared.backward,
+            "compiled_gradients": declared.backward,
+            "second_gradients": declared.second_backward,
+            "sanitizer": bool(parameters.get("tool")),
+        }
+        return asked.get(item.originalname.removeprefix("test_"), True)
+
     @pytest.fixture(autouse=True)
     def _skip_left_out(self, request: pytest.FixtureRequest) -> None:
         """Skip checks that the author leaves out or that this machine cannot run, with a reason.

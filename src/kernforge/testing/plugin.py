@@ -8,10 +8,7 @@ as in projects of kernel-builder.
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
-import signal
 from collections.abc import Generator
 from pathlib import Path
 from types import ModuleType
@@ -19,17 +16,14 @@ from typing import Any
 
 import pytest
 
-from kernforge.system import garbage
 from kernforge.system.environment import Environment
 from kernforge.testing import import_hook
 
-PARENT = "KERNFORGE_TEST_PARENT"
-"""Variable with the process id of ``kernforge test``; the tests end with that process."""
 COUNTS = "KERNFORGE_TEST_COUNTS"
 """Variable with the file for the outcome of every test, for ``kernforge test``."""
 _ENVIRONMENT: pytest.StashKey[Environment] = pytest.StashKey()
 __tracebackhide__ = True
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_DEVICES = ("cpu", "cuda")
 _TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 
@@ -56,24 +50,37 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "kernels_ci: chosen by the hub's continuous integration")
     if directory := environment(config).kernforge_kernel_dir:
         import_hook.install(Path(directory))
-    if parent := os.environ.pop(PARENT, ""):  # processes of the tests have another parent
-        _end_with(int(parent))
-        garbage.collect_rarely()
-        config.pluginmanager.register(_CollectionHook())
 
 
-class _CollectionHook:
-    """Lets the garbage collector work as usual when torch and the tests are imported."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what says nothing about the tested build, so that skipped tests are worth a look.
 
-    def pytest_collection_finish(self) -> None:
-        garbage.collect_as_usual()
+    A build for one backend has no tests on another device, and a check that the author or the command
+    line did not ask for is no test. Where nothing else is left, all stay and say why they are skipped.
+    """
+    backends = _tested_backends(config)
+    kept = [item for item in items if _applies(item, backends)]
+    items[:] = kept or items
 
 
-def _end_with(parent: int) -> None:
-    """End this process with its parent, so that a killed worker leaves no tests on the GPU."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        pytest.exit(f"process {parent}, which started the tests, has ended")
+def _tested_backends(config: pytest.Config) -> frozenset[str]:
+    """Backends of the build that ``kernforge test`` names; empty where nothing is named."""
+    from kernforge.artifact import directories  # noqa: PLC0415 - not while pytest starts
+    from kernforge.artifact.metadata import FILE, Metadata  # noqa: PLC0415
+
+    directory = environment(config).kernforge_kernel_dir
+    paths = [path / FILE for path in directories.variants(Path(directory))] if directory else []
+    return frozenset(Metadata.from_json(p.read_bytes(), source=str(p)).backend for p in paths)
+
+
+def _applies(item: pytest.Item, backends: frozenset[str]) -> bool:
+    asks = getattr(getattr(item, "cls", None), "applies", None)
+    if asks is not None and not asks(item, backends):
+        return False
+    device = getattr(item, "callspec", None) and item.callspec.params.get("device")
+    tested = "kernel" in getattr(item, "fixturenames", ())
+    return not (tested and backends and device in _DEVICES) or device in backends
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -47,13 +47,11 @@ class Tested:
     """What came of testing one variant.
 
     Attributes:
-        where: "here", or the worker's address.
         tests: outcome and reason by test.
         output: what pytest printed.
     """
 
     variant: str
-    where: str
     tests: tuple[Mapping[str, str], ...]
     output: str
     wall_s: float
@@ -66,8 +64,8 @@ class Tested:
         return {name: found[name] for name in ("passed", "failed", "error", "skipped")}
 
     @property
-    def idle(self) -> str:
-        """Why all tests were skipped, in the words of most of them; empty where one ran."""
+    def skip_reason(self) -> str:
+        """The most frequent reason if every test was skipped, else ""."""
         reasons = Counter(test["reason"].removeprefix("Skipped: ") for test in self.tests)
         ran = any(test["outcome"] != "skipped" for test in self.tests)
         return "" if ran or not reasons else reasons.most_common(1)[0][0]
@@ -97,9 +95,9 @@ def chosen(names: Sequence[str], fit: Sequence[str]) -> tuple[str, ...]:
         raise NoVariantError(
             f"none of the project's {tables.counted(len(names), 'variant')} runs on this machine: "
             + tables.first_names(names, _SHOWN),
-            hint="add sources for the CPU to the project, or test on a worker that has the GPU: --scheduler"
+            hint="add sources for the CPU to the project, or test on a machine that has the GPU"
             if not any("-cpu-" in name for name in names)
-            else "name one with --variant, or test on a worker that has the GPU: --scheduler",
+            else "name one with --variant, or test on a machine that has the GPU",
         )
     return tuple(fit)
 
@@ -137,7 +135,6 @@ def run_variant(
     *,
     environment: Environment,
     repo_id: str | None = None,
-    where: str = "here",
     only: Sequence[str] = (),
     cache: Path | None = None,
     runner: Runner = run,
@@ -168,7 +165,6 @@ def run_variant(
         added = {
             "KERNFORGE_KERNEL_DIR": str(variant.absolute()),
             "KERNFORGE_TEST_COUNTS": str(outcomes.absolute()),
-            "KERNFORGE_TEST_PARENT": str(os.getpid()),
         }
         if repo_id:
             local = with_override(environment.local_kernels, repo_id, variant.absolute())
@@ -179,9 +175,7 @@ def run_variant(
         if done.returncode not in _RAN or not outcomes.is_file():  # 1 is Python's own error too
             raise _not_run(project, done.returncode, done.stdout + done.stderr)
         rows = tuple(json.loads(outcomes.read_text()))
-    return Tested(
-        variant=variant.name, where=where, tests=rows, output=done.stdout, wall_s=done.wall_s
-    )
+    return Tested(variant=variant.name, tests=rows, output=done.stdout, wall_s=done.wall_s)
 
 
 def variables(environment: Environment) -> dict[str, str]:
@@ -195,7 +189,7 @@ def variables(environment: Environment) -> dict[str, str]:
 def _not_run(project: Path, status: int, output: str) -> UsageError:
     if status == _NOTHING:
         return UsageError(
-            f"{project} has no tests that were chosen",
+            f"no tests were selected in {project}",
             hint="write some below tests/, or choose less narrowly",
         )
     if status == _REFUSED:

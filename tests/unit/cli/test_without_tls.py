@@ -80,11 +80,6 @@ def test_what_asks_a_hub_ends_with_an_error(command):
     assert "was not searched: a Hugging Face hub needs TLS" in said
 
 
-def test_what_asks_a_farm_ends_with_an_error(command, project):
-    pytest.importorskip("distributed")
-    refused(command("test", project, "--scheduler", "tcp://127.0.0.1:9"), "this command")
-
-
 def test_what_needs_none_is_as_ever(command, project, tmp_path):
     for arguments in (["variants", project], ["cache"], ["list"], ["clean", project]):
         code, _, said = command(*arguments)

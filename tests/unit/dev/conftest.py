@@ -49,9 +49,7 @@ def good():
         number=1,
         files=(),
         work=EVERYTHING,
-        tested=(
-            project_tests.Tested(variant="v", where="here", tests=tests, output="", wall_s=1.0),
-        ),
+        tested=(project_tests.Tested(variant="v", tests=tests, output="", wall_s=1.0),),
         kernels=(kernel_usage.Kernel(name="k(float*)", arch="9.0", use=use, fills=fills),),
         ratios=(
             TimeRatio(

@@ -46,8 +46,8 @@ def test_a_round_whose_tests_were_all_skipped_is_not_called_good(outcome, last):
         {"test": f"tests/test_a.py::test_{name}", "outcome": each, "reason": "Skipped: no GPU"}
         for name, each in (("x", "skipped"), ("y", outcome))
     )
-    tested = project_tests.Tested(variant="v", where="here", tests=tests, output="", wall_s=1.0)
-    untested = {"v": f"every test was skipped: {tested.idle}"} if tested.idle else {}
+    tested = project_tests.Tested(variant="v", tests=tests, output="", wall_s=1.0)
+    untested = {"v": f"every test was skipped: {tested.skip_reason}"} if tested.skip_reason else {}
     one = Round(number=1, files=(), work=EVERYTHING, tested=(tested,), untested=untested)
     assert report.text(one, None).splitlines()[-1] == last
     assert bool(untested) is (outcome == "skipped")

@@ -15,12 +15,10 @@ from kernforge.toolchain import lockfile
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernforge.build.cluster.client import Workers
     from kernforge.build.workspace import Workspace
     from kernforge.project.targets import Target
     from kernforge.system.console import Console
     from kernforge.testing.project_tests import Tested
-    from kernforge.testing.remote import TestTask
 
 
 def add(verbs: options.Verbs) -> None:
@@ -36,92 +34,37 @@ def add(verbs: options.Verbs) -> None:
         "(default: build it first)",
     )
     options.add_pytest(verb)
-    verb.add_argument(
-        "--scheduler",
-        metavar="ADDRESS",
-        help="build here, and test on a worker of this Dask scheduler, such as tls://farm:8786",
-    )
-    options.add_trusted_network(verb)
-    options.add_repeated(
-        verb,
-        "--worker-resource",
-        "resource that the worker must have, such as GPU=1; may be repeated",
-        type=_resource,
-        metavar="NAME=AMOUNT",
-    )
     options.add_toolchain(verb)
     options.add_sandbox(verb)
 
 
-def _resource(text: str) -> tuple[str, float]:
-    """Argument type: ``NAME=AMOUNT``."""
-    name, _, amount = text.partition("=")
-    try:
-        return name, float(amount)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=AMOUNT") from error
-
-
 def _test(arguments: argparse.Namespace, console: Console) -> None:
-    from kernforge.build.cluster import network  # noqa: PLC0415
-    from kernforge.build.cluster.client import Workers  # noqa: PLC0415
     from kernforge.project.api import read_project  # noqa: PLC0415
-    from kernforge.testing import project_tests, remote  # noqa: PLC0415
+    from kernforge.testing import project_tests  # noqa: PLC0415
 
     project = read_project(arguments.project)
-    root, repo_id = project.root, project.manifest.general.hub.repo_id
-    workers = None
-    if arguments.scheduler is None:  # now, and not when everything is compiled
-        extras.require(("pytest",), "this command", otherwise="test on a worker: --scheduler")
-    else:
-        farm = network.access(arguments.environment, "client", trusted=arguments.trusted_network)
-        workers = Workers(arguments.scheduler, dict(arguments.worker_resource), farm)
-    try:
-        results = []
-        for name, path in _variants(arguments, console, workers).items():
-            with console.working(f"testing {name}"):
-                if workers:
-                    task = remote.pack(root, path, arguments.pytest, repo_id)
-                    results.append(_away(workers, task, console))
-                else:
-                    results.append(
-                        project_tests.run_variant(
-                            root,
-                            path,
-                            arguments.pytest,
-                            environment=arguments.environment,
-                            repo_id=repo_id,
-                        )
-                    )
-    finally:
-        if workers:
-            workers.close()
+    extras.require(("pytest",), "this command")  # now, and not when everything is compiled
+    results = []
+    for name, path in _variants(arguments, console).items():
+        with console.working(f"testing {name}"):
+            tested = project_tests.run_variant(
+                project.root,
+                path,
+                arguments.pytest,
+                environment=arguments.environment,
+                repo_id=project.manifest.general.hub.repo_id,
+            )
+        results.append(tested)
     _print_results(results, console)
 
 
-def _away(workers: Workers, task: TestTask, console: Console) -> Tested:
-    """Run tests on a worker; an interrupt does not end them there."""
-    from kernforge.testing import remote  # noqa: PLC0415
-
-    try:
-        found: Tested = workers.call(remote.unpack_and_test, task)
-    except KeyboardInterrupt:
-        console.note("a worker that has begun the tests finishes them, and their result is lost")
-        raise
-    return found
-
-
-def _variants(
-    arguments: argparse.Namespace, console: Console, workers: Workers | None
-) -> Mapping[str, Path]:
+def _variants(arguments: argparse.Namespace, console: Console) -> Mapping[str, Path]:
     """The variants to test, by name: existing ones, or those that are built now."""
     from kernforge.project import targets as project_targets  # noqa: PLC0415
     from kernforge.testing import project_tests  # noqa: PLC0415
 
     def chosen(names: list[str]) -> list[str]:
-        probe = project_tests.fitting
-        suitable = workers.call(probe, names) if workers else probe(names)
-        return list(project_tests.chosen(names, suitable))
+        return list(project_tests.chosen(names, project_tests.fitting(names)))
 
     if arguments.build_dir:
         variants = project_tests.built_in(arguments.build_dir, arguments.variant)
@@ -174,11 +117,10 @@ def _build(
 
 def _print_results(results: list[Tested], console: Console) -> None:
     document = {
-        "ok": all(result.ok and not result.idle for result in results),
+        "ok": all(result.ok and not result.skip_reason for result in results),
         "variants": [
             {
                 "variant": result.variant,
-                "where": result.where,
                 "seconds": round(result.wall_s, 3),
                 "counts": result.counts,
                 "tests": list(result.tests),
@@ -190,9 +132,9 @@ def _print_results(results: list[Tested], console: Console) -> None:
     for result in results:
         lines.append(result.output.rstrip())
         counts = ", ".join(f"{count} {name}" for name, count in result.counts.items() if count)
-        lines.append(f"{result.variant} ({result.where}): {counts}")
+        lines.append(f"{result.variant}: {counts}")
     console.result(document, "\n".join(lines))
-    idle = [f"{result.variant}: {result.idle}" for result in results if result.idle]
+    idle = [f"{result.variant}: {result.skip_reason}" for result in results if result.skip_reason]
     if wrong := [result.variant for result in results if not result.ok]:
         raise CheckError(
             f"tests fail on {', '.join(wrong)}",
@@ -201,6 +143,5 @@ def _print_results(results: list[Tested], console: Console) -> None:
     if idle:
         raise UntestedError(
             f"nothing was tested, every test was skipped on {'; '.join(idle)}",
-            hint="test on a machine that the tests need (--scheduler ADDRESS --worker-resource GPU=1), "
-            "or choose other tests",
+            hint="test on a machine that the tests need, or choose other tests",
         )
