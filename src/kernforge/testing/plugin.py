@@ -78,7 +78,7 @@ def _applies(item: pytest.Item, backends: frozenset[str]) -> bool:
     asks = getattr(getattr(item, "cls", None), "applies", None)
     if asks is not None and not asks(item, backends):
         return False
-    device = getattr(item, "callspec", None) and item.callspec.params.get("device")
+    device = getattr(getattr(item, "callspec", None), "params", {}).get("device")
     tested = "kernel" in getattr(item, "fixturenames", ())
     return not (tested and backends and device in _DEVICES) or device in backends
 
