@@ -72,8 +72,10 @@ def _wake(reads: int) -> None:
     main = threading.main_thread().ident or 0
     asked = False
     with open(reads, "rb", buffering=0) as stream:
+        poll = select.poll()
+        poll.register(stream, select.POLLIN)
         while True:
-            if not select.select([stream], [], [], _AGAIN_S if asked else None)[0]:
+            if not poll.poll(1000 * _AGAIN_S if asked else None):
                 signal.pthread_kill(main, signal.SIGALRM)
             elif numbers := stream.read(_SIGNALS_AT_ONCE):
                 asked = asked or bool({signal.SIGINT, signal.SIGTERM}.intersection(numbers))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -166,3 +167,21 @@ except FileNotFoundError:
     assert one + other == "+-" and name == same
 """
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_program_runs_in_a_process_with_many_open_files():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip("this user may not open more than 1,023 files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        assert process.run(Command(argv=("sh", "-c", "echo done"), timeout=60)).stdout == "done\n"
+        says_hello = "import os, sys; os.write(int(sys.argv[-1]), b'hello\\n')"
+        echo = PipedProcess(Command(argv=(sys.executable, "-c", says_hello)))
+        assert echo.receive(60) == "hello"
+        echo.kill()
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
