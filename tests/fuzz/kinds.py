@@ -32,15 +32,15 @@ from kernforge.loader.kernels_lock import KernelLocks
 from kernforge.loader.pins import Pins
 from kernforge.manifest import document, migrate
 from kernforge.registry import hub, hub_client, redirect
+from kernforge.setuptools import requirements as sdists
 from kernforge.store import tree_archive
 from kernforge.store.local import Store
 from kernforge.system import files
-from kernforge.system.extraction import Extraction
-from kernforge.toolchain import header_libraries, lockfile, redist, wheel_pins
+from kernforge.toolchain import lockfile, wheel_pins
 from kernforge.toolchain.index import index, remote_zip
 from kernforge.toolchain.index.http import Body, Page
 from kernforge.toolchain.index.remote_zip import LocalWheel, RemoteWheel
-from kernforge.toolchain.lockfile import LockedArchive, LockedToolkit, LockedWheel
+from kernforge.toolchain.lockfile import LockedToolkit, LockedWheel
 from kernforge.toolchain.provision import Toolchains
 from kernforge.trust import policy, signature
 from kernforge.trust.policy import IdentitySigner, KeySigner, Subject
@@ -267,19 +267,14 @@ def _file(data: bytes) -> Iterator[Path]:
 
 
 def read_index(data: bytes) -> None:
-    """A page of an index in both forms, and NVIDIA's manifest."""
+    """A page of an index in both forms."""
     text = _text(data)
     url = "https://index.example/simple/nvidia-cuda-nvcc/"
     reads = []
     for kind in ("text/html", "application/vnd.pypi.simple.v1+json"):
         page = Page(url=url, text=text, content_type=kind)
         reads.append(functools.partial(_files_of, page))
-
-    def manifest() -> None:
-        for name, entry in redist._manifest(text, "12.8.1").items():
-            redist._archive(entry.get("linux-x86_64", {}), name, "12.8.1")
-
-    attempts(*reads, manifest)
+    attempts(*reads)
 
 
 def _files_of(page: Page) -> None:
@@ -403,14 +398,8 @@ def read_wheel(data: bytes) -> None:
             lambda: toolchains.toolkit(kit),
             lambda: headers(toolchains),
             lambda: wheel_pins.requirements(data, file),
-            lambda: _depends(data),
         )
         _refuse_foreign(Path(place))
-
-
-def _depends(data: bytes) -> None:
-    with _file(data) as path, _directory() as tree:
-        header_libraries.write(header_libraries.read(path), tree)
 
 
 @contextmanager
@@ -452,14 +441,13 @@ def plain_tar(top: str) -> bytes:
 
 
 def read_tar(data: bytes) -> None:
-    """A tar: plain and packed in both ways as sources of headers, and as NVIDIA's archive."""
-    archive = LockedArchive(path="cuda_nvcc/x", sha256="0" * 64)
+    """A source distribution, as a tar packed in both ways."""
 
     def unpack() -> None:
-        with _file(data) as path, _directory() as tree:
-            redist._unpack(path, archive, Extraction(tree, archive.path))
+        with _directory() as tree:
+            sdists.unpack("some-1.0.tar", data, tree)
 
-    attempts(unpack, lambda: _depends(data))
+    attempts(unpack)
 
 
 def seal(data: bytes) -> bytes:
@@ -472,16 +460,6 @@ def read_tree(data: bytes) -> None:
     """A packed tree of the shared store."""
     with _directory() as tree:
         tree_archive.unpack(io.BytesIO(data), tree)
-
-
-def _cutlass(top: str) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as archive:
-        for name in ("include/cutlass/cutlass.h", "include/cute/a.hpp"):
-            info = tarfile.TarInfo(top + name)
-            info.size = 3
-            archive.addfile(info, io.BytesIO(b"//\n"))
-    return out.getvalue()
 
 
 ELF = ROOT / "tests" / "data" / "elf"
@@ -511,7 +489,7 @@ def kinds() -> dict[str, Kind]:
     add("redirect", read_redirect, text, *_seeds("kernel-status.toml"))
     answers = _seeds("refs.json", "tree.json", "overview.json", "listing.json")
     add("hub answer", read_hub, json_, *answers)
-    pages = _seeds("simple.json", "redistrib.json")
+    pages = _seeds("simple.json")
     add("index page", read_index, json_, *pages)
     add("index page, HTML", read_index, text, *_seeds("simple.html"))
     add("platform", read_platform, json_, *_seeds("platform.json"))
@@ -523,9 +501,8 @@ def kinds() -> dict[str, Kind]:
         *("wheel", read_wheel, mutations.zips),
         wheel("nvidia/cu13/", MEMBERS, TOOLKIT),
         wheel("torch/", {k: v for k, v in MEMBERS.items() if "bin" not in k}, TORCH),
-        wheel("cutlass-4.0/", {"include/cutlass/cutlass.h": b"//\n"}, "cutlass-4.0"),
     )
-    tars = (plain_tar("cuda_nvcc-archive/"), _cutlass("cutlass-4.0/"))
+    tars = (plain_tar("some-1.0/"),)
     for packing, pack in (("gz", gzip.compress), ("xz", lzma.compress)):
         inner = mutations.tars(tars)
         mutants = mutations.packed(inner, pack)

@@ -187,7 +187,7 @@ def toolchain_notes(manifest: Manifest, targets: Sequence[Target], locked: Lock)
     about = header_libraries.note(name) if headers and headers.wheel else ""
     lacking = (
         f"CUDA {version} has no code for {', '.join(left)}, which its wheels' compiler lacks: "
-        "--cuda-home or --cuda-redist names one that has them"
+        "--cuda-home names one that has them"
         for version in sorted({t.cuda for t in targets if t.cuda})
         if lockfile.toolkit(locked, version).front_end and (left := _lacking(manifest, version))
     )

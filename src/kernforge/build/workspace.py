@@ -14,7 +14,7 @@ from kernforge.project.api import read_document
 from kernforge.store import eviction
 from kernforge.store.local import Store
 from kernforge.system.process import run
-from kernforge.toolchain import host_compiler, installed, lockfile, releases
+from kernforge.toolchain import host_compiler, installed, lockfile
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.local_parts import NO_LOCAL_PARTS, find_local_parts
@@ -98,7 +98,7 @@ def open_workspace(
     store = Store(environment.home / "store", shared)
     store.note = progress.note
     variables = environment.variables
-    found = local_parts or project_parts(project, progress, environment, options)
+    found = local_parts or project_parts(project, environment, options)
     return Workspace(
         project=project,
         sources=source_files.read(project),
@@ -114,14 +114,14 @@ def open_workspace(
 
 
 def project_parts(
-    project: Project, progress: Progress, environment: Environment, options: LocalPartsOptions
+    project: Project, environment: Environment, options: LocalPartsOptions
 ) -> LocalParts:
     """What the user provides that this project can use.
 
     Raises:
         UsageError: something is not there or not what it should be.
     """
-    return find_local_parts(options, units.cutlass(project.manifest), environment, progress)
+    return find_local_parts(options, units.cutlass(project.manifest), environment)
 
 
 def cpu_of(system: str) -> str:
@@ -173,8 +173,6 @@ def candidates(project: Project, cpu: str, local_parts: LocalParts) -> tuple[Tar
     has = {Version2.parse(name) for name in kits}
     if local_parts.cuda_home:
         has.add(local_parts.cuda_home.version)
-    if local_parts.redist:
-        has |= {cuda for known in releases.torch_releases().values() for cuda in known}
     return targets.candidates(
         project.manifest,
         cpu=cpu,

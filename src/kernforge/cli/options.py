@@ -207,12 +207,6 @@ def add_toolchain(verb: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="directory of an installed CUDA toolkit to build with (default: KERNFORGE_CUDA_HOME)",
     )
-    verb.add_argument(
-        "--cuda-redist",
-        metavar="URL",
-        help="URL of NVIDIA's redistrib_*.json files and archives, for CUDA before 13 "
-        "(default: KERNFORGE_CUDA_REDIST)",
-    )
     add_repeated(
         verb,
         "--depends",
@@ -397,7 +391,6 @@ def local_parts(arguments: argparse.Namespace) -> LocalPartsOptions:
     cutlass = environment.cutlass_src_dir
     return LocalPartsOptions(
         cuda_home=Path(cuda_home) if cuda_home else None,
-        cuda_redist=given(arguments.cuda_redist, environment.kernforge_cuda_redist),
         depends=({"": Path(cutlass)} if cutlass else {}) | dict(arguments.depends),
     )
 

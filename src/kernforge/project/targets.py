@@ -389,8 +389,8 @@ def _no_compiler(given: _Given, cuda: Version2 | None) -> str:
     if cuda is None or cuda in given.toolkits:
         return ""
     return (
-        f"the package index carries no compiler for CUDA {cuda}: name a toolkit with "
-        "--cuda-home, or NVIDIA's redistributables with --cuda-redist"
+        f"the package index carries no compiler for CUDA {cuda}: name an installed toolkit with "
+        "--cuda-home"
     )
 
 

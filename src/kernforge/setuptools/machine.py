@@ -233,7 +233,7 @@ def _complete(
     wheels: Wheels,
     environment: Environment,
 ) -> tuple[Lock, LocalParts]:
-    parts = find_local_parts(options, "", environment, wheels.progress)
+    parts = find_local_parts(options, "", environment)
     # The compiler is that of the moment: the file keeps what came from the index.
     unknown = lockfile.LockedCompiler(identity="", target="")
     return complete_lock(path, wanted, wheels, unknown, parts), parts
@@ -245,7 +245,6 @@ def _local_options(environment: Environment) -> LocalPartsOptions:
     home = variables.get("KERNFORGE_CUDA_HOME")
     return LocalPartsOptions(
         cuda_home=Path(home) if home else None,
-        cuda_redist=variables.get("KERNFORGE_CUDA_REDIST") or None,
     )
 
 
@@ -276,7 +275,7 @@ def find_archs(
         return found
     listed = cuda_arch.defaults(cuda)
     options = _local_options(environment)
-    if cuda in front_end.TOOLKITS and not (options.cuda_home or options.cuda_redist):
+    if cuda in front_end.TOOLKITS and not options.cuda_home:
         listed = front_end.supported(listed, cuda)
     progress.note(
         f"there is no GPU here: compiling for {', '.join(map(str, listed))} "

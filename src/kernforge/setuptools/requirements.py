@@ -6,21 +6,19 @@ from __future__ import annotations
 import importlib.metadata
 import io
 import sys
-import tarfile
 import tomllib
-import zipfile
 from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from kernforge.errors import IntegrityError, ToolchainError, UsageError
-from kernforge.system import files
+from kernforge.system import archives, files
 from kernforge.system.digest import sha256
 from kernforge.system.process import Command, run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from kernforge.toolchain.index.index import Index
@@ -144,36 +142,15 @@ def unpack(name: str, data: bytes, directory: Path) -> Path:
         The one directory at its top.
 
     Raises:
+        IntegrityError: it is damaged, too large, or leads out of the directory.
         UsageError: it is not a source distribution.
     """
-    try:
-        members = list(_zipped(data) if name.endswith(".zip") else _tarred(data))
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
-        raise UsageError(f"{name} is not a source distribution: {error}") from error
-    tops = {path.partition("/")[0] for path, _, _ in members}
-    if len(tops) != 1 or any(_leads_out(path) for path, _, _ in members):
+    files.make_dir(directory)
+    unpacked = archives.unpack_zip if name.endswith(".zip") else archives.unpack_tar
+    unpacked(io.BytesIO(data), directory, name, limit=archives.LARGEST_SOURCES)
+    tops = sorted(directory.iterdir())
+    if len(tops) != 1:
         raise UsageError(
-            f"{name} is not a source distribution: it has {len(tops)} directories at its top, or "
-            "paths that lead out of it"
+            f"{name} is not a source distribution: it has {len(tops)} files and directories at its top"
         )
-    for path, content, executable in members:
-        files.write_new(directory / path, content, executable=executable)
-    return directory / tops.pop()
-
-
-def _leads_out(path: str) -> bool:
-    return path.startswith("/") or ".." in path.split("/")
-
-
-def _tarred(data: bytes) -> Iterator[tuple[str, bytes, bool]]:
-    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        for member in archive:
-            if member.isfile() and (stream := archive.extractfile(member)):
-                yield member.name.removeprefix("./"), stream.read(), bool(member.mode & 0o100)
-
-
-def _zipped(data: bytes) -> Iterator[tuple[str, bytes, bool]]:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        for info in archive.infolist():
-            if not info.is_dir():
-                yield info.filename, archive.read(info), bool(info.external_attr >> 16 & 0o100)
+    return tops[0]

@@ -13,11 +13,11 @@ import hashlib
 import io
 import tarfile
 import zlib
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
-from kernforge import budgets, documents
+from kernforge import documents
 from kernforge.errors import IntegrityError
-from kernforge.system.extraction import BoundedTarInfo, Extraction
+from kernforge.system import archives
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,10 +89,7 @@ def unpack_promised(stream: IO[bytes], into: Path, promised: str) -> None:
     """
     source = _Inflating(stream)
     with documents.foreign_parser(lambda reason: IntegrityError(f"it is damaged: {reason}")):
-        with tarfile.open(fileobj=source, mode="r|", tarinfo=BoundedTarInfo) as archive:
-            unpacked = Extraction(into, "the packed tree")
-            for member in archive:
-                _extract(archive, member, unpacked)
+        archives.unpack_tar(cast("IO[bytes]", source), into, "the packed tree", mode="r|")
         source.drain()
     if source.hash.hexdigest() != promised:
         raise IntegrityError(f"its sha256 is {source.hash.hexdigest()}, {promised} was promised")
@@ -105,7 +102,6 @@ class _Inflating(io.RawIOBase):
         self._stream, self._inflate = stream, zlib.decompressobj()
         self.hash = hashlib.sha256()
         self._ready = bytearray()
-        self._packed = self._plain = 0
 
     def readable(self) -> bool:
         return True
@@ -115,21 +111,13 @@ class _Inflating(io.RawIOBase):
             data = self._inflate.unconsumed_tail or self._stream.read(_CHUNK)
             if not data:
                 break
-            fresh = not self._inflate.unconsumed_tail
             plain = self._inflate.decompress(data, _CHUNK)
-            self._count(len(data) if fresh else 0, len(plain))
             self.hash.update(plain)
             self._ready += plain
         size = len(self._ready) if size < 0 else size
         taken = bytes(self._ready[:size])
         del self._ready[:size]
         return taken
-
-    def _count(self, packed: int, plain: int) -> None:
-        limits = budgets.current()
-        self._packed, self._plain = self._packed + packed, self._plain + plain
-        if self._plain > limits.slack and self._plain > limits.ratio * self._packed:
-            raise IntegrityError(f"it grows to more than {limits.ratio} times its size")
 
     def drain(self) -> None:
         """Read to the end, so that everything is hashed."""
@@ -163,15 +151,3 @@ def _walk(directory: Path) -> Iterator[Path]:
         yield path
         if path.is_dir() and not path.is_symlink():
             yield from _walk(path)
-
-
-def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, unpacked: Extraction) -> None:
-    if member.isdir():
-        unpacked.directory(member.name)
-    elif member.issym():
-        unpacked.link(member.name, member.linkname)
-    elif member.isreg() and not member.issparse() and (stream := archive.extractfile(member)):
-        executable = bool(member.mode & 0o100)
-        unpacked.file(member.name, iter(lambda: stream.read(_CHUNK), b""), executable=executable)
-    else:
-        raise IntegrityError(f"{member.name} is neither a file, a directory nor a link")

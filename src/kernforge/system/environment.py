@@ -133,9 +133,6 @@ class Environment:
     kernforge_cuda_home = Variable(
         "KERNFORGE_CUDA_HOME", "directory of an installed CUDA toolkit that projects are built with"
     )
-    kernforge_cuda_redist = Variable(
-        "KERNFORGE_CUDA_REDIST", "URL of NVIDIA's `redistrib_*.json` files, for CUDA before 13"
-    )
     cutlass_src_dir = Variable(
         "CUTLASS_SRC_DIR", "directory or archive of CUTLASS, for projects that depend on it"
     )

@@ -45,10 +45,7 @@ _LINKED_LATER = re.compile(
 )
 _RELOCATABLE = ("-rdc", "--relocatable-device-code", "-relocatable-device-code")
 _NAMED = re.compile(r"\b(?:compute|sm)_(\d{2,3})")
-OTHER_TOOLKIT = (
-    "name an installed toolkit with --cuda-home (KERNFORGE_CUDA_HOME) or NVIDIA's archives with "
-    "--cuda-redist (KERNFORGE_CUDA_REDIST)"
-)
+OTHER_TOOLKIT = "name an installed toolkit with --cuda-home (KERNFORGE_CUDA_HOME)"
 """What to do where the wheels' toolkit does not serve."""
 _PTXAS = re.compile(r"nvidia_cuda_nvcc_cu12-(\d+\.\d+\.\d+)-")
 # What nvcc 13 does unasked and nvcc 12 did not: the names that a manifest may ask by.

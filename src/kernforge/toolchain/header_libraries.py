@@ -3,25 +3,18 @@
 
 NVIDIA publishes some CUTLASS releases as wheels, which hold the source tree. Wheels of projects that
 compile with CUTLASS carry others; only those headers are read of them. A release without a wheel is
-read from a checkout or an archive that the user names, and what counts is its content.
+read from a checkout that the user names, and what counts is its content.
 """
 
 from __future__ import annotations
 
-import io
 import re
-import tarfile
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from kernforge import documents
-from kernforge.budgets import Budgets
 from kernforge.errors import ToolchainError, UsageError
-from kernforge.system import digest, untrusted
-from kernforge.system.extraction import BoundedTarInfo, Extraction, refuse_growth
-from kernforge.toolchain.index import remote_zip
+from kernforge.system import digest, files, untrusted
 
 RELEASES = {
     "cutlass_2_10": "2.10.0",
@@ -71,8 +64,6 @@ _NVIDIAS = "cutlass_library/source/"
 _OTHERS = ("deep_gemm/", "flashinfer/data/cutlass/")
 _DIRECTORIES = ("cutlass/", "cute/")
 _VERSION_FILE = "cutlass/version.h"
-# Releases have some 6,000 files in 120 MB.
-_SOURCES = Budgets(members=100_000, file=1 << 30, total=1 << 30, ratio=100)
 _VERSION = re.compile(r"#define\s+CUTLASS_(MAJOR|MINOR|PATCH)\s+(\d+)")
 
 
@@ -125,41 +116,33 @@ def below_wheel(name: str) -> str:
 
 
 def read(place: Path) -> HeaderFiles:
-    """Headers of a CUTLASS checkout, or of a .tar.gz, .tar.xz or .zip of one.
+    """Headers of a CUTLASS checkout.
 
     Raises:
-        IntegrityError: an archive grows to more than any release is.
-        UsageError: there is no such file, or it holds no CUTLASS.
+        UsageError: there is no such directory, or it holds no CUTLASS.
     """
-    if place.is_dir():
-        members: Iterable[tuple[str, bytes]] = _of_directory(place)
-    elif place.is_file():
-        members = _of_archive(place)
-    else:
-        raise UsageError(f"{place}: no such file or directory", hint="name a CUTLASS checkout")
+    if not place.is_dir():
+        raise UsageError(
+            f"{place} is not a directory",
+            hint="name a CUTLASS checkout; unpack an archive of one with tar or unzip first",
+        )
     contents: dict[str, bytes] = {}
-    for name, data in members:
-        if not (below := _below_include(name)):
-            continue
+    for name, data in _of_directory(place):
+        below = _below_include(name)
         if contents.setdefault(below, data) != data:
             raise UsageError(f"{place} holds two files {below}", hint="name one release's sources")
     if "cutlass/cutlass.h" not in contents:
         raise UsageError(
             f"{place} holds no CUTLASS: there is no include/cutlass/cutlass.h in it",
-            hint="name the root of a checkout, or a .tar.gz or .zip of one",
+            hint="name the root of a checkout",
         )
     return HeaderFiles(place=str(place), files=contents)
 
 
 def write(headers: HeaderFiles, tree: Path) -> None:
-    """Write headers into an empty tree, as ``include/...``.
-
-    Raises:
-        IntegrityError: they are of an archive that leads out of the tree.
-    """
-    unpacked = Extraction(tree, headers.place)
+    """Write headers into an empty tree, as ``include/...``."""
     for path, data in headers.files.items():
-        unpacked.file(f"include/{path}", data)
+        files.write_new(tree / "include" / path, data)
 
 
 def no_wheel(name: str) -> ToolchainError:
@@ -167,8 +150,8 @@ def no_wheel(name: str) -> ToolchainError:
     return ToolchainError(
         f"build.toml depends on {name} (CUTLASS {RELEASES.get(name, '')}), and no package index "
         "carries it",
-        hint=f"get that release's sources and name them: --depends {name}=PATH for a checkout or "
-        f"an archive of it, or the environment variable {VARIABLE}",
+        hint=f"get that release's sources and name them: --depends {name}=PATH for a checkout, "
+        f"or the environment variable {VARIABLE}",
     )
 
 
@@ -187,40 +170,3 @@ def _of_directory(root: Path) -> Iterator[tuple[str, bytes]]:
             real = untrusted.inside(root.resolve(), path)
             if real:
                 yield path.relative_to(root).as_posix(), real.read_bytes()
-
-
-def _of_archive(place: Path) -> Iterator[tuple[str, bytes]]:
-    """Members without the one directory that such archives have at their top."""
-    with documents.foreign_parser(
-        lambda reason: UsageError(
-            f"{place} is not an archive: {reason}", hint="name a .tar.gz, a .tar.xz or a .zip"
-        )
-    ):
-        for name, data in _members(place.read_bytes()):
-            top, _, rest = name.removeprefix("./").partition("/")
-            yield (name, data) if f"{top}/" == HEADERS[0] else (rest, data)
-
-
-def _members(data: bytes) -> Iterator[tuple[str, bytes]]:
-    if zipfile.is_zipfile(io.BytesIO(data)):
-        with remote_zip.open_zip(io.BytesIO(data)) as archive:
-            infos = [info for info in archive.infolist() if not info.is_dir()]
-            sizes = ((i.filename, i.file_size, i.compress_size) for i in infos)
-            refuse_growth("the archive", sizes, _SOURCES)
-            for info in infos:
-                yield info.filename, archive.read(info)
-        return
-    total = 0
-    with tarfile.open(fileobj=io.BytesIO(data), tarinfo=BoundedTarInfo) as archive:
-        for count, member in enumerate(archive, 1):
-            total += member.size
-            largest = [(member.name, max(total, member.size), len(data))]
-            refuse_growth("the archive", largest, replace(_SOURCES, members=1))
-            if count > _SOURCES.members:
-                raise UsageError(f"the archive holds more than {_SOURCES.members:,} files")
-            if (
-                member.isfile()
-                and not member.issparse()
-                and (stream := archive.extractfile(member))
-            ):
-                yield member.name, stream.read()

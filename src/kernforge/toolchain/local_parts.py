@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING
 from kernforge.artifact.version import Version2
 from kernforge.system.process import run
 from kernforge.toolchain import header_libraries, installed
-from kernforge.toolchain.index.index import Index
-from kernforge.toolchain.redist import Redist
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kernforge.system.environment import Environment
     from kernforge.toolchain.header_libraries import HeaderFiles
-    from kernforge.toolchain.index.wheels import Progress
     from kernforge.toolchain.installed import CudaHome, TorchHome
 
 
@@ -27,14 +24,12 @@ class LocalPartsOptions:
     """Where the parts of a toolchain are that the user provides.
 
     Attributes:
-        cuda_redist: address of NVIDIA's redistributable manifests; a directory will do.
         depends: path of each header library that a manifest may depend on; the empty name
             stands for every CUTLASS.
         torch_home: directory of an installed torch, whose headers stand in for any release's.
     """
 
     cuda_home: Path | None = None
-    cuda_redist: str | None = None
     depends: Mapping[str, Path] = field(default_factory=dict)
     torch_home: Path | None = None
 
@@ -47,13 +42,11 @@ class LocalParts:
     """Toolkits and headers that the user provides.
 
     Attributes:
-        redist: an address with NVIDIA's redistributables.
         headers: header libraries by the name in ``depends``.
         torch: an installed torch whose headers stand in for any release's.
     """
 
     cuda_home: CudaHome | None = None
-    redist: Redist | None = None
     headers: Mapping[str, HeaderFiles] = field(default_factory=dict)
     torch: TorchHome | None = None
 
@@ -64,29 +57,20 @@ class LocalParts:
 
 
 def find_local_parts(
-    options: LocalPartsOptions, cutlass: str, environment: Environment, progress: Progress
+    options: LocalPartsOptions, cutlass: str, environment: Environment
 ) -> LocalParts:
     """Look at what the user names.
 
     Args:
         cutlass: the CUTLASS that the project depends on; empty without one.
-        progress: listens to downloads.
 
     Raises:
         UsageError: something is not there or not what it should be.
     """
-    home, redist = options.cuda_home, options.cuda_redist
-    index, downloads = Index.lazily(environment.variables), environment.home / "store" / "downloads"
+    home = options.cuda_home
     path = (options.depends.get(cutlass) or options.depends.get("")) if cutlass else None
     return LocalParts(
         cuda_home=installed.identify_cuda(home, environment.variables, run) if home else None,
-        redist=Redist(_address(redist), lambda: index().transport, downloads, progress)
-        if redist
-        else None,
         headers={cutlass: header_libraries.read(path)} if path else {},
         torch=installed.identify_torch(options.torch_home) if options.torch_home else None,
     )
-
-
-def _address(text: str) -> str:
-    return text if "://" in text else Path(text).resolve().as_uri()

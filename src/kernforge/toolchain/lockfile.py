@@ -37,14 +37,6 @@ class LockedWheel:
     record: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class LockedArchive:
-    """One component of NVIDIA's redistributables; its path is relative to the manifests."""
-
-    path: str
-    sha256: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedFrontEnd:
     """The parts that a CUDA without nvcc takes from others, each read by ranges from a wheel.
@@ -71,14 +63,13 @@ class LockedFrontEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedToolkit:
-    """A CUDA toolkit: from wheels, from NVIDIA's archives, or a directory on the user's machine.
+    """A CUDA toolkit: from wheels, or a directory on the user's machine.
 
     Attributes:
         release: its full version, as ``"13.0.3"``.
         wheels: compilers, runtime and headers.
         libraries: wheels of which only the headers are read, for sources that include headers of
             CUDA's libraries.
-        archives: components that hold all of it, libraries included.
         directory: hex digest of what a directory that the user names says of itself.
         front_end: what a later CUDA gives; then ``wheels`` are read by ranges and hold the rest.
             None where all is of one CUDA.
@@ -87,7 +78,6 @@ class LockedToolkit:
     release: str
     wheels: tuple[LockedWheel, ...] = ()
     libraries: tuple[LockedWheel, ...] = ()
-    archives: tuple[LockedArchive, ...] = ()
     directory: str = ""
     front_end: LockedFrontEnd | None = None
 
@@ -311,9 +301,6 @@ def toolkit_key(toolkit: LockedToolkit) -> str:
     """Key of a toolkit's compilers, runtime and headers in the store."""
     if toolkit.directory:
         return digest.key("cuda-directory", digest=toolkit.directory)
-    if toolkit.archives:
-        hashes = [archive.sha256 for archive in sorted(toolkit.archives)]
-        return digest.key("cuda-archives", layout=1, archives=hashes)
     if toolkit.front_end:
         return front_end.key(toolkit)
     return digest.key("cuda-toolkit", layout=1, wheels=[w.sha256 for w in sorted(toolkit.wheels)])
@@ -413,7 +400,6 @@ def _toolkit(entry: dict[str, Any]) -> LockedToolkit:
         release=_text(entry, "release"),
         wheels=tuple(map(_wheel, entry["wheels"])),
         libraries=tuple(map(_wheel, entry["libraries"])),
-        archives=tuple(_texts(LockedArchive, archive) for archive in entry.get("archives", ())),
         directory=_text(entry, "directory") if "directory" in entry else "",
         front_end=_front_end(entry["front_end"]) if entry.get("front_end") else None,
     )

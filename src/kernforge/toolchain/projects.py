@@ -2,8 +2,7 @@
 """What a toolchain may be made of: a lock decides which programs run, so it may not name any wheel.
 
 A lock comes with a project, and the project may be a stranger's. So each part of a toolkit must be
-a wheel of the project that this part comes from, or an archive of a component of NVIDIA's; and a
-wheel whose hash is known here must have that hash.
+a wheel of the project that this part comes from; and a wheel whose hash is known here must have that hash.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from kernforge.errors import ToolchainError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from kernforge.toolchain.lockfile import LockedArchive, LockedWheel
+    from kernforge.toolchain.lockfile import LockedWheel
 
 TOOLKIT = (
     "nvidia-cuda-nvcc",
@@ -55,15 +54,7 @@ ALL = frozenset(
     )
 )
 
-COMPONENTS = (
-    *("cuda_nvcc", "cuda_cudart", "cuda_cccl"),
-    *("cuda_crt", "libnvvm", "libnvptxcompiler", "cuda_nvrtc", "cuda_nvtx", "cuda_profiler_api"),
-    *("libcublas", "libcufft", "libcurand", "libcusolver", "libcusparse"),
-)
-"""The parts of NVIDIA's redistributables that a toolkit is unpacked from."""
-
 _HASH = re.compile("[0-9a-f]{64}")
-_ARCHIVE = re.compile(r"(\w+)/linux-\w+/\1-linux-\w+-[\w.]+-archive\.tar\.xz")
 
 
 @functools.cache
@@ -108,20 +99,4 @@ def check_wheels(wheels: Iterable[LockedWheel], allowed: Iterable[str], part: st
                 f"the lock says that {wheel.file} has sha256 {wheel.sha256}; its release has {known}",
                 hint="do not build this project: its lock names another file under this name. "
                 "`kernforge lock-toolchain` writes a new lock",
-            )
-
-
-def check_archives(archives: Iterable[LockedArchive], release: str) -> None:
-    """Refuse a lock that names archives which are not components of a CUDA toolkit.
-
-    Raises:
-        ToolchainError: one is not.
-    """
-    for archive in archives:
-        match = _ARCHIVE.fullmatch(archive.path)
-        if not match or match[1] not in COMPONENTS or not _HASH.fullmatch(archive.sha256):
-            raise ToolchainError(
-                f"the lock takes CUDA {release} from {archive.path!r}, which is not a component of "
-                "NVIDIA's redistributables",
-                hint="write the lock again with `kernforge lock-toolchain`",
             )

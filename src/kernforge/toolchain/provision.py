@@ -11,9 +11,8 @@ import functools
 from typing import TYPE_CHECKING
 
 from kernforge.errors import IntegrityError, ToolchainError
-from kernforge.system import files
+from kernforge.system import archives, files
 from kernforge.system.digest import sha256
-from kernforge.system.extraction import Extraction
 from kernforge.toolchain import front_end, header_libraries, lockfile, projects
 from kernforge.toolchain.index import remote_zip
 from kernforge.toolchain.local_parts import LocalParts
@@ -44,7 +43,7 @@ class Toolchains:
         """Directory of a CUDA toolkit: ``bin/nvcc``, ``include``, ``lib64``, ``nvvm``.
 
         Raises:
-            IntegrityError: a wheel or an archive is not what the lock says.
+            IntegrityError: a wheel is not what the lock says.
             ToolchainError: nothing has it.
             NetworkError: the index cannot be reached.
         """
@@ -56,14 +55,11 @@ class Toolchains:
             if toolkit.front_end:
                 self._gather(toolkit, tree)
                 return
-            if toolkit.archives:
-                self._unpack(toolkit, tree)
             for wheel in toolkit.wheels:
                 archive = self._wheels.whole(wheel.file, wheel.sha256)
-                unpacked = Extraction(tree, wheel.file)
                 for name, data in archive.fetch(archive.names()):
                     if path := _below_toolkit(name):
-                        unpacked.file(path, data, executable=path.startswith(_PROGRAMS))
+                        _write(tree, path, data, wheel.file)
             if not (tree / "bin" / "nvcc").is_file():
                 raise ToolchainError(f"the files of CUDA {toolkit.release} hold no bin/nvcc")
             if not (tree / "lib64").exists():
@@ -151,23 +147,12 @@ class Toolchains:
             )
         return home.path
 
-    def _unpack(self, toolkit: LockedToolkit, tree: Path) -> None:
-        if self._local_parts.redist is None:
-            raise ToolchainError(
-                f"the lock names NVIDIA's archives of CUDA {toolkit.release}, and no address has "
-                "been given to fetch them from",
-                hint="name the directory of the manifests with --cuda-redist or in the environment "
-                "variable KERNFORGE_CUDA_REDIST",
-            )
-        self._local_parts.redist.unpack(toolkit, tree)
-
     def _gather(self, toolkit: LockedToolkit, tree: Path) -> None:
         """Put together a toolkit whose front end is that of a later CUDA."""
         for wheel, starts in front_end.layout(toolkit):
             self._take(wheel, tree, functools.partial(front_end.placed, starts))
-        unpacked = Extraction(tree, "kernforge")
         for path, text in front_end.texts(toolkit).items():
-            unpacked.file(path, text.encode(), executable=path.startswith(_PROGRAMS))
+            _write(tree, path, text.encode(), "kernforge")
 
     def _take(self, wheel: LockedWheel, tree: Path, placed: Callable[[str], str]) -> None:
         """Write some members of a wheel, each verified against the RECORD that the lock pins.
@@ -184,13 +169,14 @@ class Toolchains:
                 hint="the index serves another file under this name; nothing was stored",
             )
         paths = {n: path for n in names if not n.endswith("/") and (path := placed(n))}
-        # By the list, so that a name that is there twice is refused when it is written again.
-        members = archive.fetch([name for name in names if name in paths])
+        members = archive.fetch(paths)
         hashes = remote_zip.record_hashes(record)
-        unpacked = Extraction(tree, wheel.file)
         for name, data in remote_zip.verified(members, hashes, wheel=wheel.file):
-            path = paths[name]
-            unpacked.file(path, data, executable=path.startswith(_PROGRAMS))
+            _write(tree, paths[name], data, wheel.file)
+
+
+def _write(tree: Path, path: str, data: bytes, source: str) -> None:
+    archives.write_member(tree, path, data, source, executable=path.startswith(_PROGRAMS))
 
 
 def _check_toolkit(toolkit: LockedToolkit) -> None:
@@ -198,7 +184,6 @@ def _check_toolkit(toolkit: LockedToolkit) -> None:
     release = f"CUDA {toolkit.release}"
     names = projects.TOOLKIT_12 if toolkit.front_end else projects.TOOLKIT
     projects.check_wheels(toolkit.wheels, names, release)
-    projects.check_archives(toolkit.archives, toolkit.release)
     if front := toolkit.front_end:
         parts = (front.compiler, front.headers, front.optimizer)
         for part, name in zip(parts, projects.TOOLKIT[:3], strict=True):

@@ -3,8 +3,8 @@
 
 A CUDA toolkit's wheels are those that NVIDIA's ``cuda-toolkit`` metapackage of that release pins.
 The newest patch release of what is asked for is taken; what a lock already has stays, unless the
-caller asks for an upgrade. What the user provides (an installed toolkit, NVIDIA's archives, header
-files) goes before the index.
+caller asks for an upgrade. What the user provides (an installed toolkit, header files) goes before
+the index.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from kernforge.toolchain.lockfile import LockedCompiler, LockedPython, LockedWheel
 
 _META = "cuda-toolkit"
-_OLDEST_WHEELS = 13
 _NO_PARTS = LocalParts()
 
 
@@ -107,17 +105,7 @@ def _serves(lock: Lock, version: str, local_parts: LocalParts, libraries: bool) 
         return False
     if home := local_parts.home_of(version):
         return toolkit.directory == home.digest
-    if local_parts.redist and Version2.parse(version).major < _OLDEST_WHEELS:
-        return bool(toolkit.archives)
-    return not (toolkit.wheels and libraries and _lacks_libraries(toolkit))
-
-
-def _lacks_libraries(toolkit: LockedToolkit) -> bool:
-    """Whether it has none of them, or only those that an older kernforge knew."""
-    if toolkit.front_end:  # locked with all that its CUDA has from the beginning
-        return not toolkit.libraries
-    there = {canonicalize_name(wheel.file.partition("-")[0]) for wheel in toolkit.libraries}
-    return not there >= set(projects.LIBRARIES)
+    return not (toolkit.wheels and libraries and not toolkit.libraries)
 
 
 def make(
@@ -179,16 +167,13 @@ def _toolkit(
 ) -> LockedToolkit:
     if home := local_parts.home_of(version):
         return LockedToolkit(release=home.release, directory=home.digest)
-    number = Version2.parse(version)
-    if local_parts.redist and number.major < _OLDEST_WHEELS:
-        return local_parts.redist.resolve(number, cpu)
     kept = old if old and old.wheels else None
     meta = (
         wheel_pins.matching(wheels, _META, SpecifierSet(f"=={kept.release}"), cpu)
         if kept
         else wheel_pins.newest(wheels, _META, version, cpu)
     )
-    if number in front_end.TOOLKITS:
+    if Version2.parse(version) in front_end.TOOLKITS:
         return _with_front_end(meta, wheels, cpu, kept, libraries=libraries)
     if kept:
         return replace(kept, libraries=_libraries(wheel_pins.pins(wheels, meta), wheels, cpu))

@@ -4,7 +4,7 @@ import tarfile
 
 import pytest
 
-from kernforge.errors import UsageError
+from kernforge.errors import IntegrityError, UsageError
 from kernforge.setuptools import requirements
 
 
@@ -52,14 +52,12 @@ def test_a_source_distribution_is_unpacked_where_it_belongs(tmp_path):
     assert (found / "csrc/a.cu").read_text() == "y"
 
 
-@pytest.mark.parametrize("name", ["toy-1.0/../../evil", "/etc/evil", "other/setup.py"])
-def test_a_source_distribution_cannot_write_elsewhere(tmp_path, name):
-    data = archive({"toy-1.0/setup.py": "x", name: "y"})
+def test_a_source_distribution_has_one_directory_at_its_top(tmp_path):
+    data = archive({"toy-1.0/setup.py": "x", "other/setup.py": "y"})
     with pytest.raises(UsageError, match="is not a source distribution"):
         requirements.unpack("toy-1.0.tar.gz", data, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def test_what_is_not_an_archive(tmp_path):
-    with pytest.raises(UsageError, match=r"toy\.tar\.gz is not a source distribution"):
+    with pytest.raises(IntegrityError, match=r"toy\.tar\.gz cannot be unpacked"):
         requirements.unpack("toy.tar.gz", b"nothing", tmp_path)

@@ -16,7 +16,6 @@ from kernforge.toolchain import front_end
 from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
-from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import (
     LockedCompiler,
     from_json,
@@ -216,15 +215,6 @@ def test_an_index_without_the_static_runtime_is_reported(wheels, index):
     make_wheel(index.root / name, {"nvidia/cuda_runtime/include/cuda.h": b"12090"})
     with pytest.raises(ToolchainError, match=r"12\.9\.79.* holds no libcudart_static\.a"):
         lock_of(wheels)
-
-
-def test_the_archives_that_the_user_names_take_the_place_of_wheels(wheels):
-    class Archives:
-        pass
-
-    lock = lock_of(wheels)
-    assert not lacking(NEEDS, lock).names
-    assert lacking(NEEDS, lock, LocalParts(redist=Archives())).names == ("CUDA 12.8",)
 
 
 def test_a_lock_of_a_cuda_that_clang_compiled_lacks_that_cuda(wheels):

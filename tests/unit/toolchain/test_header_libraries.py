@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUTLASS from a wheel of a real index, and from files that the user names."""
 
-import io
-import tarfile
-import zipfile
-
 import pytest
 from support.wheel_maker import make_wheel
 
@@ -51,22 +47,6 @@ def checkout(tmp_path):
         (tmp_path / "cutlass" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "cutlass" / path).write_bytes(data)
     return tmp_path / "cutlass"
-
-
-def as_tar(path):
-    with tarfile.open(path, "w:gz") as archive:
-        for name, data in TREE.items():
-            info = tarfile.TarInfo(f"cutlass-4.0.0/{name}")
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-    return path
-
-
-def as_zip(path):
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in TREE.items():
-            archive.writestr(f"cutlass-4.0.0/{name}", data)
-    return path
 
 
 def headers_in(tree):
@@ -128,17 +108,12 @@ def test_a_release_without_a_wheel_says_where_to_put_it(wheels):
     assert "CUTLASS_SRC_DIR" in caught.value.hint
 
 
-@pytest.mark.parametrize("form", ["directory", "tar", "zip"])
-def test_files_of_the_users_are_pinned_by_their_content(wheels, checkout, tmp_path, form):
-    place = {"directory": lambda: checkout, "tar": lambda: as_tar(tmp_path / "c.tar.gz")}.get(
-        form, lambda: as_zip(tmp_path / "c.zip")
-    )()
-    found = header_libraries.read(place)
+def test_files_of_the_users_are_pinned_by_their_content(wheels, checkout, tmp_path):
+    found = header_libraries.read(checkout)
     assert found.release == "4.0.0"
-    assert found.digest == header_libraries.read(checkout).digest
     own = LocalParts(headers={"cutlass_4_0": found})
     lock = make(needs("cutlass_4_0"), wheels, cpu="x86_64", compiler=COMPILER, local_parts=own)
-    assert str(place) not in lock.to_json()
+    assert str(checkout) not in lock.to_json()
     tree = Toolchains(Store(tmp_path / "store"), wheels, own).headers(
         "cutlass_4_0", lock.headers["cutlass_4_0"]
     )
@@ -162,10 +137,10 @@ def test_other_files_than_the_locked_ones_are_noticed(wheels, checkout, tmp_path
 
 
 def test_what_is_not_cutlass_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="no such file"):
+    with pytest.raises(UsageError, match="is not a directory"):
         header_libraries.read(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="holds no CUTLASS"):
         header_libraries.read(tmp_path)
-    (tmp_path / "broken.tar.gz").write_bytes(b"not an archive")
-    with pytest.raises(UsageError, match="is not an archive"):
-        header_libraries.read(tmp_path / "broken.tar.gz")
+    (tmp_path / "cutlass.tar.gz").write_bytes(b"an archive")
+    with pytest.raises(UsageError, match="unpack an archive"):
+        header_libraries.read(tmp_path / "cutlass.tar.gz")

@@ -38,8 +38,6 @@ def needs(**more):
     [
         ((), False, False),
         ((), True, True),
-        (projects.LIBRARIES[:4], True, True),  # what an older kernforge locked
-        (projects.LIBRARIES[:4], False, False),
         (projects.LIBRARIES, True, False),
     ],
 )

@@ -103,7 +103,6 @@ class DaskPool:
             sources=nothing,
             candidates=(),
             store=Store(Path()),
-            local_parts=replace(workspace.local_parts, redist=None),
             wheels=Wheels(functools.partial(Index.from_environment, {}), Path(), NullProgress()),
             search_path="",
         )
@@ -308,9 +307,6 @@ class DaskPool:
             context=self._sent_context,
             lock=self._lock,
             shared=store.shared.url if store.shared else None,
-            redist=self._workspace.local_parts.redist.base
-            if self._workspace.local_parts.redist
-            else None,
         )
 
 

@@ -37,7 +37,6 @@ class ActionTask:
         results: packed results of other actions by key, where no shared store has them.
         workspace: the project and the compiler, without what only the sender can use.
         shared: URL of the shared store.
-        redist: address of NVIDIA's redistributables.
     """
 
     kernforge: str
@@ -49,7 +48,6 @@ class ActionTask:
     context: ActionContext
     lock: str
     shared: str | None
-    redist: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

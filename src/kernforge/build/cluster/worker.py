@@ -31,7 +31,6 @@ from kernforge.system.process import run
 from kernforge.toolchain import host_compiler, lockfile, tree_names
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
-from kernforge.toolchain.redist import Redist
 from kernforge.trust.builders import read_builders
 
 if TYPE_CHECKING:
@@ -77,16 +76,10 @@ def _work(task: ActionTask, where: str) -> ActionResult:
         _receive_results(task, store)
         project = replace(task.workspace.project, files=_write_sources(task, scratch))
         index, downloads = Index.lazily(variables), store.root / "downloads"
-        redist = (
-            Redist(task.redist, lambda: index().transport, downloads, NullProgress())
-            if task.redist
-            else None
-        )
         workspace = replace(
             task.workspace,
             project=project,
             store=store,
-            local_parts=replace(task.workspace.local_parts, redist=redist),
             compiler=_same_compiler(task.workspace.compiler, variables),
             wheels=Wheels(index, downloads, NullProgress()),
             search_path=variables.get("PATH", ""),

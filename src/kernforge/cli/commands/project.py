@@ -48,7 +48,7 @@ def _variants(arguments: argparse.Namespace, console: Console) -> None:
 
     project = read_project(arguments.project)
     parts = build_workspace.project_parts(
-        project, console, arguments.environment, options.local_parts(arguments)
+        project, arguments.environment, options.local_parts(arguments)
     )
     here = build_workspace.this_cpu()
     cpu = build_workspace.cpu_of(arguments.system) if arguments.system else here

@@ -13,16 +13,14 @@ from __future__ import annotations
 import abc
 import base64
 import bisect
-import contextlib
 import csv
 import hashlib
 import io
 import zipfile
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
-from kernforge import budgets, documents
+from kernforge import documents
 from kernforge.errors import IntegrityError, NetworkError
-from kernforge.system.extraction import refuse_growth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -32,10 +30,6 @@ if TYPE_CHECKING:
 
 _TAIL = 2 << 20
 _GAP = 256 << 10
-# Bytes of an entry in an archive's directory, and where its end may lie.
-_ENTRY_BYTES = 160
-_END_BYTES = (1 << 16) + 256
-_UNKNOWN = (1 << 32) - 1
 
 
 class RangesUnsupportedError(NetworkError):
@@ -61,7 +55,7 @@ class LocalWheel(Archive):
 
     def __init__(self, source: io.BufferedIOBase | str) -> None:
         with _reading(str(source) if isinstance(source, str) else "the wheel"):
-            self._zip = open_zip(source)
+            self._zip = zipfile.ZipFile(source)
 
     def fetch(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         """Yield each wanted member with its bytes."""
@@ -110,13 +104,11 @@ class RemoteWheel(Archive):
     def _open(self) -> zipfile.ZipFile:
         with _reading(self._url):
             try:
-                return open_zip(io.BufferedReader(self._spans))
+                return zipfile.ZipFile(io.BufferedReader(self._spans))
             except _MissingBytesError as missing:
                 # The central directory is longer than the tail: read from where it starts.
-                if self._spans.size - missing.offset > _largest_directory():
-                    raise
                 self._load(missing.offset, self._spans.size)
-                return open_zip(io.BufferedReader(self._spans))
+                return zipfile.ZipFile(io.BufferedReader(self._spans))
 
     def _load(self, start: int, stop: int) -> None:
         body = self._transport.body(self._url, start=start, stop=stop)
@@ -133,44 +125,9 @@ class RemoteWheel(Archive):
         return data
 
 
-def open_zip(source: IO[bytes] | io.BufferedIOBase | str) -> zipfile.ZipFile:
-    """Open a zip archive whose members lie in it, and whose directory ``budgets`` allows.
-
-    Raises:
-        BadZipFile: they do not, or it is larger: ``zipfile`` makes an object of each entry first.
-    """
-    with contextlib.ExitStack() as stack:
-        stream = stack.enter_context(open(source, "rb")) if isinstance(source, str) else source  # noqa: PTH123 - a text
-        size = stream.seek(0, io.SEEK_END)
-        start = max(0, size - _END_BYTES)
-        stream.seek(start)
-        tail = stream.read(size - start)
-        end, end64 = tail.rfind(b"PK\5\6"), tail.rfind(b"PK\6\6")
-        directory = int.from_bytes(tail[end + 12 : end + 16], "little") if end >= 0 else 0
-        if end64 >= 0:
-            directory = max(
-                directory % _UNKNOWN, int.from_bytes(tail[end64 + 40 : end64 + 48], "little")
-            )
-        if directory > _largest_directory():
-            raise zipfile.BadZipFile(f"its directory has {directory:,} bytes")
-    archive = zipfile.ZipFile(source)
-    for info in archive.infolist():
-        # As many bytes are made ready as the directory says, before any is read.
-        if info.compress_size < 0 or info.header_offset + info.compress_size > size:
-            raise zipfile.BadZipFile(f"{info.filename[:200]!r} leads out of the file")
-    return archive
-
-
-def _largest_directory() -> int:
-    return budgets.current().members * _ENTRY_BYTES
-
-
 def _infos(archive: zipfile.ZipFile, names: Iterable[str], source: str) -> list[zipfile.ZipInfo]:
-    """The wanted members, which together may not grow to more than ``budgets`` allows."""
     with _reading(source):
-        infos = [archive.getinfo(name) for name in names]
-    refuse_growth(source, ((i.filename, i.file_size, i.compress_size) for i in infos))
-    return infos
+        return [archive.getinfo(name) for name in names]
 
 
 def _reading(source: str) -> AbstractContextManager[None]:
