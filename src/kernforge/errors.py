@@ -40,17 +40,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-# Where the documentation is published. It is also in pyproject.toml and mkdocs.yml.
-DOCUMENTATION = "https://kernforge.example/"
-
 
 def page(path: str) -> str:
-    """The address of a page of the documentation.
+    """The file of a page of the documentation, in the repository.
 
     Args:
         path: the page below ``docs/`` without ``.md``, such as ``how-to/author/use-the-jit``.
     """
-    return f"{DOCUMENTATION}{path}/"
+    return f"docs/{path}.md"
 
 
 class KernforgeError(Exception):

@@ -31,7 +31,7 @@ from kernforge.cli.commands import (
     trust,
     wheel,
 )
-from kernforge.errors import DOCUMENTATION, KernforgeError, StorageError
+from kernforge.errors import KernforgeError, StorageError
 from kernforge.system import extras, garbage
 from kernforge.system.console import Console
 from kernforge.system.environment import Environment
@@ -110,7 +110,7 @@ def parser() -> grammar.Grammar:
         prog="kernforge",
         usage="kernforge [options] COMMAND ...",
         description=f"{_WHAT}\n\n{grammar.overview()}",
-        epilog=f"{_EXIT_CODES}\n 130  an interrupt\n\ndocumentation: {DOCUMENTATION}",
+        epilog=f"{_EXIT_CODES}\n 130  an interrupt\n\ndocumentation: README.md and docs/ of the repository",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("-V", "--version", action="version", version=f"kernforge {__version__}")

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import argparse
-import ast
 import functools
 import json
 import os
@@ -133,19 +132,6 @@ def test_verbose_says_where_an_error_was_raised(tmp_path, capsys):
     assert "Traceback (most recent call last)" in capsys.readouterr().err
     assert call("variants", str(tmp_path)) == 2
     assert "Traceback" not in capsys.readouterr().err
-
-
-def test_messages_name_pages_by_their_address():
-    source = Path(main.__file__).parents[1]
-    texts = {
-        node.value
-        for path in source.rglob("*.py")
-        if "templates" not in path.parts
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
-    words = re.compile(r"\bdocs/|\b(how-to|explanation|reference)/[a-z-]+\.md")
-    assert [text for text in texts if words.search(text) and "\n" not in text] == []
 
 
 def test_the_help_lists_every_exit_code_and_each_is_of_one_kind(capsys):
