@@ -56,7 +56,7 @@ def test_no_launch_pays_for_the_name_of_an_anonymous_namespace(path):
 
 @pytest.mark.parametrize("path", HEADERS, ids=lambda p: p.name)
 def test_a_header_that_is_brought_is_whole_and_names_no_op_namespace(path):
-    """The plan of a unit does not look into it for the name: decision 19."""
+    """The plan of a unit does not look into it for the name: decision 13."""
     text = path.read_text()
     assert "#pragma once" in text
     assert "EXTENSION_NAME" not in text

@@ -3,7 +3,7 @@
 
 A source that uses the namespace's macro anywhere must be compiled for each name. A source that uses
 it only in the macros of kernforge's ``registration.h`` takes the name from another object at link
-time, so that its object file serves every build. See docs/decisions/0019.
+time, so that its object file serves every build. See decision 13 in docs/decisions.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ front end. Those come from the wheels of CUDA 13.0, which compile for CUDA 12 wh
 said otherwise: the PTX names the version that the older ``ptxas`` reads, the headers see the macros
 of the older nvcc, and the host code that ``cudafe++`` writes finds the header that goes with it. The
 static runtime is that of CUDA 12.9, whose wheel alone has it and which serves every earlier 12. See
-docs/decisions/0082.
+decision 8 in docs/decisions.
 """
 
 from __future__ import annotations

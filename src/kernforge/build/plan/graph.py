@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kernforge.project.units import Sources
     from kernforge.toolchain.lockfile import Lock
 
-# How actions are run, as far as it can change a result; see docs/decisions/0006.
+# How actions are run, as far as it can change a result; decision 5.
 _RECIPE = 2
 _ROOT = re.compile(r"%\{([\w.+-]+)\}")
 
