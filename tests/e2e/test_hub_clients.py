@@ -27,8 +27,9 @@ FILES = {
     "weights.bin": "x" * 100_000,
 }
 USE = "print(kernel.shift_relu(__import__('torch').tensor([-2.0, 0.5]), 1.0).tolist())"
-THEIRS = f"from kernels import get_kernel\nkernel = get_kernel({REPO!r}, version=1)\n{USE}"
-OURS = f"import kernforge as kernels\nkernel = kernels.get_kernel({REPO!r}, version=1)\n{USE}"
+GET = f"kernel = kernels.get_kernel({REPO!r}, version=1, backend='cpu')\n{USE}"
+THEIRS = f"import kernels\n{GET}"
+OURS = f"import kernforge as kernels\n{GET}"
 PUBLISH = f"""
 import pathlib, sys
 from kernforge.publish.api import publish

@@ -26,7 +26,7 @@ OURS = 'import kernforge; kernel = kernforge.get_kernel("kernforge/img2gray", ve
 THEIRS = """
 import kernels
 assert kernels.__version__ == "0.17.2"
-kernel = kernels.get_kernel("kernforge/img2gray", version=1)
+kernel = kernels.get_kernel("kernforge/img2gray", version=1, backend="cpu")
 """
 
 
@@ -69,7 +69,8 @@ def test_the_hubs_client_measures_it(registry, fork_server):
     """What was published beside the builds is run by ``kernels benchmark``, as it lies there."""
     pytest.importorskip("tabulate")
     (snapshot,) = registry.glob("kernels--kernforge--img2gray/snapshots/*")
-    code = "from kernels.cli import main; main()"
+    # The command takes no backend: with a torch for CUDA it looks for CUDA variants alone.
+    code = "import torch; torch.version.cuda = None; from kernels.cli import main; main()"
     asked = ["benchmark", snapshot, "--iterations", "2", "--warmup", "1", "--json"]
     done = fork_server.run([sys.executable, "-c", code, *asked])
     assert done.returncode == 0, done.stderr

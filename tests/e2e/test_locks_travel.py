@@ -51,7 +51,7 @@ def theirs():
 
     home = importlib.metadata.distribution("lock-app")
     lock = home.locate_file("lock_app-1.2.dist-info/kernels.lock")
-    return kernels.load_kernel("owner/toy", lockfile=lock).ANSWER
+    return kernels.load_kernel("owner/toy", lockfile=lock, backend="cpu").ANSWER
 '''
 HATCH = "[tool.hatch.build.targets.wheel]\npackages = ['src/lock_app']\n"
 BACKENDS = {  # requires, build-backend, more of pyproject.toml, whether it is in the metadata

@@ -129,7 +129,7 @@ def test_a_project_that_cannot_serve_this_machine_says_so(place, call):
     publish = ("-m", "kernforge", "publish", place / "project", "--repo-id", REPO)
     call(place, *publish, "--version", "1.1.0", "--with-source")
     refused = call(place, "-c", USE, expect=1)
-    assert "NoVariantError: the source of owner/times-two has no variant for cpu" in refused.stderr
+    assert "NoVariantError: the source of owner/times-two has no variant for" in refused.stderr
 
 
 def test_a_variant_that_names_its_repository_is_enough(place, call):

@@ -275,6 +275,7 @@ def test_the_guide_does_what_it_says(registry, monkeypatch, capsys):
 
 THEIRS = """
 import json, sys, torch
+torch.version.cuda = None  # a layer names no backend: a torch for CUDA takes CUDA variants alone
 from kernels import LayerRepository, Mode, kernelize, use_kernel_mapping
 from native import llama_model
 names = ("RMSNorm", "SiluAndMul")

@@ -43,7 +43,9 @@ FUSED = """gray = (weight("0.72") * g).double()
     gray = (weight("0.21").double() * r.double() + gray).float()
     gray = (weight("0.07").double() * b.double() + gray.double()).float()"""
 OURS = "import kernforge; kernel = kernforge.get_kernel('tutorial/img2gray', version=1)"
-THEIRS = "import kernels; kernel = kernels.get_kernel('tutorial/img2gray', version=1)"
+THEIRS = (
+    "import kernels; kernel = kernels.get_kernel('tutorial/img2gray', version=1, backend='cpu')"
+)
 LOCAL = "import kernforge; kernel = kernforge.get_local_kernel(sys.argv[1])"
 
 
