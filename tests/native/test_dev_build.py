@@ -5,14 +5,13 @@ import shutil
 
 import pytest
 from support import jit_homes, projects
-from support.jit_homes import device_code, same_module, ways
+from support.jit_homes import device_code, same_code, same_module, ways
 
 from kernforge.binary import cubin
 from kernforge.dev import rounds
 from kernforge.dev.control import RoundEvents, Stop
 from kernforge.dev.session import DevOptions, Session
 from kernforge.dev.warm_pytest import WarmPytest
-from kernforge.jit.device import nvrtc
 from kernforge.project import scaffold
 from kernforge.system.environment import Environment
 
@@ -93,30 +92,20 @@ def test_an_edit_of_host_code_is_compiled_with_all(home, edit):
     assert ways(home) == (0, 0)
 
 
-@pytest.mark.parametrize("by", ["nvcc", "nvrtc"])
-def test_the_formula_of_a_new_project_is_compiled_alone(home, tmp_path, caplog, by):
+def test_the_formula_of_a_new_project_is_compiled_alone(home, tmp_path):
     """Its kernel is in a header that kernforge brings."""
-    if by == "nvrtc" and not nvrtc.installed():
-        pytest.skip("there is no cuda.bindings here")
     scaffold.scaffold("toy", dest=tmp_path / "toy", backends=("cuda",))
     edit = editor(tmp_path / "toy", "toy.cu", tmp_path, home)
-    edit.session._device.nvrtc = by == "nvrtc"
     first, before = edit("", "")
     assert first.ok, first.error or first.output
-    edit.session._device.wait()
     second, module = edit("* scale;", "* scale + 1;")
     assert second.ok, second.error or second.output
-    edit.session._device.wait()
     assert module != before
-    if by == "nvrtc":  # nvcc's is compared with it afterwards
-        assert ways(home) == (2, 1)
-        assert not [record for record in caplog.records if record.levelname == "WARNING"]
-        return
     assert ways(home) == (1, 1)
     _, whole = edit("* scale;", "* scale + 1;", alone=True)
     # Names of what is unnamed differ.
     one, other = map(device_code, (module, whole))
-    assert cubin.same_code(cubin.named_like(other, one), one)
+    assert same_code(cubin.named_like(other, one), one)
 
 
 def test_a_mistake_in_device_code_is_shown(home, edit):

@@ -396,7 +396,6 @@ def test_products_of_hopper_in_every_layout(tmp_path, kept_home, monkeypatch):
             ]
             product(*given, out, number, left, right)
             assert torch.equal(out, (a.double() @ b.double().t()).float()), (dtype, left, right, n)
-    jit_homes.wait()
 
 
 @pytest.fixture(scope="module")
@@ -410,7 +409,6 @@ def probes(tmp_path_factory, kept_home):
         jit_homes.use_kept(kept_home, patch)
         module = kernforge.load(root)
         yield lambda device: module.ops.probe if device == here() else None
-        jit_homes.wait()
 
 
 def here():

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -18,9 +17,7 @@ from support import jit_homes, processes, projects
 import kernforge
 from kernforge.build.execute import sandbox
 from kernforge.errors import BuildError, MissingPackageError, StorageError, UsageError
-from kernforge.jit import advice, make, session
-from kernforge.jit import plan as jit_plan
-from kernforge.source import extension_source
+from kernforge.jit import advice
 
 torch = pytest.importorskip("torch")
 
@@ -327,20 +324,6 @@ def test_operators_of_each_build_live_on_and_no_binding_is_compiled_again(home):
     assert first(x).tolist() == ask(2)(x).tolist() == [2.0] * 3
 
 
-def test_a_module_that_was_given_up_is_made_again_beside_the_first(home):
-    """Its op namespace is taken, and so is that of another build of the same sources."""
-    binding, other = home / "binding.cpp", home / "factor.cpp"
-    binding.write_text(STABLE.replace("jit_times", "jit_again"))
-    other.write_text(FACTOR % 2)
-    names = []
-    for _ in range(3):
-        path = kernforge.load("again", [str(binding), str(other)], is_python_module=False)
-        names.append(torch.ops.jit_again.times.default.name())
-        assert torch.ops.jit_again.times(torch.ones(1)).item() == 2
-        session.PROCESS.device.refute(Path(path))
-    assert len(set(names)) == 3
-
-
 def test_a_killed_process_blocks_nobody(home):
     program = (
         "import kernforge, sys, torch\n"
@@ -427,7 +410,6 @@ def test_functions_are_bound_with_the_headers_of_the_installed_torch(
 ):
     """And after an edit the module of before stays as it is; so do the nodes of autograd that it made."""
     jit_homes.lend_results(home, kept_home)
-    jit_homes.await_headers(monkeypatch)
     monkeypatch.setattr(advice, "_LONG_S", 0.0)  # What was compiled for another run takes no time.
     module = kernforge.load_inline("bound", TUTORIAL, functions=["plus", "times"])
     assert "cpp_sources includes <torch/extension.h>" in capsys.readouterr().err
@@ -461,7 +443,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("plus", &plus, py::arg("x"), py
 
 
 def test_of_torchs_headers_only_what_is_used_is_compiled(home, kept_home):
-    jit_homes.lend_results(home, kept_home, made=("out.o",))
+    jit_homes.lend_results(home, kept_home)
     module = kernforge.load_inline("slim", SLIM, no_implicit_headers=True)
     made = module.plus(x=torch.ones(2), a=2.0)
     assert made.tolist() == [3.0, 3.0, 1.0, 1.0, 0.0, 0.0]
@@ -470,8 +452,6 @@ def test_of_torchs_headers_only_what_is_used_is_compiled(home, kept_home):
         module.plus(torch.ones(2), -1.0)
     with pytest.raises(TypeError, match="incompatible function arguments"):
         module.plus("x", 1.0)
-    jit_homes.wait()
-    assert not list((home / "store" / "actions").glob("??/*/*/*.gch"))
     jit_homes.keep_results(home, kept_home)
 
 
@@ -485,27 +465,6 @@ def test_a_source_that_uses_more_of_torch_is_compiled_as_it_stands(home, kept_ho
     marks = list((home / "store" / "actions").glob("??/*/whole"))
     assert len(marks) == 1
     jit_homes.keep_results(home, kept_home)
-
-
-def test_a_header_is_compiled_beside_the_first_module_and_used_by_the_next(home, monkeypatch):
-    """A small one: those that are compiled ahead for users take half a minute."""
-    monkeypatch.setattr(extension_source, "_WHOLE", ("torch/headeronly/macros/Macros.h",))
-    used, run_plan = [], make._run_plan
-
-    def noted(session, toolchain, plan, **more):
-        used.append(toolchain.trees[jit_plan.PRECOMPILED])
-        return run_plan(session, toolchain, plan, **more)
-
-    monkeypatch.setattr(make, "_run_plan", noted)
-    # A compiled header that does not fit is an error then.
-    flags = {"no_implicit_headers": True, "extra_cflags": ["-Winvalid-pch", "-Werror=invalid-pch"]}
-    source = "#include <torch/headeronly/macros/Macros.h>\n" + PLAIN.replace("%s", "C10_LIKELY(%d)")
-    for number in (1, 2):
-        module = kernforge.load_inline("ahead", source % number, **flags)
-        assert module.value() > 0
-        jit_homes.wait()
-    (header,) = home.glob("store/actions/??/*/ahead/torch/headeronly/macros/Macros.h.gch")
-    assert [Path(each) == header.parents[4] for each in used] == [False, False, True]
 
 
 def test_a_project_is_built_and_loaded(tmp_path):

@@ -4,21 +4,18 @@
 No GPU is needed: the machine code in the modules is compared.
 """
 
-import logging
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support import jit_homes
-from support.jit_homes import device_code, same_module, ways
+from support.jit_homes import device_code, same_code, same_module, ways
 
 import kernforge
 from kernforge.binary import cubin
 from kernforge.errors import BuildError
-from kernforge.jit import session
-from kernforge.jit.device import lambdas, nvcc_stages, nvrtc
+from kernforge.jit.device import nvcc_stages
 from kernforge.project import scaffold
 from kernforge.system.process import Command, run
 from kernforge.toolchain.installed import find_cuda
@@ -70,7 +67,6 @@ def ask(tmp_path, kept_home, monkeypatch):
                 "edited", [str(tmp_path / "edited.cu")], extra_cuda_cflags=list(flags),
                 is_python_module=False,
             )  # fmt: skip
-            jit_homes.wait()
         with open(path, "rb") as stream:  # noqa: PTH123
             return stream.read()
 
@@ -85,16 +81,10 @@ EDITS = [
 
 
 @pytest.mark.parametrize("edit", EDITS)
-@pytest.mark.parametrize("by", ["nvrtc", "nvcc"])
-def test_an_edit_of_device_code_is_what_nvcc_makes_of_it(ask, home, monkeypatch, edit, by):
-    if by == "nvcc":
-        monkeypatch.setattr(nvrtc, "installed", lambda: False)
-    elif not nvrtc.installed():
-        pytest.skip("there is no cuda.bindings here")
+def test_an_edit_of_device_code_is_what_nvcc_makes_of_it(ask, home, edit):
     ask()
     edited = ask(SOURCE.replace(*edit))
-    # NVRTC's is compared with nvcc's afterwards, which is kept for other processes.
-    assert ways(home) == ((2, 1) if by == "nvrtc" else (1, 1))
+    assert ways(home) == (1, 1)
     whole = ask(SOURCE.replace(*edit), alone=True)
     assert same_module(edited, whole)
 
@@ -166,7 +156,6 @@ def test_what_ptxas_says_of_edited_code_is_reported_too(ask, home, tmp_path, cap
     kernforge.load(
         "edited", [tmp_path / "edited.cu"], extra_cuda_cflags=flags, is_python_module=False, verbose=True
     )  # fmt: skip
-    jit_homes.wait()
     assert ways(home) == (1, 1)
     assert "Used " in (said := capfd.readouterr().err)
     assert "registers" in said
@@ -176,7 +165,7 @@ def test_an_edit_of_a_header_with_device_code_is_one_too(ask, home):
     before = ask()
     edited = ask(header=HEADER.replace("x / 2", "x / 3"))
     assert ways(home)[0] >= 1
-    assert not cubin.same_code(device_code(before), device_code(edited))
+    assert not same_code(device_code(before), device_code(edited))
     assert same_module(edited, ask(header=HEADER.replace("x / 2", "x / 3"), alone=True))
 
 
@@ -207,37 +196,6 @@ def test_an_edit_of_what_another_process_compiled(ask, home, monkeypatch):
     assert sorted((home / "store" / "actions").glob("??/" + "?" * 64)) == before
 
 
-def test_a_function_that_the_cpp_library_overloads_goes_by_nvcc(ask, home):
-    ask()
-    text = SOURCE.replace("return x + 1;", "return pow(x, 2);")
-    edited = ask(text)
-    assert ways(home) == (1, 1)
-    assert same_module(edited, ask(text, alone=True))
-
-
-def test_code_that_differs_from_nvccs_is_given_up_and_reported(ask, home, monkeypatch, caplog):
-    if not nvrtc.installed():
-        pytest.skip("there is no cuda.bindings here")
-    ask()
-    right = nvrtc.compile_program
-    monkeypatch.setattr(
-        nvrtc,
-        "compile_program",
-        lambda program, roots: right(
-            replace(program, text=program.text.replace("T(N) + 3", "T(N) + 5")), roots
-        ),
-    )
-    text = SOURCE.replace("T(N);", "T(N) + 3;")
-    with caplog.at_level(logging.WARNING, logger="kernforge"):
-        ask(text)
-    assert "the next call loads nvcc's" in caplog.text
-    again = ask(text)
-    assert same_module(again, ask(text, alone=True))
-    monkeypatch.setattr(nvrtc, "compile_program", right)
-    ask(SOURCE.replace("T(N);", "T(N) + 4;"))
-    assert all(host.agrees is False for host in session.PROCESS.device._hosts.values())
-
-
 def test_an_error_in_device_code_names_the_users_line(ask, tmp_path):
     ask()
     with pytest.raises(BuildError, match=rf"{tmp_path}/edited.cu\(3\): error: .*nonsense"):
@@ -246,17 +204,17 @@ def test_an_error_in_device_code_names_the_users_line(ask, tmp_path):
 
 
 def test_unnamed_namespaces_keep_their_names(ask, home):
-    """Nvcc names them after the path of the directory in which it runs, NVRTC after its process."""
+    """Nvcc names them after the path of the directory in which it runs."""
     text = SOURCE.replace("__global__ void plain", "namespace { __global__ void plain").replace(
         "template <", "}\ntemplate <"
     )
     ask(text)
     edited = text.replace("return x + 1;", "return x + 2;").replace("half_of(x[", "more(x[")
     one = ask(edited)
-    assert ways(home) == ((2, 1) if nvrtc.installed() else (1, 1))
+    assert ways(home) == (1, 1)
     other = ask(edited, alone=True)
     assert device_code(one) != device_code(other)
-    assert cubin.same_code(cubin.named_like(device_code(other), device_code(one)), device_code(one))
+    assert same_code(cubin.named_like(device_code(other), device_code(one)), device_code(one))
 
 
 @pytest.mark.parametrize("source", [SOURCE, SOURCE.replace("return x", "return nonsense")])
@@ -353,7 +311,6 @@ def test_what_is_compiled_without_the_flag_for_lambdas_has_the_same_bytes(tmp_pa
         outcomes.append((done.returncode, made, done.stderr.strip()))
     assert outcomes[0] == outcomes[1]
     assert (outcomes[0][1] is None) == (which == "mistake")
-    assert lambdas.without_flag(argv, files) is not None
 
 
 def test_debug_information_keeps_line_numbers(ask, home):

@@ -6,7 +6,6 @@ Apart from the JIT's other tests on a GPU, because whatever runs beside it takes
 
 import pytest
 from native import test_jit_gpu
-from support import jit_homes
 
 torch = pytest.importorskip("torch")
 
@@ -23,7 +22,6 @@ home, x, stable = test_jit_gpu.home, test_jit_gpu.x, test_jit_gpu.stable
 def test_fifty_builds_take_no_memory_of_the_gpu_but_their_code(x):
     """What the driver keeps of a module is its code, in blocks of 2 MiB."""
     stable("a * x[i]")(x, 2.0)
-    jit_homes.wait()
     for number in range(20):
         stable(f"a * x[i] + {number}")(x, 2.0)
     torch.cuda.synchronize()

@@ -67,4 +67,3 @@ def test_one_project_and_a_copy_of_it(tmp_path):
     assert len({id(module) for module in modules}) == 1
     x = torch.arange(3.0)
     assert modules[0].times_two(x).tolist() == [0.0, 2.0, 4.0]
-    jit_homes.wait()

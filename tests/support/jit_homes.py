@@ -4,12 +4,13 @@
 import pytest
 from support import trees
 
-from kernforge.binary import cubin, elf, fatbin
+from kernforge.binary import elf, fatbin
 from kernforge.build.execute.results import STORE_KIND
-from kernforge.jit import make as jit_make
 from kernforge.jit import session
 from kernforge.store import records
 from kernforge.store.local import Store
+
+_NOTE = ".note.nv.tkinfo"
 
 
 def make(top, kept_home, monkeypatch):
@@ -28,8 +29,7 @@ def make(top, kept_home, monkeypatch):
 def home(tmp_path, kept_home, monkeypatch):
     """A store of its own, and a process that has compiled nothing."""
     forget(monkeypatch)
-    yield make(tmp_path / "home", kept_home, monkeypatch)
-    wait()
+    return make(tmp_path / "home", kept_home, monkeypatch)
 
 
 def forget(monkeypatch):
@@ -37,11 +37,6 @@ def forget(monkeypatch):
     before = session.PROCESS
     after = session.JitSession(namespaces=before.namespaces, imports=before.imports)
     monkeypatch.setattr(session, "PROCESS", after)
-
-
-def wait():
-    """Wait for what this process compiles in the background."""
-    session.PROCESS.wait()
 
 
 def use_kept(kept_home, monkeypatch):
@@ -54,36 +49,24 @@ def use_kept(kept_home, monkeypatch):
 
 
 def _results(home, made):
-    """Results that have one of these: objects, and headers of torch that were compiled ahead."""
+    """Results that have one of these files."""
     trees = (home / "store" / STORE_KIND).glob("??/????*")
     return [tree for tree in trees if any((tree / name).exists() for name in made)]
 
 
 def keep_results(home, kept_home):
     """Put what a test compiled, with torch's headers half a minute of work each, into the kept store."""
-    wait()
     kept = Store(kept_home / "store")
-    for tree in _results(home, ("out.o", "ahead")):
+    for tree in _results(home, ("out.o",)):
         if tree.is_symlink():  # It was lent.
             continue
         kept.tree(STORE_KIND, tree.name, lambda new, old=tree: trees.link_tree(old, new))
 
 
-def await_headers(monkeypatch):
-    """If no compiled headers were lent, later modules wait for them: with them, each takes a third."""
-    precompiled = jit_make._precompiled
-
-    def waited(*arguments):
-        wait()
-        return precompiled(*arguments)
-
-    monkeypatch.setattr(jit_make, "_precompiled", waited)
-
-
-def lend_results(home, kept_home, *, made=("out.o", "ahead")):
+def lend_results(home, kept_home):
     """Let a store have what compilers made of the same input, and no note of what did not compile."""
     store = Store(home / "store")
-    for tree in _results(kept_home, made):
+    for tree in _results(kept_home, ("out.o",)):
         place = store.path(STORE_KIND, tree.name)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(tree)
@@ -109,9 +92,15 @@ def device_code(module):
     return found
 
 
+def same_code(one, other):
+    """Whether two cubins are alike, the compiler's note of itself aside."""
+    first, second = elf.contents(one), elf.contents(other)
+    return first | {_NOTE: b""} == second | {_NOTE: b""}
+
+
 def same_module(one, other):
     """Whether two modules are alike in code and data, the compiler's note of itself aside."""
     a, b = elf.contents(one), elf.contents(other)
     notes = (fatbin.SECTION, ".note", ".symtab", ".strtab")
     data = all(a[name] == b.get(name) for name in a if not name.startswith(notes))
-    return data and cubin.same_code(device_code(one), device_code(other))
+    return data and same_code(device_code(one), device_code(other))

@@ -321,7 +321,7 @@ class _Translator:
             self.left(call.line_of("functions", 3), f"functions of {name} are computed")
             given = None
         try:
-            files = extension_source.inline(_list(cpp), _list(cuda), given, whole=False)
+            files = extension_source.inline(_list(cpp), _list(cuda), given)
         except UsageError as error:
             self.left(call.line, error.message)
             return ()

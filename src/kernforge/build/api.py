@@ -81,7 +81,6 @@ class BuildRequest:
         lock: ``"update"`` completes kernforge.lock, ``"frozen"`` refuses to, and a ``Lock`` is
             taken as it is.
         only: compute capabilities to narrow device code to, as ``"9.0"``; empty narrows nothing.
-        attempt: gives the same sources another op namespace, for a process that has theirs.
         sandbox: whether actions are kept to their inputs: always, where this machine can, never.
         untrusted: whether the project may be a stranger's: ``"auto"`` means ``"required"`` then,
             flags that start programs are refused, and what was built is not imported to check it.
@@ -100,7 +99,6 @@ class BuildRequest:
     events: Events = field(default_factory=LogEvents)
     lock: Lock | Literal["update", "frozen"] = "update"
     only: tuple[str, ...] = ()
-    attempt: int = 0
     sandbox: Mode = "auto"
     untrusted: bool = False
     out: Path | None = None
@@ -280,7 +278,6 @@ def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
         lock,
         static_libstdcxx=workspace.compiler.static_libstdcxx,
         only=tuple(map(Arch.parse, request.only)),
-        attempt=request.attempt,
     )
     known = (*manifest.notes, *locking.toolchain_notes(manifest, request.targets, lock))
     notes += [f"note: {note}" for note in known]

@@ -80,7 +80,7 @@ class Session:
         self._options, self._scratch, self._warm_pytest = options, scratch, warm_pytest
         self._kept: dev_build.Kept = {}
         # Code of NVRTC is compared with nvcc's in the background, where it would disturb measurements.
-        self._device = DeviceSession(nvrtc=False)
+        self._device = DeviceSession()
         self._current: Mapping[str, Path] = {}
         self._identity = ""
         self._cuda: frozenset[str] = frozenset()

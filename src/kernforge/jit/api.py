@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from kernforge.binary.symbols import demangled
 from kernforge.errors import BuildError, UsageError
-from kernforge.jit import advice, flags, machine, make, mistakes
+from kernforge.jit import advice, flags, machine, make
 from kernforge.jit import request as jit_request
 from kernforge.jit import session as jit_session
 from kernforge.jit.files import Tree
 from kernforge.jit.modules import LoadedModule, load_module
-from kernforge.jit.plan import plan_module
 from kernforge.jit.request import JitRequest, content_key, resolve_request
 from kernforge.jit.session import CachedModule
 from kernforge.source import extension_source
@@ -133,7 +132,6 @@ def load_inline(  # noqa: PLR0917 - torch's signature
 
     Torch's headers are put before the sources as torch does it, but not before CUDA that shows no use
     of torch nor before a binding on torch's stable ABI, which compile many times faster without.
-    CUDA for which that was wrong is compiled again with them.
 
     Args:
         name: the module's name.
@@ -167,46 +165,29 @@ def load_inline(  # noqa: PLR0917 - torch's signature
     jit_request.refuse_sycl(extra_sycl_cflags or sycl_sources, with_sycl)
     process = jit_session.PROCESS
 
-    def ask(*, whole: bool) -> JitRequest:
-        generated = extension_source.inline(
-            cpp_sources,
-            cuda_sources or (),
-            functions,
-            error_handling=with_pytorch_error_handling,
-            implicit_headers=not no_implicit_headers,
-            whole=whole,
-        )
-        return JitRequest(
-            name=name,
-            sources=tuple(f"/{path}" for path in generated),
-            texts=tuple((path, file.text) for path, file in generated.items()),
-            parts=tuple((path, file.parts) for path, file in generated.items()),
-            cflags=flags.words(extra_cflags),
-            cuda_cflags=flags.words(extra_cuda_cflags),
-            ldflags=flags.words(extra_ldflags),
-            includes=jit_request.paths(extra_include_paths, "extra_include_paths"),
-            build_directory=os.fspath(build_directory or ""),
-            with_cuda=with_cuda,
-            is_python_module=is_python_module,
-            here=jit_request.current_directory(),
-            environment=machine.deciding_variables(process.environment),
-        )
-
-    fewer = ask(whole=False)
-    if fewer in process.answers:
-        return load_request(process, fewer, verbose=verbose)
-    whole = ask(whole=True)
-    if whole in process.answers or fewer == whole:
-        return load_request(process, whole, verbose=verbose)
-    try:
-        return load_request(process, fewer, verbose=verbose)
-    except make.CompileError as error:
-        message = str(error)
-        if not extension_source.lacks_torch(message) or _fails_with_all(process, whole, error):
-            raise
-    # Not within the except: a reader wants the last error, and not that of the attempt before it.
-    advice.show_retry(process, message)
-    return load_request(process, whole, verbose=verbose)
+    generated = extension_source.inline(
+        cpp_sources,
+        cuda_sources or (),
+        functions,
+        error_handling=with_pytorch_error_handling,
+        implicit_headers=not no_implicit_headers,
+    )
+    wanted = JitRequest(
+        name=name,
+        sources=tuple(f"/{path}" for path in generated),
+        texts=tuple((path, file.text) for path, file in generated.items()),
+        parts=tuple((path, file.parts) for path, file in generated.items()),
+        cflags=flags.words(extra_cflags),
+        cuda_cflags=flags.words(extra_cuda_cflags),
+        ldflags=flags.words(extra_ldflags),
+        includes=jit_request.paths(extra_include_paths, "extra_include_paths"),
+        build_directory=os.fspath(build_directory or ""),
+        with_cuda=with_cuda,
+        is_python_module=is_python_module,
+        here=jit_request.current_directory(),
+        environment=machine.deciding_variables(process.environment),
+    )
+    return load_request(process, wanted, verbose=verbose)
 
 
 def load_request(session: JitSession, request: JitRequest, *, verbose: bool = False) -> Any:
@@ -221,10 +202,10 @@ def load_request(session: JitSession, request: JitRequest, *, verbose: bool = Fa
         UsageError: the request is not valid.
     """
     cached = session.answers.get(request)
-    if not _is_current(cached, session):
+    if not _is_current(cached):
         with session.alone("module", request.name):
             cached = session.answers.get(request)
-            if not _is_current(cached, session):
+            if not _is_current(cached):
                 console = Console(quiet=not verbose, failures=False)
                 cached = _load_anew(session, request, console)
                 session.answers[request] = cached
@@ -234,12 +215,11 @@ def load_request(session: JitSession, request: JitRequest, *, verbose: bool = Fa
     return loaded.module if request.is_python_module else str(loaded.path)
 
 
-def _is_current(cached: CachedModule | None, session: JitSession) -> TypeGuard[CachedModule]:
+def _is_current(cached: CachedModule | None) -> TypeGuard[CachedModule]:
     """Whether nothing has changed since a module was loaded."""
     return (
         cached is not None
         and cached.seen.unchanged()
-        and session.device.is_valid(cached.loaded.path)
         and (not cached.placed or os.path.exists(cached.placed))  # noqa: PTH110 - a hot path
     )
 
@@ -250,7 +230,7 @@ def _load_anew(session: JitSession, request: JitRequest, console: Console) -> Ca
     toolchain = machine.find_toolchain(session, wanted, console)
     key = content_key(request, wanted)
     loaded = session.modules.get(key)
-    if loaded and session.device.is_valid(loaded.path):
+    if loaded:
         placed = _place(request, loaded.path)
         return CachedModule(seen=tree.seen(), loaded=loaded, placed=placed)
     start = time.monotonic()
@@ -298,15 +278,6 @@ def _user_texts(request: JitRequest, wanted: ModuleRequest) -> dict[str, str]:
         for part in parts[path]:
             texts[part.label] = "\n".join(lines[part.first - 1 : part.first - 1 + part.count])
     return texts
-
-
-def _fails_with_all(session: JitSession, whole: JitRequest, error: make.CompileError) -> bool:
-    """Whether a request that failed with fewer headers is certain to fail with all of torch's."""
-    module, _ = resolve_request(whole, Tree(dict(whole.texts)), session.environment)
-    quiet = Console(quiet=True, failures=False)
-    toolchain = machine.find_toolchain(session, module, quiet)
-    plan = plan_module(module, toolchain.machine)
-    return mistakes.is_certain(error.failures, error.module, plan, toolchain)
 
 
 def _place(request: JitRequest, path: Path) -> str:

@@ -16,7 +16,7 @@ from kernforge.binary import abi_floor
 from kernforge.build.workspace import this_cpu
 from kernforge.errors import ManifestError, ToolchainError, UsageError
 from kernforge.jit.device.units import DeviceToolchain
-from kernforge.jit.plan import PRECOMPILED, TORCH, JitMachine
+from kernforge.jit.plan import TORCH, JitMachine
 from kernforge.store.local import Store
 from kernforge.system import extras, files
 from kernforge.system.machine import cores
@@ -110,9 +110,6 @@ def _find_toolchain(session: JitSession, needs: _Needs, progress: Progress) -> J
     headers: LockedPython | None = None
     if needs.python:
         headers, trees["python"] = installed.identify_python(), str(installed.python_headers())
-    empty = store.root / "nothing"
-    files.make_dir(empty)
-    trees[PRECOMPILED] = str(empty)
     records = store.root / "compilers"
     commit = torch.version.git_version or ""
     lock = Lock(
@@ -123,8 +120,6 @@ def _find_toolchain(session: JitSession, needs: _Needs, progress: Progress) -> J
                 release=torch.__version__,
                 digest=installed.torch_key(package, torch.__version__, commit, records),
             ),
-            # A precompiled header changes no result: its content is that of its text.
-            PRECOMPILED: LockedHeaders(release="", digest="none"),
         },
         python=headers,
     )

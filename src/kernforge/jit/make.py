@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Get a requested module into the store.
 
-First with torch's headers cut to what its sources use, then with the headers as they are. Torch's
-headers take a compiler ten seconds and more: they are precompiled once for a machine and flags, in
-the background, after the first module that includes them, so that this one is not slower for it.
+First with torch's headers cut to what its sources use, then with the headers as they are.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,10 +15,10 @@ from kernforge.build.execute import action as execute_action
 from kernforge.build.execute import executor
 from kernforge.build.execute.action import ActionContext
 from kernforge.build.execute.results import STORE_KIND
-from kernforge.errors import BuildError, KernforgeError
-from kernforge.jit import advice, machine, mistakes, torch_headers
+from kernforge.errors import BuildError
+from kernforge.jit import advice, machine, torch_headers
 from kernforge.jit.device import nvcc_stages, swap
-from kernforge.jit.plan import PRECOMPILED, TORCH, plan_module
+from kernforge.jit.plan import TORCH, plan_module
 from kernforge.source import compiler_advice
 from kernforge.store import eviction
 from kernforge.system import digest, files
@@ -47,16 +44,14 @@ TRIM_EVERY_S = 60.0
 """The store is not held to its limit more often: that takes longer than an edit."""
 
 
-class CompileError(BuildError):
+class _CompileError(BuildError):
     """Compilers failed.
 
     Attributes:
         failures: the actions.
-        module: the plan that they are of.
     """
 
     failures: tuple[Failure, ...] = ()
-    module: ModulePlan
 
 
 def make_module(
@@ -89,18 +84,27 @@ def make_module(
             else:
                 try:
                     return module, compile_module(planned, module)
-                except CompileError as error:
-                    # A linker misses no header.
-                    compiled = (each for each in error.failures if "-c" in each.action.argv)
-                    if not any(torch_headers.fell_short(each.output) for each in compiled):
-                        raise
-                    plain = plan_module(request, toolchain.machine)
-                    if mistakes.is_certain(error.failures, module, plain, toolchain):
+                except _CompileError as error:
+                    if not _fell_short(error.failures, planned, toolchain):
                         raise
                     session.release(module)
                     _note_whole(session, request, toolchain.store, _mark(module), error)
+    # Not within the except: a reader wants the last error, and not that of the attempt before it.
     with session.planned(request, toolchain.machine) as (planned, module):
         return module, compile_module(planned, module)
+
+
+def _fell_short(
+    failures: tuple[Failure, ...], request: ModuleRequest, toolchain: JitToolchain
+) -> bool:
+    """Whether a module that failed may compile with torch's headers as they are."""
+    texts = {path: text for unit in request.units for path, text in unit.texts.items()}
+    include = str(Path(toolchain.trees[TORCH]) / "include")
+    return all(
+        # A linker misses no header.
+        "-c" in each.action.argv and torch_headers.fell_short(each.output, texts, include)
+        for each in failures
+    )
 
 
 def _cut_headers(
@@ -163,43 +167,16 @@ def _compile(
         session.device.remember(module)
         return _show_warnings(module, store, console, names)
     with store.lease():
-        header = _precompiled(module, toolchain)
-        if header:
-            toolchain = replace(toolchain, trees={**toolchain.trees, PRECOMPILED: header})
         run_plan = functools.partial(_run_plan, session, toolchain)
         replan = functools.partial(plan_module, request, toolchain.machine)
         edited = swap.swap_device_code(session.device, module, toolchain, run_plan, replan)
         if failures := run_plan((edited or module).plan, events=console):
-            raise _compile_error(failures, edited or module, names)
-        if not header and module.header:
-            # Only now: the headers of a source that did not compile have no use.
-            compile_header = functools.partial(_compile_header, session, module.header, toolchain)
-            session.start_once(module.header.actions[0].key, compile_header)
+            raise _compile_error(failures, names)
         if not edited:
             swap.learn_objects(session.device, module, toolchain)
         if store.made:
             eviction.keep(store, eviction.limit(session.environment), every_s=TRIM_EVERY_S)
     return _show_warnings(edited or module, store, console, names)
-
-
-def _precompiled(module: ModulePlan, toolchain: JitToolchain) -> str:
-    """Directory of the precompiled header; empty if there is none."""
-    for action in module.header.actions if module.header else ():
-        if tree := toolchain.store.use(STORE_KIND, action.key, whole=False):
-            return str(tree)
-    return ""
-
-
-def _compile_header(session: JitSession, plan: Plan, toolchain: JitToolchain) -> None:
-    try:
-        with toolchain.store.lease():
-            failures = _run_plan(session, toolchain, plan, behind=True)
-    except KernforgeError as error:
-        _log.warning("torch's headers are not precompiled: %s", error)
-    else:
-        # A user's flags that a unit compiles with may not fit a header: the unit does without.
-        for failure in failures:
-            _log.info("torch's headers are not precompiled: %s", failure.output)
 
 
 def _run_plan(
@@ -208,12 +185,11 @@ def _run_plan(
     plan: Plan,
     *,
     events: Events | None = None,
-    behind: bool = False,
 ) -> tuple[Failure, ...]:
     context = ActionContext(
         store=toolchain.store,
         trees=toolchain.trees,
-        runner=nvcc_stages.run_behind if behind else nvcc_stages.run_stages,
+        runner=nvcc_stages.run_stages,
         jobs=machine.jobs(session.environment),
         keeps_failed=False,
     )
@@ -238,14 +214,12 @@ def show_logs(plan: Plan, store: Store, console: Console, restore: Callable[[str
             console.note(restore(log.read_text(errors="replace").rstrip()))
 
 
-def _compile_error(
-    failures: tuple[Failure, ...], module: ModulePlan, names: MessageNames
-) -> CompileError:
+def _compile_error(failures: tuple[Failure, ...], names: MessageNames) -> _CompileError:
     """An error that says what the compilers wrote."""
     texts = [names.restore(failure.output) for failure in failures]
     title = ", ".join(sorted(what_failed(f.action.title, names.title) for f in failures))
-    error = CompileError("\n".join((title, *texts)), hint=compiler_advice.advice("\n".join(texts)))
-    error.failures, error.module = failures, module
+    error = _CompileError("\n".join((title, *texts)), hint=compiler_advice.advice("\n".join(texts)))
+    error.failures = failures
     return error
 
 

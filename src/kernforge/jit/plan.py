@@ -9,7 +9,7 @@ process has loaded: empty libraries with the same names stand for them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.variant import Backend, Variant
@@ -29,13 +29,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from kernforge.artifact.version import Version2
-    from kernforge.build.plan.graph import Action, Input
+    from kernforge.build.plan.graph import Action
     from kernforge.source.includes import Closure
     from kernforge.toolchain.lockfile import Lock
 
-TORCH, PRECOMPILED = "installed-torch", "precompiled"
-"""Names of the trees of the installed torch and of its precompiled headers."""
-_AHEAD = "ahead"
+TORCH = "installed-torch"
+"""Name of the tree of the installed torch."""
 _CXX20_SINCE = (2, 12)
 NVCC_FLAGS = (
     *("-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__"),
@@ -182,7 +181,6 @@ class _ModulePlanner:
         self._cuda: list[CudaUnit] = []
         empty = Sources(digests={}, texts={}, bundled={})
         self._actions = ActionSet(empty, machine.lock)
-        self._header = ActionSet(empty, machine.lock)
         self._target = torch_target(machine.torch, machine.cuda, machine.cpu, machine.cuda)
 
     def plan(self, namespaces: Mapping[str, str]) -> ModulePlan:
@@ -196,12 +194,9 @@ class _ModulePlanner:
             texts=self._actions.texts,
             sources_id="",
         )
-        actions = tuple(self._header.by_key.values())
-        header = replace(plan, actions=actions, texts=self._header.texts)
         return ModulePlan(
             plan=plan,
             link=link,
-            header=header if actions else None,
             namespaces=namespaces,
             cuda=tuple(self._cuda),
             target=self._target,
@@ -221,10 +216,8 @@ class _ModulePlanner:
             argv = (*self._nvcc(), *included, *flags.for_nvcc(common), *self._request.cuda_cflags)
             argv = (*argv, *self._standard_of(self._request.cuda_cflags))
         else:
-            before, stand_in = self._precompiled(unit, common)
-            inputs = [*inputs, *stand_in]
             plain = ("-c", "-fPIC", self._standard())
-            argv = (tree_names.CXX, *before, *included, *plain, *common, *self._request.cflags)
+            argv = (tree_names.CXX, *included, *plain, *common, *self._request.cflags)
         whole = (*argv, unit.path, "-o", OBJECT)
         # Texts that lie nowhere are in no directory.
         title = f"/{unit.path}" if "/" in unit.path else unit.path
@@ -234,7 +227,6 @@ class _ModulePlanner:
                 CudaUnit(
                     path=unit.path,
                     texts=texts,
-                    includes=self._request.includes,
                     foreign=unit.closure.foreign,
                     opaque=unit.closure.opaque,
                     action=action,
@@ -296,31 +288,6 @@ class _ModulePlanner:
         return (
             () if any(flag.startswith(("-std", "--std")) for flag in given) else (self._standard(),)
         )
-
-    def _precompiled(
-        self, unit: ModuleUnit, common: tuple[str, ...]
-    ) -> tuple[tuple[str, ...], list[Input]]:
-        """Arguments that let a unit start from a precompiled header, which has a plan of its own.
-
-        And the file that stands for that header until it is there.
-        """
-        header = generated.first_header(unit.texts[unit.path])
-        if not header:
-            return (), []
-        searched = {f"-I{path}" for path in (*self._request.includes, *self._request.installed)}
-        kept = [part for part in common if part not in searched]
-        name = f"-D{generated.EXTENSION_NAME}={self._request.name}"
-        kept = [part for part in kept if part != name]
-        argv = (tree_names.CXX, "-x", "c++-header", "-fPIC", self._standard(), *kept)
-        argv = (*argv, *self._request.cflags, tree_names.tree(TORCH, f"include/{header}"))
-        # In a directory of its own: where the unit includes the header itself, torch's must be found.
-        output = f"{_AHEAD}/{header}.gch"
-        directory = self._header.text(f"{_AHEAD}/{header.rpartition('/')[0]}/made-here", "")
-        title = f"<{header}>"
-        self._header.add(title, (*argv, "-o", output), [directory], (output,), self._target)
-        stand_in = self._actions.text(f"stand-in/{_AHEAD}/{header}", f"#include <{header}>\n")
-        search = (f"-I{tree_names.tree(PRECOMPILED)}", "-Istand-in")
-        return (*search, "-include", f"{_AHEAD}/{header}"), [stand_in]
 
     def _compile_names(self) -> Action:
         text = self._actions.text(_NAMES, generated.names_source(self._names))

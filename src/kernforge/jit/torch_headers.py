@@ -20,10 +20,12 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from kernforge.source import final_errors
 from kernforge.source.includes import Closure
+from kernforge.system.process import Command, run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from kernforge.jit.plan import ModuleRequest, ModuleUnit
 
@@ -79,11 +81,7 @@ _ALWAYS = (
     *("ATen/core/Tensor.h", "ATen/core/Generator.h", "ATen/core/LegacyTypeDispatch.h"),
     *("ATen/core/Reduction.h", "ATen/Dispatch.h"),
 )
-_SHORT = re.compile(
-    r"undefined|not declared|has not been declared|not a member|has no member|does not name|incomplete"
-    r"|redefinition|already been defined|ambiguous|no instance|no matching|No such file|no suitable"
-    r"|must be a class or namespace|expected|has not been defined|no operator|cannot convert"
-)
+_NOT_FOUND = 1
 _VARIABLE = """namespace torch { namespace kernforge {
 inline at::Tensor variable(at::Tensor made, bool requires_grad) {
   if (requires_grad) made.set_requires_grad(true);
@@ -101,9 +99,24 @@ def cut(request: ModuleRequest, read: ReadHeader) -> ModuleRequest | None:
     return replace(request, units=units, includes=(*request.includes, DIRECTORY))
 
 
-def fell_short(output: str) -> bool:
-    """Whether a compiler may have missed what was cut away; most mistakes look like that."""
-    return bool(_SHORT.search(output))
+def fell_short(output: str, texts: Mapping[str, str], include: str) -> bool:
+    """Whether a source that did not compile with cut headers may compile with torch's as they are.
+
+    Args:
+        output: what the compiler wrote.
+        texts: the source and what it includes, by path.
+        include: directory of torch's headers.
+    """
+
+    def occurs(name: str) -> bool:
+        argv = ("grep", "-rqwF", "-e", name, "--", include, "/usr/include")
+        try:
+            return run(Command(argv=argv)).returncode != _NOT_FOUND
+        except FileNotFoundError:
+            return True
+
+    users = {path: text for path, text in texts.items() if path != PATH}
+    return final_errors.lacks_header(output, users, (include, DIRECTORY), occurs)
 
 
 def cut_unit(unit: UnitT, read: ReadHeader) -> UnitT | None:

@@ -128,7 +128,7 @@ def _run(
         planned = plan(whole)
         outcome = executor.run_actions(planned.plan, context, console)
         failures, ran = outcome.failures, ran + outcome.ran
-        short = [f for f in failures if _fell_short(f, whole)]
+        short = [f for f in failures if _fell_short(f, whole, read, toolchain)]
         if not short or len(short) < len(failures):
             _raise_failures(failures, read)
             count = max(ran, len(planned.plan.actions))
@@ -155,10 +155,21 @@ def _cut_headers(
     return [replace(each, units=tuple(map(unit, each.units))) for each in read]
 
 
-def _fell_short(failure: Failure, whole: frozenset[str]) -> bool:
+def _fell_short(
+    failure: Failure,
+    whole: frozenset[str],
+    read: Sequence[ExtensionSources],
+    toolchain: ExtensionToolchain,
+) -> bool:
     """Whether a source may compile with the whole of torch's headers, and has not been tried so."""
+    title = failure.action.title
     cut = any(file.path.startswith(torch_headers.DIRECTORY) for file in failure.action.inputs)
-    return cut and failure.action.title not in whole and torch_headers.fell_short(failure.output)
+    if not cut or title in whole:
+        return False
+    torch = toolchain.trees[tree_names.torch_root(toolchain.machine.target.torch)]
+    units = [unit for each in read for unit in each.units if unit.title == title]
+    texts = {path: text for unit in units for path, text in unit.texts.items()}
+    return torch_headers.fell_short(failure.output, texts, f"{torch}/include")
 
 
 def _mark(action: Action) -> str:

@@ -73,13 +73,6 @@ _TORCH_HEADER = re.compile(
     r"torch/(?!csrc/stable/|headeronly/|csrc/inductor/aoti_torch/c/)|(?:ATen|c10|pybind11)/"
 )
 _PATH = re.compile(r"\S+\.(?:cpp|cc|cxx|c|cu|cuh|h|hpp)")
-_WHOLE = ("torch/extension.h", "torch/torch.h")
-# Only includes and comments may stand before a header that is to come first.
-_BEFORE = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/|#\s*include\s*<[^>\n]*>)*", re.DOTALL)
-_LACKING = re.compile(
-    r"is undefined|not declared|has not been declared|does not name a type|is not a member of"
-    r"|must be a class or namespace|has no member|No such file"
-)
 _LIBRARY = re.compile(
     r"\b(?P<stable>STABLE_)?TORCH_LIBRARY(?P<kind>_IMPL|_FRAGMENT)?(?:_EXPAND)?\s*\(\s*(?P<name>\w+)\s*,"
 )
@@ -142,7 +135,6 @@ def inline(
     *,
     error_handling: bool = True,
     implicit_headers: bool = True,
-    whole: bool = False,
 ) -> dict[str, InlineFile]:
     """Each file that ``load_inline`` compiles, by the file's name.
 
@@ -152,21 +144,19 @@ def inline(
         functions: names of the functions to bind with pybind11; a mapping gives their docstrings.
         error_handling: call each function through torch's translation of errors.
         implicit_headers: put torch's headers before the sources.
-        whole: put torch's headers even before a source that does not use them.
 
     Raises:
         UsageError: ``functions`` is neither names nor a mapping of names, or a source is not text.
     """
     cpp, cuda = _listed(cpp_sources), _listed(cuda_sources)
     bound = [] if functions is None else _bindings(functions, error_handling=error_handling)
-    prepend = implicit_headers and (whole or bool(bound) or not is_stable("\n".join(cpp)))
+    prepend = implicit_headers and (bool(bound) or not is_stable("\n".join(cpp)))
     files = {MAIN: _joined([_EXTENSION] if prepend else [], CPP_LABEL, cpp, bound)}
     if cuda:
         headers: tuple[str, ...] = ()
         if implicit_headers:
             text = "\n".join(cuda)
-            raw = not whole and is_raw(text)
-            headers = (*_standard(text), *_RUNTIME) if raw else (_TYPES, *_RUNTIME)
+            headers = (*(_standard(text) if is_raw(text) else [_TYPES]), *_RUNTIME)
         files[CUDA] = _joined(headers, CUDA_LABEL, cuda)
     return files
 
@@ -220,20 +210,6 @@ def is_stable(text: str) -> bool:
 def is_torch_header(name: str) -> bool:
     """Whether an included header is of torch's C++ API, which takes long to compile."""
     return bool(_TORCH_HEADER.match(name))
-
-
-def first_header(text: str) -> str:
-    """The header of torch that a precompiled header can replace; empty if there is none."""
-    for header in _WHOLE:
-        include = re.search(rf'#\s*include\s*[<"]{re.escape(header)}[>"]', text)
-        if include and _BEFORE.fullmatch(text[: include.start()]):
-            return header
-    return ""
-
-
-def lacks_torch(output: str) -> bool:
-    """Whether a compiler reports a name that is unknown because a header may be missing."""
-    return bool(_LACKING.search(output))
 
 
 def namespaces(texts: Sequence[str]) -> frozenset[str]:

@@ -1,24 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of a C++ compiler that no further header can prevent, and the name that an error misses.
+"""Whether a source that was given fewer of torch's headers would compile with all of them.
 
-Headers bring names. Five kinds of errors are not about a name that is missing: a statement that does
-not end, a parenthesis that is not closed, a member of a class whose definition is known, an operator
-between types of C++ and CUDA, and a file that is not there. The messages are those of GCC, of Clang
-and of nvcc's front end.
+To try it takes long, and is in vain if the mistake is the user's. Headers bring names: an error is
+final if it is not about a name that is missing, if the name is in no header, or if what is defined
+twice is not torch's. The messages are those of GCC, of Clang and of nvcc's front end.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import TYPE_CHECKING
 
-from kernforge.source import cpp_text
+from kernforge.source import cpp_text, diagnostics
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from kernforge.source.diagnostics import Diagnostic
 
+_OF_A_NAME = re.compile(
+    r"undefined|not declared|has not been declared|not a member|has no (?:actual )?member|no member named"
+    r"|does not name|incomplete|redefinition|already been defined|ambiguous|no instance|no matching"
+    r"|No such file|no suitable|must be a class or namespace|expected|has not been defined|no operator"
+    r"|no match for|cannot convert|undeclared|unknown type"
+)
+_TWICE = re.compile(r"redefinition|already been defined|conflicting declaration")
+# Names of torch and Python that macros put together, and names that any header of C++ may bring.
+_ANYWHERE = re.compile(r"k[A-Z]|_?Py")
+_OF_STD = re.compile(r"""["']std\b""")
+# Only a keyword, as static_cast, must have this.
+_NO_ARGUMENTS = re.compile(r"""expected (?:a )?['"]<['"]""")
 # GCC: expected ',' or ';' before 'auto'. Clang and nvcc name only what they expect.
 _EXPECTED = re.compile(
     r"expected (?:a )?(?:'[,;)\]]'|\"[;)\]]\")(?: or '[;)]')?"
@@ -64,12 +76,42 @@ _MISSING = (
 )
 
 
-def is_final(error: Diagnostic, texts: Mapping[str, str]) -> bool:
-    """Whether the first error of a source stays, whatever further headers it gets.
+def lacks_header(
+    output: str,
+    texts: Mapping[str, str],
+    torch: Collection[str],
+    occurs: Callable[[str], bool],
+) -> bool:
+    """Whether a source that failed with fewer of torch's headers may compile with all of them.
+
+    The first error decides: all others may come of it.
 
     Args:
-        texts: the user's files, with the ``#line`` directives that give parts of them other names.
+        output: what the compiler wrote.
+        texts: the user's files by path.
+        torch: directories of torch's headers, and of those that are in their place.
+        occurs: whether a name is anywhere in torch's headers or in the system's.
     """
+    error, *rest = diagnostics.errors(diagnostics.parse(output)) or (None,)
+    if error is None or not _OF_A_NAME.search(error.message):
+        return False
+    notes = itertools.takewhile(lambda each: each.severity == "note", rest)
+    if "/" in error.file and error.file not in texts:
+        return "incomplete" in error.message or error.file.startswith(tuple(torch))
+    if _TWICE.search(error.message):
+        places = (error.message, *(note.file for note in notes))
+        return any(directory in place for directory in torch for place in places)
+    if _is_final(error, texts):
+        return False
+    name = _missing_name(error)
+    anywhere = not name or _ANYWHERE.match(name) or _OF_STD.search(error.message)
+    return bool(anywhere) or occurs(name)
+
+
+def _is_final(error: Diagnostic, texts: Mapping[str, str]) -> bool:
+    """Whether an error in the user's files is not about a name that is missing."""
+    if _NO_ARGUMENTS.match(error.message):
+        return True
     if _NO_MEMBER.match(error.message) or _NO_FILE.match(error.message):
         return True
     if operands := _OPERANDS.match(error.message):
@@ -88,7 +130,7 @@ def is_final(error: Diagnostic, texts: Mapping[str, str]) -> bool:
     return bool(ends) and _is_in_body(code[:offset])
 
 
-def missing_name(error: Diagnostic) -> str:
+def _missing_name(error: Diagnostic) -> str:
     """The one name that an error says is not declared; empty if it says something else."""
     found = (pattern.match(error.message) for pattern in _MISSING)
     return next((match["name"] for match in found if match), "")
@@ -96,13 +138,13 @@ def missing_name(error: Diagnostic) -> str:
 
 def _place(error: Diagnostic, texts: Mapping[str, str]) -> tuple[str, int] | None:
     """The text that has an error, and the offset of its line and column."""
-    directive = re.compile(
+    named = re.compile(
         rf'^[ \t]*#[ \t]*line[ \t]+(\d+)[ \t]+"{re.escape(error.file)}"[^\n]*\n', re.MULTILINE
     )
     for path, text in texts.items():
         start, first = 0, 1
         if path != error.file:
-            match = directive.search(text)
+            match = named.search(text)
             if match is None:
                 continue
             start, first = match.end(), int(match[1])

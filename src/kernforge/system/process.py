@@ -64,7 +64,6 @@ class Command:
         timeout: seconds after which the program is killed; None for no limit.
         tidies: whether the program ends processes that it started in other process groups when it
             gets SIGTERM; it gets some seconds for that.
-        nice: niceness of the program, for work in the background.
         limits: what it may take; None for no limit.
     """
 
@@ -75,7 +74,6 @@ class Command:
     added: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
     tidies: bool = False
-    nice: int = 0
     limits: ProgramLimits | None = None
 
     def variables(self) -> dict[str, str]:
@@ -155,9 +153,6 @@ def run(command: Command) -> Completed:
             if command.tidies:
                 _tidying[process.pid] = 0.0
             _add_running(process)
-        if command.nice:
-            with contextlib.suppress(ProcessLookupError):
-                os.setpriority(os.PRIO_PROCESS, process.pid, command.nice)
         meter.watch(process.pid)
         try:
             stopped, timed_out = "", False

@@ -127,19 +127,6 @@ def test_a_word_with_a_header_that_is_not_an_operators_is_not_included():
     )
 
 
-@pytest.mark.parametrize(
-    ("said", "short"),
-    [
-        ('a.cu(3): error: identifier "foo" is undefined', True),
-        ("a.cpp:3:1: error: 'parallel_for' is not a member of 'at'", True),
-        ("a.cpp:3:1: error: redefinition of 'at::Tensor at::sum()'", True),
-        ("ptxas fatal   : Unresolved extern function", False),
-    ],
-)
-def test_a_missing_name_asks_for_the_whole_headers(said, short):
-    assert torch_headers.fell_short(said) is short
-
-
 def test_headers_are_read_once(tmp_path):
     (tmp_path / "a.h").write_text("a")
     known = {}

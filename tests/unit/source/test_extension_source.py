@@ -72,16 +72,6 @@ def test_raw_cuda_gets_all_headers_where_its_use_is_not_known(code):
     assert all(f"#include <{name}>" in text for name in ("vector", "optional", "cstdint"))
 
 
-def test_whole_gives_what_torch_gives():
-    files = extension_source.inline([STABLE], [RAW], None, whole=True)
-    assert files["main.cpp"].text.startswith("#include <torch/extension.h>\n#include <torch/csrc")
-    assert files["cuda.cu"].text.splitlines()[:3] == [
-        "#include <torch/types.h>",
-        "#include <cuda.h>",
-        "#include <cuda_runtime.h>",
-    ]
-
-
 @pytest.mark.parametrize("functions", ["f", ["f"], {"f": 'says "hello"\n'}])
 def test_functions_are_bound_under_the_macro_of_the_name(functions):
     text = extension_source.inline("int f() { return 1; }", "", functions)["main.cpp"].text
@@ -130,20 +120,6 @@ def test_module_names_are_read_from_the_sources():
         ["PYBIND11_MODULE(a, m) {}", "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)"]
     )
     assert found == ("a", "TORCH_EXTENSION_NAME")
-
-
-@pytest.mark.parametrize(
-    ("text", "header"),
-    [
-        ("#include <torch/extension.h>\nint x;", "torch/extension.h"),
-        ("// why\n#include <vector>\n#include <torch/extension.h>", "torch/extension.h"),
-        ("#define A\n#include <torch/extension.h>", ""),
-        ('#include "mine.h"\n#include <torch/extension.h>', ""),
-        ("#include <vector>", ""),
-    ],
-)
-def test_a_unit_starts_from_a_compiled_header_only_if_nothing_of_its_own_comes_first(text, header):
-    assert extension_source.first_header(text) == header
 
 
 def test_a_generated_file_says_where_its_sources_are():

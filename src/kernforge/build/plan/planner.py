@@ -43,7 +43,6 @@ def make(
     *,
     static_libstdcxx: bool = True,
     only: tuple[Arch, ...] = (),
-    attempt: int = 0,
 ) -> Plan:
     """Plan a build.
 
@@ -51,15 +50,12 @@ def make(
         lock: the toolchain; it must have what the targets need.
         static_libstdcxx: whether the host compiler has a ``libstdc++.a``.
         only: narrow device code to these GPUs; empty builds for all that the manifest asks for.
-        attempt: gives the same sources another op namespace, for a process that has theirs.
 
     Raises:
         ManifestError: a section leaves nothing to compile, or a source is of an unknown kind.
         ToolchainError: the lock lacks something.
     """
     planner = _Planner(manifest, sources, lock, static_libstdcxx=static_libstdcxx, only=only)
-    if attempt:
-        planner.sources_id = digest.key("again", sources=planner.sources_id, attempt=attempt)
     artifacts = tuple(planner.artifact(target) for target in targets)
     return Plan(
         actions=tuple(planner.actions.by_key.values()),

@@ -18,7 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernforge.jit.device import lambdas
 from kernforge.system.process import run
 
 if TYPE_CHECKING:
@@ -31,7 +30,13 @@ _SETTING = re.compile(r"(\w+)=(.*)")
 _KEPT = ("--keep", "--keep-dir=../tmp")
 _STAGES = ("preprocess", "cudafe++", "preprocess", "cicc", "ptxas", "fatbinary", "compile")
 _MODULE = re.compile(r'--module_id_file_name "([^"]+)"')
-_NICE = 15
+# With this flag, which a project's units have, nvcc reads <functional> before a source: 0.3 s.
+_LAMBDA_FLAG = re.compile(r"-?-(?:expt-)?extended-lambda")
+# A macro may stand for the words after a lambda's brackets.
+_NEEDS_FLAG = re.compile(
+    r"\]\s*(?:__device__|__host__)|(?<!\])\]\s*[A-Z_]\w*|EXTENDED_LAMBDA|__nv_is_extended|__cpp_lib_|_GLIBCXX"
+)
+_MISSES_STD = re.compile(r"""["']std["'] has no|not a member of ['"]std|["']std::""")
 # To read more than this takes longer than the flag does.
 _READ_BYTES = 1_000_000
 _DEVICE = "-D__CUDA_ARCH__="
@@ -47,33 +52,25 @@ def run_stages(command: Command) -> Completed:
     """
     if not any(map(_is_nvcc, command.argv)) or not {"-c", "-cubin"} & set(command.argv):
         return run(command)
-    faster = _without_lambdas(command)
-    if faster is None:
+    argv = tuple(word for word in command.argv if not _LAMBDA_FLAG.fullmatch(word))
+    if argv == command.argv or _needs_flag(command.cwd or Path()):
         return _run_staged(command)
-    done = _run_staged(faster)
-    # If it fails, the messages are those with the flags that were given.
-    return done if done.returncode == 0 else _run_staged(command)
+    done = _run_staged(replace(command, argv=argv))
+    if done.returncode and _MISSES_STD.search(done.stdout + done.stderr):
+        return _run_staged(command)
+    return done
 
 
-def _without_lambdas(command: Command) -> Command | None:
-    """The same without the flag for extended lambdas; None if that may change the object."""
-    paths = sorted(path for path in (command.cwd or Path()).rglob("*") if path.is_file())
-    if sum(path.stat().st_size for path in paths) > _READ_BYTES:
-        return None
-    texts = {str(path): path.read_text(errors="surrogateescape") for path in paths}
-    before, argv = _split_argv(command)
-    shorter = lambdas.without_flag(argv, texts)
-    return replace(command, argv=before + shorter) if shorter else None
+def _needs_flag(directory: Path) -> bool:
+    """Whether files show a lambda for the GPU, or may, or depend on the headers that were read."""
+    paths = [path for path in directory.rglob("*") if path.is_file()]
+    return sum(path.stat().st_size for path in paths) > _READ_BYTES or any(
+        _NEEDS_FLAG.search(path.read_text(errors="replace")) for path in paths
+    )
 
 
 def _is_nvcc(word: str) -> bool:
     return word.endswith("/nvcc")
-
-
-def _split_argv(command: Command) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What stands before nvcc's argv, and nvcc's argv."""
-    at = next(place for place, word in enumerate(command.argv) if _is_nvcc(word))
-    return command.argv[:at], command.argv[at:]
 
 
 def _run_staged(command: Command) -> Completed:
@@ -85,17 +82,9 @@ def _run_staged(command: Command) -> Completed:
     script = stage_script(lines) if listed.returncode == 0 else None
     if script is None:
         return run(command)
-    done = run(replace(command, argv=(*_split_argv(command)[0], "/bin/sh", "-c", script)))
+    sandbox = command.argv[: next(at for at, word in enumerate(command.argv) if _is_nvcc(word))]
+    done = run(replace(command, argv=(*sandbox, "/bin/sh", "-c", script)))
     return replace(done, wall_s=done.wall_s + listed.wall_s, cpu_s=done.cpu_s + listed.cpu_s)
-
-
-def run_behind(command: Command) -> Completed:
-    """``run_stages`` at a low priority, for work that no user waits for.
-
-    Raises:
-        FileNotFoundError: there is no such program.
-    """
-    return run_stages(replace(command, nice=_NICE))
 
 
 def stage_script(lines: Sequence[str]) -> str | None:

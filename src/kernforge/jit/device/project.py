@@ -15,7 +15,7 @@ from kernforge.build.api import EditedPlan
 from kernforge.build.execute import executor
 from kernforge.build.execute.results import STORE_KIND
 from kernforge.build.plan.graph import ActionSet
-from kernforge.jit.device import nvcc_stages, swap
+from kernforge.jit.device import swap
 from kernforge.jit.device.units import CudaUnit, DeviceToolchain, ModulePlan
 from kernforge.project import units
 from kernforge.system.console import Console
@@ -60,10 +60,8 @@ def replace_edited(
         return whole
     quiet: Events = Console(quiet=True, failures=False)
 
-    def run_plan(plan: Plan, *, behind: bool = False) -> tuple[Failure, ...]:
-        runner = nvcc_stages.run_behind if behind else context.runner
-        slower = replace(context, runner=runner)
-        return executor.run_actions(plan, slower, quiet, project=workspace.project).failures
+    def run_plan(plan: Plan) -> tuple[Failure, ...]:
+        return executor.run_actions(plan, context, quiet, project=workspace.project).failures
 
     replan = functools.partial(with_objects, module, sources=workspace.sources, lock=toolchain.lock)
     edited = swap.swap_device_code(session, module, toolchain, run_plan, replan)
@@ -85,7 +83,7 @@ def module_plan(plan: Plan, manifest: Manifest, sources: Sources) -> ModulePlan 
         return None
     (link,) = (each for each in plan.actions if each.key == plan.artifacts[0].extension)
     target = plan.artifacts[0].target
-    return ModulePlan(plan=plan, link=link, header=None, namespaces={}, cuda=cuda, target=target)
+    return ModulePlan(plan=plan, link=link, namespaces={}, cuda=cuda, target=target)
 
 
 def with_objects(
@@ -134,15 +132,7 @@ def _cuda_units(plan: Plan, manifest: Manifest, sources: Sources) -> Iterator[Cu
             yield CudaUnit(
                 path=unit.path,
                 texts={path: texts[path] for path in closure.files},
-                includes=_search_path(action.argv),
                 foreign=closure.foreign,
                 opaque=closure.opaque,
                 action=action,
             )
-
-
-def _search_path(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """Directories of the project that an argv names as ``-I``."""
-    return tuple(
-        word.removeprefix("-I") for word in argv if word.startswith("-I") and "%{" not in word
-    )

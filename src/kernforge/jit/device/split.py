@@ -33,8 +33,6 @@ _STRANGE = re.compile(r"""\b(?:u8|[uUL])?R"|<%|%>|%:|\?\?[=/'()!<>-]|[\v\f\x1e]"
 # A host function with one of these changes when the lines above it move.
 _LINES = re.compile(r"\b(?:assert|__LINE__|__COUNTER__|\w*source_location|__builtin_LINE)\b")
 _CLASSES = frozenset({"class", "struct", "union", "enum"})
-_ON_DEVICE = frozenset({"__device__", "__global__", "__constant__", "__managed__", "__shared__"})
-_FOR_BOTH = frozenset({"using", "typedef", "template", "static_assert", *_CLASSES})
 # Callers, on the host too, can depend on the bodies of these.
 _OPEN_BODIES = frozenset({"constexpr", "consteval", "auto", "decltype", "friend", "__host__"})
 # What may stand before a body and has braces of its own.
@@ -57,13 +55,11 @@ class Split:
     Attributes:
         host: what the host compiler makes its code of, comments and the bodies of device functions
             left out; equal texts make equal host code under equal flags.
-        device: the text without what is the host's alone, line for line.
         shared: names of functions that are declared for the host, or for both.
         alone: names of the functions whose bodies were left out.
     """
 
     host: str
-    device: str
     shared: frozenset[str]
     alone: frozenset[str]
 
@@ -98,11 +94,11 @@ def split(
             f"[{_SPACE}{_LINE}]*{_LINE}[{_SPACE}{_LINE}]*", "\n", host.replace(_HIDDEN_LINE, "")
         )
         host = re.sub(f"{_SPACE}+", " ", host).strip()
-    return Split(host, "".join(reader.device), frozenset(reader.shared), frozenset(reader.alone))
+    return Split(host, frozenset(reader.shared), frozenset(reader.alone))
 
 
 class _Reader:
-    """Goes over the tokens once, and writes both parts."""
+    """Goes over the tokens once, and writes the host's part."""
 
     def __init__(
         self, sequence: list[Token], macros: frozenset[str], shared: frozenset[str]
@@ -115,7 +111,6 @@ class _Reader:
         self.shared: set[str] = set()
         self.alone: set[str] = set()
         self.host: list[str] = []
-        self.device: list[str] = []
 
     def read(self) -> None:
         """Read the whole text."""
@@ -188,18 +183,15 @@ class _Reader:
         raise DoubtError
 
     def _declaration(self, begin: int, end: int, head: list[str], names: set[str]) -> None:
-        first, marks = self._tokens[begin].text, set(head)
-        value = {"const", "constexpr"} & marks and (not names or "=" in marks)
-        self.shared |= _for_host(marks, names)
-        device = first in _FOR_BOTH or bool(marks & (_ON_DEVICE | _CLASSES)) or bool(value)
-        self._keep(begin, end, device=device)
+        self.shared |= _for_host(set(head), names)
+        self._keep(begin, end)
 
     def _function(self, begin: int, brace: int, head: list[str], names: set[str]) -> None:
         end = closing(self._tokens, brace) + 1
         marks = set(head)
         self.shared |= _for_host(marks, names)
         if not marks & {"__global__", "__device__"}:
-            self._keep(begin, end, device="__host__" in marks and "__device__" in marks)
+            self._keep(begin, end)
             return
         kernel = "__global__" in marks
         if not self._hides(begin, brace, marks) or (not kernel and names & self._known):
@@ -307,8 +299,8 @@ class _Reader:
 
     # -- moving ----------------------------------------------------------------------------
 
-    def _keep(self, begin: int, end: int, *, host: bool = True, device: bool = True) -> None:
-        """Write tokens to the parts that have them; the others get their lines alone."""
+    def _keep(self, begin: int, end: int, *, host: bool = True) -> None:
+        """Write tokens to the host's part, or their lines alone."""
         for place, token in enumerate(self._tokens[begin:end], begin):
             lines = token.text.count("\n")
             if token.kind == "directive":
@@ -319,7 +311,6 @@ class _Reader:
                 self.host.append(_LINE * lines or _SPACE)
             else:
                 self.host.append(token.text)
-            self.device.append(token.text if device else "\n" * lines)
         self._at = end
 
     @staticmethod

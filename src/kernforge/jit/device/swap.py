@@ -2,31 +2,22 @@
 """Put new device code into the object whose host code stays.
 
 After nvcc has compiled a unit, its object is remembered by its host's part (``plan.DevicePart``). When
-the unit comes again with the same host's part, its device code is compiled alone and replaces the
-old one in a copy of that object, which is linked as ever. Kernels and variables that the host
+the unit comes again with the same host's part, nvcc compiles its device code alone, which replaces
+the old one in a copy of that object. The copy is linked as ever. Kernels and variables that the host
 registers are looked for by name before that.
-
-NVRTC compiles device code where it is known to give what nvcc gives: it did so, byte for byte, for
-an earlier text with that host's part. Whether it did so again is checked in the background, where
-nvcc compiles the same. If not, the next call loads nvcc's module, and a warning says so.
 """
 
 from __future__ import annotations
 
-import concurrent.futures
-import functools
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kernforge.binary import cubin, elf, fatbin
-from kernforge.binary.symbols import demangled
 from kernforge.build.execute import action as execute_action
 from kernforge.build.execute.results import STORE_KIND
 from kernforge.build.plan.graph import Action
 from kernforge.build.plan.linking import OBJECT
-from kernforge.errors import KernforgeError
-from kernforge.jit.device import nvrtc as device_nvrtc
 from kernforge.jit.device.plan import CUBIN, device_part
 from kernforge.jit.device.units import HostObject
 from kernforge.system import digest, files
@@ -38,18 +29,14 @@ if TYPE_CHECKING:
 
     from kernforge.build.execute.outcome import Failure
     from kernforge.build.plan.graph import Plan
-    from kernforge.jit.device.plan import DevicePart, DeviceProgram
+    from kernforge.jit.device.plan import DevicePart
     from kernforge.jit.device.units import CudaUnit, DeviceSession, DeviceToolchain, ModulePlan
     from kernforge.project.targets import Target
 
-    class RunPlan(Protocol):
-        """Runs a plan, in the background if so asked, and returns the actions that failed."""
-
-        def __call__(self, plan: Plan, *, behind: bool = False) -> tuple[Failure, ...]: ...  # noqa: D102
-
+    RunPlan = Callable[[Plan], tuple[Failure, ...]]
+    """Runs a plan, and returns the actions that failed."""
 
 _log = logging.getLogger("kernforge")
-_NVCC, _NVRTC = "nvcc", "nvrtc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +53,7 @@ class _SwapError(Exception):
 
 
 def learn_objects(session: DeviceSession, module: ModulePlan, toolchain: DeviceToolchain) -> None:
-    """Remember the objects of a module that nvcc compiled; all its results are in the store.
-
-    Whether NVRTC gives the same code is found out in the background.
-    """
+    """Remember the objects of a module that nvcc compiled; all its results are in the store."""
     for unit in module.cuda:
         _learn_object(session, unit, module.target, toolchain)
 
@@ -82,15 +66,8 @@ def _learn_object(
     if part is None or session.host(part.host) or not path.is_file():
         return
     code = fatbin.one_cubin(elf.section(path.read_bytes(), fatbin.SECTION))
-    if code is None:
-        return
-    session.add_host(part.host, HostObject(key=unit.action.key, code=code))
-    if not session.nvrtc or not part.program:
-        return
-    if device_nvrtc.installed():
-        session.start(functools.partial(_compare, session, part.host, part.program, toolchain))
-    else:
-        _log.info("nvcc compiles device code of %s: cuda.bindings is not installed", unit.path)
+    if code is not None:
+        session.add_host(part.host, HostObject(key=unit.action.key, code=code))
 
 
 def swap_device_code(
@@ -111,33 +88,18 @@ def swap_device_code(
     """
     store = toolchain.store
     missing = [unit for unit in module.cuda if not store.has(STORE_KIND, unit.action.key)]
-    compiled = {unit.path: _swap_action(unit, _NVCC) for unit in missing}
-    objects = {path: each for path, each in compiled.items() if store.use(STORE_KIND, each.key)}
+    swapped = {unit.path: _swap_action(unit) for unit in missing}
+    objects = {path: each for path, each in swapped.items() if store.use(STORE_KIND, each.key)}
     edits = [
         edit
         for unit in missing
         if unit.path not in objects and (edit := _find_edit(session, unit, module, toolchain))
     ]
-    rest = functools.partial(run_plan, _plan_without(module, missing))
-    quick = _swap_by_nvrtc(edits, toolchain, rest)
-    slow = [edit for edit in edits if edit.unit.path not in quick]
-    objects |= quick
-    if slow and not run_plan(_device_plan(module, slow)):
-        for edit in slow:
-            objects |= _swap(edit, _read_cubin(edit, toolchain), _NVCC, toolchain)
-    if not objects:
-        return None
-    linked = replan(objects)
-    path = store.path(STORE_KIND, linked.link.key) / linked.link.outputs[0]
-    for edit in edits:
-        if edit.unit.path in quick:
-            plan = replace(module.plan, actions=(edit.part.cubin,), texts=edit.part.texts)
-            by_nvcc = functools.partial(run_plan, plan, behind=True)
-            session.start(functools.partial(_verify, session, edit, toolchain, by_nvcc, path))
-    return linked
-
-
-# -- compiling -----------------------------------------------------------------------------
+    # Failures are reported when the whole plan is run.
+    if edits and not run_plan(_device_plan(module, edits)):
+        for edit in edits:
+            objects |= _swap(edit, toolchain)
+    return replan(objects) if objects else None
 
 
 def _find_edit(
@@ -158,56 +120,18 @@ def _find_edit(
     return _Edit(unit, part, host)
 
 
-def _swap_by_nvrtc(
-    edits: list[_Edit], toolchain: DeviceToolchain, run_rest: Callable[[], object]
-) -> dict[str, Action]:
-    """New objects with machine code by NVRTC, while all else of the module is compiled."""
-    objects: dict[str, Action] = {}
-    with concurrent.futures.ThreadPoolExecutor(1) as executor:
-        # Failures of the rest are reported when the whole plan is run.
-        if any(edit.host.agrees for edit in edits):
-            executor.submit(run_rest)
-        for edit in edits:
-            if code := _compile_by_nvrtc(edit, toolchain):
-                objects |= _swap(edit, code, _NVRTC, toolchain)
-    return objects
-
-
-def _compile_by_nvrtc(edit: _Edit, toolchain: DeviceToolchain) -> bytes | None:
-    """Machine code by NVRTC; None if that is not known to be nvcc's, or cannot be compiled."""
-    program = edit.part.program
-    if not edit.host.agrees or program is None:
-        return None
-    try:
-        return device_nvrtc.compile_program(edit.host.complete(program), toolchain.trees)
-    except device_nvrtc.RtcError as error:
-        _log.info("nvcc compiles device code of %s: %s", program.name, error)
-        return None
-
-
-def _read_cubin(edit: _Edit, toolchain: DeviceToolchain) -> bytes:
-    """Machine code that nvcc has put into the store."""
-    return (toolchain.store.path(STORE_KIND, edit.part.cubin.key) / CUBIN).read_bytes()
-
-
-def _plan_without(module: ModulePlan, units: list[CudaUnit]) -> Plan:
-    """A module's plan without these units and the link."""
-    left_out = {module.link.key, *(unit.action.key for unit in units)}
-    actions = tuple(each for each in module.plan.actions if each.key not in left_out)
-    return replace(module.plan, actions=actions)
-
-
 def _device_plan(module: ModulePlan, edits: list[_Edit]) -> Plan:
     """A module's plan without the link, and with nvcc's device stages alone for edited units."""
-    plan = _plan_without(module, [edit.unit for edit in edits])
-    texts = dict(plan.texts)
+    left_out = {module.link.key, *(edit.unit.action.key for edit in edits)}
+    kept = (each for each in module.plan.actions if each.key not in left_out)
+    texts = dict(module.plan.texts)
     for edit in edits:
         texts |= edit.part.texts
-    actions = (*plan.actions, *(edit.part.cubin for edit in edits))
-    return replace(plan, actions=actions, texts=texts)
+    actions = (*kept, *(edit.part.cubin for edit in edits))
+    return replace(module.plan, actions=actions, texts=texts)
 
 
-def _swap_action(unit: CudaUnit, by: str) -> Action:
+def _swap_action(unit: CudaUnit) -> Action:
     """Stands for an object of a unit whose device code replaced an earlier one's."""
     return Action(
         title=unit.path,
@@ -215,22 +139,22 @@ def _swap_action(unit: CudaUnit, by: str) -> Action:
         inputs=(),
         outputs=(OBJECT,),
         trees=(),
-        key=digest.key("jit-swapped", unit=unit.action.key, by=by),
+        key=digest.key("jit-swapped", unit=unit.action.key, by="nvcc"),
     )
 
 
-def _swap(edit: _Edit, code: bytes, by: str, toolchain: DeviceToolchain) -> dict[str, Action]:
-    """Put machine code into a copy of an object.
+def _swap(edit: _Edit, toolchain: DeviceToolchain) -> dict[str, Action]:
+    """Put a unit's new machine code, which the store has, into a copy of its object.
 
     Returns:
         What stands for the new object, by the unit's path; nothing if the code does not fit.
     """
     host, store = edit.host, toolchain.store
-    code = cubin.named_like(code, host.code)
+    compiled = store.path(STORE_KIND, edit.part.cubin.key)
+    code = cubin.named_like((compiled / CUBIN).read_bytes(), host.code)
     # What the host registers is named in its code: all of it must be there, and no more.
-    same = set(cubin.kernels(code)) == set(cubin.kernels(host.code))
-    more = cubin.unused(code, host.code) - (host.unused if by == _NVRTC else frozenset())
-    if not same or more or cubin.variables(host.code) - cubin.variables(code):
+    same_kernels = set(cubin.kernels(code)) == set(cubin.kernels(host.code))
+    if not same_kernels or cubin.variables(code) != cubin.variables(host.code):
         _log.info("%s is compiled as a whole: it has other kernels or variables", edit.unit.path)
         return {}
     before = host.path(store)
@@ -245,84 +169,14 @@ def _swap(edit: _Edit, code: bytes, by: str, toolchain: DeviceToolchain) -> dict
         if done.returncode:
             raise _SwapError(done.stderr)
         # What nvcc wrote of the device code, as -Xptxas=-v makes it, is what it wrote of the object.
-        log = store.path(STORE_KIND, edit.part.cubin.key) / execute_action.LOG
-        if by == _NVCC and log.is_file():
+        log = compiled / execute_action.LOG
+        if log.is_file():
             files.copy_file(log, tree / execute_action.LOG)
 
-    action = _swap_action(edit.unit, by)
+    action = _swap_action(edit.unit)
     try:
         store.tree(STORE_KIND, action.key, fill)
     except (_SwapError, FileNotFoundError) as error:
         _log.info("%s is compiled as a whole: %s", edit.unit.path, error)
         return {}
     return {edit.unit.path: action}
-
-
-# -- in the background ---------------------------------------------------------------------
-
-
-def _compare(
-    session: DeviceSession, key: str, program: DeviceProgram, toolchain: DeviceToolchain
-) -> None:
-    """Find out whether NVRTC gives what nvcc gave for a host's part."""
-    host = session.host(key)
-    if host is None:
-        return
-    try:
-        code = device_nvrtc.compile_program(host.complete(program), toolchain.trees)
-        there = cubin.kernels(code)
-        missing = [name for name in cubin.kernels(host.code) if name not in there]
-        # The order of functions follows that in which they are instantiated.
-        for names in (missing, missing[::-1]) if missing else ():
-            host = replace(host, instantiations=_instantiations(names))
-            code = device_nvrtc.compile_program(host.complete(program), toolchain.trees)
-            if cubin.same_code(code, host.code):
-                break
-    except device_nvrtc.RtcError as error:
-        _log.info("nvcc compiles device code of %s: %s", program.name, error)
-        session.change_host(key, agrees=False)
-    else:
-        session.change_host(
-            key,
-            instantiations=host.instantiations,
-            unused=cubin.unused(code, host.code),
-            agrees=cubin.same_code(code, host.code),
-        )
-
-
-def _instantiations(kernels: list[str]) -> str:
-    """Lines that instantiate kernels of these mangled names; empty if the names do not say how."""
-    # What is in an unnamed namespace is found without it.
-    names = [demangled(symbol).replace("(anonymous namespace)::", "") for symbol in kernels]
-    if any("<" not in n or "{" in n for n in names):
-        return ""
-    return "".join(f"template __global__ {name};\n" for name in names)
-
-
-def _verify(
-    session: DeviceSession,
-    edit: _Edit,
-    toolchain: DeviceToolchain,
-    by_nvcc: Callable[[], tuple[Failure, ...]],
-    module: Path,
-) -> None:
-    """Compile by nvcc what NVRTC has compiled, and refute the module if the code differs."""
-    store, path = toolchain.store, edit.unit.path
-    by_nvrtc = _swap_action(edit.unit, _NVRTC).key
-    try:
-        with session.comparing, store.lease():
-            if by_nvcc():
-                return
-            expected = cubin.named_like(_read_cubin(edit, toolchain), edit.host.code)
-            given = (store.path(STORE_KIND, by_nvrtc) / OBJECT).read_bytes()
-            _swap(edit, expected, _NVCC, toolchain)
-            code = fatbin.one_cubin(elf.section(given, fatbin.SECTION))
-            if code and cubin.same_code(code, expected):
-                return
-            session.change_host(edit.part.host, agrees=False)
-            store.forget(STORE_KIND, by_nvrtc)
-    except (KernforgeError, OSError) as error:
-        _log.info("device code of %s is not compared: %s", path, error)
-        return
-    session.refute(module)
-    _log.warning("NVRTC made other code of %s than nvcc; the next call loads nvcc's", path)

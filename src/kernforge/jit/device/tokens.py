@@ -39,17 +39,6 @@ def macros(text: str) -> frozenset[str]:
     return frozenset(_DEFINED.findall(text))
 
 
-def words(text: str) -> frozenset[str]:
-    """The identifiers of a text and its directives, without those in comments and strings."""
-    names: set[str] = set()
-    for token in tokens(text):
-        if token.kind == "word":
-            names.add(token.text)
-        elif token.kind == "directive":
-            names |= set(re.findall(r"[A-Za-z_]\w*", token.text))
-    return frozenset(names)
-
-
 def tokens(text: str) -> Iterator[Token]:
     """The tokens of a text; joined, they are the text.
 

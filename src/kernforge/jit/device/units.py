@@ -5,20 +5,18 @@ from __future__ import annotations
 
 import functools
 import threading
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kernforge.binary import cubin
 from kernforge.build.execute.results import STORE_KIND
 from kernforge.build.plan.linking import OBJECT
 from kernforge.jit.device import split
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from kernforge.build.plan.graph import Action, Plan
-    from kernforge.jit.device.plan import DeviceProgram
     from kernforge.project.targets import Target
     from kernforge.store.local import Store
     from kernforge.toolchain.lockfile import Lock
@@ -34,14 +32,12 @@ class CudaUnit:
     Attributes:
         path: in the action's directory.
         texts: what the compiler reads, by path.
-        includes: search path in the action's directory.
         foreign: names of included headers that are not among the texts.
         opaque: whether others may be read as well.
     """
 
     path: str
     texts: Mapping[str, str]
-    includes: tuple[str, ...]
     foreign: tuple[str, ...]
     opaque: bool
     action: Action
@@ -53,13 +49,11 @@ class ModulePlan:
 
     Attributes:
         link: the last of them; its one output is the module.
-        header: compiles the header that units would be faster with; None if none would.
         namespaces: op namespaces by the names that the sources write.
     """
 
     plan: Plan
     link: Action
-    header: Plan | None
     namespaces: Mapping[str, str]
     cuda: tuple[CudaUnit, ...]
     target: Target
@@ -86,20 +80,10 @@ class HostObject:
     Attributes:
         key: of the action that made it.
         code: its machine code, a cubin.
-        instantiations: lines that make NVRTC instantiate what the host's part does.
-        unused: constants that NVRTC keeps, and nvcc does not because no code uses them.
-        agrees: whether NVRTC gave what nvcc gives; None until they were compared.
     """
 
     key: str
     code: bytes
-    instantiations: str = ""
-    unused: frozenset[str] = frozenset()
-    agrees: bool | None = None
-
-    def complete(self, program: DeviceProgram) -> DeviceProgram:
-        """A program that names and instantiates what the host's part does."""
-        return program.naming(cubin.unnamed(self.code)).instantiating(self.instantiations)
 
     def path(self, store: Store) -> Path:
         """Path of the object in the store, from which it may have been evicted."""
@@ -110,24 +94,14 @@ class DeviceSession:
     """What edits of device code remember: for one process of the JIT, one session of ``dev``.
 
     Threads may share it.
-
-    Args:
-        nvrtc: whether NVRTC may compile; nvcc then compiles the same in the background.
     """
 
-    def __init__(self, *, nvrtc: bool = True) -> None:
-        self.nvrtc = nvrtc
+    def __init__(self) -> None:
         self.split = functools.lru_cache(_MOST_SPLITS)(split.split)
         """``split.split``, which remembers: most files of a unit stay as they were."""
-        self.comparing = threading.Lock()
-        """Held while nvcc compiles in the background what NVRTC has compiled."""
         self._lock = threading.Lock()
         self._hosts: dict[str, HostObject] = {}
         self._earlier: dict[str, CudaUnit] = {}
-        self._refuted: set[str] = set()
-        self._threads: list[threading.Thread] = []
-
-    # -- objects whose host code can be used again ------------------------------------------
 
     def host(self, key: str) -> HostObject | None:
         """The object of a host's part."""
@@ -139,12 +113,6 @@ class DeviceSession:
             self._hosts[key] = host
             while len(self._hosts) > _MOST_HOSTS:
                 del self._hosts[next(iter(self._hosts))]
-
-    def change_host(self, key: str, **changes: Any) -> None:
-        """Note what was found of an object, if it is still remembered."""
-        with self._lock:
-            if host := self._hosts.get(key):
-                self._hosts[key] = replace(host, **changes)
 
     def forget_host(self, key: str) -> None:
         """Forget an object that is not in the store any more."""
@@ -160,31 +128,3 @@ class DeviceSession:
         """A unit of this path of a module that the store had; the caller reads its object."""
         with self._lock:
             return self._earlier.pop(path, None)
-
-    # -- modules that nvcc makes otherwise --------------------------------------------------
-
-    def is_valid(self, module: Path) -> bool:
-        """Whether a module is what nvcc makes, as far as that is known."""
-        return not self._refuted or str(module) not in self._refuted
-
-    def refute(self, module: Path) -> None:
-        """Note that nvcc makes another module of the same sources."""
-        with self._lock:
-            self._refuted.add(str(module))
-
-    # -- in the background -------------------------------------------------------------------
-
-    def start(self, work: Callable[[], None]) -> None:
-        """Do work in a thread, which the process waits for when it ends."""
-        thread = threading.Thread(target=work, name="kernforge-device-code")
-        with self._lock:
-            self._threads[:] = [each for each in self._threads if each.is_alive()]
-            self._threads.append(thread)
-            thread.start()
-
-    def wait(self) -> None:
-        """Wait for what is compiled in the background."""
-        with self._lock:
-            threads = tuple(self._threads)
-        for thread in threads:
-            thread.join()

@@ -94,15 +94,45 @@ def test_within_a_sandbox_all_of_it_runs_there(monkeypatch, tmp_path):
     assert ran[:4] == (*enter, "/bin/sh")
 
 
-def test_a_unit_that_needs_the_flag_is_compiled_with_it(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("int n;\n", False),
+        ("[[nodiscard]] Type f(float* x) { return x[0] + y; }\n", False),
+        ("auto f = [=] __device__ (float v) { return v; };\n", True),
+        ("auto f = [=] GPU_LAMBDA (float v) { return v; };\n", True),
+    ],
+)
+def test_the_flag_for_lambdas_is_for_units_that_may_have_one(monkeypatch, tmp_path, text, kept):
     seen = []
 
     def runner(one):
         seen.append("--expt-extended-lambda" in one.argv)
-        return Completed(returncode=0 if seen[-1] else 1, stdout="", stderr="")
+        return Completed(returncode=0, stdout="", stderr="")
+
+    monkeypatch.setattr(nvcc_stages, "run", runner)
+    (tmp_path / "a.cu").write_text(text)
+    argv = ("/cuda/bin/nvcc", "-cubin", "--expt-extended-lambda", "a.cu", "-o", "a.cubin")
+    assert nvcc_stages.run_stages(Command(argv=argv, cwd=tmp_path)).returncode == 0
+    assert seen == [kept]
+
+
+@pytest.mark.parametrize(
+    ("said", "runs"),
+    [
+        ('a.cu(1): error: namespace "std" has no member "vector"', [False, True]),
+        ('a.cu(1): error: identifier "nonsense" is undefined', [False]),
+    ],
+)
+def test_only_a_name_of_std_is_sought_with_the_flag(monkeypatch, tmp_path, said, runs):
+    seen = []
+
+    def runner(one):
+        seen.append("--expt-extended-lambda" in one.argv)
+        return Completed(returncode=0 if seen[-1] else 1, stdout="", stderr=said)
 
     monkeypatch.setattr(nvcc_stages, "run", runner)
     (tmp_path / "a.cu").write_text("int n;\n")
     argv = ("/cuda/bin/nvcc", "-cubin", "--expt-extended-lambda", "a.cu", "-o", "a.cubin")
-    assert nvcc_stages.run_stages(Command(argv=argv, cwd=tmp_path)).returncode == 0
-    assert seen == [False, True]
+    nvcc_stages.run_stages(Command(argv=argv, cwd=tmp_path))
+    assert seen == runs

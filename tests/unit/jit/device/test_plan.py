@@ -88,39 +88,6 @@ def test_nvccs_device_stages_have_the_units_own_flags():
     assert found.cubin.argv[-3:] == ("home/me/a.cu", "-o", "unit.cubin")
 
 
-def test_nvrtc_gets_the_device_part_its_headers_and_the_flags_in_its_words():
-    found = part(flags=["--use_fast_math", "-DN=1", "-O3"])
-    assert found is not None
-    program = found.program
-    assert program is not None
-    assert "launch" not in program.text
-    assert program.headers["inc/f.h"] == HEADER
-    assert "uint8_t" in program.headers["cstdint"]
-    assert {"-arch=sm_90", "--use_fast_math", "-DN=1", "-std=c++17"} <= {*program.options}
-    assert "-O3" not in program.options
-    assert program.options[0] == "-I%{cuda-13.0}/include"
-
-
-@pytest.mark.parametrize(
-    ("source", "flags"),
-    [
-        (SOURCE.replace("f(x[0])", "pow(x[0], 2)"), ()),
-        (SOURCE.replace("f(x[0])", "std::abs(x[0])"), ()),
-        (SOURCE.replace("f(x[0])", "INFINITY"), ()),
-        ("#include <cub/cub.cuh>\n" + SOURCE, ()),
-        ("#include <torch/types.h>\n" + SOURCE, ()),
-        ("#ifdef __CUDACC_RTC__\n#endif\n" + SOURCE, ()),
-        (SOURCE, ("-lineinfo",)),
-        (SOURCE, ("-Xptxas", "-O1")),
-        (SOURCE, ("-Xcompiler", "-g")),
-    ],
-)
-def test_what_nvrtc_may_see_otherwise_goes_by_nvcc(source, flags):
-    found = part(source, flags=flags)
-    assert found is not None
-    assert found.program is None
-
-
 @pytest.mark.parametrize(
     ("flags", "archs"),
     [
