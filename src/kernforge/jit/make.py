@@ -99,10 +99,10 @@ def _fell_short(
 ) -> bool:
     """Whether a module that failed may compile with torch's headers as they are."""
     texts = {path: text for unit in request.units for path, text in unit.texts.items()}
-    include = str(Path(toolchain.trees[TORCH]) / "include")
+    directory = toolchain.trees[TORCH]
     return all(
         # A linker misses no header.
-        "-c" in each.action.argv and torch_headers.fell_short(each.output, texts, include)
+        "-c" in each.action.argv and torch_headers.fell_short(each.output, texts, TORCH, directory)
         for each in failures
     )
 

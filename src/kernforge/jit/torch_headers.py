@@ -99,24 +99,25 @@ def cut(request: ModuleRequest, read: ReadHeader) -> ModuleRequest | None:
     return replace(request, units=units, includes=(*request.includes, DIRECTORY))
 
 
-def fell_short(output: str, texts: Mapping[str, str], include: str) -> bool:
+def fell_short(output: str, texts: Mapping[str, str], tree: str, directory: str) -> bool:
     """Whether a source that did not compile with cut headers may compile with torch's as they are.
 
     Args:
         output: what the compiler wrote.
         texts: the source and what it includes, by path.
-        include: directory of torch's headers.
+        tree: name of torch's tree among those of the compiler's action.
+        directory: what that tree is.
     """
 
     def occurs(name: str) -> bool:
-        argv = ("grep", "-rqwF", "-e", name, "--", include, "/usr/include")
+        argv = ("grep", "-rqwF", "-e", name, "--", f"{directory}/include", "/usr/include")
         try:
             return run(Command(argv=argv)).returncode != _NOT_FOUND
         except FileNotFoundError:
             return True
 
     users = {path: text for path, text in texts.items() if path != PATH}
-    return final_errors.lacks_header(output, users, (include, DIRECTORY), occurs)
+    return final_errors.lacks_header(output, users, (f"/{tree}/", DIRECTORY), occurs)
 
 
 def cut_unit(unit: UnitT, read: ReadHeader) -> UnitT | None:

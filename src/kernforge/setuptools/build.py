@@ -166,10 +166,10 @@ def _fell_short(
     cut = any(file.path.startswith(torch_headers.DIRECTORY) for file in failure.action.inputs)
     if not cut or title in whole:
         return False
-    torch = toolchain.trees[tree_names.torch_root(toolchain.machine.target.torch)]
+    tree = tree_names.torch_root(toolchain.machine.target.torch)
     units = [unit for each in read for unit in each.units if unit.title == title]
     texts = {path: text for unit in units for path, text in unit.texts.items()}
-    return torch_headers.fell_short(failure.output, texts, f"{torch}/include")
+    return torch_headers.fell_short(failure.output, texts, tree, toolchain.trees[tree])
 
 
 def _mark(action: Action) -> str:

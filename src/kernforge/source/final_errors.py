@@ -89,7 +89,7 @@ def lacks_header(
     Args:
         output: what the compiler wrote.
         texts: the user's files by path.
-        torch: directories of torch's headers, and of those that are in their place.
+        torch: parts of the paths of torch's headers, and of those that are in their place.
         occurs: whether a name is anywhere in torch's headers or in the system's.
     """
     error, *rest = diagnostics.errors(diagnostics.parse(output)) or (None,)
@@ -97,10 +97,10 @@ def lacks_header(
         return False
     notes = itertools.takewhile(lambda each: each.severity == "note", rest)
     if "/" in error.file and error.file not in texts:
-        return "incomplete" in error.message or error.file.startswith(tuple(torch))
+        return "incomplete" in error.message or any(part in error.file for part in torch)
     if _TWICE.search(error.message):
         places = (error.message, *(note.file for note in notes))
-        return any(directory in place for directory in torch for place in places)
+        return any(part in place for part in torch for place in places)
     if _is_final(error, texts):
         return False
     name = _missing_name(error)
