@@ -9,6 +9,9 @@ KERNELS := $(patsubst %/build.toml,%,$(wildcard kernels/*/build.toml))
 # What needs a GPU is not run where there is none, so it need not be built: that takes a minute. That
 # device code compiles, tests see of one architecture.
 FOR_HERE := $(if $(shell nvidia-smi -L 2>/dev/null),,--variant '*-cpu-*')
+ON_CPU := bitonic-sort layer-norm linear-gelu matmul moe normalize-volume
+build = @for kernel in $(1); do echo "build $$kernel"; \
+  $(BIN)/kernforge build --quiet kernels/$$kernel $(2) || exit; done
 # Tests start Python and pytest some hundred times: what was compiled, and what pytest rewrote, is kept.
 export PYTHONDONTWRITEBYTECODE :=
 # Plugins by name, since pytest rewrites the assertions of every package that brings one: of all of kernforge.
@@ -16,7 +19,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest --disable-plugin-autoload -p xdist -p pytest_timeout --timeout 600 \
   -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-all tested unit fuzz test-gpu lint docs clean
+.PHONY: demo test test-all unit fuzz test-gpu lint docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -38,26 +41,18 @@ $(VENV)/ready-torch:
 demo: $(VENV)/ready-torch $(VENV)/ready-build,demo  ## build, check, publish and load a real kernel, on a real photo
 	$(BIN)/python scripts/demo.py
 
-test: SELECTED := -m 'not long'
-test: tested  ## run the tests that this machine can, but for some that take long
+test: $(VENV)/ready-torch $(VENV)/ready-build,demo,test  ## run the unit tests and one real run of each road
+	$(call build,img2gray relu-scale,$(FOR_HERE))
+	$(PYTEST) -m 'unit or road' tests
+	$(PYTEST) kernels/img2gray kernels/relu-scale
 
-test-all: tested  ## run every test that this machine can
-
-tested: $(VENV)/ready-torch $(VENV)/ready-build,demo,test
-	$(BIN)/kernforge build --quiet kernels/img2gray $(FOR_HERE)
-	$(BIN)/kernforge build --quiet kernels/relu-scale $(FOR_HERE)
-	$(BIN)/kernforge build --quiet kernels/normalize-volume --variant '*-cpu-*'
-	$(BIN)/kernforge build --quiet kernels/layer-norm --variant '*-cpu-*'
-	$(BIN)/kernforge build --quiet kernels/linear-gelu --variant '*-cpu-*'
-	$(BIN)/kernforge build --quiet kernels/bitonic-sort --variant '*-cpu-*'
-	$(BIN)/kernforge build --quiet kernels/moe --variant '*-cpu-*'
-	$(BIN)/kernforge build --quiet kernels/matmul --variant '*-cpu-*'
+test-all: $(VENV)/ready-torch $(VENV)/ready-build,demo,test  ## run every test that this machine can
+	$(call build,img2gray relu-scale,$(FOR_HERE))
+	$(call build,$(ON_CPU),--variant '*-cpu-*')
 	@# Bound with ATen, so built for the torch that is installed.
-	$(BIN)/kernforge build --quiet kernels/gelu-approx --variant \
-	  "$$($(BIN)/python -c 'import torch; print("torch" + "".join(torch.__version__.split(".")[:2]))')-*-cpu-*"
-	@# Programs that the tests start import it some hundred times.
-	$(BIN)/python -m compileall -q src
-	$(PYTEST) $(SELECTED) tests
+	$(call build,gelu-approx,--variant "$$($(BIN)/python -c \
+	  'import torch; print("torch" + "".join(torch.__version__.split(".")[:2]))')-*-cpu-*")
+	$(PYTEST) tests
 	@# Apart from the others: pytest names these modules kernels.*, as the kernels client is named.
 	$(PYTEST) $(KERNELS)
 

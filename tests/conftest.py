@@ -20,38 +20,6 @@ from kernforge.toolchain.index.http import Transport
 # Every core has a worker of pytest. It is set before torch is imported, and programs inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Files of tests that take long, the longest first: with ``--dist loadfile`` a worker runs a whole file,
-# and the short ones fill the workers' last minute.
-_LONG = (
-    "native/test_jit.py",
-    "native/test_reproducible.py",
-    "native/test_jit_edit.py",
-    "native/test_dev.py",
-    "e2e/test_tutorial.py",
-    "attacks/test_attacks.py",
-    "native/test_setup_py.py",
-    "native/test_export.py",
-    "e2e/test_ci.py",
-    "native/test_jit_mistake.py",
-    "native/test_dev_build.py",
-    "e2e/test_bench_against.py",
-    "native/test_projecttest.py",
-    "native/test_authoring.py",
-    "native/test_cluster.py",
-    "tutorials/test_jit_scripts.py",
-    "tutorials/test_adopt.py",
-    "tutorials/test_image_ops.py",
-    "e2e/test_come_from_a_tutorial.py",
-    "native/test_farm.py",
-    "native/test_check.py",
-    "differential/test_benchmark_oracle.py",
-    "broken/test_broken.py",
-    "attacks/test_command.py",
-    "attacks/test_hub_classes.py",
-    "native/test_sdists.py",
-    "native/test_magic.py",
-)
-
 
 @pytest.fixture(autouse=True)
 def leaves_no_process():
@@ -175,7 +143,9 @@ def kept_home():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Put the long ones first; otherwise a worker may begin the longest when all else is done."""
-    here = Path(__file__).parent
-    rank = {here / name: place for place, name in enumerate(_LONG)}
-    items.sort(key=lambda item: rank.get(item.path, len(rank)))
+    """Mark the unit tests, and put them last: short ones fill the last minute of each worker."""
+    unit = Path(__file__).parent / "unit"
+    for item in items:
+        if item.path.is_relative_to(unit):
+            item.add_marker(pytest.mark.unit)
+    items.sort(key=lambda item: item.get_closest_marker("unit") is not None)

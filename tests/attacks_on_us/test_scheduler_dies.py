@@ -26,7 +26,7 @@ SLOW += "template <> struct S<0> {};\nvoid* slow() { return new S<400>(); }\n"
 # A stopped one is given up after a while of silence, which is what takes long.
 DEATHS = (
     pytest.param(signal.SIGKILL, id="killed"),
-    pytest.param(signal.SIGSTOP, id="stopped", marks=pytest.mark.long),
+    pytest.param(signal.SIGSTOP, id="stopped"),
 )
 
 
@@ -102,14 +102,12 @@ def test_tests_that_run_on_a_worker_end(cluster, death, tmp_path):
     workers.close()
 
 
-@pytest.mark.long
 def test_a_scheduler_that_is_stopped_before_it_says_anything(cluster):
     cluster.scheduler.send_signal(signal.SIGSTOP)
     with pytest.raises(NetworkError, match="no Dask scheduler answers"):
         client.connect(cluster.address, FarmAccess())
 
 
-@pytest.mark.long
 def test_a_busy_scheduler_is_not_dead(cluster):
     """It answers nothing for ten seconds, which is late and no more."""
     cluster.add("one")

@@ -126,7 +126,6 @@ def theirs(call):
     )
 
 
-@pytest.mark.long
 def test_both_clients_tell_the_same_of_a_repository(repo, tmp_path, ours, theirs):
     root = repo()
     asked = (root, "--out", tmp_path / "ours.json", "--visual", tmp_path / "seen")

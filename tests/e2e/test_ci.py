@@ -53,7 +53,7 @@ def patterns(project, forge):
     return [row["VARIANTS"] for row in document["build"]["parallel"]["matrix"]]
 
 
-@pytest.mark.parametrize("forge", ["github", pytest.param("gitlab", marks=pytest.mark.long)])
+@pytest.mark.parametrize("forge", ["github", "gitlab"])
 def test_every_line_of_the_jobs_the_image_and_the_container_runs(
     tmp_path, kept_home, fresh_venv, forge
 ):

@@ -124,6 +124,7 @@ def assert_used(done, root):
     assert Path(file).is_relative_to(root)
 
 
+@pytest.mark.road
 def test_the_hubs_client_loads_what_we_publish(built, tmp_path, run):
     registry = DirectoryRegistry(tmp_path / "registry")
     result = publish(built, registry, REPO, card="# shift-relu\n")
@@ -140,6 +141,7 @@ from {client} import load_kernel
 kernel = load_kernel({{repo!r}}, lockfile=pathlib.Path({lock!r}), backend="cpu")"""
 
 
+@pytest.mark.road
 def test_both_clients_load_a_locked_kernel_from_what_was_downloaded(
     built, tmp_path, run, kernforge_cli
 ):

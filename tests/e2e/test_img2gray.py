@@ -49,6 +49,7 @@ def registry(tmp_path_factory, kernforge_cli):
     return root / "registry"
 
 
+@pytest.mark.road
 @pytest.mark.parametrize(
     "load", [OURS, WITHOUT_A_GPU + OURS, THEIRS], ids=["kernforge", "no GPU", "kernels"]
 )

@@ -109,6 +109,7 @@ def pip_install(python, *argv):
     return run(*PIP, "--python", python, "install", "--no-cache-dir", *argv)
 
 
+@pytest.mark.road
 def test_installed_by_pip_the_ops_run(index, environment):
     done = pip_install(environment, "--index-url", index.as_uri(), LOCAL, "times-two")
     assert done.returncode == 0, done.stderr

@@ -29,6 +29,7 @@ def test_each_layout_builds_and_passes_its_tests(tmp_path, kernforge_cli, layout
     assert ("test_gradients" in names) is (layout == "gradient")
 
 
+@pytest.mark.road
 def test_an_existing_directory_builds_beside_what_is_in_it(tmp_path, kernforge_cli):
     project = tmp_path / "My_Op"
     (project / "tests").mkdir(parents=True)

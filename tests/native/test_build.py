@@ -40,6 +40,7 @@ def within(prefix, home, *arguments, expect=0):
     return done
 
 
+@pytest.mark.road
 def test_a_stable_abi_project_builds_checks_and_runs(kernforge_cli, tmp_path):
     root = projects.write(tmp_path)
     done = kernforge_cli("build", root, "--json")
@@ -92,6 +93,7 @@ def test_an_edited_source_is_compiled_alone_and_both_builds_load(kernforge_cli, 
     assert [k.times_two(x)[1].item() for k in loaded] == [2, 3]
 
 
+@pytest.mark.road
 def test_cuda_is_built_with_the_locked_compiler_and_no_other(kernforge_cli, tmp_path):
     # A CUDA of the system, first on the path, that would be noticed at once.
     fake = tmp_path / "bin"

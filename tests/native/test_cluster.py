@@ -52,6 +52,7 @@ def results(home):
     return {path.parent.name for path in (home / "store" / "actions").glob("??/*/*.o")}
 
 
+@pytest.mark.road
 @pytest.mark.parametrize("shared", [False, True], ids=["results come back", "shared store"])
 def test_a_cluster_gives_the_bytes_of_a_local_build(
     kernforge_cli, cluster, project, tmp_path, shared

@@ -230,7 +230,6 @@ def test_a_session(project, home):
     assert left_over(project) == []
 
 
-@pytest.mark.long
 def test_a_change_ends_the_round_and_the_next_does_both(project, home):
     slow = "import time\n\ndef test_slow():\n    time.sleep(600)\n"
     with Dev(project, home, "--no-bench") as session:
@@ -316,7 +315,6 @@ def test_one_round_measures_beside_the_last_good_build(project, home, once):
     assert 1 < hot["low"] <= hot["ratio"] <= hot["high"]
 
 
-@pytest.mark.long
 def test_measuring_is_ended_with_all_its_processes(project, home):
     (project / "benchmarks").mkdir()
     (project / "benchmarks" / "workloads.py").write_text(WORKLOADS)

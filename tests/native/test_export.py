@@ -86,7 +86,6 @@ def test_pip_installs_an_exported_project(kernforge_cli, tmp_path, python):
     assert "cp39-abi3-linux" in wheel.read_text()
 
 
-@pytest.mark.long
 @needs_cmake
 def test_pip_installs_a_kernel_that_includes_headers_of_kernforge(kernforge_cli, tmp_path, python):
     kernel = Path(__file__).parents[2] / "kernels" / "relu-scale"
@@ -153,7 +152,6 @@ def test_the_cuda_section_compiles_in_the_shell_of_its_variant(kernforge_cli, tm
     assert library.name.removesuffix(".abi3.so") in (library.parent / "_ops.py").read_text()
 
 
-@pytest.mark.long
 def test_editors_see_the_stores_headers_and_every_command_compiles(kernforge_cli, tmp_path):
     cpu = '#include "kernforge/elementwise.h"\n' + projects.CPP
     root = projects.write(tmp_path / "p", backends=("cpu", "cuda"), stable=False, cpp=cpu)

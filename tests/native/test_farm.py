@@ -61,7 +61,6 @@ def test_keys_do_not_depend_on_place_user_or_time(kernforge_cli, tmp_path):
     assert len(graphs[0]) > 10
 
 
-@pytest.mark.long
 def test_a_build_killed_at_any_point_leaves_the_store_usable(kernforge_cli, warm_home, tmp_path):
     root = projects.write(tmp_path / "project")
     kernforge_cli("lock-toolchain", root)

@@ -65,6 +65,7 @@ def results(home):
     return sorted((home / "store" / "actions").glob("??/" + "?" * 64))
 
 
+@pytest.mark.road
 def test_an_edit_gives_a_new_module_and_the_old_one_stays(home):
     first = plain("edited", 1)
     second = plain("edited", 2)
@@ -273,7 +274,6 @@ def test_alternating_between_two_builds_does_not_leak(home):
     assert mapped() == before
 
 
-@pytest.mark.long
 def test_distinct_builds_leak_nothing_but_their_code(home):
     def held():
         """Open files, threads, resident bytes, and whatever of the store is mapped."""
@@ -405,6 +405,7 @@ def test_no_gpu_is_needed_where_nothing_asks_what_to_compile_for(tmp_path, monke
     kernforge.load("kernel", kernel, is_python_module=False, extra_cuda_cflags=flags)
 
 
+@pytest.mark.road
 def test_functions_are_bound_with_the_headers_of_the_installed_torch(
     home, kept_home, capsys, monkeypatch
 ):
@@ -455,7 +456,6 @@ def test_of_torchs_headers_only_what_is_used_is_compiled(home, kept_home):
     jit_homes.keep_results(home, kept_home)
 
 
-@pytest.mark.long
 def test_a_source_that_uses_more_of_torch_is_compiled_as_it_stands(home, kept_home):
     jit_homes.lend_results(home, kept_home)
     more = SLIM.replace("return torch::cat", "x = x + at::get_num_threads();\n  return torch::cat")

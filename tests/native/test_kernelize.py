@@ -88,6 +88,7 @@ def ops_of(model, *inputs):
 X = torch.linspace(-2, 2, 2 * 5 * 32).reshape(2, 5, 32)
 
 
+@pytest.mark.road
 def test_a_llama_runs_the_kernel_and_gives_the_same(mapped, registry):
     model = llama_model.llama()
     expected, keys = model(X), model.state_dict().keys()

@@ -56,6 +56,7 @@ def seal(variant: Path, **changes) -> None:
     path.write_bytes(metadata.to_json())
 
 
+@pytest.mark.road
 def test_an_artifact_is_built_again_from_its_commit_and_lock_alone(kernforge_cli, built):
     root, artifact = built
     # Neither the sources nor the lock that lie there now are what it was built from.

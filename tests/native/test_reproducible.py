@@ -133,7 +133,6 @@ def test_elsewhere_with_another_home_other_jobs_and_other_times_of_files(first, 
     assert differing(first[0], build(root, home, "--jobs", "1")) == []
 
 
-@pytest.mark.long
 def test_without_a_sandbox_only_the_statement_differs(first, bare, tmp_path):
     root = again(first, tmp_path / "project")
     found = build(root, bare(), "--sandbox", "off")
@@ -146,7 +145,7 @@ def test_without_a_sandbox_only_the_statement_differs(first, bare, tmp_path):
     assert [a.outputs for a in statement.actions] == [a.outputs for a in isolated.actions]
 
 
-@pytest.mark.parametrize("mode", ["required", pytest.param("off", marks=pytest.mark.long)])
+@pytest.mark.parametrize("mode", ["required", "off"])
 def test_another_user(first, kept_home, mode):
     with tempfile.TemporaryDirectory() as directory:
         base = Path(directory)
@@ -171,7 +170,6 @@ def test_another_user(first, kept_home, mode):
         assert names == ({"metadata.json", provenance.FILE} if told else set())
 
 
-@pytest.mark.long
 def test_on_another_day(first, bare, tmp_path):
     clock = tmp_path / "clock.so"
     source = Path(another_day.__file__).with_name("clock.c")

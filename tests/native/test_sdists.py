@@ -35,7 +35,6 @@ torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
 """
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "code"),
     [("torchsort==0.1.10", TORCHSORT), ("torch-spline-conv==1.2.2", SPLINE)],

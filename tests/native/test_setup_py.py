@@ -100,6 +100,7 @@ def plain(tmp_path):
     return tmp_path
 
 
+@pytest.mark.road
 def test_build_ext_inplace_compiles_with_all_arguments_and_reuses(plain, environment, python):
     first = run(sys.executable, "setup.py", "build_ext", "--inplace", cwd=plain, env=environment)
     printed = python("import torch, plain; print(plain.value())", plain)

@@ -63,7 +63,6 @@ def test_the_cpu_twin_has_the_formulas_values(kernforge_cli, tutorial, fork_serv
     assert done.stdout == "0\n"
 
 
-@pytest.mark.long
 def test_a_second_struct_uchar3_is_named_with_its_line(kernforge_cli, tutorial):
     root = tutorial("image-ops", edits=[AGAIN])
     done = kernforge_cli("build", root, "--variant", CUDA, "--arch", "9.0", expect=5)

@@ -46,6 +46,7 @@ def test_the_scripts_of_custom_ops_run(name, monkeypatch):
     run(CUSTOM_OPS / f"{name}.py", monkeypatch)
 
 
+@pytest.mark.road
 def test_load_inline_compiles_device_code_without_a_gpu(monkeypatch):
     """And the module refuses what is not on a GPU."""
     names = run(CUSTOM_OPS / "inline_add.py", monkeypatch)
