@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adopt a project: read what it asks for, translate its sources, write a kernel project.
 
-The old project is only read. What cannot be translated is a remark with file and line, and stays
+The old project is not changed. What cannot be translated is a remark with file and line, and stays
 in the new project as it was.
 """
 
@@ -13,13 +13,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernforge.adopt import beside, bindings, modules, package
-from kernforge.adopt.modules import Module, Program, Remark
+from kernforge.adopt import beside, bindings, package, program, scripts
 from kernforge.adopt.package import Section
+from kernforge.adopt.program import Module, Program, Remark
 from kernforge.errors import UsageError
+from kernforge.manifest.editions import UNKNOWN_LICENSE
 from kernforge.project import scaffold
 from kernforge.source import extension_source
-from kernforge.system.files import publish_tree, staging, write_new
+from kernforge.system import untrusted
+from kernforge.system.files import make_dir, publish_tree, staging
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 
 BINDING = "torch-ext/torch_binding.cpp"
 _REGISTRATION = "torch-ext/registration.h"
-_LICENSE = "Apache-2.0"
 _HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", ".def")
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', re.MULTILINE)
 # A program that registers what torch.compile asks for has it in C++.
@@ -71,48 +72,60 @@ def adopt(
 
     Args:
         source: a directory with a setup.py or with scripts that call ``load`` or ``load_inline``,
-            or one script. It is only read, and nothing of it is run.
+            or one script. It is not changed; a copy of its setup.py is run up to ``setup()``, in the
+            sandbox.
         dest: directory of the new project, which must not exist or must be empty; by default the
             kernel's name in the current directory.
         name: of the kernel; by default that of the distribution or module.
-        license: an SPDX expression; by default what the setup.py says, or else Apache-2.0.
+        license: an SPDX expression; by default what the setup.py says, or else ``unknown``.
 
     Raises:
         UsageError: there is nothing to adopt, the name is not usable, or something is at ``dest``.
     """
-    program = modules.read(source)
-    kernel = name or _kernel_name(program)
+    program.check_source(source)
+    with staging(dest.absolute().parent if dest else Path.cwd()) as stage:
+        return _adopted(program.read(source, stage), stage, dest, name, license)
+
+
+def _adopted(
+    found: Program,
+    stage: Path,
+    dest: Path | None,
+    name: str,
+    license: str,  # noqa: A002
+) -> Adoption:
+    kernel = name or _kernel_name(found)
     dest = dest or Path(kernel)
-    said = program.license if scaffold.is_license(program.license) else ""
-    chosen = license or said or _LICENSE
+    said = found.license if scaffold.is_license(found.license) else ""
+    chosen = license or said or UNKNOWN_LICENSE
     scaffold.check_project(kernel, license=chosen)
     scaffold.check_free(dest)
-    texts = _texts(program)
-    translated, groups, remarks = _translate(program, texts)
-    if not license and not said:
-        text = f"build.toml says license = {_LICENSE}, a default: write your own"
-        remarks.append(Remark(program.file, 0, text, "check"))
-    remarks += beside.uses(program)
+    texts = _texts(found)
+    translated, groups, remarks = _translate(found, texts)
+    if chosen == UNKNOWN_LICENSE:
+        text = f'build.toml says license = "{chosen}", as the old project names none: write its own'
+        remarks.append(Remark(found.file, 0, text, "check"))
+    remarks += beside.uses(found)
     fake = not any(_META.search(text) for text in texts.values())
     if fake:
         remarks += _without_fake(groups)
-    files = _files(program, texts, translated, groups, kernel=kernel, license=chosen, fake=fake)
-    with staging(dest.absolute().parent) as stage:
-        tree = stage / "project"
-        for path, text in files.items():
-            write_new(tree / path, text)
-        if not publish_tree(tree, dest):
-            raise scaffold.occupied(dest)
+    written = _files(found, texts, translated, groups, kernel=kernel, license=chosen, fake=fake)
+    tree = stage / "project"
+    make_dir(tree)
+    for path, text in written.items():
+        untrusted.write(tree, path, text)
+    if not publish_tree(tree, dest):
+        raise scaffold.occupied(dest)
     return Adoption(
         name=kernel,
         dest=dest,
-        files=tuple(dest / path for path in sorted(files)),
+        files=tuple(dest / path for path in sorted(written)),
         operators={
             (o.name if len(groups) == 1 else f"{group}.{o.name}"): o.schema
             for group, operators in groups.items()
             for o in operators
         },
-        remarks=tuple(sorted({*program.remarks, *remarks})),
+        remarks=tuple(sorted({*found.remarks, *remarks})),
     )
 
 
@@ -140,15 +153,16 @@ def _texts(program: Program) -> dict[str, str]:
     directories = {"", *(path for module in program.modules for path in module.include)}
     while todo:
         path = posixpath.normpath(todo.pop())
-        file = program.root / path
-        if path in texts or path.startswith("../") or not file.is_file():
+        text = None if path in texts else scripts.text_in(program.root, path)
+        if text is None or path.startswith("../"):
             continue
-        texts[path] = file.read_text(encoding="utf-8", errors="surrogateescape")
+        texts[path] = text
         places = (posixpath.dirname(path), *directories)
         todo += [
             posixpath.join(place, name)
-            for name in _INCLUDE.findall(texts[path])
+            for name in _INCLUDE.findall(text)
             for place in places
+            if not posixpath.isabs(name)
         ]
     return texts
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.adopt import cpp
 from kernforge.adopt.cpp import Function, Type
-from kernforge.adopt.modules import Remark
+from kernforge.adopt.program import Remark
 from kernforge.source import cpp_text, op_schema
 
 if TYPE_CHECKING:

@@ -69,7 +69,7 @@ COMMANDS = (
         "adopt",
         "make a kernel project of a setup.py project, or of a script with load_inline",
         "path/to/project --out my-kernel",
-        "It reads the old project, runs nothing of it and changes nothing in it. What it cannot "
+        "It changes nothing in the old project; a setup.py is run in a sandbox up to setup(). What it cannot "
         "translate it lists with file and line.",
         page="how-to/author/adopt-a-project",
         others=("convert", "import", "port"),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kernforge.manifest.document import Manifest
 
 MANIFEST = "build.toml"
-# What holds no sources: caches anywhere, results at the top.
+# What holds no sources: caches and environments anywhere, results at the top.
 _SKIPPED = {"node_modules", "__pycache__"}
 _RESULTS = {"build", "dist", "result"}
 _LARGEST_DOCUMENT = 16 << 20
@@ -134,12 +134,17 @@ def _built(manifest: Manifest, files: Iterable[str]) -> list[str]:
     ]
 
 
+def is_skipped(path: Path) -> bool:
+    """Whether a directory holds no sources of a project: hidden, a cache, or a virtual environment."""
+    return path.name.startswith(".") or path.name in _SKIPPED or (path / "pyvenv.cfg").is_file()
+
+
 def _walk(root: Path, named: set[str]) -> Iterator[tuple[str, Path]]:
     def holds_sources(directory: str, name: str) -> bool:
         path = os.path.relpath(os.path.join(directory, name), root)  # noqa: PTH118 - many files
         if any(f"{name}/".startswith(f"{path}/") for name in named):
             return True
-        if name.startswith(".") or name in _SKIPPED:
+        if is_skipped(Path(directory, name)):
             return False
         return name not in _RESULTS or directory != str(root)
 

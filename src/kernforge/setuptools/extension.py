@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 COMMON_NVCC_FLAGS = list(NVCC_FLAGS)
 """Flags of every CUDA source, as torch's; a setup.py may change the list."""
 _COMPILERS = ("cxx", "nvcc", "nvcc_dlink")
+NAMED_DIRECTORIES: dict[str, Path] = {}
+"""Directories of ``torch`` and ``toolkit`` for a setup.py that is only read: nothing is fetched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +63,15 @@ class _SetupCall:
     @property
     def torch(self) -> Path:
         """Directory of torch's headers and libraries."""
+        if named := NAMED_DIRECTORIES.get("torch"):
+            return named
         return machine.torch_directory(self.target, self.environment, self.console)
 
     @property
     def toolkit(self) -> Path:
         """Directory of the CUDA toolkit."""
+        if named := NAMED_DIRECTORIES.get("toolkit"):
+            return named
         return machine.toolkit_directory(self.target, self.environment, self.console)
 
 

@@ -40,6 +40,8 @@ def write(
 ) -> Path:
     """Write a stand-in for a target into a new directory, which is one for ``PYTHONPATH``.
 
+    It has the headers of that torch.
+
     Returns:
         The package ``torch`` in the directory.
 
@@ -47,6 +49,15 @@ def write(
         NetworkError: torch's headers are not here, and no index can be reached.
         ToolchainError: no index has that release.
     """
+    package = write_package(directory, target, _archs(target, environment))
+    include = machine.torch_directory(target, environment, progress) / "include"
+    files.symlink(str(include), package / "include")
+    files.make_dir(package / "lib")
+    return package
+
+
+def write_package(directory: Path, target: TorchTarget, archs: Iterable[tuple[int, int]]) -> Path:
+    """Write the Python files of a stand-in into a new directory; returns the package ``torch``."""
     template = resources.files("kernforge") / "templates" / _TEMPLATE
     for name, text in _texts(template):
         files.write_new(directory / name, text)
@@ -54,12 +65,9 @@ def write(
     values = {
         "release": target.release,
         "cuda": str(target.cuda) if target.cuda else None,
-        "archs": _archs(target, environment),
+        "archs": list(archs),
     }
     files.write_new(package / STAND_IN, json.dumps(values, indent=1))
-    include = machine.torch_directory(target, environment, progress) / "include"
-    files.symlink(str(include), package / "include")
-    files.make_dir(package / "lib")
     about = directory / f"torch-{target.release}.dist-info"
     files.write_new(about / "METADATA", _METADATA.format(version=target.release))
     files.write_new(about / "WHEEL", _WHEEL)
@@ -93,7 +101,7 @@ def variables(
         "KERNFORGE_HOME": str(environment.home),
         "KERNFORGE_STAND_IN": str(package),
         "KERNFORGE_PYTHON": target.python,
-        **dict.fromkeys(_FORCE.findall(setup), "TRUE"),
+        **forced(setup),
     }
     if target.installed is None:
         found["KERNFORGE_TORCH"] = target.release
@@ -103,6 +111,11 @@ def variables(
         found["CUDA_HOME"] = str(home)
         found["PATH"] = os.pathsep.join((f"{home}/bin", given.get("PATH", "")))
     return found
+
+
+def forced(setup: str) -> dict[str, str]:
+    """The switches of a setup.py against the download of a prebuilt wheel."""
+    return dict.fromkeys(_FORCE.findall(setup), "TRUE")
 
 
 def _texts(template: Traversable, below: str = "") -> Iterable[tuple[str, str]]:

@@ -242,6 +242,24 @@ def command(
     return Command(argv=words, cwd=directory.work, env=env, limits=limits)
 
 
+def isolated(
+    argv: tuple[str, ...], *, cwd: Path, readable: Iterable[Path], writable: Path
+) -> tuple[str, ...]:
+    """What runs a program that sees the system's programs and some directories, and no network.
+
+    Args:
+        readable: directories that it may read besides, under their own names.
+        writable: the directory that it may write.
+    """
+    system = _mounts(None, {})
+    own = {str(path.resolve()) for path in readable if path.is_dir()}
+    tops = sorted(p for p in own if not any(p.startswith(f"{q}/") for q in (*own, *_SYSTEM)))
+    binds = [(path, path, False) for path in tops if path not in _SYSTEM]
+    place = str(writable.resolve())
+    mounts = SandboxMounts(binds=(*system.binds, *binds, (place, place, True)), links=system.links)
+    return _prefix(mounts, str(cwd)) + argv
+
+
 def by_hand(found: Command) -> str:
     """Shell script that repeats a command with nothing but its own environment."""
     env = [f"{name}={value}" for name, value in (found.env or {}).items()]

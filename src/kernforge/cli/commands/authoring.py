@@ -53,7 +53,7 @@ def add(verbs: options.Verbs) -> None:
         "--out", type=Path, help="directory of the new project (default: the kernel's name)"
     )
     verb.add_argument("--name", help="the kernel's name (default: that of the setup.py or module)")
-    verb.add_argument("--license", help="SPDX name (default: the setup.py's, or Apache-2.0)")
+    verb.add_argument("--license", help="SPDX name (default: the setup.py's, or unknown)")
 
     verb = options.add_verb(verbs, _skills, "skills")
     verb.add_argument(

@@ -1,0 +1,454 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The extension modules that a setup.py or a script asks for, as values.
+
+A setup.py is run up to its ``setup()`` call, behind the stand-in for torch and in the sandbox, in a copy of
+its project; a script is read and not run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernforge.adopt import scripts
+from kernforge.adopt.scripts import Computed
+from kernforge.build.execute import sandbox
+from kernforge.errors import UsageError, page
+from kernforge.project.api import is_skipped
+from kernforge.setuptools import stand_in, target
+from kernforge.source import extension_source
+from kernforge.system import files
+from kernforge.system.process import Command, ProgramLimits, run
+from kernforge.toolchain.releases import torch_releases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+SETUP = "setup.py"
+_ARCHITECTURE = re.compile(r"(?:-gencode|--generate-code|-arch|--gpu-architecture|-code)\b.*")
+_STANDARD = re.compile(r"-{1,2}std=(?:c|gnu)\+\+\w+$")
+# Options that need a word after them.
+_PAIRS = (
+    "-gencode",
+    "--generate-code",
+    "-arch",
+    "--gpu-architecture",
+    "-Xcompiler",
+    "-I",
+    "-isystem",
+)
+# What a build of kernforge sets itself, or what says nothing about the code.
+_OURS = re.compile(
+    r"-O[0-3s]?$|-g$|-f(?:PIC|pic)$|--?threads\b|-w$|-W|-DTORCH_API_INCLUDE_EXTENSION_H|"
+    r"--expt-(?:relaxed-constexpr|extended-lambda)|-DTORCH_EXTENSION_NAME|-D_GLIBCXX_USE_CXX11_ABI|"
+    r"--ptxas-options|-Xptxas|-lineinfo|--generate-line-info|-fdiagnostics-|-fcolor-diagnostics|"
+    r"-DPy_LIMITED_API"
+)
+_HINT = "name the directory of a setup.py, or a script that calls load or load_inline"
+_PYTHON_KERNEL = re.compile(r"^[ \t]*@triton\.(?:jit|autotune)\b|\btorch\.library\.", re.MULTILINE)
+_PYTHON_ALONE = (
+    "kernels and operators of Python alone (Triton, torch.library) are not translated: move them below "
+    "torch-ext/ of a project with [torch-noarch]: "
+    f"{page('how-to/author/come-from-a-tutorial')}"
+)
+_OPENMP = re.compile(r"-fopenmp|-DAT_PARALLEL_OPENMP")
+_LEFT_OUT = (
+    (_ARCHITECTURE, "`cuda-capabilities` in build.toml and `build --arch` choose architectures"),
+    (_STANDARD, "a build uses torch's C++ standard"),
+    (_OPENMP, "a kernel links to no OpenMP: use at::parallel_for"),
+)
+_LINKS_TORCH = (
+    "a kernel links to torch and nothing else; call what it needs through torch (at::cuda::blas, "
+    "torch::mm) or at run time (dlopen)"
+)
+_RESULTS = frozenset({"build", "dist"})
+# What a setup.py may take to say what it asks for.
+_SECONDS, _MEMORY = 300.0, 8 << 30
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Remark:
+    """Something that the user should know, with its place.
+
+    Attributes:
+        path: relative to the old project.
+        line: 0 where it is the whole file.
+        text: what, and what to do.
+        kind: ``left`` is not translated, ``changed`` was, ``check`` is an assumption, ``fake`` is an
+            operator without a fake implementation, ``beside`` is Python that uses the old module.
+    """
+
+    path: str
+    line: int
+    text: str
+    kind: str = "left"
+
+    def __str__(self) -> str:
+        return f"{self.path}{f':{self.line}' if self.line else ''}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """One extension module.
+
+    Attributes:
+        name: dotted, as it is imported.
+        backend: ``cuda`` or ``cpu``.
+        sources: paths relative to the project.
+        include: directories relative to the project.
+        cxx_flags: for the C++ compiler, macros included.
+        cuda_flags: for nvcc, macros included.
+    """
+
+    name: str
+    backend: str
+    sources: tuple[str, ...]
+    include: tuple[str, ...] = ()
+    cxx_flags: tuple[str, ...] = ()
+    cuda_flags: tuple[str, ...] = ()
+
+    @property
+    def last_name(self) -> str:
+        """The last part of the name."""
+        return self.name.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What a program asks for.
+
+    Attributes:
+        root: directory that paths are relative to.
+        file: name of the program.
+        name: of the distribution, or of its module.
+        modules: the extension modules.
+        inline: sources that the program has as text, by the path that they get.
+        remarks: what was not understood.
+        license: as the program says it; empty where it does not.
+    """
+
+    root: Path
+    file: str
+    name: str
+    modules: tuple[Module, ...]
+    inline: Mapping[str, str] = field(default_factory=dict)
+    remarks: tuple[Remark, ...] = ()
+    license: str = ""
+
+
+def _of_python_alone(path: Path) -> bool:
+    """Whether a program defines kernels or operators in Python, where there is nothing to translate."""
+    return _PYTHON_KERNEL.search(path.read_text(encoding="utf-8", errors="replace")) is not None
+
+
+def check_source(source: Path) -> None:
+    """Refuse a path at which there is neither a setup.py nor a script.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if not source.exists():
+        raise UsageError(f"there is no file or directory {source}", hint=_HINT)
+    if not _programs(source):
+        raise UsageError(f"there is no {SETUP} and no script in {source}", hint=_HINT)
+
+
+def read(source: Path, place: Path) -> Program:
+    """Read a directory with a setup.py, a directory with scripts, or one script.
+
+    Args:
+        place: an own directory, which holds the copy of a project whose setup.py is run.
+
+    Raises:
+        UsageError: there is no such file, or it asks for no extension.
+    """
+    check_source(source)
+    programs = _programs(source)
+    found = [_read_file(path, place) for path in programs]
+    found = [program for program in found if program.modules or program.remarks]
+    if not any(program.modules for program in found):
+        problems = (f"\n{remark}" for program in found for remark in program.remarks)
+        raise UsageError(
+            f"{source} asks for no extension of torch that can be read: no CUDAExtension, "
+            f"CppExtension, load or load_inline with sources{''.join(problems)}",
+            hint=_PYTHON_ALONE
+            if any(_of_python_alone(path) for path in programs)
+            else "a project that drives CMake itself, or computes its extensions by running programs, "
+            "cannot be adopted: start with `kernforge init` and name its sources in build.toml",
+        )
+    return _joined(found)
+
+
+def _programs(source: Path) -> list[Path]:
+    if source.is_file():
+        return [source.resolve()]
+    root = source.resolve()
+    if (root / SETUP).is_file():
+        return [root / SETUP]
+    return sorted(path for path in root.glob("*.py") if path.is_file())
+
+
+def _joined(programs: list[Program]) -> Program:
+    """Scripts of one directory as one program; a module that several build counts once."""
+    modules: dict[tuple[str, str], Module] = {}
+    inline: dict[str, str] = {}
+    for program in programs:
+        for module in program.modules:
+            modules.setdefault((module.name, module.backend), module)
+        inline |= program.inline
+    first = next(program for program in programs if program.modules)
+    return Program(
+        root=first.root,
+        file=first.file,
+        name=first.name if len(programs) == 1 or len(modules) == 1 else first.root.name,
+        modules=tuple(modules.values()),
+        inline=inline,
+        license=first.license,
+        remarks=tuple(sorted({remark for program in programs for remark in program.remarks})),
+    )
+
+
+def _read_file(path: Path, place: Path) -> Program:
+    return _setup(path, place) if path.name == SETUP else _script(path)
+
+
+def _setup(path: Path, place: Path) -> Program:
+    """What a setup.py asks for, which is run in a copy of its project."""
+    copy = place / path.parent.name
+    _copy(path.parent, copy)
+    found, note = _described(copy, place)
+    reader = _Reader(copy, path.name)
+    for each in found["extensions"]:
+        reader.extension(each)
+    name = found["name"] if found["name"] != "UNKNOWN" else ""
+    return Program(
+        root=copy,
+        file=path.name,
+        name=name or (reader.modules[0].name if reader.modules else ""),
+        license=found["license"],
+        modules=tuple(reader.modules),
+        remarks=tuple(sorted({*reader.remarks, *note})),
+    )
+
+
+def _copy(project: Path, copy: Path) -> None:
+    """Copy a project without what was built or installed in it; links stay links."""
+    for directory, folders, names in os.walk(project):
+        place = Path(directory)
+        skipped = {name for name in folders if name in _RESULTS and place == project}
+        skipped |= {name for name in folders if is_skipped(place / name)}
+        folders[:] = [name for name in folders if name not in skipped]
+        for path in (place / name for name in (*folders, *names)):
+            target_path = copy / path.relative_to(project)
+            if path.is_symlink():
+                files.symlink(str(path.readlink()), target_path)
+            elif path.is_file():
+                files.copy_file(path, target_path)
+
+
+def _described(project: Path, place: Path) -> tuple[dict[str, Any], list[Remark]]:
+    """What ``describe`` says of the setup.py of a project, and remarks on how it was run.
+
+    Raises:
+        UsageError: the setup.py ends with an error.
+    """
+    wanted = target.named_target(str(max(torch_releases())), None, target.running_python())
+    package = stand_in.write_package(place / "torch", wanted, [(9, 0)])
+    toolkit, out = place / "cuda", place / "described.json"
+    release = f"release {wanted.cuda}, V{wanted.cuda}.0"
+    nvcc = f"#!/bin/sh\necho 'Cuda compilation tools, {release}'\n"
+    files.write_new(toolkit / "bin" / "nvcc", nvcc, executable=True)
+    files.make_dir(toolkit / "torch")
+    argv: tuple[str, ...] = (
+        sys.executable,
+        "-m",
+        "kernforge.adopt.describe",
+        str(out),
+        str(toolkit),
+    )
+    isolation = sandbox.probe("auto", "/bin/true", run)
+    paths = [path for path in sys.path if path and Path(path).is_dir()]
+    if isolation.isolates:
+        places = [Path(path) for path in (*paths, sys.prefix, sys.base_prefix)]
+        argv = sandbox.isolated(argv, cwd=project, readable=places, writable=place)
+    text = (project / SETUP).read_text(encoding="utf-8", errors="replace")
+    env = {
+        "PATH": f"{toolkit}/bin:/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(place),
+        "PYTHONPATH": os.pathsep.join([str(package.parent), *paths]),
+        "CUDA_HOME": str(toolkit),
+        "KERNFORGE_HOME": str(place / "home"),
+        "KERNFORGE_STAND_IN": str(package),
+        "KERNFORGE_TORCH": wanted.release,
+        "KERNFORGE_CUDA": str(wanted.cuda or target.NO_CUDA),
+        **stand_in.forced(text),
+    }
+    limits = ProgramLimits(seconds=_SECONDS, memory_bytes=_MEMORY, directory=place)
+    done = run(Command(argv=argv, cwd=project, env=env, limits=limits))
+    if done.returncode != 0 or not out.is_file():
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise UsageError(
+            f"{SETUP} does not reach its setup() call:\n{said[-1] if said else 'it ended early'}",
+            hint="install what it imports, or start with `kernforge init` and name its sources in "
+            "build.toml",
+        )
+    found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    text = f"it was run without a sandbox: {isolation.reason}"
+    return found, [] if isolation.isolates else [Remark(SETUP, 0, text, "check")]
+
+
+def _script(path: Path) -> Program:
+    """What a script asks ``load`` and ``load_inline`` for; it is not run."""
+    reader = _Reader(path.parent, path.name)
+    try:
+        calls = scripts.calls(path)
+    except (SyntaxError, UnicodeDecodeError) as error:
+        line = getattr(error, "lineno", 0) or 0
+        reader.left(f"cannot be read as Python: {error}", line=line)
+        calls = ()
+    for call in calls:
+        reader.loaded(call)
+    return Program(
+        root=path.parent,
+        file=path.name,
+        name=reader.modules[0].name if reader.modules else "",
+        modules=tuple(reader.modules),
+        inline=reader.inline,
+        remarks=tuple(sorted(set(reader.remarks))),
+    )
+
+
+class _Reader:
+    """Collects modules and remarks of one program."""
+
+    def __init__(self, root: Path, file: str) -> None:
+        self.root, self.file = root, file
+        self.modules: list[Module] = []
+        self.inline: dict[str, str] = {}
+        self.remarks: list[Remark] = []
+
+    def left(self, text: str, kind: str = "left", line: int = 0) -> None:
+        self.remarks.append(Remark(self.file, line, text, kind))
+
+    def extension(self, given: Mapping[str, Any]) -> None:
+        """An extension of a setup.py, as ``describe`` writes it."""
+        name = given["name"]
+        if given["kind"] == "plain":
+            self.left(f"{name} has no torch operators; it is not part of the kernel")
+            return
+        for option in ("libraries", "library_dirs", "link_args", "objects", "dlink_args"):
+            values = [each for each in given[option] or () if each not in ("-s", "-fopenmp")]
+            if values:
+                self.left(f"{option} of {name}, {values}: {_LINKS_TORCH}")
+        macros = [each for each in given["macros"] if each != "-DWITH_PYTHON"]
+        module = Module(
+            name=name,
+            backend="cuda" if given["kind"] == "cuda" else "cpu",
+            sources=tuple(self._paths(given["sources"])),
+            include=tuple(self._directories(given["includes"])),
+            cxx_flags=(*macros, *self._flags(given["cxx_args"])),
+            cuda_flags=(*macros, *self._flags(given["nvcc_args"], nvcc=True)),
+        )
+        self.modules += [module] if module.sources else []
+
+    def loaded(self, call: scripts.Call) -> None:
+        """A call of load or load_inline."""
+        given = {name: self._known(call, name, value) for name, value in call.options.items()}
+        name = given.get("name")
+        if not isinstance(name, str):
+            self.left(
+                f"the name of the module that {call.function} makes is computed", line=call.line
+            )
+            return
+        if call.function == "load":
+            sources = tuple(self._paths(_list(given.get("sources")), call.line))
+        else:
+            sources = self._inline_sources(name, given, call)
+        if given.get("extra_ldflags"):
+            self.left(f"extra_ldflags of {name}: {_LINKS_TORCH}", line=call.line)
+        has_cuda = any(path.endswith(extension_source.CUDA_SUFFIXES) for path in sources)
+        module = Module(
+            name=name,
+            backend="cuda" if has_cuda or given.get("with_cuda") is True else "cpu",
+            sources=sources,
+            include=tuple(self._directories(_list(given.get("extra_include_paths")), call.line)),
+            cxx_flags=tuple(self._flags(_list(given.get("extra_cflags")))),
+            cuda_flags=tuple(self._flags(_list(given.get("extra_cuda_cflags")), nvcc=True)),
+        )
+        self.modules += [module] if sources else []
+
+    def _known(self, call: scripts.Call, name: str, value: Any) -> Any:
+        """A value without its computed parts, each of which is a remark."""
+        if isinstance(value, Computed):
+            self.left(f"{name}: {value} is computed and not read", line=call.line)
+            return None
+        if isinstance(value, list):
+            known = (self._known(call, name, each) for each in value)
+            return [each for each in known if each is not None]
+        return value
+
+    def _inline_sources(
+        self, name: str, given: Mapping[str, Any], call: scripts.Call
+    ) -> tuple[str, ...]:
+        cpp, cuda = (_list(given.get(kind)) for kind in ("cpp_sources", "cuda_sources"))
+        try:
+            made = extension_source.inline(cpp, cuda, given.get("functions"))
+        except UsageError as error:
+            self.left(error.message, line=call.line)
+            return ()
+        stem = re.sub(r"\W", "_", name)
+        paths = {extension_source.MAIN: f"{stem}.cpp", extension_source.CUDA: f"{stem}.cu"}
+        self.inline |= {paths[file]: inline.text for file, inline in made.items()}
+        return tuple(paths[file] for file in made)
+
+    def _paths(self, listed: Iterable[Any], line: int = 0) -> Iterator[str]:
+        for entry in dict.fromkeys(map(str, listed)):
+            path = self._relative(entry)
+            if path is None or scripts.text_in(self.root, path) is None:
+                self.left(f"{entry}: no such file in the project", line=line)
+            else:
+                yield path
+
+    def _directories(self, listed: Iterable[Any], line: int = 0) -> Iterator[str]:
+        for entry in map(str, listed):
+            path = self._relative(entry)
+            if path is None:
+                self.left(f"include directory {entry} lies outside the project", line=line)
+            elif (self.root / path).is_dir():
+                yield path
+            else:
+                self.left(f"include directory {entry} does not exist", line=line)
+
+    def _relative(self, path: str) -> str | None:
+        """A path relative to the project, or None for one outside it."""
+        root = self.root.as_posix()
+        whole = posixpath.normpath(posixpath.join(root, path))
+        if whole == root:
+            return "."
+        return whole.removeprefix(f"{root}/") if whole.startswith(f"{root}/") else None
+
+    def _flags(self, listed: Iterable[Any], *, nvcc: bool = False) -> Iterator[str]:
+        flags = iter(map(str, listed))
+        for flag in flags:
+            value = next(flags, "") if flag in _PAIRS else ""
+            whole = [flag, *([value] if value else [])]
+            text = " ".join(whole)
+            for pattern, reason in _LEFT_OUT:
+                if pattern.match(text):
+                    self.left(f"{text}: left out; {reason}", "changed")
+                    break
+            else:
+                if not _OURS.match(text) and not (nvcc and text == "-Xcompiler"):
+                    yield from whole
+
+
+def _list(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]
