@@ -64,7 +64,7 @@ GROUPS = {
     "attacks": Group(
         "Results: Attacks on kernforge",
         "What could be done to who builds and loads kernels of strangers, and which test holds that "
-        "it can\nno longer. Those of a build run in bubblewrap and in the built-in namespaces. "
+        "it can\nno longer. "
         "[The threat\nmodel](../explanation/threat-model.md) says what is promised and what is not."
         "\n",
         (),

@@ -37,19 +37,16 @@ class Events:
 
     def __init__(self):
         self.log = []
-        self.said_left = []
         self._titles = {}
 
     def note(self, text):
         self.log.append(text)
 
-    def planned(self, actions, usage, left):
-        self.left = left
+    def planned(self, actions, usage):
         self.log.append("planned")
 
     def started(self, key, title):
         self._titles[key] = title
-        self.said_left.append(self.left())
         self.log.append(f"+{title}")
 
     def ended(self, key, text, *, seconds, peak_bytes, failed):

@@ -130,7 +130,7 @@ def ensure_lock(
     here = locked_compiler(workspace)
     crossing = locked_cross_compilers(workspace, wanted.cross)
     if frozen and old is not None:
-        _refuse_others(old, here, crossing, python=wanted.python)
+        refuse_others(old, here, crossing, python=wanted.python)
     python = installed.identify_python() if wanted.python else None
     if old is not None and not missing.names:
         return lockfile.on_machine(old, here, python, crossing), False
@@ -138,7 +138,7 @@ def ensure_lock(
     return lockfile.on_machine(written, here, python, crossing), True
 
 
-def _refuse_others(
+def refuse_others(
     lock: Lock, here: LockedCompiler, crossing: Mapping[str, LockedCompiler], *, python: bool
 ) -> None:
     """Refuse compilers, and headers of Python, that are not those of a lock."""

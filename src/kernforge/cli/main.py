@@ -21,7 +21,6 @@ from kernforge.cli.commands import (
     build,
     completion,
     dev,
-    farm,
     pip,
     policy,
     project,
@@ -43,7 +42,6 @@ _COMMANDS = (
     dev,
     bench,
     test,
-    farm,
     publish,
     application,
     trust,
@@ -95,7 +93,6 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         console.error(files.storage_error(error))
         sys.exit(StorageError.exit_code)
     except KeyboardInterrupt:
-        # What workers of a farm do was said where it is known.
         console.note(
             "interrupted: the programs that it had started on this machine were stopped, and no file "
             "is incomplete"

@@ -334,16 +334,6 @@ def matching(pattern: str, names: Iterable[str], what: str) -> list[str]:
     return found
 
 
-def add_trusted_network(verb: argparse.ArgumentParser) -> None:
-    """Add the option that allows plain connections of a farm."""
-    add_flag(
-        verb,
-        "--trusted-network",
-        "allow plain connections to other machines: whoever reaches the network can run "
-        "programs on the farm (default: KERNFORGE_FARM_TRUST=network)",
-    )
-
-
 def capability(text: str) -> str:
     """Argument type: a CUDA compute capability such as ``9.0``."""
     from kernforge.errors import ManifestError  # noqa: PLC0415

@@ -220,16 +220,6 @@ COMMANDS = (
     ),
     Verb(
         "build",
-        "farm",
-        "make the certificates of a build farm, and run its scheduler and workers",
-        "worker --scheduler tls://farm:8786 -- --nthreads 16 --resources MEMORY=60e9",
-        "Begin with `kernforge farm init`. All connections of the farm use TLS and these "
-        "certificates; plain connections beyond this machine are refused.",
-        page="how-to/platform/secure-a-farm",
-        others=("cluster", "dask", "scheduler", "worker"),
-    ),
-    Verb(
-        "build",
         "pip",
         "run pip with kernforge's compilers, for projects whose setup.py imports torch",
         "install --torch 2.11 --cuda 13.0 .",

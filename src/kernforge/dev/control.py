@@ -70,15 +70,13 @@ class RoundEvents:
         """A note for the user."""
         self._notify("compiling", text)
 
-    def planned(
-        self, actions: int, usage: Callable[[], Mapping[str, int]], left: Callable[[], str]
-    ) -> None:
+    def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
         """A build begins.
 
         Raises:
             StoppedError: the round must end.
         """
-        del actions, usage, left
+        del actions, usage
         self._stop.check()
 
     def started(self, key: str, title: str) -> None:

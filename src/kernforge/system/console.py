@@ -142,16 +142,14 @@ class Console:
 
     # -- progress of builds ----------------------------------------------------------------
 
-    def planned(
-        self, actions: int, usage: Callable[[], Mapping[str, int]], left: Callable[[], str]
-    ) -> None:
+    def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
         """A build begins."""
         if self._watched:
             from kernforge.system.live_view import Live  # noqa: PLC0415 - only a terminal needs it
 
-            self._live = Live(actions, usage, left)
+            self._live = Live(actions, usage)
         elif not self._quiet:
-            self._live = ProgressLines(actions, usage, left, self._write, self._every_s)
+            self._live = ProgressLines(actions, usage, self._write, self._every_s)
 
     def started(self, key: str, title: str) -> None:
         """An action begins."""

@@ -63,15 +63,6 @@ class Environment:
         "KERNFORGE_STORE_TRUST",
         "`all-writers`: results of the shared store are taken unsigned, from whoever can write to it",
     )
-    kernforge_farm = Variable(
-        "KERNFORGE_FARM",
-        "directory of the certificates of a farm; `~/.config/kernforge/farm` by default",
-    )
-    kernforge_farm_trust = Variable(
-        "KERNFORGE_FARM_TRUST",
-        "`network`: connections of a farm may be plain, as whoever reaches the network may run "
-        "programs on it",
-    )
     kernforge_registry = Variable("KERNFORGE_REGISTRY", "path or URL of the default registry")
     kernforge_kernels_version = Variable(
         "KERNFORGE_KERNELS_VERSION",

@@ -22,10 +22,9 @@ class Live(RunningActions):
         self,
         total: int,
         usage: Callable[[], Mapping[str, int]],
-        left: Callable[[], str],
         console: Console | None = None,
     ) -> None:
-        super().__init__(total, usage, left)
+        super().__init__(total, usage)
         self._screen = Screen(
             get_renderable=self._draw,
             console=console or Console(stderr=True),
@@ -64,6 +63,6 @@ class Live(RunningActions):
         table.add_row(
             f"{self._ended:>4} of {self._total}",
             f"{total / 1e9:.1f} GB" if total else "",
-            f"{len(running)} running{more}{f'; {left}' if (left := self._left()) else ''}",
+            f"{len(running)} running{more}",
         )
         return table

@@ -32,13 +32,10 @@ class RunningActions:
     Args:
         total: number of actions.
         usage: gives the memory in bytes of running actions by key.
-        left: gives in words what is still to be done; may be empty.
     """
 
-    def __init__(
-        self, total: int, usage: Callable[[], Mapping[str, int]], left: Callable[[], str]
-    ) -> None:
-        self._total, self._usage, self._left = total, usage, left
+    def __init__(self, total: int, usage: Callable[[], Mapping[str, int]]) -> None:
+        self._total, self._usage = total, usage
         self._ended = 0
         self._running: dict[str, tuple[str, float]] = {}
         self._lock = threading.Lock()
@@ -62,11 +59,10 @@ class ProgressLines(RunningActions):
         self,
         total: int,
         usage: Callable[[], Mapping[str, int]],
-        left: Callable[[], str],
         say: Callable[[str], None],
         every_s: float = EVERY_S,
     ) -> None:
-        super().__init__(total, usage, left)
+        super().__init__(total, usage)
         self._say, self._every_s = say, every_s
         self._end: Callable[[], None] | None = None
 
@@ -93,8 +89,7 @@ class ProgressLines(RunningActions):
         shown = [f"{title} ({now - start:.0f} s)" for title, start in running[:_SHOWN]]
         more = [f"{len(running) - _SHOWN} more"] if len(running) > _SHOWN else []
         memory = f", {used / 1e9:.1f} GB" if used else ""
-        left = f"; {text}" if (text := self._left()) else ""
         return (
             f"  {self._ended} of {self._total} actions ended, {len(running)} running{memory}: "
-            f"{', '.join([*shown, *more])}{left}"
+            f"{', '.join([*shown, *more])}"
         )

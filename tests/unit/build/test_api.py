@@ -10,7 +10,7 @@ from support import graphs
 
 from kernforge.build import api
 from kernforge.build.api import BuildRequest, EditedPlan
-from kernforge.build.cluster.task import NullProgress
+from kernforge.build.execute.outcome import LogEvents
 from kernforge.build.provenance import NO_LOCK
 from kernforge.build.workspace import Workspace, candidates
 from kernforge.errors import BuildError, MissingPackageError, StorageError, ToolchainError
@@ -56,7 +56,7 @@ def workspace(tmp_path):
         store=Store(tmp_path / "store"),
         store_limit=10**9,
         wheels=Wheels(
-            functools.partial(Index.from_environment, {}), tmp_path / "downloads", NullProgress()
+            functools.partial(Index.from_environment, {}), tmp_path / "downloads", LogEvents()
         ),
         cpu="x86_64",
         local_parts=LocalParts(),

@@ -19,7 +19,7 @@ def test_what_goes_on_for_long_within_pip_is_shown(tmp_path, capsys):
         inner = progress.AppendingConsole(path)
         inner._every_s = 0.01
         inner.note("building")
-        inner.planned(3, dict, str)
+        inner.planned(3, dict)
         inner.started("a", "a.cu")
         assert seen.wait(60)
         inner.finished()

@@ -27,21 +27,21 @@ class Said:
 
 def test_a_line_names_what_runs_for_longest():
     said = Said()
-    lines = ProgressLines(7, lambda: {"0": 2_500_000_000}, lambda: "about 3 min left", said, 1000)
+    lines = ProgressLines(7, lambda: {"0": 2_500_000_000}, said, 1000)
     for number in range(5):
         lines.started(str(number), f"unit{number}.cu")
     lines.ended("4")
     lines.stop()
     assert lines.text() == (
         "  1 of 7 actions ended, 4 running, 2.5 GB: unit0.cu (0 s), unit1.cu (0 s), unit2.cu (0 s), "
-        "1 more; about 3 min left"
+        "1 more"
     )
     assert not said.lines
 
 
 def test_lines_come_again_until_the_build_ends():
     said = Said(enough=3)
-    lines = ProgressLines(1, dict, str, said, 0.001)
+    lines = ProgressLines(1, dict, said, 0.001)
     lines.started("a", "a.cu")
     said.wait()
     lines.stop()
@@ -54,7 +54,7 @@ def test_a_build_without_a_terminal_prints_lines_and_a_quiet_one_none(capsys):
         said = Said()
         one = console.Console(quiet=quiet, every_s=0.001)
         one._write = said
-        one.planned(3, dict, str)
+        one.planned(3, dict)
         one.started("a", "a.cu")
         if not quiet:
             said.wait()

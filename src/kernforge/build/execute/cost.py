@@ -54,10 +54,6 @@ class Measures:
         """What an action will need: what it did the last times, or a guess."""
         return self._known(action) or guess(action, jobs=self._jobs)
 
-    def knows(self, action: Action) -> bool:
-        """Whether an action like this one ran before."""
-        return self._known(action) is not None
-
     def learn(self, action: Action, *, peak_bytes: int, wall_s: float) -> None:
         """Remember a run."""
         new = learned(self._known(action), peak_bytes=peak_bytes, wall_s=wall_s)
@@ -134,25 +130,6 @@ def distances(
         for key in needs(action):
             after[key] = max(after[key], found[action.key])
     return found
-
-
-def remaining(
-    left: Mapping[str, float],
-    elapsed: Mapping[str, float],
-    distance: Mapping[str, float],
-    *,
-    jobs: int,
-) -> float:
-    """Seconds until the last action ends: the longest chain, or all work over all jobs.
-
-    Args:
-        left: what each action that has not ended takes, in seconds by key.
-        elapsed: seconds that those of them run which have begun.
-        jobs: how many run at once.
-    """
-    work = sum(max(0.0, seconds - elapsed.get(key, 0.0)) for key, seconds in left.items())
-    chain = max((distance[key] - elapsed.get(key, 0.0) for key in left), default=0.0)
-    return max(0.0, chain, work / max(1, jobs))
 
 
 def _is_cuda(action: Action) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a plan: every action that the store does not know yet.
 
-The order is ``graphlib``'s; a pool runs the actions: threads here, or a cluster. When an action
+The order is ``graphlib``'s; a pool runs the actions: threads here, or the workers of a farm. When an action
 fails, what needs it is left out and everything else goes on; when one is killed for its memory, it
 gets a second chance with the machine to itself.
 """
@@ -10,33 +10,26 @@ from __future__ import annotations
 
 import concurrent.futures
 import graphlib
-import statistics
 import time
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from kernforge.build.execute import action as execute_action
 from kernforge.build.execute import cost as execute_cost
 from kernforge.build.execute import results, sandbox
-from kernforge.build.execute.cost import Estimate, Measures
+from kernforge.build.execute.cost import Measures
 from kernforge.build.execute.local_pool import LocalPool
 from kernforge.build.execute.outcome import Done, Outcome, Spent, out_of_memory
 from kernforge.build.execute.results import STORE_KIND
 from kernforge.build.plan import graph
 from kernforge.system import files
-from kernforge.system.tables import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kernforge.build.execute.action import ActionContext
     from kernforge.build.execute.outcome import ActionPool, Events, Failure
     from kernforge.build.plan.graph import Action, Plan
     from kernforge.project.api import Project
 
 _STALE_AFTER_S = 24 * 3600
-_HEAVY_S = 1.0
-"""A kind of action whose guess is longer must have been measured, before the rest is estimated."""
 
 
 def run_actions(
@@ -84,12 +77,6 @@ class _Loop:
         self._alone: set[str] = set()
         self._began = time.monotonic()
         self._started: dict[str, float] = {}
-        # Of the actions that have not ended: what they take, what waits for them, the kind of each
-        # that never ran, and what others of these kinds took.
-        self._left: dict[str, float] = {}
-        self._distance: dict[str, float] = {}
-        self._unknown: dict[str, Estimate] = {}
-        self._took: dict[Estimate, list[float]] = defaultdict(list)
         self.failures: list[Failure] = []
         self.spent: list[Spent] = []
         self.ran = self.reused = self.shared = 0
@@ -101,9 +88,7 @@ class _Loop:
             files.remove_tree(path)
         order = graphlib.TopologicalSorter({a.key: graph.needs(a) for a in self._plan.actions})
         order.prepare()
-        self._events.planned(
-            len(self._plan.actions), pool.usage, lambda: pool.waits_for() or self.left()
-        )
+        self._events.planned(len(self._plan.actions), pool.usage)
         try:
             self._loop(order, pool)
         except BaseException:
@@ -123,8 +108,6 @@ class _Loop:
         seconds = {a.key: 0.0 for a in self._plan.actions}
         seconds |= {key: cost.seconds for key, cost in expected.items()}
         distance = execute_cost.distances(self._plan.actions, graph.needs, seconds)
-        self._distance, self._left = distance, {a.key: seconds[a.key] for a in missing}
-        self._compare(missing)
         while order.is_active():
             for key in order.get_ready():
                 action = self._by_key[key]
@@ -160,43 +143,6 @@ class _Loop:
                     self._note(action, done)
                     order.done(action.key)
 
-    def _compare(self, missing: Sequence[Action]) -> None:
-        """Note the kinds of actions that never ran, and what others of their kinds took."""
-        new = {action.key for action in missing if not self._measures.knows(action)}
-        if not new:
-            return
-        for action in self._plan.actions:
-            kind = execute_cost.guess(action, jobs=self._context.jobs)
-            if action.key in new:
-                self._unknown[action.key] = kind
-            elif self._measures.knows(action):
-                self._took[kind].append(self._measures.expect(action).seconds)
-
-    def left(self) -> str:
-        """In words how long the rest takes and what of it takes longest.
-
-        What ran before takes what it took then; the rest what others of its kind took. Nothing is
-        said before one of each kind has ended.
-        """
-        now, left = time.monotonic(), dict(self._left)
-        unknown = {key: kind for key, kind in dict(self._unknown).items() if key in left}
-        took = {kind: statistics.fmean(seconds) for kind, seconds in list(self._took.items())}
-        heavy = {kind for kind in unknown.values() if kind.seconds >= _HEAVY_S}
-        if not left or not heavy <= took.keys():
-            return ""
-        left |= {key: took.get(kind, kind.seconds) for key, kind in unknown.items()}
-        distance = self._distance | {
-            key: self._distance[key] - kind.seconds + left[key] for key, kind in unknown.items()
-        }
-        elapsed = {key: now - start for key, start in dict(self._started).items() if key in left}
-        seconds = execute_cost.remaining(left, elapsed, distance, jobs=self._context.jobs)
-        text = f"about {duration(seconds)} left"
-        if waiting := left.keys() - elapsed.keys():
-            longest = max(sorted(waiting), key=left.__getitem__)
-            before = "never ran" if longest in unknown else f"{duration(left[longest])} before"
-            text += f", longest pending: {self._by_key[longest].title} ({before})"
-        return text
-
     def _run(self, action: Action, threads: int) -> Done:
         return execute_action.run_action(
             action, self._plan, self._project, self._context, threads=threads
@@ -211,7 +157,6 @@ class _Loop:
 
     def _note(self, action: Action, done: Done) -> None:
         completed = done.completed
-        self._left.pop(action.key, None)
         if done.failure:
             self.failures.append(done.failure)
             self._failed.add(action.key)
@@ -229,8 +174,6 @@ class _Loop:
                 )
             )
             self._measures.learn(action, peak_bytes=completed.peak_bytes, wall_s=completed.wall_s)
-            if kind := self._unknown.pop(action.key, None):
-                self._took[kind].append(completed.wall_s)
         else:
             self.reused += 1
             self.shared += done.origin == "shared"

@@ -126,10 +126,6 @@ class LocalPool:
             working = dict(self._working)
         return {key: seen[w.thread].current for key, w in working.items() if w.thread in seen}
 
-    def waits_for(self) -> str:
-        """Nothing: there is a thread for each action."""
-        return ""
-
     def close(self) -> None:
         """Let the threads go."""
         self._pool.shutdown()

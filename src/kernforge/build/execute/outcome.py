@@ -32,16 +32,12 @@ class Events(Protocol):
         """Something that a user should know, once a build."""
         ...
 
-    def planned(
-        self, actions: int, usage: Callable[[], Mapping[str, int]], left: Callable[[], str]
-    ) -> None:
+    def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
         """The build begins.
 
         Args:
             actions: how many there are, those included whose results are known.
             usage: returns the bytes that each running action uses, by key.
-            left: returns in words what is still to be done, as earlier runs took; empty where nothing
-                is known.
         """
         ...
 
@@ -77,11 +73,9 @@ class LogEvents:
         """Log what a user should know."""
         _log.info("%s", text)
 
-    def planned(
-        self, actions: int, usage: Callable[[], Mapping[str, int]], left: Callable[[], str]
-    ) -> None:
+    def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
         """Log that the build begins."""
-        del usage, left
+        del usage
         _log.info("%d actions", actions)
 
     def started(self, _key: str, title: str) -> None:
@@ -127,10 +121,6 @@ class ActionPool(Protocol):
 
     def usage(self) -> Mapping[str, int]:
         """Bytes that each running action uses now, by key, as far as is known."""
-        ...
-
-    def waits_for(self) -> str:
-        """In words what actions wait for that the pool has taken; empty while they run."""
         ...
 
     def close(self) -> None:

@@ -52,7 +52,6 @@ def add(verbs: options.Verbs) -> None:
         metavar="ADDRESS",
         help="run the actions on the workers of this Dask scheduler, such as tls://farm:8786",
     )
-    options.add_trusted_network(verb)
     verb.add_argument(
         "--shared-store",
         metavar="URL",
@@ -197,13 +196,9 @@ def _cpu(request: BuildRequest, here: str) -> str:
 def _pool(arguments: argparse.Namespace, console: Console) -> MakePool | None:
     if arguments.scheduler is None:
         return None
-    from kernforge.build.cluster import network  # noqa: PLC0415
-    from kernforge.build.cluster.pool import DaskPool  # noqa: PLC0415
+    from kernforge.build.farm import FarmPool  # noqa: PLC0415
 
-    farm = network.access(arguments.environment, "client", trusted=arguments.trusted_network)
-    # A wrong one is refused before anything is fetched for the build.
-    address = network.scheduler_address(arguments.scheduler)
-    return functools.partial(DaskPool, address, farm, note=console.note)
+    return functools.partial(FarmPool, arguments.scheduler, note=console.note)
 
 
 def _check(arguments: argparse.Namespace, console: Console) -> None:

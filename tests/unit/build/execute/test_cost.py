@@ -76,12 +76,3 @@ def test_learning_never_gives_less_than_what_was_seen(known):
 
 def test_what_was_too_short_to_see_is_not_free():
     assert cost.learned(None, peak_bytes=0, wall_s=0.1).memory > 10 * MB
-
-
-def test_the_rest_is_the_longest_chain_or_all_work_over_all_jobs():
-    left = {"a": 100.0, "b": 10.0, "link": 1.0}
-    distance = {"a": 101.0, "b": 11.0, "link": 1.0}
-    assert cost.remaining(left, {}, distance, jobs=4) == 101
-    assert cost.remaining(left, {"a": 95.0}, distance, jobs=1) == 16
-    assert cost.remaining(left, {"a": 500.0}, distance, jobs=2) == 11
-    assert cost.remaining({}, {}, distance, jobs=2) == 0

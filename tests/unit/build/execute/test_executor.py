@@ -77,41 +77,6 @@ def test_what_the_machine_has_left_bounds_too(tmp_path):
     assert overlap(events) == 1
 
 
-def test_earlier_runs_say_how_long_the_rest_takes_and_what_of_it_is_longest(tmp_path):
-    actions = [graphs.action(name, f">out  # {name}") for name in ("short", "long", "longer")]
-    pool = LocalPool(jobs=1)
-    known = Measures(tmp_path, jobs=1)
-    for one, seconds in zip(actions, (10, 100, 200), strict=True):
-        known.learn(one, peak_bytes=MB, wall_s=seconds)
-    _, events = graphs.go(tmp_path, *actions, pool=pool, jobs=1)
-    assert events.said_left == [
-        "about 5 min left, longest pending: long (2 min before)",
-        "about 2 min left, longest pending: short (10 s before)",
-        "about 10 s left",
-    ]
-    # Of what never ran nothing is said.
-    _, events = graphs.go(
-        tmp_path, graphs.action("new", ">out # new"), pool=LocalPool(jobs=1), jobs=1
-    )
-    assert events.said_left == [""]
-
-
-def test_what_never_ran_is_expected_to_take_what_others_of_its_kind_took(tmp_path):
-    # As after a limit: two units of four are done; of one more a time is known.
-    actions = [graphs.action(name, f">out  # {name}") for name in ("a", "b", "c", "d")]
-    graphs.go(tmp_path, *actions[:2], pool=LocalPool(jobs=1), jobs=1)
-    known = Measures(tmp_path, jobs=1)
-    for one, seconds in zip(actions[:3], (100, 140, 180), strict=True):
-        for _ in range(9):  # an average
-            known.learn(one, peak_bytes=MB, wall_s=seconds)
-    _, events = graphs.go(tmp_path, *actions, pool=LocalPool(jobs=1), jobs=1)
-    assert [line for line in events.log if line[0] == "+"] == ["+c", "+d"]
-    assert events.said_left == [
-        "about 5 min left, longest pending: d (never ran)",
-        "about 2 min left",
-    ]
-
-
 def test_long_chains_start_first(tmp_path):
     short, long = graphs.action("short", ">out"), graphs.action("long", ">out")
     after = graphs.action("after", ">out", needs=[long])
