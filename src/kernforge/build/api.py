@@ -91,7 +91,6 @@ class BuildRequest:
         pool: makes what runs actions on other machines; None runs them on this one.
         edited: may put another plan in the place of the planned one; see ``EditedPlan``.
         origin: what the provenance names as built from, if not the sources in the workspace.
-        trim_every_s: the store is not held to its limit more often; 0 does so after each build
             that added to it.
     """
 
@@ -109,7 +108,6 @@ class BuildRequest:
     edited: EditPlan | None = None
     origin: Origin | None = None
     check: bool = False
-    trim_every_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +210,7 @@ def build_project(
             edited.learn()
         findings = _findings(workspace, request, variants) if request.check else ()
         if store.made or store.fetched:
-            eviction.keep(store, workspace.store_limit, every_s=request.trim_every_s)
+            eviction.keep(store, workspace.store_limit)
     return BuildResult(
         lock=planned.lock,
         plan=edited.plan,

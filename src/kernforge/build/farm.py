@@ -320,7 +320,7 @@ def _unpack(store: Store, key: str, data: bytes, *, shared: bool) -> None:
 
 def _require(store: Store, key: str) -> None:
     """Take a result of another machine from the shared store."""
-    if not store.pull(STORE_KIND, key):
+    if not store.bring(STORE_KIND, key):
         raise NetworkError(
             "a result was put into the shared store, and cannot be read back",
             hint="its URL must mean the same store here and on the workers, and each must trust the "

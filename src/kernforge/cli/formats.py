@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from kernforge.build.plan.graph import Plan
     from kernforge.check.finding import Finding
     from kernforge.store.eviction import KindUsage, Removed
-    from kernforge.store.verify import Verification
 
 _WORTH_A_LINE_S = 0.3
 _SHOWN = 5
@@ -102,34 +101,20 @@ def spent_text(outcome: Outcome) -> str:
 
 
 def cache_document(
-    root: Path,
-    kinds: Sequence[KindUsage],
-    environments: KindUsage,
-    limit: int,
-    removed: Removed | None,
+    root: Path, kinds: Sequence[KindUsage], limit: int, removed: Removed | None
 ) -> dict[str, Any]:
-    """The contents of the store, and the environments beside it, as JSON values."""
+    """The contents of the store as JSON values."""
     document = {
         "location": str(root),
         "limit": limit,
         "size": sum(kind.size for kind in kinds),
         "shelves": {kind.name: asdict(kind) for kind in kinds},
-        "environments": {
-            "location": str(root.with_name(environments.name)),
-            **asdict(environments),
-        },
     }
     return document | ({"removed": asdict(removed)} if removed else {})
 
 
-def cache_text(
-    root: Path,
-    kinds: Sequence[KindUsage],
-    environments: KindUsage,
-    limit: int,
-    removed: Removed | None,
-) -> str:
-    """The contents of the store, and the environments beside it, as text."""
+def cache_text(root: Path, kinds: Sequence[KindUsage], limit: int, removed: Removed | None) -> str:
+    """The contents of the store as text."""
     rows = [
         (
             kind.name,
@@ -137,37 +122,15 @@ def cache_text(
             size(kind.size) or "0 MB",
             time.strftime("%Y-%m-%d %H:%M", time.localtime(kind.oldest)) if kind.oldest else "",
         )
-        for kind in (*kinds, environments)
+        for kind in kinds
     ]
     total = sum(kind.size for kind in kinds)
     lines = [f"{root}: {size(total) or '0 MB'} of {size(limit)}"]
-    if environments.entries:
-        beside = root.with_name(environments.name)
-        lines.append(f"{beside}: {size(environments.size) or '0 MB'}, which a build never removes")
     if removed:
-        kept = f"; {removed.kept} more are in use" if removed.kept else ""
         lines.append(
-            f"removed {counted(removed.entries, 'entry', 'entries')}, {size(removed.size) or '0 MB'}{kept}"
+            f"removed {counted(removed.entries, 'entry', 'entries')}, {size(removed.size) or '0 MB'}"
         )
     return "\n".join([*lines, table(rows, head=("kind", "entries", "size", "oldest use"))])
-
-
-def verification_document(root: Path, found: Verification) -> dict[str, Any]:
-    """What a look at every byte of the store found, as JSON values."""
-    return {"location": str(root), **asdict(found)}
-
-
-def verification_text(root: Path, found: Verification) -> str:
-    """What a look at every byte of the store found, as text."""
-    lines = [f"{one.kind}/{one.key[:12]}: {one.problem}" for one in found.damaged]
-    unrecorded = f", {found.unrecorded} of them without a record" if found.unrecorded else ""
-    if found.repaired:
-        lines.append(
-            f"removed {len(found.damaged)}: the next build that needs them makes them again"
-        )
-    state = f"{len(found.damaged)} damaged" if found.damaged else "all as they were made"
-    read = f"{found.trees} entries, {size(found.size) or '0 MB'}{unrecorded}"
-    return "\n".join([*lines, f"{root}: {read}: {state}"])
 
 
 def graph_document(plan: Plan, known: Collection[str]) -> dict[str, Any]:

@@ -210,7 +210,7 @@ def add_toolchain(verb: argparse.ArgumentParser) -> None:
     add_repeated(
         verb,
         "--depends",
-        "a checkout or an archive of a dependency of build.toml, such as cutlass_4_0=PATH "
+        "a checkout of a dependency of build.toml, such as cutlass_4_0=PATH "
         "(default: CUTLASS_SRC_DIR for every CUTLASS)",
         metavar="NAME=PATH",
         type=named_path,

@@ -418,8 +418,8 @@ COMMANDS = (
     Verb(
         "machine",
         "cache",
-        "show what the store of compilers and results holds, trim it, or verify it",
-        "--verify --repair",
+        "show what the store of compilers and results holds, or trim it",
+        "--trim 20GB",
         page="how-to/platform/share-results",
         others=("gc", "store", "prune"),
     ),

@@ -11,7 +11,6 @@ from kernforge.build import workspace as build_workspace
 from kernforge.build.api import BuildRequest
 from kernforge.build.execute.results import STORE_KIND
 from kernforge.errors import CheckError
-from kernforge.jit import make
 from kernforge.jit.device import nvcc_stages
 from kernforge.jit.device.project import replace_edited
 from kernforge.loader import host
@@ -85,7 +84,6 @@ def request(
         jobs=options.jobs,
         runner=nvcc_stages.run_stages,
         edited=functools.partial(replace_edited, session),
-        trim_every_s=make.TRIM_EVERY_S,
     )
 
 

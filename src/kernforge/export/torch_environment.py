@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from kernforge.artifact.python_depends import python_depends
 from kernforge.errors import ToolchainError, UsageError
-from kernforge.store.eviction import ENVIRONMENT_USED, ENVIRONMENTS
 from kernforge.system import digest, files
 from kernforge.system.process import Command
 from kernforge.toolchain import installed
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from kernforge.toolchain.installed import TorchHere
 
 _TIMEOUT_S = 3600
+ENVIRONMENTS, ENVIRONMENT_USED = "environments", "kernforge-torch"
 _LINES_SHOWN = 6
 # With one of these the user says where uv takes torch from.
 UV_INDEX = ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")

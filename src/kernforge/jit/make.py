@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("kernforge")
 _MARK = "whole"
 _LINK = "link "
-TRIM_EVERY_S = 60.0
 """The store is not held to its limit more often: that takes longer than an edit."""
 
 
@@ -175,7 +174,7 @@ def _compile(
         if not edited:
             swap.learn_objects(session.device, module, toolchain)
         if store.made:
-            eviction.keep(store, eviction.limit(session.environment), every_s=TRIM_EVERY_S)
+            eviction.keep(store, eviction.limit(session.environment))
     return _show_warnings(edited or module, store, console, names)
 
 

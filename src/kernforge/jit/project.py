@@ -20,7 +20,7 @@ from kernforge.build import from_source
 from kernforge.build import workspace as build_workspace
 from kernforge.build.api import BuildRequest
 from kernforge.errors import BuildError, NetworkError, ToolchainError
-from kernforge.jit import advice, machine, make
+from kernforge.jit import advice, machine
 from kernforge.jit.device import nvcc_stages
 from kernforge.jit.device.project import replace_edited
 from kernforge.jit.session import CachedProject
@@ -163,7 +163,6 @@ def _build(session: JitSession, workspace: Workspace, console: Console) -> Path:
         jobs=machine.jobs(session.environment),
         runner=nvcc_stages.run_stages,
         edited=functools.partial(replace_edited, session.device),
-        trim_every_s=make.TRIM_EVERY_S,
     )
     planned = build.plan_project(workspace, request)
     (artifact,) = planned.plan.artifacts

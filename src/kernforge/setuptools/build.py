@@ -99,7 +99,7 @@ def build_extensions(
         made = {each.request.name: _linked(each, planned, toolchain.store) for each in read}
         if toolchain.store.made:
             limit = eviction.limit(environment)
-            eviction.keep(toolchain.store, limit, every_s=make.TRIM_EVERY_S)
+            eviction.keep(toolchain.store, limit)
     return made
 
 

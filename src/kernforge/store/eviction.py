@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keep the store within its size: the trees that were not used for longest go first.
 
-What a running build uses stays: a build holds a lease, and whatever was found or made since the
-oldest lease was taken is left alone. A tree is removed by one rename, so no process meets half of one.
-
-The environments of ``kernforge shell --with-torch`` lie beside the store. They are listed and removed
-as its trees are when a user asks for it, but never by a build: they do not count into its size.
+A build removes only what was not used for a day: no action runs for that long, so that none loses
+what it reads. A tree is removed by one rename, so no process meets half of one. Only what has the
+exact name of an entry of ours is ever removed, and nothing behind a link.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from kernforge.system import files
 from kernforge.system.machine import parse_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from kernforge.store.local import Store
@@ -28,14 +27,12 @@ if TYPE_CHECKING:
 
 DEFAULT_SIZE = 30 * 10**9
 STORE_KINDS = ("toolchains", "actions", "findings")
-ENVIRONMENTS = "environments"
-"""Directory beside the store with Python environments."""
-ENVIRONMENT_USED = "kernforge-torch"
-"""The file that an environment has when all is installed; its time says when it was last used."""
 # Also in the store: directories of failed actions, downloads to be continued, measurements.
 _OTHERS = ("work", "downloads", "measured")
 _DAY_S = 24 * 3600
-_KEY_LENGTH = 64
+_KEY = re.compile("[0-9a-f]{64}")
+# To look at all of a large store takes seconds: too long after each edit of an inner loop.
+_LOOKED_AT_EVERY_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,16 +67,14 @@ class KindUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """What an eviction did.
+    """What an eviction removed.
 
     Attributes:
-        size: their bytes.
-        kept: trees that would have gone but are in use.
+        size: bytes of the entries.
     """
 
     entries: int
     size: int
-    kept: int
 
 
 def limit(environment: Environment) -> int:
@@ -107,20 +102,15 @@ def entries(store: Store) -> Iterator[StoreEntry]:
         if (store.root / kind).is_symlink():
             continue
         for path in (store.root / kind).glob("??/*"):
-            if len(path.name) == _KEY_LENGTH:
+            if _is_ours(path) and path.is_dir():
                 with contextlib.suppress(FileNotFoundError):
                     used = _used(store, kind, path)
                     yield StoreEntry(kind=kind, path=path, size=_size(store, path), used=used)
 
 
-def environments(store: Store) -> Iterator[StoreEntry]:
-    """Every Python environment beside the store, also one that is not complete."""
-    for path in (store.root.parent / ENVIRONMENTS).glob("torch*"):
-        if path.is_dir() and not path.is_symlink():
-            with contextlib.suppress(FileNotFoundError):
-                used = _used(store, ENVIRONMENTS, path)
-                size = files.tree_bytes(path)
-                yield StoreEntry(kind=ENVIRONMENTS, path=path, size=size, used=used)
+def _is_ours(path: Path) -> bool:
+    named = _KEY.fullmatch(path.name) and path.parent.name == path.name[:2]
+    return bool(named) and not path.is_symlink() and not path.parent.is_symlink()
 
 
 def survey(store: Store) -> tuple[KindUsage, ...]:
@@ -134,11 +124,6 @@ def survey(store: Store) -> tuple[KindUsage, ...]:
     return tuple(kinds)
 
 
-def survey_environments(store: Store) -> KindUsage:
-    """The environments beside the store."""
-    return _usage(ENVIRONMENTS, list(environments(store)))
-
-
 def _usage(name: str, here: list[StoreEntry]) -> KindUsage:
     return KindUsage(
         name=name,
@@ -149,104 +134,64 @@ def _usage(name: str, here: list[StoreEntry]) -> KindUsage:
 
 
 def trim(store: Store, size: int) -> Removed:
-    """Take trees and environments away until the others fit into ``size`` bytes.
+    """Remove trees until the others fit into ``size`` bytes, even those that were just used.
 
     Those that were not used for longest go first.
     """
-    return _fit(store, (*entries(store), *environments(store)), size)
+    return _fit(store, size, before=float("inf"))
 
 
-def _fit(store: Store, there: Iterable[StoreEntry], size: int) -> Removed:
-    least_recent_first = sorted(there, key=lambda entry: entry.used)
+def keep(store: Store, size: int) -> None:
+    """Trim a store of what was not used for a day, unless that was done a short time ago."""
+    mark = store.root / "trimmed"
+    with contextlib.suppress(FileNotFoundError):
+        if time.time() - mark.stat().st_mtime < _LOOKED_AT_EVERY_S:
+            return
+    files.touch(mark)
+    _fit(store, size, before=time.time() - _DAY_S)
+
+
+def clear(store: Store, kind: str) -> Removed:
+    """Remove all trees of a kind.
+
+    Raises:
+        UsageError: there is no such kind.
+    """
+    if kind not in STORE_KINDS:
+        raise UsageError(
+            f"the store has no entries of kind {kind!r}",
+            hint=f"its kinds are {', '.join(STORE_KINDS)}",
+        )
+    return _remove(store, [entry for entry in entries(store) if entry.kind == kind])
+
+
+def _fit(store: Store, size: int, *, before: float) -> Removed:
+    """Remove the least recently used trees, of those that were last used before a moment."""
+    least_recent_first = sorted(entries(store), key=lambda entry: entry.used)
     excess = sum(entry.size for entry in least_recent_first) - size
     chosen = []
     for entry in least_recent_first:
-        if excess <= 0:
+        if excess <= 0 or entry.used >= before:
             break
         chosen.append(entry)
         excess -= entry.size
     return _remove(store, chosen)
 
 
-def keep(store: Store, size: int, *, every_s: float) -> None:
-    """Trim a store, unless that was done less than ``every_s`` seconds ago.
-
-    It looks at all of the store: too long after each edit of an inner loop.
-    """
-    mark = store.root / "trimmed"
-    with contextlib.suppress(FileNotFoundError):
-        if time.time() - mark.stat().st_mtime < every_s:
-            return
-    files.touch(mark)
-    _fit(store, entries(store), size)
-
-
-def clear(store: Store, kind: str) -> Removed:
-    """Take all trees of a kind, or all environments, away.
-
-    Raises:
-        UsageError: there is no such kind.
-    """
-    if kind == ENVIRONMENTS:
-        return _remove(store, list(environments(store)))
-    if kind not in STORE_KINDS:
-        raise UsageError(
-            f"the store has no entries of kind {kind!r}",
-            hint=f"its kinds are {', '.join((*STORE_KINDS, ENVIRONMENTS))}",
-        )
-    return _remove(store, [entry for entry in entries(store) if entry.kind == kind])
-
-
 def _remove(store: Store, chosen: list[StoreEntry]) -> Removed:
-    since = store.leased_since()
-    gone = size = 0
     for entry in chosen:
-        take = _take_environment if entry.kind == ENVIRONMENTS else _take
-        if take(store, entry, since):
-            gone += 1
-            size += entry.size
-    _tidy(store)
-    return Removed(entries=gone, size=size, kept=len(chosen) - gone)
-
-
-def _take(store: Store, entry: StoreEntry, since: float) -> bool:
-    with files.staging(entry.path.parent) as grave, files.gate(store.gate, alone=True):
-        try:
-            used = _used(store, entry.kind, entry.path)
-        except FileNotFoundError:
-            return False
-        if used >= since or used != entry.used:
-            return False
-        store.take(entry.kind, entry.path.name, grave)
+        store.forget(entry.kind, entry.path.name)
         files.remove_tree(_size_file(store, entry.path))
         files.remove_tree(store.mark(entry.kind, entry.path.name))
-    return True
-
-
-def _take_environment(store: Store, entry: StoreEntry, since: float) -> bool:
-    # Who makes or finds an environment holds its lock, and a lease for as long as it is used.
-    lock = entry.path.with_name(f"{entry.path.name}.lock")
-    with (
-        files.staging(entry.path.parent) as grave,
-        files.gate(lock, alone=True, wait_s=0) as free,
-    ):
-        try:
-            used = _used(store, entry.kind, entry.path)
-        except FileNotFoundError:
-            return False
-        if not free or used >= since or used != entry.used:
-            return False
-        files.rename(entry.path, grave / "gone")
-        files.remove_tree(lock)
-    return True
+    _tidy(store)
+    return Removed(entries=len(chosen), size=sum(entry.size for entry in chosen))
 
 
 def _used(store: Store, kind: str, path: Path) -> float:
-    mark = path / ENVIRONMENT_USED if kind == ENVIRONMENTS else store.mark(kind, path.name)
     try:
-        return mark.stat().st_mtime
+        return store.mark(kind, path.name).stat().st_mtime
     except FileNotFoundError:
-        # Another version made it. Its mtime is a constant, so that results have the same bytes.
+        # Its mtime is a constant, so that results have the same bytes.
         return path.stat().st_ctime
 
 
@@ -265,15 +210,14 @@ def _size_file(store: Store, path: Path) -> Path:
 
 
 def _tidy(store: Store) -> None:
-    """Remove what is not needed: old locks, leavings of killed processes."""
+    """Remove old locks that nobody holds."""
     horizon = time.time() - _DAY_S
-    for kind in STORE_KINDS:
-        for directory in (store.root / kind).glob("??"):
-            store.sweep(directory, "tmp-*")
     for path in (store.root / "locks").glob("*-*"):
+        if path.name.partition("-")[0] not in STORE_KINDS or not _KEY.fullmatch(path.name[-64:]):
+            continue
         with contextlib.suppress(FileNotFoundError):
             # A process that waits for a lock has opened its file, which makes it young.
-            if path.stat().st_mtime < horizon:
+            if path.lstat().st_mtime < horizon and not path.is_symlink():
                 with files.gate(path, alone=True, wait_s=0) as free:
                     if free:
                         files.remove_tree(path)

@@ -12,6 +12,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import json
 import math
 import os
 import shutil
@@ -21,7 +22,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from kernforge.errors import StorageError
 
@@ -284,6 +285,19 @@ def write_atomic(path: Path, data: bytes | str, *, mode: int = 0o644, durable: b
     """
     with atomic_stream(path, mode=mode, durable=durable) as stream:
         stream.write(data.encode() if isinstance(data, str) else data)
+
+
+def write_json(path: Path, value: object) -> None:
+    """Remember a JSON value that ``read_json`` gives back; for what only saves time."""
+    write_atomic(path, json.dumps(value, sort_keys=True), durable=False)
+
+
+def read_json(path: Path) -> Any:
+    """The JSON value that was remembered; None if nothing was, or if it is damaged."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
 
 
 @contextlib.contextmanager

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.errors import ToolchainError
-from kernforge.store import records
 from kernforge.system import digest, files
 from kernforge.system.process import Command
 from kernforge.toolchain.lockfile import LockedCompiler
@@ -161,20 +160,17 @@ def locked(compiler: Compiler, runner: Runner, memory: Path) -> LockedCompiler:
             for part, paths in paths_of.items()
         }
         stamps = {str(p): _stamp(p) for paths in paths_of.values() for p in paths}
-        records.write_note(kept, {"parts": parts, "stamps": stamps})
+        files.write_json(kept, {"parts": parts, "stamps": stamps})
     return LockedCompiler(identity=compiler.identity, target=compiler.target, parts=parts)
 
 
 def _remembered(kept: Path) -> dict[str, str] | None:
-    document = records.read_note(kept)
-    if document is None:
-        return None
-    stamps: dict[str, list[int]] = document["stamps"]
     try:
-        same = all(_stamp(Path(path)) == stamp for path, stamp in stamps.items())
-    except FileNotFoundError:
+        document = files.read_json(kept)
+        parts: dict[str, str] = dict(document["parts"])
+        same = all(_stamp(Path(path)) == stamp for path, stamp in document["stamps"].items())
+    except (OSError, LookupError, TypeError, ValueError, AttributeError):  # changed, or damaged
         return None
-    parts: dict[str, str] = document["parts"]
     return parts if same else None
 
 

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError, UsageError
-from kernforge.store import records as store_records
 from kernforge.system import digest, files
 from kernforge.system.process import Command
 from kernforge.toolchain.lockfile import LockedPython
@@ -204,7 +203,7 @@ def torch_key(path: Path, release: str, commit: str, records: Path) -> str:
     stat = about.stat()
     stamp: list[str | int] = [str(about), stat.st_size, stat.st_mtime_ns, stat.st_ino]
     record = records / f"torch-{digest.key('torch', of=stamp)[:24]}.note"
-    known: str | None = store_records.read_note(record)
+    known: str | None = files.read_json(record)
     if known:
         return known
     key = digest.key(
@@ -213,7 +212,7 @@ def torch_key(path: Path, release: str, commit: str, records: Path) -> str:
         git=commit,
         sizes=_sizes(path, ("include",)),
     )
-    store_records.write_note(record, key)
+    files.write_json(record, key)
     return key
 
 

@@ -65,7 +65,7 @@ class Toolchains:
             if not (tree / "lib64").exists():
                 files.symlink("lib", tree / "lib64")  # nvcc 13.0 looks for lib64
 
-        return self._store.tree(STORE_KIND, lockfile.toolkit_key(toolkit), fill, whole=False)
+        return self._store.tree(STORE_KIND, lockfile.toolkit_key(toolkit), fill)
 
     def library_headers(self, wheel: LockedWheel) -> Path:
         """Directory whose ``include`` holds the headers of a CUDA library's wheel."""
@@ -76,7 +76,7 @@ class Toolchains:
             self._take(wheel, tree, lambda n: _below_toolkit(n) if _LIBRARY_HEADERS in n else "")
 
         key = lockfile.tree_key("cuda-library", lockfile.wheel_headers_key(wheel))
-        return self._store.tree(STORE_KIND, key, fill, whole=False)
+        return self._store.tree(STORE_KIND, key, fill)
 
     def static_runtime(self, wheel: LockedWheel) -> Path:
         """Directory with ``lib/libcudart_static.a`` of a CUDA runtime's wheel."""
@@ -102,7 +102,7 @@ class Toolchains:
                 lambda n: n.removeprefix("torch/") if n.startswith(_TORCH_HEADERS) else "",
             )
 
-        return self._store.tree(STORE_KIND, lockfile.wheel_headers_key(wheel), fill, whole=False)
+        return self._store.tree(STORE_KIND, lockfile.wheel_headers_key(wheel), fill)
 
     def headers(self, name: str, headers: LockedHeaders) -> Path:
         """Directory whose ``include`` holds the headers of a library.
@@ -134,7 +134,7 @@ class Toolchains:
 
         content = lockfile.headers_key(headers)
         key = lockfile.tree_key("tvm-ffi" if is_tvm_ffi else "cutlass", content)
-        return self._store.tree(STORE_KIND, key, fill, whole=False)
+        return self._store.tree(STORE_KIND, key, fill)
 
     def _installed(self, toolkit: LockedToolkit) -> Path:
         home = self._local_parts.cuda_home

@@ -101,20 +101,3 @@ def test_replacing_a_tree_leaves_no_trace_of_the_old_one(tmp_path):
             files.replace_tree(staged / "new", final)
     assert [p.name for p in final.iterdir()] == ["two"]
     assert [p.name for p in tmp_path.iterdir()] == ["final"]
-
-
-@pytest.mark.parametrize("size", [3, 300])
-def test_the_times_of_a_tree_are_looked_at_again_after_one_changed(tmp_path, size):
-    def fill(tree):
-        for number in range(size):
-            files.write_new(tree / f"{number}.h", "int f();")
-
-    def used():  # a process of its own, which believes nothing yet
-        tree = Store(tmp_path).tree("toolchains", KEY, fill, whole=False)
-        files.set_times(tree, 7)
-        return {path.stat().st_mtime for path in tree.iterdir()}
-
-    used()
-    os.utime(tmp_path / "toolchains" / KEY[:2] / KEY / "1.h")
-    assert used() == {7}
-    assert used() == {7}

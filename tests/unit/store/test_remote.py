@@ -97,9 +97,9 @@ def test_a_url_that_nobody_knows_is_a_usage_error():
 
 def test_pulling_never_makes(tmp_path, url):
     store = Store(tmp_path / "b", SharedStore(url, print, EVERYONE))
-    assert not store.pull("actions", KEY)
+    assert not store.bring("actions", KEY)
     make(tmp_path / "a", url, "one")
-    assert store.pull("actions", KEY)
+    assert store.bring("actions", KEY)
     assert store.fetched == {KEY}
 
 
@@ -107,7 +107,7 @@ def test_what_a_store_does_not_accept_is_made_here_and_replaced_there(tmp_path, 
     make(tmp_path / "a", url, "one")
     store, calls = Store(tmp_path / "b", SharedStore(url, print, EVERYONE)), []
     store.accepts = lambda kind, tree: (kind, (tree / "content").read_text()) != ("actions", "one")
-    assert not store.pull("actions", KEY)
+    assert not store.bring("actions", KEY)
     assert (store.tree("actions", KEY, fill_with("two", calls)) / "content").read_text() == "two"
     assert (calls, store.refused, store.fetched) == (["two"], {KEY}, set())
     assert make(tmp_path / "c", url, "three") == ("two", False, [])

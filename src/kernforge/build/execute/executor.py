@@ -114,7 +114,7 @@ class _Loop:
                 if graph.needs(action) & self._failed:
                     self._failed.add(key)
                     order.done(key)
-                elif store.mark_used(STORE_KIND, key):
+                elif store.use(STORE_KIND, key):
                     self._note(action, Done(origin=execute_action.origin(key, store)))
                     order.done(key)
                 else:

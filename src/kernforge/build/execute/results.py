@@ -67,8 +67,25 @@ def discard_damaged(plan: Plan, store: Store) -> None:
     needs = {action.key: graph.needs(action) for action in plan.actions}
     wanted = set(by_key) - {key for needed in needs.values() for key in needed}
     for key in reversed(tuple(graphlib.TopologicalSorter(needs).static_order())):
-        if key in wanted and store.use(STORE_KIND, key) is None:
+        if key in wanted and not _is_sound(store, key):
             wanted |= needs.get(key, set())
+
+
+def _is_sound(store: Store, key: str) -> bool:
+    """Whether a result is here with the bytes that its action made; one with others is removed."""
+    tree = store.use(STORE_KIND, key)
+    if tree is None:
+        return False
+    how = read_histories(tree).get(key)
+    if how and all(_sha256(tree / n) == sha256 for n, sha256 in how.get("outputs", {}).items()):
+        return True
+    store.forget(STORE_KIND, key)
+    store.note(f"the store's {STORE_KIND}/{key[:12]} was damaged, and is made again")
+    return False
+
+
+def _sha256(path: Path) -> str:
+    return files.sha256_file(path) if path.is_file() and not path.is_symlink() else ""
 
 
 def cached(plan: Plan, store: Store) -> frozenset[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.check.finding import refuse_errors
 from kernforge.cli import formats, options
-from kernforge.errors import CheckError, IntegrityError, UsageError
+from kernforge.errors import CheckError, UsageError
 from kernforge.system.tables import counted
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernforge.build.api import BuildRequest, MakePool
-    from kernforge.store.local import Store
     from kernforge.system.console import Console
 
 
@@ -100,19 +99,7 @@ def add(verbs: options.Verbs) -> None:
     change.add_argument(
         "--clear",
         metavar="KIND",
-        help="remove all entries of a kind: toolchains, actions, findings, or environments (of "
-        "`kernforge shell --with-torch`)",
-    )
-    options.add_flag(
-        change,
-        "--verify",
-        "read every file, and compare it with what was recorded when it was made; exit code 9 "
-        "if one differs",
-    )
-    options.add_flag(
-        verb,
-        "--repair",
-        "with --verify: remove what differs; the next build that needs it makes it again",
+        help="remove all entries of a kind: toolchains, actions or findings",
     )
 
     verb = options.add_verb(verbs, _clean, "clean")
@@ -305,35 +292,13 @@ def _cache(arguments: argparse.Namespace, console: Console) -> None:
 
     environment = arguments.environment
     store, size = Store(environment.home / "store"), eviction.limit(environment)
-    if arguments.repair and not arguments.verify:
-        raise UsageError("--repair is for --verify", hint="kernforge cache --verify --repair")
-    if arguments.verify:
-        _verify_store(store, console, repair=arguments.repair)
-        return
     removed = None
     if arguments.trim is not None:
         removed = eviction.trim(store, arguments.trim)
     elif arguments.clear:
         removed = eviction.clear(store, arguments.clear)
-    contents, beside = eviction.survey(store), eviction.survey_environments(store)
+    contents = eviction.survey(store)
     console.result(
-        formats.cache_document(store.root, contents, beside, size, removed),
-        formats.cache_text(store.root, contents, beside, size, removed),
+        formats.cache_document(store.root, contents, size, removed),
+        formats.cache_text(store.root, contents, size, removed),
     )
-
-
-def _verify_store(store: Store, console: Console, *, repair: bool) -> None:
-    from kernforge.store.verify import verify  # noqa: PLC0415
-
-    with console.working(f"reading {store.root}"):
-        found = verify(store, repair=repair)
-    console.result(
-        formats.verification_document(store.root, found),
-        formats.verification_text(store.root, found),
-    )
-    if found.damaged and not repair:
-        raise IntegrityError(
-            f"{counted(len(found.damaged), 'entry', 'entries')} of the store: not what was made",
-            hint="remove them: kernforge cache --verify --repair; what a build needs it makes again "
-            "in any case. If the machine did not crash, look at its disk",
-        )
