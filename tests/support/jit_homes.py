@@ -7,7 +7,6 @@ from support import trees
 from kernforge.binary import elf, fatbin
 from kernforge.build.execute.results import STORE_KIND
 from kernforge.jit import session
-from kernforge.store import records
 from kernforge.store.local import Store
 
 _NOTE = ".note.nv.tkinfo"
@@ -70,8 +69,6 @@ def lend_results(home, kept_home):
         place = store.path(STORE_KIND, tree.name)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(tree)
-        if records.path(tree).is_file():
-            records.path(place).symlink_to(records.path(tree))
 
 
 # -- edits of device code ------------------------------------------------------------------
