@@ -25,7 +25,7 @@ from support.signatures import Sigstore
 from kernforge.application import platforms, requirements
 from kernforge.artifact.metadata import Metadata
 from kernforge.artifact.variant import Variant
-from kernforge.binary import abi_floor, cubin, cubin_usage, elf, fatbin, macho
+from kernforge.binary import abi_floor, cubin, cubin_usage, elf, fatbin
 from kernforge.build import provenance
 from kernforge.errors import KernforgeError
 from kernforge.loader.kernels_lock import KernelLocks
@@ -306,7 +306,6 @@ def read_binary(data: bytes) -> None:
 
     attempts(
         shared,
-        lambda: repr(macho.parse(data)),
         lambda: elf.contents(data),
         lambda: fatbin.architectures(data),
         lambda: fatbin.cubins(data),
@@ -494,8 +493,6 @@ def kinds() -> dict[str, Kind]:
     add("index page, HTML", read_index, text, *_seeds("simple.html"))
     add("platform", read_platform, json_, *_seeds("platform.json"))
     binaries = _seeds("*.so", "*.cubin", "*.fatbin", root=ELF)
-    libraries = _seeds("markupsafe.so.xz", root=ROOT / "tests" / "data" / "macho")
-    add("Mach-O", read_binary, mutations.mach_libraries, *map(lzma.decompress, libraries))
     add("ELF", read_binary, mutations.binaries, *(b for b in binaries if b[:4] == b"\x7fELF"))
     add(
         *("wheel", read_wheel, mutations.zips),

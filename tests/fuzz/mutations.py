@@ -235,14 +235,6 @@ def binaries(draw: Callable[..., Any], seeds: Sequence[bytes]) -> bytes:
     return draw(changed_bytes(data, elf_fields(data)))
 
 
-@st.composite
-def mach_libraries(draw: Callable[..., Any], seeds: Sequence[bytes]) -> bytes:
-    """A Mach-O file whose header, load commands or symbols are changed."""
-    data = draw(st.sampled_from(seeds))
-    size = struct.unpack_from("<I", data, 20)[0]
-    return draw(changed_bytes(data, list(range(4, 32 + size, 4))))
-
-
 def elf_fields(data: bytes) -> list[int]:
     """Where the numbers of an ELF file's header, and of its sections' headers, lie."""
     table, size, count = (*struct.unpack_from("<Q", data, 40), *struct.unpack_from("<HH", data, 58))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check built variants: what would break at a user, before a user meets it.
 
-The rules themselves are pure: ``package_rules``, ``abi_rules`` for Linux and ``macos_rules``. Here
+The rules themselves are pure: ``package_rules``, ``abi_rules``. Here
 the files are read and the two rules that need another program are run: abi3audit, and the import in a fresh process.
 """
 
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from kernforge.artifact.integrity import digest_tree
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.artifact.variant import Variant
-from kernforge.binary import abi_floor, elf, fatbin, macho
-from kernforge.check import abi_rules, macos_rules, package_rules
+from kernforge.binary import abi_floor, elf, fatbin
+from kernforge.check import abi_rules, package_rules
 from kernforge.check.finding import Finding, finding
 from kernforge.errors import CheckError, IntegrityError, UsageError
 from kernforge.source import binding_mistakes
@@ -106,8 +106,7 @@ def check_variant(path: Path, *, run: Runner, python: str | None) -> tuple[Findi
     checked = _CheckedVariant(path=path, variant=variant, metadata=metadata)
     findings = [*_files(checked), *_digest(checked)]
     objects = sorted(path.rglob("*.so"))
-    libraries = [*objects, *sorted(path.rglob("*.dylib"))] if variant.os == "darwin" else objects
-    for file in libraries:
+    for file in objects:
         findings += _shared_object(checked, file)
     if objects:
         findings += _python_abi(checked, objects, run)
@@ -169,14 +168,11 @@ def _shared_object(checked: _CheckedVariant, file: Path) -> Iterator[Finding]:
     """Every rule for one library."""
     where = f"{checked.where}/{file.relative_to(checked.path).as_posix()}"
     variant, metadata = checked.variant, checked.metadata
-    if variant.os == "windows":
-        message = "a library for windows cannot be examined: only ELF and Mach-O files can"
+    if variant.os in {"darwin", "windows"}:
+        message = f"a library for {variant.os} is not examined: only those for Linux are"
         yield finding("abi", where, message, "check it on its own system", "skipped")
         return
     data = file.read_bytes()
-    if variant.os == "darwin" or (variant.is_noarch and macho.is_macho(data)):
-        yield from _mac_library(checked, file, data, where)
-        return
     try:
         parsed = elf.parse(data)
         archs = fatbin.architectures(data)
@@ -198,36 +194,6 @@ def _shared_object(checked: _CheckedVariant, file: Path) -> Iterator[Finding]:
         yield from abi_rules.torch_stable_abi(parsed.undefined, target=target, where=where)
     yield from abi_rules.fat_binary(archs, metadata.archs, backend=metadata.backend, where=where)
     yield from abi_rules.unique_symbols(parsed, where=where)
-
-
-def _mac_library(
-    checked: _CheckedVariant, file: Path, data: bytes, where: str
-) -> Iterator[Finding]:
-    """Every rule for one Mach-O file."""
-    variant = checked.variant
-    try:
-        slices = macho.parse(data)
-    except CheckError as error:
-        yield finding("abi", where, error.message, error.hint)
-        return
-    library, wrong = macos_rules.for_cpu(slices, variant, where=where)
-    yield from wrong
-    if library is None:
-        return
-    yield from macos_rules.oldest_macos(library, where=where)
-    yield from macos_rules.signature(library, where=where)
-    yield from macos_rules.dependencies(
-        library,
-        framework=variant.framework,
-        path=file.relative_to(checked.path).as_posix(),
-        present={each.relative_to(checked.path).as_posix() for each in _walk(checked.path)},
-        where=where,
-    )
-    yield from macos_rules.unresolved(library, where=where)
-    if variant.framework == "torch-stable-abi" and variant.version is not None:
-        yield from abi_rules.torch_stable_abi(
-            library.undefined, target=variant.version, where=where
-        )
 
 
 def _auditwheel(parsed: elf.Elf) -> tuple[str, Mapping[str, frozenset[str]]]:

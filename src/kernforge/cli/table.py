@@ -177,7 +177,7 @@ COMMANDS = (
         "check",
         "check that what you built will run on users' machines",
         "build",
-        "It reads the machine code of a build, for Linux and for macOS. `kernforge verify` answers who built a kernel, and "
+        "It reads the machine code of a build, that for Linux. `kernforge verify` answers who built a kernel, and "
         "whether its files were changed since.",
         page="how-to/author/fix-findings",
         others=("check-abi", "lint", "validate"),
