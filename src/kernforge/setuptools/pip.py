@@ -43,11 +43,18 @@ _OURS = re.compile(r"^error: [^\n]+\n\S[^\n]*\Z", re.MULTILINE)
 _CHOICES = ("torch", "cuda", "python")
 _BUILDS = ("install", "wheel")
 # pip's own parser says which words are what is to be built; the rest are options and their values.
+# It hands on the texts that it is given, so that each is known by what it is and not by how it reads.
 _PARSE = """
 import json, sys
 from pip._internal.commands import create_command
-options, words = create_command(sys.argv[1]).parse_args(sys.argv[2:])
-print(json.dumps({"words": words, "editables": options.editables}))
+class Word(str):
+    pass
+given = [Word(each) for each in sys.argv[2:]]
+options, words = create_command(sys.argv[1]).parse_args(given)
+at = {id(each): number for number, each in enumerate(given)}
+found = {"words": words, "editables": options.editables}
+places = {kind: [at.get(id(each), -1) for each in texts] for kind, texts in found.items()}
+print(json.dumps({**found, "places": places}))
 """
 
 
@@ -146,25 +153,17 @@ def read_request(words: Sequence[str], variables: Mapping[str, str]) -> PipReque
             "`python -m ensurepip`",
         )
     parsed = json.loads(done.stdout)
-    for text in reversed(parsed["words"]):
-        del rest[len(rest) - 1 - rest[::-1].index(text)]
-    for text in parsed["editables"]:
-        rest = _without_editable(rest, text)
+    taken = {*parsed["places"]["words"]}
+    for text, at in zip(parsed["editables"], parsed["places"]["editables"], strict=True):
+        # "-e .", or one word: "-e.", "--editable=."
+        joined = [n for n, word in enumerate(rest) if word in {f"-e{text}", f"--editable={text}"}]
+        taken |= {at - 1, at} if at >= 0 else set(joined)
     return PipRequest(
         command=command,
-        options=tuple(rest),
+        options=tuple(word for at, word in enumerate(rest) if at not in taken),
         words=tuple(parsed["words"]),
         editables=tuple(parsed["editables"]),
     )
-
-
-def _without_editable(words: list[str], text: str) -> list[str]:
-    for at, word in enumerate(words):
-        if word in {"-e", "--editable"} and words[at + 1 : at + 2] == [text]:
-            return words[:at] + words[at + 2 :]
-        if word in {f"-e{text}", f"--editable={text}"}:
-            return words[:at] + words[at + 1 :]
-    return words
 
 
 class ProjectBuilder:
@@ -386,7 +385,8 @@ class _Run:
         name = done.stdout.strip()
         if not name or "--no-deps" in self._request.options:
             return 0
-        return _pip(("install", *self._request.options, name), self._variables)
+        extras = path[path.index("[") :] if path.endswith("]") else ""
+        return _pip(("install", *self._request.options, f"{name}{extras}"), self._variables)
 
 
 _EDITABLE = """
@@ -394,8 +394,8 @@ import json, os, sys
 from importlib.metadata import distributions
 from urllib.parse import unquote, urlsplit
 for each in distributions():
-    url = json.loads(each.read_text("direct_url.json") or '{"url": ""}')["url"]
-    if os.path.realpath(unquote(urlsplit(url).path)) == sys.argv[1]:
+    url = urlsplit(json.loads(each.read_text("direct_url.json") or "{}").get("url", ""))
+    if url.scheme == "file" and os.path.realpath(unquote(url.path)) == sys.argv[1]:
         print(each.metadata["Name"])
         break
 """

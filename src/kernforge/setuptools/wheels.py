@@ -23,6 +23,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from kernforge.errors import NetworkError, ToolchainError, UsageError
+from kernforge.project.api import is_skipped
 from kernforge.setuptools import python_headers, target
 from kernforge.setuptools.pip import ProjectBuilder, workplace
 from kernforge.system import files
@@ -40,9 +41,10 @@ if TYPE_CHECKING:
     from kernforge.system.console import Console
     from kernforge.system.environment import Environment
 
-_LEFT_OUT = {".git", ".hg", "build", "dist", "__pycache__", ".venv", "node_modules", ".mypy_cache"}
+_RESULTS = {"build", "dist"}  # at the top: a package or a source below may have such a name
 _BUILT = re.compile(r"\.(?:cpython-|abi3).*\.so$")
 _INFO = re.compile(r"([^/]+)\.(dist-info|data)/(.*)")
+_NEVER = 1 << 30
 _DIST_INFO = "dist-info"
 _OURS = {"METADATA", "WHEEL", "RECORD", "RECORD.jws", "RECORD.p7s"}
 
@@ -138,10 +140,14 @@ def make_wheels(
     """
     _check_published(wanted, environment, console)
     with workplace(environment) as place:
-        done: dict[tuple[str, str], ExtensionWheel] = {}
+        limited: dict[
+            tuple[str, str], int
+        ] = {}  # the oldest minor version of Python that is served
         for number, each in enumerate(wanted):
-            known = done.get((str(each.torch), str(each.cuda)))
-            if known and known.serves:
+            pair = (str(each.torch), str(each.cuda))
+            interpreter, abi = target.python_tag(each.python)
+            # A free-threaded Python loads no module of the limited API.
+            if interpreter == abi and _minor(abi) >= limited.get(pair, _NEVER):
                 continue
             start = time.monotonic()
             copy = place / str(number) / project.absolute().name
@@ -160,9 +166,15 @@ def make_wheels(
                 seconds=time.monotonic() - start,
                 serves=() if tag[1] != "abi3" else (f"{tag[0]} and newer",),
             )
-            done[str(each.torch), str(each.cuda)] = wheel
+            if wheel.serves:
+                limited[pair] = min(_minor(tag[0]), limited.get(pair, _NEVER))
             files.remove_tree(place / str(number))
             yield wheel
+
+
+def _minor(tag: str) -> int:
+    """The minor version of a tag as ``cp312``."""
+    return int(tag.removeprefix("cp3"))
 
 
 def _check_published(
@@ -289,18 +301,24 @@ def _is_torch(text: str) -> bool:
     return canonicalize_name(requirement.name) == "torch" and requirement.marker is None
 
 
-def _copy(project: Path, place: Path) -> None:
+def _copy(project: Path, copy: Path) -> None:
     """Copy the files of a project without what was built in it; links to directories stay links."""
     for directory, folders, names in os.walk(project):
-        folders[:] = [f for f in folders if f not in _LEFT_OUT and not f.endswith(".egg-info")]
-        for folder in (Path(directory) / name for name in folders):
+        place = Path(directory)
+        folders[:] = [
+            name
+            for name in folders
+            if not (is_skipped(place / name) or name.endswith(".egg-info"))
+            and (name not in _RESULTS or place != project)
+        ]
+        for folder in (place / name for name in folders):
             if folder.is_symlink():
-                files.symlink(str(folder.resolve()), place / folder.relative_to(project))
-        below = Path(directory).relative_to(project)
+                files.symlink(str(folder.resolve()), copy / folder.relative_to(project))
+        below = place.relative_to(project)
         for name in names:
-            source = Path(directory) / name
+            source = place / name
             if not _BUILT.search(name) and source.is_file():
-                files.copy_file(source, place / below / name)
+                files.copy_file(source, copy / below / name)
     # setuptools-scm asks git for the version.
     if (project / ".git").is_dir():
-        files.symlink(str(project / ".git"), place / ".git")
+        files.symlink(str(project / ".git"), copy / ".git")

@@ -31,9 +31,22 @@ def test_pips_own_parser_says_what_is_an_option():
     assert found.options == ("-t", "out", "--index-url", "out")
 
 
-def test_a_word_that_is_also_a_value_stays_a_value():
-    found = pip.read_request(["wheel", "-w", "dist", "dist"], os.environ)
-    assert (found.options, found.words) == (("-w", "dist"), ("dist",))
+@pytest.mark.parametrize(
+    ("line", "options", "words", "editables"),
+    [
+        ("wheel -w dist dist", "-w dist", "dist", ""),
+        ("wheel . -w .", "-w .", ".", ""),
+        ("install . --target .", "--target .", ".", ""),
+        ("install --target=. . .", "--target=.", ". .", ""),
+        ("install -e . --target .", "--target .", "", "."),
+        ("install -e. -t . b", "-t .", "b", "."),
+        ("install -U -e a --editable=a -- a", "-U --", "a", "a a"),
+    ],
+)
+def test_a_word_that_is_also_a_value_stays_a_value(line, options, words, editables):
+    found = pip.read_request(line.split(), os.environ)
+    assert (found.options, found.words) == (tuple(options.split()), tuple(words.split()))
+    assert found.editables == tuple(editables.split())
 
 
 def test_what_pip_does_not_know_is_pips_error():

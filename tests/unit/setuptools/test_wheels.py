@@ -71,7 +71,9 @@ def test_each_torch_takes_the_cuda_that_it_was_published_for():
 
 def test_a_copy_has_no_results_of_earlier_builds_and_still_its_history(tmp_path):
     kept = ["setup.py", "pkg/__init__.py", "pkg/data.so", "csrc/a.cu"]
+    kept += ["pkg/build/__init__.py", "csrc/dist/comm.cu"]
     left = ["build/lib/a.so", "dist/a.whl", "pkg.egg-info/PKG-INFO", "pkg/a.cpython-311-x.so"]
+    left += ["venv/pyvenv.cfg", "venv/lib/torch.h", ".venv/lib/torch.h", "pkg/__pycache__/a.pyc"]
     for name in [*kept, *left, ".git/HEAD"]:
         path = tmp_path / "project" / name
         path.parent.mkdir(parents=True, exist_ok=True)
