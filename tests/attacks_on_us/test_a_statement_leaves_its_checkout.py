@@ -8,7 +8,7 @@ import pytest
 
 from kernforge.build import provenance
 from kernforge.errors import IntegrityError, UsageError
-from kernforge.project import checkout
+from kernforge.project import git as checkout
 
 FOLDERS = ["..", "../x", "a/../../x", "/etc", "a//b", "./a", "a/.git/hooks", ".git", "a\\b"]
 

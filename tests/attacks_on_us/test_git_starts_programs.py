@@ -12,7 +12,7 @@ import pytest
 
 from kernforge.errors import UsageError
 from kernforge.project import api as project
-from kernforge.project import checkout
+from kernforge.project import git as checkout
 
 MANIFEST = """\
 [general]

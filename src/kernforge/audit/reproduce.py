@@ -21,7 +21,7 @@ from kernforge.build.api import BuildRequest
 from kernforge.build.execute import results
 from kernforge.errors import IntegrityError, ToolchainError, UsageError
 from kernforge.loader.search import find_commit
-from kernforge.project import checkout, targets
+from kernforge.project import git, targets
 from kernforge.project.api import read_project
 from kernforge.registry.api import member_for
 from kernforge.registry.names import check_repo_id
@@ -264,10 +264,10 @@ def _project(variant: RecordedVariant, source: Path | None, into: Path) -> Proje
         UsageError: they cannot be had.
     """
     origin = variant.statement.origin
-    top = source and checkout.top(source)
-    if origin.git and not origin.git.dirty and (source is None or top):
-        checkout.clone(str(top) if top else origin.url, origin.git.commit, into)
-        return read_project(checkout.below(into, origin.folder))
+    checkout = source and git.find(source)
+    if origin.git and not origin.git.dirty and (source is None or checkout):
+        git.clone(str(checkout.top) if checkout else origin.url, origin.git.commit, into)
+        return read_project(git.below(into, origin.folder))
     if source is None:
         raise UsageError(
             f"{variant.statement.variant} was not built from a commit alone",
@@ -278,12 +278,12 @@ def _project(variant: RecordedVariant, source: Path | None, into: Path) -> Proje
 
 
 def _what_was_built(statement: Statement) -> str:
-    git = statement.origin.git
-    if git is None:
+    recorded = statement.origin.git
+    if recorded is None:
         return "give --source the directory that it was built from: it was not a git checkout"
-    if git.dirty:
+    if recorded.dirty:
         return (
-            f"it was built from commit {git.commit} with changes that no commit holds: give "
+            f"it was built from commit {recorded.commit} with changes that no commit holds: give "
             "--source a directory that has them"
         )
-    return f"give --source a checkout that has commit {git.commit}"
+    return f"give --source a checkout that has commit {recorded.commit}"

@@ -35,7 +35,7 @@ from kernforge.errors import (
 from kernforge.loader.host import with_device
 from kernforge.loader.resolve import on_cpu, resolve
 from kernforge.loader.search import Built
-from kernforge.project import checkout
+from kernforge.project import git
 from kernforge.project.api import read_project
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.system import files
@@ -277,12 +277,12 @@ def _source(
     if origin is None or not origin.url or origin.git is None or origin.git.dirty:
         return None
     try:
-        checkout.clone(origin.url, origin.git.commit, into)
+        git.clone(origin.url, origin.git.commit, into)
     except UsageError as error:
         raise RegistryError(
             f"{wanted.repo_id} was published without its source, and {error.message}",
             hint="load it where a published build fits, or see that the repository can be reached",
         ) from error
-    root = checkout.below(into, origin.folder)
+    root = git.below(into, origin.folder)
     files.write_atomic(root / lockfile.FILE_NAME, origin.lock.to_json())
     return root

@@ -1,13 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask git about a checkout without obeying what its repository says.
+"""What a git checkout says of its sources, and a fresh checkout of a recorded commit.
 
-A repository's configuration names programs that git starts: ``core.fsmonitor``, hooks, filters,
-transports. So git never sees it. It works in a git directory of ours, which holds the commit that
-is checked out and the tags, and borrows objects, index and files from the checkout. Only the
-user's own configuration counts, and of the environment what finds that and git itself.
-
-What git itself would find is not looked for: a checkout is a directory with an entry ``.git``, so
-that a bare repository in a subdirectory is none.
+A repository's configuration names programs that git starts: ``core.fsmonitor``, hooks, filters. libgit2
+starts none of them, so that a stranger's checkout is read by it alone; git itself only clones addresses.
 """
 
 from __future__ import annotations
@@ -15,42 +10,37 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.metadata import GitState
-from kernforge.errors import IntegrityError
-from kernforge.system import files, untrusted
+from kernforge.errors import UsageError
+from kernforge.system import files
 from kernforge.system.process import Command, Completed, run
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Collection
 
-# What a repository may say of itself: how its files are stored, and nothing that names a program.
-_SETTINGS = {
-    *("core.repositoryformatversion", "core.filemode", "core.ignorecase", "core.symlinks"),
-    *("core.autocrlf", "core.eol", "core.precomposeunicode", "extensions.objectformat"),
-}
-_VALUE = re.compile(r"[A-Za-z0-9]+")
+    from pygit2 import Repository
+
+_HINT = "give --source a checkout that has the commit that the artifact was built from"
+# A transport may start any program: git has one, ext::, that does nothing else.
+_TRANSPORTS = ("https", "http", "ssh", "git", "file")
+_ADDRESS = re.compile(rf"(?:{'|'.join(_TRANSPORTS)})://[^-].*|(?:[\w.-]+@)?[\w.-]+:[^:].*")
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _GUARDS = (
     *("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"),
     *("-c", "safe.bareRepository=explicit", "-c", "submodule.recurse=false"),
-    *("-c", "core.pager=cat", "-c", "core.alternateRefsCommand=true", "-c", "gc.auto=0"),
+    *("-c", "protocol.allow=never"),
+    *(word for name in _TRANSPORTS for word in ("-c", f"protocol.{name}.allow=always")),
 )
-# What finds git and the user's own configuration.
-_INHERITED = ("PATH", "HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_*", "GIT_ALLOW_PROTOCOL")
-_FIXED_VARIABLES = {
-    "LC_ALL": "C",
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_NO_LAZY_FETCH": "1",
-}
-_HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_SMALL = 1 << 20
-_LARGEST_REFS = 64 << 20
-_SYMBOLIC = 5
-_TIMEOUT_S = 120.0
-_SUBMODULE = "160000"
+# What finds git and the user's own configuration, agent and proxies.
+_INHERITED = (
+    *("PATH", "HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_*", "GIT_ALLOW_PROTOCOL"),
+    *("SSH_AUTH_SOCK", "*_proxy", "*_PROXY", "GIT_SSL_*", "SSL_CERT_*", "GIT_SSH*"),
+)
+_VARIABLES = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1"}
+_DEEPEST = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,222 +48,167 @@ class GitCheckout:
     """A checkout of a repository.
 
     Attributes:
-        directory: its own part of the repository: ``HEAD`` and the index.
-        common: the part that all checkouts of the repository share.
         head: the commit that is checked out.
     """
 
     top: Path
-    directory: Path
-    common: Path
     head: str
+    repository: Repository
 
 
 def find(path: Path) -> GitCheckout | None:
-    """The checkout that holds a directory; None where there is none, or no commit in it."""
+    """The checkout that holds a directory; None where there is none, or no commit in it.
+
+    A bare repository in a subdirectory is none: a checkout is a directory with an entry ``.git``.
+    """
     start = path.resolve()
-    for top in (start, *start.parents):
-        entry = top / ".git"
-        if entry.is_dir():
-            return _repository(top, entry)
-        if entry.is_file():
-            with contextlib.suppress(OSError, IntegrityError):
-                text = _small(top, ".git").strip()
-                return _repository(top, top / text.removeprefix("gitdir:").strip())
-            return None
-    return None
+    top = next((each for each in (start, *start.parents) if (each / ".git").exists()), None)
+    if top is None:
+        return None
+    import pygit2  # noqa: PLC0415 - 0.1 s, which a project outside of a checkout does not pay
+    from pygit2.enums import Option, RepositoryOpenFlag  # noqa: PLC0415
+
+    # Nothing of the repository is run, so that it does not matter whose it is.
+    pygit2.option(Option.SET_OWNER_VALIDATION, False)
+    try:
+        repository = pygit2.Repository(str(top / ".git"), RepositoryOpenFlag.NO_SEARCH)
+        repository.workdir = str(top)  # core.worktree may name another directory
+        return GitCheckout(top=top, head=str(repository.head.target), repository=repository)
+    except (pygit2.GitError, KeyError, ValueError, OSError):
+        return None
 
 
-def state(repository: GitCheckout, path: Path, sources: Collection[str] = ()) -> GitState | None:
+def state(checkout: GitCheckout, path: Path, sources: Collection[str] = ()) -> GitState | None:
     """Commit of a checkout, and whether what lies below a directory differs from it.
 
-    None on a machine without git, and where git cannot say.
+    None where its index cannot be read.
 
     Args:
         sources: files below the directory that differ also where git does not track them.
     """
-    top = path.resolve()
-    changed = _changed(repository, top, depth=0)
-    if changed is False and sources:
-        with _own_directory(repository) as directory:
-            paths = (str(top / name) for name in sources)
-            words = ("--literal-pathspecs", "ls-files", "--others", "-z", "--", *paths)
-            changed = bool(_git(directory, repository, *words).stdout)
-    return None if changed is None else GitState(commit=repository.head, dirty=changed)
+    import pygit2  # noqa: PLC0415 - see find
+
+    try:
+        below = path.resolve().relative_to(checkout.top).as_posix()
+        prefix = "" if below == "." else f"{below}/"
+        index = checkout.repository.index
+        dirty = any(f"{prefix}{name}" not in index for name in sources)
+        dirty = dirty or _is_changed(checkout, prefix)
+    except (pygit2.GitError, OSError):
+        return None
+    return GitState(commit=checkout.head, dirty=dirty)
 
 
-def tags(repository: GitCheckout) -> tuple[str, ...]:
+def _is_changed(checkout: GitCheckout, prefix: str, depth: int = 0) -> bool:
+    """Whether tracked files below a path differ from the commit, those of submodules too."""
+    from pygit2.enums import FileMode  # noqa: PLC0415 - see find
+
+    modules = {
+        entry.path: str(entry.id)
+        for entry in checkout.repository.index
+        if entry.mode == FileMode.COMMIT and entry.path.startswith(prefix)
+    }
+    changes = checkout.repository.status(untracked_files="no")
+    if any(path.startswith(prefix) and path.rstrip("/") not in modules for path in changes):
+        return True
+    for path, commit in modules.items():
+        place = checkout.top / path
+        inner = find(place) if (place / ".git").exists() and depth < _DEEPEST else None
+        if inner and (inner.head != commit or _is_changed(inner, "", depth + 1)):
+            return True
+    return False
+
+
+def tags(checkout: GitCheckout) -> tuple[str, ...]:
     """Names of the tags of the commit that is checked out."""
-    with _own_directory(repository) as directory:
-        done = _git(directory, repository, "tag", "--points-at", "HEAD")
-    return tuple(done.stdout.split()) if done.returncode == 0 else ()
+    import pygit2  # noqa: PLC0415 - see find
+
+    found = []
+    for name in checkout.repository.references:
+        with contextlib.suppress(pygit2.GitError, KeyError, ValueError):
+            tagged = name.startswith("refs/tags/") and checkout.repository.references[name]
+            if tagged and str(tagged.peel(pygit2.Commit).id) == checkout.head:
+                found.append(name.removeprefix("refs/tags/"))
+    return tuple(found)
 
 
-@contextlib.contextmanager
-def lent(repository: GitCheckout) -> Iterator[Path]:
-    """A bare repository with a checkout's objects and its commit, to clone from."""
-    with _own_directory(repository) as directory:
-        alternates = f"{repository.common / 'objects'}\n"
-        files.write_new(directory / "objects" / "info" / "alternates", alternates)
-        files.write_new(directory / "refs" / "heads" / "lent", f"{repository.head}\n")
-        yield directory
+def below(root: Path, folder: str) -> Path:
+    """A directory of a checkout, by its path there with ``/``.
+
+    Raises:
+        UsageError: the path leads out of the checkout, as a link that is committed there may.
+    """
+    path = root / folder
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise UsageError(
+            f"the folder {folder!r} leads out of the checkout",
+            hint="nothing was read or written there; the statement or the repository is not honest",
+        )
+    return path
 
 
-def command(
-    *arguments: str,
-    cwd: Path | None = None,
-    added: Mapping[str, str] | None = None,
-    transports: tuple[str, ...] = (),
-    inherited: tuple[str, ...] = (),
-    timeout: float | None = None,
-) -> Command:
-    """A command of git that starts no program that a repository names.
+def clone(repository: str | None, commit: str, into: Path) -> None:
+    """Check a commit of a repository out into a new directory.
+
+    No program of the repository's is started: no hook, and no transport but git's own.
 
     Args:
-        transports: ways to other repositories that it may use.
-        inherited: variables that it inherits besides those that find the user's configuration.
-        timeout: seconds after which it is killed.
+        repository: its address, or the path of a checkout, which must stay as long as the new one is
+            used; None where it is not known.
+
+    Raises:
+        UsageError: it cannot be had.
     """
-    allowed = [f"protocol.{name}.allow=always" for name in transports]
-    options = [word for each in ("protocol.allow=never", *allowed) for word in ("-c", each)]
-    return Command(
-        argv=("git", *_GUARDS, *options, *arguments),
-        cwd=cwd,
-        inherited=(*_INHERITED, *inherited),
-        added={**_FIXED_VARIABLES, **(added or {})},
-        timeout=timeout,
-    )
+    if not repository:
+        raise UsageError(
+            "the artifact names no repository of its sources",
+            hint=f"give --source a checkout that has commit {commit}",
+        )
+    url = repository.removeprefix("git+")
+    if not _COMMIT.fullmatch(commit):
+        raise UsageError(f"{commit!r} is not a commit", hint=_HINT)
+    found = find(Path(url)) if Path(url).is_dir() else None
+    if found:
+        _borrow(found, into)
+    elif Path(url).exists() or _ADDRESS.fullmatch(url):
+        options = ("--quiet", "--no-checkout", "--template=", "--no-recurse-submodules")
+        done = _git("clone", *options, "--", url, str(into))
+        if done.returncode != 0:
+            words = done.stderr.strip().splitlines()
+            said = words[-1] if words else "git refuses"
+            raise UsageError(f"{url} cannot be cloned: {said}", hint=_HINT)
+    else:
+        raise UsageError(
+            f"{url} cannot be cloned: it is not an address that git may be given here",
+            hint=f"name a repository as {', '.join(f'{t}://' for t in _TRANSPORTS)} or a directory",
+        )
+    import pygit2  # noqa: PLC0415 - see find
+    from pygit2.enums import CheckoutStrategy  # noqa: PLC0415
 
-
-def _repository(top: Path, directory: Path) -> GitCheckout | None:
-    with contextlib.suppress(OSError, IntegrityError):
-        directory = directory.resolve(strict=True)
-        common = directory
-        if (directory / "commondir").is_file():
-            common = (directory / _small(directory, "commondir").strip()).resolve(strict=True)
-        head = _head(directory, common)
-        if head and (common / "objects").is_dir():
-            return GitCheckout(top=top, directory=directory, common=common, head=head)
-    return None
-
-
-def _head(directory: Path, common: Path) -> str:
-    """The commit that ``HEAD`` stands for; empty where it stands for none."""
-    text, where = _small(directory, "HEAD").strip(), common
-    for _ in range(_SYMBOLIC):
-        if not text.startswith("ref:"):
-            break
-        name = text.removeprefix("ref:").strip()
-        if ".." in name.split("/") or not name.startswith("refs/"):
-            return ""
-        try:
-            text = _small(where, name).strip()
-        except FileNotFoundError:
-            text = dict(_packed(common)).get(name, "")
-    return text if _HASH.fullmatch(text) else ""
-
-
-def _packed(common: Path) -> Iterator[tuple[str, str]]:
-    """Names and hashes of ``packed-refs``."""
+    new = pygit2.Repository(str(into / ".git"))
     try:
-        data = untrusted.read_bytes(common, "packed-refs", limit=_LARGEST_REFS, hard_links=True)
-    except FileNotFoundError:
-        return
-    for line in data.decode(errors="replace").splitlines():
-        found, _, name = line.partition(" ")
-        if _HASH.fullmatch(found) and name:
-            yield name, found
+        wanted = new.revparse_single(commit).peel(pygit2.Commit)
+        new.checkout_tree(wanted, strategy=CheckoutStrategy.FORCE)  # type: ignore[no-untyped-call]
+    except (pygit2.GitError, KeyError, ValueError) as error:
+        raise UsageError(f"{url} has no commit {commit}: {error}", hint=_HINT) from error
+    new.set_head(wanted.id)
 
 
-def _tags(common: Path) -> dict[str, str]:
-    found = {name: value for name, value in _packed(common) if name.startswith("refs/tags/")}
-    root = common / "refs" / "tags"
-    for path in root.rglob("*") if root.is_dir() and not root.is_symlink() else ():
-        name = path.relative_to(common).as_posix()
-        with contextlib.suppress(OSError, IntegrityError):
-            value = _small(common, name).strip()
-            if _HASH.fullmatch(value) and not name.endswith(".lock"):
-                found[name] = value
-    return found
+def _borrow(found: GitCheckout, into: Path) -> None:
+    """Make a repository that takes its objects from a checkout's."""
+    import pygit2  # noqa: PLC0415 - see find
+
+    pygit2.init_repository(str(into))
+    own = Path(found.repository.path)
+    link = own / "commondir"  # of a worktree
+    common = own / link.read_text(encoding="utf-8").strip() if link.is_file() else own
+    alternates = into / ".git" / "objects" / "info" / "alternates"
+    files.write_atomic(alternates, f"{common.resolve() / 'objects'}\n")
 
 
-def _small(root: Path, name: str) -> str:
-    data = untrusted.read_bytes(root, name, limit=_SMALL, hard_links=True)
-    return data.decode(errors="replace")
-
-
-@contextlib.contextmanager
-def _own_directory(repository: GitCheckout) -> Iterator[Path]:
-    """A git directory of ours that stands for a checkout's."""
-    with files.staging(files.temporary()) as directory:
-        files.write_new(directory / "HEAD", f"{repository.head}\n")
-        found = _tags(repository.common)
-        refs = "".join(f"{value} {name}\n" for name, value in sorted(found.items()))
-        files.write_new(directory / "packed-refs", f"# pack-refs with: sorted \n{refs}")
-        files.write_new(directory / "config", _settings(repository, directory))
-        for name in ("refs", "objects"):
-            files.make_dir(directory / name)
-        for path in repository.directory.glob("sharedindex.*"):
-            files.symlink(str(path), directory / path.name)
-        yield directory
-
-
-def _settings(repository: GitCheckout, directory: Path) -> str:
-    """The harmless part of a repository's configuration, as git's options."""
-    copy = directory / "theirs"
+def _git(*arguments: str) -> Completed:
+    argv = ("git", *_GUARDS, *arguments)
     try:
-        untrusted.copy_out(repository.common, "config", copy, limit=_SMALL, hard_links=True)
-    except (FileNotFoundError, IntegrityError):
-        return ""
-    options = ("--file", str(copy), "--no-includes", "--null", "--list")
-    done = attempt(command("config", *options, cwd=directory, timeout=_TIMEOUT_S))
-    pairs = (entry.partition("\n")[::2] for entry in done.stdout.split("\0"))
-    lines = []
-    for name, value in pairs:
-        if name.lower() in _SETTINGS and _VALUE.fullmatch(value):
-            section, _, key = name.partition(".")
-            lines.append(f"[{section}]\n\t{key} = {value}\n")
-    return "".join(lines)
-
-
-def _git(directory: Path, repository: GitCheckout, *arguments: str) -> Completed:
-    env = {
-        "GIT_DIR": str(directory),
-        "GIT_OBJECT_DIRECTORY": str(repository.common / "objects"),
-        "GIT_INDEX_FILE": str(repository.directory / "index"),
-        "GIT_WORK_TREE": str(repository.top),
-    }
-    return attempt(command(*arguments, cwd=repository.top, added=env, timeout=_TIMEOUT_S))
-
-
-def attempt(wanted: Command) -> Completed:
-    """What a command of git prints; on a machine without git it fails."""
-    try:
-        return run(wanted)
+        return run(Command(argv=argv, inherited=_INHERITED, added=_VARIABLES))
     except FileNotFoundError:
         return Completed(returncode=127, stdout="", stderr="git is not installed")
-
-
-def _changed(repository: GitCheckout, path: Path, *, depth: int) -> bool | None:
-    """Whether tracked files below a path differ from the commit; None where git cannot say."""
-    with _own_directory(repository) as directory:
-        # Git would look into submodules with their own configuration: that is done below.
-        options = ("--porcelain", "-uno", "--ignore-submodules=dirty", "--", str(path))
-        done = _git(directory, repository, "--literal-pathspecs", "status", *options)
-        if done.returncode != 0:
-            return None
-        if done.stdout.strip():
-            return True
-        entries = ("ls-files", "-s", "-z", "--", str(path))
-        listed = _git(directory, repository, "--literal-pathspecs", *entries)
-    for entry in listed.stdout.split("\0"):
-        kind, _, rest = entry.partition(" ")
-        submodule = repository.top / rest.partition("\t")[2]
-        if kind != _SUBMODULE or not (submodule / ".git").exists() or depth > _SYMBOLIC:
-            continue
-        inner = find(submodule)
-        if inner and inner.top == submodule.resolve():
-            changed = _changed(inner, inner.top, depth=depth + 1)
-            if changed or changed is None:
-                return True
-    return False

@@ -2,14 +2,14 @@
 import pytest
 
 from kernforge.errors import UsageError
-from kernforge.project import checkout
+from kernforge.project import git as checkout
 
 
 def test_without_git_a_directory_is_not_a_checkout_and_a_commit_cannot_be_had(
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert checkout.top(tmp_path) is None
+    assert checkout.find(tmp_path) is None
     with pytest.raises(
         UsageError, match="https://somewhere cannot be cloned: git is not installed"
     ):

@@ -70,3 +70,32 @@ def test_headers_of_kernforge_are_brought_to_a_project_that_names_one(tmp_path):
     assert {"csrc/kernforge/pdl.cuh", "torch-ext/kernforge/direct.h"} <= brought.keys()
     for path, text in brought.items():
         assert source_files.bundled_path(path).read_text() == text
+
+
+def test_a_virtual_environment_in_the_project_is_not_read(tmp_path):
+    for path, text in FILES.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    for place in ("venv", "tools/py312"):
+        (tmp_path / place / "include").mkdir(parents=True)
+        (tmp_path / place / "pyvenv.cfg").touch()
+        (tmp_path / place / "include" / "torch.h").touch()
+    assert not [path for path in project.read_project(tmp_path).files if "torch.h" in path]
+
+
+def test_a_checkout_may_hold_more_files_than_a_command_line(tmp_path):
+    for path, text in FILES.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    pygit2 = pytest.importorskip("pygit2")
+    repository = pygit2.init_repository(str(tmp_path / "."))
+    repository.index.add_all(["build.toml", "dist", "b.cpp", "torch-ext"])
+    author = pygit2.Signature("a", "a@b")
+    tree = repository.index.write_tree()
+    repository.create_commit("HEAD", author, author, "first", tree, [])
+    repository.index.write()
+    more = tmp_path / "include"
+    more.mkdir()
+    for number in range(15_000):
+        (more / f"{number:0180}.h").touch()
+    assert project.read_project(tmp_path).git.dirty
