@@ -4,9 +4,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernforge.artifact.metadata import FILE
 from kernforge.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kernforge.artifact.metadata import Metadata
 
 
 def variants(directory: Path) -> tuple[Path, ...]:
@@ -41,4 +47,28 @@ def directory_of(where: str) -> Path | None:
     if path.exists() or where.count("/") != 1 or where.startswith((".", "/", "~")):
         problem = "is a file, not a directory" if path.exists() else "is not a directory"
         raise UsageError(f"{where} {problem}", hint="name a directory, or a kernel as owner/name")
+    return None
+
+
+def other_sources(built: Mapping[str, Metadata], project: str | None) -> str | None:
+    """What is wrong where variants are not all built from the same sources; None if they are.
+
+    Variants whose build did not record their sources are not compared.
+
+    Args:
+        built: their documents by name.
+        project: the digest of the project's sources as they are now; None without a project.
+    """
+    recorded = {
+        name: str(document.provenance.kernforge["sources"])
+        for name, document in sorted(built.items())
+        if document.provenance is not None and "sources" in document.provenance.kernforge
+    }
+    if project is not None:
+        stale = [name for name, sources in recorded.items() if sources != project]
+        if stale:
+            return f"built from other sources than the project has now: {', '.join(stale)}"
+    elif len(set(recorded.values())) > 1:
+        listing = ", ".join(f"{name} of {sources[:10]}" for name, sources in recorded.items())
+        return f"the variants are of different sources: {listing}"
     return None

@@ -233,6 +233,8 @@ COMMANDS = (
         "publish",
         "publish the built variants of a project to a registry",
         "--registry ~/registry --repo-id me/my-kernel",
+        "A published version never changes. Variants of several machines are published together: "
+        "`kernforge publish A/build B/build`.",
         page="how-to/release/release-a-version",
         others=("upload", "push", "release"),
     ),

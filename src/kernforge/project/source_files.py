@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import posixpath
 from importlib import resources
 from pathlib import Path
@@ -12,13 +13,15 @@ from kernforge.manifest.model import Torch, TorchNoarch
 from kernforge.project import units
 from kernforge.project.units import Sources
 from kernforge.source import includes
-from kernforge.system import files
+from kernforge.system import digest, files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from kernforge.manifest.document import Manifest
     from kernforge.project.api import Project
+    from kernforge.project.units import Unit
+    from kernforge.source.includes import Closure
 
 # Headers that kernforge brings, each at its path in a project.
 _INCLUDE = Path(str(resources.files("kernforge"))) / "include"
@@ -43,6 +46,26 @@ def read(project: Project) -> Sources:
         texts=texts,
         bundled=_bundled(project.manifest, texts.values()),
     )
+
+
+def identity(
+    manifest: Manifest, sources: Sources, closure: Callable[[Unit], Closure] | None = None
+) -> str:
+    """Digest of the sources that go into any variant: an edited kernel gets another namespace.
+
+    Args:
+        closure: gives what a unit includes; None finds it in the sources.
+    """
+    find = closure or functools.partial(units.closure, sources=sources)
+    backends = manifest.general.backends
+    found = (unit for backend in backends for unit in units.units(manifest, backend))
+    used = {path for unit in found for path in find(unit).files}
+    package = units.package_dir(manifest)
+    used |= {path for path in sources.digests if path.startswith(package)}
+    known = {path: sources.digests[path] for path in used if path in sources.digests}
+    bundled = units.bundled_headers(manifest, sources)
+    known |= {path: digest.sha256(text) for path, text in bundled.items()}
+    return digest.key("sources", manifest=manifest.content, files=known)
 
 
 def bundled_path(path: str) -> Path:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publish built variants to a registry as a version whose variants never change.
+"""Publish built variants to a registry as a version, which never changes afterwards.
 
 This module decides what is published and as which version; a destination writes it.
 """
@@ -10,7 +10,9 @@ import base64
 import contextlib
 import re
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.artifact import directories
@@ -19,22 +21,18 @@ from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.artifact.variant import Variant
 from kernforge.errors import IntegrityError, MovedError, RegistryError, UsageError
 from kernforge.publish import offers
-from kernforge.publish.branch import BranchChange, change, check_name
-from kernforge.publish.destination import Destination, DirectoryDestination, Release
-from kernforge.publish.hub import HubDestination
+from kernforge.publish.directory import Destination, DirectoryDestination, Release
+from kernforge.publish.hub import PUBLISHING, HubDestination
 from kernforge.publish.version import VersionChoice, choose_version
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubRegistry
-from kernforge.registry.names import SOURCE, Version3, dotted, tag_of
+from kernforge.registry.names import COMMIT, REF, Version3, dotted, majors, versions
 from kernforge.system.digest import sha256
 from kernforge.system.files import sha256_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
-    from kernforge.publish.api_diff import Offer
-    from kernforge.publish.version import Contents
     from kernforge.registry.api import Registry
 
 _VERSION = re.compile(r"v?(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
@@ -52,8 +50,8 @@ class PublishResult:
         branch: the branch of the major version, or the one that was asked for.
         pull_requests: branch and URL of each pull request that was opened; if there are any,
             nothing is published yet.
-        choice: the reason for the version number and the changes since the last version; or what
-            changed on the branch.
+        choice: the reason for the version number and the changes since the last version; None on a
+            branch that is not a version's.
     """
 
     commit: str
@@ -63,7 +61,7 @@ class PublishResult:
     url: str
     branch: str
     pull_requests: tuple[tuple[str, str], ...]
-    choice: VersionChoice | BranchChange
+    choice: VersionChoice | None
 
     @property
     def status(self) -> str:
@@ -85,97 +83,87 @@ class _Built:
 
 
 def publish(
-    build_dir: Path,
+    build: Path | Sequence[Path],
     registry: Registry,
     repo_id: str,
     version: str | None = None,
     *,
     branch: str | None = None,
+    sources: str | None = None,
     card: str | Callable[[Sequence[str]], str] | None = None,
-    part: bool = False,
     private: bool | None = None,
     create_pr: bool = False,
     source: Mapping[str, Path] | None = None,
     benchmarks: Mapping[str, Path] | None = None,
 ) -> PublishResult:
-    """Publish the variants of a build.
+    """Publish the variants of a build as one version, all together.
 
-    If no version is given: the registry is not changed if the newest version of this major version
-    has exactly these variants. Variants that this version lacks are added to it, so that several
-    machines can each publish what they built. A variant with other bytes makes the next version,
-    patch or minor by its changes, which has only the variants of this call.
+    A published version never changes. If no version is given: nothing is written if the newest version
+    of this major version has exactly these variants; else they are the next version, patch or minor by
+    their changes.
 
     A version is compared with the version before it of the same major version (see ``apidiff``) and
     refused if its number is too low for the changes.
 
-    On a branch that is not a version's, the variants replace those of their names, and nothing is
-    compared. Other variants stay. Such a branch is loaded by ``revision=`` alone.
+    A branch that is not a version's has the variants of the last call, and nothing is compared. Such a
+    branch is loaded by ``revision=`` alone.
 
     Args:
-        build_dir: directory of variants, or of one variant.
+        build: directories of variants, or of one variant; those of several machines together.
         registry: a registry that can be written to.
         version: ``X.Y.Z``; X must be the major version of the build. None chooses the version.
         branch: a branch to publish to; None and ``v<major>`` publish a version.
+        sources: digest of the project's sources, from which every variant must be built.
         card: Markdown that describes the kernel, or a function that writes it for the names of the
-            published variants; None keeps the published card.
-        part: whether other machines publish the rest of the version, so that a missing variant
-            does not count as a change.
+            published variants.
         private: whether a kernel that this call creates on a hub is private.
         create_pr: open a pull request on a hub instead of publishing.
-        source: files of the project, by path, from which others can build more variants. A version
-            keeps the source that it was first published with.
-        benchmarks: scripts that measure the kernel, by file name; None keeps the published ones.
+        source: files of the project, by path, from which others can build more variants.
+        benchmarks: scripts that measure the kernel, by file name.
 
     Raises:
         UsageError: the repo id, the version or the branch is invalid, or the registry does not
             support an option.
-        RegistryError: the variants do not belong together, the version is published with other
-            bytes, or its number is too low for the changes.
+        RegistryError: the variants do not belong together or are not of these sources, the version is
+            published with other bytes, or its number is too low for the changes.
         CheckError: the public names of a variant cannot be read.
         IntegrityError: a variant differs from its digest, or has none.
     """
     wanted = None if version is None else _parse_version(version)
-    built = _read_all(build_dir, wanted)
+    built = _read_all(build, wanted, sources)
     other = _other_branch(registry, branch, built, wanted)
     destination = destination_of(registry, private=private, create_pr=create_pr)
-    contents, local = _offered(built)
-    project = source or {}
+    contents = {variant.name: variant.hashes for variant in built}
+    local = _by_hash(built)
+    project = {path: sha256_file(file) for path, file in (source or {}).items()}
     scripts = {name: sha256_file(file) for name, file in (benchmarks or {}).items()}
+    others = {project[path]: file for path, file in (source or {}).items()}
+    others |= {scripts[name]: file for name, file in (benchmarks or {}).items()}
+    names = tuple(sorted(contents))
 
     def attempt() -> PublishResult:
-        """Choose a version by what is published, or change a branch, and write it."""
-        choice: VersionChoice | BranchChange
+        """Choose a version by what is published, and write it."""
         with destination.writing(repo_id):
-            if other is not None:
-                choice = change(destination.on_branch(repo_id, other, local), contents)
-                number, keep, onto = None, not project, other
-            else:
-                published = destination.published(repo_id, contents, local)
-                choice = _choose(destination.registry, repo_id, published, built, wanted, part=part)
-                number = choice.version
-                keep = not project or _has_source(destination.registry, repo_id, number)
-                onto = f"v{number[0]}"
-            sources = {} if keep else {sha256_file(file): file for file in project.values()}
-            sources |= {scripts[name]: file for name, file in (benchmarks or {}).items()}
-            written = destination.write(
-                repo_id,
-                Release(
-                    branch=onto,
-                    version=number,
-                    contents=choice.contents,
-                    files={**local, **sources},
-                    card=card(sorted(choice.contents)) if callable(card) else card,
-                    source=None if keep else {p: sha256_file(file) for p, file in project.items()},
-                    benchmarks=None if benchmarks is None else scripts,
-                ),
+            published = destination.versions(repo_id)
+            choice = None if other else _choose(destination, repo_id, published, built, wanted)
+            number = None if choice is None else choice.version
+            release = Release(
+                branch=other or f"v{built[0].metadata.version}",
+                version=number,
+                contents=contents,
+                files={**local, **others},
+                card=card(names) if callable(card) else card,
+                source=project,
+                benchmarks=scripts,
             )
+            written = destination.write(repo_id, release)
         return PublishResult(
             commit=written.commit,
             version=None if number is None else dotted(number),
             changed=written.changed,
-            variants=tuple(sorted(choice.contents)),
+            variants=names,
             url=written.url,
-            branch=onto,
+            branch=release.branch,
             pull_requests=written.pull_requests,
             choice=choice,
         )
@@ -186,27 +174,31 @@ def publish(
     return attempt()
 
 
+def check_build(build: Path | Sequence[Path], sources: str | None = None) -> None:
+    """Refuse a build that ``publish`` would refuse whatever is published; errors are those of it."""
+    _read_all(build, None, sources)
+
+
 def preview(
-    build_dir: Path,
+    build: Path | Sequence[Path],
     registry: Registry,
     repo_id: str,
     version: str | None = None,
     *,
     branch: str | None = None,
-    part: bool = False,
-) -> VersionChoice | BranchChange:
-    """What ``publish`` would publish, and as which version; nothing is written.
+    sources: str | None = None,
+) -> tuple[tuple[str, ...], VersionChoice | None]:
+    """The variants that ``publish`` would publish, and as which version; nothing is written.
 
-    The arguments and errors are those of ``publish``.
+    The arguments and errors are those of ``publish``; a branch that is not a version's has no version.
     """
     wanted = None if version is None else _parse_version(version)
-    built = _read_all(build_dir, wanted)
-    branch = _other_branch(registry, branch, built, wanted)
-    contents, local = _offered(built)
-    if branch is not None:
-        return change(destination_of(registry).on_branch(repo_id, branch, local), contents)
-    published = destination_of(registry).published(repo_id, contents, local)
-    return _choose(registry, repo_id, published, built, wanted, part=part)
+    built = _read_all(build, wanted, sources)
+    names = tuple(sorted(variant.name for variant in built))
+    destination = destination_of(registry)
+    if _other_branch(registry, branch, built, wanted) is not None:
+        return names, None
+    return names, _choose(destination, repo_id, destination.versions(repo_id), built, wanted)
 
 
 def _other_branch(
@@ -216,7 +208,7 @@ def _other_branch(
     major = built[0].metadata.version
     if branch is None or branch == f"v{major}":
         return None
-    check_name(branch, major=major)
+    check_branch(branch, major=major)
     if branch == "main" and isinstance(registry, DirectoryRegistry):
         raise UsageError(
             "the branch 'main' of a registry in a directory is its newest version",
@@ -230,11 +222,36 @@ def _other_branch(
     return branch
 
 
-def _has_source(registry: Registry, repo_id: str, version: Version3) -> bool:
-    """Whether a version contains the project that its variants were built from."""
-    commit = registry.ref(repo_id, tag_of(version))
-    lock = f"{SOURCE}/kernforge.lock"
-    return commit is not None and registry.small_file(repo_id, commit, lock) is not None
+def check_branch(branch: str, *, major: int) -> None:
+    """Refuse a name that is not a branch's, or that is reserved in a registry.
+
+    Args:
+        major: the major version of the build, whose branch is ``v<major>``.
+
+    Raises:
+        UsageError: it is such a name.
+    """
+    parts = branch.split("/")
+    reason = ""
+    if (
+        not REF.fullmatch(branch)
+        or branch.startswith("-")
+        or ".." in branch
+        or any(not part or part.endswith((".", ".lock")) for part in parts)
+    ):
+        reason = "is not the name of a branch"
+    elif versions([branch]):
+        reason = "is the name of a version's tag"
+    elif majors([branch]) and majors([branch]) != (major,):
+        reason = f"is the branch of another major version: version is {major} in this build"
+    elif COMMIT.fullmatch(branch) or any(part.startswith((PUBLISHING, "tmp-")) for part in parts):
+        reason = "is a reserved name in a registry"
+    if reason:
+        raise UsageError(
+            f"the branch {branch!r} {reason}",
+            hint=f"give a name such as dev, or v{major} to publish a version "
+            "(--branch, or branch in [general.hub])",
+        )
 
 
 def destination_of(
@@ -260,34 +277,29 @@ def destination_of(
     )
 
 
-def _offered(built: list[_Built]) -> tuple[Contents, dict[str, Path]]:
-    """Hashes of the built files by variant and path, and the files by their hashes."""
-    contents = {variant.name: variant.hashes for variant in built}
-    files = {v.hashes[path]: file for v in built for path, file in v.files.items()}
-    return contents, files
+def _by_hash(built: list[_Built]) -> dict[str, Path]:
+    """The built files by their hex SHA-256."""
+    return {v.hashes[path]: file for v in built for path, file in v.files.items()}
 
 
 def _choose(
-    registry: Registry,
+    destination: Destination,
     repo_id: str,
-    published: Mapping[Version3, Contents],
+    published: Mapping[Version3, str],
     built: list[_Built],
     wanted: Version3 | None,
-    *,
-    part: bool,
 ) -> VersionChoice:
-    def offered(version: Version3) -> tuple[Offer, ...]:
-        commit = registry.ref(repo_id, tag_of(version))
-        return () if commit is None else offers.published(registry, repo_id, commit)
-
+    local = _by_hash(built)
     return choose_version(
         published,
         {variant.name: variant.hashes for variant in built},
         [offers.offer(variant.directory, variant.metadata) for variant in built],
-        offered,
+        contents_of=lambda version: destination.contents(repo_id, published[version], local),
+        offers_of=lambda version: offers.published(
+            destination.registry, repo_id, published[version]
+        ),
         major=built[0].metadata.version,
         wanted=wanted,
-        part=part,
     )
 
 
@@ -298,9 +310,29 @@ def _parse_version(text: str) -> Version3:
     return int(match[1]), int(match[2]), int(match[3])
 
 
-def _read_all(build_dir: Path, wanted: Version3 | None) -> list[_Built]:
-    built = [_read_variant(directory) for directory in directories.variants(build_dir)]
+def _read_all(
+    build: Path | Sequence[Path], wanted: Version3 | None, sources: str | None
+) -> list[_Built]:
+    """Read and verify the variants of all directories, each once."""
+    places = [build] if isinstance(build, Path) else build
+    found: dict[str, _Built] = {}
+    for directory in (path for place in places for path in directories.variants(place)):
+        variant = _read_variant(directory)
+        other = found.setdefault(variant.name, variant)
+        if other.hashes != variant.hashes:
+            raise RegistryError(
+                f"{other.directory} and {directory} are two builds of {variant.name}, and they differ",
+                hint="build each variant on one machine",
+            )
+    built = list(found.values())
     _check_together(built, wanted)
+    documents = {variant.name: variant.metadata for variant in built}
+    if problem := directories.other_sources(documents, sources):
+        raise RegistryError(
+            f"nothing was published: {problem}",
+            hint="build again (kernforge build), and remove variants from the build directory that "
+            "are no longer built",
+        )
     return built
 
 

@@ -77,15 +77,8 @@ class ApiChange:
     variants: tuple[str, ...]
 
 
-def compare(
-    old: Sequence[Offer], new: Sequence[Offer], *, part: bool = False
-) -> tuple[ApiChange, ...]:
-    """Every change, those of the highest level first.
-
-    Args:
-        part: whether other variants of the newer version are published later, so that a machine
-            without a variant does not count as a change.
-    """
+def compare(old: Sequence[Offer], new: Sequence[Offer]) -> tuple[ApiChange, ...]:
+    """Every change, those of the highest level first."""
     offers = {offer.name: offer for offer in new}
     names_of: dict[tuple[Level, str], set[str]] = {}
     seen: set[tuple[str, str | None]] = set()
@@ -98,8 +91,7 @@ def compare(
         if now:
             changes = tuple(_between(old_offers[was.name], offers[now.name]))
         else:
-            removed = (Level.MAJOR, f"the machines of {was.name} have no variant any more")
-            changes = () if part else (removed,)
+            changes = ((Level.MAJOR, f"the machines of {was.name} have no variant any more"),)
         for change in changes:
             names_of.setdefault(change, set()).add(was.name)
     ranked = sorted(names_of.items(), key=lambda item: (-item[0][0], item[0][1]))

@@ -1,33 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publish to a Hugging Face hub.
+"""Publish to a Hugging Face hub: one commit onto the branch ``v<major>``, one tag, and the card.
 
-A hub has no lock and cannot move a branch. The steps have this order, so that a publication may be
-interrupted after each of them:
-
-1. the kernel, if it does not exist;
-2. the files, by one commit for each thousand files, onto the branch ``v<major>``. A new branch, or a
-   version older than the newest, is first made on a temporary branch, so that users do not see a
-   part of it;
-3. the tag ``vX.Y.Z``. A tag must move if the version gets another variant. While it is removed, a
-   second tag marks its target, so that the next publication restores it;
-4. the card, as ``README.md`` on ``main``.
-
-Variants that are published to another branch have no tag: step 2 is done on that branch.
-
-Each commit names its parent: if another publisher published meanwhile, the hub refuses the commit
-and the publication begins again.
+The card is ``README.md`` on ``main``. A publication that was interrupted between two of these steps is
+finished by the next one. Each commit names its parent: if another publisher published meanwhile, the
+hub refuses the commit and the publication begins again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from kernforge.errors import MovedError, NetworkError, NotPublishedError, RegistryError
-from kernforge.publish.branch import PUBLISHING
-from kernforge.publish.destination import CARD, Release, Written, contents_of, replaces
-from kernforge.publish.hub_commits import Operation, batches, plan
+from kernforge.errors import NetworkError, NotPublishedError, RegistryError
+from kernforge.project.card import GENERATED
+from kernforge.publish.directory import CARD, Release, Written, contents_of
 from kernforge.registry.hub_client import library
 from kernforge.registry.names import BENCHMARKS, SHA256, SOURCE, majors, versions
 from kernforge.system.digest import git_blob
@@ -38,17 +25,17 @@ if TYPE_CHECKING:
 
     from huggingface_hub import CommitInfo
 
-    from kernforge.publish.destination import Published
     from kernforge.publish.version import Contents
     from kernforge.registry.hub import HubRegistry
     from kernforge.registry.names import Version3
 
 T = TypeVar("T")
-_Sent: TypeAlias = "tuple[str, str | bytes | None]"  # path, and a file's path, its bytes or None
 
-_AWAY = "+moving"
-_SCRIPTS = f"{BENCHMARKS}/benchmark"  # Other files of the folder are not from this publication.
+# Other files of the folder of benchmarks are not from this publication.
+_OWN = ("build/", f"{SOURCE}/", f"{BENCHMARKS}/benchmark")
 _MESSAGE = "Published by kernforge"
+PUBLISHING = "publishing-"
+"""Begins the name of a branch on which a version is made that is older than the newest one."""
 
 
 class HubDestination:
@@ -67,7 +54,6 @@ class HubDestination:
         self._private = private
         self._create_pr = create_pr
         self._refs: dict[str, str] = {}
-        self._names: dict[str, str] = {}
 
     @contextlib.contextmanager
     def writing(self, repo_id: str) -> Iterator[None]:
@@ -90,121 +76,100 @@ class HubDestination:
             yield
         self.registry.forget(repo_id)
 
-    def published(self, repo_id: str, built: Contents, local: Mapping[str, Path]) -> Published:
-        """The contents of every published version.
+    def versions(self, repo_id: str) -> dict[Version3, str]:
+        """The commit of every published version.
 
-        A branch of a major version without tags was published by another tool. It counts as
-        version X.0.0, with the variants that this publication does not replace.
+        A branch of a major version without tags was published by another tool, or by a publication
+        that was interrupted before its tag. It counts as version X.0.0.
         """
-        self._read_refs(repo_id, local)
-        published = {
-            version: contents_of(self._tree(repo_id, self._refs[tag]))
-            for version, tag in self._tags().items()
-        }
-        for major in majors(self._refs):
-            if not any(version[0] == major for version in published):
-                contents = contents_of(self._tree(repo_id, self._refs[f"v{major}"]))
-                kept = {n: f for n, f in contents.items() if built.get(n, f) == f}
-                if kept:
-                    published[major, 0, 0] = kept
-        return published
-
-    def on_branch(self, repo_id: str, branch: str, local: Mapping[str, Path]) -> Contents | None:
-        """The variants on a branch; None if there is no branch."""
-        self._read_refs(repo_id, local)
-        head = self._refs.get(branch)
-        return None if head is None else contents_of(self._tree(repo_id, head))
-
-    def write(self, repo_id: str, release: Release) -> Written:
-        """Publish a version or a branch in the order that the module's docstring describes."""
-        if self._create_pr:
-            return self._propose(repo_id, release)
-        reference, branch = release.reference, release.branch
-        apart = branch not in self._refs or self._is_older(release.version)
-        onto, head = branch, self._refs.get(branch, "")
-        if apart:
-            onto = f"{PUBLISHING}{reference}"
-            start = self._tag_target(reference) or self._refs.get(branch) or "main"
-            head = self._have_branch(repo_id, onto, start)
-        try:
-            commit, changed = self._commit(repo_id, onto, head, release)
-        except RegistryError as error:
-            if apart and onto not in self._client.refs(repo_id):
-                raise MovedError(
-                    f"another publisher finished {branch} of {repo_id}", hint="publish again"
-                ) from error
-            raise
-        if branch not in self._refs:
-            created = self._have_branch(repo_id, branch, commit)
-            changed = True
-            if release.version is None and created != commit:
-                raise MovedError(f"{branch} of {repo_id} was made meanwhile", hint="publish again")
-        if release.version is not None:
-            changed = self._set_tag(repo_id, reference, commit) or changed
-        self._remove_branch(repo_id, f"{PUBLISHING}{reference}", exists=apart)
-        card = self._card(repo_id, release)
-        return Written(
-            commit=commit,
-            changed=changed or card is not None,
-            url=f"{self.registry.endpoint.url}/kernels/{repo_id}/tree/{reference}",
-        )
-
-    def write_branch(
-        self, repo_id: str, branch: str, contents: Mapping[str, bytes], *, message: str
-    ) -> str:
-        """Put files into a branch of their own, which begins as a copy of main."""
-        head = self._client.refs(repo_id).get(branch) or self._have_branch(repo_id, branch, "main")
-        info = self._send(repo_id, list(contents.items()), message, onto=branch, head=head)
-        return str(info.oid)
-
-    def _read_refs(self, repo_id: str, local: Mapping[str, Path]) -> None:
-        """Read the references, and the names that a hub has for the contents of local files."""
         try:
             self._refs = self._client.refs(repo_id)
         except NotPublishedError:
             # Only for a preview: ``writing`` creates a kernel that does not exist.
             self._refs = {}
-        self._names = {git_blob(file): digest for digest, file in local.items()}
+        found = {version: self._refs[tag] for version, tag in versions(self._refs).items()}
+        untagged = set(majors(self._refs)) - {version[0] for version in found}
+        return found | {
+            (major, 0, 0): commit
+            for major in untagged
+            if self.registry.variants(repo_id, commit := self._refs[f"v{major}"])
+        }
 
-    def _is_older(self, version: Version3 | None) -> bool:
-        """Whether a newer version of the same major version is published."""
-        return version is not None and any(
-            tag[0] == version[0] and tag > version for tag in self._tags()
+    def contents(self, repo_id: str, commit: str, local: Mapping[str, Path]) -> Contents:
+        """The variants of a commit."""
+        names = {git_blob(file): digest for digest, file in local.items()}
+        return contents_of(self._tree(repo_id, commit, names))
+
+    def write(self, repo_id: str, release: Release) -> Written:
+        """Commit the release, then set its tag, then commit the card."""
+        if self._create_pr:
+            return self._propose(repo_id, release)
+        tag, version = release.reference, release.version
+        changed = version is None or tag not in self._refs
+        if changed:
+            older = version is not None and any(
+                other[0] == version[0] and other > version for other in versions(self._refs)
+            )
+            onto = f"{PUBLISHING}{tag}" if older else release.branch
+            info = self._commit(repo_id, onto, self._head(repo_id, onto, release), release)
+            changed = info.oid != self._refs.get(onto) or version is not None
+            commit = info.oid
+            if version is not None:
+                self._call(self._client.api.create_tag, repo_id, tag=tag, revision=commit)
+            if older:
+                self._call(self._client.api.delete_branch, repo_id, branch=onto)
+        else:
+            commit = self._refs[tag]
+        card = self._card(repo_id, release)
+        return Written(
+            commit=commit,
+            changed=changed or card is not None,
+            url=f"{self.registry.endpoint.url}/kernels/{repo_id}/tree/{tag}",
         )
 
     # -- steps ------------------------------------------------------------------------------
 
-    def _commit(self, repo_id: str, onto: str, head: str, release: Release) -> tuple[str, bool]:
-        """Commit the release to a branch; returns the commit, and whether it is new."""
-        groups = self._groups(repo_id, head, release)
-        for number, operations in enumerate(groups, 1):
-            part = f" (part {number} of {len(groups)})" if len(groups) > 1 else ""
-            message = f"{_MESSAGE}: {release.reference}{part}"
-            head = self._send(repo_id, operations, message, onto=onto, head=head).oid
-        return head, bool(groups)
+    def _head(self, repo_id: str, branch: str, release: Release) -> str:
+        """The commit of a branch, which is made if it does not exist."""
+        if branch not in self._refs:
+            start = self._refs.get(release.branch, "main")
+            create = self._client.api.create_branch
+            self._call(create, repo_id, branch=branch, revision=start, exist_ok=True)
+            self._refs = self._client.refs(repo_id)
+        return self._refs[branch]
 
-    def _groups(self, repo_id: str, head: str, release: Release) -> list[list[_Sent]]:
-        """The files to send to change a commit into the release, by commits to make."""
-        whole = ["build"] if release.source is None else ["build", SOURCE]
-        if release.benchmarks is not None:
-            whole.append(_SCRIPTS)
-        operations = plan(self._tree(repo_id, head), release.tree(), whole=whole)
-        return [
-            [(o.path, self._file(repo_id, release, o)) for o in group]
-            for group in batches(operations)
-        ]
+    def _commit(
+        self, repo_id: str, onto: str, head: str, release: Release, *, create_pr: bool = False
+    ) -> CommitInfo:
+        """Make a commit with the files of the release; the branch's own if it has them already."""
+        names = {git_blob(file): digest for digest, file in release.files.items()}
+        before, after = self._tree(repo_id, head, names), release.tree()
+        operations: dict[str, str | bytes | None] = {
+            path: None for path in before if path.startswith(_OWN) and path not in after
+        }
+        operations |= {
+            path: str(release.files[digest])
+            for path, digest in after.items()
+            if before.get(path) != digest
+        }
+        message = f"{_MESSAGE}: {release.reference}"
+        return self._send(repo_id, operations, message, onto=onto, head=head, create_pr=create_pr)
 
     def _send(
         self,
         repo_id: str,
-        operations: list[_Sent],
+        operations: Mapping[str, str | bytes | None],
         message: str,
         *,
         onto: str,
-        head: str | None,
+        head: str,
         create_pr: bool = False,
     ) -> CommitInfo:
-        """Make one commit. It names its parent, so that sending it twice makes only one commit."""
+        """Make one commit. It names its parent, so that sending it twice makes only one commit.
+
+        Args:
+            operations: a file's path or bytes by its path in the kernel; None deletes it.
+        """
         hub, api = library(), self._client.api
 
         def send() -> CommitInfo:
@@ -214,7 +179,7 @@ class HubDestination:
                     hub.CommitOperationDelete(path_in_repo=path)
                     if file is None
                     else hub.CommitOperationAdd(path_in_repo=path, path_or_fileobj=file)
-                    for path, file in operations
+                    for path, file in operations.items()
                 ],
                 commit_message=message,
                 repo_type="kernel",
@@ -229,62 +194,11 @@ class HubDestination:
         """Call a method of the hub's own client for a kernel."""
         return self._client.call(repo_id, lambda: method(repo_id, repo_type="kernel", **named))
 
-    def _file(self, repo_id: str, release: Release, operation: Operation) -> str | None:
-        """A file to send, of the build or of the version that it is added to; None to delete it."""
-        content = operation.content
-        if content is None:
-            return None
-        if content in release.files:
-            return str(release.files[content])
-        commit = self._refs.get(release.reference) or self._refs[release.branch]
-        _, variant, inner = operation.path.split("/", 2)
-        return str(self.registry.fetch(repo_id, commit, variant) / inner)
-
-    def _have_branch(self, repo_id: str, name: str, start: str) -> str:
-        """Create a branch unless it exists; returns its commit."""
-        create = self._client.api.create_branch
-        self._call(create, repo_id, branch=name, revision=start, exist_ok=True)
-        return self._client.refs(repo_id)[name]
-
-    def _remove_branch(self, repo_id: str, name: str, *, exists: bool) -> None:
-        """Remove a branch that exists, or that an interrupted publication left."""
-        if exists or name in self._refs:
-            self._call(self._client.api.delete_branch, repo_id, branch=name)
-
-    def _tags(self) -> dict[Version3, str]:
-        """The tag of each version; a removed tag counts at the commit that its mark names."""
-        for name in list(self._refs):
-            if name.endswith(_AWAY):
-                self._refs.setdefault(name.removesuffix(_AWAY), self._refs[name])
-        return versions(self._refs)
-
-    def _tag_target(self, tag: str) -> str | None:
-        return self._refs.get(f"{tag}{_AWAY}") or self._refs.get(tag)
-
-    def _set_tag(self, repo_id: str, tag: str, commit: str) -> bool:
-        """Set a tag to a commit; returns whether this changed the tag."""
-        refs, mark = self._client.refs(repo_id), f"{tag}{_AWAY}"
-        moves = refs.get(tag) not in {None, commit}
-        if moves:
-            if mark in refs:
-                self._untag(repo_id, mark)
-            self._tag(repo_id, mark, commit)
-            self._untag(repo_id, tag)
-        if refs.get(tag) != commit:
-            self._tag(repo_id, tag, commit)
-        if moves or mark in refs:
-            self._untag(repo_id, mark)
-        return refs.get(tag) != commit
-
-    def _tag(self, repo_id: str, name: str, commit: str) -> None:
-        create = self._client.api.create_tag
-        self._call(create, repo_id, tag=name, revision=commit, exist_ok=True)
-
-    def _untag(self, repo_id: str, name: str) -> None:
-        self._call(self._client.api.delete_tag, repo_id, tag=name)
-
     def _card(self, repo_id: str, release: Release) -> CommitInfo | None:
-        """Commit the card to main or open a pull request; None if main has this card already."""
+        """Commit the card to main or open a pull request; None if main has this card already.
+
+        A generated card does not take the place of an author's.
+        """
         if release.card is None:
             return None
         card = release.card.encode()
@@ -292,15 +206,17 @@ class HubDestination:
         entry = self.registry.listing(repo_id, main).get(CARD)
         if entry is not None and entry.blob == git_blob(card):
             return None
-        if not replaces(release.card, self.registry.small_file(repo_id, main, CARD)):
+        published = self.registry.small_file(repo_id, main, CARD)
+        generated = GENERATED.encode()
+        if published is not None and generated in card and generated not in published:
             return None
         message = f"{_MESSAGE}: the card of {release.reference}"
         try:
             return self._send(
-                repo_id, [(CARD, card)], message, onto="main", head=main, create_pr=self._create_pr
+                repo_id, {CARD: card}, message, onto="main", head=main, create_pr=self._create_pr
             )
         except ValueError as error:
-            if "README.md" not in str(error):
+            if CARD not in str(error):
                 raise
             raise RegistryError(
                 f"the card of {repo_id}: {error}", hint="correct the front matter of CARD.md"
@@ -309,40 +225,30 @@ class HubDestination:
     def _propose(self, repo_id: str, release: Release) -> Written:
         """Open pull requests: for the version onto its branch, and for the card onto main."""
         branch = release.branch
-        head = self._refs.get(branch) or self._have_branch(repo_id, branch, "main")
-        opened: list[tuple[str, str]] = []
-        onto, commit = branch, head
-        for operations in self._groups(repo_id, head, release):
-            first = onto == branch
-            info = self._send(
-                repo_id,
-                operations,
-                f"{_MESSAGE}: {release.reference}",
-                onto=onto,
-                head=head if first else None,
-                create_pr=first,
-            )
-            commit = info.oid
-            if first:
-                onto = info.pr_revision or branch
-                opened.append((branch, info.pr_url or ""))
+        head = self._head(repo_id, branch, release)
+        info = self._commit(repo_id, branch, head, release, create_pr=True)
         card = self._card(repo_id, release)
+        opened = [(branch, info.pr_url)] if info.pr_url else []
         if card is not None:
             opened.append(("main", card.pr_url or ""))
         return Written(
-            commit=commit,
+            commit=info.oid,
             changed=bool(opened),
             url=f"{self.registry.endpoint.url}/kernels/{repo_id}/tree/{branch}",
             pull_requests=tuple(opened),
         )
 
-    def _tree(self, repo_id: str, commit: str) -> dict[str, str]:
-        """Content hash by path in a commit: hex SHA-256, or ``git-`` and git's hash without one."""
+    def _tree(self, repo_id: str, commit: str, names: Mapping[str, str]) -> dict[str, str]:
+        """Content hash by path in a commit: hex SHA-256, or ``git-`` and git's hash without one.
+
+        Args:
+            names: hex SHA-256 by git's hash, of files that are known.
+        """
         listing = self.registry.listing(repo_id, commit)
         return {
             path: entry.blob
             if SHA256.fullmatch(entry.blob)
-            else self._names.get(entry.blob, f"git-{entry.blob}")
+            else names.get(entry.blob, f"git-{entry.blob}")
             for path, entry in listing.items()
         }
 

@@ -12,7 +12,7 @@ from kernforge.publish.api_diff import ApiChange, Level
 from kernforge.registry.names import dotted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from kernforge.publish.api_diff import Offer
     from kernforge.registry.names import Version3
@@ -23,78 +23,73 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionChoice:
-    """The version number and the contents of a publication.
+    """The version number of a publication.
 
     Attributes:
         since: the version that it was compared with; None if it is the first of its major version,
-            or if nothing is new.
+            or if it is published already.
         unrecorded: variants whose operators were not compared, because their build did not
             record them.
     """
 
     version: Version3
-    contents: Contents
     since: Version3 | None = None
     changes: tuple[ApiChange, ...] = ()
     unrecorded: tuple[str, ...] = ()
 
 
 def choose_version(
-    published: Mapping[Version3, Contents],
+    published: Collection[Version3],
     contents: Contents,
     offered: Sequence[Offer],
-    offers: Callable[[Version3], Sequence[Offer]],
     *,
+    contents_of: Callable[[Version3], Contents],
+    offers_of: Callable[[Version3], Sequence[Offer]],
     major: int,
     wanted: Version3 | None = None,
-    part: bool = False,
 ) -> VersionChoice:
-    """Choose the version number of a publication, and all variants of the version.
+    """Choose the version number of a publication; a published version never changes.
 
     Args:
-        offers: gives what the variants of a published version offer.
-        wanted: the version that the user asks for; None takes the next number that the changes
-            allow.
-        part: whether other machines publish the rest of the version.
+        contents_of: gives the variants of a published version.
+        offers_of: gives what they offer.
+        wanted: the version that the user asks for; None takes the newest one if it has exactly these
+            variants, and else the next number that the changes allow.
 
     Raises:
-        RegistryError: the wanted version is published with other bytes for a variant, or its
-            number is too low for the changes.
+        RegistryError: the wanted version is published with other variants, or its number is too low
+            for the changes.
     """
     of_major = [version for version in published if version[0] == major]
-    newest = max(of_major, default=None)
-    target = wanted or newest or (major, 0, 0)
-    existing = published.get(target, {})
-    differing = sorted(
-        name for name in contents if name in existing and existing[name] != contents[name]
-    )
-    if differing and wanted:
-        raise RegistryError(
-            f"version {dotted(wanted)} is published with other bytes for {', '.join(differing)}",
-            hint="a published variant cannot change: publish the next version",
-        )
-    complete = contents if differing else {**existing, **contents}
-    if not differing and complete == existing:
-        return VersionChoice(version=target, contents=complete)
-    since = newest if differing else max((v for v in of_major if v < target), default=None)
+    same = wanted if wanted in of_major else None if wanted else max(of_major, default=None)
+    if same is not None:
+        before = contents_of(same)
+        if before == contents:
+            return VersionChoice(version=same)
+        if wanted:
+            raise _published(wanted, before, contents)
+    since = max((v for v in of_major if not wanted or v < wanted), default=None)
     if since is None:
-        return VersionChoice(version=target, contents=complete)
-    held = offers(target) if existing and not differing else ()
-    added = {offer.name for offer in offered}
-    kept = [offer for offer in held if offer.name not in added]
-    before = tuple(offers(since))
-    changes = api_diff.compare(before, (*kept, *offered), part=part)
+        return VersionChoice(version=wanted or (major, 0, 0))
+    old = tuple(offers_of(since))
+    changes = api_diff.compare(old, offered)
     level = api_diff.level_of(changes, major=major)
-    if differing and level < Level.MAJOR:
-        target = api_diff.after(since, level)
-    elif level > api_diff.step(since, target) or differing:
-        raise _too_low(since, None if differing else target, level, changes)
+    target = wanted or api_diff.after(since, level)
+    if level > api_diff.step(since, target) or level is Level.MAJOR:
+        raise _too_low(since, wanted, level, changes)
     return VersionChoice(
         version=target,
-        contents=complete,
         since=since,
         changes=changes,
-        unrecorded=api_diff.unrecorded((*before, *offered)),
+        unrecorded=api_diff.unrecorded((*old, *offered)),
+    )
+
+
+def _published(version: Version3, before: Contents, contents: Contents) -> RegistryError:
+    differing = sorted(n for n in {*before, *contents} if before.get(n) != contents.get(n))
+    return RegistryError(
+        f"version {dotted(version)} is published, and these variants differ: {', '.join(differing)}",
+        hint="a published version never changes: publish the next one, with all variants together",
     )
 
 
@@ -111,7 +106,9 @@ def _too_low(
             "again; or restore what was removed"
         )
         if any("have no variant" in change.what for change in highest):
-            hint += "; or pass --part if other machines publish the missing variants"
+            hint += (
+                "; or publish the missing variants with these: kernforge publish build OTHER/build"
+            )
     else:
         hint = f"publish as {next_version}"
     return RegistryError(

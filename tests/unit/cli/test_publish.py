@@ -2,6 +2,7 @@
 """What ``kernforge publish`` says, and where it publishes to."""
 
 import json
+import subprocess
 
 import pytest
 from support.commands import call
@@ -35,7 +36,7 @@ def publish(project, capsys):
 def test_the_branch_of_the_manifest_is_published_to(publish, project):
     code, document = publish("--dry-run")
     assert (code, document["version"], document["branch"]) == (0, None, "next")
-    assert document["added"] == ["torch-cpu"]
+    assert document["variants"] == ["torch-cpu"]
     assert not (project / "registry" / "kernels--me--my-op").exists()
     code, document = publish()
     assert (code, document["status"], document["branch"]) == (0, "uploaded", "next")
@@ -80,10 +81,98 @@ def test_a_mistake_in_the_card_is_said_before_anything_is_written(publish, proje
         (("--branch", "v1.0.0"), "the name of a version's tag"),
         (("--branch", "main"), "is its newest version"),
         (("--branch", "a..b"), "is not the name of a branch"),
-        (("--branch", "kernforge-releases"), "has a meaning of its own"),
-        (("--valid-for", "9", "--sign", "none"), "the list of releases has versions"),
+        (("--branch", "tmp-x"), "is a reserved name"),
+        (("--branch", "publishing-v1.0.0"), "is a reserved name"),
     ],
 )
 def test_what_a_branch_cannot_be_is_an_error_of_usage(publish, words, said):
     code, text = publish(*words)
     assert (code, said in text) == (2, True), text
+
+
+# -- a build that is not of these sources ------------------------------------------------------------
+
+PYTHON_ALONE = """
+[general]
+name = "toy"
+version = 1
+edition = 5
+license = "MIT"
+backends = ["cpu", "cuda"]
+[general.hub]
+repo-id = "me/toy"
+[torch-noarch]
+"""
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """A project of Python alone in a checkout, whose version 1.0.0 is built and published."""
+    monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
+    root = tmp_path / "toy"
+    (root / "torch-ext" / "toy").mkdir(parents=True)
+    (root / "build.toml").write_text(PYTHON_ALONE)
+    (root / "torch-ext" / "toy" / "__init__.py").write_text("ANSWER = 42\n")
+    (root / ".gitignore").write_text("build/\n")
+    git(root, "init", "-q")
+    git(root, "add", ".")
+    git(root, "commit", "-qm", "first")
+    registry = tmp_path / "registry"
+    assert call("build", str(root)) == 0
+    assert call("publish", str(root), "--registry", str(registry)) == 0
+    return root, registry
+
+
+def git(root, *words):
+    names = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+    subprocess.run(["git", *names, *words], cwd=root, check=True, capture_output=True)
+
+
+def refs(registry):
+    return {path.name: path.read_text() for path in registry.glob("*/refs/*")}
+
+
+@pytest.mark.parametrize("version", [None, "v1.0.0", "v1.2.0"])
+def test_sources_that_were_edited_after_the_build_are_not_published(toy, capsys, version):
+    root, registry = toy
+    before = refs(registry)
+    (root / "torch-ext" / "toy" / "__init__.py").write_text("ANSWER = 43\n")
+    if version:
+        git(root, "commit", "-qam", "second")
+        git(root, "tag", version)
+    capsys.readouterr()
+    assert call("publish", str(root), "--registry", str(registry)) != 0
+    told = capsys.readouterr().err
+    assert "built from other sources than the project has now: torch-cpu, torch-cuda" in told
+    assert refs(registry) == before
+    assert call("check", str(root)) != 0
+    assert "built from other sources" in capsys.readouterr().out
+    assert call("build", str(root)) == 0
+    assert (call("publish", str(root), "--registry", str(registry)) == 0) is (version != "v1.0.0")
+    after = refs(registry)
+    assert after["v1.0.0"] == before["v1.0.0"]
+    assert set(after) - set(before) == ({None: {"v1.0.1"}, "v1.0.0": set()}.get(version, {version}))
+
+
+def test_variants_of_two_states_are_not_one_version(toy, capsys, tmp_path):
+    root, registry = toy
+    (root / "torch-ext" / "toy" / "__init__.py").write_text("ANSWER = 43\n")
+    assert call("build", str(root), "--variant", "torch-cpu") == 0
+    capsys.readouterr()
+    assert call("publish", str(root), "--registry", str(registry)) != 0
+    assert "the project has now: torch-cuda" in capsys.readouterr().err
+    (root / "build").rename(tmp_path / "variants")
+    assert call("check", str(tmp_path / "variants")) != 0
+    assert "the variants are of different sources" in capsys.readouterr().out
+
+
+def test_builds_of_two_machines_are_published_together(toy, capsys, tmp_path):
+    root, registry = toy
+    (root / "torch-ext" / "toy" / "__init__.py").write_text("ANSWER = 43\n")
+    places = [str(tmp_path / name) for name in ("A", "B")]
+    for place, variant in zip(places, ("torch-cpu", "torch-cuda"), strict=True):
+        assert call("build", str(root), "--variant", variant, "--build-dir", place) == 0
+    capsys.readouterr()
+    assert call("publish", str(root), *places, "--registry", str(registry), "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["version"], document["variants"]) == ("1.0.1", ["torch-cpu", "torch-cuda"])

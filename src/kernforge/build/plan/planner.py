@@ -15,7 +15,7 @@ from kernforge.build.plan.graph import ActionSet, Artifact, Plan
 from kernforge.build.plan.linking import OBJECT
 from kernforge.errors import ManifestError
 from kernforge.manifest.model import Torch
-from kernforge.project import units
+from kernforge.project import source_files, units
 from kernforge.source import op_namespace
 from kernforge.system import digest
 from kernforge.toolchain import cuda_arch, front_end, lockfile, tree_names
@@ -94,7 +94,7 @@ class _Planner:
         self.static_libstdcxx, self.only = static_libstdcxx, only
         self.actions = ActionSet(sources, lock)
         self._closures: dict[Unit, Closure] = {}
-        self.sources_id = self._sources_id()
+        self.sources_id = source_files.identity(manifest, sources, self._closure)
 
     def artifact(self, target: Target) -> Artifact:
         """Plan one variant."""
@@ -130,17 +130,6 @@ class _Planner:
             archs=self._archs(chosen, target),
             package=package,
         )
-
-    def _sources_id(self) -> str:
-        """Digest of what goes into any variant, so that an edited kernel gets another namespace."""
-        backends = self.manifest.general.backends
-        found = (unit for backend in backends for unit in units.units(self.manifest, backend))
-        used = {path for unit in found for path in self._closure(unit).files}
-        used |= set(_package(self.manifest, self.sources, everything=True).values())
-        known = {path: self.sources.digests[path] for path in used if path in self.sources.digests}
-        bundled = units.bundled_headers(self.manifest, self.sources)
-        known |= {path: digest.sha256(text) for path, text in bundled.items()}
-        return digest.key("sources", manifest=self.manifest.content, files=known)
 
     def _closure(self, unit: Unit) -> Closure:
         if unit not in self._closures:

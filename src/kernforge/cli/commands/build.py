@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernforge.build.api import BuildRequest, MakePool
+    from kernforge.check.finding import Finding
     from kernforge.system.console import Console
 
 
@@ -212,11 +214,36 @@ def _check(arguments: argparse.Namespace, console: Console) -> None:
         for name in wanted
         for finding in check.check_variant(fetch[name](), run=run, python=python)
     )
+    if directory is not None:
+        findings += _sources(directory)
     text = (
         "\n".join(map(formats.finding_text, findings)) or f"{arguments.built}: no problem was found"
     )
     console.result([formats.finding_document(f) for f in findings], text)
     refuse_errors(findings)
+
+
+def _sources(directory: Path) -> tuple[Finding, ...]:
+    """Whether all variants are of one state of the sources, that of the project if there is one."""
+    from kernforge.artifact import directories  # noqa: PLC0415
+    from kernforge.artifact.metadata import FILE, Metadata  # noqa: PLC0415
+    from kernforge.check.finding import finding  # noqa: PLC0415
+    from kernforge.project import api as projects  # noqa: PLC0415
+    from kernforge.project import source_files  # noqa: PLC0415
+
+    identity = None
+    if (directory / projects.MANIFEST).is_file():
+        project = projects.read_project(directory)
+        identity = source_files.identity(project.manifest, source_files.read(project))
+    documents = {}
+    for path in directories.variants(directory):
+        with contextlib.suppress(FileNotFoundError, IntegrityError):  # a finding of the variant
+            documents[path.name] = Metadata.from_json((path / FILE).read_bytes())
+    problem = directories.other_sources(documents, identity)
+    if problem is None:
+        return ()
+    hint = "build again (kernforge build), and remove variants that are no longer built"
+    return (finding("sources", directory.name or str(directory), problem, hint),)
 
 
 def _published(arguments: argparse.Namespace) -> dict[str, Callable[[], Path]]:

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.cli import options
-from kernforge.cli.commands import policy
 from kernforge.errors import UsageError
 
 if TYPE_CHECKING:
     from kernforge.project.api import Project
     from kernforge.publish.api_diff import ApiChange, Offer
-    from kernforge.publish.branch import BranchChange
     from kernforge.publish.version import VersionChoice
     from kernforge.registry.api import Registry
     from kernforge.system.console import Console
@@ -25,7 +23,14 @@ if TYPE_CHECKING:
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
     verb = options.add_verb(verbs, _publish, "publish")
-    options.add_project(verb)
+    verb.add_argument(
+        "paths",
+        metavar="PATH",
+        type=Path,
+        nargs="*",
+        help="the project (default: current directory), and directories of its variants, those of "
+        "several machines together (default: PROJECT/build)",
+    )
     options.add_registry(verb)
     verb.add_argument("--repo-id", help="owner/name (default: [general.hub] repo-id)")
     verb.add_argument(
@@ -43,27 +48,14 @@ def add(verbs: options.Verbs) -> None:
         help="publish the sources of the variants too, so that others can build more variants "
         "(default: if the licence is an open one)",
     )
-    options.add_build_dir(verb)
     verb.add_argument(
         "--sign",
         type=Path,
         metavar="KEY",
         help="sign each variant with this key of kernforge keygen",
     )
-    verb.add_argument(
-        "--valid-for",
-        type=float,
-        metavar="DAYS",
-        help="sign the list of releases too, with the key of --sign; it is fresh for so long",
-    )
     options.add_flag(verb, "--private", "make a new kernel on a hub private")
     options.add_flag(verb, "--create-pr", "open a pull request on a hub instead")
-    options.add_flag(
-        verb,
-        "--part",
-        "other machines publish the rest of this version: a missing variant does not count "
-        "as a change",
-    )
     options.add_flag(verb, "--dry-run", "print the version and the changes; publish nothing")
 
     verb = options.add_verb(verbs, _card, "card")
@@ -79,46 +71,39 @@ def add(verbs: options.Verbs) -> None:
 
 
 def _publish(arguments: argparse.Namespace, console: Console) -> None:
-    from kernforge.loader import api as loader  # noqa: PLC0415
-    from kernforge.loader.search import signed_list  # noqa: PLC0415
     from kernforge.project import api as projects  # noqa: PLC0415
     from kernforge.project import card as cards  # noqa: PLC0415
+    from kernforge.project import source_files  # noqa: PLC0415
     from kernforge.publish import api as publish  # noqa: PLC0415
-    from kernforge.publish import destination, releases, source_pack  # noqa: PLC0415
+    from kernforge.publish import source_pack  # noqa: PLC0415
     from kernforge.registry import api as registry  # noqa: PLC0415
 
-    if arguments.valid_for and not arguments.sign:
-        raise UsageError(
-            "--valid-for signs the list of releases, and no key was given", hint="add --sign KEY"
-        )
-    project = projects.read_project(arguments.project)
+    root, build = _places(arguments.paths)
+    project = projects.read_project(root)
+    build = build or [project.root / "build"]
     repo_id = _repo_id(arguments, project)
     branch = arguments.branch or project.manifest.general.hub.branch
     versioned = branch in {None, f"v{project.manifest.general.version}"}
-    if arguments.valid_for and not versioned:
-        raise UsageError(
-            f"the list of releases has versions, and the branch {branch!r} has none",
-            hint="leave --valid-for out, or publish a version: "
-            f"--branch v{project.manifest.general.version}",
-        )
-    build = arguments.build_dir or project.root / "build"
     environment: Environment = arguments.environment
     named = arguments.registry or environment.kernforge_registry
     if not named:
-        named = str(destination.own_registry(environment, console.note))
+        named = str(environment.own_registry)
         console.note(
             f"your own registry is {named}; --registry or KERNFORGE_REGISTRY names another"
         )
-    loader.tell(environment)
     store = registry.open_registry(named, environment)
     version = arguments.version or (projects.tagged_version(project) if versioned else None)
+    sources = source_files.identity(project.manifest, source_files.read(project))
     if arguments.dry_run:
-        choice = publish.preview(build, store, repo_id, version, branch=branch, part=arguments.part)
-        _preview(choice, repo_id, branch, console)
+        variants, choice = publish.preview(
+            build, store, repo_id, version, branch=branch, sources=sources
+        )
+        _preview(variants, choice, repo_id, branch, console)
         return
     card = cards.read(project)
     card.fill(repo_id)  # a mistake in it is said before anything is signed or written
     if arguments.sign:
+        publish.check_build(build, sources)
         if repo_id.rpartition("/")[2].replace("_", "-") != project.manifest.general.name:
             console.note(
                 f"{repo_id} is signed as {project.manifest.general.name!r}: a policy that wants a "
@@ -131,8 +116,8 @@ def _publish(arguments: argparse.Namespace, console: Console) -> None:
         repo_id,
         version,
         branch=branch,
+        sources=sources,
         card=functools.partial(card.fill, repo_id),
-        part=arguments.part,
         private=arguments.private or None,
         create_pr=arguments.create_pr,
         source=source_pack.pack(project, wanted=arguments.with_source),
@@ -150,16 +135,6 @@ def _publish(arguments: argparse.Namespace, console: Console) -> None:
         "pull_requests": [{"branch": b, "url": url} for b, url in result.pull_requests],
         **_choice_document(result.choice),
     }
-    listed = None
-    if arguments.valid_for and not result.pull_requests:
-        key = options.open_key(arguments.sign, environment)
-        listed = releases.write_releases(store, repo_id, key, days=arguments.valid_for)
-        document["list"] = policy.list_document(listed)
-    elif versioned and result.changed and signed_list(store, repo_id) is not None:
-        console.note(
-            "the signed list of releases does not have what was published now: sign it again, with "
-            f"--valid-for or `kernforge trust releases {repo_id}`"
-        )
     status = {"uploaded": "published", "no_changes": "already there, unchanged:"}.get(
         result.status, "proposed, not published yet:"
     )
@@ -169,9 +144,21 @@ def _publish(arguments: argparse.Namespace, console: Console) -> None:
     ]
     lines += [f"pull request onto {branch}: {url}" for branch, url in result.pull_requests]
     lines += _choice_lines(result.choice)
-    if listed is not None:
-        lines.append(policy.list_text(listed))
     console.result(document, "\n".join(lines))
+
+
+def _places(paths: list[Path]) -> tuple[Path, list[Path]]:
+    """The project, and the directories of variants that were named."""
+    from kernforge.project.api import MANIFEST  # noqa: PLC0415
+
+    projects = [path for path in paths if (path / MANIFEST).is_file() or path.name == MANIFEST]
+    if len(projects) > 1:
+        raise UsageError(
+            f"{projects[0]} and {projects[1]} are two projects",
+            hint="name one project, and the directories of its variants: kernforge publish . A/build",
+        )
+    (project,) = projects or [Path()]
+    return project, [path for path in paths if path not in projects]
 
 
 def _repo_id(arguments: argparse.Namespace, project: Project) -> str:
@@ -205,28 +192,34 @@ def _card(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _preview(
-    choice: VersionChoice | BranchChange, repo_id: str, branch: str | None, console: Console
+    variants: tuple[str, ...],
+    choice: VersionChoice | None,
+    repo_id: str,
+    branch: str | None,
+    console: Console,
 ) -> None:
-    from kernforge.publish.version import VersionChoice  # noqa: PLC0415
     from kernforge.registry.names import dotted  # noqa: PLC0415
 
-    version, variants = None, sorted(choice.contents)
-    if isinstance(choice, VersionChoice):
+    version = None
+    if choice is not None:
         version, branch = dotted(choice.version), f"v{choice.version[0]}"
-    document = {"repo_id": repo_id, "version": version, "branch": branch, "variants": variants}
+    document = {
+        "repo_id": repo_id,
+        "version": version,
+        "branch": branch,
+        "variants": list(variants),
+    }
     lines = [f"would publish {repo_id} {version or branch}", *(f"  {name}" for name in variants)]
     console.result(
         {**document, **_choice_document(choice)}, "\n".join([*lines, *_choice_lines(choice)])
     )
 
 
-def _choice_document(choice: VersionChoice | BranchChange) -> dict[str, object]:
-    from kernforge.publish.version import VersionChoice  # noqa: PLC0415
+def _choice_document(choice: VersionChoice | None) -> dict[str, object]:
     from kernforge.registry.names import dotted  # noqa: PLC0415
 
-    if not isinstance(choice, VersionChoice):
-        lists = {"added": choice.added, "replaced": choice.replaced, "kept": choice.kept}
-        return {name: list(variants) for name, variants in lists.items()}
+    if choice is None:
+        return {}
     return {
         "since": dotted(choice.since) if choice.since else None,
         "changes": [_change_document(change) for change in choice.changes],
@@ -234,14 +227,10 @@ def _choice_document(choice: VersionChoice | BranchChange) -> dict[str, object]:
     }
 
 
-def _choice_lines(choice: VersionChoice | BranchChange) -> list[str]:
-    from kernforge.publish.version import VersionChoice  # noqa: PLC0415
+def _choice_lines(choice: VersionChoice | None) -> list[str]:
     from kernforge.registry.names import dotted  # noqa: PLC0415
 
-    if not isinstance(choice, VersionChoice):
-        lists = {"added": choice.added, "replaced": choice.replaced, "kept": choice.kept}
-        return [f"{name}: {', '.join(variants)}" for name, variants in lists.items() if variants]
-    if choice.since is None:
+    if choice is None or choice.since is None:
         return []
     head = f"since {dotted(choice.since)}:" + ("" if choice.changes else " no change of interface")
     return [head, *_change_lines(choice.changes), *_unrecorded_lines(choice.unrecorded)]
@@ -289,8 +278,9 @@ def _unrecorded_lines(variants: tuple[str, ...]) -> list[str]:
     return [f"  not compared: operators of {', '.join(variants)}, whose build did not record them"]
 
 
-def _sign(build: Path, key: Path, environment: Environment) -> None:
+def _sign(build: list[Path], key: Path, environment: Environment) -> None:
     from kernforge.artifact import directories  # noqa: PLC0415
     from kernforge.trust import signing  # noqa: PLC0415
 
-    signing.sign(directories.variants(build), options.open_key(key, environment).sign)
+    opened = options.open_key(key, environment)
+    signing.sign([path for place in build for path in directories.variants(place)], opened.sign)
