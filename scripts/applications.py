@@ -136,7 +136,7 @@ def publish(registry: Path, work: Path, *, device: str, built: Path | None) -> N
             pattern = "*-cpu-*" if device == "cpu" else "*-cu130-*"
             kernforge("build", project, "--build-dir", build, "--variant", pattern)
         kernforge(
-            *("publish", project, "--build-dir", build, "--registry", registry),
+            *("publish", project, build, "--registry", registry),
             *("--repo-id", f"kernforge/{name}"),
         )
     package = work / "attention" / "torch-ext" / "attention"

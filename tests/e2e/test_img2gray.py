@@ -44,7 +44,7 @@ def registry(tmp_path_factory, kernforge_cli):
     root = tmp_path_factory.mktemp("registry")
     out = root / "build"
     kernforge_cli("build", KERNEL, "--build-dir", out, "--variant", "*-cpu-*")
-    publish = ("publish", KERNEL, "--build-dir", out, "--registry", root / "registry")
+    publish = ("publish", KERNEL, out, "--registry", root / "registry")
     kernforge_cli(*publish, "--repo-id", "kernforge/img2gray")
     return root / "registry"
 

@@ -114,8 +114,6 @@ def registry(tmp_path_factory):
                 "kernforge",
                 "publish",
                 project,
-                "--build-dir",
-                project / "build",
             ]
             argv += ["--registry", root, "--repo-id", f"kernforge/{name}"]
             done = subprocess.run(argv, capture_output=True, text=True, check=False)

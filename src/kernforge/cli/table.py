@@ -366,23 +366,6 @@ COMMANDS = (
     ),
     Verb(
         "use",
-        "trust",
-        "revoke keys and builds (trust revoke), sign the list of releases (trust releases)",
-        "revoke --key old.key.pub --reason 'the laptop is lost'",
-        "Trust policies say which kernels may be loaded.",
-        page="how-to/platform/revoke-and-rotate-keys",
-    ),
-    Verb(
-        "use",
-        "audit-log",
-        "list what you loaded: when, from where, and who signed it",
-        "acme/ --last 10",
-        "It is what the processes of this user loaded on this machine.",
-        page="how-to/platform/see-what-was-loaded",
-        others=("history",),
-    ),
-    Verb(
-        "use",
         "verify",
         "verify who built a kernel, and that its files were not changed",
         "acme/toy --version 1 --key acme.key.pub",

@@ -159,8 +159,10 @@ def test_what_was_locked_is_fetched_though_newer_versions_came(
     for repo_id, version in ((OUTER, "1.1.0"), (INNER, "1.2.0")):
         build = tmp_path / f"new-{version}"
         source = "A = ANSWER = name = 2\n"
-        write_variant(build, unique=next(_unique), files={"__init__.py": source})
-        publish(build, registry, repo_id, version, part=True)
+        for name in (CPU, CUDA):
+            options = {"variant": name, "backend": name.removeprefix("torch-")}
+            write_variant(build, unique=next(_unique), files={"__init__.py": source}, **options)
+        publish(build, registry, repo_id, version)
     (wanted,) = download.asked_kernels(locks)
     found = fetched(registry, wanted, HERE, locks=locks)
     assert {one.repo_id: one.commit for one in found} == {

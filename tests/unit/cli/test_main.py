@@ -114,7 +114,7 @@ def test_the_version_is_short_too(capsys):
 
 def test_the_directory_of_built_variants_has_one_name():
     read = functools.partial(grammar.read, main.parser(), namespace=argparse.Namespace())
-    for verb in ("build", "test", "bench", "publish", "shell"):
+    for verb in ("build", "test", "bench", "shell"):
         assert read([verb, "--build-dir", "x"]).build_dir == Path("x")
 
 

@@ -17,7 +17,6 @@ from kernforge.errors import ManifestError
 from kernforge.manifest.model import Torch
 from kernforge.project import source_files, units
 from kernforge.source import op_namespace
-from kernforge.system import digest
 from kernforge.toolchain import cuda_arch, front_end, lockfile, tree_names
 
 if TYPE_CHECKING:
