@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.check.finding import refuse_errors
 from kernforge.cli import formats, options
-from kernforge.errors import CheckError, UsageError
+from kernforge.errors import CheckError, IntegrityError, UsageError
 from kernforge.system.tables import counted
 
 if TYPE_CHECKING:
