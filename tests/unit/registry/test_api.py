@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import errno
 import os
 from pathlib import Path
 
@@ -7,7 +6,6 @@ import pytest
 from support.registries import REPO, publish_file
 
 from kernforge.errors import RegistryError, UsageError
-from kernforge.publish import destination
 from kernforge.registry.api import (
     Chain,
     find_revision,
@@ -76,49 +74,6 @@ def test_a_registry_opens_by_path_and_by_url(tmp_path, monkeypatch):
     for url in ["https://example.org/x", "file://host/x", "s3://b"]:
         with pytest.raises(RegistryError, match="is not a registry that kernforge can open"):
             open_registry(url)
-
-
-def test_what_was_published_in_the_cache_once_is_still_found(usual_hub, tmp_path, monkeypatch):
-    monkeypatch.delenv("KERNFORGE_HOME")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    former = DirectoryRegistry(tmp_path / "cache/kernforge/registry")
-    commit = publish_file(former, "v1.0.0", "one")
-    assert find_version(open_default(Environment.read()), REPO, 1) == commit
-    told = []
-    own = destination.own_registry(Environment.read(), told.append)
-    assert own == tmp_path / "data/kernforge/registry"
-    assert not former.root.exists()
-    assert [str(former.root) in text and str(own) in text for text in told] == [True]
-    default = open_default(Environment.read())
-    assert find_version(default, REPO, 1) == commit
-    assert member_for(default, REPO).url == own.as_uri()
-    assert destination.own_registry(Environment.read(), told.append) == own
-    assert len(told) == 1
-    # One that an older kernforge makes beside it is read too, and stays where it is.
-    with former.writing("owner/other"):
-        new, _ = former.add_snapshot("owner/other", {})
-        former.set_ref("owner/other", "v1", new)
-    assert find_version(open_default(Environment.read()), "owner/other", 1) == new
-    assert destination.own_registry(Environment.read(), told.append) == own
-    assert len(told) == 1
-
-
-def test_a_registry_in_a_cache_of_another_disk_stays_until_it_is_moved_by_hand(
-    tmp_path, monkeypatch
-):
-    environment = Environment(
-        {"XDG_CACHE_HOME": str(tmp_path / "c"), "XDG_DATA_HOME": str(tmp_path)}
-    )
-    (tmp_path / "c/kernforge/registry").mkdir(parents=True)
-
-    def rename(*_):
-        raise OSError(errno.EXDEV, "Invalid cross-device link")
-
-    monkeypatch.setattr(Path, "rename", rename)
-    told = []
-    assert destination.own_registry(environment, told.append) == environment.former_registry
-    assert str(environment.own_registry) in told[0]
 
 
 def test_a_kernel_that_is_nowhere_and_a_hub_that_was_not_asked_are_reported(usual_hub, monkeypatch):
