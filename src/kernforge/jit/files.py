@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,9 @@ from stat import S_ISREG
 from typing import TYPE_CHECKING, TypeAlias
 
 from kernforge.errors import UsageError
+from kernforge.jit import flags
 from kernforge.source import includes
+from kernforge.system import digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -27,6 +30,15 @@ if TYPE_CHECKING:
 Stamp: TypeAlias = tuple[int, int, int, int]
 """Size, time of change in nanoseconds, inode, and when the inode changed, in nanoseconds."""
 _SETTLED_NS = 2_000_000_000  # the coarsest time stamps in use are those of FAT
+SYSTEM_HEADERS = "system-headers.txt"
+"""A list in an action's directory, which no program reads: headers outside it, and their digests."""
+# Headers that are part of the identity of torch, of a toolkit, of Python, or of the compiler.
+_OF_TOOLCHAIN = re.compile(
+    r"(?:torch|ATen|c10|caffe2|pybind11|cuda|cub|thrust|cutlass|cute|bits|sys|linux|asm|gnu)/.*|cuda\w*\.h|Python\.h"
+    r"|[a-z_]+|(?:assert|ctype|dlfcn|errno|fcntl|fenv|float|inttypes|limits|locale|malloc|math|pthread|sched"
+    r"|setjmp|signal|stdarg|stdbool|stddef|stdint|stdio|stdlib|string|strings|time|uchar|unistd|wchar"
+    r"|\w*intrin|omp)\.h"
+)
 OPAQUE_LIMIT = 5000
 """How many headers an include of a macro may mean."""
 _HEADERS = (".h", ".hpp", ".hh", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", "")
@@ -79,6 +91,26 @@ class TextFiles:
         for path in self._headers_below((posixpath.dirname(source), *directories)):
             self.get(path)
         return includes.closure(source, known, directories, first=first)
+
+    def texts(self, closure: Closure) -> dict[str, str]:
+        """Texts of a closure's files, and of a list of the headers of the distribution that it reaches.
+
+        A compiler reads those at their own place. The list makes them part of what is compiled.
+        """
+        texts = {path: self.get(path) for path in closure.files}
+        known: Mapping[str, str] = self  # type: ignore[assignment]  # what is used of a mapping
+        searched = tuple(directory.lstrip("/") for directory in flags.SYSTEM)
+        headers: set[str] = set()
+        for name in closure.foreign:
+            if _OF_TOOLCHAIN.fullmatch(name):
+                continue
+            for path in (f"{directory}/{name}" for directory in searched):
+                if path in self and path not in headers:
+                    headers.update(includes.closure(path, known, searched).files)
+        if headers:
+            lines = (f"/{path} {digest.sha256(self.get(path))}\n" for path in sorted(headers))
+            texts[SYSTEM_HEADERS] = "".join(lines)
+        return texts
 
     def _text(self, path: str) -> str | None:
         if path not in self._texts:

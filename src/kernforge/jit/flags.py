@@ -25,6 +25,12 @@ _PATH = re.compile(
 )
 _OBJECT = re.compile(r"\.(?:o|a|so(?:\.[\d.]+)?)$")
 _LIBRARIES = ("lib{}.so", "lib{}.a")
+SYSTEM = (
+    "/usr/local/include",
+    *(f"/usr/include/{cpu}-linux-gnu" for cpu in ("x86_64", "aarch64")),
+    "/usr/include",
+)
+"""Directories in which compilers look for headers that no search path has, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +100,7 @@ def parse_flags(flags: Iterable[str], here: str, installed: Iterable[str] = ()) 
         elif name in _SEARCH:
             search.append(path)
         else:
-            users = not is_below(path, installed)
+            users = not is_installed(path, installed)
             apart += [path] if users else []
             rest += [name, path.lstrip("/") if users else path]
     return Flags(rest=tuple(rest), search=tuple(search), apart=tuple(apart), first=tuple(first))
@@ -143,6 +149,11 @@ def linked_files(flags: Iterable[str]) -> tuple[str, ...]:
 def absolute(path: str, here: str) -> str:
     """A path from the root, without ``..``."""
     return posixpath.normpath(posixpath.join(here, path))
+
+
+def is_installed(path: str, toolchain: Iterable[str]) -> bool:
+    """Whether a directory is searched anyway or lies in the toolchain, and is not the user's."""
+    return path in SYSTEM or is_below(path, toolchain)
 
 
 def is_below(path: str, tops: Iterable[str]) -> bool:

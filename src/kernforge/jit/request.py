@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from kernforge.source.message_names import Part
     from kernforge.system.environment import Environment
 
-_SYSTEM = ("/usr", "/opt/rocm")
 _SUFFIXES = (
     *(".cpp", ".cc", ".cxx", ".c++", ".cp", ".C", ".CPP", ".c", ".ii", ".i", ".s", ".S"),
     *CUDA_SUFFIXES,
@@ -89,14 +89,16 @@ def resolve_request(
         check_sources(request.sources, request.cflags)
     cuda_home = installed.find_cuda(environment.variables)
     torch = Path(machine.import_torch().__file__).parent
-    toolchain = (*_SYSTEM, str(torch), *([str(cuda_home)] if cuda_home else []))
+    homes = [str(cuda_home), str(cuda_home.resolve())] if cuda_home else []
+    python = (sysconfig.get_path("include"), sysconfig.get_path("platinclude"))
+    toolchain = (*python, str(torch), *homes)
     cflags = flags.parse_flags(request.cflags, request.here, toolchain)
     cuda_cflags = flags.parse_flags(request.cuda_cflags, request.here, toolchain)
     named = [flags.absolute(path, request.here) for path in request.includes]
     search = list(dict.fromkeys((*named, *cflags.search, *cuda_cflags.search)))
     if request.build_directory:
         search.append(flags.absolute(request.build_directory, request.here))
-    users = tuple(d.lstrip("/") for d in search if not flags.is_below(d, toolchain))
+    users = tuple(d.lstrip("/") for d in search if not flags.is_installed(d, toolchain))
     first = tuple(path.lstrip("/") for path in (*cflags.first, *cuda_cflags.first))
     apart = (d.lstrip("/") for d in (*cflags.apart, *cuda_cflags.apart))
     searched = tuple(dict.fromkeys((*users, *apart)))
@@ -104,8 +106,7 @@ def resolve_request(
     for source in request.sources:
         path = source.lstrip("/")
         closure = find_closure(path, searched, first, tree)
-        texts = {name: tree.get(name) for name in closure.files}
-        units.append(ModuleUnit(path=path, texts=texts, closure=closure))
+        units.append(ModuleUnit(path=path, texts=tree.texts(closure), closure=closure))
     has_cuda = any(unit.path.endswith(CUDA_SUFFIXES) for unit in units)
     written = [text for unit in units for text in unit.texts.values()]
     check_name(request.name, written)

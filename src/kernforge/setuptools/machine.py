@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from kernforge.toolchain.lockfile import Lock
 
 _log = logging.getLogger("kernforge")
-_SYSTEM = "/usr"
 _PLAIN_SONAME = 12  # before, the runtime's soname has the minor version too
 
 
@@ -98,7 +97,7 @@ def installed_directories(environment: Environment) -> tuple[str, ...]:
         environment.variables.get("KERNFORGE_CUDA_HOME"),
     )
     own = (sysconfig.get_path("include"), sysconfig.get_path("platinclude"))
-    return tuple(dict.fromkeys(filter(None, (_SYSTEM, str(store), *named, *own))))
+    return tuple(dict.fromkeys(filter(None, (str(store), *named, *own))))
 
 
 def find_toolchain(

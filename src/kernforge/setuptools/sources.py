@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.errors import UsageError
 from kernforge.jit.files import OPAQUE_LIMIT, TextFiles, headers_below, read_text
-from kernforge.jit.flags import absolute, is_below
+from kernforge.jit.flags import absolute, is_below, is_installed
 from kernforge.jit.plan import ModuleUnit
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class ProjectFiles(TextFiles):
 
     def is_installed(self, path: str) -> bool:
         """Whether an absolute path is part of the toolchain."""
-        return is_below(path, self.installed)
+        return is_installed(path, self.installed)
 
     def real(self, path: str) -> str:
         """Real path of a file that an action sees."""
@@ -104,8 +104,7 @@ class ProjectFiles(TextFiles):
                 hint="paths in setup.py start from its own directory",
             )
         closure = self.closure(source, directories, first)
-        texts = {path: self.get(path) for path in closure.files}
-        return ExtensionUnit(path=source, texts=texts, closure=closure)
+        return ExtensionUnit(path=source, texts=self.texts(closure), closure=closure)
 
     def _read(self, path: str) -> str | None:
         return read_text(self.real(path))

@@ -4,7 +4,8 @@ import os
 import pytest
 
 from kernforge.errors import UsageError
-from kernforge.jit.files import Tree, find_closure
+from kernforge.jit import flags
+from kernforge.jit.files import SYSTEM_HEADERS, Tree, find_closure
 
 
 @pytest.fixture
@@ -88,3 +89,36 @@ def test_a_change_of_a_watched_file_is_seen(source):
     assert seen.unchanged()
     (source / "absent.o").write_text("")
     assert not seen.unchanged()
+
+
+def test_a_header_of_the_distribution_is_part_of_what_is_compiled(source, tmp_path, monkeypatch):
+    """As <zlib.h>, which no identity of the toolchain covers; an upgrade is another input."""
+    include = tmp_path / "usr" / "include"
+    include.mkdir(parents=True)
+    monkeypatch.setattr(flags, "SYSTEM", (str(include),))
+    (source / "a.cpp").write_text("#include <zlib.h>\n#include <vector>\n#include <cuda_fp16.h>\n")
+    (include / "zlib.h").write_text('#include "zconf.h"\n')
+    listed = []
+    for version in (1, 2):
+        (include / "zconf.h").write_text(f"#define VERSION {version}\n")
+        tree = Tree({})
+        top = str(source).lstrip("/")
+        texts = tree.texts(find_closure(f"{top}/a.cpp", (), (), tree))
+        listed.append(texts.pop(SYSTEM_HEADERS))
+        assert [*texts] == [f"{top}/a.cpp"]
+        assert f"{include}/zconf.h" in tree.seen().stamps
+    assert listed[0] != listed[1]
+    assert f"{include}/zlib.h" in listed[0]
+
+
+@pytest.mark.parametrize(
+    ("directory", "installed"),
+    [
+        ("/usr/src/app/include", False),
+        ("/usr/include/eigen3", False),
+        ("/usr/include", True),
+        ("/opt/torch/include", True),
+    ],
+)
+def test_a_directory_below_usr_is_the_users(directory, installed):
+    assert flags.is_installed(directory, ["/opt/torch"]) is installed
