@@ -24,6 +24,13 @@ _PATH = re.compile(
     f"|(?P<joined>-I|{'|'.join(_SEARCH_APART)})=?(?P<rest>.*)"
 )
 _OBJECT = re.compile(r"\.(?:o|a|so(?:\.[\d.]+)?)$")
+# A flag, a file, or a file with flags.
+_ARGUMENT = re.compile(r"[-@]|[^\s()]*/|\S+\.(?:o|a|so|ld|map|lib|res)(?:\.[\d.]+)?$")
+_TAKES_VALUE = re.compile(
+    r"-[ILlDUATuxzeoh]|-(?:include|isystem|iquote|idirafter|imacros|arch|code|gencode|ccbin|rdc|std|rpath"
+    r"|maxrregcount|soname|MF|MT)|-X[\w-]+|--[\w-]+"
+)
+_WORD = re.compile(r"[A-Za-z][\w+-]*")
 _LIBRARIES = ("lib{}.so", "lib{}.a")
 SYSTEM = (
     "/usr/local/include",
@@ -56,21 +63,42 @@ class Flags:
         return (*included, *self.rest)
 
 
-def words(flags: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The arguments in flags, each of which may hold several, as a shell divides them.
+def words(flags: str | Sequence[str] | None, what: str = "flags") -> tuple[str, ...]:
+    """The arguments in flags.
+
+    An element of a list is one argument, or several flags in one string, as torch takes it, divided
+    as a shell does: ``"-O3 -g"`` is two arguments and ``"-DSCALE=(1 + 1)"`` is one.
+
+    Args:
+        what: the argument's name, for the errors.
 
     Raises:
-        UsageError: a quotation has no end.
+        UsageError: a quotation has no end, or a word is neither a flag nor a file nor a flag's value.
     """
     listed = [flags] if isinstance(flags, str) else flags or ()
     arguments: list[str] = []
     for flag in map(str, listed):
         try:
-            arguments += shlex.split(flag)
+            parts = shlex.split(flag)
         except ValueError as error:
             raise UsageError(
-                f"the flag {flag!r} cannot be read: {error}", hint="quote it as for a shell"
+                f"{what} has {flag!r}, which cannot be read: {error}",
+                hint="quote it as for a shell",
             ) from error
+        before = arguments[-1:] + parts
+        first = len(before) - len(parts)
+        strays = [
+            word
+            for at, word in enumerate(before[first:], first)
+            if not _ARGUMENT.match(word) and not (at and _TAKES_VALUE.fullmatch(before[at - 1]))
+        ]
+        if stray := next(filter(_WORD.fullmatch, strays), ""):
+            raise UsageError(
+                f"{what} has {flag!r}, in which {stray!r} is neither a flag nor a file",
+                hint=f"write -{stray} if it is a flag; a string is divided at its blanks, so quote a value "
+                "that has some",
+            )
+        arguments += [flag] if strays else parts
     return tuple(arguments)
 
 

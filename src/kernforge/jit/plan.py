@@ -42,6 +42,8 @@ NVCC_FLAGS = (
     "--expt-relaxed-constexpr",
 )
 """Flags of every CUDA source, as torch's."""
+# A symbol that is unique in a process would be that of the first module that has it, also after an edit.
+_SHARED = ("-fPIC", "-fno-gnu-unique")
 _NAMES = "kernforge_names.cpp"
 _MOST = 10_000
 
@@ -216,7 +218,7 @@ class _ModulePlanner:
             argv = (*self._nvcc(), *included, *flags.for_nvcc(common), *self._request.cuda_cflags)
             argv = (*argv, *self._standard_of(self._request.cuda_cflags))
         else:
-            plain = ("-c", "-fPIC", self._standard())
+            plain = ("-c", *_SHARED, self._standard())
             argv = (tree_names.CXX, *included, *plain, *common, *self._request.cflags)
         whole = (*argv, unit.path, "-o", OBJECT)
         # Texts that lie nowhere are in no directory.
@@ -277,7 +279,8 @@ class _ModulePlanner:
                 self._machine.lock.cuda[str(cuda)], self._request.cuda_cflags, self._request.name
             ),
             *(() if self._request.names_arch else self._machine.archs),
-            *("-Xcompiler", "-fPIC", f"-ccbin={tree_names.CXX}", f"--threads={tree_names.THREADS}"),
+            *("-Xcompiler", ",".join(_SHARED), f"-ccbin={tree_names.CXX}"),
+            f"--threads={tree_names.THREADS}",
         )
 
     def _standard(self) -> str:
@@ -291,7 +294,7 @@ class _ModulePlanner:
 
     def _compile_names(self) -> Action:
         text = self._actions.text(_NAMES, generated.names_source(self._names))
-        argv = (tree_names.CXX, "-c", "-fPIC", _NAMES, "-o", OBJECT)
+        argv = (tree_names.CXX, "-c", *_SHARED, _NAMES, "-o", OBJECT)
         return self._actions.add("op namespaces", argv, [text], (OBJECT,), self._target)
 
     # -- linking ---------------------------------------------------------------------------
