@@ -31,6 +31,12 @@ _TAKES_VALUE = re.compile(
     r"|maxrregcount|soname|MF|MT)|-X[\w-]+|--[\w-]+"
 )
 _WORD = re.compile(r"[A-Za-z][\w+-]*")
+_RELOCATABLE = re.compile(
+    r"-?-(?:rdc|relocatable-device-code)=true|-?-(?:dc|device-c|dlto|dlink-time-opt|lto)|.*code=\S*lto_.*"
+)
+_RELOCATABLE_APART = re.compile(r"-?-(?:rdc|relocatable-device-code)")
+_LINK_TIME = re.compile(r"-?-(?:dlto|dlink-time-opt|lto)")
+_ARCH = re.compile(r"-?-(?:gencode|generate-code|arch|gpu-architecture|code|gpu-code)")
 _LIBRARIES = ("lib{}.so", "lib{}.a")
 SYSTEM = (
     "/usr/local/include",
@@ -100,6 +106,32 @@ def words(flags: str | Sequence[str] | None, what: str = "flags") -> tuple[str, 
             )
         arguments += [flag] if strays else parts
     return tuple(arguments)
+
+
+def is_relocatable(cuda_flags: Sequence[str]) -> bool:
+    """Whether nvcc is asked for device code that only a device link completes, in any spelling."""
+    pairs = zip(cuda_flags, (*cuda_flags[1:], ""), strict=False)
+    return any(
+        _RELOCATABLE.fullmatch(word) or (_RELOCATABLE_APART.fullmatch(word) and value == "true")
+        for word, value in pairs
+    )
+
+
+def at_device_link(cuda_flags: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Flags for nvcc that a compilation has, and those that the device link has.
+
+    Link-time optimization is asked for at the link; objects then hold ``code=lto_...``.
+    """
+    compiled = tuple(word for word in cuda_flags if not _LINK_TIME.fullmatch(word))
+    late = ("-dlto",) if compiled != tuple(cuda_flags) else ()
+    linked: list[str] = [*late]
+    for at, word in enumerate(compiled):
+        name, equals, _ = word.partition("=")
+        if _ARCH.fullmatch(name):
+            linked += [word] if equals else compiled[at : at + 2]
+    if late:
+        compiled = ("-rdc=true", *(re.sub(r"(code=\[?)sm_", r"\1lto_", word) for word in compiled))
+    return compiled, tuple(linked)
 
 
 def parse_flags(flags: Iterable[str], here: str, installed: Iterable[str] = ()) -> Flags:

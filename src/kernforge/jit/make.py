@@ -215,7 +215,7 @@ def show_logs(plan: Plan, store: Store, console: Console, restore: Callable[[str
 
 def _compile_error(failures: tuple[Failure, ...], names: MessageNames) -> _CompileError:
     """An error that says what the compilers wrote."""
-    texts = [names.restore(failure.output) for failure in failures]
+    texts = [names.restore(compiler_advice.shortened(each.output)) for each in failures]
     title = ", ".join(sorted(what_failed(f.action.title, names.title) for f in failures))
     error = _CompileError("\n".join((title, *texts)), hint=compiler_advice.advice("\n".join(texts)))
     error.failures = failures

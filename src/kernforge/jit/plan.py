@@ -17,6 +17,7 @@ from kernforge.binary import abi_floor
 from kernforge.build.plan import flags, linking
 from kernforge.build.plan.graph import ActionSet, Plan
 from kernforge.build.plan.linking import OBJECT
+from kernforge.jit import flags as jit_flags
 from kernforge.jit.device.units import CudaUnit, ModulePlan
 from kernforge.project.targets import Target
 from kernforge.project.units import Sources
@@ -181,12 +182,21 @@ class _ModulePlanner:
         self._request, self._machine, self._names = request, machine, names
         self._objects = objects
         self._cuda: list[CudaUnit] = []
+        archs = () if request.names_arch else machine.archs
+        given = (*archs, *request.cuda_cflags)
+        self._cuda_flags: tuple[str, ...] = given
+        self._device_link_flags: tuple[str, ...] = ()
+        self._relocatable = jit_flags.is_relocatable(given)
+        if self._relocatable:
+            self._cuda_flags, self._device_link_flags = jit_flags.at_device_link(given)
         empty = Sources(digests={}, texts={}, bundled={})
         self._actions = ActionSet(empty, machine.lock)
         self._target = torch_target(machine.torch, machine.cuda, machine.cpu, machine.cuda)
 
     def plan(self, namespaces: Mapping[str, str]) -> ModulePlan:
         objects = [self._compile(unit) for unit in self._request.units]
+        if self._relocatable and self._request.has_device:
+            objects.append(self._link_device(objects))
         if self._names:
             objects.append(self._compile_names())
         link = self._link(objects)
@@ -215,8 +225,8 @@ class _ModulePlanner:
         common = tuple(self._common(unit))
         included = ("-include", generated.NAMES_HEADER) if named else ()
         if unit.path.endswith(CUDA_SUFFIXES):
-            argv = (*self._nvcc(), *included, *flags.for_nvcc(common), *self._request.cuda_cflags)
-            argv = (*argv, *self._standard_of(self._request.cuda_cflags))
+            argv = (*self._nvcc(), *included, *flags.for_nvcc(common), *self._cuda_flags)
+            argv = (*argv, *self._standard_of(self._cuda_flags))
         else:
             plain = ("-c", *_SHARED, self._standard())
             argv = (tree_names.CXX, *included, *plain, *common, *self._request.cflags)
@@ -268,20 +278,21 @@ class _ModulePlanner:
                 yield from ("-isystem", tree_names.tree(root, "include"))
 
     def _nvcc(self) -> tuple[str, ...]:
-        cuda = self._machine.cuda
-        if cuda is None:
-            raise AssertionError("a CUDA source was accepted without a toolkit")
+        toolkit = self._machine.lock.cuda[str(self._machine.cuda)]
         return (
-            tree_names.tree(tree_names.cuda_root(cuda), "bin/nvcc"),
+            self._toolkit("bin/nvcc"),
             "-c",
             *NVCC_FLAGS,
-            *front_end.nvcc_flags(
-                self._machine.lock.cuda[str(cuda)], self._request.cuda_cflags, self._request.name
-            ),
-            *(() if self._request.names_arch else self._machine.archs),
+            *front_end.nvcc_flags(toolkit, self._request.cuda_cflags, self._request.name),
             *("-Xcompiler", ",".join(_SHARED), f"-ccbin={tree_names.CXX}"),
             f"--threads={tree_names.THREADS}",
         )
+
+    def _toolkit(self, path: str) -> str:
+        """A path in the toolkit."""
+        if self._machine.cuda is None:
+            raise AssertionError("a CUDA source was accepted without a toolkit")
+        return tree_names.tree(tree_names.cuda_root(self._machine.cuda), path)
 
     def _standard(self) -> str:
         return f"-std=c++{'20' if self._machine.torch >= _CXX20_SINCE else '17'}"
@@ -298,6 +309,23 @@ class _ModulePlanner:
         return self._actions.add("op namespaces", argv, [text], (OBJECT,), self._target)
 
     # -- linking ---------------------------------------------------------------------------
+
+    def _link_device(self, objects: list[Action]) -> Action:
+        """Complete device code that was compiled to be relocatable."""
+        names, inputs = linking.named_objects(self._actions, objects)
+        given = (w for w in self._request.ldflags if w.startswith("/") and w.endswith((".o", ".a")))
+        argv = (
+            *(
+                self._toolkit("bin/nvcc"),
+                "-dlink",
+                "-Xcompiler",
+                "-fPIC",
+                f"-ccbin={tree_names.CXX}",
+            ),
+            *(*self._device_link_flags, *names, *given, "-o", OBJECT),
+        )
+        title = f"device link {self._request.name}"
+        return self._actions.add(title, argv, inputs, (OBJECT,), self._target)
 
     def _link(self, objects: list[Action]) -> Action:
         names, inputs = linking.named_objects(self._actions, objects)
@@ -322,8 +350,15 @@ class _ModulePlanner:
             libraries = ("-shared", "-Wl,--no-as-needed", *libraries, "-Wl,--as-needed")
         runtime: tuple[str, ...] = ()
         if cuda and not shares:
-            below = tree_names.tree(tree_names.cuda_root(cuda), "lib64")
-            runtime = (f"-L{below}", "-lcudart_static", "-ldl", "-lrt", "-lpthread")
+            runtime = (
+                f"-L{self._toolkit('lib64')}",
+                "-lcudart_static",
+                "-ldl",
+                "-lrt",
+                "-lpthread",
+            )
+        if self._relocatable and self._request.has_device:
+            runtime = (self._toolkit("lib64/libcudadevrt.a"), *runtime)
         output = self._request.name + ("" if self._request.executable else ".so")
         argv = (tree_names.CXX, *names, *self._request.ldflags, *libraries, *runtime, "-o", output)
         return self._actions.add(f"link {output}", argv, inputs, (output,), self._target)

@@ -235,7 +235,7 @@ def _raise_failures(failures: Sequence[Failure], read: Sequence[ExtensionSources
         return
     project = read[0].files
     titles = sorted(failure.action.title for failure in failures)
-    texts = [_with_user_paths(failure.output, project) for failure in failures]
+    texts = [_with_user_paths(compiler_advice.shortened(f.output), project) for f in failures]
     repeat = "\n".join(failure.repeat for failure in failures)
     what = ", ".join(map(make.what_failed, titles))
     advice = compiler_advice.advice("\n".join(texts))

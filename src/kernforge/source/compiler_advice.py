@@ -66,8 +66,38 @@ _ADVICE = tuple(
             r"error: [^\n]*\bAT_CHECK\b",
             "AT_CHECK is TORCH_CHECK now",
         ),
+        (
+            r"Unresolved extern function|requires separate compilation mode|undefined reference to `__cudaRegisterLinked",
+            (
+                "a kernel that calls a __device__ function of another .cu file, or launches a kernel, is "
+                "relocatable device code: add -rdc=true to nvcc's flags (extra_cuda_cflags of load, "
+                "extra_compile_args of setup.py), and device code is linked too"
+            ),
+        ),
+        (
+            (
+                r"""error: no (?:operator "[^\n]*|suitable [^\n]*)(?:\n[^\n]*operand types are:[^\n]*)?"""
+                r"(?:__half|__nv_bfloat16|\bhalf|nv_bfloat16)"
+            ),
+            (
+                "torch switches the operators and conversions of __half and __nv_bfloat16 off: add "
+                "-U__CUDA_NO_HALF_OPERATORS__ (-U__CUDA_NO_HALF_CONVERSIONS__, "
+                "-U__CUDA_NO_HALF2_OPERATORS__, -U__CUDA_NO_BFLOAT16_CONVERSIONS__) to nvcc's flags, or "
+                "call __hadd, __half2float"
+            ),
+        ),
     )
 )
+
+
+# Functions that nvcc lists because they do not match.
+_CANDIDATES = re.compile(r"^\S[^\n]*: note #33\d\d-D: [^\n]*\n(?:[ \t]+[^\n]*\n)*", re.MULTILINE)
+_OF_HALF = re.compile(r"operand types are:[^\n]*(?:half|bfloat16)")
+
+
+def shortened(output: str) -> str:
+    """What a compiler wrote, without the candidates for an operator of half-precision types."""
+    return _CANDIDATES.sub("", output) if _OF_HALF.search(output) else output
 
 
 def advice(output: str) -> str:

@@ -80,3 +80,36 @@ def test_what_a_linker_reads_is_known():
 @pytest.mark.parametrize(("path", "below"), [("/usr/include", True), ("/usrx", False)])
 def test_a_directory_below_another_is_recognised(path, below):
     assert jit_flags.is_below(path, ["/usr"]) is below
+
+
+@pytest.mark.parametrize(
+    ("given", "relocatable"),
+    [
+        ("-rdc=true", True),
+        ("-rdc true", True),
+        ("--relocatable-device-code=true", True),
+        ("--relocatable-device-code true", True),
+        ("-dc", True),
+        ("--device-c", True),
+        ("-dlto", True),
+        ("-gencode arch=compute_90,code=lto_90", True),
+        ("-rdc=false", False),
+        ("-O3 -DRDC=true", False),
+        ("", False),
+    ],
+)
+def test_relocatable_device_code_is_known_in_every_spelling(given, relocatable):
+    assert jit_flags.is_relocatable(given.split()) is relocatable
+
+
+def test_optimization_at_the_link_is_asked_for_there():
+    given = ("-O3", "-dlto", "-gencode", "arch=compute_90,code=sm_90", "-arch=sm_80")
+    compiled, linked = jit_flags.at_device_link(given)
+    assert compiled == (
+        "-rdc=true",
+        "-O3",
+        "-gencode",
+        "arch=compute_90,code=lto_90",
+        "-arch=sm_80",
+    )
+    assert linked == ("-dlto", "-gencode", "arch=compute_90,code=sm_90", "-arch=sm_80")
