@@ -54,8 +54,14 @@ class Manifest:
 
     @property
     def content(self) -> str:
-        """The content for digests, without the notes, which contain the file's path."""
-        return repr(replace(self, notes=()))
+        """The content for digests: what is written, whatever other keys this kernforge knows."""
+        tables = (self.general, self.framework, *self.kernels.values())
+        # A version is a tuple, and pydantic warns of the list that it writes for it.
+        plain = [
+            (type(t).__name__, t.model_dump(mode="json", exclude_defaults=True, warnings=False))
+            for t in tables
+        ]
+        return json.dumps([plain, [*self.kernels]], sort_keys=True)
 
     def sections(self, backend: Backend) -> Mapping[str, AnyKernel]:
         """The kernel sections of one backend, in the order of the file.
@@ -152,9 +158,9 @@ def _validate(data: legacy.Data, text: str, source: str) -> tuple[Edition, Docum
         document, mistakes = _check(data)
     elif edition_key is not None:
         mistakes = [_wrong_edition(edition_key)]
-    elif old := legacy.before_3(data):
-        edition = old
-        document, mistakes = _as_edition_2(data, edition)
+    elif legacy.is_before_3(data):
+        edition = Edition.V2
+        document, mistakes = _as_edition_2(data)
     elif legacy.is_before_4(data) and (document := _as_edition_3(data)):
         edition, mistakes = Edition.V3, []
     else:
@@ -175,10 +181,10 @@ def _as_edition_3(data: legacy.Data) -> Document | None:
     return None if mistakes else document
 
 
-def _as_edition_2(data: legacy.Data, edition: Edition) -> tuple[Document | None, list[Mistake]]:
-    """The document of a file of edition 1 or 2, and its mistakes at the places of the file."""
+def _as_edition_2(data: legacy.Data) -> tuple[Document | None, list[Mistake]]:
+    """The document of a file of edition 2, and its mistakes at the places of the file."""
     mistakes = [Mistake(path=path, problem=text) for path, text in legacy.wrong_values(data)]
-    document, later = _check(legacy.upgraded(data, edition))
+    document, later = _check(legacy.upgraded(data, Edition.V2))
     mistakes += [replace(m, path=legacy.written_path(m.path, data)) for m in later]
     return document, list(dict.fromkeys(mistakes))
 

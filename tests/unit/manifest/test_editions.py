@@ -28,8 +28,6 @@ V4 = f'{GENERAL}version = 1\nlicense = "MIT"\n'
         (f"{NAME}universal = false\n[torch]\n{SECTION}", Edition.V2),
         (f"{NAME}universal = true\n[torch]\n", Edition.V2),
         (f'{NAME}license = "MIT"\n[torch]\n{SECTION}', Edition.V2),
-        (f"{NAME}[torch]\n{SECTION.replace('backend', 'language')}", Edition.V1),
-        (f"{NAME}[torch]\nuniversal = true\n", Edition.V1),
     ],
 )
 def test_the_edition_is_recognised_by_what_the_file_has(text, edition):
@@ -53,13 +51,6 @@ def test_what_an_old_file_does_not_say_is_noted_in_one_line():
         'license = "unknown"; run `kernforge migrate --license NAME` to convert it to edition 5'
     )
     assert manifest.general.license == "unknown"
-
-
-def test_hipify_is_for_cuda_and_for_rocm():
-    section = SECTION.replace("backend", "language").replace('"cuda"', '"cuda-hipify"')
-    manifest = parse(f"{NAME}[torch]\n{section}")
-    assert manifest.general.backends == ("cuda", "rocm")
-    assert {*manifest.sections("rocm")} == {"ab_rocm"}
 
 
 def test_where_a_manifest_lies_is_not_part_of_its_content():
