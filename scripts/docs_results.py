@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of results and README's table, from the documents in ``benchmarks/results``."""
+"""Pages of results, from the documents in ``benchmarks/results``."""
 
 from __future__ import annotations
 
 import ast
 import json
 import posixpath
-import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,95 +72,6 @@ GROUPS = {
 ROUTES = Path(__file__).parents[1] / "tests" / "attacks_on_us" / "routes.toml"
 
 
-@dataclass(frozen=True, slots=True)
-class Headline:
-    """One row of README's table: two cells of one stored table.
-
-    Attributes:
-        what: the row's first cell.
-        unit: of both values.
-        file: the document that has the table.
-        ours: row and column of kernforge's value.
-        peer: row and column of the peer's value.
-        name: the peer.
-    """
-
-    what: str
-    unit: str
-    file: str
-    ours: tuple[str, str]
-    peer: tuple[str, str]
-    name: str
-
-
-HEADLINES = (
-    Headline(
-        "cold build of a CUDA kernel for 5 torch versions, CPU time",
-        "s",
-        "build.json",
-        ("cuda, stable ABI, cold", "kernforge (wall s)"),
-        ("cuda, stable ABI, cold", "cpp_extension"),
-        "`cpp_extension`, 5 builds",
-    ),
-    Headline(
-        "the same build after an edit of the `.cu`, CPU time",
-        "s",
-        "build.json",
-        ("cuda, stable ABI, edit of img2gray.cu", "kernforge (wall s)"),
-        ("cuda, stable ABI, edit of img2gray.cu", "cpp_extension"),
-        "`cpp_extension`, 5 builds",
-    ),
-    Headline(
-        "headers of torch 2.15 for a build, download",
-        "MB",
-        "toolchain.json",
-        ("torch 2.15.0 headers", "kernforge downloads"),
-        ("torch 2.15.0 headers", "whole wheel"),
-        "the torch wheel",
-    ),
-    Headline(
-        "`load_inline`, first call",
-        "s",
-        "jit.json",
-        ("split, kernforge", "cold"),
-        ("split, torch", "cold"),
-        "torch's `load_inline`",
-    ),
-    Headline(
-        "`load_inline` after an edit of device code",
-        "s",
-        "jit.json",
-        ("split, kernforge", "device-only edit"),
-        ("split, torch", "edit"),
-        "torch's `load_inline`",
-    ),
-    Headline(
-        "first `get_kernel` of a process, all digests verified",
-        "ms",
-        "load.json",
-        ("first get_kernel", "kernforge, all digests verified"),
-        ("first get_kernel", "kernels, none verified"),
-        "`kernels`, no digest verified",
-    ),
-    Headline(
-        "sort with indices, 16,384 rows of 1,024 float32, H200",
-        "us",
-        "bitonic-sort-bench-h200.json",
-        ("sort 16384 x 1024 float32", "kernel"),
-        ("sort 16384 x 1024 float32", "torch eager"),
-        "`torch.sort`",
-    ),
-    Headline(
-        "mixture of experts, 4,096 tokens, 8 of 128 experts, bfloat16, H200",
-        "us",
-        "moe-h200.json",
-        ("4096 tokens, 8 of 128, 2048 x 768 bfloat16", "kernel"),
-        ("4096 tokens, 8 of 128, 2048 x 768 bfloat16", "triton-kernels"),
-        "triton-kernels",
-    ),
-)
-
-
 def pages(results: Path) -> dict[str, str]:
     """The text of each page by its name, and that of their index."""
     tables = _tables(results)
@@ -223,30 +133,6 @@ def _table(table: dict[str, Any], path: Path) -> str:
     lines = [f"## {table['title']}\n", _row(head), _row(["---"] * len(head)), *map(_row, rows)]
     link = f"../../benchmarks/results/{path.name}"
     return "\n".join([*lines, "", f"{table['note']} Source: [{path.name}]({link}).\n"])
-
-
-def headlines(results: Path) -> str:
-    """README's table."""
-    tables = _tables(results)
-    rows = []
-    for line in HEADLINES:
-        ours, peer = (_cell(tables[line.file], *at) for at in (line.ours, line.peer))
-        if "ratio" in tables[line.file]["head"]:  # of values with more digits than are shown
-            ratio = _cell(tables[line.file], line.ours[0], "ratio")
-        else:
-            ratio = float(f"{peer / ours:.2g}")
-        values = (f"{value:g} {line.unit}" for value in (ours, peer))
-        rows.append([line.what, *values, line.name, f"{ratio:g}x"])
-    head = ["", "kernforge", "peer", "which peer", "ratio"]
-    return "\n".join([_row(head), _row(["---"] * len(head)), *map(_row, rows), ""])
-
-
-def _cell(table: dict[str, Any], row: str, column: str) -> float:
-    """The value of a cell: its first number, or the product of "6.5 x 5"."""
-    (cells,) = [cells for cells in table["rows"] if cells[0] == row]
-    text = str(cells[table["head"].index(column)])
-    numbers = [float(n.replace(",", "")) for n in re.findall(r"\d[\d,.]*", text)]
-    return round(numbers[0] * numbers[1], 1) if " x " in text else numbers[0]
 
 
 def _row(cells: list[Any]) -> str:

@@ -15,19 +15,15 @@ import docs_results
 from kernforge.manifest import schema
 
 ROOT = Path(__file__).parents[1]
-START, END = "<!-- results:start -->", "<!-- results:end -->"
 
 
 def pages() -> dict[Path, str]:
     """Every such file with its text."""
-    before, _, rest = (ROOT / "README.md").read_text().partition(START)
-    _, _, after = rest.partition(END)
     results = ROOT / "benchmarks" / "results"
     docs = ROOT / "docs"
     return {
         **{docs / "results" / f"{n}.md": text for n, text in docs_results.pages(results).items()},
         docs / "reference" / "manifest.md": schema.reference_markdown(),
-        ROOT / "README.md": f"{before}{START}\n{docs_results.headlines(results)}{END}{after}",
     }
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands and programs of the tutorials and of the skill, run as they stand.
+"""The commands and programs of the tutorials and of README, run as they stand.
 
 The long one is for two machines, and ``KERNFORGE_TUTORIAL_DIR`` is the folder that its reader
 copies from one to the other: where that is empty or not there, all before the last chapter is
@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 
 DOCS = Path(__file__).parents[2] / "docs"
 LONG = DOCS / "tutorial-zero-to-gpu.md"
-SKILL = DOCS.parent / "src/kernforge/templates/skills/kernforge/SKILL.md"
+README = DOCS.parent / "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +43,13 @@ def test_every_command_of_the_short_tutorial_works(tmp_path, kept_home, fresh_ve
     Walk(DOCS / "tutorial.md", top, kept_home, fresh_venv()).follow(gpu=False)
 
 
-def test_every_command_of_the_skills_first_page_works(tmp_path, kept_home, fresh_venv):
+@pytest.mark.road
+def test_every_command_of_the_readme_works(tmp_path, kept_home, fresh_venv):
     top = tmp_path / "work"
     top.mkdir()
-    Walk(SKILL, top, kept_home, fresh_venv()).follow(gpu=False)
+    venv = fresh_venv()
+    venv.install("kernforge[author]", "torch", "numpy")
+    Walk(README, top, kept_home, venv).follow(gpu=False)
 
 
 def test_the_way_from_zero_to_gpu_works_up_to_the_gpu(walked):

@@ -38,6 +38,7 @@ class Block:
         language: of the fence.
         text: what is in it.
         line: where it begins.
+        section: the heading of the second level that it is below.
     """
 
     mark: str
@@ -45,6 +46,7 @@ class Block:
     language: str
     text: str
     line: int
+    section: str
 
 
 def blocks(page):
@@ -55,7 +57,8 @@ def blocks(page):
         line = text.count("\n", 0, match.start(2)) + 1
         assert mark or language not in _NEEDS_A_MARK, f"{page.name}:{line} has no mark"
         word, _, detail = (mark or "").partition(": ")
-        found.append(Block(word, detail, language, body, line))
+        above = re.findall(r"^## (.+)$", text[: match.start()], re.MULTILINE)
+        found.append(Block(word, detail, language, body, line, above[-1] if above else ""))
     return found
 
 
@@ -116,9 +119,11 @@ class Walk:
         if self._venv:
             self._write(**self._venv.forked())
 
-    def follow(self, *, gpu):
-        """Do what the page says: on a GPU, or all the rest."""
+    def follow(self, *, gpu, section=""):
+        """Do what the page says: on a GPU, or all the rest; of one section, or of all."""
         for block in blocks(self.page):
+            if section and block.section not in ("", section):
+                continue
             if block.mark == "file" and not (gpu and (self.top / block.detail).exists()):
                 path = self.here / block.detail
                 path.parent.mkdir(parents=True, exist_ok=True)

@@ -57,9 +57,5 @@ def test_every_key_of_build_toml_is_in_its_reference():
     assert {key for key in keys if f"`{key}`" not in text and f"[{key}" not in text} == set()
 
 
-def test_readme_is_short_and_has_one_table_of_results():
-    text = (ROOT / "README.md").read_text()
-    assert len(text.splitlines()) <= 120
-    table = text.partition("<!-- results:start -->")[2].partition("<!-- results:end -->")[0]
-    rows = [line for line in table.splitlines() if line.startswith("|")]
-    assert 2 < len(rows) <= 2 + 8
+def test_readme_is_a_front_page():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
