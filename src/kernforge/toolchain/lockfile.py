@@ -9,11 +9,12 @@ diff as what it is.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from kernforge import documents
 from kernforge.artifact.version import Version2
@@ -21,8 +22,10 @@ from kernforge.errors import ToolchainError
 from kernforge.system import digest
 from kernforge.toolchain import front_end
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
 _VERSION = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}")
-_Entry = TypeVar("_Entry")
 
 FILE_NAME = "kernforge.lock"
 VERSION = 1
@@ -196,6 +199,17 @@ class Lock:
             del document["cross"]
         return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
+    def check_versions(self) -> None:
+        """Raise ``ValueError`` where a toolkit or a torch is not named by its version."""
+        tables = (
+            self.cuda,
+            self.torch,
+            *(t for c in self.cross.values() for t in (c.torch, c.runtime)),
+        )
+        for name in (name for table in tables for name in table):
+            if not _VERSION.fullmatch(name):
+                raise ValueError(f"{name[:80]!r} is not a version such as 13.0")
+
     def merged(self, other: Lock) -> Lock:
         """Return this lock with what ``other`` has more or newer."""
         return replace(
@@ -228,23 +242,19 @@ def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
             hint="upgrade kernforge, or write the lock again with `kernforge lock-toolchain`",
         )
     try:
-        return Lock(
-            platform=_text(data, "platform"),
-            compiler=_compiler(data["compiler"]),
-            # A CUDA that an older kernforge had clang compile is locked again.
-            cuda={
-                _version(name): _toolkit(entry)
-                for name, entry in data["cuda"].items()
-                if not entry.get("clang")
-            },
-            torch=_torch(data["torch"]),
-            headers={n: _headers(entry) for n, entry in data.get("headers", {}).items()},
-            python=_texts(LockedPython, data["python"]) if data.get("python") else None,
-            cross={cpu: _cross(entry) for cpu, entry in data.get("cross", {}).items()},
-        )
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
-        raise _damaged(source, reason) from error
+        lock: Lock = _adapter().validate_python(data)
+        lock.check_versions()
+    except ValueError as error:  # also pydantic's
+        raise _damaged(source, " ".join(str(error).split())) from error
+    return lock
+
+
+@functools.cache
+def _adapter() -> TypeAdapter[Lock]:
+    # Whoever makes a lock of values does without it.
+    from pydantic import TypeAdapter  # noqa: PLC0415
+
+    return TypeAdapter(Lock)
 
 
 def on_machine(
@@ -378,75 +388,6 @@ def _merged(old: LockedCross | None, new: LockedCross) -> LockedCross:
     if old is None:
         return new
     return replace(new, torch={**old.torch, **new.torch}, runtime={**old.runtime, **new.runtime})
-
-
-def _torch(entries: dict[str, Any]) -> dict[str, LockedTorch]:
-    return {
-        _version(name): LockedTorch(release=_text(entry, "release"), wheel=_wheel(entry["wheel"]))
-        for name, entry in entries.items()
-    }
-
-
-def _cross(entry: dict[str, Any]) -> LockedCross:
-    return LockedCross(
-        compiler=_compiler(entry["compiler"]),
-        torch=_torch(entry["torch"]),
-        runtime={_version(name): _wheel(wheel) for name, wheel in entry["runtime"].items()},
-    )
-
-
-def _toolkit(entry: dict[str, Any]) -> LockedToolkit:
-    return LockedToolkit(
-        release=_text(entry, "release"),
-        wheels=tuple(map(_wheel, entry["wheels"])),
-        libraries=tuple(map(_wheel, entry["libraries"])),
-        directory=_text(entry, "directory") if "directory" in entry else "",
-        front_end=_front_end(entry["front_end"]) if entry.get("front_end") else None,
-    )
-
-
-def _front_end(entry: dict[str, Any]) -> LockedFrontEnd:
-    wheels = {name: _wheel(wheel) for name, wheel in entry.items() if name != "release"}
-    return LockedFrontEnd(release=_text(entry, "release"), **wheels)
-
-
-def _headers(entry: dict[str, Any]) -> LockedHeaders:
-    wheel = entry["wheel"]
-    return LockedHeaders(
-        release=_text(entry, "release"),
-        wheel=_wheel(wheel) if wheel else None,
-        digest=_text(entry, "digest"),
-    )
-
-
-def _compiler(entry: dict[str, Any]) -> LockedCompiler:
-    parts = entry.get("parts", {})
-    for name in parts:
-        _text(parts, name)
-    named = {key: _text(entry, key) for key in entry if key != "parts"}
-    return LockedCompiler(**named, parts=dict(parts))
-
-
-def _wheel(entry: dict[str, Any]) -> LockedWheel:
-    return _texts(LockedWheel, entry)
-
-
-def _texts(kind: type[_Entry], entry: dict[str, Any]) -> _Entry:
-    """An entry whose values are all text."""
-    return kind(**{key: _text(entry, key) for key in entry})
-
-
-def _text(entry: dict[str, Any], key: str) -> str:
-    value = entry[key]
-    if not isinstance(value, str):
-        raise TypeError(f"{key!r} is {str(value)[:80]!r}, not text")
-    return value
-
-
-def _version(name: str) -> str:
-    if not _VERSION.fullmatch(name):
-        raise ValueError(f"{name[:80]!r} is not a version such as 13.0")
-    return name
 
 
 def _not_locked(what: str) -> ToolchainError:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA 12 from wheels on a real index; the wheels' layout is that of the real ones."""
 
-import json
 import re
 import subprocess
 from dataclasses import replace
@@ -215,16 +214,6 @@ def test_an_index_without_the_static_runtime_is_reported(wheels, index):
     make_wheel(index.root / name, {"nvidia/cuda_runtime/include/cuda.h": b"12090"})
     with pytest.raises(ToolchainError, match=r"12\.9\.79.* holds no libcudart_static\.a"):
         lock_of(wheels)
-
-
-def test_a_lock_of_a_cuda_that_clang_compiled_lacks_that_cuda(wheels):
-    lock = lock_of(wheels)
-    document = json.loads(lock.to_json())
-    kit = document["cuda"]["12.8"]
-    kit["clang"] = kit.pop("front_end")
-    old = from_json(json.dumps(document))
-    assert old == replace(lock, cuda={})
-    assert lacking(NEEDS, old).names == ("CUDA 12.8",)
 
 
 def test_a_lock_may_not_take_the_front_end_from_elsewhere(wheels, tmp_path):
