@@ -9,8 +9,8 @@ from kernforge._version import __version__
 TYPE_CHECKING = False  # as type checkers know it; typing itself takes most of ten milliseconds
 if TYPE_CHECKING:
     from kernforge.artifact.metadata import Metadata
-    from kernforge.bench.engine.workload import Tensor, Workload
-    from kernforge.bench.hub.base import Benchmark
+    from kernforge.bench.classes import Benchmark
+    from kernforge.bench.workload import Tensor, Workload
     from kernforge.jit.api import load, load_inline
     from kernforge.layers.decorators import (
         replace_kernel_forward_from_hub,
@@ -101,8 +101,8 @@ __getattr__, __dir__ = _lazy.attributes(
     # The cell magic is not in __all__: IPython is an extra.
     {
         "artifact.metadata": "Metadata",
-        "bench.engine.workload": "Tensor Workload",
-        "bench.hub.base": "Benchmark",
+        "bench.workload": "Tensor Workload",
+        "bench.classes": "Benchmark",
         "jit.api": "load load_inline",
         "jit.notebook": "load_ipython_extension",
         "layers.decorators": "replace_kernel_forward_from_hub use_kernel_forward_from_hub "

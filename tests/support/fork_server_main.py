@@ -36,7 +36,7 @@ _IMPORTED = (
     *("torch", "torch._dynamo", "torch._inductor.compile_fx", "torch.testing._internal.optests"),
     *("pytest", "requests", "rich.console", "tomlkit"),
     *("kernforge.cli.main", "kernforge.build.api", "kernforge.check.api", "kernforge.publish.api"),
-    *("kernforge.bench.api", "kernforge.bench.engine.judge", "kernforge.testing.project_tests"),
+    *("kernforge.bench.project", "kernforge.bench.report", "kernforge.testing.project_tests"),
 )
 
 

@@ -110,18 +110,7 @@ COMMANDS = (
         "It ends with exit code 6 if a candidate is refused, or if the kernel is slower than "
         "--baseline or --against. `kernforge benchmark` measures a published kernel instead.",
         page="how-to/author/measure-a-kernel",
-        others=("measure", "perf"),
-    ),
-    Verb(
-        "write",
-        "profile",
-        "find where the time of a kernel goes: its launches, counters and what binds, by the roofline",
-        "kernels/layer-norm --workload 'rms 8192 x 4096 bfloat16' --candidate kernel "
-        "--candidate torch.compile",
-        "It needs an NVIDIA GPU. With Nsight Compute (ncu) it counts what the kernels do; without it, "
-        "torch.profiler has their times and launches. It ends with exit code 6 if a candidate is refused.",
-        page="how-to/author/find-where-the-time-goes",
-        others=("ncu", "nsys", "trace"),
+        others=("measure", "perf", "profile", "ncu", "nsys"),
     ),
     Verb(
         "write",

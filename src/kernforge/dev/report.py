@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from kernforge.bench.text import duration
+from kernforge.bench.report import duration
 from kernforge.binary import kernel_usage
 from kernforge.source import diagnostics
 from kernforge.system.tables import table

@@ -109,7 +109,6 @@ class TimeRatio:
         mode: cold or hot.
         low_ns: lower end of the median's 95 % interval.
         high_ns: upper end of the median's 95 % interval.
-        before_ns: median of the last good build in nanoseconds; None if there is none.
         ratio: median of this build divided by that of the last good build.
         low: lower bound of the ratio.
         high: upper bound of the ratio.
@@ -121,7 +120,6 @@ class TimeRatio:
     median_ns: float = 0.0
     low_ns: float = 0.0
     high_ns: float = 0.0
-    before_ns: float | None = None
     ratio: float | None = None
     low: float | None = None
     high: float | None = None

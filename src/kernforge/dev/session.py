@@ -14,11 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kernforge.build import api as build_api
-from kernforge.dev import bench as dev_bench
 from kernforge.dev import build as dev_build
 from kernforge.dev import report
 from kernforge.dev.control import StoppedError
-from kernforge.dev.rounds import GoodBuild, QuotedDiagnostic, Round
+from kernforge.dev.rounds import GoodBuild, QuotedDiagnostic, Round, TimeRatio
 from kernforge.errors import BuildError, CheckError, KernforgeError, UntestedError, UsageError
 from kernforge.jit.device.units import DeviceSession
 from kernforge.project.api import read_project
@@ -296,7 +295,7 @@ class Session:
         if "error" in document:
             result.unmeasured = document["error"]
         else:
-            result.ratios = dev_bench.ratios(document)
+            result.ratios = tuple(TimeRatio(**row) for row in document["times"])
 
     # -- the last good build ---------------------------------------------------------------
 

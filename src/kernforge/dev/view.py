@@ -14,7 +14,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from kernforge.bench.text import duration
+from kernforge.bench.report import duration
 from kernforge.binary import kernel_usage
 from kernforge.dev import report
 

@@ -17,7 +17,7 @@ EXTRAS = {
         *("requests", "rich", "tomlkit", "urllib3"),
     ),
     "trust": ("cryptography", "sigstore"),
-    "bench": ("cuda",),
+    "bench": ("matplotlib", "pynvml"),
     "cluster": ("fsspec", "distributed", "dask"),
     "testing": ("pytest",),
     "completion": ("shtab",),

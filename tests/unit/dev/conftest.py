@@ -58,7 +58,6 @@ def good():
                 median_ns=1500.0,
                 low_ns=1400.0,
                 high_ns=1600.0,
-                before_ns=1000.0,
                 ratio=1.5,
                 low=1.3,
                 high=1.7,

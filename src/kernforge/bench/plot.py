@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Charts of a report, by matplotlib (the extra ``bench``)."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernforge.bench.run import Case, Measurement, Report
+
+_WIDTH_IN, _ROW_IN = 8.0, 0.3
+
+
+def pictures(report: Report) -> dict[str, bytes]:
+    """SVG files by their title: the candidates beside the kernel, and time against size."""
+    found = {}
+    for mode in report.settings.modes:
+        found[f"beside the kernel, {mode}"] = _bytes(beside(report, mode), "svg")
+        if figure := against_size(report, mode):
+            found[f"time against size, {mode}"] = _bytes(figure, "svg")
+    return found
+
+
+def draw(report: Report, path: Path) -> bytes:
+    """The candidates beside the kernel in the first mode, as SVG, PNG or PDF by the ending."""
+    return _bytes(beside(report, report.settings.modes[0]), path.suffix.removeprefix(".") or "svg")
+
+
+def beside(report: Report, mode: str) -> Any:
+    """A figure of bars: times of each candidate by the kernel's, with intervals."""
+    shown: list[tuple[str, float, float, float]] = []
+    for case in report.cases:
+        for each in case.of(mode):
+            ratio = case.ratio(each)
+            if ratio is not None:
+                label = f"{each.candidate}, {case.name}"
+                shown.append((label, ratio.value, ratio.low, ratio.high))
+    figure, axes = _figure(max(2.0, 1.2 + _ROW_IN * len(shown)))
+    places = range(len(shown))
+    values = [value for _, value, _, _ in shown]
+    errors = [[v - low for _, v, low, _ in shown], [high - v for _, v, _, high in shown]]
+    axes.barh(places, values, xerr=errors if shown else None, color="#4477aa", ecolor="#333333")
+    axes.set_yticks(list(places), [label for label, _, _, _ in shown])
+    axes.invert_yaxis()
+    axes.axvline(1.0, color="#cc3311", linewidth=1)
+    where = report.machine.gpu or report.machine.cpu
+    axes.set_xlabel(f"time by the kernel's, {mode}; above 1 the kernel is faster")
+    axes.set_title(f"{report.project} on {where}")
+    return figure
+
+
+def against_size(report: Report, mode: str) -> Any | None:
+    """A figure of lines: time against size, with the roof; None where fewer than two sizes are known."""
+    families = dict.fromkeys(case.family for case in report.cases if case.size)
+    lines = [
+        (family, [case for case in report.cases if case.family == family and case.size])
+        for family in families
+    ]
+    lines = [(family, cases) for family, cases in lines if len(cases) > 1]
+    if not lines:
+        return None
+    figure, axes = _figure(4.5)
+    for family, cases in lines:
+        ordered = sorted(cases, key=lambda case: case.size)
+        for name in dict.fromkeys(m.candidate for case in ordered for m in case.of(mode)):
+            if points := _points(ordered, mode, name):
+                axes.plot(*zip(*points, strict=True), marker=".", label=f"{name}, {family}")
+        roof = [(case.size, case.roof_ns(mode) / 1e3) for case in ordered if case.roof_ns(mode)]
+        if roof:
+            axes.plot(*zip(*roof, strict=True), "--", color="#888888", label=f"the roof, {family}")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlabel("elements")
+    axes.set_ylabel(f"us, {mode}")
+    axes.legend(fontsize="x-small")
+    axes.set_title(f"{report.project} on {report.machine.gpu or report.machine.cpu}")
+    return figure
+
+
+def _points(cases: Sequence[Case], mode: str, name: str) -> list[tuple[int, float]]:
+    found = []
+    for case in cases:
+        measured: list[Measurement] = [m for m in case.of(mode) if m.candidate == name]
+        if measured and (median := measured[0].median):
+            found.append((case.size, median.value / 1e3))
+    return found
+
+
+def _figure(height: float) -> tuple[Any, Any]:
+    # Not pyplot, which wants a display and keeps all figures.
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(figsize=(_WIDTH_IN, height), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _bytes(figure: Any, kind: str) -> bytes:
+    out = io.BytesIO()
+    # Without a date, so that equal reports give equal files.
+    figure.savefig(out, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    return out.getvalue()

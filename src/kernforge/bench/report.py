@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A report as text, as JSON and as one HTML page, and its comparison with a stored one."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from kernforge.bench.run import Case, Measurement, Report
+from kernforge.bench.workload import MEANING
+from kernforge.errors import UsageError
+from kernforge.system.tables import table
+
+FORMAT = "kernforge-bench-2"
+HEAD = (
+    "candidate",
+    "median of a call",
+    "95 % interval",
+    "ratio to the kernel",
+    "GB/s",
+    "of the roof",
+    "calls / rounds",
+)
+INCONCLUSIVE = "inconclusive"
+_FEW = 4  # Workloads of which each has a table.
+_LEGEND = (
+    "ratio to the kernel: of the times, round by round, with its 95 % interval; ~: inconclusive",
+    "GB/s: bytes that must be moved (10^9 a second), inputs and results once unless declared",
+    "roof: the time of a copy of as many bytes, or of torch's product with as many operations",
+)
+
+
+def duration(nanoseconds: float) -> str:
+    """A time as people write it."""
+    for limit, unit, scale in ((1e3, "ns", 1.0), (1e6, "us", 1e3), (1e9, "ms", 1e6)):
+        if nanoseconds < limit:
+            return f"{nanoseconds / scale:.4g} {unit}"
+    return f"{nanoseconds / 1e9:.4g} s"
+
+
+# Text
+
+
+def text(report: Report) -> str:
+    """Everything that a person wants to read."""
+    parts = [*conditions(report)]
+    if len(report.cases) > _FEW:
+        for mode in report.settings.modes:
+            head, *rows = sweep(report, mode)
+            parts += [f"\n{mode}: {MEANING[mode]}", table(rows, head=head)]
+        return "\n".join([*parts, "", "median of a call (share of the roof)", *_LEGEND[::2]])
+    for case in report.cases:
+        for mode in report.settings.modes:
+            bound = f", bound by {case.bound(mode)}" if case.bytes else ""
+            parts += [f"\n{case.name}, {mode}{bound}: {MEANING[mode]}"]
+            parts += [table(rows_of(case, mode), head=HEAD), *left_out(case, mode)]
+    return "\n".join([*parts, "", *_LEGEND])
+
+
+def conditions(report: Report) -> Iterator[str]:
+    """The conditions of a report, a line each: machine, rounds, clocks of the GPU."""
+    where, how = report.machine, report.settings
+    if report.partial:
+        yield "PARTIAL: the run was interrupted; the last workload has fewer rounds"
+    versions = [("driver", where.driver), ("CUDA", where.cuda if where.gpu else "")]
+    versions.append(("torch", where.torch))
+    named = (f"{name} {version}" for name, version in versions if version)
+    yield ", ".join([where.gpu or where.cpu, *named])
+    rounds = how.most if how.least == how.most else f"{how.least} to {how.most}"
+    yield (
+        f"{rounds} rounds, until each 95 % interval is {how.width:.1%} of its median; new inputs in "
+        "each round, a result of each turn verified"
+    )
+    if not where.gpu:
+        return
+    measured = [each for case in report.cases for each in case.measurements]
+    if clocks := [clock for each in measured for clock in each.clocks_mhz]:
+        capped = sum(each.power_capped for each in measured)
+        limit = f"; at the power limit after {capped} turns" if capped else ""
+        yield f"SM clock {min(clocks):.0f} to {max(clocks):.0f} MHz{limit}"
+    lost: dict[str, int] = {}
+    for each in measured:
+        for why, calls in each.discarded.items():
+            lost[why] = lost.get(why, 0) + calls
+    if lost:
+        listed = ", ".join(f"{why} {calls}" for why, calls in lost.items())
+        yield f"calls discarded because the GPU was slowed down: {listed}"
+    if where.unavailable:
+        yield f"the GPU's clock is not known: {where.unavailable}"
+
+
+def rows_of(case: Case, mode: str) -> list[tuple[str, ...]]:
+    """The table of a workload in one mode, fastest first, those without a time last."""
+    measured = [(each.median.value, each) for each in case.of(mode) if each.median]
+    measured.sort(key=lambda pair: pair[0])
+    lines = [_row(case, each) for _, each in measured]
+    for each in case.of(mode):
+        if each.median is None:
+            word = "refused" if each.refused else "skipped"
+            lines.append((each.candidate, word, "", "", "", "", ""))
+    return lines
+
+
+def left_out(case: Case, mode: str) -> list[str]:
+    """Why candidates have no time, a line each."""
+    return [
+        f"{each.candidate}: {each.refused or each.skipped}"
+        for each in case.of(mode)
+        if not each.racing
+    ]
+
+
+def _row(case: Case, measured: Measurement) -> tuple[str, ...]:
+    median = measured.median
+    if median is None:
+        return ()
+    count = f"{len(measured.times_ns)} / {len(measured.rounds)}"
+    low, high = (end / median.value - 1 for end in (median.low, median.high))
+    span = f"{low:+.1%} .. {high:+.1%}"
+    if measured.inconclusive:
+        return (measured.candidate, INCONCLUSIVE, span, "", "", "", count)
+    roof = case.roof_ns(measured.mode)
+    return (
+        measured.candidate,
+        duration(median.value),
+        span,
+        _ratio(case, measured),
+        f"{case.bytes / median.value:.1f}" if case.bytes else "",
+        f"{roof / median.value:.1%}" if roof else "",
+        count,
+    )
+
+
+def _ratio(case: Case, measured: Measurement) -> str:
+    ratio = case.ratio(measured)
+    if ratio is None:
+        return ""
+    mark = "~" if ratio.verdict == INCONCLUSIVE else ratio.verdict
+    return f"{ratio.value:.3f} ({ratio.low:.3f} .. {ratio.high:.3f}) {mark}"
+
+
+def sweep(report: Report, mode: str) -> list[tuple[str, ...]]:
+    """Head and rows of a table with a row for each workload and a column for each candidate."""
+    names = list(dict.fromkeys(m.candidate for case in report.cases for m in case.measurements))
+    body = []
+    for case in report.cases:
+        by_name = {each.candidate: each for each in case.of(mode)}
+        roof = case.roof_ns(mode)
+        cells = [_cell(case, by_name.get(name), roof) for name in names]
+        body.append((case.name, *cells, duration(roof) if roof else ""))
+    return [("workload", *names, "the roof"), *body]
+
+
+def _cell(case: Case, measured: Measurement | None, roof: float) -> str:
+    if measured is None:
+        return ""
+    median = measured.median
+    if median is None:
+        return "refused" if measured.refused else "skipped"
+    if measured.inconclusive:
+        return INCONCLUSIVE
+    ratio = case.ratio(measured)
+    mark = " ~" if ratio and ratio.verdict == INCONCLUSIVE else ""
+    share = f" ({roof / median.value:.0%})" if roof else ""
+    return f"{duration(median.value)}{share}{mark}"
+
+
+# JSON
+
+
+def document(report: Report, regressions: Sequence[str] = ()) -> dict[str, Any]:
+    """The report as JSON values, of format ``kernforge-bench-2``."""
+    return {
+        "format": FORMAT,
+        "project": report.project,
+        "machine": asdict(report.machine),
+        "settings": asdict(report.settings),
+        "workloads": [_case(case) for case in report.cases],
+        "failed": report.failed,
+        "partial": report.partial,
+        "regressions": list(regressions),
+        "table": summary(report),
+    }
+
+
+def _case(case: Case) -> dict[str, Any]:
+    modes = dict.fromkeys(each.mode for each in case.measurements)
+    return {
+        "name": case.name,
+        "family": case.family,
+        "size": case.size,
+        "bytes": case.bytes,
+        "flops": case.flops,
+        "roof": {mode: {"ns": case.roof_ns(mode), "bound": case.bound(mode)} for mode in modes},
+        "results": [_result(case, each) for each in case.measurements],
+    }
+
+
+def _result(case: Case, measured: Measurement) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "candidate": measured.candidate,
+        "mode": measured.mode,
+        "rounds": len(measured.rounds),
+        "calls": len(measured.times_ns),
+        "checked": measured.checked,
+        "discarded": measured.discarded,
+        "clocks_mhz": [min(measured.clocks_mhz), max(measured.clocks_mhz)]
+        if measured.clocks_mhz
+        else None,
+        "refused": measured.refused,
+        "skipped": measured.skipped,
+    }
+    median, ratio = measured.median, case.ratio(measured)
+    if median is not None:
+        roof = case.roof_ns(measured.mode)
+        found |= {
+            "median_ns": median.value,
+            "low_ns": median.low,
+            "high_ns": median.high,
+            "inconclusive": measured.inconclusive,
+            "bytes_per_s": case.bytes / median.value * 1e9,
+            "flops_per_s": case.flops / median.value * 1e9,
+            "share_of_roof": roof / median.value,
+        }
+    if ratio is not None:
+        found["ratio"] = asdict(ratio) | {"verdict": ratio.verdict}
+    return found
+
+
+def summary(report: Report) -> dict[str, Any]:
+    """The first mode as a table for a page of results: ``title``, ``head``, ``rows``, ``note``."""
+    mode, where = report.settings.modes[0], report.machine
+    head, *body = sweep(report, mode)
+    return {
+        "title": f"{report.project} on {where.gpu or where.cpu}, time (share of the roof)",
+        "head": list(head),
+        "rows": [list(row) for row in body],
+        "note": f"Median of a call, {mode}: {MEANING[mode]}; all candidates in one run, in turn, on "
+        "new inputs in each round, results verified. ~: no sure difference from the kernel. By "
+        "`kernforge bench`.",
+    }
+
+
+# Verdicts
+
+
+def refusals(report: Report) -> list[str]:
+    """Workloads that could not be run, and candidates that were refused, with the reason."""
+    failed = [f"{name}: {why}" for name, why in report.failed.items()]
+    refused = {
+        (case.name, each.candidate, each.refused): each.mode
+        for case in report.cases
+        for each in reversed(case.measurements)
+        if each.refused and not report.partial
+    }
+    return failed + [f"{w}, {name}, {mode}: {why}" for (w, name, why), mode in refused.items()]
+
+
+def behind(report: Report, allowed: float) -> list[str]:
+    """Where the kernel is surely more than ``allowed`` slower than a published one in the run."""
+    lines = []
+    for case in report.cases:
+        for each in case.measurements:
+            ours, ratio = case.of(each.mode)[0].median, case.ratio(each)
+            if each.kind != "published" or not (ours and each.median and ratio):
+                continue
+            if ratio.verdict == "faster" and 1 / ratio.value > 1 + allowed:
+                lines.append(
+                    f"{case.name}, {each.mode}: {duration(ours.value)}, {each.candidate} takes "
+                    f"{duration(each.median.value)} ({1 / ratio.value - 1:+.1%})"
+                )
+    return lines
+
+
+def stored(path: Path) -> dict[str, Any]:
+    """A stored report.
+
+    Raises:
+        UsageError: it cannot be read, or is something else.
+    """
+    hint = "kernforge bench --out writes one"
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        why = "there is no such file" if isinstance(error, FileNotFoundError) else str(error)
+        raise UsageError(f"{path} cannot be read as a stored result: {why}", hint=hint) from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise UsageError(f"{path} is not a stored result of this version", hint=hint)
+    return found
+
+
+def regressions(
+    report: Report, before: Mapping[str, Any], allowed: float, only: Sequence[str] = ()
+) -> list[str]:
+    """Where the kernel is slower than a stored report says, beyond doubt.
+
+    Slower means: the intervals do not touch, and the medians differ by more than ``allowed``. A
+    workload that was measured before and is refused or missing now is a regression as well.
+
+    Args:
+        only: workloads that this run was asked for; all when empty.
+
+    Raises:
+        UsageError: the stored report is of another machine.
+    """
+    for what in ("gpu", "cpu"):
+        there, here = before["machine"][what], getattr(report.machine, what)
+        if there != here:
+            raise UsageError(
+                f"the stored result is of {there or 'a CPU'}, this is {here or 'a CPU'}",
+                hint="times of two machines cannot be compared: store a result of this machine",
+            )
+    now = {
+        (case.name, each.mode): each
+        for case in report.cases
+        for each in case.measurements
+        if each.kind == "kernel"
+    }
+    lines = []
+    for case in before["workloads"]:
+        for old in case["results"]:
+            asked = old["mode"] in report.settings.modes and (case["name"] in only or not only)
+            if old["candidate"] != "kernel" or "median_ns" not in old or not asked:
+                continue
+            what = f"{case['name']}, {old['mode']}"
+            measured = now.get((case["name"], old["mode"]))
+            median = measured.median if measured else None
+            if median is None:
+                why = (measured.refused or measured.skipped) if measured else "missing"
+                lines.append(f"{what}: measured before, and now {why}")
+            elif median.value > old["median_ns"] * (1 + allowed) and median.low > old["high_ns"]:
+                lines.append(
+                    f"{what}: {duration(median.value)}, was {duration(old['median_ns'])} "
+                    f"({median.value / old['median_ns'] - 1:+.1%})"
+                )
+    return lines
+
+
+# HTML
+
+
+def page(report: Report, pictures: Mapping[str, bytes], regressions: Sequence[str] = ()) -> str:
+    """One self-contained page with the tables and the charts.
+
+    Args:
+        pictures: SVG files by their title.
+    """
+    title = f"{report.project} on {report.machine.gpu or report.machine.cpu}"
+    parts = [f"<h1>{html.escape(title)}</h1>"]
+    parts += [f"<p>{html.escape(line)}</p>" for line in conditions(report)]
+    parts += [f"<p><strong>slower: {html.escape(line)}</strong></p>" for line in regressions]
+    for name, picture in pictures.items():
+        data = base64.b64encode(picture).decode()
+        source = f"data:image/svg+xml;base64,{data}"
+        parts.append(
+            f'<h2>{html.escape(name)}</h2>\n<img alt="{html.escape(name)}" src="{source}">'
+        )
+    for case in report.cases:
+        for mode in report.settings.modes:
+            parts.append(f"<h2>{html.escape(case.name)}, {mode}</h2>\n<p>{MEANING[mode]}</p>")
+            parts.append(_html_table(HEAD, rows_of(case, mode)))
+            parts += [f"<p>{html.escape(line)}</p>" for line in left_out(case, mode)]
+    parts += [f"<p>{html.escape(line)}</p>" for line in _LEGEND]
+    body = "\n".join(parts)
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>
+<style>
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums }}
+th, td {{ text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #8884 }}
+img {{ max-width: 100%; background: #fff }}
+</style></head>
+<body>
+{body}
+</body></html>
+"""
+
+
+def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    def line(cells: Sequence[str], tag: str) -> str:
+        return "".join(["<tr>", *(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells), "</tr>"])
+
+    lines = [line(head, "th"), *(line(row, "td") for row in rows)]
+    return "\n".join(["<table>", *lines, "</table>"])

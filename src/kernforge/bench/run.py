@@ -1,0 +1,445 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop: candidates take turns in random order, on fresh inputs, and results are verified.
+
+A round is a turn of each candidate: a block of calls, on inputs that are the same for all and new in each
+round. The result of one call of a block, which the candidate cannot foresee, is compared with the
+reference; a candidate with a wrong result is refused. A round gives one time for each candidate.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import platform
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kernforge.bench import stats
+from kernforge.bench.gpu import POWER_CAP, Gpu
+from kernforge.bench.timer import open_timer
+from kernforge.bench.workload import Candidate, Mode, Settings
+from kernforge.errors import KernforgeError, UsageError
+from kernforge.system import machine as system_machine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+COPY = "copy"
+_MOST_CALLS = 32
+_MOST_FLUSHED = 8  # On a CPU a flush takes longer than most calls.
+_MOST_BYTES = 256 << 20
+_WARM_UP = 3
+_TRIED = 3
+_SIDE = {"cpu": 1024, "cuda": 8192}
+_LONGEST_REASON = 300
+_UNSURE = 1.5
+
+
+class Subject(Protocol):
+    """What calls get, and whether their results are right: ``verify.Inputs``, or a class of the hub.
+
+    Attributes:
+        bytes: what must be moved at least; 0 where that is not known: there is no roof then.
+        flops: operations that must be done at least; 0 where they do not matter.
+        call_bytes: memory of the tensors of a call.
+        verifies: whether results are compared with a reference.
+    """
+
+    name: str
+    family: str
+    size: int
+    bytes: int
+    flops: int
+    call_bytes: int
+    verifies: bool
+
+    def renew(self, number: int, count: int) -> None:
+        """Draw the inputs of the first ``count`` calls of a round."""
+
+    def arguments(self, place: int) -> tuple[Any, ...]:
+        """Arguments of a call."""
+
+    def touch(self, place: int) -> None:
+        """Bring the inputs of a call into the caches."""
+
+    def wrong(self, place: int, returned: Any) -> str:
+        """What is wrong with a call's result; empty if nothing is."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Measurement:
+    """A candidate on a workload in one mode.
+
+    Attributes:
+        rounds: nanoseconds of a call, by round.
+        times_ns: nanoseconds of every call that counts.
+        checked: how many results were compared with the reference.
+        discarded: calls that do not count, by what slowed the GPU down.
+        clocks_mhz: the GPU's clock after each turn, where it is known.
+        power_capped: turns after which the GPU was at its power limit.
+        refused: why the candidate has no time although it should; empty where it has one.
+        skipped: why it is left out; empty where it is not.
+    """
+
+    candidate: str
+    kind: str
+    mode: Mode
+    rounds: dict[int, float] = field(default_factory=dict)
+    times_ns: list[float] = field(default_factory=list)
+    checked: int = 0
+    discarded: Counter[str] = field(default_factory=Counter)
+    clocks_mhz: list[float] = field(default_factory=list)
+    power_capped: int = 0
+    refused: str = ""
+    skipped: str = ""
+
+    @property
+    def racing(self) -> bool:
+        """Whether it still takes part."""
+        return not (self.refused or self.skipped)
+
+    @property
+    def median(self) -> stats.Median | None:
+        """The median of the rounds; None where the candidate has no time."""
+        if self.refused or self.skipped or len(self.rounds) < stats.FEWEST:
+            return None
+        return stats.median(list(self.rounds.values()))
+
+    @property
+    def inconclusive(self) -> bool:
+        """Whether the median's interval is too wide to be a result."""
+        median = self.median
+        return median is not None and median.high > _UNSURE * median.low
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A workload with the times of all candidates.
+
+    Attributes:
+        copy_ns: nanoseconds of a copy of as many bytes, by mode.
+        flops_per_s: rate of torch's matrix product; 0 where operations do not matter.
+    """
+
+    name: str
+    family: str
+    size: int
+    bytes: int
+    flops: int
+    copy_ns: dict[str, float]
+    flops_per_s: float
+    measurements: tuple[Measurement, ...]
+
+    def roof_ns(self, mode: str) -> float:
+        """The least time by the machine's ceilings: a copy, or a product; 0 where it is not known.
+
+        This is the roofline (Williams, Waterman, Patterson, Roofline, CACM 52 (4), 2009) with both
+        ceilings measured in the same run.
+        """
+        product = self.flops / self.flops_per_s * 1e9 if self.flops_per_s else 0.0
+        return max(self.copy_ns.get(mode, 0.0), product)
+
+    def bound(self, mode: str) -> str:
+        """What limits it: ``memory`` or ``arithmetic``."""
+        return "memory" if self.roof_ns(mode) == self.copy_ns.get(mode) else "arithmetic"
+
+    def of(self, mode: str) -> list[Measurement]:
+        """The measurements of one mode."""
+        return [each for each in self.measurements if each.mode == mode]
+
+    def ratio(self, measured: Measurement) -> stats.Ratio | None:
+        """How many times as long a candidate takes as the first one, which is the kernel."""
+        first = self.of(measured.mode)[0]
+        if measured is first or measured.median is None or first.median is None:
+            return None
+        return stats.paired(measured.rounds, first.rounds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Where and when it was measured.
+
+    Attributes:
+        gpu: name of the GPU; empty where a CPU was measured.
+        unavailable: why the GPU's clock is not known; empty where it is.
+    """
+
+    date: str
+    system: str
+    cpu: str
+    cores: int
+    python: str
+    torch: str
+    cuda: str
+    gpu: str
+    driver: str
+    unavailable: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was measured.
+
+    Attributes:
+        failed: workloads that could not be run, and why.
+        partial: whether an interrupt ended the run.
+    """
+
+    project: str
+    machine: Machine
+    settings: Settings
+    cases: tuple[Case, ...]
+    failed: dict[str, str] = field(default_factory=dict)
+    partial: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class _Runner:
+    """A candidate while it is measured in one mode: its turn has ``count`` calls, or a graph of them."""
+
+    measured: Measurement
+    call: Callable[..., Any]
+    count: int = 1
+    graph: Any = None
+    results: list[Any] = field(default_factory=list)
+
+
+class Loop:
+    """Measures subjects in this process.
+
+    Args:
+        note: called with a line of text when something happens.
+
+    Attributes:
+        interrupted: whether an interrupt came; what was measured until then counts.
+
+    Raises:
+        UsageError: the device is not there.
+    """
+
+    def __init__(self, settings: Settings, note: Callable[[str], None]) -> None:
+        import torch
+
+        if settings.device == "cuda" and not torch.cuda.is_available():
+            raise UsageError("this torch sees no CUDA device", hint="measure with --device cpu")
+        self.settings, self._note = settings, note
+        self._timer = open_timer(settings.device)
+        self._gpu = Gpu() if settings.device == "cuda" else None
+        self._products: dict[str, float] = {}
+        self.interrupted = False
+
+    def machine(self) -> Machine:
+        """Where it is measured."""
+        import torch
+
+        gpu = self._gpu
+        return Machine(
+            date=dt.datetime.now(tz=dt.UTC).isoformat(timespec="seconds"),
+            system=f"{platform.system()} {platform.machine()}",
+            cpu=system_machine.processor_name(),
+            cores=system_machine.cores(),
+            python=platform.python_version(),
+            torch=torch.__version__,
+            cuda=torch.version.cuda or "",
+            gpu=torch.cuda.get_device_name(0) if gpu else "",
+            driver=gpu.driver if gpu else "",
+            unavailable=gpu.unavailable if gpu else "",
+        )
+
+    def measure(self, subject: Subject, candidates: Sequence[Candidate], dtype: str = "") -> Case:
+        """Time the candidates on a subject.
+
+        Args:
+            dtype: of the matrix product that is the arithmetic ceiling.
+        """
+        calls = {each.name: self._callable(each) for each in candidates}
+        measurements: list[Measurement] = []
+        copies: dict[str, float] = {}
+        refused: dict[str, str] = {}
+        rate = 0.0
+        try:
+            rate = self._product_rate(dtype) if subject.flops and dtype else 0.0
+            for mode in self.settings.modes:
+                racing = [
+                    _Runner(
+                        measured=Measurement(
+                            candidate=each.name,
+                            kind=each.kind,
+                            mode=mode,
+                            refused=refused.get(each.name, ""),
+                        ),
+                        call=calls[each.name],
+                    )
+                    for each in candidates
+                ]
+                measurements += [each.measured for each in racing]
+                if subject.bytes:
+                    copy = _copy(subject.bytes, self.settings.device)
+                    own = Measurement(candidate=COPY, kind="reference", mode=mode)
+                    racing.append(_Runner(measured=own, call=copy))
+                for each in racing:
+                    self._prepare(each, subject)
+                self._rounds(racing, subject, mode)
+                refused = {each.candidate: each.refused for each in measurements}
+                for each in racing:
+                    if each.measured.candidate == COPY and each.measured.rounds:
+                        copies[mode] = stats.median([*each.measured.rounds.values()]).value
+        except KeyboardInterrupt:
+            self.interrupted = True
+        return Case(
+            name=subject.name,
+            family=subject.family or "all",
+            size=subject.size,
+            bytes=subject.bytes,
+            flops=subject.flops,
+            copy_ns=copies,
+            flops_per_s=rate,
+            measurements=tuple(measurements),
+        )
+
+    def _callable(self, candidate: Candidate) -> Callable[..., Any]:
+        """The function to time; torch.compile tunes for this workload's shapes alone."""
+        import torch
+
+        if candidate.kind != "compiled":
+            return candidate.function
+        torch.compiler.reset()
+        options: dict[str, Any] = {"fullgraph": True, "dynamic": False}
+        if self.settings.device == "cuda":
+            options["mode"] = "max-autotune-no-cudagraphs"
+        compiled: Callable[..., Any] = torch.compile(candidate.function, **options)
+        return compiled
+
+    def _prepare(self, runner: _Runner, subject: Subject) -> None:
+        """Warm up, and find how many calls a turn has."""
+        measured = runner.measured
+        if not measured.racing:
+            return
+        try:
+            for _ in range(_WARM_UP):
+                subject.renew(0, 1)
+                if runner.call(*subject.arguments(0)) is NotImplemented:
+                    measured.skipped = "it does not compute this workload"
+                    return
+            subject.renew(0, 1)
+            times, _ = self._timer.block(
+                runner.call, [subject.arguments(0)] * _TRIED, lambda _place: None, 0
+            )
+            runner.count = self._calls(min(times) / 1e9, subject, measured.mode)
+            if measured.mode == "graph" and measured.candidate != COPY:
+                self._capture(runner, subject)
+        except Exception as error:  # noqa: BLE001 - whatever a candidate raises is its result
+            self._refuse(measured, subject, _raised(error))
+
+    def _refuse(self, measured: Measurement, subject: Subject, why: str) -> None:
+        measured.refused = why
+        self._note(f"{subject.name}, {measured.candidate}, {measured.mode}: {why}")
+
+    def _capture(self, runner: _Runner, subject: Subject) -> None:
+        subject.renew(0, runner.count)
+        arguments = [subject.arguments(place) for place in range(runner.count)]
+        try:
+            runner.graph, runner.results = self._timer.capture(runner.call, arguments)
+        except Exception as error:  # noqa: BLE001 - a candidate that waits for the GPU, as many do
+            why = f"it cannot be captured in a CUDA graph: {_raised(error)}"
+            runner.measured.skipped = why
+
+    def _calls(self, call_s: float, subject: Subject, mode: Mode) -> int:
+        """Calls of a turn: enough to fill it, as many as memory allows."""
+        wanted = math.ceil(self.settings.block_s / max(call_s, 1e-7))
+        most = _MOST_FLUSHED if (mode, self.settings.device) == ("cold", "cpu") else _MOST_CALLS
+        return max(1, min(wanted, most, _MOST_BYTES // max(subject.call_bytes, 1)))
+
+    def _rounds(self, racing: Sequence[_Runner], subject: Subject, mode: Mode) -> None:
+        settings = self.settings
+        for number in range(1, settings.most + 1):
+            order = list(racing)
+            luck = random.Random(f"{settings.seed}/{subject.name}/{mode}/{number}")  # noqa: S311
+            luck.shuffle(order)
+            for runner in order:
+                if runner.measured.racing:
+                    self._turn(runner, subject, number, luck)
+            if number >= settings.least and all(
+                stats.median(list(each.measured.rounds.values())).width <= settings.width
+                for each in racing
+                if each.measured.racing and each.measured.rounds
+            ):
+                break
+        for each in racing:
+            measured, counted = each.measured, len(each.measured.rounds)
+            if measured.racing and counted < stats.FEWEST:
+                lost = ", ".join(f"{why} {calls}" for why, calls in measured.discarded.items())
+                measured.refused = (
+                    f"{counted} rounds are too few; calls discarded: {lost or 'none'}"
+                )
+
+    def _turn(self, runner: _Runner, subject: Subject, number: int, luck: random.Random) -> None:
+        """One block of calls of a candidate."""
+        measured = runner.measured
+        subject.renew(number, runner.count)
+        seen = luck.randrange(runner.count)
+        times: list[float] = []
+        try:
+            if runner.graph is not None:
+                times, _ = self._timer.block(runner.graph.replay, [()], self._flush, 0)
+                times, result = [times[0] / runner.count], runner.results[seen]
+            else:
+                before = subject.touch if measured.mode == "hot" else self._flush
+                arguments = [subject.arguments(place) for place in range(runner.count)]
+                times, result = self._timer.block(runner.call, arguments, before, seen)
+            wrong = "" if measured.candidate == COPY else subject.wrong(seen, result)
+        except KernforgeError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a candidate raises is its result
+            wrong = _raised(error)
+        if wrong:
+            self._refuse(measured, subject, f"call {seen} of round {number}: {wrong}")
+            return
+        measured.checked += subject.verifies
+        if self._gpu:
+            reading = self._gpu.reading()
+            measured.clocks_mhz += [reading.sm_mhz] if reading.sm_mhz else []
+            measured.power_capped += POWER_CAP in reading.reasons
+            if reading.slowed:
+                measured.discarded[reading.slowed] += runner.count
+                return
+        measured.rounds[number] = stats.of_calls(times)
+        measured.times_ns += times
+
+    def _flush(self, _place: int) -> None:
+        self._timer.flush()
+
+    def _product_rate(self, dtype: str) -> float:
+        """Operations a second of torch's product of large square matrices; 0 where it has none."""
+        import torch
+
+        if dtype not in self._products:
+            device = self.settings.device
+            side = _SIDE[device]
+            try:
+                matrix = torch.randn(side, side, device=device).to(getattr(torch, dtype))
+                times: list[float] = []
+                for _ in range(_WARM_UP + 1):
+                    times, _ = self._timer.block(
+                        torch.mm, [(matrix, matrix)] * _TRIED, lambda _place: None, 0
+                    )
+                self._products[dtype] = 2.0 * side**3 * 1e9 / min(times)
+            except RuntimeError:  # torch multiplies no such type on this device
+                self._products[dtype] = 0.0
+        return self._products[dtype]
+
+
+def _copy(moved: int, device: str) -> Callable[..., Any]:
+    """A function that reads half of so many bytes and writes the other half."""
+    import torch
+
+    half = torch.ones(max(1, moved // 8), dtype=torch.int32, device=device)
+    # On a GPU a kernel copies (and negates) as fast as its copy does, for less of a start.
+    return (lambda *_: half.clone()) if device == "cpu" else (lambda *_: half.neg())
+
+
+def _raised(error: Exception) -> str:
+    first = str(error).strip().partition("\n")[0]
+    return f"raised {type(error).__name__}: {first}"[:_LONGEST_REASON]

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The median of rounds, its interval, and ratios of two candidates.
+
+The interval is that of order statistics (Conover, Practical Nonparametric Statistics, 3.2): with
+``B ~ Binomial(n, 1/2)``, the l-th smallest and the l-th largest sample enclose the median with
+probability ``1 - 2 P(B < l)``, whatever the times' distribution is. A round is one sample, however
+many calls it has: calls of one round follow each other and err together.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+CONFIDENCE = 0.95
+FEWEST = 6
+"""Fewer samples have no 95 % interval at all."""
+_EXACT_UP_TO = 1000  # Beyond, the normal approximation is off by less than a sample.
+_TRIMMED = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Median:
+    """A median and its 95 % confidence interval, in the unit of the samples.
+
+    Attributes:
+        low: lower end; -inf when there are too few samples.
+        high: upper end; inf when there are too few samples.
+        samples: how many there are.
+    """
+
+    value: float
+    low: float
+    high: float
+    samples: int
+
+    @property
+    def width(self) -> float:
+        """Width of the interval as a share of the median."""
+        return (self.high - self.low) / self.value if self.value > 0 else math.inf
+
+
+def median(samples: Sequence[float]) -> Median:
+    """Median and confidence interval of one or more samples."""
+    ordered = sorted(samples)
+    rank = _rank(len(ordered))
+    return Median(
+        value=statistics.median(ordered),
+        low=ordered[rank - 1] if rank else -math.inf,
+        high=ordered[-rank] if rank else math.inf,
+        samples=len(ordered),
+    )
+
+
+def _rank(count: int) -> int:
+    """Largest l whose interval keeps the confidence; 0 when none does."""
+    if count < FEWEST:
+        return 0
+    tail = (1 - CONFIDENCE) / 2
+    if count > _EXACT_UP_TO:
+        z = statistics.NormalDist().inv_cdf(1 - tail)
+        return max(1, math.floor(count / 2 - z * math.sqrt(count) / 2))
+    below = 0
+    for rank in range(count):
+        below += math.comb(count, rank)
+        if below > tail * 2**count:
+            return rank
+    raise AssertionError("the probabilities sum to one")
+
+
+def of_calls(times: Sequence[float]) -> float:
+    """The time of a round: the mean of its calls without the least and the greatest quarter.
+
+    Not the median, which jumps between the steps in which a GPU's clock counts a short call.
+    """
+    out = len(times) // _TRIMMED
+    return statistics.fmean(sorted(times)[out : len(times) - out])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio:
+    """How many times as long one candidate takes as another, by rounds that both have.
+
+    What slows a machine for a while slows both in that round, and falls out of the ratio.
+    """
+
+    value: float
+    low: float
+    high: float
+    rounds: int
+
+    @property
+    def verdict(self) -> str:
+        """``slower`` or ``faster`` where the interval is without 1, else ``inconclusive``."""
+        if self.low > 1:
+            return "slower"
+        return "faster" if self.high < 1 else "inconclusive"
+
+
+def paired(mine: Mapping[int, float], theirs: Mapping[int, float]) -> Ratio | None:
+    """Two candidates of one run, round by round; None where too few rounds have both."""
+    ratios = [mine[number] / theirs[number] for number in mine if theirs.get(number, 0.0) > 0.0]
+    if len(ratios) < FEWEST:
+        return None
+    found = median(ratios)
+    return Ratio(value=found.value, low=found.low, high=found.high, rounds=found.samples)

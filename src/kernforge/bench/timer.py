@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The clock of a device.
+
+CPU: the monotonic clock around each call. CUDA: a pair of events around it. ``torch.cuda._sleep`` holds
+the GPU until the calls are queued, so that the device's time is measured and not Python's; for a cold
+call, twice the L2 cache is written before the first event.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_CPU_CACHE = 64 << 20
+_LONGEST_SLEEP_S = 0.1
+_CALIBRATION_CYCLES = 20_000_000
+_CAPTURE_WARM_UP = 3
+
+
+class CpuTimer:
+    """Times calls that end when they return."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._dirt = torch.zeros(_CPU_CACHE, dtype=torch.uint8)
+
+    def flush(self) -> None:
+        """Write over a buffer larger than a core's share of the last-level cache."""
+        self._dirt.add_(1)
+
+    def block(
+        self,
+        call: Callable[..., Any],
+        arguments: Sequence[tuple[Any, ...]],
+        before: Callable[[int], None],
+        keep: int,
+    ) -> tuple[list[float], Any]:
+        """Nanoseconds of each call, and the result of the one whose place is ``keep``.
+
+        Args:
+            before: called with the place of each call before it; its time does not count.
+        """
+        clock = time.perf_counter_ns
+        times, kept = [], None
+        for place, given in enumerate(arguments):
+            before(place)
+            start = clock()
+            result = call(*given)
+            times.append(float(clock() - start))
+            if place == keep:
+                kept = result
+        return times, kept
+
+    def capture(self, call: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> NoReturn:
+        """A CPU has no graphs."""
+        raise NotImplementedError
+
+
+class CudaTimer:
+    """Times calls that queue work on the current stream of a CUDA device."""
+
+    def __init__(self) -> None:
+        import torch
+
+        cache = torch.cuda.get_device_properties(0).L2_cache_size
+        self._dirt = torch.zeros(2 * cache, dtype=torch.uint8, device="cuda")
+        self._hertz = self._rate_of_sleep()
+        self._queued_s: dict[object, float] = {}
+
+    def _rate_of_sleep(self) -> float:
+        """Cycles of ``torch.cuda._sleep`` a second."""
+        import torch
+
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(_CALIBRATION_CYCLES)  # noqa: SLF001 - the first wakes the GPU
+        start.record()
+        torch.cuda._sleep(_CALIBRATION_CYCLES)  # noqa: SLF001 - torch has no other
+        end.record()
+        end.synchronize()
+        return float(_CALIBRATION_CYCLES / start.elapsed_time(end) * 1e3)
+
+    def flush(self) -> None:
+        """Write over the L2 cache."""
+        self._dirt.add_(1)
+
+    def block(
+        self,
+        call: Callable[..., Any],
+        arguments: Sequence[tuple[Any, ...]],
+        before: Callable[[int], None],
+        keep: int,
+    ) -> tuple[list[float], Any]:
+        """As that of ``CpuTimer``."""
+        import torch
+
+        kept = None
+        pairs = [tuple(torch.cuda.Event(enable_timing=True) for _ in range(2)) for _ in arguments]
+        torch.cuda.synchronize()
+        # As long as the host took to queue such a block the last time.
+        wait_s = min(_LONGEST_SLEEP_S, 1.5 * self._queued_s.get(call, 1e-3 * len(pairs)))
+        torch.cuda._sleep(int(wait_s * self._hertz))  # noqa: SLF001 - as above
+        began = time.perf_counter()
+        for place, given in enumerate(arguments):
+            before(place)
+            pairs[place][0].record()
+            result = call(*given)
+            pairs[place][1].record()
+            if place == keep:
+                kept = result
+        self._queued_s[call] = time.perf_counter() - began
+        torch.cuda.synchronize()
+        return [start.elapsed_time(end) * 1e6 for start, end in pairs], kept
+
+    def capture(
+        self, call: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
+    ) -> tuple[Any, list[Any]]:
+        """A CUDA graph of the calls, and their results, which each replay writes."""
+        import torch
+
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(_CAPTURE_WARM_UP):
+                call(*arguments[0])
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            results = [call(*given) for given in arguments]
+        return graph, results
+
+
+def open_timer(device: str) -> CpuTimer | CudaTimer:
+    """The clock of ``cpu`` or ``cuda``."""
+    return CudaTimer() if device == "cuda" else CpuTimer()

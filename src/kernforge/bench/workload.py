@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is measured, as data: tensors, workloads, candidates and settings.
+
+A project's ``benchmarks/workloads.py`` has ``WORKLOADS``, a list of ``Workload``, and
+``benchmarks/candidates.py`` has what is timed:
+
+    def kernel(module, *inputs): ...   # the project's kernel, loaded, and the inputs
+    def eager(*inputs): ...            # plain torch; also timed under torch.compile
+    PEERS = {"name": function}         # anything else, called with the inputs
+
+A function that returns ``NotImplemented`` is left out of that workload.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from kernforge.errors import UsageError, page
+
+Mode: TypeAlias = Literal["cold", "hot", "graph"]
+Kind: TypeAlias = Literal["kernel", "published", "eager", "compiled", "peer", "reference"]
+
+MODES: dict[str, tuple[Mode, ...]] = {"cpu": ("cold", "hot"), "cuda": ("cold", "hot", "graph")}
+"""Modes of a device."""
+MEANING = {
+    "cold": "caches flushed before each call",
+    "hot": "inputs read just before each call",
+    "graph": "a CUDA graph of calls, each on its own inputs, caches flushed before the first",
+}
+SIZES = {
+    **dict.fromkeys(("bool", "uint8", "int8", "float8_e4m3fn", "float8_e5m2"), 1),
+    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "uint32", "float32"), 4),
+    **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 8),
+}
+"""Bytes of an element."""
+_MOST_POWER = 40
+
+
+def _are_sizes(given: Any) -> bool:
+    """Whether what a user wrote is a tuple of numbers of elements."""
+    several = isinstance(given, tuple | list)
+    return several and all(isinstance(each, int) and each >= 0 for each in given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """A tensor that is drawn again for every round.
+
+    Attributes:
+        shape: sizes of the dimensions.
+        dtype: torch's name of the type, such as ``float16``.
+        low: smallest value; without ``low`` and ``high``, floats are standard normal and integers
+            have any value that fits one byte.
+        high: one more than the largest integer; floats stay below it.
+
+    Raises:
+        UsageError: the shape is not a tuple of sizes, or the type is unknown.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    low: float | None = None
+    high: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in SIZES:
+            raise UsageError(
+                f"a workload's tensor cannot be {self.dtype}", hint=f"one of {', '.join(SIZES)}"
+            )
+        if not _are_sizes(self.shape):
+            raise UsageError(
+                f"a workload's tensor cannot have the shape {self.shape!r}",
+                hint="a tuple of sizes, none below 0, as (4096, 4096) or (4096,)",
+            )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements."""
+        return math.prod(self.shape) * SIZES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One thing to compute, for all candidates the same.
+
+    Attributes:
+        name: name in the tables.
+        inputs: the arguments: ``Tensor``s, and any other values, which are handed on.
+        reference: from the inputs, on the measured device, to the right result, a tensor or a tuple
+            of tensors, in higher precision than the candidates have.
+        outputs: dtypes of the candidates' results; the first input's by default.
+        bytes: bytes that must be moved at least; inputs and results once by default.
+        flops: floating-point operations that must be done at least; 0 when they do not matter, by
+            default what torch counts in the reference (products, convolutions, attention).
+        tolerance: share of the expected value and of the root mean square; by dtype by default.
+        inplace: positions of inputs that a candidate may change or return.
+        size: position on a plot of time against size; 0: it is on no plot.
+        family: workloads of one family form a line of that plot; by default, all that have a size.
+        accepts: predicate ``(results, expected)``; True accepts results outside the tolerance.
+
+    Raises:
+        UsageError: a field has a wrong type or value.
+    """
+
+    name: str
+    inputs: tuple[Any, ...]
+    reference: Callable[..., Any]
+    outputs: tuple[str, ...] = ()
+    bytes: int | None = None
+    flops: int | None = None
+    tolerance: float | None = None
+    inplace: tuple[int, ...] = ()
+    size: int = 0
+    family: str = ""
+    accepts: Callable[[tuple[Any, ...], tuple[Any, ...]], bool] | None = None
+
+    def __post_init__(self) -> None:
+        if mistake := next(self._mistakes(), None):
+            raise UsageError(
+                f"workload {self.name}: {mistake}",
+                hint=f"each field is explained in {page('how-to/author/measure-a-kernel')}",
+            )
+
+    def _mistakes(self) -> Iterator[str]:
+        if not isinstance(self.inputs, tuple | list):
+            yield "inputs is not a tuple; one input is written (Tensor(...),)"
+        elif not self.tensors:
+            yield "inputs has no Tensor, so there is nothing to draw"
+        elif not all(each in range(len(self.inputs)) for each in self.inplace):
+            yield f"inplace names {self.inplace}, and there are {len(self.inputs)} inputs"
+        if not callable(self.reference):
+            yield "reference is not a function"
+        if isinstance(self.outputs, str):
+            yield f"outputs is a string; the dtype of one result is written ({self.outputs!r},)"
+        elif unknown := [each for each in self.outputs if each not in SIZES]:
+            yield f"outputs names {unknown[0]!r}, which is not one of {', '.join(SIZES)}"
+        if not _are_sizes((self.size,)):
+            yield f"size is {self.size!r}, not a number of elements"
+        if self.bytes is not None and not (_are_sizes((self.bytes,)) and self.bytes > 0):
+            yield f"bytes is {self.bytes!r}, not a number of bytes above 0"
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The inputs that are tensors."""
+        return tuple(given for given in self.inputs if isinstance(given, Tensor))
+
+    def result_dtypes(self, count: int) -> tuple[str, ...]:
+        """Dtypes of ``count`` results."""
+        dtypes = self.outputs or (self.tensors[0].dtype,) * count
+        if len(dtypes) != count:
+            raise UsageError(
+                f"workload {self.name} names {len(dtypes)} dtypes for {count} results",
+                hint="outputs must have as many as the reference returns",
+            )
+        return dtypes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One thing that is timed.
+
+    Attributes:
+        name: name in the tables.
+        kind: what it is, for the verdicts: a published kernel may not be faster than ``kernel``.
+        function: called with a workload's arguments; for ``compiled``, what is compiled.
+    """
+
+    name: str
+    kind: Kind
+    function: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How it is measured.
+
+    Attributes:
+        device: ``cpu`` or ``cuda``.
+        modes: see ``MEANING``.
+        width: a candidate whose interval is this share of its median, or less, needs no more rounds.
+        least: rounds at least.
+        most: rounds at most.
+        block_s: seconds of calls that a candidate's turn should have.
+        seed: of the order and the inputs.
+    """
+
+    device: str = "cpu"
+    modes: tuple[Mode, ...] = ("cold", "hot")
+    width: float = 0.02
+    least: int = 6
+    most: int = 40
+    block_s: float = 0.02
+    seed: int = 0
+
+
+def sizes(text: str) -> list[int]:
+    """Sizes from ``2^10:2^30``, ``2^10:2^30:4`` (every fourth power) or ``1000,2^20``.
+
+    Raises:
+        UsageError: the text has another form.
+    """
+    try:
+        if ":" not in text:
+            return [_number(each) for each in text.split(",")]
+        first, last, *step = text.split(":")
+        powers = range(_power(first), _power(last) + 1, int(*step) if step else 1)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"{text!r} is not a list of sizes", hint="write 2^10:2^30, 2^10:2^30:4 or 1000,2^20"
+        ) from error
+    if not powers:
+        raise UsageError(f"{text!r} is an empty range", hint="the smaller size comes first")
+    return [1 << power for power in powers]
+
+
+def _number(text: str) -> int:
+    return 1 << _power(text) if "^" in text else int(text)
+
+
+def _power(text: str) -> int:
+    base, _, power = text.strip().partition("^")
+    if base != "2" or not 0 <= int(power) < _MOST_POWER:
+        raise ValueError(text)
+    return int(power)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``kernforge bench`` from a project's two files to results, pictures and its exit code."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+
+import pytest
+
+pytestmark = pytest.mark.torch
+pytest.importorskip("matplotlib")
+
+WORKLOADS = """
+from kernforge import Tensor, Workload
+
+def sized(elements):
+    return Workload(name=f"relu {elements}", inputs=(Tensor(shape=(elements,)), 2.0), size=elements,
+                    reference=lambda x, alpha: x.double().relu() * alpha)
+
+WORKLOADS = [sized(40000)]
+"""
+CANDIDATES = """
+def kernel(_module, x, alpha):
+    return x.relu() * alpha
+
+PEERS = {"no relu": lambda x, alpha: x * alpha, "absent": lambda *_: NotImplemented}
+"""
+BENCH = (sys.executable, "-m", "kernforge", "bench")
+
+
+def arguments(project, *more):
+    return [*BENCH, project, "--device", "cpu", "--json", "--rounds", "6", "--mode", "hot", *more]
+
+
+@pytest.fixture
+def bench(fork_server):
+    def call(project, *more):
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        return fork_server.run(arguments(project, *more), env=environment)
+
+    return call
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "workloads.py").write_text(WORKLOADS)
+    (tmp_path / "benchmarks" / "candidates.py").write_text(CANDIDATES)
+    return tmp_path
+
+
+def test_a_wrong_peer_and_a_regression_have_an_exit_code(project, bench):
+    first = bench(project, "--out", project / "first.json")
+    assert first.returncode == 6, first.stderr
+    assert "relu 40000, no relu, hot: call" in first.stderr
+    stored = json.loads((project / "first.json").read_text())
+    (case,) = stored["workloads"]
+    kernel, wrong, absent = case["results"]
+    assert wrong["refused"]
+    assert absent["skipped"] == "it does not compute this workload"
+    assert kernel["low_ns"] <= kernel["median_ns"] <= kernel["high_ns"]
+    assert case["bytes"] == 320_000
+    assert stored["table"]["rows"]
+
+    (project / "benchmarks" / "candidates.py").write_text(CANDIDATES.partition("PEERS")[0])
+    for name, factor, code in (("fast", 1 / 100, 6), ("slow", 100, 0)):
+        changed = {end: kernel[end] * factor for end in ("median_ns", "low_ns", "high_ns")}
+        case["results"] = [kernel | changed]
+        (project / f"{name}.json").write_text(json.dumps(stored))
+        done = bench(project, "--baseline", project / f"{name}.json")
+        assert done.returncode == code, done.stderr
+        assert len(json.loads(done.stdout)["regressions"]) == bool(code)
+    case["results"], stored["machine"]["cpu"] = [kernel], "another"
+    (project / "other.json").write_text(json.dumps(stored))
+    assert "the stored result is of" in bench(project, "--baseline", project / "other.json").stderr
+
+
+def test_a_sweep_gives_a_page_with_pictures(project, bench):
+    (project / "benchmarks" / "candidates.py").write_text(
+        CANDIDATES.partition("PEERS")[0] + "PEERS = {'other': lambda x, alpha: x.relu() * alpha}\n"
+    )
+    pictures = [project / "seen.svg", project / "seen.png"]
+    for path in pictures:
+        page = ("--html", project / "page.html", "--visual", path)
+        done = bench(project, "--sizes", "2^8:2^12:4", *page)
+        assert done.returncode == 0, done.stderr
+    assert [case["size"] for case in json.loads(done.stdout)["workloads"]] == [256, 4096]
+    ET.fromstring(pictures[0].read_text())  # noqa: S314 - our own picture
+    assert pictures[1].read_bytes().startswith(b"\x89PNG")
+    text = (project / "page.html").read_text()
+    assert text.count("<img") == 2  # beside the kernel, and against the size
+    assert "relu 4096" in text
+
+
+def test_profile_says_where_the_time_goes(project):
+    (project / "benchmarks" / "candidates.py").write_text(CANDIDATES.partition("PEERS")[0])
+    argv = [*BENCH, project, "--device", "cpu", "--rounds", "6", "--mode", "hot", "--profile"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "of the roof of" in done.stderr
+    assert "aten::relu" in done.stderr
+
+
+def test_an_interrupted_run_keeps_what_it_measured(project):
+    many = WORKLOADS.replace("[sized(40000)]", "[sized(40000 + n) for n in range(40)]")
+    (project / "benchmarks" / "workloads.py").write_text(many)
+    (project / "benchmarks" / "candidates.py").write_text(CANDIDATES.partition("PEERS")[0])
+    out = project / "now.json"
+    argv = [*BENCH, project, "--device", "cpu", "--mode", "hot", "--out", out]
+    with subprocess.Popen(argv, stdout=-1, stderr=-1, text=True) as run:
+        for line in run.stderr:
+            if line.startswith("relu 40000: measured"):
+                break
+        time.sleep(0.2)
+        run.send_signal(signal.SIGINT)
+        shown, said = run.communicate(timeout=300)
+    assert run.returncode == 130, said
+    assert shown.startswith("PARTIAL: the run was interrupted")
+    stored = json.loads(out.read_text())
+    assert stored["partial"]
+    assert stored["workloads"][0]["results"][0]["median_ns"] > 0
+
+
+def test_a_file_that_cannot_be_run_is_reported_with_its_line(project, bench):
+    path = project / "benchmarks" / "workloads.py"
+    for text, said in (("\nimport nowhere_at_all\n", "line 2"), ("def (\n", "SyntaxError")):
+        path.write_text(text)
+        done = bench(project)
+        assert done.returncode == 2
+        assert said in json.loads(done.stdout)["message"]
+    path.unlink()
+    assert "workloads.py does not exist" in bench(project).stderr
+
+
+def test_a_project_that_is_not_built_is_reported_before_anything_is_measured(project, bench):
+    (project / "build.toml").write_text("")
+    done = bench(project)
+    assert done.returncode == 2
+    assert "is not built" in json.loads(done.stdout)["message"]
+
+
+SCRIPT = """
+import torch
+from kernels.benchmark import Benchmark
+
+class Relu(Benchmark):
+    def setup(self):
+        self.x = torch.randn(40000, device=self.device)
+
+    def benchmark_relu(self):
+        self.out = self.kernel.relu(self.x)
+
+    def verify_relu(self):
+        return self.x.clamp(min=0)
+"""
+
+
+def test_a_project_with_the_hubs_classes_alone_needs_nothing_else(tmp_path, write_variant, bench):
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "benchmark_relu.py").write_text(SCRIPT)
+    assert "has no build/ to measure" in bench(tmp_path).stderr
+    files = {"__init__.py": "def relu(x):\n    return x.relu()\n"}
+    write_variant(tmp_path / "build", files=files)
+    done = bench(tmp_path)
+    assert done.returncode == 0, done.stderr
+    (case,) = json.loads(done.stdout)["workloads"]
+    assert [row["candidate"] for row in case["results"]] == ["kernel", "reference"]
+    assert case["results"][0]["checked"] >= 6
