@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Public bug reports of loaders of extensions, at ``load`` and ``load_inline``; each stands for a kind."""
 
+import os
+from types import SimpleNamespace
+
 import pytest
-from native.test_jit import PLAIN
+from native.test_jit import FACTOR, PLAIN, STABLE
 from support import jit_homes
 
 import kernforge
-from kernforge.errors import BuildError, UsageError
+from kernforge.errors import BuildError, KernforgeError, StorageError
 
 torch = pytest.importorskip("torch")
 
@@ -35,7 +38,7 @@ def test_an_element_of_flags_with_blanks_is_one_argument():
 
 
 def test_a_stray_word_among_flags_is_named():
-    with pytest.raises(UsageError, match="extra_cflags has 'Wall', in which 'Wall' is neither"):
+    with pytest.raises(KernforgeError, match="extra_cflags has 'Wall', in which 'Wall' is neither"):
         inline("stray", PLAIN % 1, extra_cflags=["Wall"])
 
 
@@ -93,3 +96,71 @@ def test_an_operator_that_torch_switches_off_is_named_in_a_line(linked):
     assert "-U__CUDA_NO_HALF_OPERATORS__" in caught.value.hint
     assert "note #" not in caught.value.message
     assert linked("#include <cuda_fp16.h>\n" + kernel, flags=["-U__CUDA_NO_HALF_OPERATORS__"])
+
+
+def test_device_code_for_other_gpus_is_refused(linked, monkeypatch):
+    kernel = "__global__ void k(float* x) { x[0] = 1; }\n"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=0: (9, 0))
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0")
+    with pytest.raises(BuildError, match=r"has device code for 8\.0, and the GPU here is of 9\.0"):
+        linked(kernel)
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0+PTX")
+    assert linked(kernel)
+
+
+def test_two_modules_that_share_an_op_namespace_show_their_operators():
+    def load(name, factor):
+        binding = STABLE.replace("jit_times", "jit_shared").replace('"times', f'"{name}')
+        inline(name, [binding, FACTOR % factor], is_python_module=False)
+        return torch.ops.jit_shared
+
+    x = torch.ones(1)
+    load("left", 2)
+    both = load("right", 3)
+    assert (both.left(x).item(), both.right(x).item()) == (2, 3)
+    both = load("left", 5)
+    assert (both.left(x).item(), both.right(x).item()) == (5, 3)
+    assert not hasattr(both, "middle")
+
+
+def test_a_file_system_without_programs_is_refused_before_compiling(home, monkeypatch):
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=os.ST_NOEXEC))
+    with pytest.raises(StorageError, match="mounted with noexec") as caught:
+        inline("noexec", PLAIN % 1)
+    assert "KERNFORGE_HOME" in caught.value.hint
+    assert not list(home.glob("store/actions/*/*"))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda top: kernforge.load("near", f"{top}/vector_ad.cu"),
+            "did you mean cuda_add/vector_add.cu?",
+        ),
+        (
+            lambda _: kernforge.load_inline(
+                "near", "int add(int a) { return a; }", functions=["ad"]
+            ),
+            "'ad', which no source defines\ndid you mean 'add'?",
+        ),
+        (
+            lambda _: inline("near", PLAIN % 1 + "REGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n"),
+            "cpp_sources:11: error: REGISTER_EXTENSION is not defined",
+        ),
+        (
+            lambda _: inline("near", PLAIN % 1 + "TORCH_LIBRARY_IMPL_EXPAND(mine, CPU, m) {}\n"),
+            "cpp_sources:11: error: TORCH_LIBRARY_IMPL_EXPAND is not defined",
+        ),
+    ],
+    ids=["path", "function", "module", "library"],
+)
+def test_a_sure_mistake_is_told_before_a_compiler_starts(home, tmp_path, call, said):
+    (tmp_path / "cuda_add").mkdir()
+    (tmp_path / "cuda_add" / "vector_add.cu").write_text("")
+    with pytest.raises(KernforgeError) as caught:
+        call(tmp_path)
+    assert said in str(caught.value)
+    assert not list(home.glob("store/actions/*/*"))

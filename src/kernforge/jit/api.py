@@ -187,7 +187,16 @@ def load_inline(  # noqa: PLR0917 - torch's signature
         here=jit_request.current_directory(),
         environment=machine.deciding_variables(process.environment),
     )
-    return load_request(process, wanted, verbose=verbose)
+    try:
+        return load_request(process, wanted, verbose=verbose)
+    except BuildError as error:
+        # Torch's headers were left out of the text that lacks a name.
+        text = next((file.text for path, file in generated.items() if path.endswith(".cu")), "")
+        left_out = not no_implicit_headers and "torch/types.h" not in text and not error.hint
+        if text and left_out and extension_source.lacks_name(error.message):
+            error.hint = "cuda_sources show no use of torch, so its headers are left out: include "
+            error.hint += "<torch/types.h> if they are to be read"
+        raise
 
 
 def load_request(session: JitSession, request: JitRequest, *, verbose: bool = False) -> Any:
@@ -211,7 +220,7 @@ def load_request(session: JitSession, request: JitRequest, *, verbose: bool = Fa
                 session.answers[request] = cached
     loaded = cached.loaded
     if loaded.namespaces:
-        loaded.show(machine.import_torch())
+        loaded.show(session, machine.import_torch())
     return loaded.module if request.is_python_module else str(loaded.path)
 
 
@@ -252,12 +261,14 @@ def _load_built(
     """Load a module from the store; a program stays there."""
     if request.is_standalone:
         session.release(module)
-        return LoadedModule(path=path)
+        return LoadedModule(name=request.name, path=path)
     names = extension_source.module_names([t for u in wanted.units for t in u.texts.values()])
     written = {name for name in names if name != extension_source.EXTENSION_NAME}
     name = request.name if not written or request.name in written else min(written)
     torch = machine.import_torch()
     python = request.is_python_module
+    if wanted.has_device:
+        machine.require_device_code(name, path, torch)
     try:
         return load_module(session, path, name, module.namespaces, torch, python=python)
     except BuildError as error:

@@ -8,6 +8,8 @@ of the inode: it shows a change also if the time of the content was set back.
 
 from __future__ import annotations
 
+import difflib
+import itertools
 import os
 import posixpath
 import re
@@ -178,8 +180,23 @@ def find_closure(
                 f"the source /{source} is a directory",
                 hint="name files; load(directory) without sources builds a kernel project",
             )
-        raise UsageError(f"there is no source /{source}")
+        near = _near(source)
+        raise UsageError(
+            f"there is no source /{source}", hint=f"did you mean {near}?" if near else ""
+        )
     return tree.closure(source, directories, first)
+
+
+def _near(source: str) -> str:
+    """A file that may be meant, as a path from the directory that is there; empty if none is near."""
+    top = Path(f"/{source}").parent
+    while not top.is_dir():
+        top = top.parent
+    suffix = posixpath.splitext(source)[1]
+    below = itertools.islice(top.rglob(f"*{suffix}"), OPAQUE_LIMIT) if top != Path("/") else ()
+    names = {path.name: str(path.relative_to(top)) for path in below}
+    near = difflib.get_close_matches(posixpath.basename(source), names, n=1)
+    return names[near[0]] if near else ""
 
 
 def stamp(path: str) -> Stamp | None:

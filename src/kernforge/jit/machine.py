@@ -7,14 +7,15 @@ The toolkit is the installed one (``CUDA_HOME``, ``CUDA_PATH``, the nvcc on the 
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernforge.artifact.version import Version2
-from kernforge.binary import abi_floor
+from kernforge.binary import abi_floor, fatbin
 from kernforge.build.workspace import this_cpu
-from kernforge.errors import ManifestError, ToolchainError, UsageError
+from kernforge.errors import BuildError, ManifestError, StorageError, ToolchainError, UsageError
 from kernforge.jit.device.units import DeviceToolchain
 from kernforge.jit.plan import TORCH, JitMachine
 from kernforge.store.local import Store
@@ -101,7 +102,22 @@ def find_toolchain(session: JitSession, module: ModuleRequest, progress: Progres
     return toolchain
 
 
+def require_executable_home(home: Path) -> None:
+    """Refuse a directory from which no module can be loaded, before anything is compiled for it.
+
+    Raises:
+        StorageError: its file system is mounted with noexec.
+    """
+    there = next(path for path in (home, *home.parents) if path.exists())
+    if os.statvfs(there).f_flag & os.ST_NOEXEC:
+        raise StorageError(
+            f"modules in {home} cannot be loaded: its file system is mounted with noexec",
+            hint="name a directory on another file system in KERNFORGE_HOME",
+        )
+
+
 def _find_toolchain(session: JitSession, needs: _Needs, progress: Progress) -> JitToolchain:
+    require_executable_home(session.environment.home)
     torch = import_torch()
     store = Store(session.environment.home / "store")
     compiler = find_compiler(session)
@@ -310,6 +326,28 @@ def _archs(environment: Environment, torch: Any) -> tuple[cuda_arch.Arch, ...]:
         )
     capabilities = {torch.cuda.get_device_capability(number) for number in range(count)}
     return tuple(cuda_arch.Arch(major, minor) for major, minor in sorted(capabilities))
+
+
+def require_device_code(name: str, module: Path, torch: Any) -> None:
+    """Refuse a module without code for the GPUs of this process: its launches would do nothing.
+
+    Raises:
+        BuildError: none of its device code runs on any of them.
+    """
+    if not torch.cuda.is_available():
+        return
+    count = torch.cuda.device_count()
+    gpus = sorted({Version2(*torch.cuda.get_device_capability(number)) for number in range(count)})
+    has = fatbin.architectures(module.read_bytes())
+    archs = [cuda_arch.Arch.parse(text) for text in has.cubins]
+    archs += [replace(cuda_arch.Arch.parse(text), ptx=True) for text in has.ptx]
+    if archs and not any(arch.serves(gpu) for arch in archs for gpu in gpus):
+        made_for, here = (", ".join(map(str, each)) for each in (archs, gpus))
+        raise BuildError(
+            f"{name} has device code for {made_for}, and the GPU here is of {here}: it would not run",
+            hint=f"add {gpus[0]} to TORCH_CUDA_ARCH_LIST, or unset it, or change -gencode in "
+            "extra_cuda_cflags",
+        )
 
 
 def _sonames(directory: Path, *, cuda: bool) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from kernforge.binary.symbols import demangled
@@ -21,11 +22,19 @@ from kernforge.jit import advice
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-    from types import ModuleType
 
     from kernforge.jit.session import JitSession
 
-_UNDEFINED = "an undefined symbol is a function that is declared and called, and defined nowhere"
+_HINTS = (
+    (
+        "__cudaRegisterLinkedBinary",
+        "device code that was compiled with -rdc=true or -dc lacks its device link: nvcc -dlink",
+    ),
+    (
+        "undefined symbol",
+        "an undefined symbol is a function that is declared and called, and defined nowhere",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,18 +42,42 @@ class LoadedModule:
     """A module in this process.
 
     Attributes:
+        name: what its caller calls it; all builds of one module have one name.
         module: what Python sees; None if it only registers operators.
         namespaces: what ``torch.ops`` shows by name.
     """
 
+    name: str
     path: Path
     module: ModuleType | None = None
     namespaces: Mapping[str, Any] = field(default_factory=dict)
 
-    def show(self, torch: Any) -> None:
-        """Let ``torch.ops`` show the operators of this build."""
+    def show(self, session: JitSession, torch: Any) -> None:
+        """Let ``torch.ops`` show the operators of this build, and those of other modules beside them."""
         for name, namespace in self.namespaces.items():
-            setattr(torch.ops, name, namespace)
+            shown = session.shown.setdefault(name, {})
+            if [*shown.items()][-1:] != [(self.name, namespace)]:
+                shown.pop(self.name, None)
+                shown[self.name] = namespace
+            setattr(
+                torch.ops,
+                name,
+                _SharedNamespace(name, shown) if shown.keys() - {self.name} else namespace,
+            )
+
+
+class _SharedNamespace(ModuleType):
+    """Operators that several modules register in one namespace; the latest build comes first."""
+
+    def __init__(self, name: str, builds: Mapping[str, Any]) -> None:
+        super().__init__(f"torch.ops.{name}")
+        self._builds = builds
+
+    def __getattr__(self, operator: str) -> Any:
+        for namespace in reversed(tuple(self._builds.values())):
+            if (found := getattr(namespace, operator, None)) is not None:
+                return found
+        raise AttributeError(f"{self.__name__} has no operator {operator}")
 
 
 def load_module(
@@ -71,8 +104,8 @@ def load_module(
         if not python:
             _load_library(path, torch)
     operators = {written: _op_namespace(torch, actual) for written, actual in namespaces.items()}
-    loaded = LoadedModule(path=path, module=module, namespaces=operators)
-    loaded.show(torch)
+    loaded = LoadedModule(name=name, path=path, module=module, namespaces=operators)
+    loaded.show(session, torch)
     return loaded
 
 
@@ -82,7 +115,7 @@ def _load_library(path: Path, torch: Any) -> None:
     except OSError as error:
         # Torch says only that it did not work; the dynamic loader's words are the cause.
         message = _with_cpp_name(str(error.__cause__ or error))
-        raise BuildError(f"{path} cannot be loaded: {message}", hint=_UNDEFINED) from error
+        raise BuildError(f"{path} cannot be loaded: {message}", hint=_hint(message)) from error
 
 
 def _import_extension(session: JitSession, path: Path, name: str) -> ModuleType:
@@ -100,7 +133,7 @@ def _import_extension(session: JitSession, path: Path, name: str) -> ModuleType:
         loader.exec_module(module)
     except ImportError as error:
         message = _with_cpp_name(str(error))
-        hint = _UNDEFINED
+        hint = _hint(message)
         if "PyInit_" in message:
             hint = (
                 f"no source defines the module {name}: write PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)"
@@ -113,6 +146,11 @@ def _import_extension(session: JitSession, path: Path, name: str) -> ModuleType:
             )
         raise BuildError(f"{name} cannot be imported: {message}", hint=hint) from error
     return module
+
+
+def _hint(message: str) -> str:
+    """What to do about a dynamic loader's message; empty if nothing is known."""
+    return next((hint for said, hint in _HINTS if said in message), "")
 
 
 def _with_cpp_name(message: str) -> str:

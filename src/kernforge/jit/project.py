@@ -69,6 +69,7 @@ def load_project(session: JitSession, directory: Path, *, verbose: bool = False)
 
 
 def _load_anew(session: JitSession, root: Path, *, verbose: bool) -> CachedProject:
+    machine.require_executable_home(session.environment.home)
     project = project_api.read_project(root)
     if not isinstance(project.manifest.framework, TvmFfi):
         machine.import_torch()  # without it, the error would be that no variant fits

@@ -19,7 +19,7 @@ from kernforge.errors import BuildError, UsageError
 from kernforge.jit import flags, machine
 from kernforge.jit.files import find_closure
 from kernforge.jit.plan import ModuleRequest, ModuleUnit
-from kernforge.source import op_schema
+from kernforge.source import extension_source, op_schema
 from kernforge.source.extension_source import CUDA_SUFFIXES, EXTENSION_NAME
 from kernforge.source.message_names import MessageNames
 from kernforge.system import digest
@@ -115,6 +115,7 @@ def resolve_request(
         parts=dict(request.parts),
     )
     check_schemas(units, names)
+    check_registration(units, names)
     # A file that flags bring may define the module.
     if request.is_python_module and not (first or request.ldflags):
         check_module(request.name, written)
@@ -272,6 +273,24 @@ def check_schemas(units: Iterable[ModuleUnit], names: MessageNames) -> None:
                 wrong.append(names.restore(f"{path}:{line}: error: {message}"))
     if wrong:
         raise BuildError("\n".join(wrong), hint=_TYPES)
+
+
+def check_registration(units: Iterable[ModuleUnit], names: MessageNames) -> None:
+    """Refuse macros of a header that is not included: what a compiler says of them is about syntax.
+
+    Raises:
+        BuildError: there is one; the message is in the form of a compiler's.
+    """
+    for unit in units:
+        if unit.closure.opaque:
+            continue
+        defined = extension_source.namespaces(list(unit.texts.values()))
+        path, line, macro = extension_source.missing_macro(unit.texts, defined)
+        if macro:
+            raise BuildError(
+                names.restore(f"{path}:{line}: error: {macro} is not defined"),
+                hint=extension_source.REGISTRATION_HINT,
+            )
 
 
 def check_module(name: str, texts: Iterable[str]) -> None:

@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernforge.jit.device.units import DeviceSession
 from kernforge.jit.plan import plan_module
@@ -61,6 +61,7 @@ class JitSession:
         answers: what each request has given.
         modules: loaded modules by the digest of all that makes them.
         namespaces: op namespaces that are registered, or planned by a thread.
+        shown: op namespaces by the name that sources write and by module, the latest last.
         imports: how many modules of a name were imported.
         toolchains: by what modules need of them.
         compilers: C++ compilers by the values of ``CXX`` and ``PATH``.
@@ -76,6 +77,7 @@ class JitSession:
     answers: dict[JitRequest, CachedModule] = field(default_factory=dict)
     modules: dict[str, LoadedModule] = field(default_factory=dict)
     namespaces: set[str] = field(default_factory=set)
+    shown: dict[str, dict[str, Any]] = field(default_factory=dict)
     imports: Counter[str] = field(default_factory=Counter)
     toolchains: dict[Hashable, JitToolchain] = field(default_factory=dict)
     compilers: dict[Hashable, Compiler] = field(default_factory=dict)

@@ -29,7 +29,7 @@ from kernforge.setuptools.plan import (
 )
 from kernforge.setuptools.sources import NAME, ProjectFiles, check_suffixes
 from kernforge.setuptools.target import find_target
-from kernforge.source import compiler_advice
+from kernforge.source import compiler_advice, extension_source
 from kernforge.store import eviction
 from kernforge.system import digest, files
 from kernforge.system.process import run
@@ -191,6 +191,7 @@ def read_sources(
         installed: directories whose content is part of the toolchain.
 
     Raises:
+        BuildError: a macro of a header that is not included registers operators.
         UsageError: a source is not there or in a language that is not compiled here.
     """
     check_suffixes(request.name, request.sources)
@@ -204,6 +205,13 @@ def read_sources(
         for source in request.sources
     )
     units = tuple(project.unit(path, searched, first) for path in paths)
+    for unit in units:
+        where, line, macro = extension_source.missing_macro(unit.texts)
+        if macro and not unit.closure.opaque:
+            raise BuildError(
+                f"{_with_user_paths(where, project)}:{line}: error: {macro} is not defined",
+                hint=extension_source.REGISTRATION_HINT,
+            )
     libraries = (*(f"-L{d}" for d in request.library_dirs), *(f"-l{n}" for n in request.libraries))
     words = flags.linker_flags((*request.link_args, *libraries), root)
     named = (*linked_objects(request, project), *flags.linked_files(words))

@@ -9,8 +9,9 @@ that each further build needs another name, and a new name must not compile a bi
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernforge.errors import UsageError
@@ -76,6 +77,14 @@ _PATH = re.compile(r"\S+\.(?:cpp|cc|cxx|c|cu|cuh|h|hpp)")
 _LIBRARY = re.compile(
     r"\b(?P<stable>STABLE_)?TORCH_LIBRARY(?P<kind>_IMPL|_FRAGMENT)?(?:_EXPAND)?\s*\(\s*(?P<name>\w+)\s*,"
 )
+REGISTRATION_HINT = (
+    '#include "registration.h" of a kernel project defines it; torch\'s own macros are '
+    "TORCH_LIBRARY(name, m) and PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)"
+)
+_REGISTRATION = re.compile(
+    r"^[ \t]*(?P<macro>(?:STABLE_)?TORCH_LIBRARY(?:_IMPL|_FRAGMENT)?_EXPAND|REGISTER_EXTENSION)\s*\(\s*(?P<name>\w+)",
+    re.MULTILINE,
+)
 _MODULE = re.compile(r"\bPYBIND11_MODULE\s*\(\s*(\w+)\s*,|\bPyInit_(\w+)\s*\(")
 _HEADER = """#pragma once
 // Torch's macros that register operators, but for the name, which comes at link time: an object of
@@ -113,6 +122,7 @@ _HEADER = """#pragma once
   KERNFORGE_STABLE_OBJECT(IMPL, NAME, #KEY, MODULE,                                           \\
                           KERNFORGE_PASTE(kernforge_library_, __COUNTER__))
 """
+_NEAR = 0.75
 _DECLARATION = 'extern "C" __attribute__((visibility("hidden"))) const char {symbol}[];'
 
 
@@ -149,6 +159,7 @@ def inline(
         UsageError: ``functions`` is neither names nor a mapping of names, or a source is not text.
     """
     cpp, cuda = _listed(cpp_sources), _listed(cuda_sources)
+    _check_functions(functions, "\n".join((*cpp, *cuda)))
     bound = [] if functions is None else _bindings(functions, error_handling=error_handling)
     prepend = implicit_headers and (bool(bound) or not is_stable("\n".join(cpp)))
     files = {MAIN: _joined([_EXTENSION] if prepend else [], CPP_LABEL, cpp, bound)}
@@ -159,6 +170,24 @@ def inline(
             headers = (*(_standard(text) if is_raw(text) else [_TYPES]), *_RUNTIME)
         files[CUDA] = _joined(headers, CUDA_LABEL, cuda)
     return files
+
+
+def _check_functions(functions: object, text: str) -> None:
+    """Refuse a name that the sources do not have, if they have one like it or include nothing.
+
+    An included file may have it, and so may a macro that puts names together.
+    """
+    words = set(re.findall(r"\w+", text))
+    names = [functions] if isinstance(functions, str) else functions
+    for name in names if isinstance(names, list | tuple | dict) else ():
+        if not isinstance(name, str) or name in words or "::" in name or "##" in text:
+            continue
+        near = difflib.get_close_matches(name, words, n=1, cutoff=_NEAR)
+        if near or "#include" not in text:
+            raise UsageError(
+                f"functions names {name!r}, which no source defines",
+                hint=f"did you mean {near[0]!r}?" if near else "name functions of the sources",
+            )
 
 
 def _joined(
@@ -210,6 +239,31 @@ def is_stable(text: str) -> bool:
 def is_torch_header(name: str) -> bool:
     """Whether an included header is of torch's C++ API, which takes long to compile."""
     return bool(_TORCH_HEADER.match(name))
+
+
+def lacks_name(output: str) -> bool:
+    """Whether nvcc reports a name that is not known."""
+    return bool(re.search(r'cuda_sources[^\n]*error: (?:identifier|name|namespace) "', output))
+
+
+def missing_macro(texts: Mapping[str, str], defined: Collection[str] = ()) -> tuple[str, int, str]:
+    """A macro of kernforge's ``registration.h`` that sources use and nothing defines.
+
+    Args:
+        texts: sources, and what they include, by path.
+        defined: op namespaces whose registrations are rewritten (``register``).
+
+    Returns:
+        Path, line and macro; empty texts if there is none.
+    """
+    for path, text in texts.items():
+        for match in _REGISTRATION.finditer(text):
+            macro, name = match["macro"], match["name"]
+            if name in defined and macro != "REGISTER_EXTENSION":
+                continue
+            if not any(re.search(rf"#\s*define\s+{macro}\b", each) for each in texts.values()):
+                return path, text.count("\n", 0, match.start()) + 1, macro
+    return "", 0, ""
 
 
 def namespaces(texts: Sequence[str]) -> frozenset[str]:
