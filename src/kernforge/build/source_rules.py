@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernforge.binary import elf
-from kernforge.binary.symbols import demangled
-from kernforge.check.finding import Finding
+from kernforge.binary import elf, symbols
+from kernforge.check.finding import Finding, finding
 from kernforge.errors import SourceError
 from kernforge.manifest.model import Torch
 from kernforge.project import units
-from kernforge.source import binding_mistakes, linkage
+from kernforge.source import binding_mistakes, op_schema
+from kernforge.source.binding_mistakes import SourceMistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from kernforge.artifact.version import Version2
     from kernforge.manifest.document import Manifest
+    from kernforge.manifest.fields import Backend
     from kernforge.project.api import Project
     from kernforge.project.targets import Target
     from kernforge.project.units import Sources
@@ -42,19 +44,41 @@ def refuse_mistakes(project: Project, sources: Sources, targets: Sequence[Target
         for path, real in project.files.items()
         if path.startswith(directory) and path.endswith(".py")
     }
-    mistakes: list[binding_mistakes.SourceMistake] = []
-    for target in targets:
-        if target.variant.is_noarch:
-            continue
-        texts = _texts(manifest, sources, target)
-        mistakes += binding_mistakes.pybind_modules(texts)
-        if not mistakes:
-            mistakes += binding_mistakes.unfilled_namespaces(texts, package)
-    if mistakes:
-        found = dict.fromkeys(mistakes)
-        raise SourceError(
-            "\n".join(map(str, found)), hint="\n".join(dict.fromkeys(each.fix for each in found))
+    compiled = {(t.backend, t.cuda) for t in targets if not t.variant.is_noarch}
+    # Most targets compile the same files.
+    read = {_readable(manifest, sources, backend, cuda) for backend, cuda in compiled}
+    mistakes: list[SourceMistake] = []
+    for paths in sorted(read):
+        texts = {path: sources.texts[path] for path in paths}
+        found = (
+            *binding_mistakes.pybind_modules(texts),
+            *binding_mistakes.unreadable_schemas(texts),
         )
+        mistakes += found or binding_mistakes.unfilled_namespaces(texts, package)
+    if compiled and not mistakes:
+        mistakes += _unregistered(project, sources, package)
+    if mistakes:
+        once = dict.fromkeys(mistakes)
+        raise SourceError(
+            "\n".join(map(str, once)), hint="\n".join(dict.fromkeys(each.fix for each in once))
+        )
+
+
+def _unregistered(
+    project: Project, sources: Sources, package: Mapping[str, str]
+) -> Iterator[SourceMistake]:
+    """Operators that the package calls and no file of the project names."""
+    texts = [text for path, text in sources.texts.items() if not path.endswith(".py")]
+    if not (missing := tuple(binding_mistakes.unregistered_operators(package, texts))):
+        return
+    # A source of a compiler that kernforge does not drive may register it.
+    others = (real for path, real in project.files.items() if path not in sources.texts)
+    rest = b"".join(real.read_bytes() for real in others if real.suffix != ".py")
+    schemas = [schema for text in texts for schema in op_schema.schemas_in(text)]
+    registered = [name.removeprefix("ops.") for name in op_schema.read_operators(schemas)]
+    for call in missing:
+        if call.name.encode() not in rest:
+            yield binding_mistakes.unregistered(call, registered)
 
 
 def with_linkage(
@@ -87,19 +111,20 @@ def _is_of(finding: Finding, variant: Path) -> bool:
 
 def _linkage(variant: Path, texts: Mapping[str, str]) -> Iterator[Finding]:
     for file in sorted(variant.glob("*.so")):
-        undefined = [s.name for s in elf.parse(file.read_bytes()).undefined if not s.version]
-        for each in linkage.one_sided(map(demangled, undefined), texts):
-            yield Finding(
-                rule="linkage",
-                severity="error",
-                where=f"{variant.name}/{file.name}",
-                message=each.message,
-                hint=each.hint,
-            )
+        for message, hint in symbols.one_sided(elf.parse(file.read_bytes()), texts):
+            yield finding("linkage", f"{variant.name}/{file.name}", message, hint)
+
+
+def _readable(
+    manifest: Manifest, sources: Sources, backend: Backend, cuda: Version2 | None
+) -> tuple[str, ...]:
+    """The project's own files that the units of a backend may read, sorted."""
+    chosen = units.units(manifest, backend, cuda)
+    paths = {path for unit in chosen for path in units.closure(unit, sources).files}
+    return tuple(sorted(paths & sources.texts.keys()))
 
 
 def _texts(manifest: Manifest, sources: Sources, target: Target) -> dict[str, str]:
     """Text of the project's files that the units of a target may read."""
-    chosen = units.units(manifest, target.backend, target.cuda)
-    paths = {path for unit in chosen for path in units.closure(unit, sources).files}
-    return {path: sources.texts[path] for path in sorted(paths) if path in sources.texts}
+    paths = _readable(manifest, sources, target.backend, target.cuda)
+    return {path: sources.texts[path] for path in paths}

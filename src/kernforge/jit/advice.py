@@ -11,14 +11,16 @@ import posixpath
 import re
 from typing import TYPE_CHECKING
 
+from kernforge.binary import elf, symbols
 from kernforge.errors import BuildError, page
-from kernforge.source import diagnostics, linkage
+from kernforge.source import diagnostics
 from kernforge.source.extension_source import is_stable, is_torch_header
 from kernforge.system.console import Console
 from kernforge.system.tables import first_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+    from pathlib import Path
 
     from kernforge.jit.plan import ModuleUnit
     from kernforge.jit.session import JitSession
@@ -89,19 +91,19 @@ def missing_symbol(message: str) -> str:
     return match[1] if match else ""
 
 
-def linkage_error(name: str, function: str, texts: Mapping[str, str]) -> BuildError | None:
+def linkage_error(name: str, library: Path, texts: Mapping[str, str]) -> BuildError | None:
     """What is wrong with a function that is undefined because ``extern "C"`` is on one side only.
 
     Args:
         name: the module's.
-        function: the function, as C++ writes it; the bare name of one with C linkage.
+        library: its shared object.
         texts: sources and headers by path.
 
     Returns:
-        None if the sources do not have it with both linkages.
+        None if it has no such function.
     """
-    for mistake in linkage.one_sided([function], texts):
-        return BuildError(f"{name} cannot be imported: {mistake.message}", hint=mistake.hint)
+    for message, hint in symbols.one_sided(elf.parse(library.read_bytes()), texts):
+        return BuildError(f"{name} cannot be imported: {message}", hint=hint)
     return None
 
 
@@ -118,9 +120,7 @@ def undefined_error(
     Returns:
         None if the project never names the function.
     """
-    if error := linkage_error(name, function, texts):
-        return error
-    word = re.compile(rf"\b{re.escape(linkage.bare_name(function))}\b")
+    word = re.compile(rf"\b{re.escape(symbols.bare_name(function))}\b")
     named = [path for path, text in texts.items() if word.search(_INCLUDE.sub("", text))]
     if not named:
         return None

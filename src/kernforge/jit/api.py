@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from kernforge.binary.symbols import demangled
 from kernforge.errors import BuildError, UsageError
 from kernforge.jit import advice, flags, machine, make
 from kernforge.jit import request as jit_request
@@ -272,8 +271,9 @@ def _load_built(
     try:
         return load_module(session, path, name, module.namespaces, torch, python=python)
     except BuildError as error:
-        function = demangled(advice.missing_symbol(error.message))
-        if one_sided := advice.linkage_error(name, function, _user_texts(request, wanted)):
+        undefined = advice.missing_symbol(error.message)
+        texts = _user_texts(request, wanted)
+        if undefined and (one_sided := advice.linkage_error(name, path, texts)):
             raise one_sided from error
         raise
 

@@ -121,7 +121,11 @@ def _undefined_error(project: Project, variant: Path, message: str) -> BuildErro
         if name.endswith(advice.READ)
     }
     kernels = [path for table in tables for path in table.src]
-    return advice.undefined_error(project.manifest.general.name, demangled(symbol), texts, kernels)
+    name = project.manifest.general.name
+    for library in variant.glob("*.so"):
+        if one_sided := advice.linkage_error(name, library, texts):
+            return one_sided
+    return advice.undefined_error(name, demangled(symbol), texts, kernels)
 
 
 # -- building ------------------------------------------------------------------------------

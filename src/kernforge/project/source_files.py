@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import posixpath
 from importlib import resources
 from pathlib import Path
@@ -16,12 +15,10 @@ from kernforge.source import includes
 from kernforge.system import digest, files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from kernforge.manifest.document import Manifest
     from kernforge.project.api import Project
-    from kernforge.project.units import Unit
-    from kernforge.source.includes import Closure
 
 # Headers that kernforge brings, each at its path in a project.
 _INCLUDE = Path(str(resources.files("kernforge"))) / "include"
@@ -48,18 +45,11 @@ def read(project: Project) -> Sources:
     )
 
 
-def identity(
-    manifest: Manifest, sources: Sources, closure: Callable[[Unit], Closure] | None = None
-) -> str:
-    """Digest of the sources that go into any variant: an edited kernel gets another namespace.
-
-    Args:
-        closure: gives what a unit includes; None finds it in the sources.
-    """
-    find = closure or functools.partial(units.closure, sources=sources)
+def identity(manifest: Manifest, sources: Sources) -> str:
+    """Digest of the sources that go into any variant: an edited kernel gets another namespace."""
     backends = manifest.general.backends
     found = (unit for backend in backends for unit in units.units(manifest, backend))
-    used = {path for unit in found for path in find(unit).files}
+    used = {path for unit in found for path in units.closure(unit, sources).files}
     package = units.package_dir(manifest)
     used |= {path for path in sources.digests if path.startswith(package)}
     known = {path: sources.digests[path] for path in used if path in sources.digests}

@@ -8,9 +8,10 @@ the include directories of the last one that has any. ``csrc`` is searched by ev
 
 from __future__ import annotations
 
+import functools
 import posixpath
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kernforge.manifest.model import CudaKernel, TorchNoarch, TvmFfi
@@ -46,7 +47,7 @@ _DIRECTORY_FLAGS = ("-isystem", "-iquote", "-idirafter", "--include-path", "-I")
 _FILE_FLAGS = ("-include", "--pre-include", "-imacros")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Sources:
     """A project's files as a plan sees them.
 
@@ -55,13 +56,22 @@ class Sources:
         texts: content of those that a compiler could read.
         bundled: text of the headers that kernforge brings, by path; one that the project has
             itself takes its place.
+        closures: what ``closure`` found, by all that it depends on: targets share their units.
     """
 
     digests: Mapping[str, str]
     texts: Mapping[str, str]
     bundled: Mapping[str, str]
+    closures: dict[tuple[object, ...], Closure] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
-    @property
+    @functools.cached_property
+    def readable(self) -> dict[str, str]:
+        """Text of everything that a compiler could read, by path."""
+        return {**self.texts, **self.brought}
+
+    @functools.cached_property
     def brought(self) -> dict[str, str]:
         """Text of the bundled headers that the project does not replace, by path.
 
@@ -132,16 +142,18 @@ def units(manifest: Manifest, backend: Backend, cuda: Version2 | None = None) ->
 
 def closure(unit: Unit, sources: Sources) -> Closure:
     """Which files a unit may read."""
-    directories, files = _in_flags(unit.flags)
-    brought = sources.brought
-    return includes.closure(
-        unit.path,
-        {**sources.texts, **brought},
-        (*unit.include, *directories, COMMON_INCLUDE),
-        first=files,
-        # registration.h takes Python's headers where something else brings them.
-        content=brought.keys() & {REGISTRATION},
-    )
+    of = (unit.path, unit.include, unit.flags)
+    if of not in sources.closures:
+        directories, files = _in_flags(unit.flags)
+        sources.closures[of] = includes.closure(
+            unit.path,
+            sources.readable,
+            (*unit.include, *directories, COMMON_INCLUDE),
+            first=files,
+            # registration.h takes Python's headers where something else brings them.
+            content=sources.brought.keys() & {REGISTRATION},
+        )
+    return sources.closures[of]
 
 
 def bundled_headers(manifest: Manifest, sources: Sources) -> dict[str, str]:

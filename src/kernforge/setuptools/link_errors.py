@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from kernforge.binary.symbols import demangled
+from kernforge.binary.symbols import bare_name, demangled, one_sided
 from kernforge.errors import BuildError
-from kernforge.source import cpp_text, linkage
+from kernforge.source import cpp_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,8 +38,8 @@ def undefined(name: str, library: Elf, texts: Mapping[str, str]) -> BuildError |
     """
     wanted = [s.name for s in library.undefined if not s.version and not s.weak]
     written = {symbol: demangled(symbol) for symbol in wanted}
-    for found in linkage.one_sided(written.values(), texts):
-        return BuildError(f"{name} cannot be imported: {found.message}", hint=found.hint)
+    for message, hint in one_sided(library, texts):
+        return BuildError(f"{name} cannot be imported: {message}", hint=hint)
     for symbol, text in written.items():
         if not symbol.startswith("_Z") or _OTHERS.match(text):
             continue
@@ -54,7 +54,7 @@ def undefined(name: str, library: Elf, texts: Mapping[str, str]) -> BuildError |
 
 def _named(function: str, texts: Mapping[str, str]) -> str:
     """Where a function is first named, as ``file:line``; empty if nowhere."""
-    word = re.compile(rf"\b{re.escape(linkage.bare_name(function))}\s*[(<]")
+    word = re.compile(rf"\b{re.escape(bare_name(function))}\s*[(<]")
     for path, text in texts.items():
         code = cpp_text.code(text)
         if match := word.search(code):

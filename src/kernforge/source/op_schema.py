@@ -29,6 +29,17 @@ _SCHEMA = re.compile(
 _NAME = re.compile(r"(?:\w+::)?(\w+(?:\.\w+)?)")
 _MUTATED = re.compile(r"\([a-z]+!(?:\s*->\s*[^)]*)?\)")
 _ARGUMENT = re.compile(r"(?P<type>\S.*?)(?:\s+(?P<name>[A-Za-z_]\w*))?", re.DOTALL)
+_HEAD = re.compile(r"\s*(?:\w+::)?[A-Za-z_]\w*(?:\.\w+)?\s*\(")
+_NAMED = re.compile(r"(?P<type>.*[\s)\]?!*])(?P<name>[A-Za-z_]\w*)", re.DOTALL)
+_BASE = re.compile(r"\w+")
+_WITHIN = re.compile(r"\([^()]*\)|\s+(?=[\[?(])")
+# What C++ and Python call the types.
+_MEANT = {
+    **dict.fromkeys(("double", "float32", "float64", "half"), "float"),
+    **dict.fromkeys(("int32_t", "int64_t", "size_t", "long"), "int"),
+    "tensor": "Tensor",
+    "string": "str",
+}
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _LIBRARY = re.compile(r"\bTORCH_LIBRARY|\bSTABLE_TORCH_LIBRARY")
 _IF = re.compile(r"^[ \t]*#[ \t]*if", re.MULTILINE)
@@ -59,6 +70,65 @@ def schema_lines(source: str) -> list[tuple[int, str]]:
         if "(" in text and len(_IF.findall(before)) == ends:
             lines.append((before.count("\n") + 1, " ".join(text.split())))
     return lines
+
+
+def mistake(schema: str) -> str:
+    """Why torch cannot read a schema with arguments, in words; empty where nothing is surely wrong.
+
+    The grammar is that of ``torch/csrc/jit/frontend/function_schema_parser.cpp``.
+    """
+    head = _HEAD.match(schema)
+    if head is None:
+        return "it does not begin with a name and its arguments"
+    end = _closing(schema, head.end() - 1)
+    if not end:
+        return "a parenthesis of its arguments is not closed"
+    arrow, _, returns = schema[end + 1 :].lstrip().partition("->")
+    if arrow or not returns:
+        return "its arguments are not followed by -> and what it returns"
+    if not returns.strip() or (returns.count("(") != returns.count(")")):
+        return f"what it returns is incomplete: {returns.strip()!r}"
+    arguments = schema[head.end() : end]
+    for text in _split(arguments) if arguments.strip() else ():
+        if problem := _argument_mistake(text):
+            return problem
+    return ""
+
+
+def _argument_mistake(text: str) -> str:
+    """What is wrong with one argument; empty where nothing is."""
+    if text in {"*", "..."}:
+        return ""
+    declared, equals, default = (part.strip() for part in text.partition("="))
+    named = _NAMED.fullmatch(declared)
+    if not declared:
+        return "there is no argument between two commas"
+    if named is None:
+        return f"the argument {declared!r} has no name"
+    if equals and not default:
+        return f"the argument {named['name']} has no default after ="
+    kind = _BASE.match(named["type"])
+    if kind and (meant := _MEANT.get(kind[0])):
+        return f"{kind[0]} is no type of a schema, write {meant}"
+    if " " in _WITHIN.sub("", named["type"]).strip():
+        return f"the argument {declared!r} is more than a type and a name"
+    return ""
+
+
+def _closing(text: str, opening: int) -> int:
+    """Offset of the parenthesis that closes one, outside of strings; 0 where none does."""
+    depth, quote = 0, ""
+    for offset in range(opening, len(text)):
+        character = text[offset]
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        else:
+            depth += (character == "(") - (character == ")")
+            if depth == 0:
+                return offset
+    return 0
 
 
 def _defined(source: str) -> Iterator[tuple[int, str]]:
@@ -101,6 +171,8 @@ def _read_operator(schema: str) -> tuple[str, ApiEntry]:
     for text in _split(match["args"]):
         if text == "*":
             by_name = True
+        elif not text:
+            continue
         else:
             parameters.append(_parameter(text, by_name=by_name))
     returns = _type(match["returns"])
@@ -140,4 +212,4 @@ def _split(text: str) -> list[str]:
             parts.append(text[last:position].strip())
             last = position + 1
     parts.append(text[last:].strip())
-    return [part for part in parts if part]
+    return parts

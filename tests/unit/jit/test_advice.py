@@ -97,12 +97,3 @@ def test_where_no_source_includes_the_header_any_may_define_it():
 
 def test_a_function_that_the_project_does_not_name_is_not_its_own():
     assert advice.undefined_error("relu", "at::empty(long)", TEXTS, KERNELS) is None
-
-
-def test_extern_c_on_one_side_is_distinguished_from_a_function_that_nothing_defines():
-    texts = {"a.h": "void launch(float* x);\n", "a.cu": 'extern "C" void launch(float* x) {}\n'}
-    error = advice.undefined_error("op", "launch(float*)", texts, ["a.cu"])
-    assert error.message.startswith(
-        "op cannot be imported: a.h:1: launch is declared without extern"
-    )
-    assert "before launch in a.h:1 too, or remove it in a.cu:1" in error.hint

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
+from kernforge.source import op_schema
 from kernforge.source.op_schema import read_operators, schema_lines, schemas_in
 
 
@@ -64,3 +65,37 @@ TORCH_LIBRARY_FRAGMENT(a, m) { m.def("h(flot a) -> Tensor"); }
 """
     assert schema_lines(source) == [(2, "f(Tensor x, flot a) -> Tensor"), (5, "g(")]
     assert not schema_lines('PYBIND11_MODULE(a, m) { m.def("f(x)", &f); }')
+
+
+READABLE = (
+    "f(Tensor x) -> Tensor",
+    "f() -> ()",
+    "ns::f.out(Tensor(a!) x, Tensor?[] y, int[2] z, Dict(str, Tensor) d) -> (Tensor(a!) r, int)",
+    "f(Tensor x, *, float e=1e-5, str s='a,b', int[] c=[1,2], Tensor? o=None) -> Tensor[]",
+    "f(Tensor (a!) x, int [] y, ...) -> ...",
+)
+UNREADABLE = (
+    "f(Tensor x) -> (",
+    "f(Tensor x) ->",
+    "f(Tensor x)",
+    "f(Tensor x -> Tensor",
+    "f(Tensor) -> Tensor",
+    "f(Tensor x,) -> Tensor",
+    "f(Tensor a b) -> Tensor",
+    "f(Tensor x=) -> Tensor",
+    "f(int64_t x) -> Tensor",
+    "f(double x) -> Tensor",
+    "1f(Tensor x) -> Tensor",
+)
+
+
+@pytest.mark.parametrize("schema", [*READABLE, *UNREADABLE])
+def test_a_schema_is_refused_exactly_where_torch_refuses_it(schema):
+    assert bool(op_schema.mistake(schema)) is (schema in UNREADABLE)
+    torch = pytest.importorskip("torch")
+    try:
+        torch._C.parse_schema(schema, allow_typevars=False)
+    except RuntimeError:
+        assert schema in UNREADABLE
+    else:
+        assert schema in READABLE

@@ -92,8 +92,7 @@ class _Planner:
         self.manifest, self.sources, self.lock = manifest, sources, lock
         self.static_libstdcxx, self.only = static_libstdcxx, only
         self.actions = ActionSet(sources, lock)
-        self._closures: dict[Unit, Closure] = {}
-        self.sources_id = source_files.identity(manifest, sources, self._closure)
+        self.sources_id = source_files.identity(manifest, sources)
 
     def artifact(self, target: Target) -> Artifact:
         """Plan one variant."""
@@ -131,9 +130,7 @@ class _Planner:
         )
 
     def _closure(self, unit: Unit) -> Closure:
-        if unit not in self._closures:
-            self._closures[unit] = units.closure(unit, self.sources)
-        return self._closures[unit]
+        return units.closure(unit, self.sources)
 
     def _compile(
         self, unit: Unit, target: Target, ops_name: str, use: op_namespace.NamespaceUse
