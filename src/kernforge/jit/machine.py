@@ -233,7 +233,7 @@ def _find_cuda(
         home = installed.identify_cuda(path, environment.variables, run)
         if wanted is None or home.version.major == Version2.parse(wanted).major:
             locked = LockedToolkit(release=home.release, directory=home.digest)
-            trees = {tree_names.cuda_root(home.version): str(home.path)}
+            trees = {tree_names.cuda_root(home.version): str(home.tree(store))}
             return home.version, replace(lock, cuda={str(home.version): locked}), trees
         if environment.cuda_home or environment.cuda_path:
             raise ToolchainError(

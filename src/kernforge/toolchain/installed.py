@@ -15,23 +15,29 @@ import os
 import platform
 import re
 import sysconfig
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError, UsageError
 from kernforge.system import digest, files
-from kernforge.system.process import Command
+from kernforge.system.process import Command, run
 from kernforge.toolchain.lockfile import LockedPython
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from kernforge.store.local import Store
     from kernforge.system.process import Runner
 
 _RELEASE = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
 _PARTS = ("bin", "include", "lib64", "nvvm")
+# The first two are those of torch's loader, and of kernforge.load.
+_VARIABLES = ("CUDA_HOME", "CUDA_PATH", "KERNFORGE_CUDA_HOME")
+_COMPILERS_OWN = "/usr/include"
+_PROGRAMS = ("nvcc", "cudafe++", "ptxas", "fatbinary", "nvlink", "cicc", "nvcc.profile")
+_LIBRARIES = ("libcudart_static.a", "libcudadevrt.a")
 _NEEDED = ("bin/nvcc", "include/cuda_runtime.h", "lib64/libcudart_static.a")
 _TORCH_VERSION = re.compile(r"^__version__ = ['\"]([^'\"]+)['\"]", re.MULTILINE)
 
@@ -46,30 +52,52 @@ class CudaHome:
         version: major and minor.
         release: its full version.
         digest: of its version.json, of what nvcc says, and of the names and sizes of its files.
+        parts: where ``bin``, ``include``, ``lib64`` and ``nvvm`` are, if not all in ``path``: conda,
+            the wheels and Debian's package have other layouts.
     """
 
     path: Path
     version: Version2
     release: str
     digest: str
+    parts: Mapping[str, str] = field(default_factory=dict)
+
+    def tree(self, store: Store) -> Path:
+        """Directory with ``bin/nvcc``, ``include`` and ``lib64``: the toolkit's, or links to its parts."""
+        if not self.parts:
+            return self.path
+
+        def fill(tree: Path) -> None:
+            for name, target in self.parts.items():
+                if target == _COMPILERS_OWN:  # it is found without being named
+                    files.make_dir(tree / name)
+                else:
+                    files.symlink(target, tree / name)
+
+        key = digest.key("cuda-parts", parts=self.parts)
+        return store.tree("toolchains", key, fill, shared=False)
 
 
 def _missing_in(path: Path) -> list[str]:
-    """Files of a toolkit that a directory does not have."""
+    """Files of a toolkit that a directory does not have where NVIDIA's installer puts them."""
     return [part for part in _NEEDED if not (path / part).is_file()]
 
 
 def find_cuda(env: Mapping[str, str]) -> Path | None:
     """Directory of the CUDA toolkit that this environment names or has in the usual directory."""
-    for name in ("CUDA_HOME", "CUDA_PATH"):
-        if env.get(name):
-            return Path(env[name])
+    for name in _VARIABLES[:2]:
+        if value := env.get(name, "").strip():
+            return Path(value)
     for directory in env.get("PATH", "").split(os.pathsep):
         nvcc = Path(directory) / "nvcc"
         if directory and os.access(nvcc, os.X_OK):
             toolkit = nvcc.resolve().parent.parent
-            if not _missing_in(toolkit):  # a wrapper is there, and no toolkit
+            if not _missing_in(toolkit):
                 return toolkit
+            # It may be a script that starts another one.
+            parts = _parts(nvcc, env, run)
+            if "bin" in parts and not _lacking(parts):
+                return Path(parts["bin"]).parent
     usual = Path("/usr/local/cuda")
     return None if _missing_in(usual) else usual
 
@@ -78,17 +106,21 @@ def identify_cuda(path: Path, env: Mapping[str, str], runner: Runner) -> CudaHom
     """Say which toolkit is in a directory; its nvcc may be a script that needs ``PATH``.
 
     Raises:
-        UsageError: there is none, or a part of it is missing.
+        UsageError: there is none, or a part of it is missing; it names the variable that named it.
     """
-    path = path.resolve()
-    missing = _missing_in(path)
-    if missing:
-        raise UsageError(
-            f"{path} is not a CUDA toolkit: it has no {', '.join(missing)}",
-            hint="name the directory that holds bin/nvcc, include and lib64",
-        )
-    argv = (str(path / "bin" / "nvcc"), "--version")
-    printed = runner(Command(argv=argv, env={"PATH": env.get("PATH", ""), "LC_ALL": "C"})).stdout
+    named, path = _named_by(path, env), path.resolve()
+    parts: dict[str, str] = {}
+    if missing := _missing_in(path):
+        nvcc = path / "bin" / "nvcc"
+        parts = _parts(nvcc, env, runner) if nvcc.is_file() else {}
+        if not parts or (missing := _lacking(parts)):
+            raise UsageError(
+                f"{named or path} is not a CUDA toolkit: there is no {', '.join(missing)}",
+                hint=_other_spelling(named)
+                or "name the directory that holds bin/nvcc, include and lib64, or unset the "
+                "variable: wheels of the package index then bring the toolkit",
+            )
+    printed = runner(_ask(path / "bin" / "nvcc", env, "--version")).stdout
     match = _RELEASE.search(printed)
     if match is None:
         raise UsageError(
@@ -97,17 +129,90 @@ def identify_cuda(path: Path, env: Mapping[str, str], runner: Runner) -> CudaHom
         )
     stated = path / "version.json"
     text = stated.read_text(errors="replace") if stated.is_file() else ""
+    sizes = _part_sizes(parts) if parts else _sizes(path, _PARTS, follow=True)
     return CudaHome(
         path=path,
         version=Version2(int(match[1]), int(match[2])),
         release=_stated_release(text) or match[3],
-        digest=digest.key(
-            "cuda-home",
-            nvcc=printed,
-            stated=text,
-            files=_sizes(path, _PARTS, follow=True),
-        ),
+        digest=digest.key("cuda-home", nvcc=printed, stated=text, files=sizes),
+        parts=parts,
     )
+
+
+def _part_sizes(parts: Mapping[str, str]) -> dict[str, int]:
+    """Sizes of a toolkit's files in directories that may hold those of others too."""
+    sizes = {}
+    for part, place in parts.items():
+        if place == _COMPILERS_OWN:
+            continue
+        shared = {"bin": _PROGRAMS, "lib64": _LIBRARIES}.get(part)
+        if shared:
+            found = [Path(place) / name for name in shared if (Path(place) / name).is_file()]
+            sizes |= {f"{part}/{each.name}": each.stat().st_size for each in found}
+        else:
+            below = _sizes(Path(place), (".",), follow=True)
+            sizes |= {f"{part}/{name}": size for name, size in below.items()}
+    return sizes
+
+
+def _named_by(path: Path, env: Mapping[str, str]) -> str:
+    """The variable that names a directory, with its value as it is written; empty for none."""
+    for name in _VARIABLES:
+        if env.get(name, "").strip() and Path(env[name].strip()) == path:
+            return f"{name}={env[name]}"
+    return ""
+
+
+def _other_spelling(named: str) -> str:
+    """What was meant by a variable's value; empty where it is spelled as a directory is."""
+    name, _, value = named.partition("=")
+    for text in value.split(":"):
+        meant = Path(text).expanduser() if text.startswith("~") else Path(text)
+        if text and str(meant) != value and not _missing_in(meant):
+            return f"write {name}={meant}"
+    return ""
+
+
+def _ask(nvcc: Path, env: Mapping[str, str], *words: str) -> Command:
+    return Command(argv=(str(nvcc), *words), env={"PATH": env.get("PATH", ""), "LC_ALL": "C"})
+
+
+def _parts(nvcc: Path, env: Mapping[str, str], runner: Runner) -> dict[str, str]:
+    """Where the parts of a toolkit are, by what its nvcc says of how it compiles."""
+    said = runner(
+        _ask(nvcc, env, "--dryrun", "-x", "cu", "-c", os.devnull, "-o", os.devnull)
+    ).stderr
+    values = {m[1]: m[2] for m in re.finditer(r"^#\$ (\w+)=(.*)$", said, re.MULTILINE)}
+    if "_HERE_" not in values:
+        return {}
+    here = os.path.realpath(values["_HERE_"])
+    searched = f"{values.get('INCLUDES', '')} {values.get('SYSTEM_INCLUDES', '')}"
+    top = Path(here).parent
+    include = [*re.findall(r"-I([^\"\s]+)", searched), top / "include", "/usr/include"]
+    libraries = [
+        *re.findall(r"-L([^\"\s]+)", values.get("LIBRARIES", "")),
+        top / "lib64",
+        top / "lib",
+    ]
+    libraries += [f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64", "/usr/lib"]
+    nvvm = os.path.dirname(values.get("CICC_PATH", ""))  # noqa: PTH120
+    found = {
+        "bin": here,
+        "include": _holding("cuda_runtime.h", include),
+        "lib64": _holding("libcudart_static.a", libraries),
+        "nvvm": os.path.realpath(nvvm) if nvvm and Path(nvvm).is_dir() else "",
+    }
+    return {name: place for name, place in found.items() if place}
+
+
+def _holding(name: str, directories: Iterable[str | Path]) -> str:
+    places = (os.path.realpath(each) for each in directories if (Path(each) / name).is_file())
+    return next(places, "")
+
+
+def _lacking(parts: Mapping[str, str]) -> list[str]:
+    needed = {"include": "cuda_runtime.h", "lib64": "libcudart_static.a"}
+    return [f"{name} that nvcc could find" for part, name in needed.items() if part not in parts]
 
 
 def _stated_release(text: str) -> str:

@@ -145,7 +145,7 @@ class Toolchains:
                 hint="name that toolkit's directory with --cuda-home, or take another source into "
                 "the lock with `kernforge lock-toolchain`",
             )
-        return home.path
+        return home.tree(self._store)
 
     def _gather(self, toolkit: LockedToolkit, tree: Path) -> None:
         """Put together a toolkit whose front end is that of a later CUDA."""

@@ -324,7 +324,18 @@ def _mounts(directory: ActionDirectory | None, trees: Mapping[str, str]) -> Sand
         ]
         for name, real in directory.mounted().items():
             binds.append((os.path.realpath(real), f"{directory.inside}/roots/{name}", False))
+            binds += [(place, place, False) for place in _linked_outside(os.path.realpath(real))]
     return SandboxMounts(binds=tuple(binds), links=tuple(links))
+
+
+def _linked_outside(tree: str) -> Iterator[str]:
+    """Directories of a toolkit that is not in one place: links at the top of its tree lead there."""
+    with os.scandir(tree) as entries:
+        for entry in entries:
+            real = os.path.realpath(entry.path)
+            system = f"{real}/".startswith((f"{tree}/", *(f"{d}/" for d in _SYSTEM)))
+            if entry.is_symlink() and os.path.isdir(real) and not system:  # noqa: PTH112
+                yield real
 
 
 def _prefixes(program: str) -> Iterator[str]:
