@@ -141,7 +141,7 @@ def identify_cuda(path: Path, env: Mapping[str, str], runner: Runner) -> CudaHom
 
 def _part_sizes(parts: Mapping[str, str]) -> dict[str, int]:
     """Sizes of a toolkit's files in directories that may hold those of others too."""
-    sizes = {}
+    sizes: dict[str, int] = {}
     for part, place in parts.items():
         if place == _COMPILERS_OWN:
             continue
