@@ -145,6 +145,85 @@ def test_a_source_that_is_not_there(plain, environment):
     assert "Traceback" not in printed
 
 
+BUILD = (sys.executable, "setup.py", "build_ext", "--inplace")
+REGISTERS = """#include <torch/library.h>
+TORCH_LIBRARY(own_ns, m) {{ m.def("{0}(int x) -> int", [](int64_t x) {{ return x; }}); }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "option", "said"),
+    [
+        (
+            {"csrc/plain.cpp": "#include <torch/extension.h>\n"},
+            "py_limited_api=True",
+            ["py_limited_api=True, and csrc/plain.cpp includes torch/extension.h", "TORCH_LIBRARY"],
+        ),
+        (
+            {"csrc/plain.cpp": REGISTERS.format("a"), "csrc/b.cpp": REGISTERS.format("b")},
+            "",
+            ["csrc/plain.cpp:2 and csrc/b.cpp:2", "TORCH_LIBRARY_FRAGMENT"],
+        ),
+    ],
+    ids=["the limited API and pybind11", "a namespace of two sources"],
+)
+def test_a_sure_mistake_is_named_before_a_compiler_starts(plain, environment, files, option, said):
+    for path, text in files.items():
+        (plain / path).write_text(text)
+    listed = (
+        f"{sorted(files, reverse=True)}, {option}" if option else f"{sorted(files, reverse=True)}"
+    )
+    setup = plain / "setup.py"
+    setup.write_text(setup.read_text().replace('["csrc/plain.cpp"]', listed))
+    printed = run(*BUILD, cwd=plain, env=environment, expect=1)
+    assert all(text in printed for text in said), printed
+    assert "repeat it by hand" not in printed
+
+
+def test_a_submodule_that_git_did_not_fetch_is_named(plain, environment):
+    (plain / "csrc/plain.cpp").write_text(f'#include "mathlib/m.hpp"\n{PLAIN}')
+    (plain / "include/mathlib").mkdir()
+    (plain / ".gitmodules").write_text('[submodule "m"]\n\tpath = include/mathlib\n\turl = x\n')
+    printed = run(*BUILD, cwd=plain, env=environment, expect=1)
+    assert "git did not fetch include/mathlib, which may have mathlib/m.hpp" in printed
+    assert "git submodule update --init" in printed
+
+
+def test_a_standard_that_torch_does_not_take_is_raised_with_a_note(plain, environment):
+    source = "#include <c10/macros/Macros.h>\nstatic_assert(__cplusplus >= 201703L);\n"
+    (plain / "csrc/plain.cpp").write_text(f"{source}{PLAIN}")
+    setup = plain / "setup.py"
+    setup.write_text(setup.read_text().replace('"-O1"', '"-O1", "-std=c++14"'))
+    printed = run(*BUILD, cwd=plain, env=environment)
+    assert "plain has -std=c++14, and torch" in printed
+
+
+def test_a_package_without_a_directory_gets_one(plain, environment, python):
+    setup = plain / "setup.py"
+    setup.write_text(
+        setup.read_text().replace('            "plain",\n', '            "ops.plain",\n')
+    )
+    run(*BUILD, cwd=plain, env=environment)
+    assert python("import torch\nfrom ops import plain\nprint(plain.value())", plain).split() == [
+        "42"
+    ]
+
+
+@pytest.mark.parametrize("flag", ["-rdc=true", "-dc"])
+def test_relocatable_device_code_is_linked_without_dlink(plain, environment, python, flag):
+    (plain / "csrc/a.cu").write_text("__device__ float helper(float x) { return 2 * x; }\n")
+    (plain / "csrc/b.cu").write_text(
+        "extern __device__ float helper(float);\n"
+        "__global__ void f(float* x) { *x = helper(*x); }\nvoid launch(float* x) { f<<<1, 1>>>(x); }\n"
+    )
+    setup = plain / "setup.py"
+    text = setup.read_text().replace("CppExtension", "CUDAExtension")
+    text = text.replace('["csrc/plain.cpp"]', '["csrc/plain.cpp", "csrc/a.cu", "csrc/b.cu"]')
+    setup.write_text(text.replace('{"cxx": ["-O1"]}', f'{{"nvcc": ["{flag}"]}}'))
+    run(*BUILD, cwd=plain, env={**environment, "KERNFORGE_TORCH": "2.11", "KERNFORGE_CUDA": "cpu"})
+    assert python("import plain\nprint(plain.value())", plain).split() == ["42"]
+
+
 def test_a_launcher_with_c_linkage_on_one_side_is_named_with_the_fix(tmp_path, environment, python):
     project = tutorial("my_extension", tmp_path / "project")
     argv = (sys.executable, "setup.py", "build_ext", "--inplace")
@@ -214,6 +293,7 @@ def test_pip_install_of_a_tutorial_with_no_changed_line(tmp_path, environment, p
     site = tmp_path / "site"
     printed = kernforge("pip", "install", "--target", site, ".", cwd=project, env=environment)
     assert "building project for torch" in printed
+    assert "KERNFORGE_TORCH)" not in printed  # nobody set it
     if torch.version.cuda is None:
         assert "this torch is a build for the CPU, and setup.py has CUDA sources" in printed
         assert "KERNFORGE_CUDA=13.0" in printed
@@ -234,7 +314,9 @@ def test_pip_wheel_of_a_source_archive_whose_build_requires_torch(plain, tmp_pat
     shutil.copytree(plain, top)
     archive = shutil.make_archive(tmp_path / "plain-1.0", "gztar", top.parent, "plain-1.0")
     out = tmp_path / "out"
-    kernforge("pip", "wheel", "--no-deps", "-w", out, archive, cwd=tmp_path, env=environment)
+    argv = ("pip", "wheel", "--no-deps", "-w", out, archive)
+    printed = kernforge(*argv, cwd=tmp_path, env=environment)
+    assert "note: the project asks for torch==1.0, and is built for torch" in printed
     (wheel,) = out.glob("*.whl")
     assert wheel.name.startswith("plain-1.0-cp")
 
@@ -248,8 +330,8 @@ def test_an_editable_install(plain, tmp_path, environment):
     (site,) = (venv / "lib").glob("python*/site-packages")
     (site / "all.pth").write_text("\n".join(path for path in sys.path if "site-packages" in path))
     python = venv / "bin/python"
-    argv = (python, "-m", "kernforge", "pip", "install", "-e", "../a project")
-    printed = run(*argv, cwd=venv, env=environment)
+    argv = (python, "-m", "kernforge", "pip", "install", "-e", ".")
+    printed = run(*argv, cwd=project, env=environment)
     assert "building a project for torch" in printed
     # pip is asked for what it needs at run time, by its name.
     assert "Requirement already satisfied: plain" in printed
@@ -258,6 +340,15 @@ def test_an_editable_install(plain, tmp_path, environment):
     value, place = run(python, "-c", code, cwd=venv, env=environment).split(maxsplit=1)
     assert value == "42"
     assert Path(place.strip()).parent == project
+
+
+def test_verbose_pip_shows_what_setup_py_prints(plain, tmp_path, environment):
+    unchanged(plain)
+    setup = plain / "setup.py"
+    setup.write_text(f"print('chosen by setup.py')\n{setup.read_text()}")
+    install = ("pip", "wheel", ".", "--no-deps", "-w", tmp_path / "out")
+    assert "chosen by setup.py" not in kernforge(*install, cwd=plain, env=environment)
+    assert "chosen by setup.py" in kernforge(*install, "-v", cwd=plain, env=environment)
 
 
 def test_pip_shows_what_failed_and_which_line_asked(plain, environment):

@@ -41,6 +41,7 @@ _INHERITED = (
 )
 _VARIABLES = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1"}
 _DEEPEST = 5
+_SUBMODULE = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +131,18 @@ def tags(checkout: GitCheckout) -> tuple[str, ...]:
             if tagged and str(tagged.peel(pygit2.Commit).id) == checkout.head:
                 found.append(name.removeprefix("refs/tags/"))
     return tuple(found)
+
+
+def empty_submodules(start: Path) -> tuple[str, ...]:
+    """Paths of the submodules that git did not fetch, from the top of the checkout of a directory."""
+    for top in (start, *start.parents):
+        listed = top / ".gitmodules"
+        if listed.is_file():
+            paths = _SUBMODULE.findall(listed.read_text(encoding="utf-8", errors="replace"))
+            return tuple(path for path in paths if not any((top / path).glob("*")))
+        if (top / ".git").exists():
+            break
+    return ()
 
 
 def below(root: Path, folder: str) -> Path:

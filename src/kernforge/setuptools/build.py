@@ -15,9 +15,10 @@ from kernforge.binary import elf
 from kernforge.build.execute import executor
 from kernforge.build.execute.action import ActionContext
 from kernforge.build.execute.results import STORE_KIND
-from kernforge.errors import BuildError
+from kernforge.errors import BuildError, UsageError
 from kernforge.jit import flags, make, torch_headers
 from kernforge.jit import machine as jit_machine
+from kernforge.project import git
 from kernforge.setuptools import link_errors, machine
 from kernforge.setuptools.machine import ExtensionNeeds
 from kernforge.setuptools.plan import (
@@ -25,11 +26,12 @@ from kernforge.setuptools.plan import (
     included_first,
     linked_objects,
     plan_extensions,
+    raised,
     read_path,
 )
 from kernforge.setuptools.sources import NAME, ProjectFiles, check_suffixes
 from kernforge.setuptools.target import find_target
-from kernforge.source import compiler_advice, extension_source
+from kernforge.source import compiler_advice, extension_source, op_namespace
 from kernforge.store import eviction
 from kernforge.system import digest, files
 from kernforge.system.process import run
@@ -48,6 +50,12 @@ if TYPE_CHECKING:
     from kernforge.system.environment import Environment
 
 _log = logging.getLogger("kernforge")
+_MISSING = re.compile(r"fatal error: ([^\s:]+): No such file")
+# Headers that have pybind11's, which is not of the limited API.
+_BINDS_PYTHON = (
+    *("torch/extension.h", "torch/python.h", "torch/torch.h", "torch/csrc/utils/pybind.h"),
+    *("pybind11/pybind11.h", "pybind11/numpy.h", "pybind11/stl.h", "pybind11/functional.h"),
+)
 
 
 def build_extensions(
@@ -70,9 +78,9 @@ def build_extensions(
     if not requests:
         return {}
     wanted = find_target(environment)
-    console.note(
-        f"building for {wanted} ({wanted.why})" if wanted.why else f"building for {wanted}"
-    )
+    # Behind a stand-in, whoever started this has said it.
+    why = "" if environment.kernforge_stand_in else wanted.why
+    console.note(f"building for {wanted} ({why})" if why else f"building for {wanted}")
     installed = machine.installed_directories(environment)
     read = [read_sources(request, here, installed) for request in requests]
     needs = ExtensionNeeds.of(read)
@@ -85,7 +93,9 @@ def build_extensions(
             f"KERNFORGE_TORCH={wanted.torch} KERNFORGE_CUDA={cuda} (`kernforge pip` has --torch and "
             "--cuda)"
         )
+    _refuse_mistakes(read)
     toolchain = machine.find_toolchain(wanted, needs, environment, console)
+    _note_standard(read, toolchain, console)
     context = ActionContext(
         store=toolchain.store,
         trees=toolchain.trees,
@@ -101,6 +111,50 @@ def build_extensions(
             limit = eviction.limit(environment)
             eviction.keep(toolchain.store, limit)
     return made
+
+
+def _refuse_mistakes(read: Sequence[ExtensionSources]) -> None:
+    """Refuse what cannot be compiled or imported, before a compiler starts.
+
+    Raises:
+        UsageError: an extension of the limited API that reads pybind11's headers, or one in which two
+            sources define one op namespace.
+    """
+    for extension in read:
+        request = extension.request
+        for unit in extension.units if request.limited_api and request.kind != "plain" else ():
+            if found := sorted(set(_BINDS_PYTHON) & set(unit.closure.foreign)):
+                raise UsageError(
+                    f"{request.name} has py_limited_api=True, and {unit.title} includes {found[0]}, "
+                    "whose pybind11 is not of the limited API",
+                    hint="register its functions with TORCH_LIBRARY and include torch/library.h and "
+                    "ATen/ATen.h, or leave py_limited_api out",
+                )
+        seen: dict[str, str] = {}
+        for unit in extension.units:
+            for name, line in op_namespace.unconditional(unit.texts[unit.path]):
+                place = f"{_with_user_paths(unit.path, extension.files)}:{line}"
+                if (first := seen.setdefault(name, place)) != place:
+                    raise UsageError(
+                        f"{request.name} cannot be imported: {first} and {place} both have "
+                        f"TORCH_LIBRARY({name}, ...), and a process can define a namespace once",
+                        hint="write TORCH_LIBRARY_FRAGMENT in all but one of them",
+                    )
+
+
+def _note_standard(
+    read: Sequence[ExtensionSources], toolchain: ExtensionToolchain, console: Console
+) -> None:
+    """Say that torch's headers need a later C++ standard than a setup.py names."""
+    least = toolchain.machine.standard
+    for extension in read:
+        given = (*extension.request.cxx_args, *extension.request.nvcc_args)
+        older = [word for word, new in zip(given, raised(given, least), strict=True) if word != new]
+        if older and extension.reads_torch:
+            console.note(
+                f"note: {extension.request.name} has {older[0]}, and torch "
+                f"{toolchain.machine.target.torch} needs C++{least}: it is compiled as C++{least}"
+            )
 
 
 def _run(
@@ -247,6 +301,12 @@ def _raise_failures(failures: Sequence[Failure], read: Sequence[ExtensionSources
     repeat = "\n".join(failure.repeat for failure in failures)
     what = ", ".join(map(make.what_failed, titles))
     advice = compiler_advice.advice("\n".join(texts))
+    missing = _MISSING.search("\n".join(texts))
+    if missing and (empty := git.empty_submodules(Path(project.here))):
+        advice = (
+            f"git did not fetch {', '.join(empty)}, which may have {missing[1]}: "
+            "`git submodule update --init`"
+        )
     hint = "\n".join((*([advice] if advice else []), "repeat it by hand:", repeat))
     raise BuildError("\n".join((what, *texts)), hint=hint)
 

@@ -175,6 +175,14 @@ class BuildExtension(build_ext):
         files.make_dir(path.parent)
         files.copy_atomic(made, path)
 
+    def copy_extensions_to_source(self) -> None:
+        """Put extensions beside the sources; a package may have no directory of its own there."""
+        build_py: Any = self.get_finalized_command("build_py")
+        for extension in self.extensions:
+            package = extension.name.rpartition(".")[0]
+            files.make_dir(Path(build_py.get_package_dir(package) or "."))
+        super().copy_extensions_to_source()
+
     def get_ext_filename(self, fullname: str) -> str:
         """File name of an extension for the Python that it is built for."""
         name: str = super().get_ext_filename(fullname)

@@ -9,6 +9,7 @@ do.
 from __future__ import annotations
 
 import logging
+import re
 import sysconfig
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from kernforge.toolchain.lockfile import Lock
 
 _log = logging.getLogger("kernforge")
+_STANDARD = re.compile(r"__cplusplus < 20(\d\d)\d\dL")
 _PLAIN_SONAME = 12  # before, the runtime's soname has the minor version too
 
 
@@ -149,6 +151,7 @@ def find_toolchain(
         only=named,
         sonames=_sonames(target),
         runtime=_runtime(target),
+        standard=_standard(trees.get(tree_names.torch_root(target.torch), "")),
         static_libstdcxx=compiler.static_libstdcxx,
         cxx_flags=_words(variables, "CPPFLAGS", "CFLAGS", "CXXFLAGS"),
         nvcc_flags=_words(variables, "NVCC_APPEND_FLAGS"),
@@ -248,6 +251,13 @@ def _local_options(environment: Environment) -> LocalPartsOptions:
 
 
 # -- what the target says ------------------------------------------------------------------
+
+
+def _standard(torch: str) -> int:
+    """The least C++ standard that the headers of a torch take: they refuse an older one."""
+    header = Path(torch, "include/ATen/ATen.h")
+    text = header.read_text(errors="replace") if torch and header.is_file() else ""
+    return max((int(number) for number in _STANDARD.findall(text)), default=17)
 
 
 def _sonames(target: TorchTarget) -> tuple[str, ...]:

@@ -40,6 +40,7 @@ _COUNTS = re.compile(r"(\d+) of (\d+) actions were run")
 _SUBPROCESS = "error: subprocess-exited-with-error"
 # setuptools writes "error: " before what BuildExtension raised, of which our hint is the next line.
 _OURS = re.compile(r"^error: [^\n]+\n\S[^\n]*\Z", re.MULTILINE)
+_VERBOSE = re.compile(r"-v+|--verbose")
 _CHOICES = ("torch", "cuda", "python")
 _BUILDS = ("install", "wheel")
 # pip's own parser says which words are what is to be built; the rest are options and their values.
@@ -93,6 +94,8 @@ def run_pip(words: Sequence[str], environment: Environment, console: Console) ->
     variables |= {f"KERNFORGE_{name.upper()}": text for name, text in chosen.items()}
     environment = replace(environment, variables=variables)
     wanted = target.find_target(environment)
+    if "torch" in chosen:
+        wanted = replace(wanted, why="--torch")
     if wanted.python != target.running_python():
         raise UsageError(
             f"pip of Python {target.running_python()} cannot install for Python {wanted.python}",
@@ -100,7 +103,8 @@ def run_pip(words: Sequence[str], environment: Environment, console: Console) ->
         )
     request = read_request(rest, variables)
     with workplace(environment) as place:
-        builder = ProjectBuilder(wanted, environment, console, place)
+        verbose = any(_VERBOSE.fullmatch(word) for word in request.options)
+        builder = ProjectBuilder(wanted, environment, console, place, verbose=verbose)
         return _Run(request, builder, variables).code()
 
 
@@ -172,6 +176,7 @@ class ProjectBuilder:
     Args:
         place: a directory that this builder owns.
         packages: directory of what projects need to be built; by default in ``place``.
+        verbose: whether to print what pip and setup.py print.
 
     Attributes:
         compiled: actions that were run.
@@ -186,9 +191,10 @@ class ProjectBuilder:
         place: Path,
         *,
         packages: Path | None = None,
+        verbose: bool = False,
     ) -> None:
         self._target, self._environment, self._console = wanted, environment, console
-        self._place = place
+        self._place, self._verbose = place, verbose
         self.compiled = self.actions = 0
         self._packages = packages or place / "packages"
         self._package: Path | None = None
@@ -210,6 +216,11 @@ class ProjectBuilder:
         packages = self._packages
         files.make_dir(packages)
         needed = requirements.of_project(project)
+        for asked in requirements.other_torch(project, self._target.release):
+            self._console.note(
+                f"note: the project asks for {asked}, and is built for torch {self._target.torch}: "
+                "--torch names another release"
+            )
         requirements.install_missing(needed, packages, self._environment.variables)
         if self._package is None:
             self._package = stand_in.write(
@@ -232,7 +243,8 @@ class ProjectBuilder:
     @contextlib.contextmanager
     def followed(self, project: str) -> Iterator[Path]:
         """Say what is built, and what the build appends to a file; gives the file."""
-        self._console.note(f"building {project} for {self._target}")
+        why = f" ({self._target.why})" if self._target.why else ""
+        self._console.note(f"building {project} for {self._target}{why}")
         path = self._numbered("progress")
         with followed(path, self._console):
             yield path
@@ -255,6 +267,8 @@ class ProjectBuilder:
         with self.followed(project.name) as progress:
             added = {"KERNFORGE_PROGRESS": str(progress)}
             done = run(Command(argv=argv, env={**variables, **added}))
+        if self._verbose and done.returncode == 0:
+            self._console.note((done.stdout + done.stderr).rstrip())
         made = list(out.glob("*.whl"))
         if done.returncode != 0 or not made:
             shown = progress.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -21,7 +21,7 @@ from kernforge.build.plan import flags, linking
 from kernforge.build.plan.graph import ActionSet, Plan
 from kernforge.build.plan.linking import OBJECT
 from kernforge.jit import torch_headers
-from kernforge.jit.flags import absolute, linker_flags, parse_flags
+from kernforge.jit.flags import absolute, at_device_link, is_relocatable, linker_flags, parse_flags
 from kernforge.jit.plan import torch_target
 from kernforge.project.units import Sources
 from kernforge.source.extension_source import EXTENSION_NAME
@@ -72,6 +72,8 @@ _LIBRARIES = {
 }
 _CUDA_13 = 13
 _DEBUG = re.compile(r"-g[0-3]?|-ggdb\d?|--debug")
+_STANDARD = re.compile(r"(-{1,2}std=(?:c|gnu)\+\+)(\d\w)")
+_DRAFTS = {"0x": 11, "1y": 14, "1z": 17, "2a": 20, "2b": 23, "2c": 26}
 _GENCODE = re.compile(r"arch=compute_(\d+)([af]?),code=(.*)")
 _STRIP = "-Wl,-s"
 # The link is always that of a shared object; OpenMP's runtime is the one that torch has loaded.
@@ -124,6 +126,7 @@ class ExtensionMachine:
         only: architectures that the user asked for; empty narrows nothing.
         sonames: torch's libraries that the loading process has; without libtorch_python.
         runtime: soname of the CUDA runtime that torch loads; empty links the static one.
+        standard: the least C++ standard that torch's headers take, as 20.
         static_libstdcxx: whether the host compiler has a ``libstdc++.a``.
         cxx_flags: what ``CPPFLAGS``, ``CFLAGS`` and ``CXXFLAGS`` say.
         nvcc_flags: what ``NVCC_APPEND_FLAGS`` says.
@@ -139,6 +142,7 @@ class ExtensionMachine:
     only: tuple[Arch, ...] = ()
     sonames: tuple[str, ...] = ()
     runtime: str = ""
+    standard: int = 17
     static_libstdcxx: bool = True
     cxx_flags: tuple[str, ...] = ()
     nvcc_flags: tuple[str, ...] = ()
@@ -251,6 +255,21 @@ def plan_extensions(
     return ExtensionPlan(plan=plan, links=links)
 
 
+def raised(words: Iterable[str], standard: int) -> tuple[str, ...]:
+    """Flags with a C++ standard of at least this number.
+
+    >>> raised(["-O3", "-std=c++17"], 20)
+    ('-O3', '-std=c++20')
+    """
+
+    def least(word: str) -> str:
+        match = _STANDARD.fullmatch(word)
+        older = match and int(_DRAFTS.get(match[2], match[2])) < standard
+        return f"{match[1]}{standard}" if match and older else word
+
+    return tuple(map(least, words))
+
+
 def without_ours(words: Iterable[str]) -> tuple[str, ...]:
     """Flags of nvcc without those that the scheduler decides or that keep intermediate files."""
     kept = []
@@ -319,6 +338,13 @@ class _ExtensionPlanner:
         wanted = machine.target
         self._target = torch_target(wanted.torch, wanted.cuda, machine.cpu, machine.cuda)
         self._users, self._installed = search_path(self._request, self._files)
+        words = self._words((*self._request.nvcc_args, *machine.nvcc_flags))
+        archs = () if extension.names_arch else machine.archs
+        given = (*archs, *narrowed(without_ours(words), machine.only))
+        relocatable = extension.has_device and is_relocatable(given)
+        self._links_device = relocatable or self._request.dlink_args is not None
+        compiled, self._linked_flags = at_device_link(given)
+        self._nvcc_flags = compiled if relocatable else given
 
     # -- compiling -------------------------------------------------------------------------
 
@@ -329,21 +355,20 @@ class _ExtensionPlanner:
             argv = self._nvcc(unit, common)
         else:
             user = self._words((*self._machine.cxx_flags, *self._request.cxx_args))
+            user = self._raised(unit, user)
             argv = (tree_names.CXX, "-c", *_OPTIMISE, *_SHARED, *common, *user)
             argv = (*argv, *self._standard(unit, user))
         whole = (*argv, unit.path, "-o", OBJECT)
         return self._actions.add(unit.title, whole, inputs, (OBJECT,), self._target)
 
     def _nvcc(self, unit: ExtensionUnit, common: tuple[str, ...]) -> tuple[str, ...]:
-        given = (*self._request.nvcc_args, *self._machine.nvcc_flags)
-        user = narrowed(without_ours(self._words(given)), self._machine.only)
+        user = self._raised(unit, self._nvcc_flags)
         own = any(word.startswith(("-ccbin", "--compiler-bindir")) for word in user)
         return (
             self._cuda_tree("bin/nvcc"),
             "-c",
             *self._adapted(user, unit.path),
             *self._request.nvcc_defaults,
-            *(() if self._extension.names_arch else self._machine.archs),
             *("-Xcompiler", ",".join(_SHARED)),
             *("--keep", "--keep-dir=../tmp"),
             *(() if own else (f"-ccbin={tree_names.CXX}",)),
@@ -401,6 +426,10 @@ class _ExtensionPlanner:
                 root = tree_names.library_root(cuda, wheel.file.partition("-")[0])
                 yield from ("-isystem", tree_names.tree(root, "include"))
 
+    def _raised(self, unit: ExtensionUnit, user: tuple[str, ...]) -> tuple[str, ...]:
+        """The user's flags, with the C++ standard that torch's headers need where a unit reads them."""
+        return raised(user, self._machine.standard) if unit.closure.reaches_torch else user
+
     def _standard(self, unit: ExtensionUnit, user: tuple[str, ...]) -> tuple[str, ...]:
         if any(flag.startswith(("-std", "--std")) for flag in user) or unit.path.endswith(".c"):
             return ()
@@ -414,7 +443,7 @@ class _ExtensionPlanner:
         """The action that makes the shared object."""
         request, machine = self._request, self._machine
         objects = [self._compile(unit) for unit in self._extension.units]
-        if request.dlink_args is not None:
+        if self._links_device:
             objects.append(self._device_link(objects))
         names, inputs = linking.named_objects(self._actions, objects)
         if linked := self._extension.linked:
@@ -426,7 +455,7 @@ class _ExtensionPlanner:
         runtime: tuple[str, ...] = ()
         if self._extension.has_cuda and machine.cuda and not machine.runtime:
             runtime = (self._cuda_tree("lib64/libcudart_static.a"),)
-        if request.dlink_args is not None:
+        if self._links_device:
             runtime = (self._cuda_tree("lib64/libcudadevrt.a"), *runtime)
         floor = abi_floor.link_args(
             stub_dir=linking.STUB_DIR,
@@ -447,11 +476,11 @@ class _ExtensionPlanner:
         self._adapted(("-dlink",), self._request.file)
         names, inputs = linking.named_objects(self._actions, objects)
         given = [w for w in self._words(self._request.dlink_args or ()) if w != "-dlink"]
-        archs = () if any("arch" in word for word in given) else self._machine.archs
+        own = any("arch" in word for word in given)
         argv = (
             self._cuda_tree("bin/nvcc"),
             *("-dlink", "-Xcompiler", "-fPIC", f"-ccbin={tree_names.CXX}"),
-            *archs,
+            *(word for word in self._linked_flags if not own or word == "-dlto"),
             *given,
             *names,
             *("-o", OBJECT),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import io
 import sys
@@ -60,6 +61,25 @@ def of_project(directory: Path) -> tuple[str, ...]:
         if applies and canonicalize_name(requirement.name) not in _NOT_FETCHED:
             wanted.append(text)
     return tuple(wanted)
+
+
+def other_torch(directory: Path, release: str) -> tuple[str, ...]:
+    """What a project asks of torch, to be built or to run, and a release of torch is not."""
+    about = directory / "pyproject.toml"
+    data = tomllib.loads(about.read_text(encoding="utf-8")) if about.is_file() else {}
+    listed: list[Any] = []
+    for table, key in (("build-system", "requires"), ("project", "dependencies")):
+        found = data.get(table, {})
+        listed += found.get(key, ()) if isinstance(found, dict) else ()
+    texts: list[str] = []
+    for text in filter(lambda each: isinstance(each, str), listed):
+        with contextlib.suppress(InvalidRequirement):
+            wanted = Requirement(text)
+            if canonicalize_name(wanted.name) == "torch" and not wanted.specifier.contains(
+                release, prereleases=True
+            ):
+                texts.append(text)
+    return tuple(dict.fromkeys(texts))
 
 
 def install_missing(wanted: Iterable[str], directory: Path, variables: Mapping[str, str]) -> None:

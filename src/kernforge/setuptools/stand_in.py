@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _TEMPLATE = "torch_stand_in"
 _FORCE = re.compile(r"\b([A-Z][A-Z0-9_]*_FORCE_BUILD)\b")
+# A setup.py without such a word looks for no toolkit; CUDA_HOME of the stand-in fetches one when asked.
+_ASKS_CUDA = re.compile(r"cuda|nvcc", re.IGNORECASE)
 _METADATA = "Metadata-Version: 2.1\nName: torch\nVersion: {version}\n"
 _WHEEL = "Wheel-Version: 1.0\nGenerator: kernforge\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
@@ -106,7 +108,7 @@ def variables(
     if target.installed is None:
         found["KERNFORGE_TORCH"] = target.release
         found["KERNFORGE_CUDA"] = str(target.cuda or "cpu")
-    if target.cuda:
+    if target.cuda and _ASKS_CUDA.search(setup):
         home = machine.toolkit_directory(target, environment, progress)
         found["CUDA_HOME"] = str(home)
         found["PATH"] = os.pathsep.join((f"{home}/bin", given.get("PATH", "")))

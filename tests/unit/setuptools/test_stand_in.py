@@ -12,6 +12,7 @@ import pytest
 
 from kernforge.setuptools import stand_in
 from kernforge.setuptools.target import STAND_IN, named_target
+from kernforge.system.console import Console
 from kernforge.system.environment import Environment
 
 ROOT = Path(__file__).parents[3]
@@ -93,3 +94,12 @@ def test_what_the_build_will_say_of_gpus_is_not_said_before(capsys):
     wanted = named_target("2.11", "13.0", "3.12")
     assert stand_in._archs(wanted, Environment({"PATH": "/usr/bin:/bin"}))
     assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("setup", "asks"), [("CppExtension('x', [])", False), ("CUDA_HOME", True)])
+def test_a_toolkit_is_fetched_for_what_may_ask_for_it(tmp_path, monkeypatch, setup, asks):
+    wanted = named_target("2.11", "13.0", "3.12")
+    monkeypatch.setattr(stand_in.machine, "toolkit_directory", lambda *_: tmp_path / "toolkit")
+    package = stand_in.write_package(tmp_path / "site", wanted, [(9, 0)])
+    found = stand_in.variables(package, wanted, Environment({}), Console(), setup=setup)
+    assert ("CUDA_HOME" in found) is asks
