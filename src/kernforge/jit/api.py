@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from kernforge.binary import elf
 from kernforge.errors import BuildError, UsageError
 from kernforge.jit import advice, flags, machine, make
 from kernforge.jit import request as jit_request
@@ -21,6 +22,7 @@ from kernforge.jit.files import Tree
 from kernforge.jit.modules import LoadedModule, load_module
 from kernforge.jit.request import JitRequest, content_key, resolve_request
 from kernforge.jit.session import CachedModule
+from kernforge.jit.undefined import missing_symbol, undefined_error
 from kernforge.source import extension_source
 from kernforge.system import files
 from kernforge.system.console import Console
@@ -244,7 +246,11 @@ def _load_anew(session: JitSession, request: JitRequest, console: Console) -> Ca
     start = time.monotonic()
     module, path = make.make_module(session, wanted, toolchain, console, names)
     try:
-        advice.show_slow_hint(session, wanted.units, time.monotonic() - start, names)
+        if not session.hinted and session.environment.kernforge_jit_hint != "0":
+            hint = advice.slow_hint(wanted.units, time.monotonic() - start, names)
+            session.hinted = bool(hint)
+            if hint:
+                Console().note(hint)
         placed = _place(request, path)
         loaded = _load_built(session, request, wanted, module, path)
     except BaseException:
@@ -271,10 +277,11 @@ def _load_built(
     try:
         return load_module(session, path, name, module.namespaces, torch, python=python)
     except BuildError as error:
-        undefined = advice.missing_symbol(error.message)
-        texts = _user_texts(request, wanted)
-        if undefined and (one_sided := advice.linkage_error(name, path, texts)):
-            raise one_sided from error
+        missing, texts = missing_symbol(error.message), _user_texts(request, wanted)
+        library = elf.parse(path.read_bytes())
+        where = "the sources"
+        if missing and (wrong := undefined_error(name, library, texts, where, missing=missing)):
+            raise wrong from error
         raise
 
 

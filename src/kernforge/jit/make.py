@@ -133,7 +133,8 @@ def _note_whole(
     session: JitSession, request: ModuleRequest, store: Store, mark: str, error: BuildError
 ) -> None:
     """Note, for other processes too, that a module needs torch's headers as they are."""
-    advice.show_retry(session, error.message)
+    if session.environment.kernforge_jit_hint != "0":
+        Console().note(advice.retry_notice(error.message))
     _log.info("%s is compiled with torch's headers as they are: %s", request.name, error)
     session.whole.add(_name(request))
     store.tree(STORE_KIND, mark, lambda tree: files.write_new(tree / _MARK, ""))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernforge.binary.symbols import demangled
 from kernforge.errors import BuildError
-from kernforge.jit import advice
+from kernforge.jit.undefined import missing_symbol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -155,7 +155,7 @@ def _hint(message: str) -> str:
 
 def _with_cpp_name(message: str) -> str:
     """A dynamic loader's message, with the C++ name of the symbol that is missing."""
-    symbol = advice.missing_symbol(message)
+    symbol = missing_symbol(message)
     name = demangled(symbol)
     return message if name == symbol else f"{message} ({name})"
 

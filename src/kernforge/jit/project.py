@@ -13,17 +13,17 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard
 
-from kernforge.artifact.variant import Variant
-from kernforge.binary.symbols import demangled
+from kernforge.binary import elf
 from kernforge.build import api as build
 from kernforge.build import from_source
 from kernforge.build import workspace as build_workspace
 from kernforge.build.api import BuildRequest
 from kernforge.errors import BuildError, NetworkError, ToolchainError
-from kernforge.jit import advice, machine
+from kernforge.jit import machine
 from kernforge.jit.device import nvcc_stages
 from kernforge.jit.device.project import replace_edited
 from kernforge.jit.session import CachedProject
+from kernforge.jit.undefined import missing_symbol, undefined_error
 from kernforge.loader import host
 from kernforge.loader.api import get_local_kernel
 from kernforge.manifest.model import TvmFfi
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from kernforge.project.api import Project
 
 _log = logging.getLogger("kernforge")
+_CODE = (".cpp", ".cc", ".cxx", ".c", ".cu", ".h", ".hpp", ".hh", ".hxx", ".cuh")
 _FOR_CPU = "start the process with no GPU to be seen (CUDA_VISIBLE_DEVICES=)"
 
 
@@ -110,22 +111,18 @@ def _import_variant(project: Project, variant: Path) -> ModuleType:
 
 def _undefined_error(project: Project, variant: Path, message: str) -> BuildError | None:
     """Which function of a project is undefined; None if that is not what is wrong."""
-    symbol = advice.missing_symbol(message)
-    if not symbol:
+    missing = missing_symbol(message)
+    if not missing:
         return None
-    backend = Variant.parse(variant.name).backend.name
-    tables = [table for table in project.manifest.kernels.values() if table.backend == backend]
     texts = {
         name: path.read_text(encoding="utf-8", errors="replace")
         for name, path in project.files.items()
-        if name.endswith(advice.READ)
+        if name.endswith(_CODE)
     }
-    kernels = [path for table in tables for path in table.src]
+    (library,) = variant.rglob("*.so")
+    where = "build.toml's src, for this backend too"
     name = project.manifest.general.name
-    for library in variant.glob("*.so"):
-        if one_sided := advice.linkage_error(name, library, texts):
-            return one_sided
-    return advice.undefined_error(name, demangled(symbol), texts, kernels)
+    return undefined_error(name, elf.parse(library.read_bytes()), texts, where, missing=missing)
 
 
 # -- building ------------------------------------------------------------------------------

@@ -18,8 +18,9 @@ from kernforge.build.execute.results import STORE_KIND
 from kernforge.errors import BuildError, UsageError
 from kernforge.jit import flags, make, torch_headers
 from kernforge.jit import machine as jit_machine
+from kernforge.jit.undefined import undefined_error
 from kernforge.project import git
-from kernforge.setuptools import link_errors, machine
+from kernforge.setuptools import machine
 from kernforge.setuptools.machine import ExtensionNeeds
 from kernforge.setuptools.plan import (
     ExtensionSources,
@@ -283,7 +284,7 @@ def _linked(extension: ExtensionSources, planned: ExtensionPlan, store: Store) -
         for name, text in unit.texts.items()
     }
     library = elf.parse(path.read_bytes())
-    if error := link_errors.undefined(extension.request.name, library, texts):
+    if error := undefined_error(extension.request.name, library, texts, "its list of sources"):
         raise error
     return path
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that an extension calls and nothing defines, which the linker does not refuse.
+"""Functions that a module calls and nothing defines, which the linker does not refuse.
 
 A module takes symbols from the process that loads it, torch's among them, so that a missing launcher
 shows only at its import.
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from kernforge.binary.elf import Elf
 
+_UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 # Names that torch, its headers and the C++ library have, in whichever instance.
 _OTHERS = re.compile(
     r"(?:(?:vtable|typeinfo|typeinfo name|guard variable|VTT|construction vtable) for )?"
@@ -27,29 +28,40 @@ _OTHERS = re.compile(
 )
 
 
-def undefined(name: str, library: Elf, texts: Mapping[str, str]) -> BuildError | None:
+def undefined_error(
+    name: str, library: Elf, texts: Mapping[str, str], where: str, *, missing: str = ""
+) -> BuildError | None:
     """What is wrong with a module in which a function of its own sources is undefined.
 
     Args:
         texts: its sources and headers, by the path that the user knows.
+        where: what holds the sources, as ``the list of sources``, for the hint.
+        missing: the symbol that the dynamic loader misses; empty if it was not asked.
 
     Returns:
         None if all that it lacks is other libraries' to provide.
     """
     wanted = [s.name for s in library.undefined if not s.version and not s.weak]
-    written = {symbol: demangled(symbol) for symbol in wanted}
+    written = {symbol: demangled(symbol) for symbol in ([missing] if missing else wanted)}
     for message, hint in one_sided(library, texts):
         return BuildError(f"{name} cannot be imported: {message}", hint=hint)
     for symbol, text in written.items():
-        if not symbol.startswith("_Z") or _OTHERS.match(text):
+        # A name of C may be any library's.
+        if not (missing or symbol.startswith("_Z")) or _OTHERS.match(text):
             continue
         if place := _named(text, texts):
             return BuildError(
                 f"{name} cannot be imported: {text} is named in {place}, and no source defines it",
-                hint="define it in a source of this extension (namespace and arguments are part of its "
-                "name), or add the source that does to its list of sources",
+                hint="define it (namespace and arguments are part of its name), or add the source that "
+                f"does to {where}",
             )
     return None
+
+
+def missing_symbol(message: str) -> str:
+    """The symbol that a dynamic loader's message names as undefined; empty if it names none."""
+    match = _UNDEFINED.search(message)
+    return match[1] if match else ""
 
 
 def _named(function: str, texts: Mapping[str, str]) -> str:
