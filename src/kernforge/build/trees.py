@@ -67,7 +67,7 @@ def _tree(name: str, workspace: Workspace, toolchains: Toolchains, lock: Lock) -
     if kind in lock.cross:
         return _cross_tree(rest, workspace, toolchains, lock.cross[kind], kind)
     if kind == "cxx":
-        return workspace.compiler.path
+        return workspace.compiler.program(workspace.store.root / "compilers")
     if kind == "python":
         return str(installed.python_headers())
     if kind == "torch" and name in lock.headers:

@@ -81,7 +81,10 @@ def setting(workspace: Workspace, target: Target, out: Path, *, links: Path) -> 
         include += [f"{root}/include" for root in libraries if root not in include]
     if "python" in trees:
         include.append(trees["python"])
-    values = {"KERNFORGE_VARIANT": target.name, "CXX": workspace.compiler.path}
+    values = {
+        "KERNFORGE_VARIANT": target.name,
+        "CXX": shlex.join((workspace.compiler.path, *workspace.compiler.flags)),
+    }
     before: dict[str, tuple[str, ...]] = {"CPATH": tuple(include)}
     if cuda:
         values |= {"CUDA_HOME": cuda, "CUDA_PATH": cuda, "CUDAHOSTCXX": workspace.compiler.path}

@@ -122,7 +122,7 @@ def _find_toolchain(session: JitSession, needs: _Needs, progress: Progress) -> J
     store = Store(session.environment.home / "store")
     compiler = find_compiler(session)
     package = Path(torch.__file__).resolve().parent
-    trees = {"cxx": compiler.path, TORCH: str(package)}
+    trees = {"cxx": compiler.program(store.root / "compilers"), TORCH: str(package)}
     headers: LockedPython | None = None
     if needs.python:
         headers, trees["python"] = installed.identify_python(), str(installed.python_headers())

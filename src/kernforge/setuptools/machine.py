@@ -123,7 +123,7 @@ def find_toolchain(
     )
     lock, parts = _lock(target, wanted, environment, wheels)
     lock = replace(lock, compiler=host_compiler.locked(compiler, run, store.root / "compilers"))
-    trees = {"cxx": compiler.path}
+    trees = {"cxx": compiler.program(store.root / "compilers")}
     toolchains = Toolchains(store, wheels, parts)
     if needs.torch:
         trees[tree_names.torch_root(target.torch)] = str(

@@ -28,6 +28,8 @@ _LIBRARIES = ("libstdc++.a", "libgcc.a")
 _PARTS = (*_PROGRAMS, *_LIBRARIES, "headers")
 # Together these reach nearly every header of the C++ and the C library.
 _HEADERS = ("bits/stdc++.h", "unistd.h", "dlfcn.h", "pthread.h", "sys/mman.h", "sys/stat.h")
+# They start a compiler, and keep what it made or have another machine make it.
+_LAUNCHERS = frozenset({"ccache", "sccache", "distcc", "icecc", "buildcache"})
 _FIXED_ENV = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
 _INSTALL = (
     "install g++: `apt install g++` (Debian, Ubuntu), `dnf install gcc-c++` (Fedora, RHEL), "
@@ -50,39 +52,73 @@ class Compiler:
     """A C++ compiler.
 
     Attributes:
-        identity: first line of ``--version``.
+        identity: first line of ``--version``, and the flags.
         target: ``-dumpmachine``.
         static_libstdcxx: whether it has a ``libstdc++.a``, which some distributions package apart.
+        flags: that ``CXX`` names with it.
     """
 
     path: str
     identity: str
     target: str
     static_libstdcxx: bool = True
+    flags: tuple[str, ...] = ()
+
+    def program(self, memory: Path) -> str:
+        """Path of a program that is this compiler with its flags.
+
+        Args:
+            memory: directory for a script that starts it, where it has flags.
+        """
+        if not self.flags:
+            return self.path
+        words = (self.path, *self.flags)
+        script = memory / digest.key("cxx", words=words)[:24] / "bin" / Path(self.path).name
+        if not script.is_file():
+            text = f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'
+            files.write_atomic(script, text, mode=0o755, durable=False)
+        return str(script)
 
 
 def find(env: Mapping[str, str], runner: Runner) -> Compiler:
-    """Find the compiler that ``CXX`` names, else ``g++``, else ``c++``.
+    """Find the compiler that ``CXX`` names, with its flags, else ``g++``, else ``c++``.
+
+    A launcher, as in ``ccache g++``, is left out: results are in kernforge's own store.
 
     Raises:
         ToolchainError: there is none, or it is not a GCC of a version that can serve.
     """
-    named = env.get("CXX")
-    candidates = [shlex.split(named)] if named else [["g++"], ["c++"]]
-    for candidate in candidates:
-        if len(candidate) != 1:
-            raise ToolchainError(
-                f"CXX is {named!r}, which is more than a program",
-                hint="put flags into build.toml (cxx-flags) and name only the compiler in CXX",
-            )
+    named = env.get("CXX", "").strip()
+    for program, *flags in [_words(named)] if named else [["g++"], ["c++"]]:
         try:
-            return _identify(candidate[0], env, runner)
+            return _identify(program, env, runner, tuple(flags))
         except FileNotFoundError:
             continue
     missing = (
-        f"CXX names {named!r}, which is not there" if named else "no C++ compiler is installed"
+        f"CXX is {named!r}, and there is no such program"
+        if named
+        else "no C++ compiler is installed"
     )
     raise ToolchainError(missing, hint=_INSTALL)
+
+
+def _words(named: str) -> list[str]:
+    """The compiler that ``CXX`` names, and its flags."""
+    try:
+        words = shlex.split(named)
+    except ValueError:
+        raise ToolchainError(
+            f"CXX is {named!r}: a quotation mark has no partner",
+            hint="write it as for a shell, such as CXX=g++ or CXX='g++ -m64'",
+        ) from None
+    while words and Path(words[0]).name in _LAUNCHERS:
+        words = words[1:]
+    if not words:
+        raise ToolchainError(
+            f"CXX is {named!r}, which starts a compiler and is none",
+            hint=f"name the compiler too, such as CXX='{named} g++'",
+        )
+    return words
 
 
 def find_cross(cpu: str, search_path: str, runner: Runner) -> Compiler:
@@ -115,7 +151,9 @@ def find_cross(cpu: str, search_path: str, runner: Runner) -> Compiler:
     raise ToolchainError(f"no C++ compiler for {cpu} Linux is installed", hint=hint)
 
 
-def _identify(program: str, env: Mapping[str, str], runner: Runner) -> Compiler:
+def _identify(
+    program: str, env: Mapping[str, str], runner: Runner, flags: tuple[str, ...] = ()
+) -> Compiler:
     def ask(*argv: str) -> str:
         return runner(Command(argv=argv, env={"PATH": env.get("PATH", ""), "LC_ALL": "C"})).stdout
 
@@ -132,11 +170,12 @@ def _identify(program: str, env: Mapping[str, str], runner: Runner) -> Compiler:
             hint=_INSTALL,
         )
     path = ask("/bin/sh", "-c", 'command -v "$0"', program).strip() or program
-    archive = ask(program, "-print-file-name=libstdc++.a").strip()
+    archive = ask(program, *flags, "-print-file-name=libstdc++.a").strip()
     return Compiler(
         path=path,
-        identity=identity,
-        target=ask(program, "-dumpmachine").strip(),
+        flags=flags,
+        identity=" ".join((identity, *flags)),
+        target=ask(program, *flags, "-dumpmachine").strip(),
         # The compiler answers with the bare name when it does not have the file.
         static_libstdcxx="/" in archive,
     )

@@ -48,7 +48,7 @@ def test_no_compiler_says_how_to_get_one():
 
 
 def test_a_compiler_named_in_cxx_must_be_there():
-    with pytest.raises(ToolchainError, match="CXX names 'g\\+\\+-99'"):
+    with pytest.raises(ToolchainError, match="CXX is 'g\\+\\+-99', and there is no such"):
         host_compiler.find({"CXX": "g++-99"}, answers({}))
 
 
@@ -69,3 +69,28 @@ def test_a_compiler_that_cannot_serve_is_refused(identity, version, said):
     }
     with pytest.raises(ToolchainError, match=said):
         host_compiler.find({}, answers(table))
+
+
+@pytest.mark.parametrize("value", ["g++ -m64", "ccache g++ -m64", "/usr/bin/sccache 'g++' -m64"])
+def test_flags_in_cxx_are_kept_and_launchers_left_out(tmp_path, value):
+    found = host_compiler.find({**os.environ, "CXX": value}, process.run)
+    assert found.flags == ("-m64",)
+    assert found.identity.endswith(" -m64")
+    program = found.program(tmp_path)
+    asked = process.Command(argv=(program, "-###", "-E", "-x", "c++", "/dev/null"))
+    assert "-m64" in process.run(asked).stderr
+
+
+@pytest.mark.parametrize("value", ["", " ", "g++", " g++ "])
+def test_a_compiler_without_flags_is_its_own_program(tmp_path, value):
+    found = host_compiler.find({**os.environ, "CXX": value}, process.run)
+    assert found.program(tmp_path) == found.path
+
+
+@pytest.mark.parametrize("value", ["'g++", "ccache", "ccache sccache"])
+def test_a_value_of_cxx_that_is_no_compiler_is_named(value):
+    with pytest.raises(ToolchainError) as caught:
+        host_compiler.find({**os.environ, "CXX": value}, process.run)
+    assert f"CXX is {value!r}" in caught.value.message
+    assert "CXX=" in caught.value.hint
+    assert "build.toml" not in caught.value.hint
