@@ -7,13 +7,14 @@ architectures from both tools.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
 from kernforge.artifact.version import Version2
-from kernforge.errors import ManifestError
+from kernforge.errors import ManifestError, ToolchainError
 
 _ARCH = re.compile(r"(\d+)\.(\d)([af]?)(\+PTX)?")
 _OF_NVCC = re.compile(r"(?:sm_|compute_)?(\d+)(\d)([af]?)")
@@ -28,15 +29,36 @@ _DEFAULTS = (
 # Since this one, a list begins with the oldest that its toolkit compiles for.
 _LISTS_ITS_OLDEST = Version2(13, 0)
 
-CAPABILITIES = tuple(
-    Version2(major, minor)
-    for major, minor in (
-        *((3, 0), (3, 2), (3, 5), (3, 7), (5, 0), (5, 2), (5, 3), (6, 0), (6, 1), (6, 2)),
-        *((7, 0), (7, 2), (7, 5), (8, 0), (8, 6), (8, 7), (8, 8), (8, 9), (9, 0)),
-        *((10, 0), (10, 1), (10, 3), (11, 0), (12, 0), (12, 1)),
-    )
-)
-"""Compute capabilities of the GPUs that CUDA 9 to 13.2 compile for (their guides of nvcc)."""
+# The releases of CUDA that compile for each GPU: the first, and the last if it is no longer compiled
+# for (NVIDIA's guides of nvcc and release notes). 10.1 is 11.0 since CUDA 13.
+_COMPILED_BY: dict[tuple[int, int], tuple[str, str]] = {
+    **dict.fromkeys(((3, 0), (3, 2)), ("6.5", "10.2")),
+    **dict.fromkeys(((3, 5), (3, 7)), ("6.5", "11.8")),
+    **dict.fromkeys(((5, 0), (5, 2), (5, 3)), ("7.0", "12.9")),
+    **dict.fromkeys(((6, 0), (6, 1), (6, 2)), ("8.0", "12.9")),
+    **dict.fromkeys(((7, 0), (7, 2)), ("9.0", "12.9")),
+    (7, 5): ("10.0", ""),
+    (8, 0): ("11.0", ""),
+    (8, 6): ("11.1", ""),
+    (8, 7): ("11.4", ""),
+    (8, 8): ("13.0", ""),
+    **dict.fromkeys(((8, 9), (9, 0)), ("11.8", "")),
+    (10, 0): ("12.8", ""),
+    (10, 1): ("12.8", "12.9"),
+    (10, 3): ("12.9", ""),
+    (11, 0): ("13.0", ""),
+    (12, 0): ("12.8", ""),
+    (12, 1): ("12.9", ""),
+}
+_NEWEST_KNOWN = Version2(13, 2)
+CAPABILITIES = tuple(Version2(*capability) for capability in _COMPILED_BY)
+"""Compute capabilities of the GPUs that CUDA 9 to 13.2 compile for."""
+_RENAMED = (10, 1)
+# The first GPU and the first CUDA that have code for one GPU, and code for a family.
+_FIRST_OF_SUFFIX = {
+    "a": (Version2(9, 0), Version2(12, 0)),
+    "f": (Version2(10, 0), Version2(12, 9)),
+}
 GENERATIONS = {
     "Volta": "7.0+PTX",
     "Turing": "7.5+PTX",
@@ -73,16 +95,10 @@ class Arch:
         """
         match = _ARCH.fullmatch(text.strip())
         if match is None:
-            nvcc = _OF_NVCC.fullmatch(text.strip())
-            # No GPU that CUDA knows has 1.2: 12 stands for 12.0.
-            major, minor = (nvcc[1], nvcc[2]) if nvcc else ("", "")
-            if major == "1":
-                major, minor = major + minor, "0"
+            meant = _meant(text)
             raise ManifestError(
                 f"{text!r} is not a CUDA compute capability",
-                hint=f"write {major}.{minor}{nvcc[3]}"
-                if nvcc
-                else "write it like 8.0, 9.0a, 10.0f or 9.0+PTX",
+                hint=f"write {meant}" if meant else "write it like 8.0, 9.0a, 10.0f or 9.0+PTX",
             )
         return cls(int(match[1]), int(match[2]), match[3], ptx=bool(match[4]))
 
@@ -111,6 +127,23 @@ class Arch:
         return tuple(part for code in codes for part in ("-gencode", code))
 
 
+def _meant(text: str) -> str:
+    """What was probably meant by something that is not a capability; empty where that is unclear."""
+    name, plus, ptx = text.strip().lower().partition("+")
+    suffix = "+PTX" if plus and ptx in {"ptx", ""} else ""
+    generations = {known.lower(): known for known in GENERATIONS}
+    if close := difflib.get_close_matches(text.strip().lower(), generations, n=1, cutoff=0.8):
+        return generations[close[0]]
+    if _ARCH.fullmatch(name):  # 9.0A, 9.0+ptx
+        return name + suffix
+    if nvcc := _OF_NVCC.fullmatch(name):
+        major, minor = nvcc[1], nvcc[2]
+        if major == "1":  # no GPU that CUDA knows has 1.2: 12 stands for 12.0
+            major, minor = major + minor, "0"
+        return f"{major}.{minor}{nvcc[3]}{suffix}"
+    return f"{name}.0{suffix}" if re.fullmatch(r"[5-9]", name) else ""
+
+
 def listed(text: str) -> tuple[Arch, ...]:
     """What the value of ``TORCH_CUDA_ARCH_LIST`` names: numbers and generations, in ascending order.
 
@@ -122,10 +155,59 @@ def listed(text: str) -> tuple[Arch, ...]:
     try:
         return merged(Arch.parse(part) for part in parts)
     except ManifestError as error:
+        words = [word for word in re.split(r"[;, ]", text) if word]
+        meant = [
+            word if word in GENERATIONS or _ARCH.fullmatch(word) else _meant(word) for word in words
+        ]
         raise ManifestError(
-            f"TORCH_CUDA_ARCH_LIST: {error.message}",
-            hint=f"{error.hint}; or name a generation: {', '.join(GENERATIONS)}",
+            f"TORCH_CUDA_ARCH_LIST is {text!r}, which is not a list of compute capabilities",
+            hint=f"write TORCH_CUDA_ARCH_LIST='{';'.join(meant)}'"
+            if meant and all(meant)
+            else f"write it like '8.0;9.0+PTX', or name generations: {', '.join(GENERATIONS)}",
         ) from error
+
+
+def require_compiled(archs: Iterable[Arch], toolkit: Version2) -> None:
+    """Refuse architectures that a toolkit does not compile for, before its compiler does.
+
+    Raises:
+        ToolchainError: there is one; it says what the toolkit has, and which CUDA has the other.
+    """
+    lacking = [arch for arch in archs if not _is_compiled(arch, toolkit)]
+    if not lacking:
+        return
+    has = [str(c) for c in CAPABILITIES if _is_compiled(Arch(*c), toolkit)]
+    others = dict.fromkeys(_other_toolkit(arch) for arch in lacking)
+    raise ToolchainError(
+        f"CUDA {toolkit} does not compile for {', '.join(map(str, lacking))}: it has {', '.join(has)}",
+        hint="; ".join(
+            filter(None, [*others, "TORCH_CUDA_ARCH_LIST names the GPUs to compile for"])
+        ),
+    )
+
+
+def _is_compiled(arch: Arch, toolkit: Version2) -> bool:
+    first, last = _COMPILED_BY.get((arch.major, arch.minor), ("", ""))
+    if not first:  # a GPU of a CUDA that is newer than this table
+        return toolkit > _NEWEST_KNOWN
+    if arch.suffix and arch.capability < _FIRST_OF_SUFFIX[arch.suffix][0]:
+        return False
+    since = _FIRST_OF_SUFFIX[arch.suffix][1] if arch.suffix else Version2(0, 0)
+    return max(Version2.parse(first), since) <= toolkit and (
+        not last or toolkit <= Version2.parse(last)
+    )
+
+
+def _other_toolkit(arch: Arch) -> str:
+    first, last = _COMPILED_BY.get((arch.major, arch.minor), ("", ""))
+    if (arch.major, arch.minor) == _RENAMED:
+        return f"{arch} is 11.0 since CUDA 13"
+    if not first:
+        near = difflib.get_close_matches(f"{arch.major}.{arch.minor}", map(str, CAPABILITIES), n=1)
+        return f"no GPU that is known has {arch}" + (f": did you mean {near[0]}?" if near else "")
+    if arch.suffix and arch.capability < _FIRST_OF_SUFFIX[arch.suffix][0]:
+        return f"write {replace(arch, suffix='')}: {arch.suffix!r} is for newer GPUs"
+    return f"{arch} is compiled for by CUDA {first} {f'to {last}' if last else 'and later'}"
 
 
 def merged(archs: Iterable[Arch]) -> tuple[Arch, ...]:

@@ -4,7 +4,7 @@ import re
 import pytest
 
 from kernforge.artifact.version import Version2
-from kernforge.errors import ManifestError
+from kernforge.errors import ManifestError, ToolchainError
 from kernforge.toolchain import cuda_arch
 from kernforge.toolchain.cuda_arch import Arch
 
@@ -22,9 +22,13 @@ def test_what_is_not_an_architecture_is_refused(text):
 
 @pytest.mark.parametrize(
     ("text", "meant"),
-    [("sm_90", "9.0"), ("90", "9.0"), ("compute_120", "12.0"), ("12", "12.0"), ("sm_90a", "9.0a")],
+    [
+        *(("sm_90", "9.0"), ("90", "9.0"), ("compute_120", "12.0"), ("12", "12.0")),
+        *(("sm_90a", "9.0a"), ("9", "9.0"), ("9.0A", "9.0a"), ("9.0+ptx", "9.0+PTX")),
+        *(("hopper", "Hopper"), ("sm_90+PTX", "9.0+PTX")),
+    ],
 )
-def test_nvccs_spelling_is_answered_with_ours(text, meant):
+def test_another_spelling_is_answered_with_ours(text, meant):
     with pytest.raises(ManifestError) as raised:
         Arch.parse(text)
     assert raised.value.hint == f"write {meant}"
@@ -138,11 +142,49 @@ def test_a_list_as_torchs_loader_reads_it(text, found):
     assert " ".join(map(str, cuda_arch.listed(text))) == found
 
 
-@pytest.mark.parametrize("text", ["9", "hopper", "9.0,8.0", ";", "sm_90"])
-def test_what_is_not_a_list_is_refused_with_the_names_that_there_are(text):
-    with pytest.raises(ManifestError, match="TORCH_CUDA_ARCH_LIST: ") as told:
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("9", "write TORCH_CUDA_ARCH_LIST='9.0'"),
+        ("hopper", "write TORCH_CUDA_ARCH_LIST='Hopper'"),
+        ("8.0,9.0", "write TORCH_CUDA_ARCH_LIST='8.0;9.0'"),
+        (",9.0", "write TORCH_CUDA_ARCH_LIST='9.0'"),
+        ("8.0 9.0A", "write TORCH_CUDA_ARCH_LIST='8.0;9.0a'"),
+        ("9.0+ptx", "write TORCH_CUDA_ARCH_LIST='9.0+PTX'"),
+        (";", "name generations: Volta"),
+        ("all", "name generations: Volta"),
+    ],
+)
+def test_what_is_not_a_list_is_refused_with_what_to_write(text, hint):
+    with pytest.raises(ManifestError, match="TORCH_CUDA_ARCH_LIST is ") as told:
         cuda_arch.listed(text)
-    assert "Hopper" in told.value.hint
+    assert hint in told.value.hint
+
+
+@pytest.mark.parametrize(
+    ("archs", "toolkit", "hint"),
+    [
+        ("5.2", (13, 0), "5.2 is compiled for by CUDA 7.0 to 12.9"),
+        ("7.0;9.0", (13, 0), "7.0 is compiled for by CUDA 9.0 to 12.9"),
+        ("10.1", (13, 0), "10.1 is 11.0 since CUDA 13"),
+        ("13.0", (13, 0), "no GPU that is known has 13.0"),
+        ("12.1", (12, 8), "12.1 is compiled for by CUDA 12.9 and later"),
+        ("8.0a", (13, 0), "write 8.0"),
+        ("10.0f", (12, 8), "10.0f"),
+    ],
+)
+def test_a_gpu_that_a_toolkit_lacks_is_refused_before_the_compiler(archs, toolkit, hint):
+    version = Version2(*toolkit)
+    with pytest.raises(ToolchainError, match=f"CUDA {version} does not compile for") as told:
+        cuda_arch.require_compiled(cuda_arch.listed(archs), version)
+    assert hint in told.value.hint
+    assert "8.0, 8.6" in told.value.message
+
+
+@pytest.mark.parametrize("toolkit", [(12, 8), (12, 9), (13, 0), (13, 2)])
+def test_what_a_toolkit_builds_for_unasked_is_compiled(toolkit):
+    cuda_arch.require_compiled(cuda_arch.defaults(Version2(*toolkit)), Version2(*toolkit))
+    cuda_arch.require_compiled(cuda_arch.listed("9.0a;10.0+PTX"), Version2(*toolkit))
 
 
 @pytest.mark.parametrize(
