@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands and programs of the tutorials and of README, run as they stand.
+"""The commands and programs of the tutorial and of README, run as they stand.
 
-The long one is for two machines, and ``KERNFORGE_TUTORIAL_DIR`` is the folder that its reader
+The tutorial is for two machines, and ``KERNFORGE_TUTORIAL_DIR`` is the folder that its reader
 copies from one to the other: where that is empty or not there, all before the last chapter is
 done in it; where it is not, it was carried here, and the last chapter follows:
 
@@ -19,28 +19,22 @@ pytestmark = [pytest.mark.native, pytest.mark.torch]
 torch = pytest.importorskip("torch")
 
 DOCS = Path(__file__).parents[2] / "docs"
-LONG = DOCS / "tutorial-zero-to-gpu.md"
+PAGE = DOCS / "tutorial.md"
 README = DOCS.parent / "README.md"
 
 
 @pytest.fixture(scope="module")
 def walked(tmp_path_factory, kept_home, fresh_venv):
-    """Who has followed the long tutorial up to the GPU, here or, as it says, on another machine."""
+    """Who has followed the tutorial up to the GPU, here or, as it says, on another machine."""
     named = os.environ.get("KERNFORGE_TUTORIAL_DIR")
     top = Path(named).resolve() if named else tmp_path_factory.mktemp("zero") / "work"
     top.mkdir(parents=True, exist_ok=True)
     carried = any(top.iterdir())
     # A machine with a GPU has the torch for it, which is no wheel to make again.
-    walk = Walk(LONG, top, kept_home, None if carried else fresh_venv())
+    walk = Walk(PAGE, top, kept_home, None if carried else fresh_venv())
     if not carried:
         walk.follow(gpu=False)
     return walk
-
-
-def test_every_command_of_the_short_tutorial_works(tmp_path, kept_home, fresh_venv):
-    top = tmp_path / "work"
-    top.mkdir()
-    Walk(DOCS / "tutorial.md", top, kept_home, fresh_venv()).follow(gpu=False)
 
 
 @pytest.mark.road
@@ -52,15 +46,15 @@ def test_every_command_of_the_readme_works(tmp_path, kept_home, fresh_venv):
     Walk(README, top, kept_home, venv).follow(gpu=False)
 
 
-def test_the_way_from_zero_to_gpu_works_up_to_the_gpu(walked):
+def test_the_tutorial_works_up_to_the_gpu(walked):
     assert walked.here == walked.top
     assert (walked.top / "app/kernels.lock").is_file()
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
-def test_the_way_from_zero_to_gpu_works_on_the_gpu(walked):
-    assert sum(block.detail == "gpu" for block in blocks(LONG)) >= 4
+def test_the_tutorial_works_on_the_gpu(walked):
+    assert sum(block.detail == "gpu" for block in blocks(PAGE)) >= 4
     walked.follow(gpu=True)
 
 
