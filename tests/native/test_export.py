@@ -51,9 +51,10 @@ def kernforge_cli(kernforge_cli):
     return functools.partial(kernforge_cli, env={"PATH": path})
 
 
-def _pip(*arguments):
+def _pip(*arguments, home):
+    """pip for a torch that may be a CUDA build: what is installed here is built for the CPU."""
     argv = [sys.executable, "-m", "pip", "install", "--no-build-isolation", "--no-deps"]
-    env = {**os.environ, "PATH": f"{TOOLS}{os.pathsep}{os.environ['PATH']}"}
+    env = {**os.environ, "KERNFORGE_CUDA": "cpu", "KERNFORGE_HOME": str(home)}
     argv += ["--no-index", "-q", *map(str, arguments)]
     done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -76,65 +77,70 @@ BY_REPO_ID = "kernforge.get_kernel('me/times-two', version=1, backend='cpu')"
 CODE = "import torch, times_two; print(times_two.times_two(torch.arange(3.0)).tolist())"
 
 
-@needs_cmake
-def test_pip_installs_an_exported_project(kernforge_cli, tmp_path, python):
-    root = projects.write(tmp_path / "p", backends=("cpu", "cuda"), stable=False)
-    kernforge_cli("export", root, "--to", tmp_path / "out", "--only", "cmake", "--only", "python")
-    _pip("--target", tmp_path / "site", tmp_path / "out")
+def test_pip_installs_an_exported_project(kernforge_cli, tmp_path, python, kept_home):
+    root = projects.write(tmp_path / "p", backends=("cpu", "cuda"))
+    kernforge_cli("export", root, "--to", tmp_path / "out", "--only", "python")
+    _pip("--target", tmp_path / "site", tmp_path / "out", home=kept_home)
     assert python(CODE, tmp_path / "site") == "[0.0, 2.0, 4.0]"
     (wheel,) = tmp_path.glob("site/*.dist-info/WHEEL")
     assert "cp39-abi3-linux" in wheel.read_text()
-
-
-@needs_cmake
-def test_pip_installs_a_kernel_that_includes_headers_of_kernforge(kernforge_cli, tmp_path, python):
-    kernel = Path(__file__).parents[2] / "kernels" / "relu-scale"
-    kernforge_cli("export", kernel, "--to", tmp_path / "out", "--only", "cmake", "--only", "python")
-    _pip("--target", tmp_path / "site", tmp_path / "out")
-    call = "relu_scale.relu_scale(torch.tensor([-1.0, 2.0]), 3.0)"
-    code = f"import torch, relu_scale; print({call}.tolist())"
-    assert python(code, tmp_path / "site") == "[0.0, 6.0]"
-
-
-@needs_cmake
-def test_an_editable_install_runs_the_sources_where_they_lie(kernforge_cli, tmp_path, python):
-    root = projects.write(tmp_path)
-    kernforge_cli("export", root, "--only", "cmake", "--only", "python")
     # What pip does for -e, without touching this environment.
-    path = f"{TOOLS}{os.pathsep}{os.environ['PATH']}"
+    _build_in_place(tmp_path / "out", kept_home)
+    package = tmp_path / "out/torch-ext"
+    assert python(CODE, package) == "[0.0, 2.0, 4.0]"
+    (package / "times_two/__init__.py").write_text("def times_two(x): return x")
+    assert python(CODE, package) == "[0.0, 1.0, 2.0]"
+
+
+def _build_in_place(root, home):
     argv = [sys.executable, "setup.py", "build_ext", "--inplace"]
-    subprocess.run(
-        argv, cwd=root, check=True, capture_output=True, env={**os.environ, "PATH": path}
-    )
-    assert python(CODE, root / "torch-ext") == "[0.0, 2.0, 4.0]"
-    (root / "torch-ext/times_two/__init__.py").write_text("def times_two(x): return x")
-    assert python(CODE, root / "torch-ext") == "[0.0, 1.0, 2.0]"
+    env = {**os.environ, "KERNFORGE_CUDA": "cpu", "KERNFORGE_HOME": str(home)}
+    subprocess.run(argv, cwd=root, check=True, capture_output=True, env=env)
 
 
-def test_pip_installs_a_project_of_python_alone(kernforge_cli, tmp_path, python):
+def test_pip_installs_a_project_of_python_alone(kernforge_cli, tmp_path, python, kept_home):
     root = tmp_path / "p"
     (root / "torch-ext/times_two").mkdir(parents=True)
     (root / "build.toml").write_text(NOARCH)
     (root / "torch-ext/times_two/__init__.py").write_text("from ._ops import ops\n")
     kernforge_cli("export", root, "--to", tmp_path / "out")
     assert not (tmp_path / "out/CMakeLists.txt").exists()
-    _pip("--target", tmp_path / "site", tmp_path / "out")
+    _pip("--target", tmp_path / "site", tmp_path / "out", home=kept_home)
     code = "import times_two; print(times_two.ops.name)"
     assert python(code, tmp_path / "site").startswith("_times_two_cpu_")
 
 
+def _cmake(root, build, *words):
+    """Configure and build an export for the CPU, as a user of CMake does."""
+    env = {**os.environ, "PATH": f"{TOOLS}{os.pathsep}{os.environ['PATH']}"}
+    made = ("-DGPU_LANG=CPU", f"-DPython3_EXECUTABLE={sys.executable}", *words)
+    for argv in (("cmake", "-S", root, "-B", build, *made), ("cmake", "--build", build)):
+        done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 @needs_cmake
-def test_pip_installs_a_tvm_ffi_project(kernforge_cli, tmp_path, python):
+def test_cmake_builds_a_kernel_that_includes_headers_of_kernforge(kernforge_cli, tmp_path, python):
+    kernel = Path(__file__).parents[2] / "kernels" / "relu-scale"
+    kernforge_cli("export", kernel, "--to", tmp_path / "out", "--only", "cmake")
+    _cmake(tmp_path / "out", tmp_path / "b")
+    call = "relu_scale.relu_scale(torch.tensor([-1.0, 2.0]), 3.0)"
+    code = f"import torch, relu_scale; print({call}.tolist())"
+    assert python(code, tmp_path / "out/torch-ext") == "[0.0, 6.0]"
+
+
+@needs_cmake
+def test_cmake_builds_a_tvm_ffi_project(kernforge_cli, tmp_path, python):
     root = tmp_path / "p"
     package = root / "tvm-ffi-ext/times_two"
     package.mkdir(parents=True)
     (root / "build.toml").write_text(TVM_FFI)
     (root / "tvm-ffi-ext/binding.cpp").write_text(TVM_BINDING)
     (package / "__init__.py").write_text("from ._ops import ops\n")
-    kernforge_cli("export", root, "--to", tmp_path / "out", "--only", "cmake", "--only", "python")
-    _pip("--target", tmp_path / "site", tmp_path / "out")
+    kernforge_cli("export", root, "--to", tmp_path / "out", "--only", "cmake")
+    _cmake(tmp_path / "out", tmp_path / "b")
     code = "import times_two; print(times_two.ops.times_two(21))"
-    assert python(code, tmp_path / "site") == "42"
+    assert python(code, tmp_path / "out/tvm-ffi-ext") == "42"
 
 
 @needs_cmake
@@ -143,7 +149,7 @@ def test_the_cuda_section_compiles_in_the_shell_of_its_variant(kernforge_cli, tm
     root = projects.write(tmp_path / "p", backends=("cpu", "cuda"), cu=cuda)
     out, build = tmp_path / "out", tmp_path / "b"
     kernforge_cli("export", root, "--to", out, "--only", "cmake")
-    shell = ["shell", "--project", root, "--variant", CUDA, "--"]
+    shell = ["shell", root, "--variant", CUDA, "--"]
     made = ["-DGPU_LANG=CUDA", f"-DPython3_EXECUTABLE={sys.executable}"]
     kernforge_cli(*shell, "cmake", "-S", out, "-B", build, *made)
     kernforge_cli(*shell, "cmake", "--build", build)
@@ -171,7 +177,7 @@ def test_editors_see_the_stores_headers_and_every_command_compiles(kernforge_cli
 
 def test_a_variants_shell_has_its_compilers_headers_and_package(kernforge_cli, tmp_path):
     root = projects.write(tmp_path, backends=("cpu", "cuda"))
-    said = json.loads(kernforge_cli("shell", "--project", root, "--variant", CUDA, "--json").stdout)
+    said = json.loads(kernforge_cli("shell", root, "--variant", CUDA, "--json").stdout)
     assert said["variant"] == CUDA
     assert said["built"] is None
     assert (Path(said["environment"]["CUDA_HOME"]) / "bin/nvcc").is_file()
@@ -179,7 +185,7 @@ def test_a_variants_shell_has_its_compilers_headers_and_package(kernforge_cli, t
         f"cd {tmp_path} && nvcc --version && echo '#include <torch/csrc/stable/tensor.h>' > a.cpp && "
         "$CXX -std=c++20 -fsyntax-only a.cpp && exit 7"
     )
-    shell = ["shell", "--project", root, "--variant"]
+    shell = ["shell", root, "--variant"]
     done = kernforge_cli(*shell, CUDA, "--", "sh", "-c", script, expect=7)
     assert "release 13.0" in done.stdout
     with (root / "build.toml").open("a") as manifest:
@@ -194,8 +200,8 @@ def test_a_variants_shell_has_its_compilers_headers_and_package(kernforge_cli, t
 
 def test_a_shell_says_what_it_cannot_start(kernforge_cli, tmp_path):
     root = projects.write(tmp_path)
-    done = kernforge_cli("shell", "--project", root, "--", "no-such-program", expect=2)
+    done = kernforge_cli("shell", root, "--", "no-such-program", expect=2)
     assert "no-such-program" in done.stderr
     (tmp_path / "text").write_text("")
-    done = kernforge_cli("shell", "--project", root, "--", tmp_path / "text", expect=2)
+    done = kernforge_cli("shell", root, "--", tmp_path / "text", expect=2)
     assert "cannot be run" in done.stderr

@@ -90,7 +90,7 @@ def toolkit(kernforge_cli):
         installed = Path(nvcc).resolve().parents[1]
         if (installed / "include" / "cuda_occupancy.h").is_file():
             return installed
-    shell = ("shell", "--project", KERNELS / "img2gray", "--variant", "*-cu130-*", "--json")
+    shell = ("shell", KERNELS / "img2gray", "--variant", "*-cu130-*", "--json")
     done = kernforge_cli(*shell)
     return Path(json.loads(done.stdout)["environment"]["CUDA_HOME"])
 

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING
 
 from kernforge._version import __version__
 from kernforge.artifact.integrity import digest_tree
-from kernforge.artifact.metadata import FILE, KernelDepend, Metadata, Provenance
+from kernforge.artifact.metadata import KernelDepend, Metadata, Provenance
 from kernforge.build import provenance
 from kernforge.build.execute import results, sandbox
 from kernforge.build.execute.results import STORE_KIND
-from kernforge.errors import StorageError
 from kernforge.project import units
 from kernforge.source import op_schema
 from kernforge.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from kernforge.artifact.variant import Variant
@@ -116,29 +115,6 @@ def jax_ffi_call(name: str, *args, **kwargs):
 
     return ffi_call(jax_add_ffi_target_name_prefix(name), *args, **kwargs)
 """
-
-
-def built_variants(directory: Path) -> tuple[Path, ...]:
-    """The variants in a directory, sorted, and what a killed build left beside them."""
-    found = {path.parent for path in directory.glob(f"*/{FILE}")}
-    return tuple(sorted(found | {path for path in directory.glob("tmp-*") if path.is_dir()}))
-
-
-def remove(directory: Path, built: Iterable[Path]) -> None:
-    """Remove built variants, and the directory itself where nothing else is in it.
-
-    Raises:
-        StorageError: one is still there.
-    """
-    for path in built:
-        files.remove_tree(path)
-        if path.exists():
-            raise StorageError(
-                f"{path} cannot be removed",
-                hint="check the owner of its files, and whether the file system is read-only",
-            )
-    if directory.is_dir() and not any(directory.iterdir()):
-        files.remove_tree(directory)
 
 
 def lay_out_variants(

@@ -45,7 +45,13 @@ def read(
     words = sys.argv[1:] if argv is None else list(argv)
     if words[:1] == ["help"]:  # what many tools have, and what is tried first
         words = [*words[1:], "--help"]
+    command = None
+    if "shell" in words[:1] and "--" in words:  # what follows is a command of the user's
+        cut = words.index("--")
+        words, command = words[:cut], words[cut + 1 :]
     arguments, rest = top.parse_known_args(words, namespace)
+    if command is not None:
+        arguments.command = command
     if not rest:
         return arguments
     spoken: Grammar = getattr(arguments, "spoken", top)

@@ -175,9 +175,8 @@ COMMANDS = (
         "build",
         "shell",
         "open a shell with a variant's compilers, headers and package",
-        "--variant '*-cu130-*' -- nvcc --version",
-        "It can also run a command instead of the shell. With --with-torch it has a Python with the "
-        "variant's torch.",
+        "my-kernel --variant '*-cu130-*' -- nvcc --version",
+        "With a command after --, it runs that instead of the shell.",
         page="how-to/author/set-up-an-editor",
         others=("develop", "devshell", "env"),
     ),
@@ -187,17 +186,7 @@ COMMANDS = (
         "write the files with which CMake, pip, Nix and editors use a project",
         "--to ../exported",
         page="how-to/author/use-other-build-tools",
-        others=("create-pyproject", "clean-pyproject", "build2cmake", "cmake"),
-    ),
-    Verb(
-        "build",
-        "clean",
-        "remove the built variants of a project",
-        "my-kernel",
-        "Compilers and results stay in the store, so that the next build takes a second; "
-        "`kernforge cache` makes the store smaller.",
-        page="explanation/flow",
-        others=("remove", "rm", "distclean"),
+        others=("create-pyproject", "build2cmake", "cmake"),
     ),
     Verb(
         "build",

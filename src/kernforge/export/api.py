@@ -1,66 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write the files with which other tools build, install and edit a project.
 
-The tools are CMake, setuptools, Nix (kernel-builder) and editors. The files correspond to those of
-kernel-builder's ``create-pyproject``.
+The tools are CMake, pip, Nix (kernel-builder) and editors.
 """
 
 from __future__ import annotations
 
 import json
 import posixpath
-from dataclasses import replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import tomlkit
 
-from kernforge._version import __version__
-from kernforge.artifact.metadata import Provenance
-from kernforge.artifact.variant import Backend, Variant
-from kernforge.artifact.version import Version2
 from kernforge.build import api as build
-from kernforge.build import layout
 from kernforge.build import trees as build_trees
 from kernforge.build.api import BuildRequest
-from kernforge.build.plan import planner
 from kernforge.errors import UsageError
-from kernforge.export import cmake, python
+from kernforge.export import cmake, packaging
 from kernforge.export import compile_commands as export_compile_commands
-from kernforge.manifest import document, fields
 from kernforge.manifest import sources as sources_named
-from kernforge.manifest.model import Torch, TorchNoarch, TvmFfi
+from kernforge.manifest.model import Torch, TorchNoarch
 from kernforge.project import source_files, units
 from kernforge.project.api import MANIFEST
-from kernforge.system import digest, files
-from kernforge.toolchain import header_libraries
+from kernforge.system import files, untrusted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
     from kernforge.build.workspace import Workspace
-    from kernforge.manifest.document import Manifest
     from kernforge.project.api import Project
     from kernforge.project.targets import Target
     from kernforge.project.units import Sources
 
 _WRITTEN = "Written by `kernforge export`"
 # What only a file of an export has; the last is a directory that compile_commands.json names.
-_MARKS = (_WRITTEN, "Made by kernforge", '"kernforge-', *source_files.BUNDLED_DIRECTORIES)
+_MARKS = (_WRITTEN, *source_files.BUNDLED_DIRECTORIES)
 _SHOWN = 5
+_LARGEST = 16 << 20
 KINDS = ("cmake", "python", "nix", "editor")
 COMPILE_COMMANDS = "compile_commands.json"
-_GENERATED = (
-    "CMakeLists.txt",
-    "MANIFEST.in",
-    "cmake/_ops.py.in",
-    "flake.nix",
-    "pyproject.toml",
-    "setup.py",
-)
-# Not in MANIFEST.in: a file with paths of a machine, and a lock that neither CMake nor pip reads.
-_NOT_SHIPPED = (COMPILE_COMMANDS, "kernforge.lock")
-_BACKENDS: tuple[fields.Backend, ...] = get_args(fields.Backend)
 _FLAKE = """# Written by `kernforge export`: `nix run .#build-and-copy` builds it with kernel-builder.
 {
   description = "DESCRIPTION";
@@ -84,37 +63,31 @@ def texts(project: Project, sources: Sources, kinds: Sequence[str]) -> dict[str,
         sources: files of the project, which determine the name of its op namespace.
         kinds: some of ``KINDS``.
     """
-    headers = units.bundled_headers(project.manifest, sources)
-    listed = _listing(project, headers)
-    # The name does not change when the project gets these headers and names them.
-    manifest = sources_named.expanded(document.parse(listed), project.files)
-    own_files = [path for path in project.files if not _is_ours(project, path, sources)]
-    own_digests = {path: sources.digests[path] for path in own_files if path in sources.digests}
-    own_digests |= {path: digest.sha256(text) for path, text in headers.items()}
-    unique = digest.key("export", manifest=manifest.content, files=own_digests)[:10]
-    generated: dict[str, str] = {}
+    manifest = project.manifest
     noarch = isinstance(manifest.framework, TorchNoarch)
-    if not noarch and {"cmake", "python", "nix"} & {*kinds}:
-        generated |= headers
-    if "cmake" in kinds or "python" in kinds:
-        generated |= dict(_package(project, unique)) | dict(_metadata(project, unique))
-        if units.REGISTRATION in sources.brought:
-            generated[units.REGISTRATION] = sources.brought[units.REGISTRATION]
+    headers = {} if noarch else units.bundled_headers(manifest, sources)
+    if units.REGISTRATION in sources.brought and not noarch:
+        headers |= {units.REGISTRATION: sources.brought[units.REGISTRATION]}
+    generated: dict[str, str] = {}
     if "cmake" in kinds and not noarch:
-        generated["CMakeLists.txt"] = cmake.text(manifest, unique, _cutlass(manifest))
+        unique = source_files.identity(manifest, sources)[:10]
+        generated |= {"CMakeLists.txt": cmake.text(manifest, unique), **headers}
     if "python" in kinds:
-        generated["pyproject.toml"] = python.pyproject(manifest)
-        generated["setup.py"] = python.setup(manifest)
-        shipped = sorted({*own_files, *generated} - {"setup.py", "pyproject.toml"})
+        generated |= {"pyproject.toml": packaging.pyproject(manifest), "setup.py": packaging.SETUP}
+        shipped = sorted({*project.files} - {*generated, "MANIFEST.in", COMPILE_COMMANDS})
         lines = (f"include {path}\n" for path in shipped)
         generated["MANIFEST.in"] = "".join((f"# {_WRITTEN}.\n", *lines))
     if "nix" in kinds:
-        generated["flake.nix"] = _FLAKE.replace("DESCRIPTION", f"Kernel {manifest.general.name}")
+        listed = _listing(project, headers)
+        generated |= {
+            "flake.nix": _FLAKE.replace("DESCRIPTION", f"Kernel {manifest.general.name}"),
+            **headers,
+        }
         generated |= {MANIFEST: listed} if listed != project.manifest_text else {}
     return generated
 
 
-def _listing(project: Project, headers: Iterable[str]) -> str:
+def _listing(project: Project, headers: Mapping[str, str]) -> str:
     """Text of build.toml that names these headers, and the files that match its patterns.
 
     kernel-builder copies only named files, and has no patterns.
@@ -124,7 +97,7 @@ def _listing(project: Project, headers: Iterable[str]) -> str:
         return project.manifest_text
     tables = project.manifest.source_tables
     named = {posixpath.normpath(path) for table in tables for path in table.src}
-    missing = sorted({*headers} - named)
+    missing = sorted({*headers} - named - {units.REGISTRATION})
     name = "torch" if isinstance(framework, Torch) else "tvm-ffi"
     text = tomlkit.parse(project.manifest_text)
     written = [(text.get(name, {}), framework.src)]
@@ -147,60 +120,6 @@ def _listing(project: Project, headers: Iterable[str]) -> str:
     return tomlkit.dumps(text)
 
 
-def _is_ours(project: Project, path: str, sources: Sources) -> bool:
-    """Whether an earlier export wrote a file of a project.
-
-    Such a file is not a source; otherwise a second export of the project would differ.
-    """
-    if path in sources.bundled:
-        return path in sources.brought
-    written = {
-        *_GENERATED,
-        *_NOT_SHIPPED,
-        f"torch-ext/{project.manifest.general.python_name}/_ops.py",
-    }
-    return path in written or path in {f"metadata-{b}.json" for b in _BACKENDS}
-
-
-def _cutlass(manifest: Manifest) -> str:
-    """The release of CUTLASS that a project depends on; empty without one."""
-    name = units.cutlass(manifest)
-    return header_libraries.RELEASES[name] if name else ""
-
-
-def _package(project: Project, unique: str) -> Iterator[tuple[str, str]]:
-    """The files of the package that a build generates."""
-    manifest = project.manifest
-    name = manifest.general.python_name
-    if isinstance(manifest.framework, TorchNoarch):
-        module = layout.ops_module(f"_{name}_cpu_{unique}", Variant.noarch("cpu"))
-        yield f"torch-ext/{name}/_ops.py", module
-        return
-    # The text is the same for all compiled variants of a framework.
-    kind = Variant.tvm_ffi if isinstance(manifest.framework, TvmFfi) else Variant.stable_abi
-    variant = kind(Version2(0, 1), Backend("cpu"), cpu="x86_64", os="linux")
-    yield "cmake/_ops.py.in", layout.ops_module("@OPS_NAME@", variant)
-
-
-def _metadata(project: Project, unique: str) -> Iterator[tuple[str, str]]:
-    """``metadata-<backend>.json`` for each backend of the project.
-
-    You put the file of your backend next to the built extension as ``metadata.json``; the digest
-    and the architectures of compiled code are added after the build.
-    """
-    manifest = project.manifest
-    for backend in dict.fromkeys(manifest.general.backends):
-        name = f"_{manifest.general.python_name}_{backend}_{unique}"
-        noarch = isinstance(manifest.framework, TorchNoarch)
-        archs = planner.noarch_archs(manifest, backend) if noarch else None
-        metadata = layout.metadata(manifest, backend, name, archs)
-        provenance = Provenance(builder_version=f"kernforge-{__version__}", kernel=project.git)
-        yield (
-            f"metadata-{backend}.json",
-            replace(metadata, provenance=provenance).to_json().decode(),
-        )
-
-
 def kept(
     project: Project, texts: Mapping[str, str | None], to: Path, *, force: bool
 ) -> frozenset[str]:
@@ -213,22 +132,31 @@ def kept(
         force: whether to replace existing files with another content.
 
     Raises:
+        IntegrityError: a link is in the place of a file or of a directory on the way to it.
         UsageError: a copy of a source in ``to`` has another content and ``force`` is not set.
     """
+    there = {path: _content(to, path) for path in {*texts, *_copies(project, texts, to)}}
     if force:
         return frozenset()
-    sources = {path: real.read_bytes() for path, real in _copies(project, texts, to).items()}
     changed = [
         path
-        for path, data in sources.items()
-        if (to / path).exists() and (to / path).read_bytes() != data
+        for path, real in _copies(project, texts, to).items()
+        if there[path] not in {None, real.read_bytes()}
     ]
     if changed:
         raise UsageError(
             f"{to} already has {', '.join(sorted(changed)[:_SHOWN])} with another content",
             hint="pass --force to replace them, or --to another directory",
         )
-    return frozenset(path for path, text in texts.items() if is_foreign(to / path, text))
+    return frozenset(path for path, text in texts.items() if _is_foreign(there[path], text))
+
+
+def _content(root: Path, path: str) -> bytes | None:
+    """The content of a file of a directory; None without one."""
+    try:
+        return untrusted.read_bytes(root.resolve(), path, limit=_LARGEST, hard_links=True)
+    except FileNotFoundError:
+        return None
 
 
 def _copies(project: Project, texts: Mapping[str, str | None], to: Path) -> dict[str, Path]:
@@ -237,18 +165,19 @@ def _copies(project: Project, texts: Mapping[str, str | None], to: Path) -> dict
     return {p: real for p, real in project.files.items() if elsewhere and p not in texts}
 
 
-def is_foreign(path: Path, text: str | None) -> bool:
-    """Whether a file exists that is not this text, and that no export wrote."""
-    if not path.exists():
+def _is_foreign(there: bytes | None, text: str | None) -> bool:
+    """Whether a file is not this text, and no export wrote it."""
+    if there is None or there == (text or "").encode():
         return False
-    there = path.read_text(errors="replace")
-    return there != text and not any(mark in there for mark in _MARKS)
+    return not any(mark.encode() in there for mark in _MARKS)
 
 
 def write(
     project: Project, texts: Mapping[str, str], to: Path, kept: Collection[str]
 ) -> tuple[Path, ...]:
     """Write the files, and copy the project's files too if the directory is another one.
+
+    No link is followed: a project may be a stranger's.
 
     Args:
         texts: text of each generated file by its path.
@@ -258,6 +187,7 @@ def write(
         The generated files that were written.
 
     Raises:
+        IntegrityError: a link is on the way to a file.
         StorageError: the disk is full or of another user.
     """
     new = {path: text.encode() for path, text in texts.items() if path not in kept}
@@ -265,7 +195,7 @@ def write(
     new |= {path: real.read_bytes() for path, real in _copies(project, texts, to).items()}
     if to.exists():
         for path, data in new.items():
-            files.write_atomic(to / path, data)
+            untrusted.write(to.resolve(), path, data)
     else:
         # A new directory appears completely or not at all.
         with files.staging(to.absolute().parent) as stage:

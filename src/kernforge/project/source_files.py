@@ -37,7 +37,11 @@ def read(project: Project) -> Sources:
         if path.endswith(_TEXT_SUFFIXES)
     }
     _read_included(texts, project.files)
+    # What a build in place put into the package is no source of it.
+    made = f"{package}_{project.manifest.general.python_name}_"
     paths = {*texts, *(path for path in project.files if path.startswith(package))}
+    paths -= {f"{package}_ops.py"}
+    paths = {path for path in paths if not (path.startswith(made) and path.endswith(".so"))}
     return Sources(
         digests={path: files.sha256_file(project.files[path]) for path in sorted(paths)},
         texts=texts,
@@ -52,7 +56,8 @@ def identity(manifest: Manifest, sources: Sources) -> str:
     used = {path for unit in found for path in units.closure(unit, sources).files}
     package = units.package_dir(manifest)
     used |= {path for path in sources.digests if path.startswith(package)}
-    known = {path: sources.digests[path] for path in used if path in sources.digests}
+    own = sources.digests.keys() - sources.brought.keys()
+    known = {path: sources.digests[path] for path in used & own}
     bundled = units.bundled_headers(manifest, sources)
     known |= {path: digest.sha256(text) for path, text in bundled.items()}
     return digest.key("sources", manifest=manifest.content, files=known)

@@ -30,8 +30,16 @@ if TYPE_CHECKING:
         include_paths,
         library_paths,
     )
+    from kernforge.setuptools.kernel import kernel_project
 
-__all__ = ["BuildExtension", "CUDAExtension", "CppExtension", "include_paths", "library_paths"]
+__all__ = [
+    "BuildExtension",
+    "CUDAExtension",
+    "CppExtension",
+    "include_paths",
+    "kernel_project",
+    "library_paths",
+]
 # Looked for, or fetched, when it is used: a list of names shall not do that.
 _ALSO = ("CUDA_HOME",)
 
@@ -42,7 +50,8 @@ def __getattr__(name: str) -> object:
     import importlib  # noqa: PLC0415 - see above
 
     try:
-        return getattr(importlib.import_module(f"{__name__}.extension"), name)
+        home = "kernel" if name == "kernel_project" else "extension"
+        return getattr(importlib.import_module(f"{__name__}.{home}"), name)
     except ModuleNotFoundError as error:
         from kernforge.system import extras  # noqa: PLC0415 - see above
 

@@ -112,6 +112,20 @@ def test_the_version_is_short_too(capsys):
     assert capsys.readouterr().out.startswith("kernforge ")
 
 
+@pytest.mark.parametrize(
+    ("words", "project", "command"),
+    [
+        ([], ".", []),
+        (["my-kernel"], "my-kernel", []),
+        (["--", "nvcc", "--version"], ".", ["nvcc", "--version"]),
+        (["my-kernel", "--variant", "x", "--", "a", "--", "b"], "my-kernel", ["a", "--", "b"]),
+    ],
+)
+def test_a_shell_is_of_a_project_and_may_run_a_command(words, project, command):
+    read = grammar.read(main.parser(), ["shell", *words], argparse.Namespace())
+    assert (read.project, list(read.command)) == (Path(project), command)
+
+
 def test_the_directory_of_built_variants_has_one_name():
     read = functools.partial(grammar.read, main.parser(), namespace=argparse.Namespace())
     for verb in ("build", "test", "bench", "shell"):

@@ -40,26 +40,6 @@ def test_schema_is_a_json_schema(capsys):
     assert "$schema" in json.loads(capsys.readouterr().out)
 
 
-def test_clean_removes_what_was_built_and_nothing_else(project, write_variant, capsys):
-    build = project / "build"
-    for name in ("torch-cpu", "torch-cuda"):
-        write_variant(build, variant=name)
-    (build / "tmp-killed").mkdir()
-    (build / "CMakeCache.txt").touch()
-    assert call("clean", str(project), "--dry-run", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["removed"] == ["tmp-killed", "torch-cpu", "torch-cuda"]
-    assert (build / "torch-cpu").is_dir()
-    assert call("clean", str(project)) == 0
-    assert [path.name for path in build.iterdir()] == ["CMakeCache.txt"]
-    (build / "CMakeCache.txt").unlink()
-    write_variant(build)
-    assert call("clean", str(project)) == 0
-    assert not build.exists()
-    assert call("clean", str(project)) == 0
-    assert (project / "build.toml").is_file()
-
-
 @pytest.mark.parametrize("verb", ["check", "resources", "sign"])
 def test_what_was_built_is_named_in_the_same_ways(
     project, verb, write_variant, capsys, monkeypatch
@@ -93,15 +73,3 @@ def test_a_missing_pytest_is_reported_before_anything_is_built(tmp_path, monkeyp
     assert "needs pytest, which is not installed" in err
     assert "pip install 'kernforge[testing]'" in err
     assert not (tmp_path / "my-kernel" / "kernforge.lock").exists()
-
-
-def test_a_variant_that_cannot_be_removed_is_not_called_removed(project, monkeypatch, capsys):
-    built = project / "build" / "torch-stable-abi210-cpu-x86_64-linux"
-    built.mkdir(parents=True)
-    (built / "metadata.json").write_text("{}")
-    # As on a read-only file system, where it removes nothing.
-    monkeypatch.setattr("kernforge.system.files.remove_tree", lambda path: None)
-    assert call("clean", str(project)) == 11
-    captured = capsys.readouterr()
-    assert f"{built} cannot be removed" in captured.err
-    assert "removed /" not in captured.out

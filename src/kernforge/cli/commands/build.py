@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands about builds and the store: build, check, clean, reproduce, cache."""
+"""Commands about builds and the store: build, check, reproduce, cache."""
 
 from __future__ import annotations
 
@@ -103,11 +103,6 @@ def add(verbs: options.Verbs) -> None:
         metavar="KIND",
         help="remove all entries of a kind: toolchains, actions or findings",
     )
-
-    verb = options.add_verb(verbs, _clean, "clean")
-    options.add_project(verb)
-    options.add_build_dir(verb)
-    options.add_flag(verb, "--dry-run", "print what would be removed")
 
     _add_reproduce(verbs)
 
@@ -296,21 +291,6 @@ def _reproduce(arguments: argparse.Namespace, console: Console) -> None:
             f"{counted(len(verdicts), 'variant')} built again, {len(wrong)} with other bytes",
             hint="each difference above names the file and the action that made it",
         )
-
-
-def _clean(arguments: argparse.Namespace, console: Console) -> None:
-    from kernforge.build import layout  # noqa: PLC0415
-    from kernforge.project.api import find  # noqa: PLC0415
-
-    root = arguments.build_dir or find(arguments.project) / "build"
-    built = layout.built_variants(root)
-    if not arguments.dry_run:
-        layout.remove(root, built)
-    console.result(
-        {"directory": str(root), "removed": [path.name for path in built]},
-        "\n".join(f"{'would remove' if arguments.dry_run else 'removed'} {path}" for path in built)
-        or f"{root} has no built variant",
-    )
 
 
 def _cache(arguments: argparse.Namespace, console: Console) -> None:

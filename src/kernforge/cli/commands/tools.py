@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +11,7 @@ from kernforge.errors import ToolchainError, UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
 
-    from kernforge.build.workspace import Workspace
-    from kernforge.project.api import Project
-    from kernforge.project.targets import Target
     from kernforge.system.console import Console
 
 
@@ -47,39 +42,16 @@ def add(verbs: options.Verbs) -> None:
     options.add_flag(
         verb,
         "--force",
-        "replace, or remove, existing files that no export wrote (default: leave them as they are)",
+        "replace existing files that no export wrote (default: leave them as they are)",
     )
-    options.add_flag(
-        verb,
-        "--remove",
-        "remove what an export wrote; with --force also what create-pyproject of "
-        "kernel-builder wrote",
-    )
-    options.add_flag(verb, "--dry-run", "print what would be written or removed")
+    options.add_flag(verb, "--dry-run", "print what would be written")
     options.add_toolchain(verb)
 
     verb = options.add_verb(verbs, _shell, "shell")
-    verb.add_argument("command", nargs="*", help="command to run, after -- (default: a shell)")
-    verb.add_argument(
-        "--project",
-        type=Path,
-        default=Path(),
-        metavar="DIR",
-        help="the project (default: current directory)",
-    )
+    verb.usage = "kernforge shell [options] [PROJECT] [-- COMMAND ...]"
+    verb.set_defaults(command=())
+    options.add_project(verb)
     verb.add_argument("--variant", default="", help="a name or a pattern (default: the newest)")
-    options.add_flag(
-        verb,
-        "--with-torch",
-        "also a Python with the variant's torch: this one if it has it, or an environment that "
-        "is made once, by uv or venv",
-    )
-    verb.add_argument(
-        "--python", default="", metavar="X.Y", help="Python of that environment (default: this one)"
-    )
-    verb.add_argument(
-        "--torch-index", default="", metavar="URL", help="package index with the variant's torch"
-    )
     options.add_build_dir(verb)
     options.add_toolchain(verb)
 
@@ -125,9 +97,6 @@ def _export(arguments: argparse.Namespace, console: Console) -> None:
     with_editor = "editor" in kinds and (bool(arguments.only) or not noarch)
     # Conflicts are found before headers are fetched for the commands of an editor.
     planned = texts | ({export.COMPILE_COMMANDS: None} if with_editor else {})
-    if arguments.remove:
-        _remove_exported(arguments, project, planned, to, console)
-        return
     kept = export.kept(project, planned, to, force=arguments.force)
     for note in project.manifest.notes:
         console.note(f"note: {note}")
@@ -154,74 +123,15 @@ def _export(arguments: argparse.Namespace, console: Console) -> None:
     )
 
 
-def _remove_exported(
-    arguments: argparse.Namespace,
-    project: Project,
-    texts: Mapping[str, str | None],
-    to: Path,
-    console: Console,
-) -> None:
-    """``export --remove``."""
-    from kernforge.export import clean  # noqa: PLC0415
+def _shell(arguments: argparse.Namespace, console: Console) -> int:
+    from kernforge.export import shell  # noqa: PLC0415
+    from kernforge.project import targets as project_targets  # noqa: PLC0415
 
-    if not to.is_dir():
-        raise UsageError(
-            f"{to} is not a directory", hint="name the directory of the export: --to DIR"
-        )
-    removal = clean.plan(project, texts, to, others=not arguments.only, force=arguments.force)
-    if not arguments.dry_run:
-        clean.remove(removal)
-    removed, kept = ([str(to / path) for path in paths] for paths in (removal.files, removal.kept))
-    lines = [f"{'would remove' if arguments.dry_run else 'removed'} {path}" for path in removed]
-    lines += [f"kept {path}: no export wrote it (--force)" for path in kept]
-    console.result(
-        {"directory": str(to), "removed": removed, "kept": kept},
-        "\n".join(lines) or f"{to} has no file of an export",
-    )
-
-
-def _python_with_torch(
-    arguments: argparse.Namespace, workspace: Workspace, target: Target, console: Console
-) -> Path:
-    """The Python of ``shell --with-torch``."""
-    from kernforge.export import torch_environment  # noqa: PLC0415
-    from kernforge.system.process import run  # noqa: PLC0415
-    from kernforge.toolchain import installed  # noqa: PLC0415
-
-    wanted = torch_environment.request(
-        target,
-        workspace.project.manifest,
-        python=arguments.python,
-        index=arguments.torch_index,
-    )
-    return torch_environment.provide(
-        wanted, arguments.environment, run, console.note, here=installed.torch_here()
-    )
-
-
-def _check_shell_options(arguments: argparse.Namespace) -> None:
-    """Refuse options of ``shell`` that do not belong together."""
     if arguments.json and arguments.command:
         raise UsageError(
             "--json prints the environment and runs no command, but a command was given",
             hint="remove --json or the command",
         )
-    if (arguments.python or arguments.torch_index) and not arguments.with_torch:
-        raise UsageError(
-            "--python and --torch-index are for the environment of --with-torch",
-            hint="add --with-torch",
-        )
-    if arguments.python and not re.fullmatch(r"3\.\d+", arguments.python):
-        raise UsageError(
-            f"{arguments.python!r} is not a release of Python", hint="write it like 3.12"
-        )
-
-
-def _shell(arguments: argparse.Namespace, console: Console) -> int:
-    from kernforge.export import shell, torch_environment  # noqa: PLC0415
-    from kernforge.project import targets as project_targets  # noqa: PLC0415
-
-    _check_shell_options(arguments)
     workspace = options.workspace(arguments, console)
     environment = arguments.environment
     patterns = [arguments.variant] if arguments.variant else []
@@ -233,18 +143,12 @@ def _shell(arguments: argparse.Namespace, console: Console) -> int:
             arguments.build_dir or workspace.project.root / "build",
             links=environment.home / "shells",
         )
-        python = None
-        if arguments.with_torch:
-            python = _python_with_torch(arguments, workspace, target, console)
-            setting = torch_environment.extend(setting, python)
         if setting.built is None:
             console.note(f"note: {setting.variant} is not built: run `kernforge build` to build it")
         if arguments.json:
             merged = setting.merged(environment.variables)
             built = str(setting.built) if setting.built else None
             document = {"variant": setting.variant, "environment": merged, "built": built}
-            if python is not None:
-                document["python"] = str(python)
             console.result(document, "")
             return 0
         if not arguments.command:

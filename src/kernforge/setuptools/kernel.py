@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel project (build.toml) as a package of setuptools: pip builds what ``kernforge build`` builds.
+
+The setup.py that ``kernforge export`` writes calls ``kernel_project``. The variant is the one that fits
+the torch that is installed; ``KERNFORGE_TORCH`` and ``KERNFORGE_CUDA`` (a version, or ``cpu``) name
+another one.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import setuptools
+from setuptools import errors
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+
+from kernforge.artifact.variant import Backend
+from kernforge.build import api as build
+from kernforge.build.api import BuildRequest
+from kernforge.build.workspace import open_workspace, this_cpu
+from kernforge.errors import KernforgeError, NoVariantError
+from kernforge.loader.host import Host
+from kernforge.loader.resolve import resolve
+from kernforge.manifest.model import Torch, TorchNoarch
+from kernforge.project import targets, units
+from kernforge.project.api import read_project
+from kernforge.setuptools.progress import AppendingConsole
+from kernforge.setuptools.target import find_target
+from kernforge.system import files
+from kernforge.system.console import Console
+from kernforge.system.environment import Environment
+from kernforge.toolchain.releases import TVM_FFI
+
+if TYPE_CHECKING:
+    from kernforge.project.targets import TargetCandidate
+    from kernforge.setuptools.target import TorchTarget
+
+_GENERATED = ("_ops.py", "*.so")
+_PACKAGE = "kernel_package"
+
+
+def kernel_project(setup_file: str | os.PathLike[str]) -> dict[str, Any]:
+    """The arguments of ``setup`` for the kernel project that a setup.py lies in.
+
+    Args:
+        setup_file: ``__file__`` of the setup.py.
+
+    Raises:
+        ManifestError: build.toml has a mistake.
+    """
+    manifest = read_project(Path(setup_file).resolve().parent).manifest
+    if isinstance(manifest.framework, TorchNoarch):
+        return {"cmdclass": {"build_py": _BuildPython}}
+    limited = isinstance(manifest.framework, Torch)
+    name = f"{manifest.general.python_name}._kernel"
+    return {
+        "ext_modules": [setuptools.Extension(name, [], py_limited_api=limited)],
+        "cmdclass": {"build_ext": _BuildKernel},
+        "options": {"bdist_wheel": {"py_limited_api": "cp39"}} if limited else {},
+    }
+
+
+class _BuildKernel(build_ext):
+    """``build_ext``: the build decides the extension's name, so setuptools copies nothing."""
+
+    def run(self) -> None:
+        here = self.inplace or getattr(self, "editable_mode", False)
+        add_built(Path(self.build_temp), None if here else Path(self.build_lib))
+
+    def get_outputs(self) -> list[str]:
+        return []
+
+    def get_output_mapping(self) -> dict[str, str]:
+        return {}
+
+
+class _BuildPython(build_py):
+    """``build_py`` of a project of Python alone, with its ``_ops.py``."""
+
+    def run(self) -> None:
+        super().run()
+        here = getattr(self, "editable_mode", False)
+        add_built(Path(self.build_lib).parent / _PACKAGE, None if here else Path(self.build_lib))
+
+
+def add_built(work: Path, build_lib: Path | None) -> None:
+    """Build the project in the current directory, and put what is generated into its package.
+
+    Args:
+        work: directory for the built variant.
+        build_lib: directory of the packages; None puts it beside the sources.
+    """
+    environment = Environment.read()
+    shown = environment.kernforge_progress
+    console = AppendingConsole(Path(shown)) if shown else Console(failures=False)
+    project = read_project(Path.cwd())
+    package = Path(units.package_dir(project.manifest))
+    try:
+        workspace = open_workspace(project, console, environment)
+        name = _fitting(workspace.candidates, find_target(environment))
+        request = BuildRequest(
+            targets=targets.choose(workspace.candidates, [name]),
+            events=console,
+            out=work.absolute() / "variants",
+        )
+        result = build.build_project(workspace, request)
+        result.refuse_failures()
+    except KernforgeError as error:
+        # setuptools ends with its message and without a traceback.
+        raise errors.CompileError(str(error)) from error
+    place = package if build_lib is None else build_lib / package.name
+    for pattern in _GENERATED:
+        for path in sorted(result.variants[name].glob(pattern)):
+            files.make_dir(place)
+            files.copy_atomic(path, place / path.name)
+
+
+def _fitting(candidates: tuple[TargetCandidate, ...], wanted: TorchTarget) -> str:
+    """Name of the variant that a loader takes with a torch; one for the CPU if there is no other."""
+    names = [each.name for each in candidates if each.target is not None]
+    cuda = [Backend("cuda", wanted.cuda)] if wanted.cuda else []
+    for backend in (*cuda, Backend("cpu")):
+        host = Host(
+            cpu=this_cpu(),
+            os="linux",
+            backend=backend,
+            torch=wanted.torch,
+            cxx11=True,
+            tvm_ffi=TVM_FFI,
+        )
+        if best := resolve(names, host).best:
+            return best.name
+    raise NoVariantError(
+        f"this project has no variant for {wanted}", hint="`kernforge variants` lists what it has"
+    )
