@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from machine import describe
+from results import RESULTS, describe, write
 
 import kernforge
 from kernforge.artifact.integrity import digest_tree
@@ -25,7 +25,6 @@ from kernforge.artifact.metadata import Metadata, Provenance
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
 
-RESULT = Path(__file__).parent / "results" / "load.json"
 RUNS = 25
 REPO = "bench/small"
 BINARY_BYTES = 200_000
@@ -127,38 +126,25 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         make_kernel(place)
-        measure_once = measure(place)
-    rows, figures = [], {}
+        measured = measure(place)
+    rows = []
     for step in ("import alone", *STEPS):
         repeats = 200 if step == STEPS[-1] else 1
-        medians = {
-            client: [milliseconds(steps[step], which, repeats) for which in (0, 1)]
-            for client, steps in measure_once.items()
-        }
-        figures[step] = medians
-        ours, theirs = medians["kernforge"], medians["kernels"]
-        rows.append(
-            [step, f"{ours[0]:.3g} ms", f"{theirs[0]:.3g} ms", f"{ours[1] / theirs[1]:.2g}"]
+        ours, theirs = (
+            [milliseconds(measured[client][step], which, repeats) for which in (0, 1)]
+            for client in ("kernforge", "kernels")
         )
-    document = {
-        "machine": describe("kernels", "torch"),
-        "runs": RUNS,
-        "median_ms": {"columns": ["wall", "cpu"], **figures},
-        "table": {
-            "title": "Load one small kernel",
-            "head": [
-                "step",
-                "kernforge, all digests verified",
-                "kernels, none verified",
-                "CPU ratio",
-            ],
-            "rows": rows,
-            "note": f"Medians of {RUNS} new processes each, in turns, offline with a filled cache. "
-            "torch was imported before, except in the first row. By `benchmarks/bench_load.py`.",
-        },
-    }
-    RESULT.write_text(json.dumps(document, indent=2) + "\n")
-    print(json.dumps(document["table"], indent=2))
+        cells = [f"{ours[0]:.3g} ms", f"{theirs[0]:.3g} ms", f"{ours[1] / theirs[1]:.2g}"]
+        rows.append([step, *cells])
+    write(
+        RESULTS / "load.json",
+        describe("kernforge", "kernels", "torch"),
+        title="Load one small kernel",
+        head=["step", "kernforge, all digests verified", "kernels, none verified", "CPU ratio"],
+        rows=rows,
+        note=f"Medians of {RUNS} new processes each, in turns, offline with a filled cache. "
+        "torch was imported before, except in the first row. By `benchmarks/bench_load.py`.",
+    )
 
 
 if __name__ == "__main__":

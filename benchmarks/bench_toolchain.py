@@ -9,7 +9,6 @@ machine's disk are left out, so that the figures are what a stranger would see.
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import time
@@ -17,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from machine import describe
+from results import RESULTS, describe, write
 
 from kernforge.project import targets
 from kernforge.store.local import Store
@@ -31,7 +30,6 @@ from kernforge.toolchain.provision import Toolchains
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-RESULT = Path(__file__).parent / "results" / "toolchain.json"
 COMPILER = LockedCompiler(identity="", target="")
 MB = 1e6
 
@@ -107,20 +105,14 @@ def main() -> None:
         [f"CUDA {t['cuda']} compiler", f"{t['fetched_bytes'] / MB:.0f} MB", "-", "-"]
         for t in toolkits
     ]
-    document = {
-        "machine": describe("kernforge", "requests"),
-        "torch": torches,
-        "toolkits": toolkits,
-        "table": {
-            "title": "Download for a toolchain",
-            "head": ["what", "kernforge downloads", "whole wheel", "ratio"],
-            "rows": rows,
-            "note": "Index pages and requests for the lock are included.",
-        },
-    }
-    RESULT.write_text(json.dumps(document, indent=2) + "\n")
-    for row in rows:
-        print("  ".join(row))
+    write(
+        RESULTS / "toolchain.json",
+        describe("kernforge"),
+        title="Download for a toolchain",
+        head=["what", "kernforge downloads", "whole wheel", "ratio"],
+        rows=rows,
+        note="Index pages and requests for the lock are included. By `benchmarks/bench_toolchain.py`.",
+    )
 
 
 if __name__ == "__main__":

@@ -16,13 +16,11 @@ A kernel whose project must be refused counts as right when it is refused for th
 from __future__ import annotations
 
 import argparse
-import collections
 import json
 import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import community_build
 import community_test
@@ -30,9 +28,6 @@ from community_build import BACKENDS, DEFAULT, Built
 from community_test import Tested
 
 from kernforge.artifact.variant import Variant
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 DEFAULT_CUDA = (13, 0)
 HEAD = ["kernel", "variant", "built", "CPU-s", "check", "loads in", "passed/failed/skipped", "why"]
@@ -105,68 +100,26 @@ def row(built: Built, tested: Tested | None) -> list[str]:
     ]
 
 
-def summary(found: Sequence[tuple[Built, Tested | None]]) -> list[list[str]]:
-    """One line for each backend."""
-    rows = []
-    for backend in BACKENDS:
-        mine = [(b, t) for b, t in found if b.backend == backend]
-        tested = [t for _, t in mine if t]
-        hosts = [host for host, _ in collections.Counter(t.host for t in tested).most_common()]
-        host = ", ".join(hosts) or "not tested"
-        rows.append(
-            [
-                f"{backend}, {host}",
-                f"{len(mine)}",
-                f"{sum(b.built and not b.expected_failure for b, _ in mine)}",
-                f"{sum(b.expected_failure for b, _ in mine)}",
-                f"{sum(all(t.loads.values()) for t in tested)}",
-            ],
-        )
-    return rows
-
-
-def added(
-    found: Sequence[tuple[Built, Tested | None]], others: Sequence[Path]
-) -> list[tuple[Built, Tested | None]]:
-    """The outcomes of earlier runs with those of this one; the later of one variant counts."""
-    known = {}
-    for path in others:
-        for entry in json.loads(path.read_text())["kernels"]:
-            built = Built(**entry["built"])
-            tested = Tested(**entry["tested"]) if entry["tested"] else None
-            known[built.kernel, built.backend, built.variant] = built, tested
-    known |= {(b.kernel, b.backend, b.variant): (b, t) for b, t in found}
-    return [known[key] for key in sorted(known)]
-
-
 def report(options: argparse.Namespace) -> bool:
     """Print the table, write the JSON, and say whether all is as it should be."""
-    found = added(records(options.dir), options.add)
-    rows = [HEAD, *(row(*one) for one in found)]
-    widths = [max(len(line[i]) for line in rows) for i in range(len(HEAD))]
-    for line in rows:
+    found = records(options.dir)
+    rows = [row(*one) for one in found]
+    widths = [max(len(line[i]) for line in (HEAD, *rows)) for i in range(len(HEAD))]
+    for line in (HEAD, *rows):
         print("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip())
     right = sum(good(*one) for one in found)
     print(f"{right} of {len(found)} are as they should be")
     if options.json:
-        sources: dict[str, str] = {}
-        for path in options.add:
-            sources |= json.loads(path.read_text())["sources"]
-        document = {
-            "sources": sources | {str(path.name): _commit(path) for path in options.checkout},
-            "kernels": [
-                {"built": asdict(b), "tested": asdict(t) if t else None, "right": good(b, t)}
-                for b, t in found
-            ],
-            "table": {
-                "title": "Other people's kernels, unmodified",
-                "head": ["", "tried", "built", "refused as intended", "loaded"],
-                "rows": summary(found),
-                "note": "The document has one entry for each kernel, with the outcomes of its own "
-                "tests, and the reason if something is missing.",
-            },
+        table = {
+            "title": "Other people's kernels, unmodified",
+            "head": HEAD,
+            "rows": rows,
+            "note": "Counts are tests of the kernel's own, or comparisons with references where it has "
+            "none (`tests/community/references.py`). By `scripts/community.py`.",
         }
-        _write(options.json, document)
+        hosts = sorted({tested.host for _, tested in found if tested})
+        sources = {path.name: _commit(path) for path in options.checkout}
+        _write(options.json, {"machine": {"hosts": hosts, "sources": sources}, "table": table})
     return right == len(found)
 
 
@@ -214,14 +167,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--limit-s", type=int, default=900, help="for each build and test run")
     parser.add_argument("--workers", type=int, default=0, help="processes of one test run")
     parser.add_argument("--json", type=Path, help="also write the outcome here")
-    parser.add_argument(
-        "--add",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="JSON",
-        help="with the outcomes of an earlier run; may be repeated",
-    )
     return parser.parse_args()
 
 
