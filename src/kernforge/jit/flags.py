@@ -26,9 +26,9 @@ _PATH = re.compile(
 _OBJECT = re.compile(r"\.(?:o|a|so(?:\.[\d.]+)?)$")
 # A flag, a file, or a file with flags.
 _ARGUMENT = re.compile(r"[-@]|[^\s()]*/|\S+\.(?:o|a|so|ld|map|lib|res)(?:\.[\d.]+)?$")
-_TAKES_VALUE = re.compile(
-    r"-[ILlDUATuxzeoh]|-(?:include|isystem|iquote|idirafter|imacros|arch|code|gencode|ccbin|rdc|std|rpath"
-    r"|maxrregcount|soname|MF|MT)|-X[\w-]+|--[\w-]+"
+# Words after which a value cannot stand.
+_COMPLETE = re.compile(
+    r"[^-].*|\S*=.*|-(?:[DUIlLO]\S+|W\S+|w|v|g\d?|ggdb\d?|f(?!mad$|tz$)\S+|m(?!axrregcount$)\S+)"
 )
 _WORD = re.compile(r"[A-Za-z][\w+-]*")
 _RELOCATABLE = re.compile(
@@ -91,12 +91,11 @@ def words(flags: str | Sequence[str] | None, what: str = "flags") -> tuple[str, 
                 f"{what} has {flag!r}, which cannot be read: {error}",
                 hint="quote it as for a shell",
             ) from error
-        before = arguments[-1:] + parts
-        first = len(before) - len(parts)
+        before = [arguments[-1] if arguments else "", *parts][: len(parts)]
         strays = [
             word
-            for at, word in enumerate(before[first:], first)
-            if not _ARGUMENT.match(word) and not (at and _TAKES_VALUE.fullmatch(before[at - 1]))
+            for word, previous in zip(parts, before, strict=True)
+            if not _ARGUMENT.match(word) and (not previous or _COMPLETE.fullmatch(previous))
         ]
         if stray := next(filter(_WORD.fullmatch, strays), ""):
             raise UsageError(
