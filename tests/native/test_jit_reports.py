@@ -9,7 +9,7 @@ from native.test_jit import FACTOR, PLAIN, STABLE
 from support import jit_homes
 
 import kernforge
-from kernforge.errors import BuildError, KernforgeError, StorageError
+from kernforge.errors import BuildError, KernforgeError, StorageError, ToolchainError
 
 torch = pytest.importorskip("torch")
 
@@ -76,6 +76,16 @@ def linked(tmp_path):
 )
 def test_relocatable_device_code_is_linked(linked, flags):
     assert linked(HELPER, CALLER, flags=flags).endswith("linked.so")
+
+
+@pytest.mark.parametrize("flags", [[], ["-gencode", "arch=compute_52,code=sm_52"], ["-arch=sm_52"]])
+def test_a_gpu_that_the_toolkit_lacks_is_refused_before_its_compiler_runs(
+    linked, monkeypatch, flags
+):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "5.2")
+    with pytest.raises(ToolchainError, match=r"does not compile for 5\.2: it has .*9\.0") as caught:
+        linked(HELPER, flags=flags)
+    assert "CUDA 7.0 to 12.9" in caught.value.hint
 
 
 def test_a_kernel_that_launches_a_kernel_is_linked(linked):

@@ -8,6 +8,7 @@ The toolkit is the installed one (``CUDA_HOME``, ``CUDA_PATH``, the nvcc on the 
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 _DEFAULT_CUDA = "13.0"
 _PLAIN_SONAME = 12  # the runtime's soname has the minor version before
 _OWN_CLASS = "__torch__"
+_NAMED_ARCH = re.compile(r"\b(?:compute|sm)_(\d+)(\d)([af]?)\b")
 _DECIDING = (
     *("CXX", "PATH", "CUDA_HOME", "CUDA_PATH", "TORCH_CUDA_ARCH_LIST", "KERNFORGE_HOME"),
     *("PIP_INDEX_URL", "PIP_CONFIG_FILE", "KERNFORGE_JIT_SLIM"),
@@ -94,11 +96,13 @@ def find_toolchain(session: JitSession, module: ModuleRequest, progress: Progres
         device=module.has_device and not module.names_arch,
     )
     key = (deciding_variables(session.environment), needs)
-    if toolchain := session.toolchains.get(key):
-        return toolchain
     with session.alone("toolchain"):
         if not (toolchain := session.toolchains.get(key)):
             toolchain = session.toolchains[key] = _find_toolchain(session, needs, progress)
+    if module.names_arch and (version := toolchain.machine.cuda):
+        named = _NAMED_ARCH.findall(" ".join(module.cuda_cflags))
+        archs = {cuda_arch.Arch(int(major), int(minor), suffix) for major, minor, suffix in named}
+        front_end.require(lockfile.toolkit(toolchain.lock, version), sorted(archs))
     return toolchain
 
 

@@ -112,26 +112,6 @@ def closure(
     return Closure(files=tuple(sorted(files)), foreign=tuple(sorted(foreign)), opaque=opaque)
 
 
-def named(
-    path: str, sources: Mapping[str, str], include_dirs: tuple[str, ...]
-) -> dict[str, tuple[str, ...]]:
-    """The names that a file includes, as written, and the project's files that each may refer to.
-
-    Args:
-        path: path of the file, relative to the project.
-        sources: text of each file of the project that could be included, by relative path.
-        include_dirs: directories relative to the project, in search order.
-    """
-    names: dict[str, tuple[str, ...]] = {}
-    for quoted, angled, _ in _includes(sources.get(path, "")):
-        here = (posixpath.dirname(path),) if quoted else ()
-        if name := quoted or angled:
-            found = [p for p in _candidates(name, here + include_dirs) if p in sources]
-            # One name may stand in quotes and in angle brackets, and then means two files.
-            names[name] = tuple(dict.fromkeys((*names.get(name, ()), *found)))
-    return names
-
-
 def base_names(text: str) -> set[str]:
     """Last parts of the names that a text includes, with any extension."""
     return {posixpath.basename(quoted or angled) for quoted, angled, _ in _includes(text)} - {""}

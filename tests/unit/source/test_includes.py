@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from kernforge.source.includes import closure, named
+from kernforge.source.includes import closure
 
 SOURCES = {
     "main.cu": '#include "a.h"\n#  include <vector>\n// #include "never.h"\n',
@@ -71,10 +71,3 @@ def test_a_header_that_looks_before_it_includes_asks_for_nothing():
     assert closure("x.cpp", sources, ()).reaches_python
     found = closure("x.cpp", sources, (), content=["r.h"])
     assert (found.files, found.foreign) == (("r.h", "x.cpp"), ())
-
-
-@pytest.mark.parametrize("order", [1, -1])
-def test_a_name_in_quotes_and_in_angle_brackets_may_mean_two_files(order):
-    lines = "".join(['#include "x.h"\n', "#include <x.h>\n"][::order])
-    sources = {"src/a.cu": lines, "src/x.h": "", "inc/x.h": ""}
-    assert set(named("src/a.cu", sources, ("inc",))["x.h"]) == {"src/x.h", "inc/x.h"}
