@@ -54,6 +54,15 @@ def toolkit(kept_home, build, tmp_path):
     return Toolchains(Store(kept_home / "store"), None).toolkit(locked)
 
 
+def test_a_new_project_needs_no_network_where_another_was_locked(kernforge_cli, tmp_path):
+    first, second = (projects.write(tmp_path / name) for name in ("first", "second"))
+    kernforge_cli("lock-toolchain", first)
+    nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
+    done = kernforge_cli("lock-toolchain", second, env=nowhere)
+    assert "the toolchain of earlier builds is locked" in done.stderr
+    assert workspace.read_lock(second) == workspace.read_lock(first)
+
+
 def test_an_installed_toolkit_builds(build, toolkit, tmp_path):
     root = projects.write(tmp_path / "project", backends=("cuda",))
     build(root, "--cuda-home", toolkit)

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernforge.build.plan import planner
 from kernforge.build.workspace import read_lock
-from kernforge.errors import StorageError, ToolchainError
+from kernforge.errors import NetworkError, StorageError, ToolchainError
 from kernforge.project import units
 from kernforge.system import files
 from kernforge.system.process import run
@@ -25,12 +26,17 @@ from kernforge.toolchain.cuda_arch import Arch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from kernforge.artifact.version import Version2
     from kernforge.build.workspace import Workspace
     from kernforge.manifest.document import Manifest
     from kernforge.project.targets import Target
     from kernforge.toolchain.lockfile import Lock, LockedCompiler
+
+
+# In KERNFORGE_HOME: what was found in the indexes, so that a new project needs no network.
+_REMEMBERED = "toolchain.lock"
 
 
 def needs(workspace: Workspace, targets: Sequence[Target]) -> resolver.Needs:
@@ -83,16 +89,33 @@ def write_lock(workspace: Workspace, wanted: resolver.Needs, *, upgrade: bool) -
     missing = wanted if upgrade else resolver.lacking(wanted, old, workspace.local_parts)
     here = locked_compiler(workspace)
     python = installed.identify_python() if wanted.python else None
-    found = resolver.make(
-        missing,
-        workspace.wheels,
-        cpu=workspace.cpu,
-        compiler=here,
-        python=python,
-        local_parts=workspace.local_parts,
-        old=None if upgrade else old,
-        cross_compilers=locked_cross_compilers(workspace, missing.cross),
-    )
+    crossing = locked_cross_compilers(workspace, missing.cross)
+    remembered = workspace.store.root.parent / _REMEMBERED
+    known = _read_remembered(remembered)
+    try:
+        found = resolver.make(
+            missing,
+            workspace.wheels,
+            cpu=workspace.cpu,
+            compiler=here,
+            python=python,
+            local_parts=workspace.local_parts,
+            old=None if upgrade else old,
+            cross_compilers=crossing,
+        )
+    except (NetworkError, ToolchainError) as error:
+        wheels = replace(missing, python=False)  # Python's headers are this machine's
+        lacking = resolver.lacking(wheels, known, workspace.local_parts)
+        if upgrade or known is None or lacking.names or known.platform != f"{workspace.cpu}-linux":
+            raise
+        found = lockfile.on_machine(resolver.picked(missing, known), here, python, crossing)
+        workspace.wheels.progress.note(
+            f"{error.message}: the toolchain of earlier builds is locked"
+        )
+    else:
+        if missing.names:
+            both = known.merged(found) if known and known.platform == found.platform else found
+            files.write_atomic(remembered, resolver.of_indexes(both).to_json(), durable=False)
     new = old.merged(found) if old else found
     if new != old:
         try:
@@ -104,6 +127,14 @@ def write_lock(workspace: Workspace, wanted: resolver.Needs, *, upgrade: bool) -
                 "with `kernforge lock-toolchain`, and commit it",
             ) from error
     return new
+
+
+def _read_remembered(path: Path) -> Lock | None:
+    """What earlier builds of this machine locked; None if that is not known."""
+    try:
+        return lockfile.from_json(path.read_text(), source=str(path))
+    except (OSError, ValueError, ToolchainError):  # there is none, or it is damaged
+        return None
 
 
 def ensure_lock(
@@ -119,6 +150,8 @@ def ensure_lock(
             another kind of machine.
     """
     wanted = needs(workspace, targets)
+    if note := workspace.local_parts.unused_note(wanted.cuda):
+        workspace.wheels.progress.note(f"note: {note}")
     old = read_lock(workspace.project.root)
     _refuse_other_platform(workspace, old)
     missing = resolver.lacking(wanted, old, workspace.local_parts)

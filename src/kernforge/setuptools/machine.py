@@ -236,6 +236,8 @@ def _complete(
     environment: Environment,
 ) -> tuple[Lock, LocalParts]:
     parts = find_local_parts(options, "", environment)
+    if note := parts.unused_note(wanted.cuda):
+        wheels.progress.note(f"note: {note}, which comes from wheels")
     # The compiler is that of the moment: the file keeps what came from the index.
     unknown = lockfile.LockedCompiler(identity="", target="")
     return complete_lock(path, wanted, wheels, unknown, parts), parts

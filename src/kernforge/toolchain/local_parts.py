@@ -12,7 +12,7 @@ from kernforge.system.process import run
 from kernforge.toolchain import header_libraries, installed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from kernforge.system.environment import Environment
     from kernforge.toolchain.header_libraries import HeaderFiles
@@ -54,6 +54,14 @@ class LocalParts:
         """The installed toolkit if it is of this version, as ``"12.8"``."""
         home = self.cuda_home
         return home if home and home.version == Version2.parse(version) else None
+
+    def unused_note(self, versions: Collection[str]) -> str:
+        """What to say of an installed toolkit that is of none of these versions; else empty."""
+        home = self.cuda_home
+        if not home or not versions or str(home.version) in versions:
+            return ""
+        wanted = ", ".join(sorted(versions))
+        return f"{home.path} is CUDA {home.version}: it is not used for CUDA {wanted}"
 
 
 def find_local_parts(

@@ -156,6 +156,34 @@ def make(
     )
 
 
+def picked(needs: Needs, known: Lock) -> Lock:
+    """The part of a lock that has what is needed; the lock lacks nothing of it."""
+    return replace(
+        known,
+        cuda={version: known.cuda[version] for version in needs.cuda},
+        torch={version: known.torch[version] for version in needs.torch if version in known.torch},
+        headers={name: known.headers[name] for name in needs.headers},
+        cross={
+            cpu: replace(
+                known.cross[cpu],
+                torch={v: known.cross[cpu].torch[v] for v in wanted.torch},
+                runtime={v: known.cross[cpu].runtime[v] for v in wanted.cuda},
+            )
+            for cpu, wanted in needs.cross.items()
+        },
+    )
+
+
+def of_indexes(lock: Lock) -> Lock:
+    """A lock without what is of this machine: installed toolkits and the user's own headers."""
+    return replace(
+        lock,
+        cuda={version: kit for version, kit in lock.cuda.items() if kit.wheels},
+        headers={name: entry for name, entry in lock.headers.items() if entry.wheel},
+        python=None,
+    )
+
+
 def _toolkit(
     version: str,
     wheels: Wheels,

@@ -55,7 +55,7 @@ def test_architectures_are_named_as_torchs_loader_takes_them(named, archs):
 
 def test_a_wrong_architecture_names_the_variable_it_is_in():
     environment = Environment({"TORCH_CUDA_ARCH_LIST": "9.0;Hoper"})
-    with pytest.raises(UsageError, match="TORCH_CUDA_ARCH_LIST is '9.0;Hoper'") as caught:
+    with pytest.raises(UsageError, match=r"TORCH_CUDA_ARCH_LIST is '9\.0;Hoper'") as caught:
         machine._archs(environment, Torch)
     assert "Hopper" in caught.value.hint
 

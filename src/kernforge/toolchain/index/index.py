@@ -143,11 +143,20 @@ class Index:
                 continue
             listed += _listed(name, page)
         for link in self.config.find_links:
-            directory = Path(link.removeprefix("file://"))
-            if directory.is_dir():
-                for path in sorted(directory.glob(f"{name.replace('-', '_')}-{pattern}")):
+            place = Path(link.removeprefix("file://"))
+            if place.is_dir():
+                for path in sorted(place.glob(f"{name.replace('-', '_')}-{pattern}")):
                     listed.append((path.name, path.resolve().as_uri(), ""))
+                continue
+            page = self.transport.page(link if "://" in link else place.resolve().as_uri())
+            if page is not None:  # it may list the files of many projects
+                files = _listed(name, page)
+                listed += [file for file in files if _is_of(file[0], name)]
         return tuple(listed)
+
+
+def _is_of(file: str, project: str) -> bool:
+    return canonicalize_name(re.split(r"-\d", file, maxsplit=1)[0]) == project
 
 
 def _listed(project: str, page: Page) -> list[tuple[str, str, str]]:
@@ -163,7 +172,7 @@ def _listed(project: str, page: Page) -> list[tuple[str, str, str]]:
     def refused(reason: str) -> ToolchainError:
         return ToolchainError(
             f"{page.url.partition('?')[0]} is not a page of a package index: {reason}",
-            hint="check index-url and extra-index-url in pip's configuration",
+            hint="check index-url, extra-index-url and find-links in pip's configuration",
         )
 
     with documents.foreign_parser(refused):

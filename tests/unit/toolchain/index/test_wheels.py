@@ -172,6 +172,24 @@ def test_a_link_page_on_this_machine_needs_no_network(tmp_path, transport, index
     assert path.is_file()
 
 
+@pytest.mark.parametrize("where", ["server", "file"])
+def test_a_page_of_links_is_read_as_pip_reads_it(
+    tmp_path, transport, index_server, progress, where
+):
+    """As https://download.example/torch_stable.html: files of many projects on one page."""
+    files = [
+        make_wheel(index_server.root / "wheels" / f"{name}-py3-none-any.whl", {"a": name.encode()})
+        for name in ("kit-1.0", "kit_more-1.0", "other-2.0")
+    ]
+    page = index_server.root / "links.html"
+    page.write_text("".join(f'<a href="wheels/{path.name}">{path.name}</a>' for path in files))
+    link = f"{index_server.url}/links.html" if where == "server" else str(page)
+    config = index_server.config.__class__(index_urls=(), find_links=(link,))
+    wheels = Wheels(lambda: Index(config, transport), tmp_path / "downloads", progress)
+    assert [wheel.file for wheel in wheels.index.wheels("kit")] == [files[0].name]
+    assert dict(wheels.whole(files[0].name, "").fetch(["a"])) == {"a": b"kit-1.0"}
+
+
 def test_what_a_lock_lacks_is_only_what_is_new(wheels, torch_wheel):
     lock = lock_torch(wheels)
     needs = Needs(cuda=frozenset({"13.0"}), torch=frozenset({"2.10", "2.11"}))
