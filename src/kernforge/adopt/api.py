@@ -289,8 +289,7 @@ def _files(
     files["build.toml"] = package.manifest(kernel, license, binding, sections)
     python = package.python_files(python_name, groups, program.file, fake=fake)
     files |= {f"torch-ext/{path}": text for path, text in python.items()}
-    old = {_group(module): module.name for module in program.modules}
-    files[f"tests/test_{python_name}.py"] = package.tests(python_name, groups, old)
+    files[f"tests/test_{python_name}.py"] = package.tests(groups)
     files[".gitignore"] = "build/\n__pycache__/\n*.pyc\n.pytest_cache/\n"
     return files
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bindings of pybind11 and of torch's older macros become ``TORCH_LIBRARY`` of the build.
+"""Bindings of pybind11 become ``TORCH_LIBRARY`` of the build.
 
-``PYBIND11_MODULE`` and ``torch::RegisterOperators()`` are replaced where they stand by a fragment
-of the build's op namespace, so that functions which only that source sees stay reachable. A schema
-comes from the C++ function; a type that an operator cannot have (``float``, ``int``) is converted
-by a lambda. What cannot be translated is a remark with its line.
+``PYBIND11_MODULE`` is replaced where it stands by a fragment of the build's op namespace, so that
+functions which only that source sees stay reachable. A schema comes from the C++ function; a type that an
+operator cannot have (``float``, ``int``) is converted by a lambda. The common cases are translated; the
+rest (lambdas, overloads, classes) is a remark with its line.
 """
 
 from __future__ import annotations
@@ -23,15 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _BLOCK = re.compile(r"\bPYBIND11_MODULE\s*\(\s*\w+\s*,\s*(?P<handle>\w+)[^)]*\)\s*(?P<open>\{)")
-# A function that binds for the module of another source, and its declaration there.
-_HELPER = re.compile(
-    r"\bvoid\s+(?P<name>\w+)\s*\(\s*(?:py|pybind11)::module_?\s*&\s*(?P<handle>\w*)\s*\)\s*"
-    r"(?P<open>[{;])"
-)
-_REGISTERED = re.compile(
-    r"(?:\bstatic\s+)?(?:auto|(?:torch|c10)::RegisterOperators)\s+\w+\s*=?\s*"
-    r"(?:torch|c10)::RegisterOperators\(\)\s*(?P<chain>\.)"
-)
 _LIBRARY = re.compile(
     r"\b(?P<macro>(?:STABLE_)?TORCH_LIBRARY(?P<kind>_IMPL|_FRAGMENT)?(?P<expand>_EXPAND)?)\s*\(\s*"
     r"(?P<name>\w+)\s*,(?P<rest>[^)]*)\)"
@@ -62,10 +53,6 @@ _ARG = re.compile(
 )
 _POLICY = re.compile(
     r"\s*(?:py|pybind11)::(?:call_guard|return_value_policy|keep_alive|doc)\b.*", re.DOTALL
-)
-_OVERLOAD_CAST = re.compile(r"(?:py|pybind11)::overload_cast<(.*)>\(\s*&?([\w:]+)\s*\)", re.DOTALL)
-_STATIC_CAST = re.compile(
-    r"static_cast<.*?\(\s*\*\s*\)\s*\((.*)\)\s*>\(\s*&?([\w:]+)\s*\)", re.DOTALL
 )
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _CHOOSES_DEVICE = re.compile(
@@ -177,13 +164,7 @@ def binds(text: str) -> int:
     """How many blocks of a source register operators."""
     code = cpp_text.code(text)
     libraries = [m for m in _LIBRARY.finditer(code) if m["kind"] != "_IMPL"]
-    modules = [m for m in _modules(code) if m["open"] == "{"]
-    return len(modules) + len(libraries) + len(_REGISTERED.findall(code))
-
-
-def _modules(code: str) -> list[re.Match[str]]:
-    """Blocks that bind functions with pybind11, and declarations of such."""
-    return [*_BLOCK.finditer(code), *_HELPER.finditer(code)]
+    return len(libraries) + len(_BLOCK.findall(code))
 
 
 def translate(
@@ -209,7 +190,6 @@ def translate(
     code = cpp_text.code(text)
     source = _Source(path=path, text=text, code=code, texts=texts, keys=keys, prefix=prefix)
     result = _replace_blocks(source, header)
-    result = _replace_registered(source, result)
     result = _replace_libraries(source, result)
     result = _without_empty_module(source, result)
     result = _replace_includes(result, header, registers=bool(source.operators))
@@ -268,22 +248,18 @@ def _c_functions(text: str) -> Iterator[str]:
 def _replace_blocks(source: _Source, header: str) -> str:
     text, code = source.text, source.code
     parts, last = [], 0
-    for match in sorted(_modules(code), key=lambda match: match.start()):
+    for match in _BLOCK.finditer(code):
         opened = match.start("open")
-        end = cpp.closing(code, opened) if code[opened] == "{" else opened
+        end = cpp.closing(code, opened)
         if end < 0:
             source.left(cpp_text.line_of(text, match.start()), "the block does not end")
             continue
         lines = list(_block(source, opened + 1, end, match["handle"]))
-        registered = _library(lines, whole=bool(header)) if lines else ""
-        parts += [text[last : match.start()], registered]
+        macro = "TORCH_LIBRARY_EXPAND" if header else "TORCH_LIBRARY_FRAGMENT"
+        registered = [f"{macro}(TORCH_EXTENSION_NAME, ops) {{", *lines, "}"] if lines else []
+        parts += [text[last : match.start()], "\n".join(registered)]
         last = end + 1
     return "".join((*parts, text[last:]))
-
-
-def _library(lines: list[str], *, whole: bool) -> str:
-    macro = "TORCH_LIBRARY_EXPAND" if whole else "TORCH_LIBRARY_FRAGMENT"
-    return "\n".join([f"{macro}(TORCH_EXTENSION_NAME, ops) {{", *lines, "}"])
 
 
 def _block(source: _Source, begin: int, end: int, handle: str) -> Iterator[str]:
@@ -329,10 +305,6 @@ def _statement(source: _Source, begin: int, end: int, handle: str) -> Iterator[s
     statement = code[begin:end]
     if re.match(rf"{handle}\s*\.\s*doc\s*\(\)", statement):
         return
-    if call := re.fullmatch(rf"(\w+)\s*\(\s*{handle}\s*\)\s*", statement):
-        helpers = (m["name"] for text in source.texts.values() for m in _HELPER.finditer(text))
-        if call[1] in helpers:
-            return  # it registers where it is
     if not re.match(rf"{handle}\s*\.\s*def\s*\(", statement):
         words = " ".join(text[begin:end].split())[:60]
         source.left(
@@ -436,10 +408,10 @@ def _register(source: _Source, bound: _Bound) -> Iterator[str]:
 
 def _symbol(found: Function, called: str) -> str:
     """What a linker sees of a function that this source defines."""
-    if called.startswith("[") or not found.body or "static" in found.prefix.split():
+    if not found.body or "static" in found.prefix.split():
         return ""
-    name = re.sub(r"^static_cast<.*>\(&(.*)\)$", r"\1", called).removeprefix("&")
-    return f"{name}({', '.join(parameter.type for parameter in found.parameters)})"
+    types = ", ".join(parameter.type for parameter in found.parameters)
+    return f"{called.removeprefix('&')}({types})"
 
 
 def _quoted(text: str) -> str:
@@ -454,70 +426,29 @@ def _function(source: _Source, expression: str) -> tuple[Function | None, str, s
     ):
         expression = match[1].strip()
     if expression.startswith("["):
-        reason = "what the lambda returns is not written in it; give it a type with `->`"
-        return _lambda(source, expression), expression, reason
-    plain, wanted, cast = _overload(expression)
+        return None, "", "a lambda is not translated: give the function a name"
+    plain = expression.removeprefix("&").strip()
     if not re.fullmatch(r"[\w:]+(?:<[^()]*>)?", plain):
         return None, "", f"`{' '.join(expression.split())[:60]}` is not a function"
     last = re.sub(r"<.*", "", plain).rpartition("::")[2]
     candidates = list(cpp.functions(source.text, last))
     if not any(f.body for f in candidates):
         candidates = [f for text in source.texts.values() for f in cpp.functions(text, last)]
-    if wanted is not None:
-        candidates = [f for f in candidates if [_bare(p.type) for p in f.parameters] == wanted]
     # A header may declare what no source defines any more.
     candidates = [f for f in candidates if f.body] or candidates
     signatures = {tuple(_bare(p.type) for p in f.parameters) for f in candidates}
     if not signatures:
         return None, "", f"no declaration of {last} was found in the module's sources"
     if len(signatures) > 1:
-        return None, "", f"{last} is overloaded; bind one with static_cast"
+        return None, "", f"{last} is overloaded; give each function a name"
     best = max(candidates, key=lambda f: (bool(f.body), sum(bool(p.name) for p in f.parameters)))
     if "template" in best.prefix and "<" not in plain:
         return None, "", f"{last} is a template"
-    if cast:
-        types = ", ".join(parameter.type for parameter in best.parameters)
-        return best, f"static_cast<{best.returns} (*)({types})>(&{plain})", ""
     return best, f"&{plain}", ""
-
-
-def _overload(expression: str) -> tuple[str, list[str] | None, bool]:
-    """The function's name, the types that choose among overloads, and whether it needs a cast."""
-    for pattern in (_OVERLOAD_CAST, _STATIC_CAST):
-        if match := pattern.fullmatch(expression):
-            return match[2], [_bare(part) for part in cpp.split(match[1])], True
-    return expression.removeprefix("&").strip(), None, False
 
 
 def _bare(written: str) -> str:
     return re.sub(r"\s+|\b(?:torch|at|c10|std)::", "", written)
-
-
-def _lambda(source: _Source, expression: str) -> Function | None:
-    code = cpp_text.code(expression)
-    captures = cpp.closing(code, 0)
-    start = code.find("{", captures)
-    opened = code.find("(", captures, start)
-    end = cpp.closing(code, opened) if opened > 0 else captures
-    if start < 0 or end < 0 or expression[1:captures].strip():
-        return None
-    body = expression[start + 1 : cpp.closing(code, start)]
-    returns = expression[end + 1 : start].partition("->")[2].strip() or _returned(source, body)
-    if not returns:
-        return None
-    parameters = tuple(cpp.parameters(code[opened + 1 : end] if opened > 0 else ""))
-    return Function(returns=returns, parameters=parameters, body=body, prefix="")
-
-
-def _returned(source: _Source, body: str) -> str:
-    """What a lambda without a type returns: nothing, or what the function that it calls returns."""
-    values = re.findall(r"\breturn\b\s*([^;]*);", body)
-    if not any(values):
-        return "void"
-    call = re.fullmatch(r"(?:\w+\s*::\s*)*(\w+)\s*\(.*\)", values[0].strip(), re.DOTALL)
-    texts = source.texts.values() if call and len(values) == 1 else ()
-    types = {f.returns for text in texts for f in cpp.functions(text, call[1] if call else "")}
-    return types.pop() if len(types) == 1 else ""
 
 
 def _arguments(
@@ -605,8 +536,7 @@ def _adapter(called: str, names: Sequence[str], types: Sequence[Type], returned:
         return called
     taken = ", ".join(f"{kind.cpp} {name}" for kind, name in zip(types, names, strict=True))
     passed = ", ".join(_converted(kind, name) for kind, name in zip(types, names, strict=True))
-    function = f"({called})" if called.startswith("[") else called.removeprefix("&")
-    call = f"{function}({passed})"
+    call = f"{called.removeprefix('&')}({passed})"
     if returned.actual:
         call = f"static_cast<{returned.cpp}>({call})"
     word = "" if returned.cpp == "void" else "return "
@@ -627,29 +557,6 @@ def _converted(kind: Type, name: str) -> str:
 
 
 # -- torch's own macros ------------------------------------------------------------------------
-
-
-def _replace_registered(source: _Source, text: str) -> str:
-    """Translate ``static auto registry = torch::RegisterOperators().op(...)``."""
-    code = cpp_text.code(text)
-    parts, last = [], 0
-    for match in _REGISTERED.finditer(code):
-        end = _statement_end(code, match.start(), len(code))
-        lines: list[str] = []
-        for op in re.finditer(r"\.\s*op\s*(\()", code[match.start("chain") : end]):
-            opened = match.start("chain") + op.start(1)
-            inside = slice(opened + 1, cpp.closing(code, opened))
-            found = cpp.split(text[inside], code[inside])
-            line = cpp_text.line_of(text, opened)
-            name = _joined(found[0]).rpartition("::")[2] if found else ""
-            if len(found) < 2 or not name.isidentifier():  # noqa: PLR2004
-                source.left(line, f"`.op({' '.join(text[inside].split())[:50]})` is not translated")
-            else:
-                bound = _Bound(name=name, expression=found[1].strip(), line=line, function=False)
-                lines += _register(source, bound)
-        parts += [text[last : match.start()], _library(lines, whole=False)]
-        last = end + 1
-    return "".join((*parts, text[last:]))
 
 
 def _replace_libraries(source: _Source, text: str) -> str:
@@ -766,7 +673,7 @@ def _without_empty_module(source: _Source, text: str) -> str:
 def _leftovers(source: _Source, text: str) -> None:
     """Remarks on what still needs Python's headers."""
     code = source.code
-    blocks = [(m.start(), max(m.end(), cpp.closing(code, m.start("open")))) for m in _modules(code)]
+    blocks = [(m.start(), cpp.closing(code, m.start("open"))) for m in _BLOCK.finditer(code)]
     for match in _PYBIND.finditer(code):
         inside = any(begin <= match.start() <= end for begin, end in blocks)
         if not inside and not re.search(r"namespace\s+py\s*=\s*$", code[: match.start()]):

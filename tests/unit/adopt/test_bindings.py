@@ -59,17 +59,6 @@ def bound(declaration, binding, **options):
             '"f", &f',
             "f(Tensor x, int n, int m) -> Tensor",
         ),
-        (
-            "",
-            '"f", [](at::Tensor x, int n) -> at::Tensor { return x + n; }',
-            "f(Tensor x, int n) -> Tensor",
-        ),
-        ("int64_t g();", '"f", [] { return g(); }', "f() -> int"),
-        (
-            "at::Tensor f(at::Tensor x); at::Tensor f(at::Tensor x, double y);",
-            '"f", py::overload_cast<at::Tensor, double>(&f)',
-            "f(Tensor x, float y) -> Tensor",
-        ),
     ],
 )
 def test_schemas(declaration, binding, schema):
@@ -115,6 +104,9 @@ def test_a_function_that_chooses_its_device_is_registered_for_both():
         ("at::Tensor f(float* p);", 'm.def("f", &f);', r"cannot take `float\* p`"),
         ("template <class T> T f(T x);", 'm.def("f", &f);', "f is a template"),
         ("int f(int a); int f(double a);", 'm.def("f", &f);', "f is overloaded"),
+        ("int g();", 'm.def("f", [] { return g(); });', "a lambda is not translated"),
+        ("void bind(py::module& m);", "bind(m);", "is not a function"),
+        ("int f(int a);", 'm.def("f", py::overload_cast<int>(&f));', "is not a function"),
         ("int f();", 'm.def("lambda", &f);', "cannot be the name of a Python function"),
         ("struct S {};", 'py::class_<S>(m, "S").def(py::init<>());', "is not a function"),
         ("int f();", 'm.attr("x") = 1;', "is not a function"),
@@ -154,33 +146,6 @@ def test_chained_definitions():
     assert [operator.name for operator in result.operators] == ["f", "g"]
 
 
-def test_functions_that_bind_for_another_source():
-    main = """#include <torch/extension.h>
-void bind_f(py::module& m);
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  bind_f(m);
-  bind_gone(m);
-}
-"""
-    part = """#include <torch/extension.h>
-at::Tensor f(at::Tensor x) { return x + 1; }
-void bind_f(pybind11::module_ &mod) {
-  mod.def("f", &f);
-}
-"""
-    texts = {"main.cpp": main, "part.cpp": part}
-    assert (binds(main), binds(part)) == (1, 1)
-    first = translate("main.cpp", main, texts=texts, keys=("CPU",))
-    assert first.operators == ()
-    assert "bind_f" not in first.text
-    assert [remark.text.split("`")[1] for remark in first.remarks] == ["bind_gone(m)"]
-    second = translate("part.cpp", part, texts=texts, keys=("CPU",))
-    assert [operator.schema for operator in second.operators] == ["f(Tensor x) -> Tensor"]
-    assert "TORCH_LIBRARY_FRAGMENT(TORCH_EXTENSION_NAME, ops) {" in second.text
-    assert "pybind11" not in second.text
-    assert second.remarks == ()
-
-
 def test_headers_of_python_are_exchanged():
     text = (
         "#include <torch/extension.h>\n#include <pybind11/stl.h>\n#include <Python.h>\n"
@@ -192,22 +157,6 @@ def test_headers_of_python_are_exchanged():
     assert "Python.h" not in plain
     autograd = translated(text + "struct F : torch::autograd::Function<F> {};").text
     assert autograd.startswith("#include <torch/all.h>\n")
-
-
-def test_registered_operators_of_old_torch():
-    text = """
-at::Tensor scatter(at::Tensor x, int64_t dim);
-static auto registry =
-    torch::RegisterOperators()
-        .op("ns::scatter", &scatter)
-        .op("ns::version", [] { return int64_t{1}; });
-"""
-    result = translated(text)
-    assert [operator.schema for operator in result.operators] == [
-        "scatter(Tensor x, int dim) -> Tensor"
-    ]
-    assert "RegisterOperators" not in result.text
-    assert "give it a type with `->`" in str(result.remarks[0])
 
 
 def test_a_namespace_that_is_named_becomes_the_builds_own():
