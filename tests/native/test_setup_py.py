@@ -228,7 +228,9 @@ def test_a_launcher_with_c_linkage_on_one_side_is_named_with_the_fix(tmp_path, e
     project = tutorial("my_extension", tmp_path / "project")
     argv = (sys.executable, "setup.py", "build_ext", "--inplace")
     printed = run(*argv, cwd=project, env=environment, expect=1)
-    assert 'launch_fused_relu_scale has extern "C" on one side only (my_op.cpp, my_op.cu)' in printed
+    assert (
+        'launch_fused_relu_scale has extern "C" on one side only (my_op.cpp, my_op.cu)' in printed
+    )
     assert 'write extern "C" before launch_fused_relu_scale' in printed
     binding = project / "my_op.cpp"
     binding.write_text(binding.read_text().replace("\nvoid launch", '\nextern "C" void launch'))
