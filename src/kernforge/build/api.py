@@ -7,10 +7,12 @@ This is the only place where these steps follow each other. Every caller hands i
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from kernforge._version import __version__
+from kernforge.artifact.metadata import FILE
 from kernforge.build import layout, locking, source_rules, trees
 from kernforge.build.execute import executor, results, sandbox
 from kernforge.build.execute.action import ActionContext
@@ -19,13 +21,12 @@ from kernforge.build.execute.outcome import LogEvents
 from kernforge.build.execute.sandbox import Sandbox
 from kernforge.build.plan import planner
 from kernforge.build.provenance import Origin
-from kernforge.check import cache
 from kernforge.errors import BuildError, StorageError
 from kernforge.project import flag_rules
 from kernforge.project.api import folder
 from kernforge.source import compiler_advice
 from kernforge.store import eviction
-from kernforge.system import extras
+from kernforge.system import digest, extras, files
 from kernforge.system.machine import cores, total_memory
 from kernforge.system.process import ProgramLimits, run
 from kernforge.system.tables import counted, size
@@ -44,6 +45,11 @@ if TYPE_CHECKING:
     from kernforge.project.targets import Target
     from kernforge.system.process import Runner
     from kernforge.toolchain.lockfile import Lock
+
+
+# Modules of others that the rules for machine code need.
+_CHECKERS = ("abi3audit", "auditwheel", "elftools")
+_CHECKED = "findings"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,9 +173,7 @@ def build_project(
     out = _out(workspace, request)
     planned = planned or plan_project(workspace, request)
     if request.check and planned.plan.actions:  # now, and not when everything is compiled
-        extras.require(
-            cache.MODULES, "the check of what is built", otherwise="build with --no-check"
-        )
+        extras.require(_CHECKERS, "the check of what is built", otherwise="build with --no-check")
     store, events = workspace.store, request.events
     for note in planned.notes:
         events.note(note)
@@ -199,13 +203,14 @@ def build_project(
         outcome = executor.run_actions(
             edited.plan, context, events, project=workspace.project, pool=pool
         )
-        variants = layout.lay_out_variants(
-            edited.plan,
-            workspace.project,
-            store,
-            out=out,
+        built = layout.Built(
+            plan=edited.plan,
+            project=workspace.project,
+            sources=workspace.sources,
+            store=store,
             origin=request.origin or _origin(workspace, planned),
         )
+        variants = layout.lay_out_variants(built, out)
         if edited.learn and not outcome.failures:
             edited.learn()
         findings = _findings(workspace, request, variants) if request.check else ()
@@ -241,15 +246,27 @@ def _out(workspace: Workspace, request: BuildRequest) -> Path:
 def _findings(
     workspace: Workspace, request: BuildRequest, variants: Mapping[str, Path]
 ) -> tuple[Finding, ...]:
-    """What the checks find of the variants, and of the sources where they are the cause."""
-    store = workspace.store
-    checked = [
-        f
-        for path in variants.values()
-        for f in cache.check(path, store=store, run=run, imports=not request.untrusted)
-    ]
+    """What the checks find of the variants that were not checked before without an error."""
+    from kernforge.check.api import check_variant  # noqa: PLC0415 - not for a build without changes
+
+    store, imports = workspace.store, not request.untrusted
+    found: list[Finding] = []
+    for path in variants.values():
+        # Its digest covers every other file.
+        metadata = files.sha256_file(path / FILE)
+        key = digest.key("checked", metadata=metadata, version=__version__, imports=imports)
+        if store.use(_CHECKED, key):
+            continue
+        checked = check_variant(path, run=run, python=sys.executable if imports else None)
+        found += checked
+        if not any(finding.severity == "error" for finding in checked):
+            store.tree(_CHECKED, key, _remember, shared=False)
     manifest, sources = workspace.project.manifest, workspace.sources
-    return source_rules.with_linkage(checked, manifest, sources, variants, request.targets)
+    return source_rules.with_linkage(found, manifest, sources, variants, request.targets)
+
+
+def _remember(tree: Path) -> None:
+    files.write_new(tree / "checked", "")
 
 
 def _mode(request: BuildRequest) -> Mode:

@@ -6,21 +6,23 @@ Package, extension, ``_ops.py``, ``provenance.intoto.json``, ``metadata.json``.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import base64
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kernforge._version import __version__
-from kernforge.artifact.integrity import digest_tree
-from kernforge.artifact.metadata import KernelDepend, Metadata, Provenance
+from kernforge.artifact.integrity import digest_tree, hash_bytes
+from kernforge.artifact.metadata import FILE, Digest, KernelDepend, Metadata, Provenance
 from kernforge.build import provenance
 from kernforge.build.execute import results, sandbox
 from kernforge.build.execute.results import STORE_KIND
+from kernforge.errors import IntegrityError
 from kernforge.project import units
 from kernforge.source import op_schema
 from kernforge.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from kernforge.artifact.variant import Variant
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from kernforge.manifest.document import Manifest
     from kernforge.manifest.fields import Backend
     from kernforge.project.api import Project
+    from kernforge.project.units import Sources
     from kernforge.store.local import Store
 
 _HEADER = '"""Made by kernforge: the operators of this build and the names that they go by."""\n'
@@ -117,46 +120,124 @@ def jax_ffi_call(name: str, *args, **kwargs):
 """
 
 
-def lay_out_variants(
-    plan: Plan, project: Project, store: Store, *, out: Path, origin: Origin
-) -> dict[str, Path]:
-    """Lay out each variant of which the store has all results.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """What a build lays out: its plan, what it was made of, and the store with the results."""
+
+    plan: Plan
+    project: Project
+    sources: Sources
+    store: Store
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layout:
+    """What a variant's directory will hold.
+
+    Attributes:
+        files: base64 SHA-256 of each file that the digest covers, by path.
+    """
+
+    statement: str
+    metadata: Metadata
+    files: Mapping[str, str]
+
+
+def lay_out_variants(built: Built, out: Path) -> dict[str, Path]:
+    """Lay out each variant of which the store has all results; one that is there already stays.
 
     Args:
         out: directory that will hold a directory for each variant; an old one of the same name
             is replaced as a whole.
-        origin: sources, lock and builder, for the provenance of every variant.
 
     Returns:
         The directory of each, by name.
 
     Raises:
-        IntegrityError: an extension is not what was made.
+        IntegrityError: an extension is not what was made, or a file changed meanwhile.
         StorageError: the disk is full or read-only.
     """
-    modules = {action.key: action.outputs[0] for action in plan.actions}
+    project, store = built.project, built.store
+    modules = {action.key: action.outputs[0] for action in built.plan.actions}
     variants = {}
-    for artifact in plan.artifacts:
+    for artifact in built.plan.artifacts:
         if artifact.extension and not store.has(STORE_KIND, artifact.extension):
             continue
-        actions = results.records(plan, artifact, store)
-        name = artifact.target.name
+        variants[artifact.target.name] = final = out / artifact.target.name
+        module = modules.get(artifact.extension or "", "")
+        layout = _layout(built, artifact, module)
+        if _is_there(layout, final):
+            continue
         with files.staging(out) as staged:
-            tree = staged / name
+            tree = staged / final.name
             files.make_dir(tree)
             _copy_package(artifact, project, tree)
-            if key := artifact.extension:
-                results.copy_output(store, key, modules[key], tree / modules[key])
-            statement = _statement(artifact, origin, actions, tree)
-            files.write_new(tree / provenance.FILE, statement)
-            # The digest comes last: it covers every other file.
-            document = replace(
-                _metadata(artifact, project, origin, actions), digest=digest_tree(tree)
-            )
-            files.write_new(tree / "metadata.json", document.to_json())
-            files.replace_tree(tree, out / name)
-        variants[name] = out / name
+            if artifact.extension:
+                results.copy_output(store, artifact.extension, module, tree / module)
+            files.write_new(tree / provenance.FILE, layout.statement)
+            if digest_tree(tree).files != layout.files:
+                raise IntegrityError(
+                    f"a file of {artifact.target.name} changed while the build ran",
+                    hint="build again",
+                )
+            files.write_new(tree / FILE, layout.metadata.to_json())
+            files.replace_tree(tree, final)
     return variants
+
+
+def _layout(built: Built, artifact: Artifact, module: str) -> _Layout:
+    """What a variant will hold, of which every hash is known.
+
+    Args:
+        module: file of the extension; empty without machine code.
+    """
+    origin, actions = built.origin, results.records(built.plan, artifact, built.store)
+    digests = built.sources.digests
+    hashes = {path: _base64(digests[name]) for path, name in artifact.package.items()}
+    hashes["_ops.py"] = _hash(ops_module(artifact.ops_name, artifact.target.variant))
+    if module:
+        hashes[module] = _base64(actions[-1].outputs[module])
+    statement = provenance.write(
+        artifact.target.name,
+        origin,
+        actions,
+        files=hashes,
+        sandbox=sandbox.facts(
+            isolated=all(action.isolated for action in actions),
+            fixed=all(action.fixed for action in actions),
+        ),
+    )
+    hashes[provenance.FILE] = _hash(statement)
+    ordered = dict(sorted(hashes.items()))
+    return _Layout(
+        statement=statement,
+        metadata=replace(
+            _metadata(artifact, built.project, origin, actions),
+            digest=Digest(algorithm="sha256", files=ordered),
+        ),
+        files=ordered,
+    )
+
+
+def _is_there(layout: _Layout, path: Path) -> bool:
+    """Whether a directory holds a variant already, byte by byte."""
+    if path.is_symlink() or not (path / FILE).is_file():
+        return False
+    if (path / FILE).read_bytes() != layout.metadata.to_json():
+        return False
+    try:
+        return digest_tree(path).files == layout.files
+    except IntegrityError:
+        return False
+
+
+def _hash(text: str) -> str:
+    return hash_bytes(text.encode(), "sha256")
+
+
+def _base64(hexadecimal: str) -> str:
+    return base64.b64encode(bytes.fromhex(hexadecimal)).decode()
 
 
 def _copy_package(artifact: Artifact, project: Project, tree: Path) -> None:
@@ -197,21 +278,6 @@ def metadata(
         ),
         upstream=general.upstream,
         source=general.source,
-    )
-
-
-def _statement(
-    artifact: Artifact, origin: Origin, actions: Sequence[ActionRecord], tree: Path
-) -> str:
-    return provenance.write(
-        artifact.target.name,
-        origin,
-        actions,
-        files=digest_tree(tree).files,
-        sandbox=sandbox.facts(
-            isolated=all(action.isolated for action in actions),
-            fixed=all(action.fixed for action in actions),
-        ),
     )
 
 

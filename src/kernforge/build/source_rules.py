@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from kernforge.project.units import Sources
 
 
+# Rules that find a symbol that nothing defines.
+_MISSING = ("unresolved", "import")
+
+
 def refuse_mistakes(project: Project, sources: Sources, targets: Sequence[Target]) -> None:
     """Refuse sources that cannot make a kernel.
 
@@ -95,12 +99,11 @@ def with_linkage(
     """
     result = list(findings)
     for target in targets:
-        if target.name not in variants or target.variant.is_noarch:
+        path = variants.get(target.name)
+        if path is None or not any(_is_of(f, path) and f.rule in _MISSING for f in result):
             continue
-        path = variants[target.name]
         if own := tuple(_linkage(path, _texts(manifest, sources, target))):
-            consequences = {"unresolved", "import"}
-            result = [f for f in result if not _is_of(f, path) or f.rule not in consequences]
+            result = [f for f in result if not _is_of(f, path) or f.rule not in _MISSING]
             result += own
     return tuple(result)
 

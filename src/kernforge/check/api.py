@@ -38,6 +38,7 @@ _TIMEOUT_S = 300
 _LINES_SHOWN = 3
 _EMPTY = 5  # exit status of the import program when a namespace that is called has no operator
 _DANGLING = 4  # exit status of the import program when an operator is not defined
+_NO_DEVICE = 6  # exit status of the import program when no GPU is visible
 _UNFIT = 3  # exit status of the import program when this interpreter cannot serve
 # Imports as a loader does: under the id, from the directory, after the framework, whose objects all
 # stay: a collector that looked at them again and again would take a third of the time.
@@ -52,6 +53,18 @@ except ImportError as error:
 have = [int(part) for part in text.split("+")[0].split(".")[:2]]
 if have != wanted["version"] if wanted["exact"] else have < wanted["version"]:
     sys.exit(print(wanted["framework"], text, "is installed", file=sys.stderr) or {_UNFIT})
+if wanted["cuda"] is not None:
+    import ctypes
+    try:
+        visible = ctypes.CDLL("libcuda.so.1").cuInit(0) == 0
+    except OSError:
+        visible = False
+    if not visible:
+        sys.exit(print("no NVIDIA GPU is visible", file=sys.stderr) or {_NO_DEVICE})
+    found = getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", wanted["cuda"]) or "no CUDA"
+    major = wanted["cuda"].split(".")[0]
+    if found == "no CUDA" or (major and found.split(".")[0] != major):
+        sys.exit(print(wanted["framework"], text, "is for", found, file=sys.stderr) or {_UNFIT})
 gc.freeze()
 gc.enable()
 # What torch lists here was given an implementation, and its arguments are not declared.
@@ -258,6 +271,7 @@ def _import(checked: _CheckedVariant, run: Runner, python: str | None) -> Iterat
         "version": list(variant.version or (0, 0)),
         "exact": variant.framework in {"torch", "tvm-ffi"},
         "calls": _called(checked),
+        "cuda": _cuda(variant),
     }
     # -B, or the import would leave bytecode inside the variant; BIND_NOW finds every symbol.
     argv = (python, "-B", "-c", _IMPORT, json.dumps(request))
@@ -270,6 +284,8 @@ def _import(checked: _CheckedVariant, run: Runner, python: str | None) -> Iterat
     if done.returncode == _UNFIT:
         hint = f"pip install {shlex.quote(variant.requirement)}, then check again"
         yield _skipped(checked, f"{python} does not fit the variant: {printed}", hint)
+    elif done.returncode == _NO_DEVICE:
+        yield _skipped(checked, printed, "check it on a machine with one, or load it there")
     elif done.returncode == _DANGLING:
         yield finding(
             "undefined-op",
@@ -315,7 +331,7 @@ def _called(checked: _CheckedVariant) -> list[str]:
 
 def _cannot_load(variant: Variant) -> str:
     """Why this machine cannot load a variant; empty when it can."""
-    if variant.backend.name not in {"cpu", "universal"}:
+    if variant.backend.name not in {"cpu", "cuda", "universal"}:
         return f"a build for {variant.backend} needs a machine with that device"
     if variant.is_noarch:
         return ""
@@ -323,6 +339,13 @@ def _cannot_load(variant: Variant) -> str:
     if here != (variant.cpu, variant.os):
         return f"it is for {variant.os} on {variant.cpu}, this is {here[1]} on {here[0]}"
     return ""
+
+
+def _cuda(variant: Variant) -> str | None:
+    """The CUDA whose major version torch must have, empty for any; None for other backends."""
+    if variant.backend.name != "cuda":
+        return None
+    return str(variant.backend.version or "")
 
 
 def _skipped(checked: _CheckedVariant, reason: str, hint: str) -> Finding:

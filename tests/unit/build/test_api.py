@@ -93,6 +93,29 @@ def test_a_build_directory_that_is_a_link_is_not_written_through(workspace, tmp_
     assert mine.read_text() == "mine"
 
 
+def test_a_build_without_changes_writes_nothing_and_a_changed_file_is_made_again(workspace):
+    first = api.build_project(workspace, request(workspace)).variants["torch-cpu"]
+    module, before = first / "__init__.py", (first / "__init__.py").stat()
+    api.build_project(workspace, request(workspace))
+    assert module.stat() == before
+    module.chmod(0o644)
+    module.write_text("tampered\n")
+    api.build_project(workspace, request(workspace))
+    assert module.read_text() == "def twice(x):\n    return x + x\n"
+
+
+def test_a_variant_with_an_error_is_checked_until_it_has_none(workspace):
+    asked = request(workspace, check=True)
+    source = workspace.project.files["torch-ext/my_op/__init__.py"]
+    assert not [f for f in api.build_project(workspace, asked).findings if f.severity == "error"]
+    assert api.build_project(workspace, asked).findings == ()
+    source.write_text("import nothing_like_it\n")
+    changed = replace(workspace, sources=source_files.read(workspace.project))
+    for _ in range(2):
+        rules = {f.rule for f in api.build_project(changed, asked).findings}
+        assert "import" in rules
+
+
 def test_a_variant_that_is_a_link_is_replaced_and_not_followed(workspace, tmp_path):
     (tmp_path / "mine").mkdir()
     out = workspace.project.root / "build"
