@@ -3,25 +3,30 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 _INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run a command and exit; an interrupt while its modules are imported is one like others.
+    """Run a command and exit; Ctrl-C and SIGTERM let it clean up, a second Ctrl-C ends it at once.
 
-    Before this function begins, an interrupt is Python's own to answer: while it imports ``site`` it
-    ends with 1, and later by the signal itself, which shells show as 130.
+    An interrupt that is ignored, as with ``nohup``, stays ignored.
     """
     try:
-        from kernforge.cli import interrupts  # noqa: PLC0415 - see above
-
-        interrupts.end_at_once()
-        from kernforge.cli import main as cli  # noqa: PLC0415
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _interrupt)
+        signal.signal(signal.SIGTERM, _interrupt)
+        from kernforge.cli import main as cli  # noqa: PLC0415 - an interrupt of it is one, too
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     cli.main()
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    raise KeyboardInterrupt
 
 
 def main_as_client() -> None:

@@ -75,7 +75,7 @@ def builds(tmp_path_factory, kernforge_cli):
 
 @pytest.fixture(scope="module")
 def index(builds, kernforge_cli, tmp_path_factory):
-    """A package index of both kernels: img2gray as if it were built for several backends."""
+    """The wheels of both kernels: img2gray as if it were built for several backends."""
     root = tmp_path_factory.mktemp("index")
     variants = root / "img2gray"
     (stable,) = builds["img2gray"].iterdir()
@@ -84,7 +84,7 @@ def index(builds, kernforge_cli, tmp_path_factory):
     out = root / "index"
     said = kernforge_cli("wheel", variants, "--as-version", "1.2.0", "--out", out, "--json")
     assert len(json.loads(said.stdout)["wheels"]) == 3
-    kernforge_cli("wheel", builds["times_two"], "--out", out, "--index")
+    kernforge_cli("wheel", builds["times_two"], "--out", out)
     return out
 
 
@@ -111,7 +111,7 @@ def pip_install(python, *argv):
 
 @pytest.mark.road
 def test_installed_by_pip_the_ops_run(index, environment):
-    done = pip_install(environment, "--index-url", index.as_uri(), LOCAL, "times-two")
+    done = pip_install(environment, "--no-index", "--find-links", index, LOCAL, "times-two")
     assert done.returncode == 0, done.stderr
     ok(environment, "-I", "-c", USE)
     check = run(*PIP, "--python", environment, "check")
@@ -122,14 +122,14 @@ def test_installed_by_pip_the_ops_run(index, environment):
 @pytest.mark.skipif(UV is None, reason="uv is not installed")
 def test_installed_by_uv_the_ops_run(index, environment):
     argv = [UV, "pip", "install", "--python", environment, "--no-cache", "--no-deps"]
-    ok(*argv, "--default-index", index.as_uri(), LOCAL, "times-two")
+    ok(*argv, "--no-index", "--find-links", index, LOCAL, "times-two")
     ok(environment, "-I", "-c", USE)
 
 
 def test_an_application_pins_its_builds(index, environment, tmp_path):
     constraints = tmp_path / "constraints.txt"
     constraints.write_text(block("constraints"))
-    options = ["--index-url", index.as_uri(), "--dry-run", "--report", "-", "-q"]
+    options = ["--no-index", "--find-links", index, "--dry-run", "--report", "-", "-q"]
     done = pip_install(environment, *options, "-c", constraints, "img2gray>=1.2,<2")
     assert done.returncode == 0, done.stderr
     (chosen,) = json.loads(done.stdout)["install"]
@@ -142,7 +142,7 @@ def test_an_application_takes_one_backends_index(builds, kernforge_cli, tmp_path
     """The project of the guide; torch is a stand-in, because its own index is far away."""
     kernels = tmp_path / "dist" / "cpu"
     wheel = ("wheel", builds["img2gray"], "--as-version", "1.2.3", "--out", kernels)
-    kernforge_cli(*wheel, "--index")
+    kernforge_cli(*wheel)
     others = tmp_path / "others"
     for name, version in (("torch", "2.13.0"), ("img2gray", "1.9.0")):
         metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()
@@ -159,7 +159,12 @@ def test_an_application_takes_one_backends_index(builds, kernforge_cli, tmp_path
 
 def test_a_build_for_another_torch_is_refused(index, environment):
     done = pip_install(
-        environment, "--index-url", index.as_uri(), "--dry-run", "img2gray==1.2.0+torch2.9.cpu"
+        environment,
+        "--no-index",
+        "--find-links",
+        index,
+        "--dry-run",
+        "img2gray==1.2.0+torch2.9.cpu",
     )
     assert done.returncode == 1
     # On stderr, or with a constraint in pip's configuration on stdout.
@@ -171,14 +176,14 @@ def test_a_build_for_another_torch_is_refused(index, environment):
 def test_a_process_may_have_a_wheel_and_load_the_same_build(
     builds, index, environment, package, wheel_first
 ):
-    pip_install(environment, "--no-deps", "--index-url", index.as_uri(), LOCAL, "times-two")
+    pip_install(environment, "--no-deps", "--no-index", "--find-links", index, LOCAL, "times-two")
     load = LOAD.format(package=package, build=str(builds["img2gray"]))
     program = USE + load if wheel_first else load + USE
     ok(environment, "-I", "-c", program, HF_HUB_OFFLINE="1")
 
 
 def test_another_build_of_the_same_id_is_refused_before_torch_aborts(builds, index, environment):
-    pip_install(environment, "--no-deps", "--index-url", index.as_uri(), LOCAL, "times-two")
+    pip_install(environment, "--no-deps", "--no-index", "--find-links", index, LOCAL, "times-two")
     (library,) = environment.parents[1].glob("lib/*/site-packages/img2gray/*.so")
     library.write_bytes(library.read_bytes() + b"0")
     load = LOAD.format(package="kernforge", build=str(builds["img2gray"]))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from kernforge._version import __version__
-from kernforge.cli import grammar, interrupts, options
+from kernforge.cli import grammar, options
 from kernforge.cli.commands import (
     application,
     authoring,
@@ -63,15 +63,12 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         garbage.collect_rarely()
     console = Console(as_json="--json" in (sys.argv if argv is None else argv))
     try:
-        with interrupts.raised():
-            top = parser()
-            environment = argparse.Namespace(environment=Environment.read(), grammar=top)
-            arguments = grammar.read(top, argv, environment)
-            console = Console(
-                as_json=arguments.json, quiet=arguments.quiet, verbose=arguments.verbose
-            )
-            code = arguments.verb(arguments, console)
-            console.close()
+        top = parser()
+        environment = argparse.Namespace(environment=Environment.read(), grammar=top)
+        arguments = grammar.read(top, argv, environment)
+        console = Console(as_json=arguments.json, quiet=arguments.quiet, verbose=arguments.verbose)
+        code = arguments.verb(arguments, console)
+        console.close()
     except KernforgeError as error:
         console.error(error)
         sys.exit(error.exit_code)

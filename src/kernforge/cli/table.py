@@ -252,7 +252,7 @@ COMMANDS = (
         "publish",
         "wheel",
         "make wheels for pip, of a build, of a published kernel or of a setup.py project",
-        "me/my-kernel --version '~=1.2' --out dist --index",
+        "me/my-kernel --version '~=1.2' --out dist",
         "For a setup.py project it builds one wheel for each torch, CUDA and Python: `kernforge wheel "
         ". --torch 2.9,2.11 --python 3.11,3.13`.",
         page="how-to/release/ship-as-wheels",

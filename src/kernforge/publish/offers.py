@@ -26,12 +26,9 @@ def offer(directory: Path, metadata: Metadata) -> Offer:
     Raises:
         CheckError: a module of the variant cannot be parsed.
     """
-    # Old builds have the package in a subdirectory.
-    nested = directory / metadata.python_name
-    root = nested if not (directory / "__init__.py").is_file() and nested.is_dir() else directory
     sources = {
-        path.relative_to(root).as_posix(): path.read_text(errors="replace")
-        for path in sorted(root.rglob("*.py"))
+        path.relative_to(directory).as_posix(): path.read_text(errors="replace")
+        for path in sorted(directory.rglob("*.py"))
     }
     return Offer(
         name=directory.name,

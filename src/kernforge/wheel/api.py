@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fnmatch
 import re
-import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,9 +20,7 @@ from kernforge.errors import IntegrityError, RegistryError, UsageError
 from kernforge.loader.search import find_commit
 from kernforge.registry.names import majors, versions
 from kernforge.system import files
-from kernforge.system.digest import sha256
 from kernforge.wheel import archive as wheel_archive
-from kernforge.wheel import index_pages
 from kernforge.wheel import plan as wheel_plan
 from kernforge.wheel.needs import is_library, libraries
 from kernforge.wheel.plan import Texts
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kernforge.registry.api import Registry
-    from kernforge.wheel.index_pages import Listed
     from kernforge.wheel.plan import WheelPlan
 
 # A process can register an operator namespace once, and a build has one namespace for all ways to
@@ -202,36 +198,6 @@ def make(
     return wheels
 
 
-def write_index(out: Path) -> list[Path]:
-    """Write the pages of a package index of all wheels in a directory; returns their paths."""
-    listed = [_listed(path) for path in sorted(out.glob("*.whl"))]
-    pages = index_pages.pages(listed)
-    for name, text in pages.items():
-        files.write_atomic(out / name, text)
-    return [out / name for name in pages]
-
-
-def _listed(wheel: Path) -> Listed:
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            names = archive.namelist()
-            name = next(n for n in names if n.endswith(".dist-info/METADATA") and n.count("/") == 1)
-            document = archive.read(name)
-    except (zipfile.BadZipFile, StopIteration):
-        raise IntegrityError(
-            f"{wheel} is not a wheel",
-            hint="remove it: the index lists every *.whl file of the directory",
-        ) from None
-    files.write_atomic(wheel.with_name(f"{wheel.name}.metadata"), document)
-    python = re.search(r"^Requires-Python: (.*)$", document.decode(), re.MULTILINE)
-    return index_pages.Listed(
-        file=wheel.name,
-        sha256=files.sha256_file(wheel),
-        metadata_sha256=sha256(document),
-        requires_python=python[1] if python else "",
-    )
-
-
 def _matches(name: str, patterns: Sequence[str]) -> bool:
     return not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
@@ -308,14 +274,12 @@ def _members(
     paths: dict[str, Path], plan: WheelPlan, metadata: Metadata
 ) -> dict[str, Path | bytes]:
     """The package's files by their path in the wheel."""
-    nested = "__init__.py" not in paths and f"{metadata.python_name}/__init__.py" in paths
-    start = f"{metadata.python_name}/" if nested else ""
     members: dict[str, Path | bytes] = {
-        f"{plan.module}/{name.removeprefix(start)}": path for name, path in paths.items()
+        f"{plan.module}/{name}": path for name, path in paths.items()
     }
     for name in list(members):
         library = name.removeprefix(f"{plan.module}/")
-        if library.partition(".")[0] == metadata.id and _is_module(library, paths[start + library]):
+        if library.partition(".")[0] == metadata.id and _is_module(library, paths[library]):
             text = _SHARED.format(library=library, name=metadata.id)
             members[f"{plan.module}/{metadata.id}/__init__.py"] = text.encode()
     return members

@@ -11,6 +11,7 @@ Format: the packaging user guide's "Binary distribution format" (wheel 1.0).
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
 import io
 import stat
@@ -51,13 +52,14 @@ def write(
     }
     moment = time.gmtime(max(seconds, _EARLIEST))[:6]
     path = out / plan.file
-    lines = []
+    record = io.StringIO()
+    rows = csv.writer(record, lineterminator="\n")  # a name may have a comma
     with files.atomic_stream(path) as stream, zipfile.ZipFile(stream, "w") as archive:
         for name, content in (*sorted(members.items()), *sorted(described.items())):
             digest, size = _add(archive, name, content, moment)
-            lines.append(f"{name},sha256={digest},{size}\n")
-        record = f"{info}/RECORD"
-        _add(archive, record, "".join((*lines, f"{record},,\n")).encode(), moment)
+            rows.writerow((name, f"sha256={digest}", size))
+        rows.writerow((f"{info}/RECORD", "", ""))
+        _add(archive, f"{info}/RECORD", record.getvalue().encode(), moment)
     return path
 
 

@@ -23,14 +23,13 @@ def wheel(tmp_path, capsys, monkeypatch):
     return call
 
 
-def test_a_directory_gives_wheels_and_an_index(wheel, tmp_path, write_variant):
+def test_a_directory_gives_wheels(wheel, tmp_path, write_variant):
     write_variant(tmp_path / "build")
-    code, document, notes = wheel(".", "--index")
+    code, document, notes = wheel(".")
     assert code == 0
     (made,) = document["wheels"]
     assert (made["tag"], made["version"], made["requires"]) == ("py3-none-any", "1.0.0", ["torch"])
     assert (tmp_path / made["path"]).is_file()
-    assert document["index"] == (tmp_path / "dist").as_uri()
     assert "the wheels get 1.0.0: there is no --as-version" in notes
 
 

@@ -11,7 +11,7 @@ from kernforge.artifact.metadata import Metadata
 from kernforge.errors import IntegrityError, RegistryError, UsageError
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
-from kernforge.wheel.api import from_directory, from_registry, make, write_index
+from kernforge.wheel.api import from_directory, from_registry, make
 
 REPO = "me/toy"
 
@@ -44,7 +44,9 @@ def test_a_wheel_is_called_the_same_whatever_else_is_asked_for(project, tmp_path
         make(from_directory(project), tmp_path, patterns=["*-rocm"])
 
 
-def test_record_holds_every_file_with_its_hash(project, tmp_path):
+def test_record_holds_every_file_with_its_hash(tmp_path, project, write_variant):
+    files = {"__init__.py": "", "a,b.py": "", 'say "x".json': "{}"}
+    write_variant(project / "build", variant="torch-cpu", files=files)
     wheel = make(from_directory(project), tmp_path, patterns=["*-cpu"])[0].path
     with zipfile.ZipFile(wheel) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -144,25 +146,3 @@ def test_a_published_build_without_a_digest_is_refused(tmp_path, write_variant):
     assert version is None
     with pytest.raises(IntegrityError, match="no digest"):
         make(sources, tmp_path / "dist")
-
-
-def test_an_index_lists_every_wheel_there(project, tmp_path):
-    make(from_directory(project), tmp_path, version="1.0.0")
-    make(from_directory(project), tmp_path, version="1.1.0", name="Acme.Toy")
-    pages = write_index(tmp_path)
-    assert [str(page.relative_to(tmp_path)) for page in pages] == [
-        "index.html",
-        "acme-toy/index.html",
-        "toy/index.html",
-    ]
-    text = pages[2].read_text()
-    wheel = tmp_path / "toy-1.0.0+cpu-py3-none-any.whl"
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    assert f'href="../toy-1.0.0%2Bcpu-py3-none-any.whl#sha256={digest}"' in text
-    assert text.count("<a ") == 2
-
-
-def test_an_index_over_what_is_not_a_wheel_is_refused(tmp_path):
-    (tmp_path / "toy-1-py3-none-any.whl").write_text("no")
-    with pytest.raises(IntegrityError, match="is not a wheel"):
-        write_index(tmp_path)

@@ -71,7 +71,6 @@ def add(verbs: options.Verbs) -> None:
         metavar="X.Y,...",
         help="Pythons whose headers are on this machine (default: this one)",
     )
-    options.add_flag(verb, "--index", "write the pages of a package index of all wheels in --out")
 
 
 def _wheel(arguments: argparse.Namespace, console: Console) -> None:
@@ -93,18 +92,12 @@ def _wheel(arguments: argparse.Namespace, console: Console) -> None:
     if arguments.as_version is None and version is None:
         given = ", ".join(sorted({built.plan.version for built in wheels}))
         console.note(f"the wheels get {given}: there is no --as-version and no git tag vX.Y.Z")
-    _print([_json(built) for built in wheels], arguments, console)
+    _print([_json(built) for built in wheels], console)
 
 
-def _print(wheels: list[dict[str, Any]], arguments: argparse.Namespace, console: Console) -> None:
-    """Print what was made, with the pages of an index if they are wanted."""
-    from kernforge.wheel import api as wheel  # noqa: PLC0415
-
-    lines, index = [made["path"] for made in wheels], None
-    if arguments.index and wheel.write_index(arguments.out):
-        index = arguments.out.absolute().as_uri()
-        lines.append(f"index: {index}")
-    console.result({"wheels": wheels, "index": index}, "\n".join(lines))
+def _print(wheels: list[dict[str, Any]], console: Console) -> None:
+    """Print what was made."""
+    console.result({"wheels": wheels}, "\n".join(made["path"] for made in wheels))
 
 
 def _setup_project(arguments: argparse.Namespace) -> Path | None:
@@ -158,7 +151,7 @@ def _extension_wheels(project: Path, arguments: argparse.Namespace, console: Con
         }
         for each in made
     ]
-    _print(documents, arguments, console)
+    _print(documents, console)
 
 
 def _listed(text: str) -> list[str]:
