@@ -154,7 +154,7 @@ TORCH_LIBRARY(jit_wrong, m) {
 
 
 def test_messages_have_the_users_lines_and_nothing_is_left(tmp_path, monkeypatch):
-    monkeypatch.setattr(sandbox, "_PLACE", f"{tmp_path}/kernforge-")
+    monkeypatch.setattr(sandbox, "PLACE", tmp_path)
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
     source = "__global__ void k(float* x) {\n  x[0] = nonsense;\n}\n"
     with pytest.raises(

@@ -110,6 +110,7 @@ def test_an_operator_that_torch_switches_off_is_named_in_a_line(linked):
 
 def test_device_code_for_other_gpus_is_refused(linked, monkeypatch):
     kernel = "__global__ void k(float* x) { x[0] = 1; }\n"
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=0: (9, 0))

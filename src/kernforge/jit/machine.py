@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor, fatbin
 from kernforge.build.workspace import this_cpu
-from kernforge.errors import BuildError, ManifestError, StorageError, ToolchainError, UsageError
+from kernforge.errors import (
+    BuildError,
+    CheckError,
+    ManifestError,
+    StorageError,
+    ToolchainError,
+    UsageError,
+)
 from kernforge.jit.device.units import DeviceToolchain
 from kernforge.jit.plan import TORCH, JitMachine
 from kernforge.store.local import Store
@@ -338,11 +345,14 @@ def require_device_code(name: str, module: Path, torch: Any) -> None:
     Raises:
         BuildError: none of its device code runs on any of them.
     """
-    if not torch.cuda.is_available():
+    if torch.version.cuda is None or not torch.cuda.is_available():
         return
     count = torch.cuda.device_count()
     gpus = sorted({Version2(*torch.cuda.get_device_capability(number)) for number in range(count)})
-    has = fatbin.architectures(module.read_bytes())
+    try:
+        has = fatbin.architectures(module.read_bytes())
+    except CheckError:  # of a toolkit that is newer than this reader
+        return
     archs = [cuda_arch.Arch.parse(text) for text in has.cubins]
     archs += [replace(cuda_arch.Arch.parse(text), ptx=True) for text in has.ptx]
     if archs and not any(arch.serves(gpu) for arch in archs for gpu in gpus):

@@ -110,7 +110,7 @@ def fell_short(output: str, texts: Mapping[str, str], tree: str, directory: str)
     """
 
     def occurs(name: str) -> bool:
-        argv = ("grep", "-rqwF", "-e", name, "--", f"{directory}/include", "/usr/include")
+        argv = ("grep", "-RqwF", "-e", name, "--", f"{directory}/include", "/usr/include")
         try:
             return run(Command(argv=argv)).returncode != _NOT_FOUND
         except FileNotFoundError:

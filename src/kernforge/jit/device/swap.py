@@ -9,12 +9,14 @@ registers are looked for by name before that.
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kernforge.binary import cubin, elf, fatbin
 from kernforge.build.execute import action as execute_action
+from kernforge.build.execute import results
 from kernforge.build.execute.results import STORE_KIND
 from kernforge.build.plan.graph import Action
 from kernforge.build.plan.linking import OBJECT
@@ -168,6 +170,12 @@ def _swap(edit: _Edit, toolchain: DeviceToolchain) -> dict[str, Action]:
         done = run(Command(argv=argv))
         if done.returncode:
             raise _SwapError(done.stderr)
+        how = {
+            "isolated": False,
+            "fixed": False,
+            "outputs": {OBJECT: files.sha256_file(tree / OBJECT)},
+        }
+        files.write_new(tree / results.FILE, json.dumps({action.key: how}))
         # What nvcc wrote of the device code, as -Xptxas=-v makes it, is what it wrote of the object.
         log = compiled / execute_action.LOG
         if log.is_file():
