@@ -11,7 +11,6 @@ from kernforge.binary import cubin
 from kernforge.dev import rounds
 from kernforge.dev.control import RoundEvents, Stop
 from kernforge.dev.session import DevOptions, Session
-from kernforge.dev.warm_pytest import WarmPytest
 from kernforge.project import scaffold
 from kernforge.system.environment import Environment
 
@@ -48,7 +47,7 @@ def editor(root, name, tmp_path, home):
             test=False,
             bench=False,
         )
-        return Session(options, scratch, WarmPytest(root, scratch, options.environment))
+        return Session(options, scratch)
 
     session = start()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds of ``kernforge dev`` on the GPU: device code that is compiled alone, a pytest that was ready.
+"""Rounds of ``kernforge dev`` on the GPU: device code that is compiled alone.
 
     pytest tests/native/test_dev_gpu.py
 
@@ -16,7 +16,6 @@ from kernforge.build import from_source
 from kernforge.dev import rounds
 from kernforge.dev.control import RoundEvents, Stop
 from kernforge.dev.session import DevOptions, Session
-from kernforge.dev.warm_pytest import WarmPytest
 from kernforge.errors import ToolchainError
 from kernforge.loader import host
 from kernforge.system.environment import Environment
@@ -52,29 +51,27 @@ def test_edits_are_compiled_alone_and_tested(tmp_path, kept_home, monkeypatch):
     )
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    with WarmPytest(root, scratch, environment) as spare:
-        session = Session(options, scratch, spare)
+    session = Session(options, scratch)
 
-        def round_of(old, new):
-            assert old in text
-            source.write_text(text.replace(old, new))
-            session.prepare()
-            stop = Stop()
-            return session.run(1, (), rounds.EVERYTHING, RoundEvents(lambda *_: None, stop), stop)
+    def round_of(old, new):
+        assert old in text
+        source.write_text(text.replace(old, new))
+        stop = Stop()
+        return session.run(1, (), rounds.EVERYTHING, RoundEvents(lambda *_: None, stop), stop)
 
-        first = round_of("* scale", "* scale")
-        assert first.ok, first.error or first.output or first.failed
-        (tested,) = first.tested
-        assert tested.counts["passed"] > 10
-        wrong = round_of("* scale;", "* scale + 1;")
-        assert wrong.exit_code == 6, wrong.error or wrong.output
-        right = round_of("(v < 0 ? 0 : v) * scale", "scale * (v < 0 ? 0 : v)")
-        assert right.ok, right.error or right.output or right.failed
-        swapped = list((home / "store" / "actions").glob("??/*/code.fatbin"))
-        assert len(swapped) == 2
-        other = round_of(
-            "return kernforge::dispatch",
-            "if (count == -1) return cudaErrorInvalidValue;\n  return kernforge::dispatch",
-        )
-        assert other.ok, other.error or other.output or other.failed
-        assert list((home / "store" / "actions").glob("??/*/code.fatbin")) == swapped
+    first = round_of("* scale", "* scale")
+    assert first.ok, first.error or first.output or first.failed
+    (tested,) = first.tested
+    assert tested.counts["passed"] > 10
+    wrong = round_of("* scale;", "* scale + 1;")
+    assert wrong.exit_code == 6, wrong.error or wrong.output
+    right = round_of("(v < 0 ? 0 : v) * scale", "scale * (v < 0 ? 0 : v)")
+    assert right.ok, right.error or right.output or right.failed
+    swapped = list((home / "store" / "actions").glob("??/*/code.fatbin"))
+    assert len(swapped) == 2
+    other = round_of(
+        "return kernforge::dispatch",
+        "if (count == -1) return cudaErrorInvalidValue;\n  return kernforge::dispatch",
+    )
+    assert other.ok, other.error or other.output or other.failed
+    assert list((home / "store" / "actions").glob("??/*/code.fatbin")) == swapped

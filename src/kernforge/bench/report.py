@@ -345,45 +345,30 @@ def regressions(
 
 
 def page(report: Report, pictures: Mapping[str, bytes], regressions: Sequence[str] = ()) -> str:
-    """One self-contained page with the tables and the charts.
+    """One self-contained page with the charts and the text.
 
     Args:
         pictures: SVG files by their title.
     """
-    title = f"{report.project} on {report.machine.gpu or report.machine.cpu}"
-    parts = [f"<h1>{html.escape(title)}</h1>"]
-    parts += [f"<p>{html.escape(line)}</p>" for line in conditions(report)]
-    parts += [f"<p><strong>slower: {html.escape(line)}</strong></p>" for line in regressions]
+    title = html.escape(f"{report.project} on {report.machine.gpu or report.machine.cpu}")
+    parts = [f"<p><strong>slower: {html.escape(line)}</strong></p>" for line in regressions]
     for name, picture in pictures.items():
         data = base64.b64encode(picture).decode()
         source = f"data:image/svg+xml;base64,{data}"
         parts.append(
             f'<h2>{html.escape(name)}</h2>\n<img alt="{html.escape(name)}" src="{source}">'
         )
-    for case in report.cases:
-        for mode in report.settings.modes:
-            parts.append(f"<h2>{html.escape(case.name)}, {mode}</h2>\n<p>{MEANING[mode]}</p>")
-            parts.append(_html_table(HEAD, rows_of(case, mode)))
-            parts += [f"<p>{html.escape(line)}</p>" for line in left_out(case, mode)]
-    parts += [f"<p>{html.escape(line)}</p>" for line in _LEGEND]
     body = "\n".join(parts)
     return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums }}
-th, td {{ text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #8884 }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }}
+pre {{ overflow-x: auto }}
 img {{ max-width: 100%; background: #fff }}
 </style></head>
 <body>
+<h1>{title}</h1>
 {body}
+<pre>{html.escape(text(report))}</pre>
 </body></html>
 """
-
-
-def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    def line(cells: Sequence[str], tag: str) -> str:
-        return "".join(["<tr>", *(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells), "</tr>"])
-
-    lines = [line(head, "th"), *(line(row, "td") for row in rows)]
-    return "\n".join(["<table>", *lines, "</table>"])

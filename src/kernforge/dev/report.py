@@ -60,7 +60,6 @@ def document(result: Round, good: GoodBuild | None = None) -> dict[str, Any]:
         and {
             "round": good.round,
             "variants": {name: str(path) for name, path in good.variants.items()},
-            "figures": good.figures,
         },
     }
 
@@ -72,7 +71,7 @@ def text(result: Round, good: GoodBuild | None) -> str:
 
 def _lines(result: Round, good: GoodBuild | None) -> Iterator[str]:
     yield f"round {result.number}: {result.work.reason}"
-    yield from problems(result)
+    yield from _problems(result)
     if result.kernels and not result.output:
         rows = kernel_usage.rows(result.kernels[:KERNELS_SHOWN])
         yield from table(rows, head=kernel_usage.HEAD).splitlines()
@@ -80,16 +79,16 @@ def _lines(result: Round, good: GoodBuild | None) -> Iterator[str]:
             yield f"and {len(result.kernels) - KERNELS_SHOWN} more"
     if result.unread:
         yield f"not read: {result.unread}"
-    yield from tests(result)
-    yield from map(time, result.ratios)
+    yield from _tests(result)
+    yield from map(_time, result.ratios)
     if result.ratios:
         yield f"({SHORT})"
     if result.unmeasured:
         yield f"not measured: {result.unmeasured}"
-    yield summary(result, good)
+    yield _summary(result, good)
 
 
-def problems(result: Round) -> Iterator[str]:
+def _problems(result: Round) -> Iterator[str]:
     """The errors of a round's build, with the lines of source."""
     if result.error:
         yield result.error["message"]
@@ -108,7 +107,7 @@ def problems(result: Round) -> Iterator[str]:
             yield f"{title}\n{output}"
 
 
-def tests(result: Round) -> Iterator[str]:
+def _tests(result: Round) -> Iterator[str]:
     """The results of the tests."""
     for tested in result.tested:
         counts = ", ".join(f"{count} {name}" for name, count in tested.counts.items() if count)
@@ -124,7 +123,7 @@ def tests(result: Round) -> Iterator[str]:
         yield f"{name}: not tested: {reason}"
 
 
-def time(time_ratio: TimeRatio) -> str:
+def _time(time_ratio: TimeRatio) -> str:
     """A time, compared with that of the last good build."""
     case = f"{time_ratio.workload}, {time_ratio.mode}"
     if time_ratio.refused:
@@ -135,14 +134,7 @@ def time(time_ratio: TimeRatio) -> str:
     return f"{now}, {time_ratio.ratio:.3f} of the last good build's (from {time_ratio.low:.3f} to {time_ratio.high:.3f})"
 
 
-def verdict(time_ratio: TimeRatio) -> str:
-    """``faster``, ``slower``, or ``same`` if the interval contains 1."""
-    if time_ratio.low is None or time_ratio.high is None:
-        return ""
-    return "slower" if time_ratio.low > 1 else "faster" if time_ratio.high < 1 else "same"
-
-
-def summary(result: Round, good: GoodBuild | None) -> str:
+def _summary(result: Round, good: GoodBuild | None) -> str:
     """The last line of a report."""
     times = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in result.seconds.items())
     if result.ok:

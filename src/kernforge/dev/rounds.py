@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernforge.errors import UntestedError
 from kernforge.system.tables import first_names
@@ -182,9 +182,7 @@ class GoodBuild:
 
     Attributes:
         round: number of its round in this session; 0 if it is of an earlier session.
-        figures: the document of its round, of ``report.document``.
     """
 
     round: int
     variants: Mapping[str, Path]
-    figures: Mapping[str, Any]

@@ -13,9 +13,9 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from kernforge.artifact.metadata import FILE
 from kernforge.build import api as build_api
 from kernforge.dev import build as dev_build
-from kernforge.dev import report
 from kernforge.dev.control import StoppedError
 from kernforge.dev.rounds import GoodBuild, QuotedDiagnostic, Round, TimeRatio
 from kernforge.errors import BuildError, CheckError, KernforgeError, UntestedError, UsageError
@@ -36,12 +36,10 @@ if TYPE_CHECKING:
     from kernforge.build.execute.sandbox import Mode
     from kernforge.dev.control import RoundEvents, Stop
     from kernforge.dev.rounds import Work
-    from kernforge.dev.warm_pytest import WarmPytest
     from kernforge.system.environment import Environment
     from kernforge.testing.project_tests import Tested
     from kernforge.toolchain.local_parts import LocalPartsOptions
 
-_FIGURES = "figures.json"
 _BENCH_S = 300.0
 
 
@@ -53,7 +51,6 @@ class DevOptions:
         place: directory for the builds and figures of the project.
         variants: names or patterns; empty for the best variant for this process.
         arch: compute capabilities to compile for; empty for this machine's GPU.
-        cold: whether each round starts a new pytest.
         workloads: workloads to measure; empty for the first one.
     """
 
@@ -66,7 +63,6 @@ class DevOptions:
     sandbox: Mode = "auto"
     jobs: int = field(default_factory=machine.cores)
     test: bool = True
-    cold: bool = False
     bench: bool = True
     pytest: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ()
@@ -75,8 +71,8 @@ class DevOptions:
 class Session:
     """A session of a project, with an empty directory for builds that are not good yet."""
 
-    def __init__(self, options: DevOptions, scratch: Path, warm_pytest: WarmPytest) -> None:
-        self._options, self._scratch, self._warm_pytest = options, scratch, warm_pytest
+    def __init__(self, options: DevOptions, scratch: Path) -> None:
+        self._options, self._scratch = options, scratch
         self._kept: dev_build.Kept = {}
         # Code of NVRTC is compared with nvcc's in the background, where it would disturb measurements.
         self._device = DeviceSession()
@@ -128,14 +124,7 @@ class Session:
     def _passed(self) -> bool:
         return not self._options.test or (self._complete and not self._failing)
 
-    def prepare(self) -> None:
-        """Prepare for a round while none is running."""
-        if self._options.test and not self._options.cold:
-            self._warm_pytest.prepare()
-
     def _stages(self, result: Round, events: RoundEvents, stop: Stop) -> None:
-        if result.work.tests != ():
-            self.prepare()
         if result.work.build:
             with _timed(result, "build"):
                 self._build(result, events, stop)
@@ -224,7 +213,6 @@ class Session:
                 repo_id=self._repo_id,
                 only=existing,
                 cache=options.place / "pytest",
-                runner=self._warm_pytest.run,
             )
             stop.check()
             done.append(tested)
@@ -292,10 +280,8 @@ class Session:
             )
         document: dict[str, Any] = json.loads(out.read_text())
         self._measured = True
-        if "error" in document:
-            result.unmeasured = document["error"]
-        else:
-            result.ratios = tuple(TimeRatio(**row) for row in document["times"])
+        result.unmeasured = document.get("error", "")
+        result.ratios = tuple(TimeRatio(**row) for row in document.get("times", ()))
 
     # -- the last good build ---------------------------------------------------------------
 
@@ -304,22 +290,16 @@ class Session:
         directory = self._options.place / "good"
         if any(not path.is_relative_to(directory) for path in self._current.values()):
             current = next(iter(self._current.values())).parent
-            files.write_atomic(current / _FIGURES, json.dumps(report.document(result)))
             files.replace_tree(current, directory)
             self._current = {name: directory / name for name in self._current}
             result.variants = self._current
-        figures = json.loads((directory / _FIGURES).read_text())
-        self.good = GoodBuild(round=result.number, variants=self._current, figures=figures)
+        self.good = GoodBuild(round=result.number, variants=self._current)
 
 
 def _stored(directory: Path) -> GoodBuild | None:
     """The last good build of an earlier session."""
-    try:
-        figures = json.loads((directory / _FIGURES).read_text())
-    except (OSError, ValueError):
-        return None
-    variants = {path.name: path for path in sorted(directory.iterdir()) if path.is_dir()}
-    return GoodBuild(round=0, variants=variants, figures=figures)
+    variants = {path.parent.name: path.parent for path in sorted(directory.glob(f"*/{FILE}"))}
+    return GoodBuild(round=0, variants=variants) if variants else None
 
 
 @contextlib.contextmanager

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, Union
 from kernforge.dev import rounds
 from kernforge.dev.control import RoundEvents, Stop, StoppedError
 from kernforge.dev.session import DevOptions, Session
-from kernforge.dev.warm_pytest import WarmPytest
 from kernforge.errors import StorageError
 from kernforge.system import digest, files
 from kernforge.toolchain.lockfile import FILE_NAME as LOCK
@@ -65,7 +64,7 @@ def once(options: DevOptions, watcher: Watcher) -> int:
     messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()
     with (
         _session(options) as session,
-        _RoundRunner(session, watcher, messages, again=False) as runner,
+        _RoundRunner(session, watcher, messages) as runner,
     ):
         runner.start(rounds.EVERYTHING, (), {})
         return _round(messages.get()).exit_code
@@ -137,7 +136,7 @@ def _rounds(
 ) -> None:
     """Run rounds until an error or an interrupt."""
     done: Mapping[str, str] = {}
-    with _RoundRunner(session, watcher, messages, again=True) as runner:
+    with _RoundRunner(session, watcher, messages) as runner:
         runner.start(rounds.EVERYTHING, (), snapshot(root))
         while True:
             message = messages.get()
@@ -168,7 +167,6 @@ class _RoundRunner:
 
     Args:
         messages: gets each finished round.
-        again: whether there will be a round after each round.
     """
 
     def __init__(
@@ -176,11 +174,8 @@ class _RoundRunner:
         session: Session,
         watcher: Watcher,
         messages: queue.SimpleQueue[_Message],
-        *,
-        again: bool,
     ) -> None:
         self._session, self._watcher, self._messages = session, watcher, messages
-        self._again = again
         self._thread: threading.Thread | None = None
         self._stop = Stop()
         self._number = 0
@@ -220,8 +215,6 @@ class _RoundRunner:
             )
             self._watcher.round(result, self._session.good)
             self._messages.put(result)
-            if self._again:
-                self._session.prepare()
         except StoppedError:
             pass
         except BaseException as error:  # noqa: BLE001 - raised again in the main thread
@@ -239,17 +232,15 @@ def _round(message: _Message) -> Round:
 
 @contextlib.contextmanager
 def _session(options: DevOptions) -> Iterator[Session]:
-    with (
-        files.staging(options.place) as scratch,
-        WarmPytest(options.root, scratch, options.environment) as warm_pytest,
-    ):
-        yield Session(options, scratch, warm_pytest)
+    with files.staging(options.place) as scratch:
+        yield Session(options, scratch)
 
 
 def snapshot(root: Path) -> dict[str, str]:
     """Digest of every file that may matter, by path relative to the root.
 
-    Results, caches, names that begin with a dot, and the lock, which a build writes, are left out.
+    Results, caches, environments, names that begin with a dot, and the lock, which a build writes, are
+    left out.
     """
     digests = {}
     for directory, names, files_ in os.walk(root):
@@ -260,6 +251,7 @@ def snapshot(root: Path) -> dict[str, str]:
             if not name.startswith(".")
             and name not in _SKIPPED
             and not name.endswith(".egg-info")
+            and not os.path.lexists(Path(directory, name, "pyvenv.cfg"))
             and not (at_top and name in _RESULTS)
         )
         for name in sorted(files_):

@@ -42,7 +42,10 @@ def test_without_a_build_a_test_needs_one():
 
 
 def test_content_counts(tmp_path):
-    for name in ("k.cu", "tests/test_a.py", "build/x/k.so", ".git/index", "kernforge.lock", "a~"):
+    for name in (
+        *("k.cu", "tests/test_a.py", "build/x/k.so", ".git/index", "kernforge.lock", "a~"),
+        *("venv/pyvenv.cfg", "venv/lib/torch.h"),
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("1")
     before = dev_watch.snapshot(tmp_path)

@@ -20,7 +20,7 @@ def test_the_view_shows_a_mistake_with_its_line(broken, good):
     assert "starting" in drawn(view)
     view.state("compiling", "k.cu, CUDA 13.0")
     assert "compiling" in drawn(view)
-    view.round(broken, GoodBuild(round=1, variants={}, figures={}))
+    view.round(broken, GoodBuild(round=1, variants={}))
     text = drawn(view)
     assert 'k.cu:2:3: error: "z" is undefined' in text
     assert "> 2 | z" in text
@@ -38,7 +38,7 @@ def test_the_view_shows_tests_machine_code_and_times(good):
         "8 B out, 12 B in",
         "256: 50% (registers)",
         "1.500",
-        "1.300 and 1.700",
+        "from 1.300 to 1.700",
         "a short run",
         "waiting for a change",
     ):

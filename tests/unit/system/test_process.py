@@ -11,7 +11,7 @@ import time
 import pytest
 
 from kernforge.system import process
-from kernforge.system.process import Command, PipedProcess
+from kernforge.system.process import Command
 
 
 def test_a_program_gets_exactly_the_environment_that_is_named():
@@ -72,16 +72,6 @@ def test_one_that_does_not_end_is_killed_all_the_same(monkeypatch):
     assert run_until_timeout("trap '' TERM; echo ready; sleep 600").returncode == -9
 
 
-def test_a_line_without_an_end_is_none():
-    code = "import os, sys; [os.write(int(sys.argv[2]), b'x' * 65536) for _ in range(64)]"
-    writer = PipedProcess(Command(argv=(sys.executable, "-c", code)))
-    try:
-        assert writer.receive(60) is None
-        assert writer.ended() is None  # it still writes
-    finally:
-        writer.kill()
-
-
 def test_kill_all_ends_what_another_thread_started():
     done = []
     thread = threading.Thread(
@@ -95,7 +85,6 @@ def test_kill_all_ends_what_another_thread_started():
 
 
 RUN = 'process.run(process.Command(argv=("sh", "-c", SCRIPT)))'
-PIPED = 'process.PipedProcess(process.Command(argv=("sh", "-c", SCRIPT))).receive(600)'
 
 
 def ends(group):
@@ -110,15 +99,14 @@ def ends(group):
     return False
 
 
-@pytest.mark.parametrize("starts", [RUN, PIPED], ids=["run", "piped"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_what_a_killed_process_has_started_ends_with_it(tmp_path, number, starts):
+def test_what_a_killed_process_has_started_ends_with_it(tmp_path, number):
     """Also what the program itself has started, and not what ended before."""
     program = f"""
 from kernforge.system import process
 SCRIPT = "sleep 600 & echo $$ > started; wait"
 process.run(process.Command(argv=("true",)))
-{starts}
+{RUN}
 """
     started = tmp_path / "started"
     with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path) as killed:
@@ -128,9 +116,8 @@ process.run(process.Command(argv=("true",)))
     assert ends(int(text))
 
 
-@pytest.mark.parametrize("starts", [RUN, PIPED], ids=["run", "piped"])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_what_a_process_starts_at_the_moment_of_its_death_ends_with_it(tmp_path, when, starts):
+def test_what_a_process_starts_at_the_moment_of_its_death_ends_with_it(tmp_path, when):
     """Killed between the start of a program and its return, or as soon as it has returned."""
     program = f"""
 import os, pathlib, signal, subprocess, sys
@@ -147,8 +134,8 @@ class Popen(subprocess.Popen):
             die()
 subprocess.Popen = Popen
 if {when!r} == "after":
-    process.meter.watch = process.PipedProcess.receive = die
-{starts}
+    process.meter.watch = die
+{RUN}
 """
     with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path) as killed:
         assert killed.wait() == -signal.SIGKILL
@@ -177,10 +164,6 @@ def test_a_program_runs_in_a_process_with_many_open_files():
     opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
     try:
         assert process.run(Command(argv=("sh", "-c", "echo done"), timeout=60)).stdout == "done\n"
-        says_hello = "import os, sys; os.write(int(sys.argv[-1]), b'hello\\n')"
-        echo = PipedProcess(Command(argv=(sys.executable, "-c", says_hello)))
-        assert echo.receive(60) == "hello"
-        echo.kill()
     finally:
         for descriptor in opened:
             os.close(descriptor)

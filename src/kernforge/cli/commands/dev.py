@@ -34,11 +34,6 @@ def add(verbs: options.Verbs) -> None:
     )
     options.add_flag(verb, "--once", "run one round; its result is the exit code")
     options.add_flag(verb, "--no-test", "run no tests")
-    options.add_flag(
-        verb,
-        "--cold-tests",
-        "start a new pytest in each round (default: a process that has torch imported)",
-    )
     options.add_flag(verb, "--no-bench", "run no benchmark")
     options.add_flag(verb, "--plain", "print lines instead of a live view")
     options.add_pytest(verb)
@@ -85,7 +80,6 @@ def _dev(arguments: argparse.Namespace, console: Console) -> int | None:
         sandbox=arguments.sandbox,
         jobs=arguments.jobs,
         test=not arguments.no_test,
-        cold=arguments.cold_tests,
         bench=not arguments.no_bench,
         pytest=tuple(arguments.pytest),
         workloads=tuple(arguments.workload),
