@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Content of registries."""
 
+from kernforge.registry import api as registry_api
+from kernforge.registry.names import request
 from kernforge.system.digest import sha256
 
 REPO = "owner/toy"
@@ -15,3 +17,9 @@ def publish_file(registry, tag, text):
         for name in (tag, tag.partition(".")[0]):
             registry.set_ref(REPO, name, new)
     return new
+
+
+def found(registry, repo_id, version=None, revision=None) -> str | None:
+    """The commit of a version or revision; None without."""
+    answer = registry_api.search(registry, request(repo_id, version, revision))
+    return None if answer is None else answer.commit

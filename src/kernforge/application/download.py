@@ -15,24 +15,24 @@ from kernforge.artifact.integrity import tree_files, verify_tree
 from kernforge.artifact.metadata import FILE
 from kernforge.errors import IntegrityError, NoVariantError, RegistryError
 from kernforge.loader.resolve import resolve, way_out
-from kernforge.loader.search import asked_for, fetch_variant, find_commit, signed_list
-from kernforge.registry.api import member_for
+from kernforge.loader.search import fetch_variant
+from kernforge.registry import names
+from kernforge.registry.api import find, locked
 from kernforge.registry.redirect import find_redirect
 from kernforge.store import tree_archive
 from kernforge.system import files
-from kernforge.trust import releases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from kernforge.artifact.metadata import KernelDepend, Metadata
+    from kernforge.artifact.metadata import Metadata
     from kernforge.loader.host import Host
     from kernforge.loader.kernels_lock import KernelLocks
     from kernforge.loader.search import Search
-    from kernforge.registry.api import Registry
+    from kernforge.registry.api import Answer, Registry
     from kernforge.registry.directory import DirectoryRegistry
-    from kernforge.trust.releases import SignedList
+    from kernforge.registry.names import Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,6 @@ class DownloadedVariant:
         path: its directory.
         link_root: where its links may lead.
         metadata: its document.
-        releases: the signed list of the kernel's releases; None without.
     """
 
     repo_id: str
@@ -103,19 +102,19 @@ class DownloadedVariant:
     path: Path
     link_root: Path
     metadata: Metadata
-    releases: SignedList | None = None
 
 
-def asked_kernels(locks: KernelLocks) -> tuple[KernelDepend, ...]:
+def asked_kernels(locks: KernelLocks) -> tuple[Request, ...]:
     """The kernels that an application itself asks for; all where its lock does not say which."""
     if locks.pins is None:
-        return tuple(kernel.depend for kernel in locks.kernels)
-    return tuple(pin.depend for pin in locks.pins.kernels if pin.asked is not None)
+        return tuple(kernel.request for kernel in locks.kernels)
+    depends = (pin.depend for pin in locks.pins.kernels if pin.asked is not None)
+    return tuple(names.request(d.repo_id, d.version, d.revision) for d in depends)
 
 
 def fetch(
     search: Search,
-    wanted: Iterable[KernelDepend],
+    wanted: Iterable[Request],
     selection: Selection,
 ) -> Iterator[DownloadedVariant]:
     """Download and verify kernels with all that they depend on, each variant once.
@@ -131,36 +130,39 @@ def fetch(
         TrustError: the trust policy refuses one.
         IntegrityError: a file is not what was built, or a document is not what was locked.
     """
-    pending = [(depend, _commit_of(search, depend)) for depend in wanted]
-    seen: set[tuple[KernelDepend, str]] = set()
+    pending = [_find(search, request) for request in wanted]
+    seen: set[Answer] = set()
     while pending:
-        depend, commit = pending.pop(0)
-        if (depend, commit) in seen:
+        answer = pending.pop(0)
+        if answer in seen:
             continue
-        seen.add((depend, commit))
-        _refuse_moved(search.registry, depend.repo_id, commit)
-        what = f"{depend.repo_id} at {commit}"
-        for name in selection.of(what, search.registry.variants(depend.repo_id, commit)):
-            downloaded = _fetch(search, depend, commit, name)
+        seen.add(answer)
+        _refuse_moved(search.registry, answer.repo_id, answer.commit)
+        what = f"{answer.repo_id} at {answer.commit}"
+        published = search.registry.variants(answer.repo_id, answer.commit)
+        for name in selection.of(what, published):
+            downloaded = _fetch(search, answer, name)
             yield downloaded
-            below = downloaded.metadata.kernel_depends
-            pending += [(inner, _commit_of(search, inner)) for inner in below]
+            for below in downloaded.metadata.kernel_depends:
+                request = names.request(below.repo_id, below.version, below.revision)
+                pending.append(_find(search, request))
 
 
-def _commit_of(search: Search, depend: KernelDepend) -> str:
+def _find(search: Search, request: Request) -> Answer:
     """The commit that a kernel is taken at."""
     if search.locks is not None:
-        return search.locks.find(depend).commit
-    return find_commit(search.registry, depend.repo_id, depend.version, depend.revision)
+        return locked(request, search.locks.find(request).commit)
+    return find(search.registry, request)
 
 
-def _refs_of(registry: Registry, depend: KernelDepend, commit: str) -> tuple[str, ...]:
+def _refs_of(registry: Registry, answer: Answer) -> tuple[str, ...]:
     """Names of the commit where it is copied to: its names here, and the one that was asked for."""
-    names = registry.ref_names(depend.repo_id)
-    refs = {name for name in names if registry.ref(depend.repo_id, name) == commit}
-    asked = depend.revision if depend.version is None else f"v{depend.version}"
-    if asked and not commit.startswith(asked):
-        refs.add(asked)
+    repo_id, commit, request = answer.repo_id, answer.commit, answer.request
+    refs = {name for name in registry.ref_names(repo_id) if registry.ref(repo_id, name) == commit}
+    if request.is_branch_of_major:
+        refs.add(f"v{request.version}")
+    elif request.revision and not commit.startswith(request.revision):
+        refs.add(request.revision)
     return tuple(sorted(refs))
 
 
@@ -173,9 +175,8 @@ def _refuse_moved(registry: Registry, repo_id: str, commit: str) -> None:
         )
 
 
-def _fetch(search: Search, depend: KernelDepend, commit: str, name: str) -> DownloadedVariant:
-    asked = asked_for(depend.version, depend.revision, locked=search.locks is not None)
-    fetched = fetch_variant(search, depend.repo_id, commit, name, asked)
+def _fetch(search: Search, answer: Answer, name: str) -> DownloadedVariant:
+    fetched = fetch_variant(search, answer, name)
     digest = fetched.metadata.digest
     if digest is None:
         raise IntegrityError(
@@ -184,14 +185,13 @@ def _fetch(search: Search, depend: KernelDepend, commit: str, name: str) -> Down
         )
     verify_tree(fetched.path, digest, within=fetched.link_root)
     return DownloadedVariant(
-        repo_id=depend.repo_id,
-        commit=commit,
-        refs=_refs_of(search.registry, depend, commit),
+        repo_id=answer.repo_id,
+        commit=answer.commit,
+        refs=_refs_of(search.registry, answer),
         variant=name,
         path=fetched.path,
         link_root=fetched.link_root,
         metadata=fetched.metadata,
-        releases=signed_list(member_for(search.registry, depend.repo_id), depend.repo_id),
     )
 
 
@@ -219,11 +219,6 @@ def copy(downloaded: DownloadedVariant, target: DirectoryRegistry) -> bool:
                 )
         for name in downloaded.refs:
             target.set_ref(downloaded.repo_id, name, downloaded.commit)
-        if downloaded.releases is not None:
-            # A policy may demand it where the copy is loaded.
-            listed = downloaded.releases
-            contents = {releases.FILE: listed.document, releases.SIGNATURES: listed.signatures}
-            target.write_branch(downloaded.repo_id, releases.BRANCH, contents)
     return new
 
 

@@ -12,12 +12,12 @@ string bounds the version (PEP 440), and a table names a revision::
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
 from kernforge import documents
-from kernforge.errors import UsageError
+from kernforge.errors import RequestError, UsageError
+from kernforge.registry import names
 from kernforge.registry.names import is_repo_id
 
 FILE = "pyproject.toml"
@@ -110,7 +110,7 @@ def _read_dependency(repo_id: str, asked: object) -> tuple[Dependency | None, st
                 return Dependency(repo_id=repo_id, version=asked), ""
         case str():
             return _read_bounds(repo_id, asked)
-        case {"revision": str(revision), **rest} if revision and not rest:
+        case {"revision": str(revision), **rest} if names.is_ref(revision) and not rest:
             return Dependency(repo_id=repo_id, revision=revision), ""
         case {"version": (int() | str()) as version, **rest} if not rest:
             return _read_dependency(repo_id, version)
@@ -118,15 +118,12 @@ def _read_dependency(repo_id: str, asked: object) -> tuple[Dependency | None, st
 
 
 def _read_bounds(repo_id: str, text: str) -> tuple[Dependency | None, str]:
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415 - slow
-
-    if text.isdecimal():
-        return Dependency(repo_id=repo_id, version=int(text)), ""
-    exact = re.fullmatch(r"v?([0-9]+(?:\.[0-9]+)+)", text)
-    try:
-        bounds = str(SpecifierSet(f"=={exact[1]}" if exact else text))
-    except InvalidSpecifier:
-        return None, f"is {text!r}, which is not a version specifier"
-    if not bounds:
+    if not text.strip():
         return None, "is empty"
+    try:
+        bounds = names.specifier(text)
+    except RequestError:
+        return None, f"is {text!r}, which is not a version specifier"
+    if bounds.isdecimal():
+        return Dependency(repo_id=repo_id, version=int(bounds)), ""
     return Dependency(repo_id=repo_id, bounds=bounds), ""

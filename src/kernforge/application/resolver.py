@@ -16,8 +16,8 @@ from kernforge.artifact.metadata import FILE, KernelDepend, Metadata
 from kernforge.errors import RegistryError, UsageError
 from kernforge.loader.kernels_lock import sort_key
 from kernforge.loader.pins import Pin, Pins, depend_json
-from kernforge.loader.search import find_commit
-from kernforge.registry.names import versions
+from kernforge.registry.api import find
+from kernforge.registry.names import request, versions
 from kernforge.registry.redirect import find_redirect
 from kernforge.system.digest import sha256
 
@@ -76,8 +76,7 @@ class PreviousLock:
 
     def _locked(self, depend: KernelDepend) -> str | None:
         for kernel in self.locks.kernels if self.locks else ():
-            old = self.locks is not None and self.locks.old
-            if kernel.depend == depend or (old and kernel.depend.repo_id == depend.repo_id):
+            if kernel.depend == depend:
                 return kernel.commit
         return None
 
@@ -104,9 +103,8 @@ def choose_commits(registry: Registry, asked: Sequence[Dependency], before: Prev
     while pending:
         depend = pending.pop()
         if depend not in pins:
-            commit = before.transitive(depend) or find_commit(
-                registry, depend.repo_id, depend.version, depend.revision
-            )
+            wanted = request(depend.repo_id, depend.version, depend.revision)
+            commit = before.transitive(depend) or find(registry, wanted).commit
             pins[depend] = _pin(registry, depend, commit, None)
         pins[depend], graph[depend] = _read_variants(registry, pins[depend])
         pending += [below for below in graph[depend] if below not in graph]
@@ -164,7 +162,7 @@ def _pin_direct(registry: Registry, dependency: Dependency, before: PreviousLock
     version = dependency.version if dependency.bounds is None else dependency.bounds
     # A tag moves when a farm adds variants to its version: what was locked then keeps its release.
     commit, release = before.direct(dependency) or (
-        find_commit(registry, dependency.repo_id, version, dependency.revision),
+        find(registry, request(dependency.repo_id, version, dependency.revision)).commit,
         None,
     )
     release = _release(registry, dependency.repo_id, commit, dependency) or release

@@ -14,10 +14,11 @@ from kernforge.artifact.version import in_order
 from kernforge.errors import IntegrityError, RegistryError, UsageError
 from kernforge.loader.host import probe_to_load
 from kernforge.loader.resolve import resolve
-from kernforge.loader.search import find_commit, signed_list
-from kernforge.registry.api import Registry, member_for
+from kernforge.registry import api as registries
+from kernforge.registry.api import Answer, Registry, member_for
 from kernforge.registry.directory import DirectoryRegistry
-from kernforge.registry.names import check_repo_id, majors, versions
+from kernforge.registry.names import check_repo_id, majors, request, versions
+from kernforge.registry.redirect import find_redirect
 from kernforge.system.tables import size as size_text
 from kernforge.trust import signature
 from kernforge.trust.policy import Subject
@@ -25,8 +26,6 @@ from kernforge.trust.policy import Subject
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-    from kernforge.trust.releases import SignedList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,15 +35,11 @@ class KernelLocation:
     Attributes:
         link_root: directory that symbolic links must not leave.
         subject: the variant as a trust policy names it.
-        vouched: whether the registry vouches for the owner; None if it vouches for no owner.
-        releases: the signed list of the kernel's releases; None without.
     """
 
     path: Path
     link_root: Path
     subject: Subject
-    vouched: bool | None = None
-    releases: SignedList | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,30 +49,40 @@ class AboutSource:
     Attributes:
         where: repo id or path, as the user wrote it.
         names: names of the variants, sorted.
-        commit: the commit of a repo id; empty for a directory.
-        revision: the branch, tag or commit that was asked for; empty for a directory.
+        answer: what the registry has for the version that was asked for; None for a directory.
         directories: directory of each variant by its name, for a directory.
     """
 
     where: str
     names: tuple[str, ...]
     registry: Registry | None = None
-    commit: str = ""
-    revision: str = ""
+    answer: Answer | None = None
     directories: Mapping[str, Path] = field(default_factory=dict)
+
+    @property
+    def commit(self) -> str:
+        """The commit of a repo id; empty for a directory."""
+        return self.answer.commit if self.answer else ""
+
+    @property
+    def revision(self) -> str:
+        """The branch, tag or commit that was asked for; empty for a directory."""
+        if self.answer is None:
+            return ""
+        asked = self.answer.request
+        named = f"v{asked.version}" if asked.is_branch_of_major else self.answer.commit
+        return asked.revision or named
 
     def location(self, name: str) -> KernelLocation:
         """The location of a variant, which is fetched if it is not on this machine."""
         registry = self.registry
-        if registry is None:
+        if registry is None or self.answer is None:
             path = self.directories[name]
             return KernelLocation(path=path, link_root=_link_root(path), subject=_local(path))
         return KernelLocation(
             path=registry.fetch(self.where, self.commit, name),
             link_root=registry.link_root(self.where),
-            subject=Subject(repo_id=self.where, registry=registry.url),
-            vouched=registry.trusted_publisher(self.where.partition("/")[0]),
-            releases=signed_list(registry, self.where),
+            subject=Subject(repo_id=self.where, registry=registry.url, major=self.answer.major),
         )
 
     def read(self, name: str) -> tuple[bytes, bytes | None]:
@@ -117,12 +122,19 @@ def find(
     registry = member_for(registry, check_repo_id(where))
     if version is None and revision is None:
         revision = _newest(registry, where)
-    commit = find_commit(registry, where, version, revision)
-    names = registry.variants(where, commit)
+    answer = registries.find(registry, request(where, version, revision))
+    moved = find_redirect(registry, where, answer.commit)
+    if moved is not None:
+        raise RegistryError(
+            f"kernel {where} moved to {moved.repo_id} (revision {moved.revision})",
+            hint=f"see that this is right, and name {moved.repo_id} itself",
+        )
+    names = registry.variants(where, answer.commit)
     if not names:
-        raise RegistryError(f"{where} at {commit} has no variants", hint="name another version")
-    asked = revision or (f"v{version}" if str(version).isdecimal() else commit)
-    return AboutSource(where=where, names=names, registry=registry, commit=commit, revision=asked)
+        raise RegistryError(
+            f"{where} at {answer.commit} has no variants", hint="name another version"
+        )
+    return AboutSource(where=where, names=names, registry=registry, answer=answer)
 
 
 def _newest(registry: Registry, repo_id: str) -> str:
@@ -164,7 +176,7 @@ def published_versions(registry: Registry, repo_id: str) -> list[dict[str, Any]]
             variants = len(registry.variants(repo_id, commit))
             listed.append({"version": name[1:], "commit": commit, "variants": variants})
     if not listed:
-        find_commit(registry, repo_id, None, "main")  # raises an error with a hint
+        registries.find(registry, request(repo_id, revision="main"))  # raises an error with a hint
     return listed
 
 

@@ -20,11 +20,11 @@ from kernforge.build import workspace as build_workspace
 from kernforge.build.api import BuildRequest
 from kernforge.build.execute import results
 from kernforge.errors import IntegrityError, ToolchainError, UsageError
-from kernforge.loader.search import find_commit
 from kernforge.project import git, targets
 from kernforge.project.api import read_project
+from kernforge.registry import api as registries
 from kernforge.registry.api import member_for
-from kernforge.registry.names import check_repo_id
+from kernforge.registry.names import check_repo_id, request
 from kernforge.store.local import Store
 from kernforge.system import files
 from kernforge.toolchain.provision import STORE_KIND as TOOLCHAINS
@@ -107,7 +107,7 @@ def find(where: str, *, registry: Registry, version: str) -> tuple[RecordedVaria
     if directory is not None:
         return tuple(_read(path, path) for path in directories.variants(directory))
     source = member_for(registry, check_repo_id(where))
-    commit = find_commit(source, where, version, None)
+    commit = registries.find(source, request(where, version)).commit
     names = source.variants(where, commit)
     link_root = source.link_root(where)
     return tuple(_read(source.fetch(where, commit, name), link_root) for name in names)

@@ -15,6 +15,7 @@ from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.build import provenance
 from kernforge.errors import IntegrityError, KernforgeError, TrustError
+from kernforge.system.digest import sha256
 from kernforge.system.tables import counted
 from kernforge.trust import admission, signature
 from kernforge.trust.policy import COMMUNITY, Admit, Signer, Subject, matching_rules
@@ -40,6 +41,9 @@ class Result(StrEnum):
     NO_DIGEST = "DigestMissing"
     CHANGED = "DigestVerificationFailure"
     BAD_STATEMENT = "StatementInvalid"
+    OTHER = "OtherKernel"
+    REVOKED = "Revoked"
+    REFUSED = "PolicyRefuses"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +117,19 @@ def verify_variant(
     )
     digest, more = _digest(data, location)
     problems += more
+    problems += _revoked(data, environment)
     proven, source = None, None
     if digest is not None and provenance.FILE in digest.files:
         proven, source, more = _statement(path, digest)
         problems += more
+    refusal = _refusal(location, data, bundle, environment)
+    if digest is not None and signer is not None:
+        problems += _other(location, data)
+    rules = matching_rules(admission.read_policies(environment), location.subject)
+    by_name = any(rule.admit is Admit.NEVER for rule in rules)
+    # Signers that are given take the place of the policy's.
+    if refusal and (by_name or (not signers and not problems)):
+        problems.append(Problem(result=Result.REFUSED, reason=refusal))
     return Verified(
         variant=path.name,
         problems=tuple(problems),
@@ -124,7 +137,7 @@ def verify_variant(
         files=None if digest is None else len(digest.files),
         statement=proven,
         source=source,
-        refusal=_refusal(location, data, bundle, environment),
+        refusal=refusal,
     )
 
 
@@ -142,6 +155,13 @@ def _signature(
         return signature.verify(data, bundle, signers, revoked).name, []
     except (IntegrityError, TrustError) as error:
         return None, [Problem(result=kind, reason=error.message)]
+
+
+def _revoked(data: bytes, environment: Environment) -> list[Problem]:
+    """The problem with a document that a policy revokes, whoever signed it."""
+    entries = admission.revoked_by(admission.read_policies(environment))
+    found = [entry for entry in entries if entry.document == sha256(data)]
+    return [Problem(result=Result.REVOKED, reason=str(entry)) for entry in found]
 
 
 def _digest(data: bytes, location: KernelLocation) -> tuple[Digest | None, list[Problem]]:
@@ -182,22 +202,32 @@ def _statement(path: Path, digest: Digest) -> tuple[bool, str | None, list[Probl
 def _refusal(
     location: KernelLocation, data: bytes, bundle: bytes | None, environment: Environment
 ) -> str:
-    """Why the policy refuses to load a variant; empty if it allows it."""
+    """Why the policy refuses to load a variant; empty if it allows it.
+
+    Who verifies a kernel asks for it, and the hub need not be asked about its owner.
+    """
     try:
-        admitted = admission.admit(
+        admission.admit(
             location.subject,
             data,
             signature=lambda: bundle,
-            vouches=lambda _owner: location.vouched,
+            vouches=lambda _owner: None,
             environment=environment,
-            releases=lambda: location.releases,
+            trust_remote_code=True,
         )
-        if admitted.signers:
-            found = Metadata.from_json(data, source=str(location.path / FILE))
-            admission.refuse_other_document(location.subject, found.name, found.version, None)
     except (TrustError, IntegrityError) as error:
         return error.message
     return ""
+
+
+def _other(location: KernelLocation, data: bytes) -> list[Problem]:
+    """The problem with a document that is signed, and of another kernel or version."""
+    try:
+        metadata = Metadata.from_json(data, source=str(location.path / FILE))
+        admission.refuse_other_document(location.subject, metadata)
+    except TrustError as error:
+        return [Problem(result=Result.OTHER, reason=error.message)]
+    return []
 
 
 def _bytes(path: Path) -> bytes | None:
@@ -227,7 +257,8 @@ def refuse(verdicts: Sequence[Verified], *, unsigned: bool, undigested: bool) ->
     }
     if not wrong:
         return
-    of_signers = {Result.UNSIGNED, Result.NOT_VERIFIED}
+    of_trust = {Result.OTHER, Result.REVOKED, Result.REFUSED}
+    of_signers = {Result.UNSIGNED, Result.NOT_VERIFIED} | of_trust
     only_signers = all(result in of_signers for results in wrong.values() for result in results)
     kind: type[KernforgeError] = TrustError if only_signers else IntegrityError
     raise kind(

@@ -22,7 +22,7 @@ from kernforge.loader import search as loader_search
 from kernforge.loader.fitness import verify
 from kernforge.loader.search import Search
 from kernforge.registry.api import member_for, open_default
-from kernforge.registry.names import BENCHMARKS
+from kernforge.registry.names import BENCHMARKS, request
 from kernforge.trust import admission
 from kernforge.trust.policy import Subject
 
@@ -94,15 +94,13 @@ def published(
         IntegrityError: a file is not what was built.
     """
     search = Search(registry, backend, environment, trusted)
-    root = loader_search.find_kernel(search, repo_id, version, revision)
+    root = loader_search.find_kernel(search, request(repo_id, version, revision))
     info = root.repo_info
     if info is None:  # LOCAL_KERNELS puts a directory in its place
         return local(_repo_of(root.path), environment, backend=backend, trusted=trusted)
     member = member_for(registry, info.repo_id)
-    admission.admit(
+    admission.admit_build(
         Subject(repo_id=info.repo_id, registry=member.url),
-        b"",
-        signature=lambda: None,
         vouches=member.trusted_publisher,
         environment=environment,
         trust_remote_code=trusted,

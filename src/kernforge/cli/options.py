@@ -179,10 +179,8 @@ def add_registry(verb: argparse.ArgumentParser) -> None:
 
 def registry(arguments: argparse.Namespace) -> Registry:
     """The registry of the command line, to read from."""
-    from kernforge.loader import api as loader  # noqa: PLC0415
     from kernforge.registry import api as registries  # noqa: PLC0415
 
-    loader.tell(arguments.environment)
     named: str | None = arguments.registry
     if named:
         return registries.open_registry(named, arguments.environment)

@@ -115,30 +115,6 @@ def with_device(host: Host) -> Host:
     return replace(host, gcn_arch=properties.gcnArchName)
 
 
-def told(user_agent: str | dict[str, str] | None, client: str) -> str:
-    """What a hub is told of this process, if the user allows it, in the form of ``User-Agent``.
-
-    Args:
-        client: the client's name and version, as ``kernforge/1.0``.
-    """
-    host = probe()
-    if isinstance(user_agent, dict):
-        parts = [f"{key}/{value}" for key, value in user_agent.items()]
-    else:
-        parts = [user_agent] if user_agent else []
-    parts += [client, f"python/{host.python}", f"backend/{host.backend}"]
-    parts += [f"platform/{host.cpu}-{host.os}", "file_type/kernel"]
-    torch = _torch()
-    if torch is not None:
-        parts.append(f"torch/{torch.__version__}")
-    if host.tvm_ffi is not None:
-        parts.append(f"tvm-ffi/{host.tvm_ffi}")
-    library, release = platform.libc_ver()
-    if library == "glibc":
-        parts.append(f"glibc/{release}")
-    return "; ".join(parts)
-
-
 def has_module(name: str) -> bool:
     """Whether a top-level module can be imported; it is not imported."""
     return name in sys.modules or importlib.util.find_spec(name) is not None

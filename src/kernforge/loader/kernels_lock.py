@@ -7,34 +7,28 @@ The format is the hub's. As ``kernels`` 0.17 reads and writes it, a JSON list::
 
 where ``revision`` (a string) may stand instead of ``version``. It has the kernels that the
 application requires and all that they depend on. Unknown keys and repeated dependencies are
-refused.
-
-Up to 0.16 it was another list, which 0.17 refuses and which is read here nevertheless::
-
-    [{"repo_id": "owner/name", "sha": "<commit>",
-      "variants": {"<variant>": {"hash": "sha256-<hex>", "hash_type": "git_lfs_concat"}}}]
+refused, and so is the other list that clients before 0.17 wrote.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernforge import documents
 from kernforge.artifact.metadata import KernelDepend
 from kernforge.errors import IntegrityError, RequestError
+from kernforge.registry import names
 from kernforge.system.digest import sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kernforge.loader.pins import Pins
+    from kernforge.registry.names import Request
 
 FILE = "kernels.lock"
 
 _COMMIT = re.compile(r"[0-9a-fA-F]{40}(?:[0-9a-fA-F]{24})?")
-_HASH = re.compile(r"sha256-[0-9a-f]{64}")
 _VERSION_END = 1 << 64
 _HINT = "lock the project again: kernforge lock"
 
@@ -44,14 +38,17 @@ class LockedKernel:
     """One kernel of a lock.
 
     Attributes:
-        depend: the requirement; an old lock has the repo id alone.
+        depend: the requirement.
         commit: 40 or 64 lower-case hex digits.
-        hashes: the hash of each variant in an old lock; empty in a new one.
     """
 
     depend: KernelDepend
     commit: str
-    hashes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def request(self) -> Request:
+        """The requirement, as a request to a registry."""
+        return names.request(self.depend.repo_id, self.depend.version, self.depend.revision)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,18 +58,16 @@ class KernelLocks:
     Attributes:
         kernels: sorted by repo id, then by version or revision.
         source: the name of the file in errors.
-        old: whether it has the form of ``kernels`` 0.16 and before.
         pins: the content of ``pins.FILE`` in the same directory; None when there is none.
     """
 
     kernels: tuple[LockedKernel, ...]
     source: str = FILE
-    old: bool = False
     pins: Pins | None = None
 
     @classmethod
     def from_json(cls, data: bytes | str, *, source: str = FILE) -> KernelLocks:
-        """Read a lock of either form; errors name ``source``.
+        """Read a lock; errors name ``source``.
 
         Raises:
             RequestError: it is not a lock; the message names the file and the mistake.
@@ -83,14 +78,16 @@ class KernelLocks:
             raise RequestError(f"{source} is not JSON: {error}", hint=_HINT) from None
         if not isinstance(entries, list):
             raise RequestError(f"{source} is not a list of locked kernels", hint=_HINT)
-        old = any(isinstance(entry, dict) and "repo_id" in entry for entry in entries)
+        if any(isinstance(entry, dict) and "repo_id" in entry for entry in entries):
+            raise RequestError(f"{source} was written by kernels 0.16 or before", hint=_HINT)
         try:
-            kernels = [(_read_old if old else _read_new)(entry) for entry in entries]
+            kernels = [_read_entry(entry) for entry in entries]
             _refuse_duplicates(kernels)
-        except _WrongError as error:
-            raise RequestError(f"{source}: {error}", hint=_HINT) from None
+        except (_WrongError, RequestError) as error:
+            reason = error.message if isinstance(error, RequestError) else error
+            raise RequestError(f"{source}: {reason}", hint=_HINT) from None
         kernels.sort(key=lambda kernel: sort_key(kernel.depend))
-        return cls(kernels=tuple(kernels), source=source, old=old)
+        return cls(kernels=tuple(kernels), source=source)
 
     def of(self, repo_id: str) -> LockedKernel:
         """The kernel that an application names by its repo id alone.
@@ -106,17 +103,16 @@ class KernelLocks:
                 return kernel
         raise self._unlocked(repo_id)
 
-    def find(self, depend: KernelDepend) -> LockedKernel:
-        """The kernel that another one depends on, by that one's requirement.
+    def find(self, request: Request) -> LockedKernel:
+        """The kernel that was asked for, or that another one depends on.
 
         Raises:
             RequestError: it is not locked.
         """
         for kernel in self.kernels:
-            if kernel.depend == depend or (self.old and kernel.depend.repo_id == depend.repo_id):
+            if kernel.request == request:
                 return kernel
-        asked = depend.revision if depend.version is None else f"version {depend.version}"
-        raise self._unlocked(f"{depend.repo_id} ({asked})")
+        raise self._unlocked(f"{request.repo_id} ({request})")
 
     def check(self, repo_id: str, commit: str, variant: str, document: bytes) -> None:
         """Check that a variant's ``metadata.json`` is what it was when it was locked.
@@ -168,7 +164,7 @@ def _refuse_duplicates(kernels: list[LockedKernel]) -> None:
         seen.add(kernel.depend)
 
 
-def _read_new(entry: object) -> LockedKernel:
+def _read_entry(entry: object) -> LockedKernel:
     table = _table(entry, "an entry", required=("dependency", "lock"))
     named = _table(
         table["dependency"], "'dependency'", required=("repo-id",), allowed=("version", "revision")
@@ -184,21 +180,9 @@ def _read_new(entry: object) -> LockedKernel:
         depend = KernelDepend(repo_id=repo_id, version=version)
     else:
         raise _WrongError(f"{repo_id} has the version {version!r}, not a whole number")
-    return LockedKernel(depend=depend, commit=_commit(lock, "commit", repo_id))
-
-
-def _read_old(entry: object) -> LockedKernel:
-    table = _table(entry, "an entry", required=("repo_id", "sha", "variants"))
-    repo_id = _text(table, "repo_id")
-    hashes: dict[str, str] = {}
-    for name, value in _table(table["variants"], "'variants'").items():
-        lock = _table(value, f"variant {name!r}", required=("hash", "hash_type"))
-        if lock["hash_type"] != "git_lfs_concat" or not _HASH.fullmatch(_text(lock, "hash")):
-            raise _WrongError(f"{repo_id} has a hash of variant {name!r} that cannot be read")
-        hashes[name] = lock["hash"]
-    return LockedKernel(
-        depend=KernelDepend(repo_id=repo_id), commit=_commit(table, "sha", repo_id), hashes=hashes
-    )
+    kernel = LockedKernel(depend=depend, commit=_commit(lock, "commit", repo_id))
+    _ = kernel.request  # refuses names that no registry has
+    return kernel
 
 
 def _table(

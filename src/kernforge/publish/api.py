@@ -26,7 +26,7 @@ from kernforge.publish.hub import PUBLISHING, HubDestination
 from kernforge.publish.version import VersionChoice, choose_version
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubRegistry
-from kernforge.registry.names import COMMIT, REF, Version3, dotted, majors, versions
+from kernforge.registry.names import COMMIT, Version3, dotted, is_ref, majors, versions
 from kernforge.system.digest import sha256
 from kernforge.system.files import sha256_file
 
@@ -233,8 +233,10 @@ def check_branch(branch: str, *, major: int) -> None:
     """
     parts = branch.split("/")
     reason = ""
-    if (
-        not REF.fullmatch(branch)
+    if COMMIT.fullmatch(branch) or any(part.startswith((PUBLISHING, "tmp-")) for part in parts):
+        reason = "is a reserved name in a registry"
+    elif (
+        not is_ref(branch)
         or branch.startswith("-")
         or ".." in branch
         or any(not part or part.endswith((".", ".lock")) for part in parts)
@@ -244,8 +246,6 @@ def check_branch(branch: str, *, major: int) -> None:
         reason = "is the name of a version's tag"
     elif majors([branch]) and majors([branch]) != (major,):
         reason = f"is the branch of another major version: version is {major} in this build"
-    elif COMMIT.fullmatch(branch) or any(part.startswith((PUBLISHING, "tmp-")) for part in parts):
-        reason = "is a reserved name in a registry"
     if reason:
         raise UsageError(
             f"the branch {branch!r} {reason}",

@@ -7,13 +7,19 @@ import functools
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from kernforge.errors import MissingPackageError, RegistryError, RequestError
+from kernforge.errors import (
+    AbsentError,
+    MissingPackageError,
+    NotPublishedError,
+    RegistryError,
+)
 from kernforge.registry import hub_endpoint
 from kernforge.registry.directory import DirectoryRegistry
-from kernforge.registry.names import COMMIT, versions
+from kernforge.registry.names import COMMIT, Request, majors, versions
 from kernforge.system.environment import Environment
 
 _PREFIX = re.compile(r"[0-9a-f]{7,}")
@@ -96,7 +102,9 @@ class Registry(Protocol):
         ...
 
 
-def open_registry(location: str, environment: Environment | None = None) -> Registry:
+def open_registry(
+    location: str, environment: Environment | None = None, user_agent: str = ""
+) -> Registry:
     """The registry at a path or a URL.
 
     - a path, or ``file:///path``: a directory;
@@ -106,6 +114,7 @@ def open_registry(location: str, environment: Environment | None = None) -> Regi
     Args:
         location: the path or URL.
         environment: says which hub and which cache; None reads this process's variables.
+        user_agent: added to the header ``User-Agent`` of requests to a hub.
 
     Raises:
         RegistryError: no registry has URLs of this kind.
@@ -117,7 +126,9 @@ def open_registry(location: str, environment: Environment | None = None) -> Regi
         return _directory(_unquote(rest))
     if scheme in {"hf", "hf+http", "hf+https"} and (scheme == "hf") == (not rest):
         variables = (environment or Environment.live()).variables
-        return _hub(location, tuple(variables.get(name) for name in hub_endpoint.VARIABLES))
+        return _hub(
+            location, tuple(variables.get(name) for name in hub_endpoint.VARIABLES), user_agent
+        )
     raise RegistryError(
         f"{location!r} is not a registry that kernforge can open",
         hint="name a directory, file:///path, hf:// for the Hugging Face hub, or hf+https://host "
@@ -125,18 +136,16 @@ def open_registry(location: str, environment: Environment | None = None) -> Regi
     )
 
 
-def open_default(environment: Environment) -> Registry:
+def open_default(environment: Environment, user_agent: str = "") -> Registry:
     """The registry for a caller who names none.
 
     It is ``KERNFORGE_REGISTRY`` and nothing else where that is set. Otherwise the user's own
-    directory (and the one where it lay once, if there is one), and the hub for kernels that the
-    directory does not hold.
+    directory, and the hub for kernels that the directory does not hold.
     """
     if chosen := environment.kernforge_registry:
-        return open_registry(chosen, environment)
-    former = environment.former_registry
-    own = [environment.own_registry, *([former] if former and former.is_dir() else [])]
-    chain = Chain((*(_directory(str(path)) for path in own), open_registry("hf://", environment)))
+        return open_registry(chosen, environment, user_agent)
+    own = _directory(str(environment.own_registry))
+    chain = Chain((own, open_registry("hf://", environment, user_agent)))
     return cast("Registry", chain)  # by Chain.__getattr__
 
 
@@ -146,12 +155,12 @@ def _directory(path: str) -> DirectoryRegistry:
 
 
 @functools.lru_cache(maxsize=64)
-def _hub(location: str, values: tuple[str | None, ...]) -> Registry:
+def _hub(location: str, values: tuple[str | None, ...], user_agent: str) -> Registry:
     from kernforge.registry.hub import HubRegistry  # noqa: PLC0415 - a directory needs none of it
 
     named = zip(hub_endpoint.VARIABLES, values, strict=True)
     environment = Environment({name: value for name, value in named if value is not None})
-    return HubRegistry(hub_endpoint.find(location, environment))
+    return HubRegistry(hub_endpoint.find(location, environment, user_agent))
 
 
 def _unquote(text: str) -> str:
@@ -160,47 +169,100 @@ def _unquote(text: str) -> str:
     return os.fsdecode(raw)
 
 
-def find_version(registry: Registry, repo_id: str, version: int | str) -> str | None:
-    """The commit of a version; None when there is no such version.
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a registry gives for a request.
 
-    Args:
-        version: a major version (a branch), as a number or its digits; ``"1.2.3"``, exactly; or
-            a PEP 440 specifier such as ``"~=1.2"`` or ``">=1.1,<2"``, of which the newest wins.
+    Attributes:
+        request: what was asked for.
+        commit: the commit that it has.
+        major: the major version that the commit must be of; None for any.
+    """
+
+    request: Request
+    commit: str
+    major: int | None
+
+    @property
+    def repo_id(self) -> str:
+        """The kernel."""
+        return self.request.repo_id
+
+
+def locked(request: Request, commit: str) -> Answer:
+    """The answer that a lock gives to a request."""
+    return Answer(request, commit, request.major)
+
+
+def find(registry: Registry, request: Request) -> Answer:
+    """The commit of the version or revision that was asked for.
 
     Raises:
-        RequestError: the specifier cannot be read.
+        NotPublishedError: the registry has no such kernel, version or revision; an AbsentError
+            where no hub was asked.
+        RegistryError: several commits begin with the digits of the revision.
     """
-    if isinstance(version, int) or version.isdecimal():
-        return registry.ref(repo_id, f"v{int(version)}")
-    tag = _newest(version, registry.ref_names(repo_id))
-    return None if tag is None else registry.ref(repo_id, tag)
+    answer = search(registry, request)
+    if answer is not None:
+        return answer
+    repo_id = request.repo_id
+    names = registry.ref_names(repo_id)
+    here = asks_no_hub(registry)
+    kind = AbsentError if here else NotPublishedError
+    used = member_for(registry, repo_id)
+    if not names and not registry.commits(repo_id):
+        local = " (there is no local snapshot of it)" if here else ""
+        raise kind(
+            f"registry {registry.url} has no kernel {repo_id!r}{local}"
+            + _missing_directory(registry),
+            hint=of_the_hub(registry)
+            or "publish it there, or name its registry: --registry, registry=... or "
+            "KERNFORGE_REGISTRY",
+        )
+    tags = ", ".join(reversed(versions(names).values())) or "none"
+    branches = ", ".join(map(str, majors(names))) or "none"
+    where, hint = f"registry {used.url}", f"major versions there: {branches}; tags: {tags}"
+    if used is not registry and isinstance(registry, Chain) and used is not registry.last:
+        where = f"your registry {used.url}, which hides {registry.last.url} for this kernel"
+        hint += f'; to take it from there: --registry {_short(registry.last)}, registry="..."'
+    raise kind(
+        f"{repo_id} has no {request} in {where}: {str(request)[0].upper()}{str(request)[1:]} not "
+        f"found, available versions: {branches}",
+        hint=of_the_hub(used) or hint,
+    )
+
+
+def search(registry: Registry, request: Request) -> Answer | None:
+    """``find``, with None where there is no such kernel, version or revision."""
+    repo_id, version = request.repo_id, request.version
+    if version is None:
+        revision = request.revision or ""
+        commit = _find_revision(registry, repo_id, revision)
+        return None if commit is None else Answer(request, commit, request.major)
+    if request.is_branch_of_major:
+        name: str | None = f"v{version}"
+    else:
+        name = _newest(version, registry.ref_names(repo_id))
+    commit = None if name is None else registry.ref(repo_id, name)
+    if name is None or commit is None:
+        return None
+    return Answer(request, commit, int(name[1:].partition(".")[0]))
 
 
 @functools.lru_cache(maxsize=64)
 def _newest(specifier: str, ref_names: tuple[str, ...]) -> str | None:
     """The tag of the newest version that a specifier allows."""
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415 - slow
+    from packaging.specifiers import SpecifierSet  # noqa: PLC0415 - slow
 
-    exact = re.fullmatch(r"v?([0-9]+(?:\.[0-9]+)*)", specifier)
-    try:
-        allowed = SpecifierSet(f"=={exact[1]}" if exact else specifier)
-    except InvalidSpecifier:
-        raise RequestError(
-            f"{specifier!r} is not a version",
-            hint='write a major version like 1, or a range like "~=1.2" or ">=1.1,<2"',
-        ) from None
-    tags = versions(ref_names)
+    allowed, tags = SpecifierSet(specifier), versions(ref_names)
     return next((tag for _, tag in sorted(tags.items(), reverse=True) if tag[1:] in allowed), None)
 
 
-def find_revision(registry: Registry, repo_id: str, revision: str) -> str | None:
+def _find_revision(registry: Registry, repo_id: str, revision: str) -> str | None:
     """The commit of a branch, a tag, a commit or the first digits (7 or more) of one; else None.
 
     Digits are completed to the commits that the registry lists; a hub lists those that a branch
     or tag names.
-
-    Raises:
-        RegistryError: several commits begin so.
     """
     if COMMIT.fullmatch(revision) and registry.has_commit(repo_id, revision):
         return revision
@@ -211,10 +273,28 @@ def find_revision(registry: Registry, repo_id: str, revision: str) -> str | None
     commits = [commit for commit in registry.commits(repo_id) if commit.startswith(revision)]
     if len(commits) > 1:
         raise RegistryError(
-            f"{revision!r} begins several commits of {repo_id}: {', '.join(commits)}",
+            f"Ambiguous commit prefix {revision!r} of {repo_id}: {', '.join(commits)}",
             hint="write more digits",
         )
     return commits[0] if commits else None
+
+
+def of_the_hub(registry: Registry) -> str:
+    """Advice where only what was downloaded from a hub is seen; empty elsewhere."""
+    hub = unasked_hub(registry)
+    return hub and (
+        f"{hub} was not asked: download it first (kernforge download), without HF_HUB_OFFLINE"
+    )
+
+
+def _missing_directory(registry: Registry) -> str:
+    """Text about a registry whose directory does not exist: most often its name is misspelt."""
+    root = getattr(registry, "root", None)
+    return ": that directory does not exist" if isinstance(root, Path) and not root.is_dir() else ""
+
+
+def _short(registry: Registry) -> str:
+    return "hf://" if registry.url.startswith("hf+") else registry.url
 
 
 class Chain:
@@ -226,6 +306,11 @@ class Chain:
     def __init__(self, registries: tuple[Registry, ...]) -> None:
         self.registries = registries
         self.url = ", then ".join(registry.url for registry in registries)
+
+    @property
+    def last(self) -> Registry:
+        """The one for kernels that no other has."""
+        return self.registries[-1]
 
     def member(self, repo_id: str) -> Registry:
         """The registry that is used for a kernel.

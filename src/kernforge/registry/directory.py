@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from kernforge.artifact.integrity import UNHASHED, is_bytecode
 from kernforge.artifact.metadata import FILE
 from kernforge.errors import IntegrityError, RegistryError
-from kernforge.registry.names import COMMIT, REF, SHA256, SOURCE, check_repo_id
+from kernforge.registry.names import COMMIT, SHA256, SOURCE, check_repo_id, check_revision, is_ref
 from kernforge.system import files
 from kernforge.system.digest import git_blob, key, sha256
 
@@ -72,7 +72,7 @@ class DirectoryRegistry:
 
     def ref(self, repo_id: str, name: str) -> str | None:
         """The commit that a branch or tag names; None when there is none."""
-        if not REF.fullmatch(name):
+        if not is_ref(name):
             return None
         path = f"{self._repo(repo_id)}/refs/{name}"
         try:
@@ -88,7 +88,9 @@ class DirectoryRegistry:
 
     def ref_names(self, repo_id: str) -> tuple[str, ...]:
         """All branches and tags, sorted."""
-        return _names(self.repo(repo_id) / "refs", is_dir=False)
+        root = self.repo(repo_id) / "refs"
+        names = (path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+        return tuple(sorted(name for name in names if is_ref(name)))
 
     def commits(self, repo_id: str) -> tuple[str, ...]:
         """All commits, sorted."""
@@ -160,8 +162,8 @@ class DirectoryRegistry:
                     "another process writes %s to %s: it is waited for", repo_id, self.root
                 )
                 stack.enter_context(files.locked(lock))
-            for leftover in repo.glob("*/tmp-*"):
-                files.remove_tree(leftover)
+            for place in ("", "blobs", "snapshots", "refs", "listings"):
+                files.sweep(repo / place)
             old = time.time() - _PARTS_LAST_S
             for leftover in repo.glob(f"blobs/{PART}*"):
                 if leftover.lstat().st_mtime < old:
@@ -226,17 +228,13 @@ class DirectoryRegistry:
             files.replace_tree(staged, final)
         return commit, True
 
-    def write_branch(self, repo_id: str, branch: str, contents: Mapping[str, bytes]) -> str:
-        """Make a branch name a commit with these files at its top alone; returns the commit."""
-        tree = {name: sha256(content) for name, content in contents.items()}
-        for name, content in contents.items():
-            self.add_blob(repo_id, tree[name], content)
-        commit, _ = self.add_snapshot(repo_id, tree)
-        self.set_ref(repo_id, branch, commit)
-        return commit
-
     def set_ref(self, repo_id: str, name: str, commit: str) -> bool:
-        """Make a branch or tag name a commit; returns whether that is a change."""
+        """Make a branch or tag name a commit; returns whether that is a change.
+
+        Raises:
+            RequestError: it is not a name of a branch or tag.
+        """
+        check_revision(name)
         if self.ref(repo_id, name) == commit:
             return False
         # No last newline: the hub's client reads the whole file as the commit.

@@ -13,7 +13,6 @@ cache, and a variant appears in its snapshot complete, by one rename.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import dataclasses
 import json
 import logging
@@ -42,7 +41,7 @@ from kernforge.registry.hub_client import (
     listed_file,
     progress_bar,
 )
-from kernforge.registry.names import COMMIT, REF, SOURCE, check_repo_id
+from kernforge.registry.names import COMMIT, SOURCE, check_repo_id, is_ref
 from kernforge.system import files
 
 if TYPE_CHECKING:
@@ -330,11 +329,7 @@ class HubRegistry:
             files.rename(target, blobs / file.blob)
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            # What the hub is told belongs to the caller's context, which a thread does not inherit.
-            jobs = [
-                pool.submit(contextvars.copy_context().run, download_file, path, file)
-                for path, file in by_blob.values()
-            ]
+            jobs = [pool.submit(download_file, path, file) for path, file in by_blob.values()]
             try:
                 for job in jobs:
                     job.result()
@@ -369,7 +364,7 @@ class HubRegistry:
         new = [
             name
             for name, target in refs.items()
-            if target == commit and REF.fullmatch(name) and self._cache.ref(repo_id, name) != commit
+            if target == commit and is_ref(name) and self._cache.ref(repo_id, name) != commit
         ]
         if new:
             # A cache in an image may be read-only.

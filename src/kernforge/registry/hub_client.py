@@ -26,7 +26,7 @@ from kernforge.errors import (
     RegistryError,
     UsageError,
 )
-from kernforge.registry import hub_endpoint, hub_errors
+from kernforge.registry import hub_errors
 from kernforge.registry.names import COMMIT, SHA256
 from kernforge.system import extras, files
 from kernforge.system.digest import git_blob
@@ -89,19 +89,6 @@ def library() -> ModuleType:
     return module
 
 
-def user_agent(said: str) -> str:
-    """The header ``User-Agent`` of every request to a hub.
-
-    Args:
-        said: what is told of this process; empty for nothing.
-    """
-    library()
-    from huggingface_hub.utils import build_hf_headers  # noqa: PLC0415 - see library
-
-    headers: dict[str, str] = build_hf_headers(token=False, user_agent=said or None, **_CLIENT)
-    return headers["user-agent"]
-
-
 class HubClient:
     """Requests to one hub; no answer is kept."""
 
@@ -115,13 +102,12 @@ class HubClient:
     def api(self) -> HfApi:
         """The hub's own client, for this hub."""
         api: HfApi = library().HfApi(
-            endpoint=self.endpoint.url, token=self._token, user_agent=self._told(), **_CLIENT
+            endpoint=self.endpoint.url,
+            token=self._token,
+            user_agent=self.endpoint.user_agent or None,
+            **_CLIENT,
         )
         return api
-
-    def _told(self) -> str | None:
-        """What the header ``User-Agent`` says beyond the versions of kernforge and its library."""
-        return (hub_endpoint.TOLD.get() or None) if self.endpoint.tells else None
 
     def refs(self, repo_id: str) -> dict[str, str]:
         """Branches and tags of a kernel with their commits; a tag hides a branch of its name.
@@ -302,7 +288,9 @@ class HubClient:
             hf_raise_for_status,
         )
 
-        common = build_hf_headers(token=self._token, user_agent=self._told(), **_CLIENT)
+        common = build_hf_headers(
+            token=self._token, user_agent=self.endpoint.user_agent or None, **_CLIENT
+        )
         session = get_session()
         with contextlib.ExitStack() as stack:
             try:

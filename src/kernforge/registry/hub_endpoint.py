@@ -8,7 +8,6 @@ Decided by what ``huggingface_hub`` and ``kernels`` read, without importing eith
 from __future__ import annotations
 
 import re
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,12 +21,8 @@ if TYPE_CHECKING:
 VARIABLES = (
     *("HF_ENDPOINT", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"),
     *("KERNELS_CACHE", "HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "KERNFORGE_HOME"),
-    *("KERNFORGE_USER_AGENT", "HF_HUB_DISABLE_TELEMETRY", "DISABLE_TELEMETRY", "DO_NOT_TRACK"),
 )
 """The variables that decide."""
-
-TOLD: ContextVar[str] = ContextVar("kernforge_told", default="")
-"""What the loader tells a hub about this process, in the header ``User-Agent``: opt-in."""
 
 _DEFAULT = "https://huggingface.co"
 _ADDRESS = re.compile(r"https?://[^/\s@?#]+(?:/[^\s@?#]*)?")
@@ -43,17 +38,17 @@ class HubEndpoint:
         cache: a directory that is laid out as the cache of ``huggingface_hub``.
         offline: whether only the cache is used.
         own_token: whether the user's token is meant for this hub.
-        tells: whether the hub is told what ``TOLD`` holds.
+        user_agent: added to the header ``User-Agent`` of every request.
     """
 
     url: str
     cache: Path
     offline: bool
     own_token: bool
-    tells: bool = False
+    user_agent: str = ""
 
 
-def find(location: str, environment: Environment) -> HubEndpoint:
+def find(location: str, environment: Environment, user_agent: str = "") -> HubEndpoint:
     """The hub that a registry's URL means.
 
     A hub other than that of ``HF_ENDPOINT`` gets a cache of its own, because a cache does not record
@@ -78,20 +73,8 @@ def find(location: str, environment: Environment) -> HubEndpoint:
             for text in (environment.hf_hub_offline, environment.transformers_offline)
         ),
         own_token=same,
-        tells=allows_telling(environment),
+        user_agent=user_agent,
     )
-
-
-def allows_telling(environment: Environment) -> bool:
-    """Whether the user lets a hub be told of this process: by one variable, and by none of others."""
-    if environment.kernforge_user_agent != "1":
-        return False
-    refusals = (
-        environment.hf_hub_disable_telemetry,
-        environment.disable_telemetry,
-        environment.do_not_track,
-    )
-    return not any((text or "").upper() in _YES for text in refusals)
 
 
 def _check_address(text: str) -> str:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of kernels, of their versions and of commits, as in every registry."""
+"""Names of kernels, versions, references and commits, and the request for one of them."""
 
 from __future__ import annotations
 
+import functools
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from kernforge.errors import RequestError
@@ -22,11 +24,18 @@ BENCHMARKS = "benchmarks"
 
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 SHA256 = re.compile(r"[0-9a-f]{64}")
-REF = re.compile(r"(?!.*(?:^|/)\.)[A-Za-z0-9._/+-]+")
+
+# Parts between slashes: none is empty, begins with a dot or with the prefix of unfinished files.
+_REF = re.compile(r"(?:(?!\.|tmp-)[A-Za-z0-9._+-]+/)*(?!\.|tmp-)[A-Za-z0-9._+-]+")
+_LONGEST_REF = 200
 
 _REPO_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _TAG = re.compile(r"v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 _BRANCH = re.compile(r"v(0|[1-9][0-9]*)")
+_NUMBERS = re.compile(r"v?([0-9]+)((?:\.[0-9]+)*)")
+# A specifier whose bounds allow one major version only.
+_ONE_MAJOR = re.compile(r"\s*(?:==|~=)\s*(\d+)(?:\.[\d.*]+)?\s*")
+_MAJOR_REF = re.compile(r"v(\d+)(?:\..*)?")
 
 
 def is_repo_id(text: str) -> bool:
@@ -43,6 +52,116 @@ def check_repo_id(repo_id: str) -> str:
     if not is_repo_id(repo_id):
         raise RequestError(f"{repo_id!r} is not a repo id", hint="write it like owner/name")
     return repo_id
+
+
+def is_ref(text: str) -> bool:
+    """Whether a text can name a branch, a tag or a commit in every registry."""
+    return len(text) <= _LONGEST_REF and bool(_REF.fullmatch(text))
+
+
+def check_revision(text: str) -> str:
+    """Return the name of a branch, tag or commit, if it is one.
+
+    Every name that a user or an untrusted document gives goes through here, since registries use
+    it as the path of a file.
+
+    Raises:
+        RequestError: it is not such a name.
+    """
+    if not is_ref(text):
+        raise RequestError(
+            f"{text[:_LONGEST_REF]!r} is not the name of a branch, a tag or a commit",
+            hint="write letters, digits and . _ + - with single slashes between, as in v1.2.3 or "
+            "team/dev; no part may begin with a dot or tmp-",
+        )
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A kernel that was asked for, by version or by revision.
+
+    It is made where a user or a document names the kernel, and goes to the registry, the trust
+    policy (which holds the answer against it) and the messages.
+
+    Attributes:
+        repo_id: ``owner/name``.
+        version: a major version (``"1"``), or a PEP 440 specifier (``"==1.2.*"``).
+        revision: a branch, tag or commit, where no version is given.
+    """
+
+    repo_id: str
+    version: str | None = None
+    revision: str | None = None
+
+    @property
+    def major(self) -> int | None:
+        """The one major version that is allowed; None where several are, or any."""
+        if self.version is not None:
+            found = re.fullmatch(r"(\d+)", self.version) or _ONE_MAJOR.fullmatch(self.version)
+        else:
+            found = _MAJOR_REF.fullmatch(self.revision or "")
+        return int(found[1]) if found else None
+
+    @property
+    def is_branch_of_major(self) -> bool:
+        """Whether a whole major version is wanted, which has a branch of its own."""
+        return self.version is not None and self.version.isdecimal()
+
+    def __str__(self) -> str:
+        return f"version {self.version}" if self.revision is None else f"revision {self.revision!r}"
+
+
+@functools.lru_cache(maxsize=256, typed=True)
+def request(repo_id: str, version: int | str | None = None, revision: str | None = None) -> Request:
+    """The request in the arguments of a call or command; exactly one of version and revision.
+
+    Args:
+        version: a major version, as ``1``, ``"1"`` or ``"v1"``; ``"1.2"`` for the newest ``1.2.*``;
+            ``"1.2.3"`` exactly; or a PEP 440 specifier such as ``"~=1.2"``.
+        revision: a branch, tag or commit.
+
+    Raises:
+        RequestError: both or neither is given, or one cannot be read.
+    """
+    hint = "pass version=<major> for a stable interface, or revision=<branch, tag or commit>"
+    if version is None and revision is None:
+        raise RequestError(
+            "A kernel version or revision must be specified: neither was given", hint=hint
+        )
+    if version is not None and revision is not None:
+        raise RequestError(
+            "Only one of version and revision must be specified: both were given", hint=hint
+        )
+    check_repo_id(repo_id)
+    if revision is not None:
+        return Request(repo_id, revision=check_revision(revision))
+    return Request(repo_id, version=specifier(str(version).strip()))
+
+
+def specifier(text: str) -> str:
+    """A version as a user writes it, as a major version or a PEP 440 specifier.
+
+    Raises:
+        RequestError: it is neither.
+    """
+    if numbers := _NUMBERS.fullmatch(text):
+        if not numbers[2]:
+            return str(int(numbers[1]))
+        dots = numbers[2].count(".")
+        return f"=={numbers[1]}{numbers[2]}{'.*' if dots == 1 else ''}"
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415 - slow
+
+    try:
+        found = str(SpecifierSet(text))
+    except InvalidSpecifier:
+        found = ""
+    if found:
+        return found
+    raise RequestError(
+        f"{text!r} is not a version",
+        hint='write a major version like 1, or a range like "~=1.2" or ">=1.1,<2"',
+    )
 
 
 def versions(ref_names: Iterable[str]) -> dict[Version3, str]:

@@ -69,16 +69,6 @@ class Environment:
         "version of `kernels` that kernforge claims to be, and whose kernels it accepts; 0.17.2 by "
         "default",
     )
-    kernforge_user_agent = Variable(
-        "KERNFORGE_USER_AGENT",
-        "1: tell the hub what `kernels` tells it: Python, torch, backend, platform, glibc, and "
-        "`user_agent=`; `kernforge platform --user-agent` shows it",
-    )
-    hf_hub_disable_telemetry = Variable(
-        "HF_HUB_DISABLE_TELEMETRY", "1: no hub is told more than it must be"
-    )
-    disable_telemetry = Variable("DISABLE_TELEMETRY", "the same")
-    do_not_track = Variable("DO_NOT_TRACK", "the same")
     kernforge_trust = Variable("KERNFORGE_TRUST", "file of the user's trust policy")
     kernforge_budgets = Variable(
         "KERNFORGE_BUDGETS",
@@ -205,12 +195,6 @@ class Environment:
     def records(self) -> Path:
         """What this user's processes saw and loaded: data, not a cache. It may not exist yet."""
         return self.own_registry.parent / "records"
-
-    @property
-    def former_registry(self) -> Path | None:
-        """Where ``own_registry`` lay once: in the cache; None where that is the same place."""
-        former = self.home / "registry"
-        return None if former == self.own_registry else former
 
     @property
     def user_config(self) -> Path:

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Admit a kernel or refuse it, before its metadata is parsed.
+"""Admit a kernel or refuse it, by its document alone and before that is parsed.
 
-Policies are read from, in this order,
+Two policies hold, and both must allow a kernel:
 
 - ``/etc/kernforge/trust.toml``: the site's. No variable and no argument moves it.
 - the file that ``KERNFORGE_TRUST`` names, else ``trust.toml`` in the user's configuration.
-- ``[tool.kernforge.trust]`` of the ``pyproject.toml`` in the current directory or above. It can only
-  tighten, since the author of the current directory may not be the user of the process. One above
-  that is another user's is ignored.
 """
 
 from __future__ import annotations
@@ -15,29 +12,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from kernforge.errors import IntegrityError, NetworkError, TrustError
+from kernforge.artifact.metadata import Metadata
+from kernforge.errors import NetworkError, RequestError, TrustError
 from kernforge.system import files
 from kernforge.system.digest import key, sha256
 from kernforge.system.environment import expanded
 from kernforge.trust import policy
-from kernforge.trust.policy import (
-    PROJECT,
-    Admit,
-    Demand,
-    Policy,
-    Revoked,
-    Rule,
-    Signer,
-    Subject,
-    distinct,
-    matching_rules,
-)
-from kernforge.trust.releases import ANYTHING, Asked, Releases, SignedList, read_signatures
+from kernforge.trust.policy import Admit, Policy, Revoked, Rule, Subject, matching_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +32,9 @@ if TYPE_CHECKING:
 
 SITE = Path("/etc/kernforge/trust.toml")
 """The site's policy."""
+
+Allowed: TypeAlias = bool | Collection[str]
+"""What a caller allows where the policy leaves it to them: any kernel, none, or these repo ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,22 +47,18 @@ class Admission:
             that was admitted for its signature must have a digest, or the signature proves nothing.
         registry: URL of the registry, or of the directory.
         document: hex SHA-256 of the kernel's ``metadata.json``.
-        release: its full version by the signed list of releases; None where no rule demands that.
     """
 
     rules: tuple[str, ...]
     signers: tuple[str, ...] = ()
     registry: str = ""
     document: str = ""
-    release: str | None = None
 
 
 def user_policy(environment: Environment) -> Path:
     """The file of the user's policy, whether it exists or not."""
     chosen = environment.kernforge_trust
-    if chosen:
-        return expanded(chosen)
-    return environment.user_config / "trust.toml"
+    return expanded(chosen) if chosen else environment.user_config / "trust.toml"
 
 
 def read_policies(environment: Environment) -> tuple[Policy, ...]:
@@ -84,52 +69,16 @@ def read_policies(environment: Environment) -> tuple[Policy, ...]:
             without a policy.
     """
     user = user_policy(environment)
-    policies = [_read_policy(SITE), _read_policy(user)]
+    policies = (_read_policy(SITE), _read_policy(user))
     if policies[1] is None and environment.kernforge_trust:
         raise TrustError(
             f"KERNFORGE_TRUST names {user}, which holds no policy",
             hint="fix the file, or unset KERNFORGE_TRUST",
         )
-    project = _project()
-    if project is not None and project != user:
-        policies.append(_read_policy(project, only_tightens=True))
     return tuple(policy for policy in policies if policy is not None)
 
 
-def _project() -> Path | None:
-    try:
-        here = Path.cwd()
-    except FileNotFoundError:  # the directory was removed
-        return None
-    for directory in (here, *here.parents):
-        path = directory / PROJECT
-        if path.is_file() and (directory == here or _is_own(path)):
-            return path
-    return None
-
-
-def _is_own(path: Path) -> bool:
-    """Whether a file, and what it links to, is this user's or root's; git asks the same.
-
-    Whoever can write to a directory above, such as ``/tmp``, says nothing for those who work below.
-    """
-    if {path.lstat().st_uid, path.stat().st_uid} <= {0, os.geteuid()}:
-        return True
-    _note_ignored(path)
-    return False
-
-
-@functools.cache
-def _note_ignored(path: Path) -> None:
-    import logging  # noqa: PLC0415 - slow, and rarely needed
-
-    logging.getLogger("kernforge").warning(
-        "the trust policy in %s is ignored: it lies above this directory and is another user's",
-        path,
-    )
-
-
-def _read_policy(path: Path, *, only_tightens: bool = False) -> Policy | None:
+def _read_policy(path: Path) -> Policy | None:
     """The policy of a file; None where there is none."""
     try:
         data = path.read_bytes()
@@ -145,9 +94,7 @@ def _read_policy(path: Path, *, only_tightens: bool = False) -> Policy | None:
             f"the trust policy {path} cannot be read: {error.strerror}",
             hint="make it readable; until then nothing is admitted",
         ) from error
-    if path.name == PROJECT and not (b"kernforge" in data and b"trust" in data):
-        return None
-    return _parsed(data, os.fspath(path), only_tightens=only_tightens)
+    return _parsed(data, os.fspath(path))
 
 
 _parsed = functools.lru_cache(maxsize=16)(policy.read)
@@ -160,54 +107,92 @@ def admit(
     signature: Callable[[], bytes | None],
     vouches: Callable[[str], bool | None],
     environment: Environment,
-    trust_remote_code: bool | list[str] = False,
-    releases: Callable[[], SignedList | None] = lambda: None,
-    asked: Asked = ANYTHING,
-) -> Admission:
-    """Admit a kernel, or refuse it with the rule that did and what would allow exactly this.
+    trust_remote_code: Allowed = False,
+    source: str = "metadata.json",
+) -> tuple[Admission, Metadata]:
+    """Admit a kernel, or refuse it with the rule that did; returns its document, parsed after that.
+
+    A signature says who made a document. Whoever can write to a registry could put one kernel of
+    the same signer in the place of another, or an old version in the place of a new one: a signed
+    document must be of the name and the major version that were asked for.
 
     Args:
-        document: the bytes of its ``metadata.json``; they are not parsed.
+        document: the bytes of its ``metadata.json``.
         signature: gives the bytes of its signature; called only where a rule demands one.
         vouches: says whether the registry vouches for an owner, and None where it never does;
             called only where a rule leaves the decision to the hub.
         environment: where policies lie, and where the answers of hubs are kept.
-        trust_remote_code: what the caller allows: True for any kernel, or a list of repo ids. It
-            satisfies ``asked`` rules and no others.
-        releases: gives the signed list of the kernel's releases; called only where a rule demands
-            one.
-        asked: the version that was asked for, which that list is compared with.
+        trust_remote_code: satisfies ``asked`` rules and no others.
+        source: the document's name in errors.
 
     Raises:
         TrustError: it is refused, or a policy cannot be read.
-        IntegrityError: its signature is not of these bytes.
+        IntegrityError: its signature is not of these bytes, or the document cannot be read.
         UsageError: the package that verifies signatures is not installed.
     """
+    admission = _decide(
+        subject,
+        document,
+        signature=signature,
+        vouches=vouches,
+        environment=environment,
+        trust_remote_code=trust_remote_code,
+    )
+    metadata = Metadata.from_json(document, source=source)
+    if admission.signers:
+        refuse_other_document(subject, metadata)
+    return admission, metadata
+
+
+def admit_build(
+    subject: Subject,
+    *,
+    vouches: Callable[[str], bool | None],
+    environment: Environment,
+    trust_remote_code: Allowed = False,
+) -> Admission:
+    """Admit a kernel to be built here from its published source, which no signature covers.
+
+    Args:
+        vouches: as ``admit`` takes it, and so the rest.
+
+    Raises:
+        TrustError: a rule refuses it, or demands a signature.
+    """
+    return _decide(
+        subject,
+        b"",
+        signature=lambda: None,
+        vouches=vouches,
+        environment=environment,
+        trust_remote_code=trust_remote_code,
+    )
+
+
+def _decide(
+    subject: Subject,
+    document: bytes,
+    *,
+    signature: Callable[[], bytes | None],
+    vouches: Callable[[str], bool | None],
+    environment: Environment,
+    trust_remote_code: Allowed,
+) -> Admission:
     policies = read_policies(environment)
     rules = matching_rules(policies, subject)
-    request = _Request(subject, environment, revoked_by(policies))
+    case = _Case(subject, environment, revoked_by(policies))
     digest = sha256(document)
-    for entry in request.revoked:
+    for entry in case.revoked:
         if entry.document == digest:
             raise TrustError(f"{subject}: {entry}", hint="load another version")
-    for rule in rules:
-        if rule.admit is Admit.NEVER:
-            raise request.refusal(rule, "it is refused by name")
-        if rule.admit is Admit.ASKED:
-            request.ask(rule, vouches, allowed=trust_remote_code)
+    case.check_names(rules, vouches, trust_remote_code)
     signed = [rule for rule in rules if rule.admit is Admit.SIGNED]
-    signers = [request.check_signature(rule, document, signature()) for rule in signed]
-    release = None
-    for rule in signed:
-        if rule.releases is not Demand.NOTHING:
-            release, more = request.check_releases(rule, digest, releases(), asked)
-            signers += more
+    signers = [case.check_signature(rule, document, signature()) for rule in signed]
     return Admission(
         rules=tuple(rule.where for rule in rules),
         signers=tuple(dict.fromkeys(signers)),
         registry=subject.registry,
         document=digest,
-        release=release,
     )
 
 
@@ -222,7 +207,7 @@ def admit_redirect(
     *,
     vouches: Callable[[str], bool | None],
     environment: Environment,
-    trust_remote_code: bool | list[str] = False,
+    trust_remote_code: Allowed = False,
 ) -> None:
     """Admit that a kernel stands for another one, or refuse it: nothing signs a redirect.
 
@@ -235,41 +220,34 @@ def admit_redirect(
     Raises:
         TrustError: a rule refuses the name, demands a signature of it, or cannot be read.
     """
-    request = _Request(subject, environment, ())
-    for rule in matching_rules(read_policies(environment), subject):
-        if rule.admit is Admit.NEVER:
-            raise request.refusal(rule, "it is refused by name")
+    rules = matching_rules(read_policies(environment), subject)
+    for rule in rules:
         if rule.admit is Admit.SIGNED:
             raise TrustError(
                 f"{subject} says that it moved to {destination}; {rule.where} demands a signature, "
                 "and a redirect has none",
                 hint=f"see that this is right, and name {destination} itself",
             )
-        if rule.admit is Admit.ASKED:
-            request.ask(rule, vouches, allowed=trust_remote_code)
+    _Case(subject, environment, ()).check_names(rules, vouches, trust_remote_code)
 
 
-def refuse_other_document(subject: Subject, name: str, version: int, asked: int | None) -> None:
+def refuse_other_document(subject: Subject, metadata: Metadata) -> None:
     """Refuse a signed document that is of another kernel or version than was asked for.
 
-    A signature says who made a document. Whoever can write to a registry could put one kernel of
-    the same signer in the place of another, or an old version in the place of a new one.
-
-    Args:
-        name: of the kernel, as its document has it.
-        version: the major version, as its document has it.
-        asked: the major version that was asked for; None for any.
+    Raises:
+        TrustError: it is so.
     """
     wanted = (subject.repo_id or "").rpartition("/")[2]
-    if wanted and _plain(wanted) != _plain(name):
+    if wanted and _plain(wanted) != _plain(metadata.name):
         raise TrustError(
-            f"{subject} holds the signed document of a kernel {name!r}",
+            f"{subject} holds the signed document of a kernel {metadata.name!r}",
             hint="the registry has another kernel under this name; inform its publisher, and load "
             "nothing from there",
         )
-    if asked is not None and asked != version:
+    if subject.major is not None and subject.major != metadata.version:
         raise TrustError(
-            f"{subject} holds the signed document of version {version}; version {asked} was asked for",
+            f"{subject} holds the signed document of version {metadata.version}; version "
+            f"{subject.major} was asked for",
             hint="the registry has another version under this name; inform its publisher",
         )
 
@@ -278,13 +256,43 @@ def _plain(name: str) -> str:
     return name.replace("_", "-").casefold()
 
 
+def allows(trust_remote_code: Allowed, repo_id: str | None) -> bool:
+    """Whether a caller allows a kernel.
+
+    Raises:
+        RequestError: what they pass is neither a bool nor a collection of repo ids.
+    """
+    if isinstance(trust_remote_code, bool):
+        return trust_remote_code
+    if isinstance(trust_remote_code, str) or not isinstance(trust_remote_code, Collection):
+        raise RequestError(
+            f"trust_remote_code is {trust_remote_code!r}",
+            hint='pass True, or a list of repo ids such as ["owner/name"]',
+        )
+    return repo_id in trust_remote_code
+
+
 @dataclass(frozen=True, slots=True)
-class _Request:
+class _Case:
     """One kernel that is to be admitted."""
 
     subject: Subject
     environment: Environment
     revoked: tuple[Revoked, ...]
+
+    def check_names(
+        self,
+        rules: tuple[Rule, ...],
+        vouches: Callable[[str], bool | None],
+        trust_remote_code: Allowed,
+    ) -> None:
+        """Refuse a kernel by the rules that look at its name alone."""
+        allowed = allows(trust_remote_code, self.subject.repo_id)
+        for rule in rules:
+            if rule.admit is Admit.NEVER:
+                raise self.refusal(rule, "it is refused by name")
+            if rule.admit is Admit.ASKED and not allowed:
+                self.ask(rule, vouches)
 
     def check_signature(self, rule: Rule, document: bytes, bundle: bytes | None) -> str:
         """Name of the signer, one of the rule's; raises where none of them signed."""
@@ -295,107 +303,14 @@ class _Request:
 
         try:
             return signature.verify(document, bundle, rule.signers, self.revoked).name
-        except signature.RevokedError as error:  # no rule is offered that would admit it
+        except signature.RevokedError as error:
             raise TrustError(f"{self.subject}: {error.message}", hint=error.hint) from error
         except TrustError as error:
             raise self.refusal(rule, error.message) from error
 
-    def check_releases(
-        self, rule: Rule, document: str, listed: SignedList | None, asked: Asked
-    ) -> tuple[str, list[str]]:
-        """The release that a document belongs to, and who signed the list that says so."""
-        if listed is None:
-            raise self.refusal(rule, "it has no signed list of releases")
-        signers = self._signers_of(rule, listed)
-        if distinct(signers) < rule.threshold:
-            names = ", ".join(signer.name for signer in signers) or "none"
-            raise self.refusal(
-                rule,
-                f"its list of releases must be signed by {rule.threshold} of "
-                f"{', '.join(s.name for s in rule.signers)}; signed have: {names}",
-            )
-        releases = Releases.from_json(listed.document)
-        if releases.repo_id.casefold() != (self.subject.repo_id or "").casefold():
-            raise self.refusal(rule, f"its list of releases is that of {releases.repo_id}")
-        seen = self._refuse_older(rule, releases, listed.document)
-        fresh = rule.releases is Demand.FRESH
-        if fresh and releases.expires <= datetime.now(UTC):
-            raise self.refusal(
-                rule,
-                f"its list of releases expired at {releases.expires:%Y-%m-%d %H:%M} UTC: there may "
-                "be a newer one that the registry does not show",
-            )
-        release = self._release(rule, releases, document, asked)
-        with contextlib.suppress(OSError):  # a home that cannot be written remembers nothing
-            files.make_dir(seen.parent)
-            files.write_atomic(seen, listed.document)
-        return release, [signer.name for signer in signers]
-
-    def _release(self, rule: Rule, releases: Releases, document: str, asked: Asked) -> str:
-        """The release of a document, if it is one that was asked for."""
-        versions, allowed = releases.versions_of(document), releases.allowed(asked.specifier)
-        if not versions:
-            raise self.refusal(rule, "its list of releases does not have this build")
-        fitting = [version for version in versions if version in allowed]
-        if not fitting:
-            raise self.refusal(
-                rule, f"it is release {', '.join(versions)}; {asked.specifier} was asked for"
-            )
-        if rule.releases is Demand.FRESH and asked.newest and fitting[-1] != allowed[-1]:
-            raise self.refusal(
-                rule,
-                f"it is release {fitting[-1]}, and {allowed[-1]} is the newest: the registry "
-                "gives an old one",
-            )
-        return fitting[-1]
-
-    def _signers_of(self, rule: Rule, listed: SignedList) -> list[Signer]:
-        """Those of a rule's signers who signed a list."""
-        from kernforge.trust import signature  # noqa: PLC0415 - only who must verify pays for it
-
-        found = []
-        for bundle in read_signatures(listed.signatures):
-            with contextlib.suppress(TrustError, IntegrityError):  # another's does no harm
-                found.append(signature.verify(listed.document, bundle, rule.signers, self.revoked))
-        return list(dict.fromkeys(found))
-
-    def _refuse_older(self, rule: Rule, releases: Releases, document: bytes) -> Path:
-        """Refuse a list that is older than one that this user saw; returns where that is kept."""
-        name = key(
-            "releases", registry=self.subject.registry, repo=(self.subject.repo_id or "").casefold()
-        )
-        path = self.environment.records / "releases" / f"{name}.json"
-        try:
-            known = path.read_bytes()
-        except OSError:
-            return path
-        try:
-            before = Releases.from_json(known).number
-        except IntegrityError:  # it was cut: the next one takes its place
-            return path
-        if releases.number < before:
-            raise self.refusal(
-                rule,
-                f"its list of releases has number {releases.number}, and this machine saw "
-                f"{before} before: the registry gives an old one",
-            )
-        if releases.number == before and document != known:
-            raise self.refusal(
-                rule, f"there are two lists of releases with the number {before}; see {path}"
-            )
-        return path
-
-    def ask(
-        self,
-        rule: Rule,
-        vouches: Callable[[str], bool | None],
-        *,
-        allowed: bool | list[str],
-    ) -> None:
-        """Refuse a kernel that neither the caller allows nor the hub vouches for."""
+    def ask(self, rule: Rule, vouches: Callable[[str], bool | None]) -> None:
+        """Refuse a kernel that its hub does not vouch for, and the caller does not allow."""
         repo_id = self.subject.repo_id
-        if allowed is True or (isinstance(allowed, list) and repo_id in allowed):
-            return
         reason = "the caller did not allow it"
         if repo_id is not None and rule.publishers:
             owner = repo_id.partition("/")[0]
@@ -410,9 +325,8 @@ class _Request:
             if vouched:
                 return
             if vouched is not None:
-                reason = (
-                    f"it is not from a trusted publisher: its hub does not name {owner!r} as one"
-                )
+                where = self.subject.registry.partition("://")[2]
+                reason = f"{owner!r} is not a trusted publisher on {where}"
         raise self.refusal(rule, reason)
 
     def _mark(self, owner: str) -> Path:
@@ -420,7 +334,7 @@ class _Request:
         return self.environment.home / "publishers" / name
 
     def _remember(self, owner: str, *, vouched: bool | None) -> None:
-        """Keep a hub's answer, for when it cannot be asked."""
+        """Keep a hub's answer, for a load without a network."""
         with contextlib.suppress(OSError):  # a home that cannot be written remembers nothing
             if vouched:
                 files.touch(self._mark(owner))
@@ -440,7 +354,7 @@ class _Request:
         return True
 
     def refusal(self, rule: Rule, reason: str) -> TrustError:
-        """The error, with the rule that would admit exactly this kernel."""
+        """The error, with what would admit exactly this kernel."""
         comment = f" ({rule.reason})" if rule.reason else ""
         return TrustError(
             f"{self.subject}: {reason}; {rule.where} refuses it{comment}",
@@ -451,9 +365,14 @@ class _Request:
         repo_id = self.subject.repo_id
         if rule.where.startswith(f"{SITE}:"):
             return f"only who maintains {SITE} can admit it, by a rule before that one"
+        file = rule.where.rpartition(": ")[0]
+        if rule.admit is Admit.SIGNED:  # never the advice to do without the signature
+            return (
+                "take a version that one of them signed, ask its publisher to sign it (kernforge "
+                f"sign), or add whom you trust to the signers of that rule in {file}"
+            )
         repo = "" if repo_id is None else f'repo = "{repo_id}"\n'
         text = f'[[rule]]\n{repo}registry = "{self.subject.registry}"\nadmit = "always"'
-        file = rule.where.rpartition(": ")[0]
         where = f"before that one in {file}" if file else f"in {user_policy(self.environment)}"
         added = f"this rule {where}:\n{text}"
         if rule.admit is Admit.ASKED and repo_id is not None:

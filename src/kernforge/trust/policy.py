@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trust policy as a document, and the rules that apply to one kernel.
 
-A policy is a list of rules; of each file the first rule that matches a kernel applies. Several files
-may have one (the site's, the user's, the project's), and a kernel must satisfy all of them: no file
-loosens what another demands. When no rule of the site or the user matches, ``BUILT_IN`` applies.
+A policy is a list of rules; of each file the first rule that matches a kernel applies. The site's
+file and the user's may both have one, and a kernel must satisfy both: no file loosens what the other
+demands. When no rule matches, ``BUILT_IN`` applies.
 """
 
 from __future__ import annotations
@@ -23,13 +23,7 @@ from kernforge.errors import TrustError, page
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-PROJECT = "pyproject.toml"
-"""The file whose table ``[tool.kernforge.trust]`` is a policy; any other file is one as a whole."""
-
-_RULE_KEYS = (
-    *("repo", "registry", "admit", "signers", "publishers", "reason"),
-    *("releases", "threshold"),
-)
+_RULE_KEYS = ("repo", "registry", "admit", "signers", "publishers", "reason")
 _REVOKED_KEYS = ("public-key", "identity", "document", "reason")
 _KEY_SIGNER_KEYS = ("public-key",)
 _IDENTITY_SIGNER_KEYS = ("issuer", "identity", "source-repository", "trusted-root")
@@ -48,14 +42,6 @@ class Admit(StrEnum):
     ASKED = "asked"
     SIGNED = "signed"
     NEVER = "never"
-
-
-class Demand(StrEnum):
-    """What a rule demands of the signed list of releases: nothing, to be in it, or that it is fresh."""
-
-    NOTHING = "none"
-    LISTED = "listed"
-    FRESH = "fresh"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +95,6 @@ class Rule:
         publishers: whether kernels of owners that the registry vouches for are allowed, when
             ``admit`` is ``asked``.
         reason: the author's text for a refusal.
-        releases: what the signed list of releases must say, when ``admit`` is ``signed``.
-        threshold: how many of the signers must have signed that list.
         where: the file and the rule's number.
     """
 
@@ -120,8 +104,6 @@ class Rule:
     signers: tuple[Signer, ...] = ()
     publishers: bool = False
     reason: str = ""
-    releases: Demand = Demand.NOTHING
-    threshold: int = 1
     where: str
 
 
@@ -149,17 +131,11 @@ class Revoked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The rules of one file.
-
-    Attributes:
-        revoked: what counts no more, also under the rules of other files.
-        only_tightens: whether ``BUILT_IN`` applies even if a rule of this file matches.
-    """
+    """The rules of one file; what it revokes counts no more, also under the rules of others."""
 
     source: str
     rules: tuple[Rule, ...]
     revoked: tuple[Revoked, ...] = ()
-    only_tightens: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +145,7 @@ class Subject:
     Attributes:
         repo_id: ``owner/name``; None for a directory.
         registry: URL of its registry, or of the directory.
+        major: the major version that was asked for; None for any.
 
     Raises:
         TrustError: this is not the URL of one registry; with several, rules for the first would
@@ -177,6 +154,7 @@ class Subject:
 
     repo_id: str | None
     registry: str
+    major: int | None = None
 
     def __post_init__(self) -> None:
         if not _URL.fullmatch(self.registry):
@@ -222,17 +200,8 @@ BUILT_IN = Policy(
 
 def matching_rules(policies: Iterable[Policy], subject: Subject) -> tuple[Rule, ...]:
     """The rules that a kernel must satisfy, all of them."""
-    rules: list[Rule] = []
-    decided = False
-    for policy in policies:
-        rule = _first_match(policy, subject)
-        if rule is not None:
-            rules.append(rule)
-            decided = decided or not policy.only_tightens
-    if not decided:
-        built_in = _first_match(BUILT_IN, subject)
-        rules += [] if built_in is None else [built_in]
-    return tuple(rules)
+    found = [rule for policy in policies if (rule := _first_match(policy, subject))]
+    return tuple(found or filter(None, [_first_match(BUILT_IN, subject)]))
 
 
 def _first_match(policy: Policy, subject: Subject) -> Rule | None:
@@ -252,7 +221,7 @@ def _applies(rule: Rule, subject: Subject) -> bool:
 
 
 def _matches(pattern: str, text: str, *, ignore_case: bool = False) -> bool:
-    """Whether a pattern matches a whole text, whatever the pattern in time of both their lengths.
+    """Whether a pattern matches a whole text.
 
     ``*`` matches anything but ``/`` and ``@``, ``**`` anything; all else matches literally. A git
     branch may be called ``x@refs/heads/main``: if a star matched ``@``, everyone who may push any
@@ -260,46 +229,14 @@ def _matches(pattern: str, text: str, *, ignore_case: bool = False) -> bool:
     """
     if pattern == "*":
         return True
-    pattern = pattern.rstrip("/")
-    if ignore_case:
-        pattern, text = pattern.lower(), text.lower()
-    return _match_parts(_split_pattern(pattern), text)
-
-
-def _match_parts(parts: tuple[str, ...], text: str) -> bool:
-    # Each place of the pattern that the text so far may have led to; a regular expression would
-    # try every way there, and a pattern of many stars is one that never ends.
-    places = _skip_stars(parts, {0})
-    for character in text:
-        following = set()
-        for place in places:
-            part = parts[place] if place < len(parts) else ""
-            if part == "**" or (part == "*" and character not in "/@"):
-                following.add(place)
-            elif part == character:
-                following.add(place + 1)
-        places = _skip_stars(parts, following)
-        if not places:
-            return False
-    return len(parts) in places
-
-
-def _skip_stars(parts: tuple[str, ...], places: set[int]) -> set[int]:
-    """The places, and those behind the stars that begin there, since a star may match nothing."""
-    found = set()
-    for first in places:
-        place = first
-        while place not in found:
-            found.add(place)
-            if place < len(parts) and parts[place] in {"*", "**"}:
-                place += 1
-    return found
+    return bool(_compiled(pattern.rstrip("/"), ignore_case).fullmatch(text))
 
 
 @functools.lru_cache(maxsize=256)
-def _split_pattern(pattern: str) -> tuple[str, ...]:
-    """Its stars and characters."""
-    return tuple(re.findall(r"\*\*|.", pattern, re.DOTALL))
+def _compiled(pattern: str, ignore_case: bool) -> re.Pattern[str]:  # noqa: FBT001 - of a cache
+    stars = {"**": ".*", "*": "[^/@]*"}
+    parts = (stars.get(part, re.escape(part)) for part in re.split(r"(\*\*|\*)", pattern))
+    return re.compile("".join(parts), re.DOTALL | (re.IGNORECASE if ignore_case else 0))
 
 
 def claims_match(signer: IdentitySigner, claims: Claims) -> bool:
@@ -324,13 +261,14 @@ def is_revoked(claims: Claims, revoked: Iterable[Revoked]) -> Revoked | None:
     )
 
 
-def read(data: bytes, source: str, *, only_tightens: bool = False) -> Policy | None:
-    """Read the policy in the bytes of a file; None for a ``PROJECT`` without one.
+def read(data: bytes, source: str) -> Policy:
+    """Read the policy in the bytes of a file.
 
-    The arguments are those of ``parse``.
+    Args:
+        source: its path; a ``trusted-root`` is relative to its directory.
 
     Raises:
-        TrustError: it is not TOML, or not a policy.
+        TrustError: it is not TOML, or not a policy; a policy with a mistake admits nothing.
     """
     try:
         document: Any = documents.parse_toml(data)
@@ -338,23 +276,6 @@ def read(data: bytes, source: str, *, only_tightens: bool = False) -> Policy | N
         raise TrustError(
             f"{source} is not TOML: {error}", hint="fix it; until then nothing is admitted"
         ) from None
-    if posixpath.basename(source) == PROJECT:
-        for key in ("tool", "kernforge", "trust"):
-            document = document.get(key) if isinstance(document, dict) else None
-    return None if document is None else parse(document, source, only_tightens=only_tightens)
-
-
-def parse(document: Mapping[str, Any], source: str, *, only_tightens: bool = False) -> Policy:
-    """Read a policy.
-
-    Args:
-        document: the TOML document, or its table with the policy.
-        source: its path; a ``trusted-root`` is relative to its directory.
-        only_tightens: whether ``BUILT_IN`` applies even if a rule of this policy matches.
-
-    Raises:
-        TrustError: it is not a policy; a policy with a mistake admits nothing.
-    """
     _refuse_unknown(_table(document, source), ("rule", "signer", "revoked"), source)
     signers: dict[str, Signer] = {COMMUNITY.name: COMMUNITY}
     for name, table in _table(document.get("signer", {}), f"{source}: signer").items():
@@ -367,7 +288,6 @@ def parse(document: Mapping[str, Any], source: str, *, only_tightens: bool = Fal
         source=source,
         rules=tuple(_read_rule(t, signers, f"{source}: rule {n}") for n, t in enumerate(rules, 1)),
         revoked=tuple(_read_revoked(t, f"{source}: revoked {n}") for n, t in enumerate(revoked, 1)),
-        only_tightens=only_tightens,
     )
 
 
@@ -414,7 +334,6 @@ def _read_rule(table: object, signers: Mapping[str, Signer], where: str) -> Rule
             f"publishers is {publishers!r}",
             'write publishers = "hub" together with admit = "asked", or remove it',
         )
-    releases, threshold = _read_demand(rule, signers, named, where)
     reason = rule.get("reason", "")
     if not isinstance(reason, str):
         raise _wrong(where, "reason is not a string", "write a sentence that explains the refusal")
@@ -425,48 +344,8 @@ def _read_rule(table: object, signers: Mapping[str, Signer], where: str) -> Rule
         signers=tuple(signers[name] for name in named),
         publishers=publishers == "hub",
         reason=reason,
-        releases=releases,
-        threshold=threshold,
         where=where,
     )
-
-
-def _read_demand(
-    rule: Mapping[str, Any], signers: Mapping[str, Signer], named: tuple[str, ...], where: str
-) -> tuple[Demand, int]:
-    """What a rule demands of the list of releases, and how many must have signed that."""
-    releases = rule.get("releases", Demand.NOTHING)
-    if releases not in set(Demand) or (releases != Demand.NOTHING and not named):
-        raise _wrong(
-            where,
-            f"releases is {releases!r}",
-            'write releases = "listed" or "fresh" together with admit = "signed", or remove it',
-        )
-    threshold = rule.get("threshold", 1)
-    several = distinct(signers[name] for name in named)
-    if not isinstance(threshold, int) or not 1 <= threshold <= max(several, 1):
-        raise _wrong(
-            where,
-            f"threshold is {threshold!r}",
-            f"write how many of the {several} different signers must have signed",
-        )
-    if threshold > 1 and releases == Demand.NOTHING:
-        raise _wrong(
-            where,
-            "threshold counts the signatures of the list of releases, which is not demanded",
-            'add releases = "listed" or "fresh"',
-        )
-    return Demand(releases), threshold
-
-
-def _owner(signer: Signer) -> bytes | str:
-    """What tells two signers apart: one key under two names is one signer."""
-    return signer.key if isinstance(signer, KeySigner) else signer.name
-
-
-def distinct(signers: Iterable[Signer]) -> int:
-    """How many different signers these are."""
-    return len({_owner(signer) for signer in signers})
 
 
 def _read_signer(name: str, value: object, source: str) -> Signer:

@@ -274,53 +274,6 @@ def verified_claims(document: bytes, bundle: bytes, trusted_root: str | None) ->
     return recorder.claims
 
 
-def verify_by_policies(document: bytes, bundle: bytes, policies: Sequence[Any]) -> None:
-    """Hold the certificate of a Sigstore bundle against rules; no network is used.
-
-    Args:
-        bundle: a bundle with a certificate.
-        policies: objects with ``verify(certificate)``, as those of ``sigstore.verify.policy``; one
-            that accepts is enough.
-
-    Raises:
-        IntegrityError: the bundle cannot be read.
-        TrustError: it does not prove who signed this document, or none of the rules accepts.
-    """
-    verifier = _verifier(None)
-    from sigstore.errors import VerificationError  # noqa: PLC0415 - 0.3 s
-    from sigstore.models import Bundle, InvalidBundle  # noqa: PLC0415
-    from sigstore.verify import policy  # noqa: PLC0415
-
-    _read_bundle(bundle)
-    try:
-        verifier.verify_artifact(document, Bundle.from_json(bundle), policy.AnyOf(list(policies)))
-    except InvalidBundle as error:
-        raise IntegrityError(f"{FILE} is not a Sigstore bundle: {error}", hint=_HINT) from None
-    except VerificationError as error:
-        raise TrustError(f"the Sigstore signature of {METADATA} is refused: {error}") from error
-
-
-def workflow_rule(issuer: str, source: str, identities: Iterable[str]) -> Any:
-    """A rule for ``verify_by_policies``: certificates of workflows of one repository.
-
-    Args:
-        issuer: who certified the workflow's identity.
-        source: the address of the repository.
-        identities: the workflows; one is enough.
-    """
-    with _needs("sigstore"):
-        from sigstore.verify import policy  # noqa: PLC0415 - 0.3 s
-
-    return policy.AllOf(
-        [
-            policy.OIDCIssuer(issuer),
-            policy.OIDCIssuerV2(issuer),
-            policy.OIDCSourceRepositoryURI(source),
-            policy.AnyOf([policy.OIDCBuildSignerURI(identity) for identity in identities]),
-        ]
-    )
-
-
 class _Recorder:
     """A policy for the verifier that accepts every certificate and keeps its claims."""
 

@@ -17,8 +17,10 @@ from kernforge.artifact.integrity import tree_files, verify_tree
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.artifact.variant import Variant
 from kernforge.errors import IntegrityError, RegistryError, UsageError
-from kernforge.loader.search import find_commit
-from kernforge.registry.names import majors, versions
+from kernforge.loader.search import Search, fetch_variant
+from kernforge.registry.api import find
+from kernforge.registry.names import majors, request, versions
+from kernforge.registry.redirect import find_redirect
 from kernforge.system import files
 from kernforge.wheel import archive as wheel_archive
 from kernforge.wheel import plan as wheel_plan
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kernforge.registry.api import Registry
+    from kernforge.system.environment import Environment
     from kernforge.wheel.plan import WheelPlan
 
 # A process can register an operator namespace once, and a build has one namespace for all ways to
@@ -108,33 +111,50 @@ def from_directory(directory: Path) -> list[VariantSource]:
 
 
 def from_registry(
-    registry: Registry, repo_id: str, version: int | str | None, revision: str | None
+    registry: Registry,
+    repo_id: str,
+    version: int | str | None,
+    revision: str | None,
+    environment: Environment,
 ) -> tuple[list[VariantSource], str | None]:
-    """The variants of a published kernel, and the version ``X.Y.Z`` of their commit.
+    """The variants of a published kernel that the trust policy admits, and their version ``X.Y.Z``.
 
     Args:
         repo_id: ``owner/name``.
         version: a major version, ``X.Y.Z`` or a range; None takes the newest if ``revision`` is
             None too.
         revision: a branch, tag or commit.
+        environment: says where trust policies lie. Who makes a wheel of a kernel asks for it.
 
     Raises:
-        RegistryError: there is no such kernel, version or revision.
+        RegistryError: there is no such kernel, version or revision, or it has moved.
+        TrustError: the trust policy refuses a variant.
     """
     names = registry.ref_names(repo_id)
     if version is None and revision is None:
         tags = list(versions(names).values())
         version = tags[-1][1:] if tags else max(majors(names), default=None)
     branch = None if version is not None else revision or "main"
-    commit = find_commit(registry, repo_id, version, branch)
-    link_root = registry.link_root(repo_id)
-    sources = [
-        VariantSource(
-            path=registry.fetch(repo_id, commit, name), link_root=link_root, need_digest=True
+    answer = find(registry, request(repo_id, version, branch))
+    moved = find_redirect(registry, repo_id, answer.commit)
+    if moved is not None:
+        raise RegistryError(
+            f"kernel {repo_id} moved to {moved.repo_id} (revision {moved.revision})",
+            hint=f"see that this is right, and name {moved.repo_id} itself",
         )
-        for name in registry.variants(repo_id, commit)
+    search = Search(registry, None, environment, trust_remote_code=True)
+    fetched = [
+        fetch_variant(search, answer, name) for name in registry.variants(repo_id, answer.commit)
     ]
-    tagged = [tag[1:] for tag in versions(names).values() if registry.ref(repo_id, tag) == commit]
+    sources = [
+        VariantSource(path=variant.path, link_root=variant.link_root, need_digest=True)
+        for variant in fetched
+    ]
+    tagged = [
+        tag[1:]
+        for (major, *_), tag in versions(names).items()
+        if answer.major in {None, major} and registry.ref(repo_id, tag) == answer.commit
+    ]
     return sources, tagged[-1] if tagged else None
 
 

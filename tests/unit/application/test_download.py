@@ -8,22 +8,24 @@ from dataclasses import replace
 
 import pytest
 from support import mortal
+from support.registries import found as commit_of
 from support.variants import replace_linked
 
 from kernforge.application import download, project_lock
 from kernforge.application.download import Selection
 from kernforge.application.platforms import parse
 from kernforge.artifact.integrity import verify_tree
-from kernforge.artifact.metadata import KernelDepend, Metadata
+from kernforge.artifact.metadata import Metadata
 from kernforge.errors import IntegrityError, NoVariantError
 from kernforge.loader import caller_lock
 from kernforge.loader.search import Search
 from kernforge.publish.api import publish
-from kernforge.registry.api import Chain, find_version
+from kernforge.registry.api import Chain
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubRegistry
 from kernforge.registry.hub_client import HubClient
 from kernforge.registry.hub_endpoint import HubEndpoint
+from kernforge.registry.names import request
 from kernforge.store import tree_archive
 from kernforge.system import files
 from kernforge.system.environment import Environment
@@ -51,7 +53,7 @@ def registry(tmp_path, write_variant):
 
 @pytest.fixture
 def outer(registry):
-    return KernelDepend(repo_id=OUTER, version=1)
+    return request(OUTER, 1)
 
 
 def search_in(registry, **options):
@@ -121,13 +123,13 @@ def test_a_copy_is_a_registry_with_the_same_commits_and_names(registry, outer, t
     assert [download.copy(one, target) for one in found] == [True, True]
     assert_whole(target, found)
     for repo_id in (OUTER, INNER):
-        assert find_version(target, repo_id, 1) == find_version(registry, repo_id, 1)
+        assert commit_of(target, repo_id, 1) == commit_of(registry, repo_id, 1)
         assert target.ref_names(repo_id) == registry.ref_names(repo_id)
-        assert target.variants(repo_id, find_version(target, repo_id, 1)) == (CPU,)
+        assert target.variants(repo_id, commit_of(target, repo_id, 1)) == (CPU,)
     # Another machine's build joins it; what is there is not written again.
     more = fetched(registry, outer, Selection())
     assert [download.copy(one, target) for one in more] == [False, True, False]
-    assert target.variants(OUTER, find_version(target, OUTER, 1)) == (CPU, CUDA)
+    assert target.variants(OUTER, commit_of(target, OUTER, 1)) == (CPU, CUDA)
     assert names(fetched(target, outer, GPU)) == [(OUTER, CUDA)]
 
 
@@ -172,12 +174,12 @@ def test_what_was_locked_is_fetched_though_newer_versions_came(
     for one in found:
         download.copy(one, target)
     # In the copy the major version is what was locked.
-    assert find_version(target, OUTER, 1) == found[0].commit
-    assert find_version(target, INNER, 1) == found[1].commit
+    assert commit_of(target, OUTER, 1) == found[0].commit
+    assert commit_of(target, INNER, 1) == found[1].commit
 
 
 def test_a_commit_that_changed_since_it_was_locked_is_refused(registry, locks, outer):
-    commit = find_version(registry, OUTER, 1)
+    commit = commit_of(registry, OUTER, 1)
     path = registry.fetch(OUTER, commit, CPU) / "metadata.json"
     document = path.read_bytes()
     replace_linked(path, document.replace(b"Apache-2.0", b"MIT"))
@@ -210,13 +212,13 @@ def test_a_tar_has_the_same_bytes_wherever_and_whenever_it_is_made(registry, out
 
 CHILD = """
 from kernforge.application import download
-from kernforge.artifact.metadata import KernelDepend
+from kernforge.registry.names import request
 from kernforge.loader.search import Search
 from kernforge.registry import DirectoryRegistry
 from kernforge.system.environment import Environment
 
 registry = DirectoryRegistry(pathlib.Path(sys.argv[3]))
-wanted = KernelDepend(repo_id="owner/outer", version=1)
+wanted = request("owner/outer", 1)
 search = Search(registry, None, Environment({}))
 for one in download.fetch(search, [wanted], download.Selection()):
     download.copy(one, DirectoryRegistry(pathlib.Path(root)))
@@ -279,4 +281,4 @@ def test_a_hub_is_locked_without_its_binaries_and_downloaded_verified(hub, tmp_p
     assert found.commit == commit
     assert download.copy(found, target)
     assert_whole(target, [found])
-    assert find_version(target, OUTER, 1) == commit
+    assert commit_of(target, OUTER, 1) == commit

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from kernforge.application import project_lock
-from kernforge.artifact.metadata import KernelDepend
 from kernforge.errors import CheckError, RegistryError, RequestError, UsageError
 from kernforge.loader import caller_lock
-from kernforge.loader.kernels_lock import KernelLocks
+from kernforge.registry.names import request
 
 
 def test_what_is_asked_for_is_locked_within_its_bounds(project, released):
@@ -72,7 +71,7 @@ def test_the_projects_own_choice_is_found_beside_another_major_version(project, 
     project('"o/outer" = 1', '"o/inner" = 2')
     locks = caller_lock.read(project.root / "kernels.lock")
     assert locks.of("o/inner").commit == mine
-    assert locks.find(KernelDepend(repo_id="o/inner", version=1)).commit != mine
+    assert locks.find(request("o/inner", 1)).commit != mine
 
 
 def test_cycles_and_moved_kernels_are_refused(project, released, registry):
@@ -88,19 +87,13 @@ def test_cycles_and_moved_kernels_are_refused(project, released, registry):
         project('"o/old" = 1')
 
 
-def test_locks_of_both_forms_by_another_tool_are_taken_over(project, released):
+def test_a_lock_of_another_tool_is_taken_over(project, released):
     old = released("o/n", "1.0.0")
     released("o/n", "1.1.0")
     project.root.mkdir()
-    entry = {"repo_id": "o/n", "sha": old, "variants": {}}
-    for text in (
-        json.dumps([entry]),
-        json.dumps([{"dependency": {"repo-id": "o/n", "version": 1}, "lock": {"commit": old}}]),
-    ):
-        (project.root / "kernforge-kernels.lock").unlink(missing_ok=True)
-        (project.root / "kernels.lock").write_text(text)
-        assert project('"o/n" = 1')["o/n", 1].commit == old
-        assert not KernelLocks.from_json((project.root / "kernels.lock").read_bytes()).old
+    entry = {"dependency": {"repo-id": "o/n", "version": 1}, "lock": {"commit": old}}
+    (project.root / "kernels.lock").write_text(json.dumps([entry]))
+    assert project('"o/n" = 1')["o/n", 1].commit == old
 
 
 def test_check_asks_no_registry_and_tells_every_reason(project, released, registry):

@@ -5,20 +5,17 @@ import json
 import pytest
 
 from kernels import _rust as rust
-from kernforge.artifact.metadata import KernelDepend
 from kernforge.errors import RequestError
 from kernforge.loader.kernels_lock import KernelLocks
+from kernforge.registry.names import request
 
 COMMIT = "D0610aa58db33b142c86b59598a2a1c730f52996"
-HASH = {"hash": "sha256-" + "0" * 64, "hash_type": "git_lfs_concat"}
-OLD = {"repo_id": "a/b", "sha": COMMIT, "variants": {"torch-cpu": HASH}}
 DEPENDENCIES = [
     {"repo-id": "a/b", "version": 1},
     {"repo-id": "a/b", "version": 10},
     {"repo-id": "a/b", "version": 2, "revision": None},
     {"repo-id": "a/b", "revision": "main"},
-    {"repo-id": "a/b", "revision": ""},
-    {"repo-id": "z", "version": (1 << 64) - 1},
+    {"repo-id": "z/z", "version": (1 << 64) - 1},
     *({"repo-id": "a/b", "version": v} for v in (-1, 1.0, True, "1", None, 1 << 64)),
     {"repo-id": "a/b", "version": 1, "revision": "x"},
     {"repo-id": "a/b", "version": 1, "more": 1},
@@ -87,35 +84,31 @@ def test_a_lock_is_asked_by_repo_id_or_by_what_a_kernel_depends_on():
     ]
     locks = KernelLocks.from_json(json.dumps(entries))
     assert locks.of("a/b").commit == "1" * 40
-    assert locks.find(KernelDepend(repo_id="a/b", version=2)).commit == "2" * 40
+    assert locks.find(request("a/b", 2)).commit == "2" * 40
     for ask in (
         lambda: locks.of("a/c"),
-        lambda: locks.find(KernelDepend(repo_id="a/b", version=3)),
-        lambda: locks.find(KernelDepend(repo_id="a/b", revision="1")),
+        lambda: locks.find(request("a/b", 3)),
+        lambda: locks.find(request("a/b", revision="1")),
     ):
         with pytest.raises(RequestError, match=r"is not locked in kernels\.lock"):
             ask()
 
 
-def test_an_old_lock_says_a_commit_and_a_hash_for_each_variant():
-    locks = KernelLocks.from_json(json.dumps([OLD]))
-    assert locks.old
-    kernel = locks.find(KernelDepend(repo_id="a/b", version=7))
-    assert kernel == locks.of("a/b")
-    assert (kernel.commit, kernel.hashes) == (COMMIT.lower(), {"torch-cpu": HASH["hash"]})
+def test_a_lock_of_an_old_client_is_locked_again():
+    old = {"repo_id": "a/b", "sha": COMMIT, "variants": {}}
+    with pytest.raises(RequestError, match=r"0\.16") as caught:
+        KernelLocks.from_json(json.dumps([old]), source="some/kernels.lock")
+    assert "kernforge lock" in caught.value.hint
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    "dependency",
     [
-        ({"sha": "abc"}, "locked to 'abc'"),
-        ({"more": 1}, "unknown key 'more'"),
-        ({"variants": {"x": {"hash": "md5-1", "hash_type": "git_lfs_concat"}}}, "variant 'x'"),
-        ({"variants": {"x": {**HASH, "hash_type": "other"}}}, "variant 'x'"),
-        ({"variants": []}, "'variants' is not an object"),
+        *({"repo-id": "a/b", "revision": r} for r in ("/abs/path", "../x", "", "a//b", ".git")),
+        *({"repo-id": r, "version": 1} for r in ("z", "../a", "a/b/c", "/etc/x")),
     ],
 )
-def test_what_is_wrong_with_an_old_lock_is_reported(wrong, words):
-    with pytest.raises(RequestError, match=words) as caught:
-        KernelLocks.from_json(json.dumps([{**OLD, **wrong}]), source="some/kernels.lock")
-    assert caught.value.message.startswith("some/kernels.lock: ")
+def test_a_name_that_leads_elsewhere_is_refused_where_it_enters(dependency):
+    text = json.dumps([{"dependency": dependency, "lock": {"commit": COMMIT}}])
+    with pytest.raises(RequestError, match=r"^kernels\.lock: "):
+        KernelLocks.from_json(text)

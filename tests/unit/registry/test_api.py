@@ -3,18 +3,18 @@ import os
 from pathlib import Path
 
 import pytest
-from support.registries import REPO, publish_file
+from support.registries import REPO, found, publish_file
 
-from kernforge.errors import RegistryError, UsageError
+from kernforge.errors import NotPublishedError, RegistryError, UsageError
 from kernforge.registry.api import (
     Chain,
-    find_revision,
-    find_version,
+    find,
     member_for,
     open_default,
     open_registry,
 )
 from kernforge.registry.directory import DirectoryRegistry
+from kernforge.registry.names import request
 from kernforge.system.environment import Environment
 
 
@@ -30,36 +30,39 @@ def test_versions_and_revisions_lead_to_commits(registry):
         (">=1", "v2.0.0"),
         ("1.0.0", "v1.0.0"),
         ("==1.2", "v1.2.0"),
+        ("1.2", "v1.2.0"),
+        ("v1.2", "v1.2.0"),
+        ("v1", "v1.10.0"),
     ]:
-        assert find_version(registry, REPO, version) == commits[tag], version
-    assert find_version(registry, REPO, 3) is None
-    assert find_version(registry, REPO, "~=2.1") is None
+        assert found(registry, REPO, version) == commits[tag], version
+    assert found(registry, REPO, 3) is None
+    assert found(registry, REPO, "~=2.1") is None
     for revision in ["v1.2.0", commits["v1.2.0"], commits["v1.2.0"][:7]]:
-        assert find_revision(registry, REPO, revision) == commits["v1.2.0"]
-    for absent in ["v9", "f" * 40, commits["v1.2.0"][:6], "../refs/v1", ""]:
-        assert find_revision(registry, REPO, absent) is None
+        assert found(registry, REPO, revision=revision) == commits["v1.2.0"]
+    for absent in ["v9", "f" * 40, commits["v1.2.0"][:6]]:
+        assert found(registry, REPO, revision=absent) is None
     assert registry.variants(REPO, commits["v1.2.0"]) == ("torch-cpu",)
     assert registry.commits(REPO) == tuple(sorted(commits.values()))
 
 
 def test_a_new_tag_is_seen_at_once(registry):
     publish_file(registry, "v1.0.0", "one")
-    assert find_version(registry, REPO, "~=1.0") == registry.ref(REPO, "v1.0.0")
+    assert found(registry, REPO, "~=1.0") == registry.ref(REPO, "v1.0.0")
     publish_file(registry, "v1.1.0", "two")
-    assert find_version(registry, REPO, "~=1.0") == registry.ref(REPO, "v1.1.0")
+    assert found(registry, REPO, "~=1.0") == registry.ref(REPO, "v1.1.0")
 
 
 def test_an_ambiguous_prefix_is_refused(registry):
     for digit in "ab":
         registry.snapshot(REPO, "1234567" + digit * 33).mkdir(parents=True)
-    with pytest.raises(RegistryError, match="begins several commits"):
-        find_revision(registry, REPO, "1234567")
-    assert find_revision(registry, REPO, "1234567a") == "1234567" + "a" * 33
+    with pytest.raises(RegistryError, match="Ambiguous commit prefix"):
+        found(registry, REPO, revision="1234567")
+    assert found(registry, REPO, revision="1234567a") == "1234567" + "a" * 33
 
 
 def test_a_specifier_that_cannot_be_read_is_refused(registry):
     with pytest.raises(UsageError, match="'newest' is not a version"):
-        find_version(registry, REPO, "newest")
+        found(registry, REPO, "newest")
 
 
 def test_a_registry_opens_by_path_and_by_url(tmp_path, monkeypatch):
@@ -94,7 +97,7 @@ def test_without_a_registry_the_hub_has_what_the_users_directory_lacks(
     usual_hub, tmp_path, monkeypatch
 ):
     commit = usual_hub.add(REPO, "v1", {"a.py": b""})
-    assert find_version(open_default(Environment.read()), REPO, 1) == commit
+    assert found(open_default(Environment.read()), REPO, 1) == commit
     own = DirectoryRegistry(tmp_path / "home/registry")
     with own.writing(REPO):
         new, _ = own.add_snapshot(REPO, {})
@@ -102,6 +105,9 @@ def test_without_a_registry_the_hub_has_what_the_users_directory_lacks(
     default = open_default(Environment.read())
     assert isinstance(default, Chain)
     assert member_for(default, REPO).url == own.url
-    assert find_version(default, REPO, 1) is None, "one registry stands for a kernel"
+    assert found(default, REPO, 1) is None, "one registry stands for a kernel"
+    with pytest.raises(NotPublishedError, match="which hides hf") as refused:
+        find(default, request(REPO, 1))
+    assert "--registry hf://" in refused.value.hint
     monkeypatch.setenv("KERNFORGE_REGISTRY", str(own.root))
     assert open_default(Environment.read()) is open_registry(str(own.root))

@@ -7,13 +7,15 @@ import time
 import pytest
 from support import processes
 from support.registries import REPO, publish_file
+from support.registries import found as commit_of
 
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import Metadata
-from kernforge.errors import RegistryError, UsageError
+from kernforge.errors import RegistryError, RequestError, UsageError
 from kernforge.registry import directory
-from kernforge.registry.api import find_version, open_registry
+from kernforge.registry.api import open_registry
 from kernforge.registry.directory import DirectoryRegistry
+from kernforge.registry.names import request
 from kernforge.system import files
 from kernforge.system.digest import sha256
 
@@ -80,13 +82,40 @@ def test_content_that_changes_underway_is_refused(registry, tmp_path):
 
 def test_what_a_killed_writer_left_is_removed_by_the_next(registry):
     publish_file(registry, "v1.0.0", "text")
-    leftovers = [registry.repo(REPO) / kind / "tmp-x" for kind in ("blobs", "snapshots", "refs")]
+    leftovers = [
+        registry.repo(REPO) / kind / "tmp-kernforge-x" for kind in ("blobs", "snapshots", "refs")
+    ]
     leftovers[0].mkdir()
     leftovers[1].mkdir()
     leftovers[2].write_text("half a com")
     assert registry.ref_names(REPO) == ("v1", "v1.0.0")
     publish_file(registry, "v1.0.1", "text")
     assert not any(leftover.exists() for leftover in leftovers)
+
+
+def test_what_was_not_written_here_stays(registry):
+    publish_file(registry, "v1.0.0", "text")
+    others = registry.repo(REPO) / "refs" / "tmp-x"
+    others.write_text("a branch of another tool")
+    publish_file(registry, "v1.0.1", "text")
+    assert others.exists()
+
+
+@pytest.mark.parametrize("name", ["tmp-x", "a/tmp-x", "/v1", "a//b", "../v1", ".hidden", "a b", ""])
+def test_a_name_that_no_reference_may_have_is_refused(registry, name):
+    commit = publish_file(registry, "v1.0.0", "text")
+    with pytest.raises(RequestError, match="is not the name of a branch, a tag or a commit"):
+        registry.set_ref(REPO, name, commit)
+    assert registry.ref(REPO, name) is None
+    with pytest.raises(RequestError):
+        request(REPO, revision=name)
+
+
+def test_branches_with_a_slash_are_listed(registry):
+    commit = publish_file(registry, "v1.0.0", "text")
+    registry.set_ref(REPO, "team/dev", commit)
+    assert "team/dev" in registry.ref_names(REPO)
+    assert commit_of(registry, REPO, revision="team/dev") == commit
 
 
 def test_a_reference_that_does_not_name_a_commit_is_an_error(registry):
@@ -148,7 +177,7 @@ def test_a_reader_sees_whole_versions_while_others_publish(tmp_path, write_varia
     running = [processes.start([*argv, *builds]) for builds in texts.values()]
     registry, seen = open_registry(url), set()
     while any(process.poll() is None for process in running):
-        found = find_version(registry, REPO, 1)
+        found = commit_of(registry, REPO, 1)
         seen.add(found)
         for name in registry.variants(REPO, found) if found else ():
             document = registry.metadata(REPO, found, name)

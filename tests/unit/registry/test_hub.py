@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support import processes
 from support.hub_server import HubServer
+from support.registries import found
 
 from kernforge.errors import (
     IntegrityError,
@@ -18,13 +19,9 @@ from kernforge.errors import (
     StorageError,
     UsageError,
 )
-from kernforge.registry.api import (
-    find_revision,
-    find_version,
-)
 from kernforge.registry.hub import HubRegistry
 from kernforge.registry.hub_client import HubClient
-from kernforge.registry.hub_endpoint import TOLD, HubEndpoint
+from kernforge.registry.hub_endpoint import HubEndpoint
 
 pytest.importorskip("huggingface_hub")
 
@@ -70,7 +67,7 @@ def opened(hub: HubServer, cache: Path):
 
 
 def load(registry):
-    return registry.fetch(REPO, find_version(registry, REPO, 1), "torch-cpu")
+    return registry.fetch(REPO, found(registry, REPO, 1), "torch-cpu")
 
 
 def contents(path):
@@ -88,7 +85,7 @@ def expected(variant):
 
 def test_a_cold_load_is_two_requests_and_the_files_that_are_not_empty(hub, opened, commit):
     registry = opened()
-    assert find_version(registry, REPO, 1) == commit
+    assert found(registry, REPO, 1) == commit
     assert registry.variants(REPO, commit) == ("torch-cpu", "torch-cuda")
     assert b"toy" in registry.metadata(REPO, commit, "torch-cpu")
     assert registry.companion(REPO, commit, "torch-cpu", "metadata.json.sigstore") == b"signed"
@@ -103,11 +100,11 @@ def test_a_warm_load_asks_for_references_alone_and_by_commit_for_nothing(hub, op
     opened().fetch(REPO, commit, "torch-cpu")
     hub.counted()
     registry = opened()
-    assert registry.fetch(REPO, find_version(registry, REPO, 1), "torch-cpu").is_dir()
-    assert find_version(registry, REPO, "1") == commit
+    assert registry.fetch(REPO, found(registry, REPO, 1), "torch-cpu").is_dir()
+    assert found(registry, REPO, "1") == commit
     assert hub.counted() == {"GET refs": 1}
     registry = opened()
-    assert registry.fetch(REPO, find_revision(registry, REPO, commit), "torch-cpu").is_dir()
+    assert registry.fetch(REPO, found(registry, REPO, revision=commit), "torch-cpu").is_dir()
     assert registry.metadata(REPO, commit, "torch-cpu")
     assert hub.counted() == {}
 
@@ -119,11 +116,11 @@ def test_versions_and_revisions_lead_to_commits(hub, opened):
         hub.repos[REPO].tags[tag] = commits[tag]
     registry = opened()
     for version, tag in [(1, "v1.2.0"), ("~=1.0", "v1.2.0"), ("1.0.0", "v1.0.0"), (2, "v2.0.0")]:
-        assert find_version(registry, REPO, version) == commits[tag]
+        assert found(registry, REPO, version) == commits[tag]
     for revision in ("v1.0.0", commits["v1.0.0"], commits["v1.0.0"][:8]):
-        assert find_revision(registry, REPO, revision) == commits["v1.0.0"]
+        assert found(registry, REPO, revision=revision) == commits["v1.0.0"]
     for absent in ("v9", "f" * 40, "0123456789"):
-        assert find_revision(registry, REPO, absent) is None
+        assert found(registry, REPO, revision=absent) is None
     with pytest.raises(NotPublishedError, match="has no commit"):
         registry.variants(REPO, "f" * 40)
 
@@ -138,16 +135,16 @@ def test_a_listing_of_many_pages_is_read_whole(hub, opened):
 def test_offline_the_cache_answers(hub, opened, commit):
     hub.repos[REPO].tags["v1.0.0"] = commit
     first = opened()
-    first.fetch(REPO, find_version(first, REPO, 1), "torch-cpu")
+    first.fetch(REPO, found(first, REPO, 1), "torch-cpu")
     hub.close()
     registry = opened(offline=True)
     for version in (1, "~=1.0"):
-        assert find_version(registry, REPO, version) == commit
-    assert find_revision(registry, REPO, commit) == commit
+        assert found(registry, REPO, version) == commit
+    assert found(registry, REPO, revision=commit) == commit
     assert registry.variants(REPO, commit) == ("torch-cpu",)
     assert b"toy" in registry.metadata(REPO, commit, "torch-cpu")
     assert contents(registry.fetch(REPO, commit, "torch-cpu")) == expected("torch-cpu")
-    assert find_version(registry, "owner/other", 1) is None
+    assert found(registry, "owner/other", 1) is None
     with pytest.raises(NetworkError, match="HF_HUB_OFFLINE"):
         registry.trusted_publisher("owner")
 
@@ -168,32 +165,28 @@ def test_offline_a_version_without_a_reference_is_found_by_its_builds(hub, opene
         os.utime(snapshot, (number, number))
     registry = opened(offline=True)
     assert registry.ref_names(REPO) == ("v1", "v2")
-    assert find_version(registry, REPO, 1) == "1" * 40
-    assert find_version(registry, REPO, 3) is None
+    assert found(registry, REPO, 1) == "1" * 40
+    assert found(registry, REPO, 3) is None
     (cache / "kernels--owner--toy" / "refs").mkdir()
     (cache / "kernels--owner--toy" / "refs" / "v1").write_text("0" * 40)
-    assert find_version(registry, REPO, 1) == "0" * 40
+    assert found(registry, REPO, 1) == "0" * 40
 
 
-def test_a_hub_is_told_of_the_process_only_if_the_user_allows_it(hub, cache):
-    for allowed in (False, True):
-        endpoint = HubEndpoint(
-            url=hub.url, cache=cache, offline=False, own_token=False, tells=allowed
-        )
-        token = TOLD.set("app/1; backend/cpu")
-        client = HubClient(endpoint)
-        assert ("backend/cpu" in str(client.api.user_agent)) is allowed
-        TOLD.reset(token)
+def test_the_user_agent_of_the_caller_is_added(hub, cache):
+    endpoint = HubEndpoint(
+        url=hub.url, cache=cache, offline=False, own_token=False, user_agent="app/1"
+    )
+    assert "app/1" in str(HubClient(endpoint).api.user_agent)
 
 
 def test_when_the_hub_is_down_the_cache_answers_with_a_warning(hub, opened, commit, caplog):
     first = opened()
-    first.fetch(REPO, find_version(first, REPO, 1), "torch-cpu")
+    first.fetch(REPO, found(first, REPO, 1), "torch-cpu")
     hub.fault("/refs", 503, times=99)
-    assert find_version(opened(), REPO, 1) == commit
+    assert found(opened(), REPO, 1) == commit
     assert "using the references of owner/toy in the cache" in caplog.text
     with pytest.raises(NetworkError, match="has an internal error"):
-        find_version(opened(), "owner/other", 1)
+        found(opened(), "owner/other", 1)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +205,7 @@ def test_when_the_hub_is_down_the_cache_answers_with_a_warning(hub, opened, comm
 def test_what_may_pass_is_tried_again(hub, opened, commit, fault):
     hub.fault(*fault)
     registry = opened()
-    assert find_version(registry, REPO, 1) == commit
+    assert found(registry, REPO, 1) == commit
     assert contents(registry.fetch(REPO, commit, "torch-cpu")) == expected("torch-cpu")
     assert not list(registry.link_root(REPO).rglob("tmp-*"))
 
@@ -269,7 +262,7 @@ def test_a_read_only_cache_serves_what_it_holds(hub, opened, commit, monkeypatch
     for door in ("write_atomic", "write_new", "staging", "locked"):
         monkeypatch.setattr(f"kernforge.system.files.{door}", refuse)
     registry = opened()
-    assert registry.fetch(REPO, find_version(registry, REPO, 1), "torch-cpu").is_dir()
+    assert registry.fetch(REPO, found(registry, REPO, 1), "torch-cpu").is_dir()
 
 
 def test_threads_that_load_at_once_bring_each_file_once(hub, opened, commit):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 import base64
-import tomllib
 
 import pytest
 
@@ -18,8 +17,8 @@ from kernforge.trust.policy import (
     fingerprint,
     is_revoked,
     matching_rules,
-    parse,
     public_key,
+    read,
 )
 
 HUB = "https://hub.example"
@@ -27,8 +26,8 @@ KEY = base64.b64encode(ED25519_DER + bytes(range(32))).decode()
 SIGNER = f'[signer.acme]\npublic-key = "{KEY}"\n'
 
 
-def policy(text, **options):
-    return parse(tomllib.loads(text), "/etc/p.toml", **options)
+def policy(text):
+    return read(text.encode(), "/etc/p.toml")
 
 
 def admitted(text, repo_id, registry=HUB):
@@ -79,7 +78,6 @@ def test_the_first_rule_that_names_a_kernel_speaks_for_its_file():
 def test_every_file_that_speaks_must_be_satisfied_and_silence_leaves_the_built_in_rule():
     site = policy(f'{SIGNER}[[rule]]\nrepo = "acme/*"\nadmit = "signed"\nsigners = "acme"')
     user = policy('[[rule]]\nadmit = "always"')
-    project = policy('[[rule]]\nadmit = "always"', only_tightens=True)
 
     def found(*policies):
         rules = matching_rules(policies, Subject(repo_id="acme/toy", registry=HUB))
@@ -88,7 +86,6 @@ def test_every_file_that_speaks_must_be_satisfied_and_silence_leaves_the_built_i
     assert found(site, user) == [Admit.SIGNED, Admit.ALWAYS]
     assert found(site) == [Admit.SIGNED]
     assert found() == [Admit.ASKED]
-    assert found(project) == [Admit.ALWAYS, Admit.ASKED], "a project cannot loosen"
     directory = Subject(repo_id=None, registry="file:///here")
     assert [rule.admit for rule in matching_rules([], directory)] == [Admit.ALWAYS]
 
@@ -202,18 +199,6 @@ def test_a_public_key_is_read_as_pem_and_as_one_line():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[[rule]]\nadmit = "always"\nreleases = "fresh"', "releases is 'fresh'"),
-        (SIGNER + '[[rule]]\nadmit = "signed"\nsigners = "acme"\nreleases = "new"', "is 'new'"),
-        (
-            SIGNER
-            + '[[rule]]\nadmit = "signed"\nsigners = "acme"\nreleases = "listed"\nthreshold = 2',
-            "threshold is 2",
-        ),
-        (
-            SIGNER
-            + '[[rule]]\nadmit = "signed"\nsigners = ["acme", "kernels-community"]\nthreshold = 2',
-            "not demanded",
-        ),
         ("[[revoked]]\nreason = 'x'", "does not say what is revoked"),
         (f'[[revoked]]\npublic-key = "{KEY}"\nidentity = "x"', "does not say what is revoked"),
         ('[[revoked]]\ndocument = "abc"', "not a SHA-256"),
@@ -222,7 +207,7 @@ def test_a_public_key_is_read_as_pem_and_as_one_line():
         ('[[revoked]]\nkey = "abc"', "unknown key 'key'"),
     ],
 )
-def test_a_wrong_demand_or_revocation_is_an_error(text, message):
+def test_a_wrong_revocation_is_an_error(text, message):
     with pytest.raises(TrustError, match=message):
         policy(text)
 
@@ -247,9 +232,3 @@ def test_an_identity_is_revoked_by_a_pattern():
 def test_stars_match_what_they_say(pattern, text, fits):
     assert _matches(pattern, text) is fits
     assert _matches(pattern.upper(), text, ignore_case=True) is fits
-
-
-def test_a_pattern_of_many_stars_ends():
-    assert not _matches("**a" * 300, "a" * 299)
-    assert _matches("**a" * 300, "a" * 300)
-    assert not _matches("*a*b" * 100 + "x", "ab" * 500)

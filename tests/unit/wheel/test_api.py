@@ -11,6 +11,7 @@ from kernforge.artifact.metadata import Metadata
 from kernforge.errors import IntegrityError, RegistryError, UsageError
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
+from kernforge.system.environment import Environment
 from kernforge.wheel.api import from_directory, from_registry, make
 
 REPO = "me/toy"
@@ -130,7 +131,7 @@ def test_a_published_kernel_gives_the_wheels_of_its_version(
     publish(project / "build", registry, REPO, card="# Toy\n")
     write_variant(project / "build", variant="torch-cpu", unique="bbbbbbb")
     publish(project / "build", registry, REPO, card="# Toy\n")
-    sources, found = from_registry(registry, REPO, *asked)
+    sources, found = from_registry(registry, REPO, *asked, Environment({}))
     assert found == version
     make(sources, tmp_path / "dist", version=found)
     wheel = tmp_path / "dist" / f"toy-{version}+cpu-py3-none-any.whl"
@@ -142,7 +143,9 @@ def test_a_published_kernel_gives_the_wheels_of_its_version(
 def test_a_published_build_without_a_digest_is_refused(tmp_path, write_variant):
     snapshot = tmp_path / "kernels--me--toy" / "snapshots" / ("5" * 40)
     write_variant(snapshot / "build", digest=False)
-    sources, version = from_registry(DirectoryRegistry(tmp_path), REPO, None, "5" * 40)
+    sources, version = from_registry(
+        DirectoryRegistry(tmp_path), REPO, None, "5" * 40, Environment({})
+    )
     assert version is None
     with pytest.raises(IntegrityError, match="no digest"):
         make(sources, tmp_path / "dist")

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from kernforge.application.download import DownloadedVariant, Selection
     from kernforge.application.project_lock import Application
-    from kernforge.artifact.metadata import KernelDepend
     from kernforge.loader.host import Host
     from kernforge.loader.pins import Pins
     from kernforge.loader.search import Search
     from kernforge.registry.api import Registry
+    from kernforge.registry.names import Request
     from kernforge.system.console import Console
     from kernforge.system.environment import Environment
 
@@ -93,12 +93,6 @@ def add(verbs: options.Verbs) -> None:
     )
 
     verb = options.add_verb(verbs, _platform, "platform")
-    options.add_flag(
-        verb,
-        "--user-agent",
-        "print what a hub is told of this machine, and what it would be told with "
-        "KERNFORGE_USER_AGENT=1",
-    )
 
 
 def _add_trust(verb: argparse.ArgumentParser) -> None:
@@ -191,7 +185,7 @@ def _download(arguments: argparse.Namespace, console: Console) -> None:
 
 def _fetched(
     search: Search,
-    wanted: tuple[KernelDepend, ...],
+    wanted: tuple[Request, ...],
     selection: Selection,
     to: Path | None,
     console: Console,
@@ -211,13 +205,11 @@ def _fetched(
     return fetched
 
 
-def _wanted(
-    arguments: argparse.Namespace, store: Registry
-) -> tuple[Search, tuple[KernelDepend, ...]]:
+def _wanted(arguments: argparse.Namespace, store: Registry) -> tuple[Search, tuple[Request, ...]]:
     """The registry to fetch from, and the kernels."""
     from kernforge.application import download  # noqa: PLC0415
-    from kernforge.artifact.metadata import KernelDepend  # noqa: PLC0415
     from kernforge.loader import caller_lock, kernels_lock, search  # noqa: PLC0415
+    from kernforge.registry.names import request  # noqa: PLC0415
 
     environment: Environment = arguments.environment
     trusted: bool = arguments.trust_remote_code
@@ -237,9 +229,8 @@ def _wanted(
             f"no version of {arguments.what} was given, and there is no such directory",
             hint="give --version 1, or name a project with a lock",
         )
-    commit = search.find_commit(store, arguments.what, arguments.version, arguments.revision)
     unlocked = search.Search(store, None, environment, trusted)
-    return unlocked, (KernelDepend(repo_id=arguments.what, revision=commit),)
+    return unlocked, (request(arguments.what, arguments.version, arguments.revision),)
 
 
 def _selection(arguments: argparse.Namespace) -> Selection:
@@ -317,34 +308,10 @@ def _shim_wheel(arguments: argparse.Namespace, console: Console) -> None:
     console.result({"path": str(path), "version": version}, str(path))
 
 
-def _user_agent(environment: Environment, console: Console) -> None:
-    """``platform --user-agent``."""
-    from kernforge._version import __version__  # noqa: PLC0415
-    from kernforge.loader import host  # noqa: PLC0415
-    from kernforge.registry import hub_client, hub_endpoint  # noqa: PLC0415
-
-    allowed = hub_endpoint.allows_telling(environment)
-    without = hub_client.user_agent("")
-    full = hub_client.user_agent(host.told(None, f"kernforge/{__version__}"))
-    sent = full if allowed else without
-    other = (
-        f"without KERNFORGE_USER_AGENT=1: {without}"
-        if allowed
-        else f"with KERNFORGE_USER_AGENT=1: {full}"
-    )
-    console.result(
-        {"allowed": allowed, "sent": sent, "without": without, "with": full},
-        f"sent to a hub: {sent}\n{other}",
-    )
-
-
-def _platform(arguments: argparse.Namespace, console: Console) -> None:
+def _platform(arguments: argparse.Namespace, console: Console) -> None:  # noqa: ARG001 - as all
     from kernforge.application import platforms  # noqa: PLC0415
     from kernforge.loader import host  # noqa: PLC0415
 
-    if arguments.user_agent:
-        _user_agent(arguments.environment, console)
-        return
     here = host.with_device(host.probe())
     if note := platforms.lacks_driver(here):
         console.note(note)

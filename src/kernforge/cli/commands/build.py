@@ -243,8 +243,8 @@ def _sources(directory: Path) -> tuple[Finding, ...]:
 
 def _published(arguments: argparse.Namespace) -> dict[str, Callable[[], Path]]:
     """What fetches each variant of a published kernel, by their names."""
-    from kernforge.loader.search import find_commit  # noqa: PLC0415
-    from kernforge.registry.names import majors, versions  # noqa: PLC0415
+    from kernforge.registry.api import find  # noqa: PLC0415
+    from kernforge.registry.names import majors, request, versions  # noqa: PLC0415
 
     store, repo_id = options.registry(arguments), arguments.built
     version = arguments.version
@@ -253,7 +253,7 @@ def _published(arguments: argparse.Namespace) -> dict[str, Callable[[], Path]]:
         tags = list(versions(names).values())
         version = tags[-1][1:] if tags else max(majors(names), default=None)
     revision = None if version is not None else arguments.revision or "main"
-    commit = find_commit(store, repo_id, version, revision)
+    commit = find(store, request(repo_id, version, revision)).commit
     return {
         name: functools.partial(store.fetch, repo_id, commit, name)
         for name in store.variants(repo_id, commit)

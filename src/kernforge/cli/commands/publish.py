@@ -254,13 +254,14 @@ def _apidiff(arguments: argparse.Namespace, console: Console) -> None:
 
 def _offers(text: str, store: Registry) -> tuple[Offer, ...]:
     """What the variants of a published version or of a directory offer."""
-    from kernforge.loader import search  # noqa: PLC0415
     from kernforge.publish import offers  # noqa: PLC0415
+    from kernforge.registry import api as registry  # noqa: PLC0415
+    from kernforge.registry.names import request  # noqa: PLC0415
 
     repo_id, separator, version = text.partition("@")
     if separator and not Path(text).exists():
-        commit = search.find_commit(store, repo_id, version, None)
-        return offers.published(store, repo_id, commit)
+        answer = registry.find(store, request(repo_id, version))
+        return offers.published(store, repo_id, answer.commit)
     return offers.built(Path(text))
 
 

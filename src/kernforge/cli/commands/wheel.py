@@ -180,7 +180,11 @@ def _sources(arguments: argparse.Namespace) -> tuple[list[VariantSource], str | 
     if directory is None:
         store = options.registry(arguments)
         sources, version = wheel.from_registry(
-            store, arguments.kernel, arguments.version, arguments.revision
+            store,
+            arguments.kernel,
+            arguments.version,
+            arguments.revision,
+            arguments.environment,
         )
         if version is None and arguments.as_version is None:
             raise UsageError(
