@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kernforge.application import distribution, requirements, resolver
+from kernforge.application import requirements, resolver
 from kernforge.errors import CheckError, UsageError
 from kernforge.loader import kernels_lock, pins
 from kernforge.system import files
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from kernforge.application.distribution import Route
     from kernforge.application.requirements import Dependency
     from kernforge.loader.kernels_lock import KernelLocks
     from kernforge.loader.pins import Pins
@@ -31,14 +30,15 @@ class Application:
     Attributes:
         root: its directory.
         asked: the kernels that it requires.
-        route: how its lock is installed.
+        package: the package that gets a copy of the lock, as [tool.kernforge.lock] names it,
+            relative to the project; None for none.
         locks: the content of ``kernels.lock``; None when there is none.
         pins: the content of ``kernforge-kernels.lock``; None when there is none.
     """
 
     root: Path
     asked: tuple[Dependency, ...]
-    route: Route
+    package: str | None
     locks: KernelLocks | None
     pins: Pins | None
 
@@ -62,9 +62,7 @@ def read(root: Path) -> Application:
     return Application(
         root=root,
         asked=requirements.read_dependencies(document, source=str(path)),
-        route=distribution.find_route(
-            document, lambda name: (root / name / "__init__.py").is_file()
-        ),
+        package=_package(document, root),
         locks=None
         if locked is None
         else kernels_lock.KernelLocks.from_json(locked, source=str(root / kernels_lock.FILE)),
@@ -117,8 +115,29 @@ def check(application: Application) -> None:
 
 def _directories(application: Application) -> list[Path]:
     """The project, and its package where the lock is installed with that."""
-    package = application.route.package
+    package = application.package
     return [application.root, *([application.root / package] if package else [])]
+
+
+def _package(document: dict[str, Any], root: Path) -> str | None:
+    """The package that ``[tool.kernforge.lock]`` names.
+
+    Raises:
+        UsageError: it is not one.
+    """
+    table: Any = document
+    for key in ("tool", "kernforge", "lock"):
+        table = table.get(key) if isinstance(table, dict) else None
+    package = table.get("package") if isinstance(table, dict) else None
+    if package is None:
+        return None
+    inside = isinstance(package, str) and (root / package).resolve().is_relative_to(root.resolve())
+    if not inside or not (root / package / "__init__.py").is_file():
+        raise UsageError(
+            f"pyproject.toml: [tool.kernforge.lock] package is {package!r}, which is not a package",
+            hint='name a directory with __init__.py, relative to the project: "src/app"',
+        )
+    return str(package)
 
 
 def _read_bytes(path: Path) -> bytes | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare two builds of a variant byte for byte, and find the first difference of each file."""
+"""Compare two builds of a variant byte for byte, and name the action that went another way."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.metadata import FILE
-from kernforge.binary import elf
 from kernforge.build import provenance
 
 if TYPE_CHECKING:
@@ -16,32 +15,20 @@ if TYPE_CHECKING:
 
     from kernforge.build.execute.results import ActionRecord
 
-_SHOWN = 16
-_ELF = b"\x7fELF"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDifference:
-    """The first difference between a file of an artifact and the same file built again.
+    """A file of an artifact that is another one when it is built again.
 
     Attributes:
         file: path of the file in the variant.
-        reason: description of the difference, and of the action that made it.
+        reason: the action that made it differently.
         action: title of the first action whose result differs; empty if none differs.
-        section: section of an object file; empty for other files.
-        offset: position of the first byte that differs, in the section or in the file; None if
-            one of the two files is missing.
-        there: bytes of the artifact from this position, in hex.
-        here: bytes of the file built again from this position, in hex.
     """
 
     file: str
     reason: str
     action: str = ""
-    section: str = ""
-    offset: int | None = None
-    there: str = ""
-    here: str = ""
 
 
 def differences(
@@ -109,29 +96,4 @@ def _difference(
         )
     elif name in {FILE, provenance.FILE}:
         reason = "it describes the build"
-    section, content_there, content_here = _section(there, here)
-    offset = next(
-        (i for i, (a, b) in enumerate(zip(content_there, content_here, strict=False)) if a != b),
-        min(len(content_there), len(content_here)),
-    )
-    position = f"section {section}, byte {offset}" if section else f"byte {offset}"
-    return FileDifference(
-        file=name,
-        reason=f"{position}: {reason}",
-        action=action,
-        section=section,
-        offset=offset,
-        there=content_there[offset : offset + _SHOWN].hex(),
-        here=content_here[offset : offset + _SHOWN].hex(),
-    )
-
-
-def _section(there: bytes, here: bytes) -> tuple[str, bytes, bytes]:
-    """The first section that differs, with its two contents; the whole files if there is none."""
-    if not (there.startswith(_ELF) and here.startswith(_ELF)):
-        return "", there, here
-    sections_there, sections_here = elf.contents(there), elf.contents(here)
-    for name in (*sections_there, *(n for n in sections_here if n not in sections_there)):
-        if sections_there.get(name) != sections_here.get(name):
-            return name, sections_there.get(name, b""), sections_here.get(name, b"")
-    return "", there, here
+    return FileDifference(file=name, reason=reason, action=action)

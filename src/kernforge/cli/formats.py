@@ -193,9 +193,5 @@ def verdict_document(verdict: Verdict) -> dict[str, Any]:
 def verdict_text(verdict: Verdict) -> str:
     """The comparison of a variant that was built again, as text."""
     lines = [f"{verdict.variant}: {'DIFFERENT' if verdict.differences else 'identical'}"]
-    for difference in verdict.differences:
-        lines.append(f"  {difference.file}: {difference.reason}")
-        if difference.offset is not None:
-            lines.append(f"    there {difference.there or '(end)'}")
-            lines.append(f"    here  {difference.here or '(end)'}")
+    lines += [f"  {difference.file}: {difference.reason}" for difference in verdict.differences]
     return "\n".join((*lines, *(f"  note: {note}" for note in verdict.notes)))

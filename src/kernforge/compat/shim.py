@@ -11,10 +11,11 @@ import base64
 import hashlib
 import io
 import os
+import stat
 import zipfile
 from typing import TYPE_CHECKING
 
-from kernforge.errors import RequestError
+from kernforge.errors import RequestError, StorageError
 from kernforge.system import files
 
 if TYPE_CHECKING:
@@ -121,20 +122,45 @@ def write_wheel(directory: Path, version: str) -> Path:
 def command_environment(environment: Environment, version: str) -> dict[str, str]:
     """The variables that are added, so that a command, and what it starts, finds kernforge as ``kernels``.
 
-    The package is written below ``KERNFORGE_HOME`` and comes first in ``PYTHONPATH``.
+    The package is written below ``KERNFORGE_HOME`` and comes first in ``PYTHONPATH``: whoever may write
+    there decides what the command imports.
 
     Raises:
         RequestError: the version is not one.
-        StorageError: the directory cannot be written to.
+        StorageError: the directory cannot be written to, or others may write to it.
     """
     place = environment.home / "as-kernels" / version
-    for path, data in package_files(version).items():
+    found = package_files(version)
+    for directory in (environment.home, place.parent, place):
+        files.make_dir(directory)
+        _refuse_shared(directory)
+    for path, data in found.items():
         target = place / path
         if not target.is_file() or target.read_bytes() != data:
             files.make_dir(target.parent)
             files.write_atomic(target, data)
+        _refuse_shared(target.parent)
     before = environment.variables.get("PYTHONPATH")
     return {
         "PYTHONPATH": os.pathsep.join(filter(None, (str(place), before))),
         "KERNFORGE_KERNELS_VERSION": version,
     }
+
+
+def _refuse_shared(directory: Path) -> None:
+    """Refuse a directory that another user than this one and root may write to.
+
+    Raises:
+        StorageError: it is one.
+    """
+    status = directory.stat()
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise StorageError(
+            f"{directory} can be written by others, and what lies there is imported",
+            hint=f"chmod go-w {directory}, or set KERNFORGE_HOME to a directory of your own",
+        )
+    if status.st_uid not in {os.geteuid(), 0}:
+        raise StorageError(
+            f"{directory} is of another user, and what lies there is imported",
+            hint="set KERNFORGE_HOME to a directory of your own",
+        )

@@ -40,13 +40,6 @@ def test_equal_files_have_no_difference():
     assert differences({"a": b"1"}, {"a": b"1"}) == ()
 
 
-def test_the_first_byte_that_differs_is_shown_from_both():
-    (one,) = differences({"a": b"same, old"}, {"a": b"same, new"})
-    assert (one.offset, one.there, one.here) == (6, b"old".hex(), b"new".hex())
-    (one,) = differences({"a": b"long"}, {"a": b"lo"})
-    assert (one.offset, one.here) == (2, "")
-
-
 def test_a_file_that_only_one_has_is_reported():
     (one,) = differences({"a": b""}, {})
     assert one.reason == "it is only in the artifact"

@@ -63,6 +63,18 @@ def test_the_exit_code_is_that_of_the_command(tmp_path):
     assert done.returncode == 7
 
 
+@pytest.mark.parametrize("shared", ["", "as-kernels", "as-kernels/0.17.2/kernels"])
+def test_a_directory_that_others_may_write_is_not_imported_from(tmp_path, shared):
+    argv = (sys.executable, "-m", "kernforge", "run", "--as-kernels", "--", "true")
+    variables = {"HOME": str(tmp_path), "KERNFORGE_HOME": str(tmp_path / "home")}
+    assert run(*argv, **variables).returncode == 0
+    place = tmp_path / "home" / shared
+    place.chmod(0o777)
+    done = run(*argv, **variables)
+    assert done.returncode != 0
+    assert f"chmod go-w {place}" in done.stderr
+
+
 def test_a_wheel_satisfies_requirements(tmp_path):
     wheel = shim.write_wheel(tmp_path, "0.18.2")
     assert wheel.name == "kernels-0.18.2-py3-none-any.whl"

@@ -111,8 +111,11 @@ def _lock(arguments: argparse.Namespace, console: Console) -> None:
     chosen = project_lock.lock(
         application, options.registry(arguments), upgrade=() if upgrade is None else upgrade or None
     )
-    if not application.route.arrives:
-        console.note(f"note: {application.route.text}")
+    if not application.package:
+        console.note(
+            "note: setuptools installs the lock with the application where kernforge is in requires of "
+            '[build-system]; for another backend name [tool.kernforge.lock] package = "src/app"'
+        )
     _say_locked(application, chosen, console)
 
 
@@ -138,9 +141,8 @@ def _say_locked(application: Application, chosen: Pins, console: Console) -> Non
         )
         for pin in chosen.kernels
     ]
-    route = {"package": application.route.package, "told": application.route.text}
     console.result(
-        {"kernels": kernels, "travels": route, "arrives": application.route.arrives},
+        {"kernels": kernels, "package": application.package},
         tables.table(rows, head=("kernel", "version", "commit", "")),
     )
 

@@ -289,7 +289,8 @@ def _reproduce(arguments: argparse.Namespace, console: Console) -> None:
     if wrong:
         raise CheckError(
             f"{counted(len(verdicts), 'variant')} built again, {len(wrong)} with other bytes",
-            hint="each difference above names the file and the action that made it",
+            hint="each difference above names the file and the action that made it; `diffoscope` shows the "
+            "bytes of two builds",
         )
 
 
