@@ -2,8 +2,8 @@
 """The only module that writes, renames, locks and removes files.
 
 A file or tree under its final name is complete: it is written under a temporary name in the same
-directory and renamed. A killed process leaves at most ``tmp-kernforge-*``, on which the operating
-system has released its lock: the next process that writes there removes it.
+directory and renamed. A killed process leaves at most ``tmp-kernforge-*``, which a process that
+writes there removes after a day.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -26,10 +27,10 @@ from typing import Any, BinaryIO
 
 from kernforge.errors import StorageError
 
-_STAGING_PREFIX = "tmp-kernforge-"
-# Not locked yet, or on a file system without locks of directories: only its age tells.
-_UNLOCKED_PREFIX = "tmp-new-kernforge-"
-_UNLOCKED_LASTS_S = 24 * 3600
+_PREFIX = "tmp-kernforge-"
+_TEMPORARY = re.compile(rf"{_PREFIX}(?:[a-z0-9_]{{8}}|[0-9a-f]{{32}})")
+# No write takes longer.
+_LASTS_S = 24 * 3600
 # Between two attempts to get a lock.
 _SHORTEST_S, _LONGEST_S = 0.001, 0.05
 # Of linux/memfd.h; Python has no name for it. Where the administrator forbids executable memory files
@@ -118,39 +119,23 @@ def temporary() -> Path:
 def staging(parent: Path) -> Iterator[Path]:
     """Yield an empty directory inside ``parent``, which is removed at the end if it still exists.
 
-    What killed processes left in ``parent`` is removed first.
+    What killed processes left in ``parent`` more than a day ago is removed first.
     """
     with disk_errors(f"writing under {parent}"):
         parent.mkdir(parents=True, exist_ok=True)
         sweep(parent)
-        path, handle = _locked_directory(parent)
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        path.chmod(0o755)
     try:
         with disk_errors(f"writing under {parent}", below=parent):
             yield path
     finally:
         remove_tree(path)
-        if handle is not None:
-            os.close(handle)
-
-
-def _locked_directory(parent: Path) -> tuple[Path, int | None]:
-    """A new directory, and a descriptor that holds its lock; None where it cannot be locked."""
-    new = Path(tempfile.mkdtemp(prefix=_UNLOCKED_PREFIX, dir=parent))
-    new.chmod(0o755)
-    handle = os.open(new, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # NFS locks no directory
-        os.close(handle)
-        return new, None
-    path = parent / f"{_STAGING_PREFIX}{new.name.removeprefix(_UNLOCKED_PREFIX)}"
-    new.rename(path)
-    return path, handle
 
 
 def temporary_name() -> str:
     """A name that no other file has, for what is renamed to its final name when it is complete."""
-    return f"{_UNLOCKED_PREFIX}{uuid.uuid4().hex}"
+    return f"{_PREFIX}{uuid.uuid4().hex}"
 
 
 def read_regular(path: Path, *, limit: int) -> bytes:
@@ -173,31 +158,16 @@ def read_regular(path: Path, *, limit: int) -> bytes:
 
 
 def sweep(directory: Path) -> None:
-    """Remove what killed processes left in a directory; what a process still holds stays."""
+    """Remove what killed processes of this user left in a directory more than a day ago."""
+    horizon = time.time() - _LASTS_S
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
-            if entry.name.startswith(_STAGING_PREFIX):
-                _remove_unheld(entry.path)
-            elif entry.name.startswith(_UNLOCKED_PREFIX):
-                with contextlib.suppress(OSError):
-                    old = time.time() - entry.stat(follow_symlinks=False).st_mtime
-                    if old > _UNLOCKED_LASTS_S:
-                        remove_tree(Path(entry.path))
-
-
-def _remove_unheld(path: str) -> None:
-    """Remove a file or directory of this user that no process has locked."""
-    with contextlib.suppress(OSError):
-        if os.lstat(path).st_uid != os.geteuid():
-            return
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Meanwhile its process may have given it its final name.
-            if os.path.samestat(os.fstat(handle), os.lstat(path)):
-                remove_tree(Path(path))
-        finally:
-            os.close(handle)
+            if not _TEMPORARY.fullmatch(entry.name) or entry.is_symlink():
+                continue
+            with contextlib.suppress(OSError):
+                status = entry.stat(follow_symlinks=False)
+                if status.st_uid == os.geteuid() and status.st_mtime < horizon:
+                    remove_tree(Path(entry.path))
 
 
 def publish_tree(staged: Path, final: Path) -> bool:
@@ -309,7 +279,8 @@ def atomic_stream(path: Path, *, mode: int = 0o644, durable: bool = True) -> Ite
     """
     with disk_errors(f"writing {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = _temporary_beside(path)
+        handle, name = tempfile.mkstemp(prefix=_PREFIX, dir=path.parent)
+        temporary = Path(name)
         with os.fdopen(handle, "w+b") as stream:
             try:
                 yield stream
@@ -322,42 +293,6 @@ def atomic_stream(path: Path, *, mode: int = 0o644, durable: bool = True) -> Ite
                 # Only here: after the replacement the name may be that of another process's file.
                 temporary.unlink(missing_ok=True)
                 raise
-
-
-def _temporary_beside(path: Path) -> tuple[int, Path]:
-    """An empty file that this process has locked, in the directory of a file.
-
-    Its name follows from that of the file, so that the next process that writes the file takes what
-    a killed one left, and no directory need be listed.
-    """
-    # The name of the file may be as long as names may be.
-    stem = hashlib.sha256(path.name.encode(errors="surrogateescape")).hexdigest()[:12]
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    for number in range(_WRITERS_AT_ONCE):
-        temporary = path.parent / f"{_STAGING_PREFIX}{stem}-{number}"
-        with contextlib.suppress(
-            PermissionError, BlockingIOError, FileNotFoundError, InterruptedError
-        ):
-            handle = os.open(temporary, flags, 0o600)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                found = os.fstat(handle)
-                ours = found.st_uid == os.geteuid() and found.st_nlink == 1
-                if (
-                    ours
-                    and stat.S_ISREG(found.st_mode)
-                    and os.path.samestat(found, temporary.lstat())
-                ):
-                    os.fchmod(handle, 0o600)
-                    os.ftruncate(handle, 0)
-                    return handle, temporary
-            except BaseException:
-                os.close(handle)
-                raise
-            os.close(handle)
-    # On a file system without locks, or beside many writers, as every program does it.
-    handle, name = tempfile.mkstemp(prefix=_UNLOCKED_PREFIX, dir=path.parent)
-    return handle, Path(name)
 
 
 def write_new(path: Path, data: bytes | str, *, executable: bool = False) -> None:
@@ -434,46 +369,24 @@ def symlink(target: str, path: Path) -> None:
 def remove_tree(path: Path) -> None:
     """Remove a file or a directory; nothing happens if it does not exist.
 
-    A program may have left directories that it closed, or thousands inside each other.
+    A program may have left directories that it closed: they are opened first.
     """
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return
     with contextlib.suppress(RecursionError):
-        shutil.rmtree(path, ignore_errors=True)
-    if path.is_dir():
-        with contextlib.suppress(OSError):
-            _remove_stubborn(path)
+        shutil.rmtree(path, onerror=_open_and_retry)
 
 
-def _remove_stubborn(path: Path) -> None:
-    """Remove a tree of any depth: each directory in it is moved to its top, opened and emptied."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-    path.chmod(0o700)
-    top = os.open(path, flags)
-    try:
-        todo = ["."]
-        while todo:
-            inside = todo.pop()
-            here = os.open(inside, flags, dir_fd=top)
-            try:
-                for name in os.listdir(here):  # noqa: PTH208 - of a descriptor
-                    if name in todo:
-                        continue
-                    if not stat.S_ISDIR(os.lstat(name, dir_fd=here).st_mode):
-                        os.unlink(name, dir_fd=here)
-                        continue
-                    new = f"{_STAGING_PREFIX}{uuid.uuid4().hex}"
-                    os.chmod(name, 0o700, dir_fd=here)  # one that is closed cannot be moved
-                    os.rename(name, new, src_dir_fd=here, dst_dir_fd=top)
-                    todo.append(new)
-            finally:
-                os.close(here)
-            if inside != ".":
-                os.rmdir(inside, dir_fd=top)
-    finally:
-        os.close(top)
-    path.rmdir()
+def _open_and_retry(remove: Callable[[str], object], path: str, _error: object) -> None:
+    with contextlib.suppress(OSError):
+        for each in (Path(path).parent, Path(path)):
+            if each.is_dir() and not each.is_symlink():
+                each.chmod(0o700)
+        if Path(path).is_dir() and not Path(path).is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            remove(path)
 
 
 @contextlib.contextmanager
@@ -606,7 +519,6 @@ def _lock(handle: int, mode: int, path: Path, wait_s: float = math.inf) -> bool:
             return True
 
 
-_WRITERS_AT_ONCE = 8
 _cancelled = 0
 
 

@@ -73,14 +73,16 @@ def test_a_killed_process_leaves_the_store_usable(tmp_path):
     assert [p.name for p in tree.iterdir()] == ["content"]
 
 
-def test_old_leavings_are_swept_and_young_ones_are_not(tmp_path):
+def test_old_leavings_are_swept_and_nothing_else(tmp_path):
     shelf = tmp_path / "things" / KEY[:2]
-    new = "tmp-new-kernforge-"  # one whose process has not locked it yet
-    for name, age in ((f"{new}old", 3 * 86400), (f"{new}young", 60), ("tmp-kernforge-x", 0)):
+    ours = "tmp-kernforge-"
+    for name, age in ((f"{ours}old_4567", 3), (f"{ours}young567", 0), (f"{ours}mine", 3)):
         (shelf / name).mkdir(parents=True)
-        os.utime(shelf / name, times=(time.time() - age,) * 2)
+        os.utime(shelf / name, times=(time.time() - age * 86400,) * 2)
+    (shelf / f"{ours}link_567").symlink_to(tmp_path)
     Store(tmp_path).tree("things", KEY, fill_with("one"))
-    assert sorted(p.name for p in shelf.glob("tmp-*")) == [f"{new}young"]
+    left = [f"{ours}link_567", f"{ours}mine", f"{ours}young567"]
+    assert sorted(p.name for p in shelf.glob("tmp-*")) == left
 
 
 def test_a_full_disk_is_a_storage_error_with_a_hint(tmp_path):
