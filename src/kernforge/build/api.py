@@ -177,45 +177,44 @@ def build_project(
     store, events = workspace.store, request.events
     for note in planned.notes:
         events.note(note)
-    with store.lease():
-        isolation = prepare_sandbox(
-            workspace,
-            planned.plan,
-            _mode(request),
-            elsewhere=request.pool is not None,
-            note=events.note,
-        )
-        context = ActionContext(
-            store=store,
-            trees=_trees(workspace, planned, request),
-            runner=request.runner,
-            jobs=request.jobs,
-            sandbox=isolation,
-            limits=ProgramLimits(memory_bytes=request.memory or total_memory()),
-        )
-        edited = EditedPlan(plan=planned.plan)
-        if request.edited:
-            edited = request.edited(workspace, planned, context)
-        if request.pool:
-            pool = request.pool(workspace, planned, context)
-        else:
-            pool = LocalPool(jobs=request.jobs, limit=request.memory)
-        outcome = executor.run_actions(
-            edited.plan, context, events, project=workspace.project, pool=pool
-        )
-        built = layout.Built(
-            plan=edited.plan,
-            project=workspace.project,
-            sources=workspace.sources,
-            store=store,
-            origin=request.origin or _origin(workspace, planned),
-        )
-        variants = layout.lay_out_variants(built, out)
-        if edited.learn and not outcome.failures:
-            edited.learn()
-        findings = _findings(workspace, request, variants) if request.check else ()
-        if store.made or store.fetched:
-            eviction.keep(store, workspace.store_limit)
+    isolation = prepare_sandbox(
+        workspace,
+        planned.plan,
+        _mode(request),
+        elsewhere=request.pool is not None,
+        note=events.note,
+    )
+    context = ActionContext(
+        store=store,
+        trees=_trees(workspace, planned, request),
+        runner=request.runner,
+        jobs=request.jobs,
+        sandbox=isolation,
+        limits=ProgramLimits(memory_bytes=request.memory or total_memory()),
+    )
+    edited = EditedPlan(plan=planned.plan)
+    if request.edited:
+        edited = request.edited(workspace, planned, context)
+    if request.pool:
+        pool = request.pool(workspace, planned, context)
+    else:
+        pool = LocalPool(jobs=request.jobs, limit=request.memory)
+    outcome = executor.run_actions(
+        edited.plan, context, events, project=workspace.project, pool=pool
+    )
+    built = layout.Built(
+        plan=edited.plan,
+        project=workspace.project,
+        sources=workspace.sources,
+        store=store,
+        origin=request.origin or _origin(workspace, planned),
+    )
+    variants = layout.lay_out_variants(built, out)
+    if edited.learn and not outcome.failures:
+        edited.learn()
+    findings = _findings(workspace, request, variants) if request.check else ()
+    if store.made or store.fetched:
+        eviction.keep(store, workspace.store_limit)
     return BuildResult(
         lock=planned.lock,
         plan=edited.plan,

@@ -372,7 +372,7 @@ def _work(task: ActionTask, where: str, threads: int) -> ActionResult:
     store = Store(environment.home / "store", shared)
     store.note = notes.append
     action = task.action
-    with store.lease(), files.staging(store.root / "work") as scratch:
+    with files.staging(store.root / "work") as scratch:
         if task.sandbox == "required":
             store.accepts = results.isolated
             results.forget_unisolated({action.key, *graph.needs(action)}, store)

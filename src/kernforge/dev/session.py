@@ -154,15 +154,14 @@ class Session:
             return
         request = replace(request, out=self._scratch / identity[:16])
         stop.check()
-        with workspace.store.lease():
-            built = build_api.build_project(workspace, request, planned)
-            stop.check()
-            result.ran = built.outcome.ran
-            if built.outcome.failures:
-                files.remove_tree(self._scratch / identity[:16])
-                self._report_failures(result, built.outcome.failures)
-                return
-            kernels, self._unread = dev_build.kernels(built.plan, workspace.store)
+        built = build_api.build_project(workspace, request, planned)
+        stop.check()
+        result.ran = built.outcome.ran
+        if built.outcome.failures:
+            files.remove_tree(self._scratch / identity[:16])
+            self._report_failures(result, built.outcome.failures)
+            return
+        kernels, self._unread = dev_build.kernels(built.plan, workspace.store)
         for old in {path.parent for path in self._current.values()}:
             if old.is_relative_to(self._scratch):
                 files.remove_tree(old)

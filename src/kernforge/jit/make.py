@@ -166,16 +166,15 @@ def _compile(
     if store.use(STORE_KIND, module.link.key):
         session.device.remember(module)
         return _show_warnings(module, store, console, names)
-    with store.lease():
-        run_plan = functools.partial(_run_plan, session, toolchain)
-        replan = functools.partial(plan_module, request, toolchain.machine)
-        edited = swap.swap_device_code(session.device, module, toolchain, run_plan, replan)
-        if failures := run_plan((edited or module).plan, events=console):
-            raise _compile_error(failures, names)
-        if not edited:
-            swap.learn_objects(session.device, module, toolchain)
-        if store.made:
-            eviction.keep(store, eviction.limit(session.environment))
+    run_plan = functools.partial(_run_plan, session, toolchain)
+    replan = functools.partial(plan_module, request, toolchain.machine)
+    edited = swap.swap_device_code(session.device, module, toolchain, run_plan, replan)
+    if failures := run_plan((edited or module).plan, events=console):
+        raise _compile_error(failures, names)
+    if not edited:
+        swap.learn_objects(session.device, module, toolchain)
+    if store.made:
+        eviction.keep(store, eviction.limit(session.environment))
     return _show_warnings(edited or module, store, console, names)
 
 

@@ -103,14 +103,13 @@ def build_extensions(
         runner=run,
         jobs=jit_machine.jobs(environment),
     )
-    with toolchain.store.lease():
-        planned = _run(read, toolchain, context, environment, console)
-        restore = functools.partial(_with_user_paths, project=read[0].files)
-        make.show_logs(planned.plan, toolchain.store, console, restore)
-        made = {each.request.name: _linked(each, planned, toolchain.store) for each in read}
-        if toolchain.store.made:
-            limit = eviction.limit(environment)
-            eviction.keep(toolchain.store, limit)
+    planned = _run(read, toolchain, context, environment, console)
+    restore = functools.partial(_with_user_paths, project=read[0].files)
+    make.show_logs(planned.plan, toolchain.store, console, restore)
+    made = {each.request.name: _linked(each, planned, toolchain.store) for each in read}
+    if toolchain.store.made:
+        limit = eviction.limit(environment)
+        eviction.keep(toolchain.store, limit)
     return made
 
 

@@ -19,7 +19,7 @@ from kernforge.errors import StorageError
 from kernforge.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from kernforge.store.remote import SharedStore
@@ -118,11 +118,6 @@ class Store:
     def mark(self, kind: str, key: str) -> Path:
         """The file whose time says when a tree was last used."""
         return self.root / "used" / f"{kind}-{key}"
-
-    @contextlib.contextmanager
-    def lease(self) -> Iterator[None]:
-        """Nothing: what was used within a day is not evicted. Goes with its last caller."""
-        yield
 
     def sweep(self, directory: Path, pattern: str) -> None:
         """Remove what killed processes left in a directory long ago."""

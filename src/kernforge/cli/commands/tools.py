@@ -96,8 +96,7 @@ def _export(arguments: argparse.Namespace, console: Console) -> None:
     if with_editor and export.COMPILE_COMMANDS not in kept:
         workspace = options.workspace(arguments, console)
         targets = project_targets.choose(workspace.candidates, arguments.variant)
-        with workspace.store.lease():
-            texts |= export.compile_commands(workspace, targets, to)
+        texts |= export.compile_commands(workspace, targets, to)
     written = [str(path) for path in export.write(project, texts, to, kept)]
     left = sorted(str(to / path) for path in kept)
     console.result(
@@ -124,33 +123,32 @@ def _shell(arguments: argparse.Namespace, console: Console) -> int:
     environment = arguments.environment
     patterns = [arguments.variant] if arguments.variant else []
     target = project_targets.choose(workspace.candidates, patterns)[-1]
-    with workspace.store.lease():
-        setting = shell.setting(
-            workspace,
-            target,
-            arguments.build_dir or workspace.project.root / "build",
-            links=environment.home / "shells",
+    setting = shell.setting(
+        workspace,
+        target,
+        arguments.build_dir or workspace.project.root / "build",
+        links=environment.home / "shells",
+    )
+    if setting.built is None:
+        console.note(f"note: {setting.variant} is not built: run `kernforge build` to build it")
+    if arguments.json:
+        merged = setting.merged(environment.variables)
+        built = str(setting.built) if setting.built else None
+        document = {"variant": setting.variant, "environment": merged, "built": built}
+        console.result(document, "")
+        return 0
+    if not arguments.command:
+        console.note(
+            f"{setting.variant}: {', '.join(sorted(setting.merged({})))} are set; `exit` leaves"
         )
-        if setting.built is None:
-            console.note(f"note: {setting.variant} is not built: run `kernforge build` to build it")
-        if arguments.json:
-            merged = setting.merged(environment.variables)
-            built = str(setting.built) if setting.built else None
-            document = {"variant": setting.variant, "environment": merged, "built": built}
-            console.result(document, "")
-            return 0
-        if not arguments.command:
-            console.note(
-                f"{setting.variant}: {', '.join(sorted(setting.merged({})))} are set; `exit` leaves"
-            )
-        try:
-            return shell.enter(setting, arguments.command, environment)
-        except FileNotFoundError as error:
-            raise UsageError(
-                f"there is no program {error.filename}", hint="check PATH, or give its path"
-            ) from error
-        except PermissionError as error:
-            raise UsageError(
-                f"{error.filename} cannot be run: {error.strerror}",
-                hint="make it executable with chmod +x",
-            ) from error
+    try:
+        return shell.enter(setting, arguments.command, environment)
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"there is no program {error.filename}", hint="check PATH, or give its path"
+        ) from error
+    except PermissionError as error:
+        raise UsageError(
+            f"{error.filename} cannot be run: {error.strerror}",
+            hint="make it executable with chmod +x",
+        ) from error
