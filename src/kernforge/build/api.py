@@ -22,7 +22,6 @@ from kernforge.build.execute.sandbox import Sandbox
 from kernforge.build.plan import planner
 from kernforge.build.provenance import Origin
 from kernforge.errors import BuildError, StorageError
-from kernforge.project import flag_rules
 from kernforge.project.api import folder
 from kernforge.source import compiler_advice
 from kernforge.store import eviction
@@ -88,8 +87,8 @@ class BuildRequest:
             taken as it is.
         only: compute capabilities to narrow device code to, as ``"9.0"``; empty narrows nothing.
         sandbox: whether actions are kept to their inputs: always, where this machine can, never.
-        untrusted: whether the project may be a stranger's: ``"auto"`` means ``"required"`` then,
-            flags that start programs are refused, and what was built is not imported to check it.
+        untrusted: whether the project may be a stranger's: ``"auto"`` means ``"required"`` then, and
+            what was built is not imported to check it.
         out: directory of the variants, ``build`` in the project by default; an old variant of the
             same name is replaced as a whole.
         jobs: threads of all compilers together.
@@ -276,8 +275,6 @@ def _mode(request: BuildRequest) -> Mode:
 def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
     """Plan a build, which may write the project's lock; raises what ``build_project`` does."""
     lock, manifest, notes = request.lock, workspace.project.manifest, []
-    if request.untrusted:
-        flag_rules.refuse_programs(manifest)
     source_rules.refuse_mistakes(workspace.project, workspace.sources, request.targets)
     if isinstance(lock, str):
         frozen = lock == "frozen"

@@ -69,8 +69,7 @@ def add(verbs: options.Verbs) -> None:
     options.add_flag(
         verb,
         "--untrusted",
-        "build a stranger's project: require a sandbox, refuse flags that start programs, and "
-        "do not import what was built",
+        "build a stranger's project: require a sandbox, and do not import what was built",
     )
     options.add_flag(verb, "--no-check", "do not check the built variants")
     options.add_sandbox(verb)
