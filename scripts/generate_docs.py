@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write the pages of ``docs/`` that are made and yet kept in git: ``make docs``.
 
-They are what a reader of the repository looks up without the site: the results and README's chart,
-from the documents in ``benchmarks/results``, and the keys of build.toml. The site's other references are made when it
+They are what a reader of the repository looks up without the site: the results, from the documents
+in ``benchmarks/results``, and the keys of build.toml. The site's other references are made when it
 is built, by ``docs_reference.py``.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import docs_results
-import speed_chart
 
 from kernforge.manifest import schema
 
@@ -33,4 +32,3 @@ if __name__ == "__main__":
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
             print(path.relative_to(ROOT))
-    speed_chart.main()

@@ -51,7 +51,7 @@ def page(path: str) -> str:
 
 
 class KernforgeError(Exception):
-    """Something went wrong that no other exit code names."""
+    """An expected failure; the user gets the message and the hint, never a traceback."""
 
     exit_code: ClassVar[int] = 1
 

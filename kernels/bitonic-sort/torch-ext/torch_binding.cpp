@@ -14,9 +14,7 @@ namespace {
 using bitonic_sort::Kind;
 using bitonic_sort::Order;
 using bitonic_sort::Rows;
-using kernforge::device_of;
 using kernforge::ScalarType;
-using kernforge::shape_of;
 using kernforge::Tensor;
 
 using Two = std::tuple<Tensor, Tensor>;
@@ -189,11 +187,6 @@ Two sort(const Tensor& x, int64_t keep, bool descending) {
 
 #endif
 
-// On the device that this build is not for: a sentence instead of the dispatcher's table.
-Two sort_elsewhere(const Tensor& x, int64_t, bool) {
-  refuse("x is on " + device_of(x) + ", this build runs on " KERNFORGE_BUILT_FOR);
-}
-
 }  // namespace
 
 STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
@@ -202,10 +195,6 @@ STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
 
 STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops) {
   ops.impl("sort", TORCH_BOX(&sort));
-}
-
-STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_OTHER_KEY, ops) {
-  ops.impl("sort", TORCH_BOX(&sort_elsewhere));
 }
 
 REGISTER_EXTENSION(TORCH_EXTENSION_NAME)

@@ -8,8 +8,6 @@
 #include "../gelu_approx.h"
 #include "kernforge/aten_binding.h"
 
-#define EXTENSION_METHODS methods  // for direct.h, an option: ../vector-add/README.md
-#include "kernforge/direct.h"
 #include "registration.h"
 
 namespace {
@@ -128,16 +126,6 @@ Tensor with_gradient(c10::DispatchKeySet keys, const Tensor& x) {
                                    x);  // no node to make, so none is paid for
 }
 
-// On the device that this build is not for: a sentence instead of the dispatcher's table.
-Tensor forward_elsewhere(const Tensor& x) {
-  TORCH_CHECK_VALUE(false, "gelu_approx: x is on ", x.device(),
-                    ", this build runs on " KERNFORGE_BUILT_FOR);
-}
-
-Tensor backward_elsewhere(const Tensor&, const Tensor& x) { return forward_elsewhere(x); }
-
-PyMethodDef methods[] = {kernforge::direct::method<&gelu_approx_op>("gelu_approx"), {}};
-
 }  // namespace
 
 TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
@@ -148,11 +136,6 @@ TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
 TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops) {
   ops.impl("gelu_approx", &forward);
   ops.impl("gelu_approx_backward", &backward);
-}
-
-TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_OTHER_KEY, ops) {
-  ops.impl("gelu_approx", &forward_elsewhere);
-  ops.impl("gelu_approx_backward", &backward_elsewhere);
 }
 
 TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, Autograd, ops) {

@@ -7,13 +7,14 @@ A build takes the fastest way alone, so the slower ones are compiled here, witho
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import torch
+
+from kernforge.testing import load_beside
 
 PROJECT = Path(__file__).parents[1]
 WAYS = {"fastest": (), "baseline": ("-DIMG2GRAY_BASELINE",), "plain": ("-DIMG2GRAY_PLAIN",)}
@@ -23,10 +24,7 @@ pytestmark = pytest.mark.native
 
 @pytest.fixture(scope="module")
 def reference():
-    spec = importlib.util.spec_from_file_location("img2gray_reference", PROJECT / "reference.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.img2gray
+    return load_beside(__file__, "reference").img2gray
 
 
 @pytest.fixture(scope="module", params=WAYS)

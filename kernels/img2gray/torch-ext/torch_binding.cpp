@@ -131,16 +131,6 @@ void gray_out(const Tensor& image, int64_t weights, const Tensor& out) {
   run(image, weights, out);
 }
 
-// On the device that this build is not for: a sentence instead of the dispatcher's table.
-Tensor gray_elsewhere(const Tensor& image, int64_t) {
-  refuse("image is on " + device_of(image) + ", this build runs on " KERNFORGE_BUILT_FOR);
-}
-
-void gray_out_elsewhere(const Tensor& image, int64_t, const Tensor& out) {
-  refuse("image is on " + device_of(image) + " and out on " + device_of(out) +
-         ", this build runs on " KERNFORGE_BUILT_FOR);
-}
-
 }  // namespace
 
 STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
@@ -151,11 +141,6 @@ STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
 STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops) {
   ops.impl("img2gray", TORCH_BOX(&gray));
   ops.impl("img2gray_out", TORCH_BOX(&gray_out));
-}
-
-STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_OTHER_KEY, ops) {
-  ops.impl("img2gray", TORCH_BOX(&gray_elsewhere));
-  ops.impl("img2gray_out", TORCH_BOX(&gray_out_elsewhere));
 }
 
 REGISTER_EXTENSION(TORCH_EXTENSION_NAME)

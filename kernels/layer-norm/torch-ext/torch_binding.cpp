@@ -12,7 +12,6 @@
 
 namespace {
 
-using kernforge::device_of;
 using kernforge::DType;
 using kernforge::name_of;
 using kernforge::packed;
@@ -29,22 +28,14 @@ using Three = std::tuple<Tensor, Tensor, Tensor>;
 bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 
 void check_device(const Tensor& t, const Tensor& x, const char* name) {
-  if (t.device() != x.device()) {
-    refuse(std::string(name) + " must be on " + device_of(x) + " like x, got " + device_of(t));
-  }
+  kernforge::check_device(t, x, "layer_norm", name, "x");
 }
 
 // That t has the dtype, device and shape of x.
 void check_like(const Tensor& t, const Tensor& x, const char* name) {
   check_device(t, x, name);
-  if (t.scalar_type() != x.scalar_type()) {
-    refuse(std::string(name) + " must be " + name_of(x.scalar_type()) + " like x, got " +
-           name_of(t.scalar_type()));
-  }
-  const auto a = t.sizes(), b = x.sizes();
-  if (!std::equal(a.begin(), a.end(), b.begin(), b.end())) {
-    refuse(std::string(name) + " must have the shape of x " + shape_of(x) + ", got " + shape_of(t));
-  }
+  kernforge::check_dtype(t, x.scalar_type(), "layer_norm", name, "x");
+  kernforge::check_shape(t, x, "layer_norm", name, "x");
 }
 
 struct Sizes {
@@ -251,23 +242,6 @@ Three norm_backward(const Tensor& dy, const Maybe& dsum, const Tensor& x, const 
   return {dx, dweight, dbias};
 }
 
-// On the device that this build is not for: a sentence instead of the dispatcher's table.
-[[noreturn]] void elsewhere(const Tensor& x) {
-  refuse("x is on " + device_of(x) + ", this build runs on " KERNFORGE_BUILT_FOR);
-}
-Tensor norm_elsewhere(const Tensor& x, const Maybe&, const Maybe&, double, bool) { elsewhere(x); }
-Two kept_elsewhere(const Tensor& x, const Maybe&, const Maybe&, double, bool) { elsewhere(x); }
-Two add_elsewhere(const Tensor& x, const Tensor&, const Maybe&, const Maybe&, double, bool) {
-  elsewhere(x);
-}
-Three add_kept_elsewhere(const Tensor& x, const Tensor&, const Maybe&, const Maybe&, double, bool) {
-  elsewhere(x);
-}
-Three backward_elsewhere(const Tensor&, const Maybe&, const Tensor& x, const Maybe&, const Maybe&,
-                         const Tensor&, bool, bool, bool) {
-  elsewhere(x);
-}
-
 }  // namespace
 
 STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
@@ -293,14 +267,6 @@ STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops)
   ops.impl("add_norm", TORCH_BOX(&add_norm));
   ops.impl("add_norm_kept", TORCH_BOX(&add_norm_kept));
   ops.impl("norm_backward", TORCH_BOX(&norm_backward));
-}
-
-STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_OTHER_KEY, ops) {
-  ops.impl("norm", TORCH_BOX(&norm_elsewhere));
-  ops.impl("norm_kept", TORCH_BOX(&kept_elsewhere));
-  ops.impl("add_norm", TORCH_BOX(&add_elsewhere));
-  ops.impl("add_norm_kept", TORCH_BOX(&add_kept_elsewhere));
-  ops.impl("norm_backward", TORCH_BOX(&backward_elsewhere));
 }
 
 REGISTER_EXTENSION(TORCH_EXTENSION_NAME)

@@ -14,9 +14,7 @@
 
 namespace {
 
-using kernforge::device_of;
 using kernforge::DType;
-using kernforge::name_of;
 using kernforge::packed;
 using kernforge::shape_of;
 using kernforge::Tensor;
@@ -31,14 +29,8 @@ Formula formula_of(bool by_tanh) { return by_tanh ? Formula::kTanh : Formula::kE
 
 // That `t` has the dtype and the device of `x`.
 void check_like(const Tensor& t, const Tensor& x, const char* name, const char* like) {
-  if (t.scalar_type() != x.scalar_type()) {
-    refuse(std::string(name) + " must be " + name_of(x.scalar_type()) + " like " + like + ", got " +
-           name_of(t.scalar_type()));
-  }
-  if (t.device() != x.device()) {
-    refuse(std::string(name) + " must be on " + device_of(x) + " like " + like + ", got " +
-           device_of(t));
-  }
+  kernforge::check_dtype(t, x.scalar_type(), "linear_gelu", name, like);
+  kernforge::check_device(t, x, "linear_gelu", name, like);
 }
 
 struct Sizes {
@@ -211,14 +203,6 @@ Two forward_kept(const Tensor& x, const Tensor& weight, const Bias& bias, bool b
   return run(x, weight, bias, by_tanh, tf32, true);
 }
 
-// On the device that this build is not for: a sentence instead of the dispatcher's table.
-[[noreturn]] void elsewhere(const Tensor& x) {
-  refuse("x is on " + device_of(x) + ", this build runs on " KERNFORGE_BUILT_FOR);
-}
-Tensor forward_elsewhere(const Tensor& x, const Tensor&, const Bias&, bool, bool) { elsewhere(x); }
-Two kept_elsewhere(const Tensor& x, const Tensor&, const Bias&, bool, bool) { elsewhere(x); }
-Two backward_elsewhere(const Tensor&, const Tensor& z, bool, bool) { elsewhere(z); }
-
 }  // namespace
 
 STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
@@ -233,12 +217,6 @@ STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops)
   ops.impl("linear_gelu", TORCH_BOX(&forward));
   ops.impl("linear_gelu_kept", TORCH_BOX(&forward_kept));
   ops.impl("gelu_backward", TORCH_BOX(&backward));
-}
-
-STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_OTHER_KEY, ops) {
-  ops.impl("linear_gelu", TORCH_BOX(&forward_elsewhere));
-  ops.impl("linear_gelu_kept", TORCH_BOX(&kept_elsewhere));
-  ops.impl("gelu_backward", TORCH_BOX(&backward_elsewhere));
 }
 
 REGISTER_EXTENSION(TORCH_EXTENSION_NAME)

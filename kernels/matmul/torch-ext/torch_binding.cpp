@@ -13,7 +13,6 @@
 
 namespace {
 
-using kernforge::device_of;
 using kernforge::name_of;
 using kernforge::ScalarType;
 using kernforge::shape_of;
@@ -52,15 +51,11 @@ Type type_of(const Tensor& t, const char* name) {
 }
 
 void check_device(const Tensor& t, const Tensor& a, const char* name) {
-  if (t.device() != a.device()) {
-    refuse(std::string(name) + " must be on " + device_of(a) + " like a, got " + device_of(t));
-  }
+  kernforge::check_device(t, a, "matmul", name, "a");
 }
 
 void check_type(const Tensor& t, ScalarType type, const char* name) {
-  if (t.scalar_type() != type) {
-    refuse(std::string(name) + " must be " + name_of(type) + ", got " + name_of(t.scalar_type()));
-  }
+  kernforge::check_dtype(t, type, "matmul", name);
 }
 
 // Matrices of a tensor of two or three dimensions.
@@ -173,7 +168,7 @@ Tensor result_of(const Tensor& a, const Matmul& of, ScalarType type) {
 }
 
 Optional packed(const Optional& t) {
-  return t && !t->is_contiguous() ? Optional(torch::stable::contiguous(*t)) : t;
+  return t ? Optional(kernforge::packed(*t)) : t;
 }
 
 #if defined(CUDA_KERNEL)
@@ -278,19 +273,6 @@ void into(const Tensor& a, const Tensor& b, const Optional& bias, const Optional
   compute(a, given, of, tf32, out);
 }
 
-// On the device that this build is not for: a sentence instead of the dispatcher's table.
-[[noreturn]] void elsewhere(const Tensor& a) {
-  refuse("a is on " + device_of(a) + ", this build runs on " KERNFORGE_BUILT_FOR);
-}
-Tensor forward_elsewhere(const Tensor& a, const Tensor&, const Optional&, const Optional&,
-                         const Optional&, const Optional&, int64_t, bool, bool) {
-  elsewhere(a);
-}
-void into_elsewhere(const Tensor& a, const Tensor&, const Optional&, const Optional&,
-                    const Optional&, const Optional&, int64_t, bool, Tensor) {
-  elsewhere(a);
-}
-
 }  // namespace
 
 STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
@@ -305,11 +287,6 @@ STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
 STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops) {
   ops.impl("matmul", TORCH_BOX(&forward));
   ops.impl("matmul_into", TORCH_BOX(&into));
-}
-
-STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_OTHER_KEY, ops) {
-  ops.impl("matmul", TORCH_BOX(&forward_elsewhere));
-  ops.impl("matmul_into", TORCH_BOX(&into_elsewhere));
 }
 
 REGISTER_EXTENSION(TORCH_EXTENSION_NAME)

@@ -20,6 +20,7 @@ namespace {
 using kernforge::device_of;
 using kernforge::DType;
 using kernforge::name_of;
+using kernforge::packed;
 using kernforge::shape_of;
 using kernforge::Tensor;
 using torch::headeronly::ScalarType;
@@ -31,9 +32,7 @@ using Three = std::tuple<Tensor, Tensor, Tensor>;
 [[noreturn]] void refuse(const std::string& why) { kernforge::value_error("moe: " + why); }
 
 void check_device(const Tensor& t, const Tensor& x, const char* name) {
-  if (t.device() != x.device()) {
-    refuse(std::string(name) + " must be on " + device_of(x) + " like x, got " + device_of(t));
-  }
+  kernforge::check_device(t, x, "moe", name, "x");
 }
 
 void check_shape(const Tensor& t, std::initializer_list<int64_t> sizes, const char* name) {
@@ -46,8 +45,6 @@ void check_shape(const Tensor& t, std::initializer_list<int64_t> sizes, const ch
   }
   if (!same) refuse(std::string(name) + " must be [" + want + "], got " + shape_of(t));
 }
-
-Tensor packed(const Tensor& t) { return t.is_contiguous() ? t : torch::stable::contiguous(t); }
 
 // Of the weights of experts.
 ScalarType weights_of(DType dtype) {
@@ -86,9 +83,7 @@ void check_ids(const Tensor& t, const Tensor& x, int64_t dims, const char* name)
 
 void check_like(const Tensor& t, const Tensor& x, ScalarType type, const char* name) {
   check_device(t, x, name);
-  if (t.scalar_type() != type) {
-    refuse(std::string(name) + " must be " + name_of(type) + ", got " + name_of(t.scalar_type()));
-  }
+  kernforge::check_dtype(t, type, "moe", name);
 }
 
 struct Routed {
@@ -525,37 +520,6 @@ Two sum_rows(const Tensor& rows, const Tensor& dweights, const Tensor& positions
   return {y, sorted};
 }
 
-// On the device that this build is not for: a sentence instead of the dispatcher's table.
-[[noreturn]] void elsewhere(const Tensor& t, const char* name) {
-  refuse(std::string(name) + " is on " + device_of(t) +
-         ", this build runs on " KERNFORGE_BUILT_FOR);
-}
-Two route_elsewhere(const Tensor& logits, const std::optional<Tensor>&, int64_t, bool, bool, double,
-                    int64_t, int64_t) {
-  elsewhere(logits, "router_logits");
-}
-Tensor experts_elsewhere(const Tensor& x, const Tensor&, const Tensor&, const Tensor&,
-                         const Tensor&) {
-  elsewhere(x, "x");
-}
-Five experts_kept_elsewhere(const Tensor& x, const Tensor&, const Tensor&, const Tensor&,
-                            const Tensor&) {
-  elsewhere(x, "x");
-}
-Tensor experts_scaled_elsewhere(const Tensor& x, const Tensor&, const Tensor&, const Tensor&,
-                                const Tensor&, const Tensor&, const Tensor&) {
-  elsewhere(x, "x");
-}
-
-Three sort_elsewhere(const Tensor& ids, int64_t) { elsewhere(ids, "ids"); }
-Two spread_elsewhere(const Tensor& x, const Tensor&, const Tensor&, int64_t) { elsewhere(x, "x"); }
-Three gate_backward_elsewhere(const Tensor& both, const Tensor&, const Tensor&, const Tensor&) {
-  elsewhere(both, "both");
-}
-Two sum_rows_elsewhere(const Tensor& rows, const Tensor&, const Tensor&) {
-  elsewhere(rows, "rows");
-}
-
 }  // namespace
 
 STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
@@ -586,17 +550,6 @@ STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops)
   ops.impl("spread", TORCH_BOX(&spread));
   ops.impl("gate_backward", TORCH_BOX(&gate_backward));
   ops.impl("sum_rows", TORCH_BOX(&sum_rows));
-}
-
-STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_OTHER_KEY, ops) {
-  ops.impl("route", TORCH_BOX(&route_elsewhere));
-  ops.impl("experts", TORCH_BOX(&experts_elsewhere));
-  ops.impl("experts_kept", TORCH_BOX(&experts_kept_elsewhere));
-  ops.impl("experts_scaled", TORCH_BOX(&experts_scaled_elsewhere));
-  ops.impl("sort", TORCH_BOX(&sort_elsewhere));
-  ops.impl("spread", TORCH_BOX(&spread_elsewhere));
-  ops.impl("gate_backward", TORCH_BOX(&gate_backward_elsewhere));
-  ops.impl("sum_rows", TORCH_BOX(&sum_rows_elsewhere));
 }
 
 REGISTER_EXTENSION(TORCH_EXTENSION_NAME)

@@ -12,7 +12,6 @@
 
 namespace {
 
-using kernforge::device_of;
 using kernforge::packed;
 using kernforge::ScalarType;
 using kernforge::shape_of;
@@ -234,17 +233,6 @@ Tensor statistics(const Tensor& volume) {
 
 #endif
 
-// On the device that this build is not for: a sentence instead of the dispatcher's table.
-[[noreturn]] void refuse_device(const Tensor& volume) {
-  refuse("volume is on " + device_of(volume) + ", this build runs on " KERNFORGE_BUILT_FOR);
-}
-
-Tensor normalize_elsewhere(const Tensor& volume, double, double, bool, ScalarType) {
-  refuse_device(volume);
-}
-Tensor standardize_elsewhere(const Tensor& volume, ScalarType) { refuse_device(volume); }
-Tensor statistics_elsewhere(const Tensor& volume) { refuse_device(volume); }
-
 }  // namespace
 
 STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
@@ -258,12 +246,6 @@ STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops)
   ops.impl("normalize", TORCH_BOX(&normalize));
   ops.impl("standardize", TORCH_BOX(&standardize));
   ops.impl("statistics", TORCH_BOX(&statistics));
-}
-
-STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_OTHER_KEY, ops) {
-  ops.impl("normalize", TORCH_BOX(&normalize_elsewhere));
-  ops.impl("standardize", TORCH_BOX(&standardize_elsewhere));
-  ops.impl("statistics", TORCH_BOX(&statistics_elsewhere));
 }
 
 REGISTER_EXTENSION(TORCH_EXTENSION_NAME)

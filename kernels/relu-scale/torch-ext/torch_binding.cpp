@@ -9,11 +9,8 @@
 
 namespace {
 
-using kernforge::device_of;
 using kernforge::DType;
-using kernforge::name_of;
 using kernforge::same_strides;
-using kernforge::shape_of;
 using kernforge::Tensor;
 
 [[noreturn]] void refuse(const std::string& why) { kernforge::value_error("relu_scale: " + why); }
@@ -21,16 +18,9 @@ using kernforge::Tensor;
 DType dtype_of(const Tensor& x) { return kernforge::dtype_of(x, "relu_scale: x"); }
 
 void check_gradient(const Tensor& dy, const Tensor& x) {
-  if (dy.scalar_type() != x.scalar_type()) {
-    refuse("grad must be " + name_of(x.scalar_type()) + " like x, got " +
-           name_of(dy.scalar_type()));
-  }
-  bool same = dy.dim() == x.dim();
-  for (int64_t i = 0; same && i < x.dim(); ++i) same = dy.size(i) == x.size(i);
-  if (!same) refuse("grad must have the shape of x " + shape_of(x) + ", got " + shape_of(dy));
-  if (dy.device() != x.device()) {
-    refuse("grad must be on " + device_of(x) + " like x, got " + device_of(dy));
-  }
+  kernforge::check_dtype(dy, x.scalar_type(), "relu_scale", "grad", "x");
+  kernforge::check_shape(dy, x, "relu_scale", "grad", "x");
+  kernforge::check_device(dy, x, "relu_scale", "grad", "x");
 }
 
 // What the device does with dense memory of one layout.
@@ -110,15 +100,6 @@ Tensor backward(const Tensor& dy, const Tensor& x, double alpha) {
   return dx;
 }
 
-// On the device that this build is not for: a sentence instead of the dispatcher's table.
-Tensor forward_elsewhere(const Tensor& x, double) {
-  refuse("x is on " + device_of(x) + ", this build runs on " KERNFORGE_BUILT_FOR);
-}
-void inplace_elsewhere(const Tensor& x, double alpha) { forward_elsewhere(x, alpha); }
-Tensor backward_elsewhere(const Tensor&, const Tensor& x, double alpha) {
-  return forward_elsewhere(x, alpha);
-}
-
 }  // namespace
 
 STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
@@ -131,12 +112,6 @@ STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops)
   ops.impl("relu_scale", TORCH_BOX(&forward));
   ops.impl("relu_scale_", TORCH_BOX(&forward_inplace));
   ops.impl("relu_scale_backward", TORCH_BOX(&backward));
-}
-
-STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_OTHER_KEY, ops) {
-  ops.impl("relu_scale", TORCH_BOX(&forward_elsewhere));
-  ops.impl("relu_scale_", TORCH_BOX(&inplace_elsewhere));
-  ops.impl("relu_scale_backward", TORCH_BOX(&backward_elsewhere));
 }
 
 REGISTER_EXTENSION(TORCH_EXTENSION_NAME)

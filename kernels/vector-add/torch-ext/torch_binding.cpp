@@ -6,8 +6,6 @@
 #include "../vector_add.h"
 #include "kernforge/aten_binding.h"
 
-#define EXTENSION_METHODS methods  // for direct.h, an option: README.md
-#include "kernforge/direct.h"
 #include "registration.h"
 
 namespace {
@@ -74,15 +72,6 @@ Tensor with_gradient(c10::DispatchKeySet keys, const Tensor& a, const Tensor& b)
   return kernforge::below_autograd(vector_add_op(), keys, a, b);
 }
 
-// On the device that this build is not for: a sentence instead of the dispatcher's table.
-Tensor elsewhere(const Tensor& a, const Tensor& b) {
-  check(a, b);  // the dispatcher goes by either
-  TORCH_CHECK_VALUE(false, "vector_add: a is on ", a.device(),
-                    ", this build runs on " KERNFORGE_BUILT_FOR);
-}
-
-PyMethodDef methods[] = {kernforge::direct::method<&vector_add_op>("vector_add"), {}};
-
 }  // namespace
 
 TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
@@ -94,11 +83,6 @@ TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
 TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops) {
   ops.impl("vector_add", &forward);
   ops.impl("vector_add_forward", &forward);
-}
-
-TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_OTHER_KEY, ops) {
-  ops.impl("vector_add", &elsewhere);
-  ops.impl("vector_add_forward", &elsewhere);
 }
 
 TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, Autograd, ops) {

@@ -12,8 +12,7 @@
 
 makes tests that are named after their check, for every shape, dtype and device: ``pytest -k views``.
 
-Every pytest of an environment with kernforge loads ``kernforge.testing.plugin``, so that this module
-imports nothing until a name is used.
+This module imports nothing until a name is used.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from kernforge import _lazy
 
 TYPE_CHECKING = False  # type checkers know the name; importing typing takes nearly ten milliseconds
 if TYPE_CHECKING:
+    from kernforge.testing.beside import load_beside
     from kernforge.testing.checks import op_tests
     from kernforge.testing.compare import FACTOR, assert_bitwise, assert_near, tolerance, ulp
     from kernforge.testing.guards import Guarded, surround, watched
@@ -35,6 +35,7 @@ __all__ = [
     "Guarded",
     "assert_bitwise",
     "assert_near",
+    "load_beside",
     "op_tests",
     "surround",
     "tolerance",
@@ -45,6 +46,7 @@ __all__ = [
 __getattr__, __dir__ = _lazy.attributes(
     __name__,
     {
+        "beside": "load_beside",
         "checks": "op_tests",
         "compare": "FACTOR assert_bitwise assert_near tolerance ulp",
         "guards": "Guarded surround watched",

@@ -67,7 +67,7 @@ def test_headers_of_kernforge_are_brought_to_a_project_that_names_one(tmp_path):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     brought = source_files.read(project.read_project(tmp_path)).brought
-    assert {"csrc/kernforge/pdl.cuh", "torch-ext/kernforge/direct.h"} <= brought.keys()
+    assert {"csrc/kernforge/pdl.cuh", "torch-ext/kernforge/binding.h"} <= brought.keys()
     for path, text in brought.items():
         assert source_files.bundled_path(path).read_text() == text
 

@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import torch
-from torch.compiler import is_dynamo_compiling
 
-from . import _ops
 from ._ops import add_op_namespace_prefix, ops
 
 __all__ = ["gelu_approx"]
@@ -14,8 +12,6 @@ __all__ = ["gelu_approx"]
 # Overloads, not packets: which one is meant need not be found out again at each call.
 _gelu_approx = ops.gelu_approx.default
 _backward = ops.gelu_approx_backward.default
-# The same op without torch.ops where x is a plain tensor, else NotImplemented (kernforge/direct.h).
-_direct = getattr(getattr(_ops, ops.name, None), "gelu_approx", lambda x: NotImplemented)  # noqa: ARG005
 
 
 def gelu_approx(x: torch.Tensor) -> torch.Tensor:
@@ -35,9 +31,7 @@ def gelu_approx(x: torch.Tensor) -> torch.Tensor:
         ValueError: a dtype or device is not as above.
         RuntimeError: CUDA refused the launch.
     """
-    if is_dynamo_compiling() or (out := _direct(x)) is NotImplemented:
-        return _gelu_approx(x)
-    return out
+    return _gelu_approx(x)
 
 
 @torch.library.register_fake(add_op_namespace_prefix("gelu_approx"))

@@ -8,9 +8,7 @@ in Python (``_VectorAdd`` below). They give the same; the one in C++ makes its n
 from __future__ import annotations
 
 import torch
-from torch.compiler import is_dynamo_compiling
 
-from . import _ops
 from ._ops import add_op_namespace_prefix, ops
 
 __all__ = ["vector_add", "vector_add_python"]
@@ -18,8 +16,6 @@ __all__ = ["vector_add", "vector_add_python"]
 # Overloads, not packets: which one is meant need not be found out again at each call.
 _vector_add = ops.vector_add.default
 _forward = ops.vector_add_forward.default
-# The same op without torch.ops where both are plain tensors, else NotImplemented (kernforge/direct.h).
-_direct = getattr(getattr(_ops, ops.name, None), "vector_add", lambda a, b: NotImplemented)  # noqa: ARG005
 
 
 def vector_add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -40,9 +36,7 @@ def vector_add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
             above.
         RuntimeError: CUDA refused the launch.
     """
-    if is_dynamo_compiling() or (out := _direct(a, b)) is NotImplemented:
-        return _vector_add(a, b)
-    return out
+    return _vector_add(a, b)
 
 
 def vector_add_python(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

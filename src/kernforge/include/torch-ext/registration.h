@@ -78,12 +78,6 @@ PyObject* PyModule_Create2(PyModuleDef* definition, int abi_version);
 
 #endif
 
-// Functions of the module: an array of PyMethodDef that ends with an empty one. A binding
-// that has some defines this before it includes this header.
-#ifndef EXTENSION_METHODS
-#define EXTENSION_METHODS nullptr
-#endif
-
 #define KERNFORGE_CONCAT_TOKENS(A, B) A##B
 #define KERNFORGE_STRINGIFY_TOKENS(A) #A
 
@@ -160,7 +154,7 @@ extern "C" __attribute__((visibility("hidden"))) const char kernforge_namespace[
                                      NAME,                  \
                                      nullptr,               \
                                      0,                     \
-                                     EXTENSION_METHODS,     \
+                                     nullptr,               \
                                      nullptr,               \
                                      nullptr,               \
                                      nullptr,               \

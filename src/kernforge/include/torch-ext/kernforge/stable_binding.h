@@ -60,6 +60,34 @@ inline DType dtype_of(const Tensor& t, const char* what) {
   }
 }
 
+// Checks of an argument `name` of an operator `op` beside its argument `like_name`; each raises a
+// ValueError that says what it must be and what it is.
+inline void check_device(const Tensor& t, const Tensor& like, const char* op, const char* name,
+                         const char* like_name) {
+  if (t.device() != like.device()) {
+    value_error(std::string(op) + ": " + name + " must be on " + device_of(like) + " like " +
+                like_name + ", got " + device_of(t));
+  }
+}
+
+inline void check_dtype(const Tensor& t, ScalarType type, const char* op, const char* name,
+                        const char* like_name = nullptr) {
+  if (t.scalar_type() != type) {
+    value_error(std::string(op) + ": " + name + " must be " + name_of(type) +
+                (like_name ? std::string(" like ") + like_name : "") + ", got " +
+                name_of(t.scalar_type()));
+  }
+}
+
+inline void check_shape(const Tensor& t, const Tensor& like, const char* op, const char* name,
+                        const char* like_name) {
+  const auto a = t.sizes(), b = like.sizes();
+  if (!std::equal(a.begin(), a.end(), b.begin(), b.end())) {
+    value_error(std::string(op) + ": " + name + " must have the shape of " + like_name + " " +
+                shape_of(like) + ", got " + shape_of(t));
+  }
+}
+
 inline bool same_strides(const Tensor& a, const Tensor& b) {
   const auto of_a = a.strides(), of_b = b.strides();
   return std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end());

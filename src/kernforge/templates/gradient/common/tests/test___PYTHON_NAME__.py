@@ -7,25 +7,13 @@ gradient, determinism, torch.compile, streams, graphs. `pytest -k views` runs on
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 import torch
 
-from kernforge.testing import assert_near, op_tests
+from kernforge.testing import assert_near, load_beside, op_tests
 
-
-def _load(name):
-    path = Path(__file__).parents[1] / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"__PYTHON_NAME___{name}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-cases = _load("cases")
-reference = _load("reference")
+cases = load_beside(__file__, "cases")
+reference = load_beside(__file__, "reference")
 
 TestKernel = op_tests(
     op="__PYTHON_NAME__",
