@@ -237,9 +237,7 @@ def main() -> None:
     """Run what is asked for and write what came of it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument(
-        "--json", type=Path, help="file for the results; those of others stay in it"
-    )
+    parser.add_argument("--json", type=Path, help="file for the table")
     parser.add_argument("--only", action="append", default=[], help="a library; may be repeated")
     parser.add_argument("--client", choices=("kernforge", "kernels"), help="one client alone")
     parser.add_argument("--site", type=Path, help="directory of libraries, kept for the next run")
@@ -278,18 +276,12 @@ def main() -> None:
 
 
 def write(path: Path, results: list[dict[str, Any]]) -> None:
-    """Put results into a file, in the place of those of the same library, client, device and dtype."""
-
-    def key(one: dict[str, Any]) -> tuple[object, ...]:
-        return tuple(one.get(name) for name in _KEY)
-
-    kept = json.loads(path.read_text())["results"] if path.exists() else []
-    new = [one for one in results if "rows" in one]
-    kept = [one for one in kept if key(one) not in set(map(key, new))]
-    together = [*kept, *new]
+    """Put the table of the runs that ended into a file."""
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
-    document = {"date": today, "results": together, "table": table(together)}
-    path.write_text(json.dumps(document, indent=2) + "\n")
+    whole = [one for one in results if "rows" in one]
+    torches = sorted({one["torch"] for one in whole})
+    document = {"machine": {"date": today, "torch": torches}, "table": table(whole)}
+    path.write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def before(path: Path) -> list[Outcome]:
     """What an earlier run wrote: a run of some projects keeps the entries of the others."""
     if not path.is_file():
         return []
-    return [Outcome(**each) for each in json.loads(path.read_text())["projects"]]
+    return [Outcome(**each) for each in json.loads(path.read_text()).get("projects", ())]
 
 
 def main() -> int:

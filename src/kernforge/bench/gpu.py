@@ -81,11 +81,16 @@ class Gpu:
             return Reading()
         clock = power = None
         bits = 0
+        # The older name, before NVML 12.2.
+        old = "nvmlDeviceGetCurrentClocksThrottleReasons"
+        reasons_of = getattr(
+            nvml, "nvmlDeviceGetCurrentClocksEventReasons", getattr(nvml, old, None)
+        )
         with contextlib.suppress(nvml.NVMLError):
             clock = float(nvml.nvmlDeviceGetClockInfo(self._handle, nvml.NVML_CLOCK_SM))
         with contextlib.suppress(nvml.NVMLError):
             power = nvml.nvmlDeviceGetPowerUsage(self._handle) / 1000
         with contextlib.suppress(nvml.NVMLError):
-            bits = int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle))
+            bits = int(reasons_of(self._handle)) if reasons_of else 0
         reasons = frozenset(name for bit, name in _REASONS.items() if bits & bit)
         return Reading(sm_mhz=clock, power_w=power, reasons=reasons)

@@ -72,7 +72,11 @@ def measure_all(
     note(f"{len(racing)} candidates, {len(work)} workloads")
     cases: list[run.Case] = []
     for each in work:
-        subject = Inputs(each, settings.device, settings.seed)
+        try:
+            subject = Inputs(each, settings.device, settings.seed)
+        except KeyboardInterrupt:
+            loop.interrupted = True
+            break
         cases.append(loop.measure(subject, racing, each.tensors[0].dtype))
         if loop.interrupted:
             break
