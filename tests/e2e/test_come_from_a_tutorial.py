@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page for readers of tutorials: its commands are run in a folder with the tutorials' files."""
 
-import re
-import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 from e2e.walkthrough import Walk, blocks
-
-from kernforge.cli.main import parser
 
 pytestmark = [pytest.mark.native, pytest.mark.torch]
 pytest.importorskip("torch")
@@ -17,8 +13,6 @@ pytest.importorskip("torch")
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/how-to/author/come-from-a-tutorial.md"
 FILES = ROOT / "tests/tutorials"
-# A step or a command of the table, in backticks.
-SPAN = re.compile(r"`([^`]+)`")
 STEPS = (
     *("nix develop", "nix build .#bundle", "build2cmake", "huggingface-cli upload", "time.time()"),
     *("huggingface-cli tag", "kernels lock", "kernels download", "kernels to-wheel", "load(...)"),
@@ -46,21 +40,3 @@ def test_a_section_works_as_printed(section, tmp_path, kept_home, fresh_venv):
 def test_each_step_of_the_tutorials_is_in_the_table():
     for step in STEPS:
         assert any(step in row[0] for row in rows()), step
-
-
-def test_each_command_of_the_table_exists():
-    commands = [
-        text
-        for row in rows()
-        for cell in row[1:]
-        for text in SPAN.findall(cell)
-        if text.startswith("kernforge ")
-    ]
-    assert len(commands) > 15
-    grammar = parser()
-    for command in commands:
-        # Operands that a row leaves out are the current directory, or are named here.
-        words = shlex.split(command)[1:]
-        if words[0] in {"new", "resources"}:
-            words.append("name")
-        grammar.parse_args(words)
