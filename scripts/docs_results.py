@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import ast
 import json
-import posixpath
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,16 +57,7 @@ GROUPS = {
         "transformers and diffusers, written for `kernels`, run with kernforge.\n",
         ("applications.json",),
     ),
-    "attacks": Group(
-        "Results: Attacks on kernforge",
-        "What could be done to who builds and loads kernels of strangers, and which test holds that "
-        "it can\nno longer. "
-        "[The threat\nmodel](../explanation/threat-model.md) says what is promised and what is not."
-        "\n",
-        (),
-    ),
 }
-ROUTES = Path(__file__).parents[1] / "tests" / "attacks_on_us" / "routes.toml"
 
 
 def pages(results: Path) -> dict[str, str]:
@@ -79,7 +67,6 @@ def pages(results: Path) -> dict[str, str]:
     for name, group in GROUPS.items():
         found = [path for pattern in group.files for path in sorted(results.glob(pattern))]
         parts = [f"# {group.title}\n", group.text]
-        parts += [routes(ROUTES)] if name == "attacks" else []
         parts += [_table(tables.pop(path.name), path) for path in found if path.name in tables]
         texts[name] = "\n".join(parts)
     if tables:
@@ -89,28 +76,6 @@ def pages(results: Path) -> dict[str, str]:
     ]
     texts["README"] = "\n".join((_INDEX, *lines, ""))
     return texts
-
-
-def routes(path: Path) -> str:
-    """The table of the attack suite: a row for each route."""
-    rows = [["route", "what was possible", "what happens now", "seen before", "held by"]]
-    listed = tomllib.loads(path.read_text())["route"]
-    named = {name for route in listed for name in route["tests"]}
-    for test in sorted(path.parent.glob("test_*.py")):
-        if test.name not in {*named, "test_threat_model.py"}:  # not described yet
-            what = (ast.get_docstring(ast.parse(test.read_text())) or "").partition("\n")[0]
-            known = {"id": "", "was": what, "now": "refused: its test says how", "before": ""}
-            listed.append({**known, "tests": [test.name]})
-    for route in listed:
-        tests = [posixpath.normpath(f"tests/attacks_on_us/{name}") for name in route["tests"]]
-        links = ", ".join(f"[`{test.rpartition('/')[2]}`](../../{test})" for test in tests)
-        rows.append([route["id"], route["was"], route["now"], route["before"], links])
-    lines = [_row(rows[0]), _row(["---"] * len(rows[0])), *map(_row, rows[1:])]
-    text = (
-        '"Seen before" says how it was seen that the attack succeeded: its test, or the same steps, '
-        "ran\nagainst the last commit before the boundary was built (`34d38a2^`)."
-    )
-    return "\n".join(["## Routes\n", *lines, "", text, ""])
 
 
 _INDEX = """# Results
