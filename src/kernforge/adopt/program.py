@@ -24,7 +24,7 @@ from kernforge.project.api import is_skipped
 from kernforge.setuptools import stand_in, target
 from kernforge.source import extension_source
 from kernforge.system import files
-from kernforge.system.process import Command, ProgramLimits, run
+from kernforge.system.process import Command, run
 from kernforge.toolchain.releases import torch_releases
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ _LINKS_TORCH = (
 )
 _RESULTS = frozenset({"build", "dist"})
 # What a setup.py may take to say what it asks for.
-_SECONDS, _MEMORY = 300.0, 8 << 30
+_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -289,8 +289,7 @@ def _described(project: Path, place: Path) -> tuple[dict[str, Any], list[Remark]
         "KERNFORGE_CUDA": str(wanted.cuda or target.NO_CUDA),
         **stand_in.forced(text),
     }
-    limits = ProgramLimits(seconds=_SECONDS, memory_bytes=_MEMORY, directory=place)
-    done = run(Command(argv=argv, cwd=project, env=env, limits=limits))
+    done = run(Command(argv=argv, cwd=project, env=env, timeout=_SECONDS))
     if done.returncode != 0 or not out.is_file():
         said = (done.stderr or done.stdout).strip().splitlines()
         raise UsageError(

@@ -7,6 +7,7 @@ This is the only place where these steps follow each other. Every caller hands i
 
 from __future__ import annotations
 
+import functools
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -26,10 +27,10 @@ from kernforge.project.api import folder
 from kernforge.source import compiler_advice
 from kernforge.store import eviction
 from kernforge.system import digest, extras, files
-from kernforge.system.machine import cores, total_memory
-from kernforge.system.process import ProgramLimits, run
+from kernforge.system.machine import cores
+from kernforge.system.process import run
 from kernforge.system.tables import counted, size
-from kernforge.toolchain import lockfile
+from kernforge.toolchain import host_compiler, lockfile, system_headers
 from kernforge.toolchain.cuda_arch import Arch
 
 if TYPE_CHECKING:
@@ -189,7 +190,6 @@ def build_project(
         runner=request.runner,
         jobs=request.jobs,
         sandbox=isolation,
-        limits=ProgramLimits(memory_bytes=request.memory or total_memory()),
     )
     edited = EditedPlan(plan=planned.plan)
     if request.edited:
@@ -289,10 +289,17 @@ def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
         lock,
         static_libstdcxx=workspace.compiler.static_libstdcxx,
         only=tuple(map(Arch.parse, request.only)),
+        machine=system_headers.SystemHeaders(functools.partial(_searched, workspace)),
     )
     known = (*manifest.notes, *locking.toolchain_notes(manifest, request.targets, lock))
     notes += [f"note: {note}" for note in known]
     return PlannedBuild(lock=lock, plan=graph, notes=tuple(notes))
+
+
+def _searched(workspace: Workspace, cpu: str) -> tuple[str, ...]:
+    """Where the compiler for a processor looks for headers without being told."""
+    compiler = host_compiler.find_cross(cpu, workspace.search_path, run) if cpu else None
+    return system_headers.directories((compiler or workspace.compiler).path, run)
 
 
 def prepare_sandbox(

@@ -109,6 +109,11 @@ class Unit:
         """The flags of the compiler that compiles it."""
         return self.cuda_flags if self.is_cuda else self.cxx_flags
 
+    @property
+    def system_directories(self) -> tuple[str, ...]:
+        """Directories outside of the project that its flags name."""
+        return tuple(d for d in _in_flags(self.flags)[0] if d.startswith("/"))
+
     def archs(self, cuda: Version2) -> tuple[Arch, ...]:
         """Architectures of its device code under a toolkit.
 
@@ -144,7 +149,9 @@ def closure(unit: Unit, sources: Sources) -> Closure:
     """Which files a unit may read."""
     of = (unit.path, unit.include, unit.flags)
     if of not in sources.closures:
-        directories, files = _in_flags(unit.flags)
+        directories, files = (
+            tuple(p for p in paths if not p.startswith("/")) for paths in _in_flags(unit.flags)
+        )
         sources.closures[of] = includes.closure(
             unit.path,
             sources.readable,
@@ -225,7 +232,7 @@ def _cuda_flags(section: CudaKernel, cuda: Version2 | None) -> tuple[str, ...]:
 
 
 def _in_flags(flags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Directories and files of the project that flags name."""
+    """Directories and files that flags name; those that begin with / are not the project's."""
     directories: list[str] = []
     files: list[str] = []
     for names, paths in ((_DIRECTORY_FLAGS, directories), (_FILE_FLAGS, files)):
@@ -236,6 +243,5 @@ def _in_flags(flags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]
             value = flag.removeprefix(name).removeprefix("=")
             if not value and number + 1 < len(flags):
                 value = flags[number + 1]
-            if not value.startswith("/"):
-                paths.append(posixpath.normpath(value))
+            paths.append(posixpath.normpath(value))
     return tuple(directories), tuple(files)

@@ -117,6 +117,18 @@ def base_names(text: str) -> set[str]:
     return {posixpath.basename(quoted or angled) for quoted, angled, _ in _includes(text)} - {""}
 
 
+def is_of_a_tree(name: str) -> bool:
+    """Whether a name is that of a header of torch, pybind11 or CUTLASS."""
+    return name.startswith((*_TORCH, *_CUTLASS))
+
+
+def names_in(text: str) -> tuple[tuple[str, bool], ...]:
+    """The names that a text includes, each with whether it stands in quotes."""
+    return tuple(
+        (quoted or angled, bool(quoted)) for quoted, angled, macro in _includes(text) if not macro
+    )
+
+
 @functools.lru_cache(maxsize=1 << 14)
 def _includes(text: str) -> tuple[tuple[str, str, str], ...]:
     """(quoted, angled, macro) of each include line; cached, because many units read a header."""

@@ -34,25 +34,6 @@ _PRINTED = 32 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramLimits:
-    """What a program may take together with all that it starts; more ends them all.
-
-    Attributes:
-        seconds: time from start to end.
-        memory_bytes: resident memory.
-        processes: how many may run at once.
-        disk_bytes: what it may write into ``directory`` and print.
-        directory: where it writes; None for nowhere.
-    """
-
-    seconds: float = 6 * 3600.0
-    memory_bytes: int = 1 << 40
-    processes: int = 4096
-    disk_bytes: int = 64 << 30
-    directory: Path | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """A program to start.
 
@@ -64,7 +45,6 @@ class Command:
         timeout: seconds after which the program is killed; None for no limit.
         tidies: whether the program ends processes that it started in other process groups when it
             gets SIGTERM; it gets some seconds for that.
-        limits: what it may take; None for no limit.
     """
 
     argv: tuple[str, ...]
@@ -74,7 +54,6 @@ class Command:
     added: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
     tidies: bool = False
-    limits: ProgramLimits | None = None
 
     def variables(self) -> dict[str, str]:
         """The whole environment of the program."""
@@ -98,7 +77,6 @@ class Completed:
         timed_out: whether the program was killed because of its timeout.
         peak_bytes: highest memory of the program and of all processes that it started; 0 if it
             was too small to be measured.
-        stopped: which of its limits it exceeded, in words; empty where it did not.
     """
 
     returncode: int
@@ -108,7 +86,6 @@ class Completed:
     cpu_s: float = 0.0
     timed_out: bool = False
     peak_bytes: int = 0
-    stopped: str = ""
 
 
 class Runner(Protocol):
@@ -155,12 +132,8 @@ def run(command: Command) -> Completed:
             _add_running(process)
         meter.watch(process.pid)
         try:
-            stopped, timed_out = "", False
-            if command.limits:
-                stopped = _ended_by_limit(process, command.limits, (out, err))
-            else:
-                timed_out = not _ended_within(process.pid, command.timeout)
-            if timed_out or stopped:
+            timed_out = not _ended_within(process.pid, command.timeout)
+            if timed_out:
                 _end(process)
             # wait4 and not Popen.wait: only wait4 gives this child's CPU time.
             _, status, usage = os.wait4(process.pid, 0)
@@ -181,36 +154,7 @@ def run(command: Command) -> Completed:
             cpu_s=usage.ru_utime + usage.ru_stime,
             timed_out=timed_out,
             peak_bytes=max(measured.peak, _reported_peak(usage)),
-            stopped=stopped,
         )
-
-
-_WATCH_S = 0.2
-_DISK_EVERY_S = 5.0
-
-
-def _ended_by_limit(
-    process: subprocess.Popen[bytes], limits: ProgramLimits, printed: tuple[IO[bytes], ...]
-) -> str:
-    """Wait for the end of a program; what it exceeded, in words, if it must be ended."""
-    start = time.monotonic()
-    disk_at = start + 1
-    while not _ended_within(process.pid, _WATCH_S):
-        now, usage = time.monotonic(), meter.of(process.pid)
-        if now - start > limits.seconds:
-            return f"it took longer than {limits.seconds:,.0f} s"
-        if usage.current > limits.memory_bytes:
-            return f"it took more than {limits.memory_bytes / 1e9:.1f} GB of memory"
-        if usage.processes > limits.processes:
-            return f"it started more than {limits.processes:,} processes"
-        size = sum(os.fstat(stream.fileno()).st_size for stream in printed)
-        if limits.directory and now > disk_at:
-            size += files.tree_bytes(limits.directory)
-            # A large tree is looked at less often.
-            disk_at = time.monotonic() + max(_DISK_EVERY_S, 20 * (time.monotonic() - now))
-        if size > limits.disk_bytes:
-            return f"it wrote more than {limits.disk_bytes / 1e9:.1f} GB"
-    return ""
 
 
 def attached(command: Command) -> int:

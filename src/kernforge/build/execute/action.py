@@ -12,18 +12,17 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernforge.build.execute import results, sandbox
 from kernforge.build.execute.outcome import Done, Failure
 from kernforge.build.execute.results import STORE_KIND
-from kernforge.build.execute.sandbox import WORK, ActionDirectory, Sandbox
+from kernforge.build.execute.sandbox import LIMIT_S, WORK, ActionDirectory, Sandbox
 from kernforge.build.plan import graph
-from kernforge.errors import BuildError, IntegrityError
+from kernforge.errors import BuildError, IntegrityError, ToolchainError
 from kernforge.system import files, untrusted
-from kernforge.system.process import ProgramLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,7 +48,7 @@ class ActionContext:
         sandbox: how an action is kept to its inputs.
         keeps_failed: whether the directory of an action that failed stays, with a script in it that
             repeats the command.
-        limits: what an action may take.
+        seconds: how long an action may take.
     """
 
     store: Store
@@ -58,7 +57,7 @@ class ActionContext:
     jobs: int
     sandbox: Sandbox = sandbox.OFF
     keeps_failed: bool = True
-    limits: ProgramLimits = field(default_factory=ProgramLimits)
+    seconds: float = LIMIT_S
 
     @property
     def work(self) -> Path:
@@ -72,6 +71,9 @@ def run_action(
     """Get one action's result into the context's store, whose other results it may read.
 
     ``threads`` is how many it may use; its result does not depend on them.
+
+    Raises:
+        ToolchainError: a header of this machine is not the one that the key names.
     """
     try:
         completed = ActionRun(plan, project, context, threads).result(action)
@@ -112,6 +114,12 @@ class ActionRun:
         return completed[0] if completed else None
 
     def _run(self, action: Action, tree: Path) -> Completed:
+        for path, digest in action.headers:
+            if not Path(path).is_file() or files.sha256_file(Path(path)) != digest:
+                raise ToolchainError(
+                    f"{path} is not the header that {action.title} was planned with",
+                    hint="build again; workers of a farm need the image of the build",
+                )
         with self._directory(action) as directory:
             done = self._run_in(action, directory, tree)
             if log := (done.stdout + done.stderr).strip():
@@ -179,7 +187,7 @@ class ActionRun:
             "threads": str(self._threads)
         }
         argv = tuple(resolve(part, paths) for part in action.argv)
-        command = sandbox.command(self._context.sandbox, directory, argv, self._context.limits)
+        command = sandbox.command(self._context.sandbox, directory, argv, self._context.seconds)
         try:
             done = self._context.runner(command)
         except FileNotFoundError as error:
@@ -189,16 +197,16 @@ class ActionRun:
             ) from error
         done = replace(done, returncode=sandbox.returncode(self._context.sandbox, done.returncode))
         problems = _take_outputs(action, directory, tree, done)
-        if done.returncode != 0 or done.stopped or problems:
+        if done.returncode != 0 or done.timed_out or problems:
             if not self._context.keeps_failed:
                 files.remove_tree(directory.path)
                 raise _FailedError(_failure(action, "", done, problems))
             # Its inputs are enough to repeat it. nvcc leaves hundreds of MB of scratch files, and what
             # a limit ended may have filled the disk up to that limit.
-            gone = list(directory.path.iterdir()) if done.stopped else [directory.scratch]
+            gone = list(directory.path.iterdir()) if done.timed_out else [directory.scratch]
             for entry in gone:
                 files.remove_tree(entry)
-            if done.stopped:
+            if done.timed_out:
                 self._fill(action, directory)
             files.make_dir(directory.scratch)
             again = self._context.work / f"{action.key[: sandbox.KEY_LENGTH]}.sh"
@@ -222,7 +230,7 @@ def _take_outputs(
 ) -> list[str]:
     """Copy what an action made into a tree of ours; returns what is wrong with it."""
     problems: list[str] = []
-    if done.stopped:
+    if done.timed_out:
         return problems
     for name in action.outputs:
         try:
@@ -236,16 +244,16 @@ def _take_outputs(
 
 def _failure(action: Action, repeat: str, done: Completed, problems: list[str]) -> Failure:
     output = (done.stdout + done.stderr).strip()
-    if done.stopped:
-        output += f"\nended: {done.stopped}"
+    if done.timed_out:
+        output += f"\nended: it took longer than {done.wall_s:,.0f} s"
     elif done.returncode == 0:
         output += f"\n{action.argv[0]} succeeded, but {'; '.join(problems)}"
-    if done.returncode < 0 and not done.stopped:
+    if done.returncode < 0 and not done.timed_out:
         output += f"\nkilled by signal {-done.returncode}" + (
             ": out of memory? Try fewer: --jobs or MAX_JOBS" if done.returncode == -9 else ""  # noqa: PLR2004
         )
     # Not the status of a kill, which is tried once more where it was for memory.
-    code = _STOPPED if done.stopped else done.returncode
+    code = _STOPPED if done.timed_out else done.returncode
     return Failure(action=action, returncode=code, output=output.strip(), repeat=repeat)
 
 

@@ -2,7 +2,8 @@
 """Run one program in namespaces of its own: a program by itself, started by ``sandbox``.
 
 ``python -I -S enter.py SPEC PROGRAM [ARGUMENT...]``, where SPEC is JSON: ``binds`` as [source,
-target, writable], ``links`` as [text, path], ``cwd``, ``tmp`` as the bytes of its /tmp. The program sees a new file system with
+target, writable], ``links`` as [text, path], ``cwd``, ``tmp`` as the bytes of its /tmp, ``file`` and
+``seconds`` as the most bytes of a file and CPU seconds of a process. The program sees a new file system with
 exactly these binds, its own process numbers (it is number 2), no network and no other process. Its
 exit status is passed on; death by signal N becomes 128 + N, as in a shell. What the machine
 forbids ends with status 126 and one line that says which step it was.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
 import signal
 import sys
 
@@ -47,6 +49,8 @@ def main(spec: dict[str, object], argv: list[str]) -> int:
     _write("/proc/self/gid_map", f"{INNER_ID} {gid} 1")
     _view(spec["binds"], spec["links"], f"size={spec['tmp']}")  # type: ignore[arg-type]
     os.chdir(str(spec["cwd"]))
+    for what, most in ((resource.RLIMIT_FSIZE, "file"), (resource.RLIMIT_CPU, "seconds")):
+        resource.setrlimit(what, (spec[most], spec[most]))  # type: ignore[arg-type]
     init = os.fork()
     if init == 0:
         os._exit(_init(argv))

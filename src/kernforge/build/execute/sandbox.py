@@ -17,14 +17,14 @@ import re
 import shlex
 import stat
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from kernforge.build.execute import namespaces
 from kernforge.errors import ToolchainError
 from kernforge.system.environment import expanded
-from kernforge.system.process import Command, ProgramLimits
+from kernforge.system.process import Command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -44,7 +44,9 @@ KEY_LENGTH = 24
 """Characters of an action's key in the name of its directory."""
 WORK = "work"
 """The part of an action's directory that holds its inputs and outputs."""
-DEFAULT_LIMITS = ProgramLimits()
+LIMIT_S = 6 * 3600.0
+"""The longest that an action may take."""
+_FILE_BYTES = 64 << 30
 # A directory is made exclusively, and refused when it is another user's.
 _NAME = re.compile(rf"kernforge-[0-9a-f]{{{KEY_LENGTH}}}")
 MARK = ".kernforge-action"
@@ -227,19 +229,18 @@ def command(
     sandbox: Sandbox,
     directory: ActionDirectory,
     argv: tuple[str, ...],
-    limits: ProgramLimits = DEFAULT_LIMITS,
+    seconds: float = LIMIT_S,
 ) -> Command:
     """What runs an action in its directory."""
     env = environment(
         directory.inside, {k: v for k, v in directory.trees.items() if Path(v).is_file()}
     )
-    limits = replace(limits, directory=directory.path)
     if not sandbox.isolates:
-        return Command(argv=argv, cwd=directory.work, env=env, limits=limits)
+        return Command(argv=argv, cwd=directory.work, env=env, timeout=seconds)
     mounts = _mounts(directory, directory.trees)
     inside = f"{directory.inside}/{WORK}"
     words = _prefix(mounts, inside) + argv
-    return Command(argv=words, cwd=directory.work, env=env, limits=limits)
+    return Command(argv=words, cwd=directory.work, env=env, timeout=seconds)
 
 
 def isolated(
@@ -374,5 +375,14 @@ def _compiler_parts(prefix: Path, programs: set[str]) -> Iterator[str]:
 
 def _prefix(mounts: SandboxMounts, cwd: str) -> tuple[str, ...]:
     """What stands before an action's own argv."""
-    spec = json.dumps({"binds": mounts.binds, "links": mounts.links, "cwd": cwd, "tmp": _TMP_BYTES})
+    spec = json.dumps(
+        {
+            "binds": mounts.binds,
+            "links": mounts.links,
+            "cwd": cwd,
+            "tmp": _TMP_BYTES,
+            "file": _FILE_BYTES,
+            "seconds": int(LIMIT_S),
+        }
+    )
     return (sys.executable, "-I", "-S", namespaces.__file__, spec)

@@ -47,6 +47,7 @@ class Action:
         inputs: the files that it finds, and no others.
         outputs: the files that it makes, relative to its directory.
         trees: the toolchain trees that its argv names.
+        headers: hex SHA-256 of each header of the machine that it may read, by path.
         key: of everything above but the title.
         variants: names of the targets that need it.
     """
@@ -58,6 +59,7 @@ class Action:
     trees: tuple[str, ...]
     key: str
     variants: tuple[str, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +139,14 @@ class ActionSet:
         inputs: Sequence[Input],
         outputs: tuple[str, ...],
         target: Target,
+        *,
+        headers: Mapping[str, str] | None = None,
     ) -> Action:
-        """Add an action for a target, or the target to the action that is the same."""
+        """Add an action for a target, or the target to the action that is the same.
+
+        Args:
+            headers: hex SHA-256 of each header of the machine that it may read, by path.
+        """
         trees = tuple(sorted({r for part in argv for r in _ROOT.findall(part)} - {"threads"}))
         ordered = tuple(sorted(inputs, key=lambda i: i.path))
         key = digest.key(
@@ -148,6 +156,7 @@ class ActionSet:
             outputs=list(outputs),
             recipe=_RECIPE,
             roots={name: lockfile.identity(name, self._lock) for name in trees},
+            **({"headers": dict(headers)} if headers else {}),
         )
         old = self.by_key.get(key)
         action = old or Action(
@@ -157,6 +166,7 @@ class ActionSet:
             outputs=outputs,
             trees=trees,
             key=key,
+            headers=tuple((headers or {}).items()),
         )
         if target.name not in action.variants:
             action = replace(action, variants=(*action.variants, target.name))

@@ -18,6 +18,7 @@ from kernforge.manifest.model import Torch
 from kernforge.project import source_files, units
 from kernforge.source import op_namespace
 from kernforge.toolchain import cuda_arch, front_end, lockfile, tree_names
+from kernforge.toolchain.system_headers import SystemHeaders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from kernforge.toolchain.lockfile import Lock
 
 _ID_LENGTH = 10
+_NO_HEADERS = SystemHeaders(lambda _cpu: ())
 
 
 def make(
@@ -42,6 +44,7 @@ def make(
     *,
     static_libstdcxx: bool = True,
     only: tuple[Arch, ...] = (),
+    machine: SystemHeaders = _NO_HEADERS,
 ) -> Plan:
     """Plan a build.
 
@@ -49,12 +52,14 @@ def make(
         lock: the toolchain; it must have what the targets need.
         static_libstdcxx: whether the host compiler has a ``libstdc++.a``.
         only: narrow device code to these GPUs; empty builds for all that the manifest asks for.
+        machine: finds the headers of the machine, which are of no tree of the toolchain.
 
     Raises:
         ManifestError: a section leaves nothing to compile, or a source is of an unknown kind.
         ToolchainError: the lock lacks something.
     """
     planner = _Planner(manifest, sources, lock, static_libstdcxx=static_libstdcxx, only=only)
+    planner.machine = machine
     artifacts = tuple(planner.artifact(target) for target in targets)
     return Plan(
         actions=tuple(planner.actions.by_key.values()),
@@ -91,6 +96,7 @@ class _Planner:
     ) -> None:
         self.manifest, self.sources, self.lock = manifest, sources, lock
         self.static_libstdcxx, self.only = static_libstdcxx, only
+        self.machine = _NO_HEADERS
         self.actions = ActionSet(sources, lock)
         self.sources_id = source_files.identity(manifest, sources)
 
@@ -154,7 +160,9 @@ class _Planner:
         where = f" for {target.name}" if framework else ""
         toolkit = "" if target.cuda is None else f", CUDA {target.cuda}"
         title = f"{unit.path}{toolkit}{where}"
-        return self.actions.add(title, (*argv, unit.path, "-o", OBJECT), inputs, (OBJECT,), target)
+        headers = self.machine.read_by(closure.foreign, target.cross_cpu, unit.system_directories)
+        whole = (*argv, unit.path, "-o", OBJECT)
+        return self.actions.add(title, whole, inputs, (OBJECT,), target, headers=headers)
 
     def _use(self, unit: Unit, target: Target) -> op_namespace.NamespaceUse:
         """How a unit uses the op namespace; what kernforge brings does not use it of itself."""

@@ -23,6 +23,7 @@ from kernforge.toolchain.lockfile import (
     LockedTorch,
     LockedWheel,
 )
+from kernforge.toolchain.system_headers import SystemHeaders
 
 MANIFEST = """
 [general]
@@ -90,6 +91,7 @@ def make(
     only=(),
     bundled="// bundled\n",
     headers=None,
+    machine=planner._NO_HEADERS,
 ):
     files = FILES | (files or {})
     parsed = document.parse(manifest_text.format(abi=abi))
@@ -99,7 +101,8 @@ def make(
         bundled={"torch-ext/registration.h": bundled, **(headers or {})},
     )
     found = targets.candidates(parsed, cpu="x86_64", releases=RELEASES)
-    return planner.make(parsed, sources, targets.choose(found, patterns), lock, only=only)
+    chosen = targets.choose(found, patterns)
+    return planner.make(parsed, sources, chosen, lock, only=only, machine=machine)
 
 
 def with_python(headers):
@@ -116,6 +119,21 @@ def test_a_torch_free_unit_is_compiled_once_per_toolkit_for_all_torches():
     first = titled(made, "op.cu, CUDA 13.0")[0]
     assert len(first.variants) == 3
     assert not any("torch" in part for part in first.argv)
+
+
+def test_a_header_of_the_machine_is_in_the_key_of_the_units_that_read_it(tmp_path):
+    files = {"op.cpp": "#include <zlib.h>\n"}
+    made = []
+    for text in ("one", "two"):
+        (tmp_path / "zlib.h").write_text(text)
+        machine = SystemHeaders(lambda _cpu: (str(tmp_path),))
+        made.append(make(["*-cpu-*"], files, machine=machine))
+    keys = [{a.title: a.key for a in each.actions} for each in made]
+    changed = {title for title in keys[0] if keys[0][title] != keys[1].get(title)}
+    assert "op.cpp" in changed
+    assert not any("torch_binding" in title for title in changed)
+    (unit,) = titled(made[0], "op.cpp")
+    assert [path for path, _ in unit.headers] == [str(tmp_path / "zlib.h")]
 
 
 def test_a_torch_free_cpp_is_compiled_once_for_all_torches():
