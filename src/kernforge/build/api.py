@@ -23,8 +23,9 @@ from kernforge.build.execute.sandbox import Sandbox
 from kernforge.build.plan import planner
 from kernforge.build.provenance import Origin
 from kernforge.errors import BuildError, StorageError
+from kernforge.project import units
 from kernforge.project.api import folder
-from kernforge.source import compiler_advice
+from kernforge.source import compiler_advice, includes
 from kernforge.store import eviction
 from kernforge.system import digest, extras, files
 from kernforge.system.machine import cores
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 # Modules of others that the rules for machine code need.
 _CHECKERS = ("abi3audit", "auditwheel", "elftools")
 _CHECKED = "findings"
+_SLOW_CPU_S = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +203,8 @@ def build_project(
     outcome = executor.run_actions(
         edited.plan, context, events, project=workspace.project, pool=pool
     )
+    if note := _slow_headers(workspace, request, outcome):
+        events.note(note)
     built = layout.Built(
         plan=edited.plan,
         project=workspace.project,
@@ -220,6 +224,27 @@ def build_project(
         outcome=outcome,
         variants=variants,
         findings=findings,
+    )
+
+
+def _slow_headers(workspace: Workspace, request: BuildRequest, outcome: Outcome) -> str:
+    """One line on a CUDA unit whose torch headers made a build long, with the way out."""
+    manifest, sources = workspace.project.manifest, workspace.sources
+    compiled = {(t.backend, t.cuda) for t in request.targets if t.cuda and not t.variant.is_noarch}
+    slow: dict[str, tuple[float, str]] = {}
+    for unit in {u for backend, cuda in compiled for u in units.units(manifest, backend, cuda)}:
+        named = includes.heavy_torch(units.closure(unit, sources).foreign)
+        if unit.is_cuda and named:
+            mine = (s.cpu_s for s in outcome.spent if s.title.startswith(f"{unit.path},"))
+            slow[unit.path] = (sum(mine), named)
+    path = max(slow, key=lambda path: slow[path][0], default="")
+    if not path or slow[path][0] < _SLOW_CPU_S:
+        return ""
+    seconds, named = slow[path]
+    return (
+        f"{seconds:.0f} of {outcome.cpu_s:.0f} CPU-s went to {path}, nearly all for the headers of torch "
+        f"that <{named}> brings: include it in the .cpp of the binding alone, and let {path} take "
+        "pointers and sizes"
     )
 
 

@@ -15,17 +15,16 @@ if TYPE_CHECKING:
 
     from kernforge.audit.reproduce import Verdict
     from kernforge.build.api import BuildResult
-    from kernforge.build.coverage import Coverage
     from kernforge.build.execute.outcome import Outcome
     from kernforge.build.plan.graph import Plan
     from kernforge.check.finding import Finding
     from kernforge.store.eviction import KindUsage, Removed
 
-_WORTH_A_LINE_S = 0.3
+_WORTH_A_LINE_S = 3.0
 _SHOWN = 5
 
 
-def build_document(result: BuildResult, serves: Coverage | None) -> dict[str, Any]:
+def build_document(result: BuildResult, serves: tuple[int, int, str] | None) -> dict[str, Any]:
     """The result of a build as JSON values."""
     return {
         "variants": {name: str(path) for name, path in result.variants.items()},
@@ -35,12 +34,12 @@ def build_document(result: BuildResult, serves: Coverage | None) -> dict[str, An
             for f in result.outcome.failures
         ],
         "findings": [finding_document(finding) for finding in result.findings],
-        "serves": None if serves is None else asdict(serves),
+        "serves": serves and {"served": serves[0], "total": serves[1], "what": serves[2]},
         "actions": spent_document(result.outcome),
     }
 
 
-def build_text(result: BuildResult, serves: Coverage | None) -> str:
+def build_text(result: BuildResult, serves: tuple[int, int, str] | None) -> str:
     """The result of a build as text; the last line says what it serves."""
     return "\n".join(
         (
@@ -48,28 +47,9 @@ def build_text(result: BuildResult, serves: Coverage | None) -> str:
             *(f"not built: {name}" for name in result.left_out),
             *(finding_text(f) for f in result.findings if f.severity != "skipped"),
             spent_text(result.outcome),
-            *([coverage_text(serves)] if serves else []),
+            *(["serves {} of {} {}".format(*serves)] if serves else []),
         )
     )
-
-
-def coverage_text(serves: Coverage) -> str:
-    """One line on what a build serves, and on what it lacks, with the reasons."""
-    lacks = "; ".join(
-        f"{_series(lack.torch)}{f' with CUDA {_list(lack.cuda)}' if lack.cuda else ''} because "
-        f"{lack.reason}"
-        for lack in serves.lacks
-    )
-    text = f"serves {serves.served} of {serves.total} {serves.what}"
-    return f"{text}; lacks {lacks}" if lacks else text
-
-
-def _series(torch: Sequence[str]) -> str:
-    return f"torch {torch[0]}" + (f" to {torch[-1]}" if len(torch) > 1 else "")
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(names)
 
 
 def spent_document(outcome: Outcome) -> dict[str, Any]:

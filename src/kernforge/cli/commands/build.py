@@ -16,7 +16,7 @@ from kernforge.system.tables import counted
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from kernforge.build.api import BuildRequest, MakePool
     from kernforge.check.finding import Finding
@@ -123,7 +123,6 @@ def _add_reproduce(verbs: options.Verbs) -> None:
 
 def _build(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.build import api as build  # noqa: PLC0415
-    from kernforge.build import coverage  # noqa: PLC0415
     from kernforge.build import workspace as build_workspace  # noqa: PLC0415
     from kernforge.build.api import BuildRequest  # noqa: PLC0415
     from kernforge.build.execute import results  # noqa: PLC0415
@@ -162,12 +161,33 @@ def _build(arguments: argparse.Namespace, console: Console) -> None:
         )
         return
     result = build.build_project(workspace, request)
-    serves = coverage.coverage(
-        considered, result.variants, cpu=_cpu(request, workspace.cpu), failed=result.left_out
-    )
+    serves = None
+    if not result.left_out:
+        serves = _served(result.variants, _cpu(request, workspace.cpu))
     console.result(formats.build_document(result, serves), formats.build_text(result, serves))
     result.refuse_failures()
     refuse_errors(result.findings)
+
+
+def _served(names: Collection[str], cpu: str) -> tuple[int, int, str] | None:
+    """For how many published builds of torch the loader takes one of these variants, of how many."""
+    from kernforge.artifact.variant import Backend, Variant  # noqa: PLC0415
+    from kernforge.loader.host import Host  # noqa: PLC0415
+    from kernforge.loader.resolve import resolve  # noqa: PLC0415
+    from kernforge.toolchain.releases import torch_releases  # noqa: PLC0415
+
+    variants = [Variant.parse(name) for name in names]
+    compiled = [v for v in variants if v.framework.startswith("torch") and not v.is_noarch]
+    if not compiled:
+        return None
+    on_cuda = any(v.backend.name == "cuda" for v in compiled)
+    hosts = [
+        Host(cpu=cpu, os="linux", backend=backend, torch=torch, cxx11=True)
+        for torch, published in torch_releases().items()
+        for backend in ([Backend("cuda", c) for c in published] if on_cuda else [Backend("cpu")])
+    ]
+    served = sum(resolve(names, host).best is not None for host in hosts)
+    return served, len(hosts), "torch x CUDA pairs" if on_cuda else "torch releases"
 
 
 def _cpu(request: BuildRequest, here: str) -> str:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import operator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     import argparse
 
     from kernforge.system.console import Console
+
+_FEW = 2
 
 
 def add(verbs: options.Verbs) -> None:
@@ -60,8 +64,22 @@ def _variants(arguments: argparse.Namespace, console: Console) -> None:
         for c in candidates
     ]
     words = {(True, True): "built", (True, False): "on request", (False, False): "left out"}
-    rows = [(c.name, words[c.target is not None, c.default], c.reason) for c in candidates]
+    # Neighbours that are so for the same reason are one row.
+    said = [(words[c.target is not None, c.default], c.reason) for c in candidates]
+    alike = itertools.groupby(zip(candidates, said, strict=True), key=operator.itemgetter(1))
+    rows = [
+        (name, *told)
+        for told, group in alike
+        for name in _in_short([c.name for c, _ in group], whole=told[0] == "built")
+    ]
     console.result(document, tables.table(rows, head=("variant", "is", "because")))
+
+
+def _in_short(names: list[str], *, whole: bool) -> list[str]:
+    """A few names as they are; of many the first and the last one, unless all are wanted."""
+    if whole or len(names) <= _FEW:
+        return names
+    return [f"{names[0]} ... {names[-1]} ({len(names)})"]
 
 
 def _lock(arguments: argparse.Namespace, console: Console) -> None:
