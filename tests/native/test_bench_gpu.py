@@ -27,7 +27,7 @@ def kernel(_module, a, b):
     return a + b if a.ndim == 1 else a @ b
 
 def waits(a, b):
-    torch.cuda.synchronize()
+    float(a.flatten()[0])
     return kernel(None, a, b)
 
 def twice(a, b):

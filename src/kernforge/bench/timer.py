@@ -118,9 +118,21 @@ class CudaTimer:
     def capture(
         self, call: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
     ) -> tuple[Any, list[Any]]:
-        """A CUDA graph of the calls, and their results, which each replay writes."""
+        """A CUDA graph of the calls, and their results, which each replay writes.
+
+        Raises:
+            RuntimeError: a call waits for the GPU.
+        """
         import torch
 
+        mode = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode(
+            "error"
+        )  # a capture that fails leaves torch's allocator in it
+        try:
+            call(*arguments[0])
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
