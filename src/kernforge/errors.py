@@ -38,6 +38,7 @@ The message says what is wrong and where, with the value; the hint says what to 
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 
@@ -48,6 +49,19 @@ def page(path: str) -> str:
         path: the page below ``docs/`` without ``.md``, such as ``how-to/author/use-the-jit``.
     """
     return f"docs/{path}.md"
+
+
+# C0 and C1 but for tab and line feed; U+202A to U+202E and U+2066 to U+2069 turn the direction.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """A text with its control characters escaped, but for tabs and line ends.
+
+    Names, descriptions and errors of registries and projects are untrusted: an escape sequence in
+    one would move the cursor, or hide lines of ours.
+    """
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 class KernforgeError(Exception):
@@ -61,7 +75,7 @@ class KernforgeError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.message}\n{self.hint}" if self.hint else self.message
+        return printable(f"{self.message}\n{self.hint}" if self.hint else self.message)
 
 
 class UsageError(KernforgeError):
@@ -77,9 +91,6 @@ class RequestError(UsageError, ValueError):
 class MissingPackageError(UsageError, ImportError):
     """A required Python package is not installed."""
 
-    def __str__(self) -> str:
-        return KernforgeError.__str__(self)
-
 
 class DependencyError(UsageError, RuntimeError):
     """A kernel asks for another one at the wrong time, or for one that it does not declare."""
@@ -87,9 +98,6 @@ class DependencyError(UsageError, RuntimeError):
 
 class MissingLockError(RequestError, FileNotFoundError):
     """A lock file is missing."""
-
-    def __str__(self) -> str:
-        return KernforgeError.__str__(self)
 
 
 class LayerError(UsageError, ValueError):
@@ -136,9 +144,6 @@ class NoVariantError(KernforgeError, FileNotFoundError):
 
     exit_code = 7
 
-    def __str__(self) -> str:
-        return KernforgeError.__str__(self)
-
 
 class MachineError(NoVariantError, RuntimeError):
     """A variant was chosen, but its code cannot run on this device, driver or loader."""
@@ -153,22 +158,13 @@ class RegistryError(KernforgeError):
 class NotPublishedError(RegistryError, ValueError):
     """A registry has no such kernel, version or revision, or does not show it to this user."""
 
-    def __str__(self) -> str:
-        return KernforgeError.__str__(self)
-
 
 class AbsentError(NotPublishedError, FileNotFoundError):
     """A kernel, version or revision is not on this machine, and no hub may be asked."""
 
-    def __str__(self) -> str:
-        return KernforgeError.__str__(self)
-
 
 class KernelError(RegistryError, ValueError):
     """A published kernel breaks a rule of its format."""
-
-    def __str__(self) -> str:
-        return KernforgeError.__str__(self)
 
 
 class MovedError(RegistryError):
@@ -184,15 +180,9 @@ class IntegrityError(KernforgeError):
 class MetadataError(IntegrityError, ValueError):
     """A build's ``metadata.json`` cannot be read."""
 
-    def __str__(self) -> str:
-        return KernforgeError.__str__(self)
-
 
 class MissingFileError(IntegrityError, FileNotFoundError):
     """A build lacks a file that every build has."""
-
-    def __str__(self) -> str:
-        return KernforgeError.__str__(self)
 
 
 class NetworkError(KernforgeError):
@@ -214,9 +204,6 @@ class TrustError(KernforgeError, ValueError):
     """
 
     exit_code = 12
-
-    def __str__(self) -> str:
-        return KernforgeError.__str__(self)
 
 
 class UntestedError(KernforgeError):

@@ -5,10 +5,13 @@ import itertools
 
 import pytest
 
+import kernforge
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import FILE, Metadata
-from kernforge.errors import IntegrityError
+from kernforge.errors import IntegrityError, StorageError
 from kernforge.loader import importer
+from kernforge.publish.api import publish
+from kernforge.registry.directory import DirectoryRegistry
 
 RACES = 1000
 _number = itertools.count()
@@ -68,3 +71,21 @@ def test_a_module_that_was_added_is_not_run(tmp_path, write_variant):
     (path / "added.py").write_text("raise SystemExit('evil')\n")
     with pytest.raises(IntegrityError, match=r"added\.py changed"):
         importer.importlib.import_module(f"{module.__name__}.added")
+
+
+@pytest.mark.parametrize("place", ["layers.py", "variant", "kernel", "registry"])
+def test_what_every_user_may_write_to_is_refused(tmp_path, write_variant, place):
+    root = tmp_path / "registry"
+    build = write_variant(tmp_path / "build", variant="torch-universal", unique=f"open{place[:3]}")
+    commit = publish(build.parent, DirectoryRegistry(root), "owner/open").commit
+    variant = DirectoryRegistry(root).fetch("owner/open", commit, build.name)
+    kernel = root / "kernels--owner--open"
+    opened = {"layers.py": (variant / "_ops.py").resolve(), "variant": variant, "kernel": kernel}
+    path = opened.get(place, root)
+    before = path.stat().st_mode & 0o777
+    path.chmod(0o777)
+    with pytest.raises(StorageError, match="every user of this machine may write") as refused:
+        kernforge.get_kernel("owner/open", version=1, registry=root)
+    assert refused.value.hint.startswith(f"chmod o-w '{path}'") or place == "layers.py"
+    path.chmod(before)
+    assert kernforge.get_kernel("owner/open", version=1, registry=root)

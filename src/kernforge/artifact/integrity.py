@@ -19,7 +19,7 @@ from kernforge.artifact.metadata import FILE, SIGNATURE, Algorithm, Digest
 from kernforge.errors import IntegrityError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from io import BufferedReader
 
 _LARGE_BYTES = 1 << 20  # half a millisecond of hashing, several times the cost of a thread
@@ -70,16 +70,11 @@ def _check_entry(entry: os.DirEntry[str], path: str, root: Path, allowed: str) -
         raise IntegrityError(f"{path} in {root} is a link that leaves {allowed}", hint=_HINT)
 
 
-def _open_file(name: str, file: Path) -> BufferedReader:  # noqa: ARG001 - as callers' own take it
-    return file.open("rb")
-
-
 def digest_tree(
     root: Path,
     *,
     algorithm: Algorithm = "sha256",
     within: Path | None = None,
-    opened: Callable[[str, Path], BufferedReader] = _open_file,
 ) -> Digest:
     """Hash a variant's files.
 
@@ -87,8 +82,6 @@ def digest_tree(
         root: directory of the variant.
         algorithm: ``sha256`` or ``sha512``; builds have ``sha256``.
         within: directory that symbolic links must not leave; the default is the variant.
-        opened: opens a file to hash it, by its relative path and its path on the disk; called by
-            several threads.
 
     Raises:
         IntegrityError: an entry is neither a file nor a directory, or a link leads elsewhere.
@@ -98,26 +91,24 @@ def digest_tree(
         files.pop(name, None)
     return Digest(
         algorithm=algorithm,
-        files=dict(zip(files, _hashes(files, algorithm, opened), strict=True)),
+        files=dict(zip(files, _hashes(files, algorithm), strict=True)),
     )
 
 
-def _hashes(
-    files: Mapping[str, Path], algorithm: Algorithm, opened: Callable[[str, Path], BufferedReader]
-) -> Iterable[str]:
+def _hashes(files: Mapping[str, Path], algorithm: Algorithm) -> Iterable[str]:
     """The hash of each file; large files are hashed in parallel, because hashing frees the GIL."""
 
-    def one(name: str, file: Path) -> str:
-        with opened(name, file) as stream:
+    def one(file: Path) -> str:
+        with file.open("rb") as stream:
             return hash_stream(stream, algorithm)
 
     large = sum(os.path.getsize(f) >= _LARGE_BYTES for f in files.values())  # noqa: PTH202 - often
     if large < 2:  # noqa: PLR2004 - threads need at least two files
-        return [one(name, file) for name, file in files.items()]
+        return [one(file) for file in files.values()]
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - slow, and rarely needed
 
     with ThreadPoolExecutor(min(large, os.cpu_count() or 1, _MOST_THREADS)) as pool:
-        return list(pool.map(one, files, files.values()))
+        return list(pool.map(one, files.values()))
 
 
 def hash_stream(stream: BufferedReader, algorithm: Algorithm) -> str:
@@ -135,7 +126,6 @@ def verify_tree(
     digest: Digest,
     *,
     within: Path | None = None,
-    opened: Callable[[str, Path], BufferedReader] = _open_file,
 ) -> None:
     """Compare a variant's files with a digest.
 
@@ -143,12 +133,11 @@ def verify_tree(
         root: directory of the variant.
         digest: the digest of its metadata.
         within: directory that symbolic links must not leave; the default is the variant.
-        opened: opens a file to hash it, as ``digest_tree`` takes it.
 
     Raises:
         IntegrityError: files are missing, changed or extra; the message names all of them.
     """
-    hashes = digest_tree(root, algorithm=digest.algorithm, within=within, opened=opened).files
+    hashes = digest_tree(root, algorithm=digest.algorithm, within=within).files
     differences = [
         f"{_deviation(path, digest, hashes)}: {path}"
         for path in sorted({*digest.files, *hashes})

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kernforge.errors import MissingPackageError, NotPublishedError, NoVariantError
 from kernforge.loader import importer
-from kernforge.loader.fitness import check_device, check_needs, verify, verify_to_load
+from kernforge.loader.fitness import check_device, check_needs, verify
 from kernforge.loader.host import probe, probe_to_load
 from kernforge.loader.resolve import Decision, resolve
 from kernforge.loader.search import Node, Search, find_kernel, find_local, local_override
@@ -28,11 +28,9 @@ from kernforge.registry.names import request
 from kernforge.system.environment import Environment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from types import ModuleType
 
     from kernforge.loader.kernels_lock import KernelLocks
-    from kernforge.loader.libraries import Libraries
     from kernforge.loader.search import Builder
     from kernforge.registry.names import Request
     from kernforge.trust.admission import Allowed
@@ -357,16 +355,9 @@ def _load(root: Node, environment: Environment, *, check_arch: bool) -> ModuleTy
             check_needs(node, environment)
             if check_arch:
                 check_device(node)
-        libraries: dict[Path, Libraries] = {}
-        try:
-            for path, node in nodes.items():
-                verified = verify_to_load(node)
-                if verified:
-                    libraries[path] = verified
-            module = _import(root, libraries)
-        finally:
-            for verified in libraries.values():
-                verified.close_unused()
+        for node in nodes.values():
+            verify(node)
+        module = _import(root)
         for node in nodes.values():
             _log_load(node)
         return module
@@ -388,12 +379,8 @@ def _log_load(node: Node) -> None:
     )
 
 
-def _import(node: Node, libraries: Mapping[Path, Libraries]) -> ModuleType:
-    modules = {repo_id: _import(depend, libraries) for repo_id, depend in node.depends.items()}
+def _import(node: Node) -> ModuleType:
+    modules = {repo_id: _import(depend) for repo_id, depend in node.depends.items()}
     return importer.import_kernel(
-        node.path,
-        node.metadata,
-        dependencies=modules,
-        repo_info=node.repo_info,
-        libraries=libraries.get(node.path),
+        node.path, node.metadata, dependencies=modules, repo_info=node.repo_info
     )

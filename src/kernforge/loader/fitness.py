@@ -11,8 +11,8 @@ from kernforge.artifact.metadata import FILE
 from kernforge.artifact.python_depends import python_depends
 from kernforge.errors import IntegrityError, KernelError, MachineError, MissingPackageError
 from kernforge.loader.host import has_module, with_device
-from kernforge.loader.libraries import Libraries
 from kernforge.loader.resolve import check_archs, check_driver
+from kernforge.system.files import refuse_writable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -129,32 +129,17 @@ def verify(node: Node) -> None:
     Raises:
         IntegrityError: a file differs; or there is no digest, and the kernel is not a local
             directory without signers.
+        StorageError: every user of this machine may write to it, and could change it after this.
     """
     digest = _digest(node)
+    places = [node.path, *node.path.parents]
+    top = places.index(node.link_root) if node.link_root in places else 0
+    for place in places[: top + 2]:  # up to the registry
+        refuse_writable(place)
     if digest is not None:
         verify_tree(node.path, digest, within=node.link_root)
-
-
-def verify_to_load(node: Node) -> Libraries | None:
-    """Hash every file of a kernel and compare with the digest of its build.
-
-    Returns:
-        Its shared objects as they were hashed, to load these; None without a digest.
-
-    Raises:
-        IntegrityError: a file differs; or there is no digest, and the kernel is not a local
-            directory without signers.
-    """
-    digest = _digest(node)
-    if digest is None:
-        return None
-    libraries = Libraries(node.path, digest)
-    try:
-        verify_tree(node.path, digest, within=node.link_root, opened=libraries.open)
-    except BaseException:
-        libraries.close_unused()
-        raise
-    return libraries
+        for name in digest.files:
+            refuse_writable(node.path / name)
 
 
 def _digest(node: Node) -> Digest | None:

@@ -4,13 +4,12 @@
 A finder of our own imports everything below the id. It compiles the sources each time, so bytecode
 in their directories (which no digest covers) is never run, and never written either; also not by
 imports that a kernel makes long after it was loaded. What it compiles are the bytes that fit the
-digest, so that a file which changes after it was verified is not run; extension modules are loaded
-from the copies that were verified (see ``libraries``).
+digest, so that a module which changes after it was verified is not run. Shared objects are loaded
+from where they were verified: a directory that others may write to is refused before.
 """
 
 from __future__ import annotations
 
-import _imp
 import importlib
 import importlib.util
 import os
@@ -32,7 +31,6 @@ from typing import TYPE_CHECKING
 
 from kernforge.artifact.integrity import hash_bytes
 from kernforge.errors import DependencyError, IntegrityError, MissingFileError, UsageError
-from kernforge.loader import libraries as shared_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from types import CodeType, ModuleType
 
     from kernforge.artifact.metadata import Digest, Metadata
-    from kernforge.loader.libraries import Libraries
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +129,6 @@ def import_kernel(
     *,
     dependencies: Mapping[str, ModuleType],
     repo_info: RepoInfo | None = None,
-    libraries: Libraries | None = None,
 ) -> ModuleType:
     """Import a variant whose files were verified; a variant is imported once.
 
@@ -141,7 +137,6 @@ def import_kernel(
     Args:
         dependencies: the kernels that ``get_kernel_dep`` returns to it, by repo id.
         repo_info: its origin; None for a local kernel.
-        libraries: its shared objects, as they were verified; None opens and verifies them then.
 
     Raises:
         IntegrityError: it has no package, or its id is not a module name.
@@ -150,9 +145,7 @@ def import_kernel(
     """
     kernel = _by_path.get(path) or _same_build(path, metadata)
     if kernel is None:
-        if libraries is None and metadata.digest is not None:
-            libraries = shared_objects.Libraries(path, metadata.digest)
-        module = _execute(path, metadata, dependencies, libraries)
+        module = _execute(path, metadata, dependencies)
         kernel = LoadedKernel(metadata=metadata, module=module, path=path, repo_info=repo_info)
         _by_id[metadata.id] = kernel
     _by_path[path] = kernel
@@ -177,12 +170,7 @@ def _same_build(path: Path, metadata: Metadata) -> LoadedKernel | None:
     return None
 
 
-def _execute(
-    path: Path,
-    metadata: Metadata,
-    dependencies: Mapping[str, ModuleType],
-    libraries: Libraries | None,
-) -> ModuleType:
+def _execute(path: Path, metadata: Metadata, dependencies: Mapping[str, ModuleType]) -> ModuleType:
     init = _package_file(path, metadata)
     spec = importlib.util.spec_from_file_location(
         metadata.id,
@@ -198,9 +186,6 @@ def _execute(
     _FINDER.roots.add(metadata.id)
     if metadata.digest is not None:
         _FINDER.digests[metadata.id] = (path, metadata.digest)
-    if libraries:
-        _FINDER.libraries[metadata.id] = libraries
-        shared_objects.guard(libraries)
     sys.modules[metadata.id] = module
     try:
         with dependencies_of(dependencies):
@@ -209,9 +194,6 @@ def _execute(
         _forget(metadata.id)
         error.add_note(f"while importing kernel {metadata.name!r} from {path}")
         raise
-    finally:
-        if libraries:
-            libraries.close_unused()
     return module
 
 
@@ -237,9 +219,6 @@ def _forget(root: str) -> None:
     """Remove the modules of an import that failed, so that it can be tried again."""
     _FINDER.roots.discard(root)
     _FINDER.digests.pop(root, None)
-    libraries = _FINDER.libraries.pop(root, None)
-    if libraries is not None:
-        shared_objects.forget(libraries)
     for name in [n for n in sys.modules if n == root or n.startswith(f"{root}.")]:
         del sys.modules[name]
 
@@ -287,28 +266,12 @@ class _SourceLoader(SourceFileLoader):
         return self.source_to_code(data, path)
 
 
-class _ExtensionLoader(ExtensionFileLoader):
-    """Loads an extension module from the copy that was verified."""
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        libraries = _FINDER.libraries.get(spec.name.partition(".")[0])
-        name = None if libraries is None else libraries.name_of(self.path)
-        if libraries is None or name is None:
-            return super().create_module(spec)
-        copy = ModuleSpec(spec.name, self, origin=libraries.path(name))
-        module: ModuleType = _imp.create_dynamic(copy)
-        # Where it is told by the interpreter, it is the path of a descriptor.
-        module.__file__ = self.path
-        return module
-
-
 class _KernelFinder:
     """Finds the modules in packages of kernels."""
 
     def __init__(self) -> None:
         self.roots: set[str] = set()
         self.digests: dict[str, tuple[Path, Digest]] = {}
-        self.libraries: dict[str, Libraries] = {}
 
     def verify(self, fullname: str, file: str, data: bytes) -> None:
         """Refuse a module whose source is not what the digest of its kernel covers."""
@@ -334,7 +297,7 @@ class _KernelFinder:
         for directory in path or ():
             finder = FileFinder(
                 directory,
-                (_ExtensionLoader, EXTENSION_SUFFIXES),
+                (ExtensionFileLoader, EXTENSION_SUFFIXES),
                 (_SourceLoader, SOURCE_SUFFIXES),
             )
             if spec := finder.find_spec(fullname, target):

@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,7 +40,9 @@ PART = "part-"
 _PARTS_LAST_S = 7 * 24 * 3600
 # Of a wait for another process: a write takes less, a download more.
 _SILENT_S = 2.0
-_CHANGED = "something else wrote there: remove this copy and fetch it again; nothing of it was run"
+_CHANGED = "the copy was modified: delete it and download again; no kernel code ran"
+_LONGEST_REF = 200
+_LARGEST = 64_000_000
 _PARTS = 3  # of a repository's directory: what it is, owner, name
 
 
@@ -246,13 +249,46 @@ def _read_ref(path: str) -> str:
     """The commit in a file that another process may replace meanwhile."""
     for last in (False, False, True):
         try:
-            with open(path, "rb", buffering=0) as stream:  # noqa: PTH123 - see __init__
-                return stream.read().decode(errors="replace").strip()
+            with open(path, "rb", buffering=0, opener=_at_once) as stream:
+                refuse_no_file(stream.fileno(), path)
+                return stream.read(_LONGEST_REF).decode(errors="replace").strip()
         except OSError as error:
             # On a network share the name may lead to the file that another machine just replaced.
             if error.errno != errno.ESTALE or last:
                 raise
     raise AssertionError("the last attempt returns or raises")
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file without the wait for the other end of a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def refuse_no_file(descriptor: int, path: Path | str) -> None:
+    """Refuse a pipe, a device or a socket, which may have no end.
+
+    Raises:
+        IntegrityError: it is one, or a file that is larger than any document.
+    """
+    state = os.fstat(descriptor)
+    if stat.S_ISDIR(state.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(state.st_mode) or state.st_size > _LARGEST:
+        raise IntegrityError(
+            f"{path} is not a file of at most {_LARGEST:,} bytes",
+            hint="remove it, and publish or download the kernel again",
+        )
+
+
+def read_small(path: Path) -> bytes:
+    """The bytes of a document: a regular file of bounded size, whatever a registry has there.
+
+    Raises:
+        IntegrityError: it is something else.
+    """
+    with open(path, "rb", opener=_at_once) as stream:
+        refuse_no_file(stream.fileno(), path)
+        return stream.read(_LARGEST + 1)
 
 
 def read_checked(path: Path) -> bytes:
@@ -262,7 +298,7 @@ def read_checked(path: Path) -> bytes:
         IntegrityError: the blob has other bytes, or the file or link took the place of a link to a
             blob.
     """
-    data = path.read_bytes()
+    data = read_small(path)
     if path.is_symlink():
         refuse_other_bytes(path, os.path.basename(os.readlink(path)), data)  # noqa: PTH115, PTH119
     elif path.name in UNHASHED and any(other.is_symlink() for other in path.parent.iterdir()):

@@ -15,6 +15,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
+from kernforge.errors import printable
 from kernforge.system.progress_lines import EVERY_S, ProgressLines, repeat
 from kernforge.system.tables import size
 
@@ -72,7 +73,7 @@ class Console:
         if self.as_json:
             self._result = document
         elif text:
-            print(text, flush=True)
+            print(printable(text), flush=True)
 
     def line(self, document: Any, text: str) -> None:
         """Print one of several results: a line of JSON, or text."""
@@ -80,7 +81,7 @@ class Console:
             self._indent = None
             print(json.dumps(document, default=str), flush=True)
         elif text:
-            print(text, flush=True)
+            print(printable(text), flush=True)
 
     def close(self) -> None:
         """Print the document of the result, if there is one."""
@@ -173,10 +174,10 @@ class Console:
 
     def _print(self, text: str) -> None:
         if self._live:
-            self._live.print_above(text)
+            self._live.print_above(printable(text))
         else:
             self._write(text)
 
     def _write(self, text: str) -> None:
         with self._lock:
-            print(text, file=sys.stderr, flush=True)
+            print(printable(text), file=sys.stderr, flush=True)

@@ -33,10 +33,6 @@ _TEMPORARY = re.compile(rf"{_PREFIX}(?:[a-z0-9_]{{8}}|[0-9a-f]{{32}})")
 _LASTS_S = 24 * 3600
 # Between two attempts to get a lock.
 _SHORTEST_S, _LONGEST_S = 0.001, 0.05
-# Of linux/memfd.h; Python has no name for it. Where the administrator forbids executable memory files
-# (vm.memfd_noexec = 2), those with this flag are still mapped by the dynamic loader.
-_MFD_NOEXEC_SEAL = 0x0008
-_SENT_BYTES = 1 << 30
 _WRONG_KIND = "check the path: it may be a file instead of a directory, or the other way round"
 # What is written may be a project's, or kernforge's own.
 _ELSEWHERE = (
@@ -555,49 +551,17 @@ def write_chunks(path: Path, chunks: Iterable[bytes], *, executable: bool = Fals
         path.chmod(0o755)
 
 
-def sealed_copy(source: int, name: str) -> int | None:
-    """A descriptor of a copy in memory that no process can change, this one included.
+def refuse_writable(path: Path) -> None:
+    """Refuse a file or directory that every user of this machine may write to.
 
-    Args:
-        source: descriptor of an open file; its position is not used.
-        name: of the copy, as ``/proc/PID/maps`` shows it.
-
-    Returns:
-        None where the system has no such files (Linux without memfd, or other systems).
+    In a directory with the sticky bit, such as ``/tmp``, nobody replaces the file of another.
 
     Raises:
-        StorageError: there is not enough memory, or too many files are open.
+        StorageError: it is so; the hint has the command that mends it.
     """
-    if not hasattr(os, "memfd_create"):
-        return None
-    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-    copy = -1
-    try:
-        try:
-            copy = os.memfd_create(name, flags | _MFD_NOEXEC_SEAL)
-        except OSError as error:  # Linux before 6.3 does not know the flag
-            if error.errno != errno.EINVAL:
-                raise
-            copy = os.memfd_create(name, flags)
-    except OSError as error:
-        if error.errno in {errno.ENOSYS, errno.EPERM, errno.EACCES}:
-            return None
-        raise _no_copy(name, error) from error
-    try:
-        offset = 0
-        while count := os.sendfile(copy, source, offset, _SENT_BYTES):
-            offset += count
-        seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(copy, fcntl.F_ADD_SEALS, seals)
-    except OSError as error:
-        os.close(copy)
-        raise _no_copy(name, error) from error
-    return copy
-
-
-def _no_copy(name: str, error: OSError) -> StorageError:
-    return StorageError(
-        f"{name} cannot be copied into memory: {error.strerror}",
-        hint="free memory, raise the limit of the container's memory, or that of open files "
-        "(ulimit -n)",
-    )
+    mode = path.stat().st_mode
+    if mode & stat.S_IWOTH and not (stat.S_ISDIR(mode) and mode & stat.S_ISVTX):
+        raise StorageError(
+            f"every user of this machine may write to {path}, so that its content proves nothing",
+            hint=f"chmod o-w '{path}'; then see that what it holds is yours",
+        )

@@ -246,3 +246,13 @@ def test_a_program_reads_one_document_however_a_command_ends(capsys):
     one.error(error)
     lines = capsys.readouterr().out.splitlines()
     assert [sorted(json.loads(line)) for line in lines] == [["round"], ["error", "hint", "message"]]
+
+
+def test_escapes_in_untrusted_text_are_printed_escaped(capsys):
+    evil = "a\x1b[2Jb\x9bc\u202ed"
+    printer = console.Console()
+    printer.result({}, evil)
+    printer.error(errors.UsageError(evil, hint=evil))
+    text = capsys.readouterr()
+    assert not {"\x1b", "\x9b", "\u202e"} & set(text.out + text.err + str(errors.UsageError(evil)))
+    assert "a\\x1b[2Jb" in text.out

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import errno
+import os
 import sys
 import threading
 import time
@@ -11,7 +12,7 @@ from support.registries import found as commit_of
 
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import Metadata
-from kernforge.errors import RegistryError, RequestError, UsageError
+from kernforge.errors import IntegrityError, RegistryError, RequestError, UsageError
 from kernforge.registry import directory
 from kernforge.registry.api import open_registry
 from kernforge.registry.directory import DirectoryRegistry
@@ -109,6 +110,27 @@ def test_a_name_that_no_reference_may_have_is_refused(registry, name):
     assert registry.ref(REPO, name) is None
     with pytest.raises(RequestError):
         request(REPO, revision=name)
+
+
+def fifo(path):
+    os.mkfifo(path)
+
+
+def endless(path):
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("put", [fifo, endless])
+def test_what_has_no_end_is_refused_where_a_document_lies(registry, put):
+    commit = publish_file(registry, "v1.0.0", "text")
+    for path, ask in (
+        (registry.fetch(REPO, commit, "torch-cpu") / "metadata.json", registry.metadata),
+        (registry.repo(REPO) / "refs/v1", lambda *_: registry.ref(REPO, "v1")),
+    ):
+        path.unlink(missing_ok=True)
+        put(path)
+        with pytest.raises(IntegrityError, match="is not a file of at most"):
+            ask(REPO, commit, "torch-cpu")
 
 
 def test_branches_with_a_slash_are_listed(registry):
