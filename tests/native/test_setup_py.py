@@ -398,6 +398,35 @@ def test_wheels_for_many_torch_and_python(plain, tmp_path, environment, python):
     assert (out / "plain" / "index.html").is_file()
 
 
+def test_pythons_that_a_wheel_of_the_limited_api_does_not_serve_are_named(
+    plain, tmp_path, environment
+):
+    setup = plain / "setup.py"
+    text = setup.read_text().replace('    version="1.0",', '    version="1.0", options=OPTIONS,')
+    text = text.replace(
+        "define_macros=[", 'py_limited_api=True, define_macros=[("Py_LIMITED_API", "0x030B0000"), '
+    )
+    here = f"cp3{sys.version_info.minor}"
+    options = f'OPTIONS = {{"bdist_wheel": {{"py_limited_api": "{here}"}}}}\n'
+    setup.write_text(options + text)
+    plain_ones = (v for v in python_headers.available(os.environ) if not v.endswith("t"))
+    older = [v for v in plain_ones if int(v[2:]) < sys.version_info.minor]
+    if not older:
+        pytest.skip("there are headers of one Python here")
+    asked = (
+        "--python",
+        f"3.{sys.version_info.minor},{older[0]}",
+        "--torch",
+        "2.11",
+        "--cuda",
+        "cpu",
+    )
+    printed = kernforge("wheel", ".", *asked, "--out", tmp_path / "out", cwd=plain, env=environment)
+    assert f"no wheel for Python {older[0]}: setup.py says {here}-abi3" in printed
+    (wheel,) = (tmp_path / "out").glob("*.whl")
+    assert f"-{here}-abi3-" in wheel.name
+
+
 CUDA_12 = """
 import re, subprocess
 from setuptools import setup

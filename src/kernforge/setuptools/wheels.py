@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 _RESULTS = {"build", "dist"}  # at the top: a package or a source below may have such a name
 _BUILT = re.compile(r"\.(?:cpython-|abi3).*\.so$")
 _INFO = re.compile(r"([^/]+)\.(dist-info|data)/(.*)")
-_NEVER = 1 << 30
 _DIST_INFO = "dist-info"
 _OURS = {"METADATA", "WHEEL", "RECORD", "RECORD.jws", "RECORD.p7s"}
 
@@ -140,14 +139,11 @@ def make_wheels(
     """
     _check_published(wanted, environment, console)
     with workplace(environment) as place:
-        limited: dict[
-            tuple[str, str], int
-        ] = {}  # the oldest minor version of Python that is served
+        limited: dict[tuple[str, str], str] = {}  # the oldest Python of a wheel, as cp39
         for number, each in enumerate(wanted):
             pair = (str(each.torch), str(each.cuda))
-            interpreter, abi = target.python_tag(each.python)
-            # A free-threaded Python loads no module of the limited API.
-            if interpreter == abi and _minor(abi) >= limited.get(pair, _NEVER):
+            if pair in limited:
+                _note_unserved(each.python, limited[pair], console)
                 continue
             start = time.monotonic()
             copy = place / str(number) / project.absolute().name
@@ -167,14 +163,22 @@ def make_wheels(
                 serves=() if tag[1] != "abi3" else (f"{tag[0]} and newer",),
             )
             if wheel.serves:
-                limited[pair] = min(_minor(tag[0]), limited.get(pair, _NEVER))
+                limited[pair] = tag[0]
+                _note_unserved(each.python, tag[0], console)
             files.remove_tree(place / str(number))
             yield wheel
 
 
-def _minor(tag: str) -> int:
-    """The minor version of a tag as ``cp312``."""
-    return int(tag.removeprefix("cp3"))
+def _note_unserved(python: str, oldest: str, console: Console) -> None:
+    """Say that a Python that was asked for loads no extension of the limited API of another."""
+    interpreter, abi = target.python_tag(python)
+    if interpreter != abi:  # free-threaded
+        console.note(f"note: no wheel for Python {python}, which has no limited API")
+    elif int(abi.removeprefix("cp3")) < int(oldest.removeprefix("cp3")):
+        console.note(
+            f"note: no wheel for Python {python}: setup.py says {oldest}-abi3, so that older ones are "
+            "not served"
+        )
 
 
 def _check_published(
