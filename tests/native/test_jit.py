@@ -160,7 +160,7 @@ def test_messages_have_the_users_lines_and_nothing_is_left(tmp_path, monkeypatch
     with pytest.raises(
         BuildError, match=r'cuda_sources\(2\): error: identifier "nonsense"'
     ) as caught:
-        kernforge.load_inline("lines", PLAIN % 1, cuda_sources=source, functions=None)
+        plain("lines", 1, cuda_sources=source)
     assert caught.value.message.startswith("cuda_sources cannot be compiled")
     assert "cuda.cu" not in str(caught.value)
     assert not list(tmp_path.glob("kernforge-*"))

@@ -110,7 +110,9 @@ def fell_short(output: str, texts: Mapping[str, str], tree: str, directory: str)
     """
 
     def occurs(name: str) -> bool:
-        argv = ("grep", "-RqwF", "-e", name, "--", f"{directory}/include", "/usr/include")
+        # Not in a line of a comment.
+        pattern = rf"^\s*(([^[:space:]/*]|/[^/*]).*\b)?{name}\b"
+        argv = ("grep", "-RqE", "-e", pattern, "--", f"{directory}/include", "/usr/include")
         try:
             return run(Command(argv=argv)).returncode != _NOT_FOUND
         except FileNotFoundError:
