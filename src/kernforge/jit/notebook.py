@@ -15,6 +15,7 @@ from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from kernforge.errors import BuildError, KernforgeError
+from kernforge.jit import flags
 from kernforge.jit.api import load_inline
 from kernforge.jit.machine import import_torch
 from kernforge.source import diagnostics, extension_source
@@ -90,9 +91,9 @@ class KernforgeMagics(Magics):  # type: ignore[misc] # traitlets has no types
                 [_with_label(texts["cuda"], label)] if texts["cuda"].strip() else None,
                 functions=bound or None,
                 is_python_module=not space,
-                extra_cflags=[options.cflags],
-                extra_cuda_cflags=[options.cuda_cflags],
-                extra_ldflags=[options.ldflags],
+                extra_cflags=flags.words(options.cflags),
+                extra_cuda_cflags=flags.words(options.cuda_cflags),
+                extra_ldflags=flags.words(options.ldflags),
                 extra_include_paths=options.include,
                 no_implicit_headers=options.no_headers,
                 verbose=options.verbose,
