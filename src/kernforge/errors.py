@@ -65,7 +65,7 @@ def printable(text: str) -> str:
 
 
 class KernforgeError(Exception):
-    """An expected failure; the user gets the message and the hint, never a traceback."""
+    """Something went wrong that no other exit code names."""
 
     exit_code: ClassVar[int] = 1
 

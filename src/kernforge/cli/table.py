@@ -366,7 +366,7 @@ COMMANDS = (
         "machine",
         "doctor",
         "find problems of this machine for kernels",
-        "--fix",
+        "--offline",
         page="how-to/platform/fix-a-machine",
         others=("diagnose", "debug"),
     ),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import sys
 import sysconfig
 from pathlib import Path
@@ -17,12 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 from kernforge.artifact.version import Version2
 from kernforge.build.execute import sandbox
-from kernforge.doctor.facts import Directory, IndexFacts, MachineFacts, Nvcc, TorchFacts, TorchLock
-from kernforge.errors import KernforgeError, MissingPackageError, NetworkError, ToolchainError
+from kernforge.doctor.facts import Directory, IndexFacts, MachineFacts, ToolkitFacts, TorchFacts
+from kernforge.errors import (
+    KernforgeError,
+    MissingPackageError,
+    NetworkError,
+    ToolchainError,
+    UsageError,
+)
 from kernforge.loader import host
 from kernforge.system import disk, extras, files, machine
 from kernforge.system.process import Command
-from kernforge.toolchain import host_compiler
+from kernforge.toolchain import host_compiler, installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -39,16 +44,11 @@ cuda = torch.cuda.is_available()
 print("@" + json.dumps({
     "version": torch.__version__,
     "cuda": torch.version.cuda,
-    "cxx11": torch.compiled_with_cxx11_abi(),
     "archs": torch.cuda.get_arch_list() if cuda else [],
     "gpus": [[torch.cuda.get_device_name(i), torch.cuda.get_device_capability(i)]
              for i in range(torch.cuda.device_count())] if cuda else [],
 }))
 """
-# Local file systems; on others a process of another machine may hold a lock.
-_LOCAL = frozenset(
-    ("bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "tmpfs", "xfs", "zfs")
-)
 _STORE_KINDS = ("toolchains", "actions")
 
 
@@ -60,9 +60,8 @@ def examine(environment: Environment, runner: Runner, *, ask_network: bool = Tru
     """
     env, store = environment.variables, environment.home / "store"
     temporary = _temporary(env)
-    gcc, compiler, gcc_trouble = _compiler(env, runner)
+    compiler, gcc_trouble = _compiler(env, runner)
     python = Path(sysconfig.get_path("include"))
-    cuda_home = env.get("CUDA_HOME") or env.get("CUDA_PATH") or ""
     isolation = _sandbox(compiler, runner)
     missing = tuple(name for name in extras.EXTRAS["build"] if not host.has_module(name))
     library, version = platform.libc_ver()
@@ -70,28 +69,22 @@ def examine(environment: Environment, runner: Runner, *, ask_network: bool = Tru
         system=platform.system(),
         cpu=platform.machine(),
         glibc=Version2.leading(version) if library == "glibc" else None,
-        gcc=gcc,
         gcc_trouble=gcc_trouble,
         cxx_headers=_compile(compiler.path, runner) if compiler else "",
         static_libstdcxx=compiler.static_libstdcxx if compiler else True,
         python_headers=str(python),
         has_python_headers=(python / "Python.h").is_file(),
-        cxxflags=env.get("CXXFLAGS", ""),
         max_jobs=env.get("MAX_JOBS", ""),
         arch_list=env.get("TORCH_CUDA_ARCH_LIST", ""),
-        nvcc=_nvcc(env, runner),
-        cuda_home=cuda_home,
-        has_cuda_home=bool(cuda_home) and (Path(cuda_home) / "bin" / "nvcc").is_file(),
+        toolkits=tuple(_toolkits(env, runner)),
         gpu_devices=any(Path("/dev").glob("nvidia[0-9]*")),
         driver=host.driver_version(),
         torch=_torch(runner),
         directories=(temporary, *_directories(store, isolates=not isolation[0])),
         memory=machine.available_memory(),
         sandbox=isolation,
-        locks=tuple(_torch_locks(env)),
         tls=str(extras.without_tls() or ""),
         indexes=_indexes(env) if ask_network and not missing else None,
-        damaged=tuple(map(str, _damaged(store))),
         foreign=tuple(map(str, _foreign(store))),
         missing=missing,
     )
@@ -99,14 +92,11 @@ def examine(environment: Environment, runner: Runner, *, ask_network: bool = Tru
 
 def _compiler(
     env: Mapping[str, str], runner: Runner
-) -> tuple[int, host_compiler.Compiler | None, tuple[str, str]]:
+) -> tuple[host_compiler.Compiler | None, tuple[str, str]]:
     try:
-        compiler = host_compiler.find(env, runner)
+        return host_compiler.find(env, runner), ("", "")
     except ToolchainError as error:
-        return 0, None, (error.message, error.hint)
-    command = Command(argv=(compiler.path, "-dumpversion"), timeout=_PROGRAM_TIMEOUT_S)
-    major = runner(command).stdout.strip().partition(".")[0]
-    return int(major) if major.isdigit() else 0, compiler, ("", "")
+        return None, (error.message, error.hint)
 
 
 def _compile(path: str, runner: Runner) -> str:
@@ -118,26 +108,23 @@ def _compile(path: str, runner: Runner) -> str:
     return "" if done.returncode == 0 else _first_line(done.stderr, "error") or "it crashed"
 
 
-def _nvcc(env: Mapping[str, str], runner: Runner) -> Nvcc | None:
-    directories = [Path(env[name]) / "bin" for name in ("CUDA_HOME", "CUDA_PATH") if env.get(name)]
-    directories += [Path(part) for part in env.get("PATH", "").split(os.pathsep) if part]
-    directories.append(Path("/usr/local/cuda/bin"))
-    path = next((p / "nvcc" for p in directories if os.access(p / "nvcc", os.X_OK)), None)
-    if path is None:
-        return None
-    try:
-        done = runner(Command(argv=(str(path), "--version"), timeout=_PROGRAM_TIMEOUT_S))
-    except OSError:
-        return Nvcc(path=str(path), version=None)
-    match = re.search(r"release (\d+\.\d+)", done.stdout)
-    config = path.resolve().parent.parent / "include" / "crt" / "host_config.h"
-    text = config.read_text(errors="replace") if config.is_file() else ""
-    newest = re.search(r"__GNUC__\s*>\s*(\d+)", text)
-    return Nvcc(
-        path=str(path),
-        version=Version2.leading(match[1]) if match else None,
-        newest_gcc=int(newest[1]) if newest else None,
-    )
+def _toolkits(env: Mapping[str, str], runner: Runner) -> Iterator[ToolkitFacts]:
+    """The toolkit that ``kernforge.load`` takes, and the one that projects are built with."""
+    named = env.get("KERNFORGE_CUDA_HOME", "").strip()
+    loads = next((name for name in ("CUDA_HOME", "CUDA_PATH") if env.get(name, "").strip()), "")
+    found = installed.find_cuda(env)
+    wanted = [(loads, found)] if found else []
+    wanted += [("KERNFORGE_CUDA_HOME", Path(named))] if named else []
+    for variable, path in wanted:
+        try:
+            version = installed.identify_cuda(path, env, runner).version
+        except (UsageError, OSError) as error:
+            hint = getattr(error, "hint", "") or "install the toolkit again"
+            yield ToolkitFacts(
+                variable=variable, trouble=(getattr(error, "message", str(error)), hint)
+            )
+        else:
+            yield ToolkitFacts(variable=variable, version=version)
 
 
 def _torch(runner: Runner) -> TorchFacts | None:
@@ -155,7 +142,6 @@ def _torch(runner: Runner) -> TorchFacts | None:
     return TorchFacts(
         version=facts["version"],
         cuda=Version2.leading(facts["cuda"] or ""),
-        cxx11=facts["cxx11"],
         archs=tuple(facts["archs"]),
         gpus=tuple((name, Version2(*capability)) for name, capability in facts["gpus"]),
     )
@@ -197,17 +183,6 @@ def _sandbox(compiler: host_compiler.Compiler | None, runner: Runner) -> tuple[s
     return (sandbox_.reason, sandbox.remedy()) if not sandbox_.isolates else ("", "")
 
 
-def _torch_locks(env: Mapping[str, str]) -> Iterator[TorchLock]:
-    """Locks in ``TORCH_EXTENSIONS_DIR``, by default torch's cache of extensions."""
-    cache = Path(env.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    variable = env.get("TORCH_EXTENSIONS_DIR")
-    root = Path(variable) if variable else cache / "torch_extensions"
-    for path in sorted({*root.glob("*/lock"), *root.glob("*/*/lock")}):
-        if path.is_file() and not path.is_symlink():
-            local = disk.filesystem(path) in _LOCAL
-            yield TorchLock(path=str(path), held=disk.is_open(path) if local else None)
-
-
 def _indexes(env: Mapping[str, str]) -> tuple[IndexFacts, ...]:
     from kernforge.toolchain.index.http import bare  # noqa: PLC0415
     from kernforge.toolchain.index.index import Index  # noqa: PLC0415 - pip's files are read here
@@ -227,20 +202,6 @@ def _indexes(env: Mapping[str, str]) -> tuple[IndexFacts, ...]:
     return tuple(answers)
 
 
-def _damaged(store: Path) -> Iterator[Path]:
-    for kind in _STORE_KINDS:
-        for tree in sorted((store / kind).glob("??/*")):
-            if tree.is_dir() and not tree.name.startswith("tmp-") and not _is_complete(kind, tree):
-                yield tree
-
-
-def _is_complete(kind: str, tree: Path) -> bool:
-    """Whether a tree has the files that every tree of its kind has."""
-    if kind == "toolchains":
-        return (tree / "bin" / "nvcc").is_file() or any((tree / "include").glob("*"))
-    return any(tree.iterdir())
-
-
 def _foreign(store: Path) -> Iterator[Path]:
     for path in (store.parent, store, *(store / kind for kind in _STORE_KINDS), store / "locks"):
         # Where the whole file system is read-only, the directory itself says so.
@@ -254,11 +215,3 @@ def _first_line(text: str, marker: str) -> str:
     return next((line for line in lines if marker in line), lines[-1] if lines else "")[
         :_LONGEST_LINE
     ]
-
-
-def remove_locks(paths: tuple[str, ...]) -> tuple[str, ...]:
-    """Remove lock files that no process has open; returns the removed ones."""
-    removed = [path for path in paths if disk.is_open(Path(path)) is False]
-    for path in removed:
-        files.remove_tree(Path(path))
-    return tuple(removed)

@@ -18,7 +18,6 @@ class TorchFacts:
     Attributes:
         version: version, such as ``2.13.0+cpu``.
         cuda: CUDA version that it is built for; None for a build without CUDA.
-        cxx11: whether it uses the new C++ ABI.
         archs: architectures of its device code, such as ``sm_90`` and ``compute_90``.
         gpus: name and compute capability of each visible GPU.
         failure: why it cannot be imported; the other attributes have no meaning then.
@@ -26,24 +25,24 @@ class TorchFacts:
 
     version: str = ""
     cuda: Version2 | None = None
-    cxx11: bool = True
     archs: tuple[str, ...] = ()
     gpus: tuple[tuple[str, Version2], ...] = ()
     failure: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nvcc:
-    """The nvcc that other tools find.
+class ToolkitFacts:
+    """A CUDA toolkit that the environment names or has on its PATH.
 
     Attributes:
-        version: CUDA version; None if the program does not run.
-        newest_gcc: newest major version of GCC that its headers accept; None if unknown.
+        variable: that names it; empty for one on the PATH or in the usual directory.
+        version: None if it is no toolkit.
+        trouble: why it is none, and what to do.
     """
 
-    path: str
-    version: Version2 | None
-    newest_gcc: int | None = None
+    variable: str
+    version: Version2 | None = None
+    trouble: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +60,6 @@ class Directory:
     free: int
     trouble: str = ""
     instead: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TorchLock:
-    """A lock of ``torch.utils.cpp_extension``; ``held`` by a process, None if not known."""
-
-    path: str
-    held: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,18 +81,16 @@ class MachineFacts:
 
     Attributes:
         glibc: version of glibc; None if the C library is another one.
-        gcc: major version of the host compiler; 0 without one.
         gcc_trouble: why there is no usable host compiler, and what to do.
         cxx_headers: the compiler's message if it cannot compile a C++20 file; empty if it can.
         static_libstdcxx: whether the compiler has ``libstdc++.a``.
         python_headers: directory where ``Python.h`` should be.
-        has_cuda_home: whether there is a toolkit in ``CUDA_HOME``.
+        toolkits: CUDA toolkits, in the order in which they are looked for.
         driver: newest CUDA version of the driver; None without a driver.
         memory: available memory in bytes.
         sandbox: why actions cannot be isolated, and what to do; empty if they can.
         tls: why this Python's module ssl cannot be imported; empty if it can.
         indexes: indexes of pip's configuration; None if they were not examined.
-        damaged: incomplete trees of the store.
         foreign: paths of the store that this user may not write.
         missing: packages of ``kernforge[build]`` that are not installed.
     """
@@ -109,27 +98,21 @@ class MachineFacts:
     system: str
     cpu: str
     glibc: Version2 | None = _GLIBC
-    gcc: int = 0
     gcc_trouble: tuple[str, str] = ("", "")
     cxx_headers: str = ""
     static_libstdcxx: bool = True
     python_headers: str = ""
     has_python_headers: bool = True
-    cxxflags: str = ""
     max_jobs: str = ""
     arch_list: str = ""
-    nvcc: Nvcc | None = None
-    cuda_home: str = ""
-    has_cuda_home: bool = False
+    toolkits: tuple[ToolkitFacts, ...] = ()
     gpu_devices: bool = False
     driver: Version2 | None = None
     torch: TorchFacts | None = None
     directories: tuple[Directory, ...] = ()
     memory: int = 64 * GB
     sandbox: tuple[str, str] = ("", "")
-    locks: tuple[TorchLock, ...] = ()
     tls: str = ""
     indexes: tuple[IndexFacts, ...] | None = ()
-    damaged: tuple[str, ...] = ()
     foreign: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()

@@ -13,19 +13,22 @@ from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
 from kernforge.check.finding import Finding
-from kernforge.doctor import environment_rules
 from kernforge.doctor.facts import GB
+from kernforge.errors import ManifestError
 from kernforge.system import extras
+from kernforge.toolchain import cuda_arch
 from kernforge.toolchain.cuda_arch import Arch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from kernforge.check.finding import Severity
     from kernforge.doctor.facts import IndexFacts, MachineFacts
 
 # A CUDA toolkit and the headers of one torch take 1 GB of the store, a large build several GB more.
 _DISK_NEEDED, _DISK_WANTED = GB, 10 * GB
+# Memory that nvcc takes for a unit with torch's headers and one architecture.
+_COMPILER = 4 * GB
 # Heavy units take 1 to 12 GB in nvcc.
 _MEMORY_NEEDED, _MEMORY_WANTED = GB, 8 * GB
 _OLDEST_GLIBC = Version2(2, 28)
@@ -34,16 +37,13 @@ _ARCH_OF_TORCH = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 def diagnose(machine: MachineFacts) -> tuple[Finding, ...]:
     """All findings, errors first."""
-    rules = (_system, _compiler, _abi, _driver, _torch, _toolkit, *environment_rules.RULES, _room)
-    rules += (_isolation, _locks, _tls, _network, _store)
+    rules: tuple[Callable[[MachineFacts], Iterator[Finding]], ...] = (
+        *(_system, _compiler, _driver, _torch, _toolkits, _max_jobs, _arch_list, _packages),
+        *(_room, _isolation, _tls, _network, _store),
+    )
     findings = chain.from_iterable(rule(machine) for rule in rules)
     order = {"error": 0, "warning": 1, "skipped": 2}
     return tuple(sorted(findings, key=lambda finding: order[finding.severity]))
-
-
-def stale(machine: MachineFacts) -> tuple[str, ...]:
-    """Lock files that no process holds, so that processes that wait for them wait forever."""
-    return tuple(lock.path for lock in machine.locks if lock.held is False)
 
 
 def _system(machine: MachineFacts) -> Iterator[Finding]:
@@ -99,32 +99,6 @@ def _compiler(machine: MachineFacts) -> Iterator[Finding]:
             "`apt install python3-dev` (Debian, Ubuntu), `dnf install python3-devel` (Fedora), or "
             "use torch's stable ABI in the binding and include no Python header",
         )
-
-
-def _abi(machine: MachineFacts) -> Iterator[Finding]:
-    torch = machine.torch
-    if torch and not torch.failure and not torch.cxx11:
-        yield _finding(
-            "old-abi",
-            "warning",
-            "torch",
-            f"torch {torch.version} uses the C++ ABI from before GCC 5; kernels that are built now "
-            "for torch's full ABI cannot be loaded",
-            "install torch 2.7 or later from torch's package index, or use kernels for torch's "
-            "stable ABI",
-        )
-    for value, new_abi in (("=0", False), ("=1", True)):
-        if f"_GLIBCXX_USE_CXX11_ABI{value}" not in machine.cxxflags.replace(" ", ""):
-            continue
-        if torch and not torch.failure and torch.cxx11 is not new_abi:
-            yield _finding(
-                "abi-flag",
-                "error",
-                "environment",
-                f"CXXFLAGS sets _GLIBCXX_USE_CXX11_ABI{value}, but torch {torch.version} is built "
-                "with the other value; extensions get undefined symbols",
-                "remove the flag from CXXFLAGS: the build tools set the value that torch needs",
-            )
 
 
 def _driver(machine: MachineFacts) -> Iterator[Finding]:
@@ -209,45 +183,129 @@ def _torch(machine: MachineFacts) -> Iterator[Finding]:
             )
 
 
-def _toolkit(machine: MachineFacts) -> Iterator[Finding]:
-    note = "kernforge installs its own compiler; this concerns torch.utils.cpp_extension and CMake"
-    if machine.cuda_home and not machine.has_cuda_home:
+def _toolkits(machine: MachineFacts) -> Iterator[Finding]:
+    torch = machine.torch.cuda if machine.torch else None
+    for toolkit in machine.toolkits:
+        reader = "builds" if toolkit.variable == "KERNFORGE_CUDA_HOME" else "kernforge.load"
+        message, hint = toolkit.trouble
+        if message:
+            severity: Severity = "error" if toolkit.variable else "warning"
+            message = f"{message}; {reader} cannot use it" if reader == "builds" else message
+            yield _finding("cuda-home", severity, "environment", message, hint)
+        elif (
+            toolkit.variable
+            and reader != "builds"
+            and torch
+            and toolkit.version
+            and torch[0] != toolkit.version[0]
+        ):
+            yield _finding(
+                "cuda-other-major",
+                "error",
+                "environment",
+                f"{toolkit.variable} names CUDA {toolkit.version}, but torch is built for CUDA "
+                f"{torch}: kernforge.load and torch's loader refuse it",
+                f"name a toolkit of CUDA {torch[0]}, or unset the variable: kernforge then fetches one",
+            )
+
+
+def _max_jobs(machine: MachineFacts) -> Iterator[Finding]:
+    """``MAX_JOBS`` is the number of compilers that the JIT and torch's loader run at once."""
+    value = machine.max_jobs.strip()
+    if not value:
+        return
+    if not value.isdecimal():
         yield _finding(
-            "cuda-home",
+            "max-jobs",
+            "error",
+            "environment",
+            f"MAX_JOBS is {value!r}, which is not a number: kernforge.load refuses it, "
+            "torch's loader ignores it",
+            "set it to a number of compilers, or unset it for one per core",
+        )
+    elif int(value) == 0:
+        yield _finding(
+            "max-jobs",
             "warning",
             "environment",
-            f"CUDA_HOME is {machine.cuda_home}, which has no bin/nvcc",
-            f"unset it, or set it to the toolkit's directory. {note}",
+            "MAX_JOBS is 0: kernforge.load runs one job per core, torch's loader one per "
+            "file, without a memory limit",
+            "unset it, or set it to a number of compilers",
         )
-    nvcc, torch = machine.nvcc, machine.torch
-    if nvcc is None:
+    elif int(value) > 1 and int(value) * _COMPILER > machine.memory:
+        jobs = max(1, machine.memory // _COMPILER)
+        yield _finding(
+            "max-jobs",
+            "warning",
+            "environment",
+            f"MAX_JOBS is {value}: {value} units with torch's headers take about "
+            f"{int(value) * _COMPILER // GB} GB, and {machine.memory / GB:.1f} GB are free. kernforge "
+            "starts as many as fit into the memory, torch's loader starts all of them",
+            f"set MAX_JOBS={jobs}",
+        )
+
+
+def _arch_list(machine: MachineFacts) -> Iterator[Finding]:
+    """``TORCH_CUDA_ARCH_LIST`` has the architectures that the JIT and torch's loader compile for."""
+    value = machine.arch_list.strip()
+    if not value or value == "native":
         return
-    if nvcc.version is None:
+    try:
+        targets = cuda_arch.listed(value)
+    except ManifestError as error:
         yield _finding(
-            "nvcc-broken",
-            "warning",
-            "nvcc",
-            f"{nvcc.path} does not run",
-            f"install the toolkit again. {note}",
+            "arch-list",
+            "error",
+            "environment",
+            error.message,
+            error.hint,
         )
         return
-    if torch and torch.cuda and torch.cuda[0] != nvcc.version[0]:
+    gpus = machine.torch.gpus if machine.torch else ()
+    for name, capability in gpus:
+        if not any(target.serves(capability) for target in targets):
+            number = str(capability)
+            yield _finding(
+                "arch-list",
+                "error",
+                "environment",
+                f"TORCH_CUDA_ARCH_LIST is {value!r}, which makes no code for {name} (compute "
+                f"capability {number}): modules of kernforge.load and torch's loader cannot run on it",
+                f"unset it to compile for the GPUs of this machine, or add {number}",
+            )
+    used = [
+        target for target in targets if any(target.serves(capability) for _, capability in gpus)
+    ]
+    if used and len(used) < len(targets):
+        rest = [str(target) for target in targets if target not in used]
         yield _finding(
-            "nvcc-other-major",
+            "arch-list",
             "warning",
-            "nvcc",
-            f"{nvcc.path} is of CUDA {nvcc.version}, but torch is built for CUDA {torch.cuda}: "
-            "torch refuses to build extensions",
-            f"install CUDA {torch.cuda[0]}, or a torch for CUDA {nvcc.version[0]}. {note}",
+            "environment",
+            f"TORCH_CUDA_ARCH_LIST has {', '.join(rest)}, which no GPU of this machine "
+            "needs: each build of kernforge.load and torch's loader compiles for them too",
+            "unset it during development; `kernforge build` takes architectures from build.toml",
         )
-    if machine.gcc and nvcc.newest_gcc and machine.gcc > nvcc.newest_gcc:
+
+
+def _packages(machine: MachineFacts) -> Iterator[Finding]:
+    """Missing packages may be intended: loading needs only the package itself."""
+    if machine.missing:
         yield _finding(
-            "gcc-too-new",
-            "warning",
-            "nvcc",
-            f"the host compiler is GCC {machine.gcc}, but CUDA {nvcc.version} accepts only GCC "
-            f"{nvcc.newest_gcc} and older",
-            f"install g++-{nvcc.newest_gcc} and set CXX to it, or use a newer CUDA",
+            "extra-build",
+            "skipped",
+            "packages",
+            f"{', '.join(machine.missing)} {'is' if len(machine.missing) == 1 else 'are'} not "
+            "installed: kernels can be loaded here, but not built",
+            "run `pip install 'kernforge[build]'`",
+        )
+    if machine.torch is None:
+        yield _finding(
+            "torch-missing",
+            "skipped",
+            "torch",
+            "torch is not installed: kernels can be built here, but not loaded, tested or measured",
+            "run `pip install torch`",
         )
 
 
@@ -297,29 +355,6 @@ def _isolation(machine: MachineFacts) -> Iterator[Finding]:
         )
 
 
-def _locks(machine: MachineFacts) -> Iterator[Finding]:
-    for lock in machine.locks:
-        if lock.held is False:
-            yield _finding(
-                "stale-lock",
-                "error",
-                lock.path,
-                "the process that made this lock of torch.utils.cpp_extension has ended; the next "
-                "torch.utils.cpp_extension.load of that name waits forever",
-                "run `kernforge doctor --fix` to remove it",
-            )
-        elif lock.held is None:
-            yield _finding(
-                "unclear-lock",
-                "skipped",
-                lock.path,
-                "it cannot be found out whether a process holds this lock of "
-                "torch.utils.cpp_extension: the lock is another user's, or other machines share "
-                "the file system",
-                "remove it by hand if no build of that name is running on any machine",
-            )
-
-
 def _tls(machine: MachineFacts) -> Iterator[Finding]:
     if not machine.tls:
         return
@@ -363,14 +398,6 @@ def _has_tls(index: IndexFacts) -> bool:
 
 
 def _store(machine: MachineFacts) -> Iterator[Finding]:
-    for path in machine.damaged:
-        yield _finding(
-            "store-damaged",
-            "error",
-            path,
-            "this tree of the store is incomplete; another program than kernforge changed it",
-            "run `kernforge cache --clear toolchains` or `--clear actions`; builds make it again",
-        )
     for path in machine.foreign:
         yield _finding(
             "store-foreign",

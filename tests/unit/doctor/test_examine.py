@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-from support import processes
 
 from kernforge.build.execute import sandbox
 from kernforge.cli.main import main
@@ -23,7 +22,6 @@ from kernforge.system.process import Command, run
 def doctor(monkeypatch, tmp_path, capsys):
     """A function that runs the command: its exit code and its document."""
     monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "extensions"))
     monkeypatch.setattr(examine.host, "has_module", lambda _name: False)  # seconds to import
 
     def call(*argv):
@@ -37,32 +35,6 @@ def doctor(monkeypatch, tmp_path, capsys):
 
 def _rules(document):
     return {finding["rule"] for finding in document["findings"]}
-
-
-def test_fix_removes_a_lock_that_nobody_holds_and_no_other(doctor, tmp_path):
-    dead, held = tmp_path / "extensions/py311_cpu/dead/lock", tmp_path / "extensions/alive/lock"
-    for path in (dead, held):
-        path.parent.mkdir(parents=True)
-    dead.touch()
-    if disk.is_open(dead) is None:
-        pytest.skip("this file system grants no leases, so nothing can be proved on it")
-    code = (
-        "import os, sys; os.open(sys.argv[1], os.O_CREAT | os.O_EXCL); print(flush=True); input()"
-    )
-    argv = [sys.executable, "-c", code, str(held)]
-    with processes.start(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        holder.stdout.readline()
-        code, document = doctor()
-        assert (code, "stale-lock" in _rules(document)) == (4, True)
-        assert dead.exists()
-        _, document = doctor("--fix")
-        assert document["removed"] == [str(dead)]
-        assert "stale-lock" not in _rules(document)
-        assert not dead.exists()
-        assert held.exists()
-        holder.communicate(b"\n")
-    _, document = doctor("--fix")
-    assert document["removed"] == [str(held)]
 
 
 def test_a_missing_compiler_is_found_on_the_path(doctor, monkeypatch, tmp_path):
@@ -82,13 +54,13 @@ def test_a_broken_torch_is_reported_in_its_own_words(monkeypatch, tmp_path):
     assert "libcudart.so.13 is missing" in machine.torch.failure
 
 
-def test_a_tree_of_the_store_that_lost_its_files_is_found(doctor, tmp_path):
-    tree = tmp_path / "home/store/toolchains/ab/abcd"
-    tree.mkdir(parents=True)
-    assert "store-damaged" in _rules(doctor()[1])
-    (tree / "include").mkdir()
-    (tree / "include" / "a.h").touch()
-    assert "store-damaged" not in _rules(doctor()[1])
+@pytest.mark.parametrize("name", ["CUDA_HOME", "CUDA_PATH", "KERNFORGE_CUDA_HOME"])
+def test_a_variable_that_names_no_toolkit_is_an_error(doctor, monkeypatch, tmp_path, name):
+    for other in ("CUDA_HOME", "CUDA_PATH", "KERNFORGE_CUDA_HOME"):
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv(name, str(tmp_path / "nowhere"))
+    (found,) = [f for f in doctor()[1]["findings"] if f["rule"] == "cuda-home"]
+    assert f"{name}={tmp_path}/nowhere is not a CUDA toolkit" in found["message"]
 
 
 def test_read_only_room_for_actions_stops_nothing(doctor, monkeypatch, tmp_path):

@@ -11,11 +11,10 @@ from kernforge.doctor.facts import (
     Directory,
     IndexFacts,
     MachineFacts,
-    Nvcc,
+    ToolkitFacts,
     TorchFacts,
-    TorchLock,
 )
-from kernforge.doctor.rules import diagnose, stale
+from kernforge.doctor.rules import diagnose
 
 CUDA_TORCH = TorchFacts(
     version="2.13.0+cu130",
@@ -26,8 +25,7 @@ CUDA_TORCH = TorchFacts(
 HEALTHY = MachineFacts(
     system="Linux",
     cpu="x86_64",
-    gcc=14,
-    nvcc=Nvcc(path="/usr/local/cuda/bin/nvcc", version=Version2(13, 0), newest_gcc=15),
+    toolkits=(ToolkitFacts(variable="", version=Version2(13, 0)),),
     gpu_devices=True,
     driver=Version2(13, 0),
     torch=CUDA_TORCH,
@@ -35,7 +33,8 @@ HEALTHY = MachineFacts(
 )
 WITH_TLS = IndexFacts(url="https://index.example/simple", trouble="it needs TLS")
 PLAIN = IndexFacts(url="http://index.example/simple")
-OLD_ABI = replace(CUDA_TORCH, cxx11=False)
+WRONG = ToolkitFacts(variable="CUDA_HOME", trouble=("it is not a CUDA toolkit", "unset it"))
+OTHER = ToolkitFacts(variable="CUDA_HOME", version=Version2(12, 8))
 BLIND = replace(CUDA_TORCH, gpus=())
 FULL = Directory(use="the store", path="/s", free=GB // 2)
 CROWDED = replace(FULL, free=5 * GB)
@@ -57,10 +56,8 @@ def test_nothing_is_found_on_a_healthy_machine():
         ({"cxx_headers": "vector: No such file"}, "cxx-headers", "error"),
         ({"static_libstdcxx": False}, "static-libstdcxx", "warning"),
         ({"has_python_headers": False}, "python-headers", "warning"),
-        ({"torch": OLD_ABI}, "old-abi", "warning"),
         ({"tls": "No module named '_ssl'", "indexes": (WITH_TLS,)}, "tls", "error"),
         ({"tls": "No module named '_ssl'", "indexes": (PLAIN,)}, "tls", "warning"),
-        ({"cxxflags": "-O2 -D _GLIBCXX_USE_CXX11_ABI=0"}, "abi-flag", "error"),
         ({"driver": None}, "driver-library", "error"),
         ({"driver": Version2(12, 8)}, "driver-too-old", "error"),
         ({"torch": replace(CUDA_TORCH, cuda=Version2(13, 2))}, "driver-minor", "warning"),
@@ -68,10 +65,9 @@ def test_nothing_is_found_on_a_healthy_machine():
         ({"torch": TorchFacts(version="2.13.0+cpu")}, "torch-without-cuda", "warning"),
         ({"torch": BLIND}, "no-visible-gpu", "error"),
         ({"torch": replace(CUDA_TORCH, archs=("sm_100",))}, "gpu-unknown-to-torch", "error"),
-        ({"cuda_home": "/opt/none"}, "cuda-home", "warning"),
-        ({"nvcc": Nvcc(path="/nvcc", version=None)}, "nvcc-broken", "warning"),
-        ({"nvcc": Nvcc(path="/nvcc", version=Version2(12, 8))}, "nvcc-other-major", "warning"),
-        ({"gcc": 16}, "gcc-too-new", "warning"),
+        ({"toolkits": (WRONG,)}, "cuda-home", "error"),
+        ({"toolkits": (replace(WRONG, variable=""),)}, "cuda-home", "warning"),
+        ({"toolkits": (OTHER,)}, "cuda-other-major", "error"),
         ({"directories": (FULL,)}, "disk", "error"),
         ({"directories": (CROWDED,)}, "disk", "warning"),
         ({"directories": (READ_ONLY,)}, "not-writable", "error"),
@@ -88,11 +84,8 @@ def test_nothing_is_found_on_a_healthy_machine():
         ({"memory": 4 * GB}, "memory", "warning"),
         ({"memory": GB // 2}, "memory", "error"),
         ({"sandbox": ("refused", "allow user namespaces")}, "sandbox", "warning"),
-        ({"locks": (TorchLock(path="/l", held=False),)}, "stale-lock", "error"),
-        ({"locks": (TorchLock(path="/l", held=None),)}, "unclear-lock", "skipped"),
         ({"indexes": (IndexFacts(url="https://i", trouble="refused"),)}, "index", "warning"),
         ({"indexes": None}, "index", "skipped"),
-        ({"damaged": ("/s/t",)}, "store-damaged", "error"),
         ({"foreign": ("/s",)}, "store-foreign", "error"),
     ],
 )
@@ -122,11 +115,9 @@ def test_a_gpu_runs_code_of_its_major_or_older_ptx(capability, archs, runs):
     assert (diagnose(replace(HEALTHY, torch=torch)) == ()) is runs
 
 
-def test_a_flag_for_the_new_abi_is_wrong_beside_a_torch_of_the_old_one():
-    flag = "-D_GLIBCXX_USE_CXX11_ABI=1"
-    assert diagnose(replace(HEALTHY, cxxflags=flag)) == ()
-    found = diagnose(replace(HEALTHY, cxxflags=flag, torch=OLD_ABI))
-    assert [finding.rule for finding in found] == ["abi-flag", "old-abi"]
+def test_a_toolkit_of_another_cuda_that_only_builds_use_is_nothing_wrong():
+    toolkit = replace(OTHER, variable="KERNFORGE_CUDA_HOME")
+    assert diagnose(replace(HEALTHY, toolkits=(toolkit,))) == ()
 
 
 @pytest.mark.parametrize(
@@ -153,9 +144,3 @@ def test_each_gpu_that_the_list_of_architectures_lacks_is_named():
     # Without a GPU it is unknown which one the list is for.
     cpu = replace(HEALTHY, torch=TorchFacts(version="2.13.0+cpu"), gpu_devices=False, driver=None)
     assert diagnose(replace(cpu, arch_list="7.5 8.0")) == ()
-
-
-def test_a_held_lock_is_nobodys_trouble():
-    machine = replace(HEALTHY, locks=(TorchLock(path="/l", held=True),))
-    assert diagnose(machine) == ()
-    assert stale(machine) == ()

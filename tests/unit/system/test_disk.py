@@ -5,8 +5,6 @@ import sys
 
 import pytest
 
-from kernforge.system import disk
-
 
 def test_a_full_disk_is_found_by_writing():
     script = (
@@ -19,12 +17,3 @@ def test_a_full_disk_is_found_by_writing():
     if done.returncode:
         pytest.skip(f"this machine allows no mount namespace: {done.stderr.strip()}")
     assert done.stdout.strip() == "(0, 'No space left on device')"
-
-
-def test_a_file_system_at_a_name_with_spaces_and_letters_of_any_kind_is_known(tmp_path):
-    table = tmp_path / "mounts"
-    table.write_text(
-        "/dev/a / ext4 rw 0 0\nhost:/x /mnt/größe\\040zwei nfs4 rw 0 0\n", encoding="utf-8"
-    )
-    assert disk._mounted_type("/mnt/größe zwei/lock", table) == "nfs4"
-    assert disk._mounted_type("/mnt/größe", table) == "ext4"

@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
     verb = options.add_verb(verbs, _doctor, "doctor")
-    options.add_flag(
-        verb,
-        "--fix",
-        "remove the locks of torch.utils.cpp_extension that no process holds any more",
-    )
     options.add_flag(verb, "--offline", "do not contact the package indexes")
 
     verb = options.add_verb(verbs, _export, "export")
@@ -61,17 +56,10 @@ def _doctor(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.system.process import run  # noqa: PLC0415
 
     machine = examine.examine(arguments.environment, run, ask_network=not arguments.offline)
-    removed = examine.remove_locks(rules.stale(machine)) if arguments.fix else ()
-    findings = [f for f in rules.diagnose(machine) if f.where not in removed]
+    findings = rules.diagnose(machine)
     console.result(
-        {
-            "findings": [formats.finding_document(finding) for finding in findings],
-            "removed": list(removed),
-        },
-        "\n".join(
-            [*(f"removed {path}" for path in removed), *map(formats.finding_text, findings)]
-            or ["no problem was found on this machine"]
-        ),
+        {"findings": [formats.finding_document(finding) for finding in findings]},
+        "\n".join(map(formats.finding_text, findings)) or "no problem was found on this machine",
     )
     wrong = sum(finding.severity == "error" for finding in findings)
     if wrong:
