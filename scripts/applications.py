@@ -2,7 +2,7 @@
 """Run transformers and diffusers with kernforge in the place of ``kernels``, and with the client itself.
 
     python scripts/applications.py --json benchmarks/results/applications.json
-    python scripts/applications.py --device cuda --only transformers==5.23.0   # on a machine with a GPU
+    python scripts/applications.py --device cuda --only transformers==5.24.0   # on a machine with a GPU
 
 Each library is taken from the package index into a directory of its own, beside the torch that is
 installed here. Models have random weights; what they compute without and with kernels is compared
@@ -31,7 +31,6 @@ KERNELS = ("layer-norm", "moe")
 # Beside torch, which is not installed again.
 NEEDS = ("safetensors", "tokenizers", "regex", "accelerate", "typer", "huggingface_hub", "filelock")
 ATTENTION_IDS = {"kernforge/attention": "1.0.0", "kernels-community/flash-attn2": "3.0.0"}
-_KEY = ("library", "version", "answered_by", "device", "dtype")
 MANIFEST = """\
 [general]
 name = "attention"
@@ -76,17 +75,10 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, *_sizes, **optio
     ]
     return torch.cat(parts)
 '''
-INTERFACE = '''\
-"""The names that diffusers looks up; it calls them on several GPUs alone."""
-
-
-def _flash_attn_forward(*_arguments, **_options):
-    raise NotImplementedError
-
-
-def _flash_attn_backward(*_arguments, **_options):
-    raise NotImplementedError
-'''
+INTERFACE = """\
+# The names that diffusers looks up; it calls them on several GPUs alone.
+_flash_attn_forward = _flash_attn_backward = None
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +98,12 @@ class Run:
     dtype: str
 
 
-RUNS = tuple(
-    Run(library, client, claimed, dtype)
-    for library, client, claimed in (
-        ("transformers==5.23.0", "kernforge", "0.18.2"),
-        ("transformers==5.21.1", "kernforge", "0.17.2"),
-        ("transformers==5.21.1", "kernels", "0.17.2"),
-        ("diffusers==0.42.1", "kernforge", "0.17.2"),
-        ("diffusers==0.42.1", "kernels", "0.17.2"),
-    )
-    for dtype in ("float32", "bfloat16")
-    if not (library.startswith("diffusers") and dtype == "float32")
+RUNS = (
+    Run("transformers==5.24.0", "kernforge", "0.18.2", "float32"),
+    Run("transformers==5.24.0", "kernforge", "0.18.2", "bfloat16"),
+    Run("transformers==5.21.1", "kernels", "0.17.2", "bfloat16"),
+    Run("diffusers==0.42.1", "kernforge", "0.17.2", "bfloat16"),
+    Run("diffusers==0.42.1", "kernels", "0.17.2", "bfloat16"),
 )
 
 
@@ -193,51 +180,26 @@ def run(one: Run, *, place: Path, registry: Path, device: str, work: Path) -> di
     return found
 
 
-def table(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the documentation shows."""
-    rows = []
-    for one in sorted(results, key=lambda one: [one[name] for name in _KEY]):
-        found = one["rows"]
-        worst = max(found, key=lambda row: row["error"])
-        rows.append(
-            [
-                f"{one['library']} {one['version']}",
-                f"{one['answered_by']} as {one['kernels']}",
-                f"{one['device']}, {one['dtype']}",
-                ", ".join(dict.fromkeys(row["model"] for row in found)),
-                f"{sum(row['passed'] for row in found)} of {len(found)}",
-                str(sum(sum(row["replaced"].values()) for row in found)),
-                f"{worst['error']:.1e} ({worst['error_without']:.1e})",
-            ]
-        )
-    return {
-        "title": "transformers and diffusers with kernforge in the place of `kernels`",
-        "head": [
-            *(
-                "library",
-                "answers `import kernels`",
-                "on",
-                "models",
-                "as they should be",
-                "replaced",
-            ),
-            "largest error (without kernels)",
-        ],
-        "rows": rows,
-        "note": (
-            "Each model, with random weights, with `use_kernels=True`, with its experts kernelized, on "
-            "CUDA compiled as one graph, and in half types with another attention. Replaced: modules that "
-            "run a kernel, and calls of a kernel's attention. Error: by the norm of the same model's "
-            "result in float32. By `scripts/applications.py`."
-        ),
-    }
+def row(one: dict[str, Any]) -> list[str]:
+    """A line of the table that the documentation shows."""
+    found = one["rows"]
+    worst = max(found, key=lambda each: each["error"])
+    return [
+        f"{one['library']} {one['version']}",
+        f"{one['answered_by']} as {one['kernels']}",
+        f"{one['device']}, {one['dtype']}",
+        ", ".join(dict.fromkeys(each["model"] for each in found)),
+        f"{sum(each['passed'] for each in found)} of {len(found)}",
+        str(sum(sum(each["replaced"].values()) for each in found)),
+        f"{worst['error']:.1e} ({worst['error_without']:.1e})",
+    ]
 
 
 def main() -> None:
     """Run what is asked for and write what came of it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--json", type=Path, help="file for the table")
+    parser.add_argument("--json", type=Path, help="results; lines of other runs stay in it")
     parser.add_argument("--only", action="append", default=[], help="a library; may be repeated")
     parser.add_argument("--client", choices=("kernforge", "kernels"), help="one client alone")
     parser.add_argument("--site", type=Path, help="directory of libraries, kept for the next run")
@@ -263,24 +225,25 @@ def main() -> None:
             place = site(arguments.site or work / "site", one.library, tuple(arguments.installed))
             found = run(one, place=place, registry=registry, device=arguments.device, work=work)
             results.append(found)
-            if arguments.json:
-                write(arguments.json, results)
-            what = found.get("error") or [row["passed"] for row in found["rows"]]
+            what = found.get("error") or [each["passed"] for each in found["rows"]]
             print(f"{one.library}, {one.client} {one.claimed}, {one.dtype}: {what}", flush=True)
     whole = [one for one in results if "rows" in one]
-    rows = [row for one in whole for row in one["rows"]]
-    passed = sum(row["passed"] for row in rows)
+    if arguments.json:
+        write(arguments.json, whole)
+    rows = [each for one in whole for each in one["rows"]]
+    passed = sum(each["passed"] for each in rows)
     total = len(rows) + len(results) - len(whole)
     print(f"applications: {passed} of {total} as they should be")
     sys.exit(0 if passed == total else 1)
 
 
 def write(path: Path, results: list[dict[str, Any]]) -> None:
-    """Put the table of the runs that ended into a file."""
-    today = dt.datetime.now(tz=dt.UTC).date().isoformat()
-    whole = [one for one in results if "rows" in one]
-    torches = sorted({one["torch"] for one in whole})
-    document = {"machine": {"date": today, "torch": torches}, "table": table(whole)}
+    """Put lines into the table of a file, in the place of those of the same library, client and machine."""
+    document = json.loads(path.read_text())
+    rows = {tuple(line[:3]): line for line in document["table"]["rows"]}
+    rows |= {tuple(line[:3]): line for line in map(row, results)}
+    document["table"]["rows"] = sorted(rows.values())
+    document["machine"]["date"] = dt.datetime.now(tz=dt.UTC).date().isoformat()
     path.write_text(json.dumps(document, indent=1) + "\n")
 
 
