@@ -1,28 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What input of others may take: the one home of all limits of parsers, archives and downloads.
+"""Limits on untrusted input: of parsers, archives and downloads.
 
 Projects, locks, policies, statements, registries, indexes, archives and machine code are written by
-somebody else. Whoever reads them asks ``current()`` for the limits of this process, which
-``KERNFORGE_BUDGETS`` changes.
+somebody else. Whoever reads them asks ``current()`` for the limits.
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
-from kernforge.errors import NetworkError, UsageError
+from kernforge.errors import NetworkError
 
 _WINDOW_S = 30.0  # over which the speed of a download counts
-_SETTING = re.compile(r"\s*([a-z]+)\s*=\s*(\d+)\s*([kMG]?B)?\s*")
-_UNITS = {None: 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
-    """Limits; the names of the attributes are those of ``KERNFORGE_BUDGETS``.
+    """The limits.
 
     Attributes:
         document: bytes of a JSON document, an index page or an answer of a hub.
@@ -53,45 +49,12 @@ class Budgets:
     slowest: int = 1000
 
 
-def parse(text: str) -> Budgets:
-    """The limits that ``KERNFORGE_BUDGETS`` sets, as ``"document=128MB,members=500000"``.
-
-    Raises:
-        UsageError: a setting is not known, or is not a number.
-    """
-    found = {}
-    known = [field.name for field in fields(Budgets)]
-    for part in filter(str.strip, text.split(",")):
-        setting = _SETTING.fullmatch(part)
-        if not setting or setting[1] not in known:
-            raise UsageError(
-                f"KERNFORGE_BUDGETS has {part.strip()[:80]!r}, which is not a limit",
-                hint=f"write NAME=NUMBER with kB, MB or GB, separated by commas; names are "
-                f"{', '.join(known)}",
-            )
-        found[setting[1]] = int(setting[2]) * _UNITS[setting[3]]
-    return replace(Budgets(), **found)
-
-
-_process = Budgets()
+_LIMITS = Budgets()
 
 
 def current() -> Budgets:
     """The limits of this process."""
-    return _process
-
-
-def settle(text: str | None) -> None:
-    """Set the limits of this process, once, where it begins.
-
-    Args:
-        text: what ``KERNFORGE_BUDGETS`` says; None where it is not set.
-
-    Raises:
-        UsageError: see ``parse``.
-    """
-    global _process  # noqa: PLW0603 - one value of the process, as its environment is
-    _process = parse(text) if text else Budgets()
+    return _LIMITS
 
 
 class StreamError(NetworkError):
@@ -128,8 +91,7 @@ def bounded(
             if window < current().slowest * passed:
                 raise StreamError(
                     f"{source} sent {window:,} bytes in {passed:.0f} seconds",
-                    hint="try again later or elsewhere; KERNFORGE_BUDGETS=slowest=NUMBER sets the "
-                    f"bytes a second, now {current().slowest:,}, below which a download ends",
+                    hint="try again later, or from another server",
                 )
             began, window = clock(), 0
         yield chunk

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from kernforge import budgets, documents
+from kernforge import documents
 from kernforge.errors import CheckError, KernforgeError
 
 REFUSED = {
@@ -61,15 +61,6 @@ def test_the_worst_toml_of_its_size_takes_seconds():
     began = time.process_time()
     documents.parse_toml("".join(line.format(n) for n in range(1000)))
     assert time.process_time() - began < 20
-
-
-def test_limits_are_those_of_the_process():
-    budgets.settle("document=10")
-    try:
-        with pytest.raises(ValueError, match="more than 10"):
-            documents.parse_json("[1, 2, 3, 4]")
-    finally:
-        budgets.settle(None)
 
 
 def test_what_a_foreign_parser_raises_becomes_ours():

@@ -110,15 +110,7 @@ def kernelized(
 
     At the end each layer runs what it ran before, whether its own forward or an earlier kernel.
 
-    Args:
-        model: the model; it is changed in place.
-        mode: ``INFERENCE`` or ``TRAINING``, with ``| TORCH_COMPILE`` if it will be compiled.
-        device: a device type, a ``torch.device`` or a ``Device``; None takes that of the first parameter.
-        use_fallback: the cases in which a layer may keep its own forward; True is
-            ``KernelizeFallback.DEFAULT``, False is ``NONE``.
-
-    Raises:
-        KernforgeError: the errors of ``kernelize``. No layer was changed.
+    The arguments and errors are those of ``kernelize``.
     """
     before = [(module, snapshot(module)) for _, module in _marked_modules(model)]
     try:

@@ -46,10 +46,7 @@ def use_kernel_mapping(
 ) -> AbstractContextManager[None]:
     """Use a mapping for the duration of a ``with`` block, in this thread or task.
 
-    Args:
-        mapping: ``{layer name: {device: repository or {mode: repository}}}``; a device is its type
-            or a ``Device``, a repository alone serves as ``Mode.FALLBACK``.
-        inherit_mapping: whether the mapping outside of the block is used too.
+    The arguments are those of ``register_kernel_mapping``.
 
     Returns:
         A context manager that can be entered again. Entering it raises the errors of

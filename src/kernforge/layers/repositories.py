@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from kernforge.layers.mapping import Repository
     from kernforge.loader.kernels_lock import KernelLocks
+    from kernforge.trust.admission import Allowed
 
 BACKEND: ContextVar[str | None] = ContextVar("BACKEND", default=None)
 """What repositories load for, as ``get_kernel`` takes it. Their ``load`` has no argument for it,
@@ -136,7 +137,7 @@ class _Published(_Kernel):
     revision: str | None = None
     version: int | str | None = None
     registry: AnyRegistry = None
-    trust_remote_code: bool | list[str] | tuple[str, ...] = False
+    trust_remote_code: Allowed = False
     user_agent: str | dict[str, str] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -156,7 +157,7 @@ class _Published(_Kernel):
             revision=self.revision,
             registry=self.registry,
             backend=BACKEND.get(),
-            trust_remote_code=_trusted(self),
+            trust_remote_code=self.trust_remote_code,
             user_agent=self.user_agent,
         )
 
@@ -186,7 +187,7 @@ class _Locked(_Kernel):
     _: KW_ONLY
     lockfile: str | os.PathLike[str] | None = None
     registry: AnyRegistry = None
-    trust_remote_code: bool | list[str] | tuple[str, ...] = False
+    trust_remote_code: Allowed = False
     locks: KernelLocks = field(init=False, compare=False, repr=False)
     commit: str = field(init=False)
 
@@ -204,7 +205,7 @@ class _Locked(_Kernel):
             lockfile=self.locks,
             registry=self.registry,
             backend=BACKEND.get(),
-            trust_remote_code=_trusted(self),
+            trust_remote_code=self.trust_remote_code,
         )
 
     def __str__(self) -> str:
@@ -212,13 +213,8 @@ class _Locked(_Kernel):
 
 
 def _make_hashable(repository: _Published | _Locked) -> None:
-    if isinstance(repository.trust_remote_code, list):
+    if not isinstance(repository.trust_remote_code, bool | str):
         object.__setattr__(repository, "trust_remote_code", tuple(repository.trust_remote_code))
-
-
-def _trusted(repository: _Published | _Locked) -> bool | list[str]:
-    trusted = repository.trust_remote_code
-    return trusted if isinstance(trusted, bool) else list(trusted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +229,7 @@ class LayerRepository(_KernelLayer, _Published):
         registry: a directory, a URL or a ``Registry``; None is the default one.
         trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
             any kernel, or a list of repo ids.
-        user_agent: told to the hub, with what this process is, if ``KERNFORGE_USER_AGENT`` is 1.
+        user_agent: added to the header ``User-Agent`` of requests to a hub.
 
     Raises:
         LayerError: neither or both of revision and version.
@@ -245,20 +241,10 @@ class LayerRepository(_KernelLayer, _Published):
 
 @dataclass(frozen=True, slots=True)
 class FuncRepository(_KernelFunction, _Published):
-    """A function of a published kernel, used as a layer.
+    """A function of a published kernel, used as a layer; the rest as for ``LayerRepository``.
 
     Args:
-        repo_id: ``owner/name``.
         func_name: the function's name in the kernel's package.
-        revision: a branch, tag or commit; or
-        version: a major version, or a range such as ``"~=1.2"``.
-        registry: a directory, a URL or a ``Registry``; None is the default one.
-        trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
-            any kernel, or a list of repo ids.
-        user_agent: told to the hub, with what this process is, if ``KERNFORGE_USER_AGENT`` is 1.
-
-    Raises:
-        LayerError: neither or both of revision and version.
     """
 
     _: KW_ONLY
@@ -283,7 +269,6 @@ class LocalFuncRepository(_KernelFunction, _Local):
     """A function of a kernel in a directory, used as a layer.
 
     Args:
-        repo_path: a directory of variants, one with ``build/`` in it, or a variant.
         func_name: the function's name in the kernel's package.
     """
 
@@ -293,16 +278,11 @@ class LocalFuncRepository(_KernelFunction, _Local):
 
 @dataclass(frozen=True, slots=True)
 class LockedLayerRepository(_KernelLayer, _Locked):
-    """A layer of a published kernel, at the commit in an application's lock.
+    """A layer of a kernel at the commit in a lock; the rest as for ``LayerRepository``.
 
     Args:
-        repo_id: ``owner/name``.
-        layer_name: the layer's class in the kernel's ``layers``.
         lockfile: a ``kernels.lock``, read at once; None takes the one that the calling package
             brought with it.
-        registry: a directory, a URL or a ``Registry``; None is the default one.
-        trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
-            any kernel, or a list of repo ids.
 
     Raises:
         RequestError: there is no lock, or it does not have the kernel.
@@ -314,20 +294,7 @@ class LockedLayerRepository(_KernelLayer, _Locked):
 
 @dataclass(frozen=True, slots=True)
 class LockedFuncRepository(_KernelFunction, _Locked):
-    """A function of a published kernel at the commit in an application's lock, used as a layer.
-
-    Args:
-        repo_id: ``owner/name``.
-        func_name: the function's name in the kernel's package.
-        lockfile: a ``kernels.lock``, read at once; None takes the one that the calling package
-            brought with it.
-        registry: a directory, a URL or a ``Registry``; None is the default one.
-        trust_remote_code: allows kernels where the trust policy leaves it to the caller: True for
-            any kernel, or a list of repo ids.
-
-    Raises:
-        RequestError: there is no lock, or it does not have the kernel.
-    """
+    """A function of a kernel at the commit in a lock; the rest as for ``LockedLayerRepository``."""
 
     _: KW_ONLY
     func_name: str

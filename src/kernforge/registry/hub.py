@@ -234,11 +234,10 @@ class HubRegistry:
             try:
                 refs = self.client.refs(repo_id)
             except NetworkError as error:
-                names = self._cache.ref_names(repo_id)
-                if not names:
+                refs = self._cached_refs(repo_id)
+                if not refs:
                     raise
                 log.warning("%s; using the references of %s in the cache", error.message, repo_id)
-                refs = {name: self._cache.ref(repo_id, name) or "" for name in names}
             self._refs[repo_id] = (time.monotonic(), refs)
             return refs
 
@@ -265,7 +264,13 @@ class HubRegistry:
                 path = self._cache.repo(repo_id) / "listings" / f"{commit}.json"
                 listing = _read_listing(path, repo_id) if COMMIT.fullmatch(commit) else None
                 if listing is None:
-                    listing = self.client.listing(repo_id, commit)
+                    try:
+                        listing = self.client.listing(repo_id, commit)
+                    except NetworkError:
+                        found = self._cached_listing(repo_id, commit)
+                        if not found:
+                            raise
+                        return found
                     if listing is None:
                         return None
                     # It only saves a request. Whoever holds the lock removes unfinished files.
@@ -275,6 +280,25 @@ class HubRegistry:
             return listing
 
     # -- the cache --------------------------------------------------------------------------
+
+    def _cached_refs(self, repo_id: str) -> dict[str, str]:
+        """The references in the cache, and what the builds there say of themselves."""
+        names = self._cache.ref_names(repo_id)
+        refs = {name: self._cache.ref(repo_id, name) or "" for name in names}
+        return {**self._unnamed(repo_id), **refs}
+
+    def _cached_listing(self, repo_id: str, commit: str) -> dict[str, HubFile]:
+        """The files of a commit that are in the cache, whichever client brought them."""
+        root, found = self._cache.snapshot(repo_id, commit), {}
+        if not self._cache.has_commit(repo_id, commit):
+            return {}
+        for path in root.rglob("*"):
+            if path.is_symlink() and path.is_file():
+                blob = path.readlink().name
+                found[path.relative_to(root).as_posix()] = HubFile(
+                    size=path.stat().st_size, blob=blob
+                )
+        return found
 
     def _unnamed(self, repo_id: str) -> dict[str, str]:
         """Branches by what the builds in the cache say, for commits that no reference there names.

@@ -138,8 +138,7 @@ class HubClient:
                     if len(found) > budgets.current().members:
                         raise RegistryError(
                             f"{repo_id} lists more than {budgets.current().members:,} files",
-                            hint="report it to whoever runs the hub; KERNFORGE_BUDGETS=members=NUMBER "
-                            "allows more",
+                            hint="report it to whoever runs the hub",
                         )
             except RevisionNotFoundError:
                 return None

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, overload
 
-from kernforge import budgets
 from kernforge.errors import UsageError
 
 
@@ -70,11 +69,6 @@ class Environment:
         "default",
     )
     kernforge_trust = Variable("KERNFORGE_TRUST", "file of the user's trust policy")
-    kernforge_budgets = Variable(
-        "KERNFORGE_BUDGETS",
-        "what input of others may take, as `document=128MB,members=500000`: "
-        "the threat model lists the names",
-    )
     kernforge_build_trusted = Variable(
         "KERNFORGE_BUILD_TRUSTED",
         "1: `get_kernel(build=True)` builds a published project as if it were your own, without a "
@@ -160,14 +154,8 @@ class Environment:
 
     @classmethod
     def read(cls) -> Self:
-        """The variables of this process as they are now; ``KERNFORGE_BUDGETS`` counts from now on.
-
-        Raises:
-            UsageError: ``KERNFORGE_BUDGETS`` is not valid.
-        """
-        found = cls(dict(os.environ))
-        budgets.settle(found.kernforge_budgets)
-        return found
+        """The variables of this process as they are now."""
+        return cls(dict(os.environ))
 
     @classmethod
     def live(cls) -> Self:

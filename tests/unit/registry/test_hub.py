@@ -19,9 +19,11 @@ from kernforge.errors import (
     StorageError,
     UsageError,
 )
+from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubRegistry
 from kernforge.registry.hub_client import HubClient
 from kernforge.registry.hub_endpoint import HubEndpoint
+from kernforge.system import files
 
 pytest.importorskip("huggingface_hub")
 
@@ -179,6 +181,18 @@ def test_the_user_agent_of_the_caller_is_added(hub, cache):
     assert "app/1" in str(HubClient(endpoint).api.user_agent)
 
 
+def test_without_a_network_a_commit_in_the_cache_loads(hub, opened, cache, commit):
+    """Whichever client filled the cache: the listing that only this one keeps is not needed."""
+    opened().fetch(REPO, commit, "torch-cpu")
+    files.remove_tree(DirectoryRegistry(cache).repo(REPO) / "listings")
+    for path in ("/refs", "/tree/"):
+        hub.fault(path, 503, times=99)
+    registry = opened()
+    assert found(registry, REPO, revision=commit) == commit
+    assert registry.variants(REPO, commit) == ("torch-cpu",)
+    assert (registry.fetch(REPO, commit, "torch-cpu") / "metadata.json").is_file()
+
+
 def test_when_the_hub_is_down_the_cache_answers_with_a_warning(hub, opened, commit, caplog):
     first = opened()
     first.fetch(REPO, found(first, REPO, 1), "torch-cpu")
@@ -294,6 +308,7 @@ CHILD = """
 import pathlib, sys
 from kernforge.registry.hub import HubRegistry
 from kernforge.registry.hub_endpoint import HubEndpoint
+from kernforge.system import files
 
 endpoint = HubEndpoint(url=sys.argv[1], cache=pathlib.Path(sys.argv[2]), offline=False,
                        own_token=False)
