@@ -23,7 +23,7 @@ from kernforge.build.api import choose_sandbox
 from kernforge.build.execute import action as execute_action
 from kernforge.build.execute import results
 from kernforge.build.execute.action import ActionContext
-from kernforge.build.execute.outcome import Done, Failure
+from kernforge.build.execute.outcome import Done, Failure, LogEvents
 from kernforge.build.execute.results import STORE_KIND
 from kernforge.build.plan import graph
 from kernforge.build.plan.graph import Plan
@@ -413,7 +413,7 @@ def _workspace(
         compiler=host_compiler.find(variables, run),
         store=store,
         store_limit=0,
-        wheels=Wheels(Index.lazily(variables), store.root / "downloads", Silent()),
+        wheels=Wheels(Index.lazily(variables), store.root / "downloads", LogEvents()),
         cpu=task.cpu,
         local_parts=task.local_parts,
         search_path=variables.get("PATH", ""),
@@ -434,17 +434,6 @@ def _require_same_parts(action: Action, workspace: Workspace, lock: lockfile.Loc
         raise ToolchainError(
             error.message, hint="start the workers in the same image as the build"
         ) from error
-
-
-class Silent:
-    """Says nothing of a worker's downloads."""
-
-    def fetching(self, _what: str, _total: int | None) -> Callable[[int], None]:
-        """Count nothing."""
-        return lambda _count: None
-
-    def note(self, _text: str) -> None:
-        """Say nothing."""
 
 
 def _this_worker() -> tuple[str, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, replace
+from importlib import resources
 from typing import TYPE_CHECKING
 
 from kernforge._version import __version__
@@ -34,90 +35,6 @@ if TYPE_CHECKING:
     from kernforge.project.api import Project
     from kernforge.project.units import Sources
     from kernforge.store.local import Store
-
-_HEADER = '"""Made by kernforge: the operators of this build and the names that they go by."""\n'
-_COMPILED = """
-import torch
-
-from . import {name}
-
-ops = torch.ops.{name}
-"""
-# One build of Python alone may serve several backends, so the name follows the torch that runs it.
-# The order is that of kernel-builder's kernels: what is loaded into a torch of another backend first.
-_NOARCH = """
-import torch
-
-
-def _backend() -> str:
-    if hasattr(torch.backends, "tpu"):
-        return "tpu"
-    if hasattr(torch, "neuron"):
-        return "neuron"
-    if torch.version.cuda is not None:
-        return "cuda"
-    if torch.version.hip is not None:
-        return "rocm"
-    if torch.backends.mps.is_available():
-        return "metal"
-    if getattr(torch.version, "xpu", None) is not None:
-        return "xpu"
-    return "cpu"
-
-
-_NAME = f"_{stem}_{{_backend()}}_{unique}"
-ops = getattr(torch.ops, _NAME)
-
-
-def add_op_namespace_prefix(op_name: str) -> str:
-    \"\"\"Name of an operator of this build in torch's registry.\"\"\"
-    return f"{{_NAME}}::{{op_name}}"
-"""
-_PREFIX = '''
-
-def add_op_namespace_prefix(op_name: str) -> str:
-    """Name of an operator of this build in torch's registry."""
-    return f"{name}::{{op_name}}"
-'''
-_TVM_FFI = """
-from importlib.util import find_spec
-from pathlib import Path
-
-import tvm_ffi
-
-has_torch = find_spec("torch") is not None
-has_jax = find_spec("jax") is not None and find_spec("jax_tvm_ffi") is not None
-
-ops = tvm_ffi.load_module(str(Path(__file__).parent / "{name}.so"))
-
-
-def torch_add_op_namespace_prefix(op_name: str) -> str:
-    \"\"\"Name of an operator of this build in torch's registry.\"\"\"
-    return f"{name}::{{op_name}}"
-
-
-def jax_add_ffi_target_name_prefix(name: str) -> str:
-    \"\"\"Name of a target of this build in JAX's registry.\"\"\"
-    return f"{name}.{{name}}"
-
-
-def jax_register_ffi_target(name: str, *args, **kwargs):
-    \"\"\"Register a function with JAX; nothing happens without JAX.\"\"\"
-    if not has_jax:
-        return None
-    from jax_tvm_ffi import register_ffi_target
-
-    return register_ffi_target(jax_add_ffi_target_name_prefix(name), *args, **kwargs)
-
-
-def jax_ffi_call(name: str, *args, **kwargs):
-    \"\"\"Call a registered function through JAX.\"\"\"
-    if not has_jax:
-        raise RuntimeError("jax and jax_tvm_ffi are not installed")
-    from jax.ffi import ffi_call
-
-    return ffi_call(jax_add_ffi_target_name_prefix(name), *args, **kwargs)
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,12 +168,17 @@ def _copy_package(artifact: Artifact, project: Project, tree: Path) -> None:
 def ops_module(name: str, variant: Variant) -> str:
     """Text of ``_ops.py`` for an op namespace ``_<kernel>_<backend>_<id>``."""
     if variant.framework == "tvm-ffi":
-        return _HEADER + _TVM_FFI.format(name=name)
+        return _template("tvm-ffi").format(name=name)
     if not variant.is_noarch:
-        return _HEADER + _COMPILED.format(name=name) + _PREFIX.format(name=name)
+        return _template("compiled").format(name=name)
+    # One build of Python alone may serve several backends, so its name follows the torch that runs it.
     rest, _, unique = name.removeprefix("_").rpartition("_")
-    stem = rest.rpartition("_")[0]
-    return _HEADER + _NOARCH.format(stem=stem, unique=unique)
+    return _template("noarch").format(stem=rest.rpartition("_")[0], unique=unique)
+
+
+def _template(kind: str) -> str:
+    path = resources.files("kernforge") / "data" / "ops" / f"{kind}.txt"
+    return path.read_text(encoding="utf-8")
 
 
 def metadata(

@@ -32,6 +32,8 @@ _C_LIBRARY = frozenset(
         *("stdio", "stdlib", "string", "sys/mman", "sys/stat", "time", "unistd", "wchar"),
     )
 )
+# Headers of torch that include one of the machine's.
+_OVER_NCCL = ("torch/csrc/distributed/", "torch/csrc/cuda/nccl.h")
 _OWN = re.compile(r"/(?:c\+\+|gcc)(?:/|$)")
 
 
@@ -66,7 +68,10 @@ class SystemHeaders:
             first: directories that the unit's flags name.
         """
         reached: dict[str, str] = {}
-        pending = [name for name in names if _may_be_other(name)]
+        written = [*names]
+        pending = [name for name in written if _may_be_other(name)]
+        if any(name.startswith(_OVER_NCCL) for name in written):
+            pending.append("nccl.h")
         seen = set(pending)
         while pending:
             path = self._path(pending.pop(), cpu, first)

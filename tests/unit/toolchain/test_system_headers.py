@@ -42,6 +42,12 @@ def test_a_header_counts_with_all_that_it_includes(machine):
     assert machine("Eigen/Core") >= {"usr/include/Eigen/Core", "usr/include/Eigen/src/Core.h"}
 
 
+def test_nccl_counts_where_torch_includes_it(machine, tmp_path):
+    (tmp_path / "usr/include/nccl.h").touch()
+    assert machine("torch/csrc/distributed/c10d/NCCLUtils.hpp") == {"usr/include/nccl.h"}
+    assert machine("torch/all.h") == set()
+
+
 def test_the_compilers_own_and_what_is_nowhere_do_not_count(machine):
     assert machine("vector", "own.h", "windows.h", "torch/all.h", "stdint.h") == set()
 
