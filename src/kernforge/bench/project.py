@@ -56,8 +56,10 @@ def measure(request: BenchRequest, settings: Settings, note: Callable[[str], Non
         UsageError: the device or a file is not there, or a workload contradicts itself.
         NotPublishedError: a version of ``against`` is not published.
     """
-    racing, work = candidates(request), workloads(request)
-    return measure_all(work, racing, settings, note, project=request.project.resolve().name)
+    project = request.project.resolve()
+    with _importing(project):  # of functions that import when they are called
+        racing, work = candidates(request), workloads(request)
+        return measure_all(work, racing, settings, note, project=project.name)
 
 
 def measure_all(
