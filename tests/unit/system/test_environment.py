@@ -19,35 +19,23 @@ def test_what_was_read_does_not_change_and_what_is_live_does(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("variables", "home", "registry", "former"),
+    ("variables", "home", "registry"),
     [
-        ({"KERNFORGE_HOME": "/k"}, "/k", "/k/registry", None),
-        ({"KERNFORGE_HOME": "~/k"}, "~/k", "~/k/registry", None),
+        ({"KERNFORGE_HOME": "/k"}, "/k", "/k/registry"),
+        ({"KERNFORGE_HOME": "~/k"}, "~/k", "~/k/registry"),
         (
-            {"KERNFORGE_HOME": "", "XDG_CACHE_HOME": "/x", "XDG_DATA_HOME": "/d"},
+            {"XDG_CACHE_HOME": "/x", "XDG_DATA_HOME": "/d"},
             "/x/kernforge",
             "/d/kernforge/registry",
-            "/x/kernforge/registry",
         ),
-        (
-            {},
-            "~/.cache/kernforge",
-            "~/.local/share/kernforge/registry",
-            "~/.cache/kernforge/registry",
-        ),
-        (
-            {"XDG_CACHE_HOME": "/x", "XDG_DATA_HOME": "/x"},
-            "/x/kernforge",
-            "/x/kernforge/registry",
-            None,
-        ),
+        ({}, "~/.cache/kernforge", "~/.local/share/kernforge/registry"),
+        ({"XDG_CACHE_HOME": "/x", "XDG_DATA_HOME": "/x"}, "/x/kernforge", "/x/kernforge/registry"),
     ],
 )
-def test_files_lie_where_the_variables_say(variables, home, registry, former):
+def test_files_lie_where_the_variables_say(variables, home, registry):
     environment = Environment(variables)
     assert environment.home == Path(home).expanduser()
     assert environment.own_registry == Path(registry).expanduser()
-    assert environment.former_registry == (Path(former).expanduser() if former else None)
 
 
 def test_a_relative_home_is_relative_to_the_current_directory(tmp_path, monkeypatch):
