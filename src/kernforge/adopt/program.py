@@ -265,15 +265,17 @@ def _described(project: Path, place: Path) -> tuple[dict[str, Any], list[Remark]
     nvcc = f"#!/bin/sh\necho 'Cuda compilation tools, {release}'\n"
     files.write_new(toolkit / "bin" / "nvcc", nvcc, executable=True)
     files.make_dir(toolkit / "torch")
+    # By its own path: the links of an environment may lead to what the sandbox does not have.
     argv: tuple[str, ...] = (
-        sys.executable,
+        os.path.realpath(sys.executable),
         "-m",
         "kernforge.adopt.describe",
         str(out),
         str(toolkit),
     )
     isolation = sandbox.probe("auto", "/bin/true", run)
-    paths = [path for path in sys.path if path and Path(path).is_dir()]
+    ours = str(Path(__file__).parents[2])
+    paths = [ours, *(path for path in sys.path if path and Path(path).is_dir())]
     if isolation.isolates:
         places = [Path(path) for path in (*paths, sys.prefix, sys.base_prefix)]
         argv = sandbox.isolated(argv, cwd=project, readable=places, writable=place)
