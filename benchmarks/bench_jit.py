@@ -68,7 +68,9 @@ def source(edited: int, block: int, *, cpu: bool, mistake: str = "") -> dict[str
     form = CPP if cpu else CUDA
     code = "".join(form.format(name=n, body=b, block=block) for n, b in bodies.items())
     old, new = MISTAKES.get(mistake, ("", ""))
-    code = code.replace(old.replace("(x)", "(input)") if cpu else old, new, 1) if old else code
+    if cpu:
+        old, new = (each.replace("(x)", "(input)") for each in (old, new))
+    code = code.replace(old, new, 1) if old else code
     functions = list(bodies)
     if cpu:
         return {"cpp_sources": code, "functions": functions}
