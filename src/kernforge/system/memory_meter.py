@@ -32,12 +32,10 @@ class Usage:
     Attributes:
         current: bytes at the last measurement.
         peak: highest number of bytes so far.
-        processes: how many there were at the last measurement.
     """
 
     current: int = 0
     peak: int = 0
-    processes: int = 0
 
 
 class Meter:
@@ -63,11 +61,6 @@ class Meter:
         with self._lock:
             del self._owner[pid]
             return self._usage.pop(pid)
-
-    def of(self, pid: int) -> Usage:
-        """Memory of a program that is measured."""
-        with self._lock:
-            return self._usage[pid]
 
     def by_thread(self) -> Mapping[int, Usage]:
         """Memory of the programs by the thread that started each."""
@@ -107,7 +100,7 @@ def measure(pids: tuple[int, ...]) -> dict[int, Usage]:
             current += resident
             peak = max(peak, highest)
             tree += children.get(pid, ())
-        usage[root] = Usage(current=current, peak=max(current, peak), processes=len(tree))
+        usage[root] = Usage(current=current, peak=max(current, peak))
     return usage
 
 
