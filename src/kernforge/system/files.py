@@ -134,25 +134,6 @@ def temporary_name() -> str:
     return f"{_PREFIX}{uuid.uuid4().hex}"
 
 
-def read_regular(path: Path, *, limit: int) -> bytes:
-    """Read a regular file, to which a link may lead: no pipe, no device, nothing too large.
-
-    Raises:
-        FileNotFoundError: there is none.
-        StorageError: it is not a regular file, or has more than ``limit`` bytes.
-    """
-    # A pipe is not waited for: it is opened at once, and refused.
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise StorageError(f"{path} is not a regular file", hint="put a file in its place")
-        data = stream.read(limit + 1)
-    if len(data) > limit:
-        raise StorageError(
-            f"{path} has more than {limit:,} bytes", hint="check whether it is the right file"
-        )
-    return data
-
-
 def sweep(directory: Path) -> None:
     """Remove what killed processes of this user left in a directory more than a day ago."""
     horizon = time.time() - _LASTS_S

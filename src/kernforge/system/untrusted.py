@@ -3,7 +3,7 @@
 
 A project that was cloned, a build that was downloaded, what a compiler's action left: a path in it is
 opened one component after the other, and no component may be a symbolic link, so that nothing
-outside is read, written or removed. What is read is a regular file of a bounded size: no device, and
+outside is read or written. What is read is a regular file of a bounded size: no device, and
 no pipe that would be read for ever.
 
 The directory itself is trusted: the caller resolves it, and ``name`` is always a relative path in it.
@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import stat
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -82,7 +81,9 @@ def write(root: Path, name: str, data: bytes | str, *, executable: bool = False)
         files.disk_errors(f"writing {root}/{name}"),
         _parent(root, name, make=True) as (above, last),
     ):
-        _refuse_other(above, last, f"{root}/{name}", directory=False)
+        with contextlib.suppress(FileNotFoundError):
+            there = os.stat(last, dir_fd=above, follow_symlinks=False)
+            _refuse_odd(there, f"{root}/{name}", last=True)
         temporary = files.temporary_name()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(temporary, flags, 0o755 if executable else 0o644, dir_fd=above)
@@ -96,83 +97,6 @@ def write(root: Path, name: str, data: bytes | str, *, executable: bool = False)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=above)
             raise
-
-
-def make_dir(root: Path, name: str) -> None:
-    """Make a directory of a tree with those above it; nothing happens if it is there.
-
-    Raises:
-        IntegrityError: a part of the name is a link or a file.
-        StorageError: the disk is full or of another user.
-    """
-    with files.disk_errors(f"writing {root}/{name}"):
-        os.close(_directory(root, _parts(root, name), make=True))
-
-
-def list_dir(root: Path, name: str) -> list[str]:
-    """Sorted names in a directory of a tree; none where there is no such directory.
-
-    Raises:
-        IntegrityError: a part of the name is a link or a file.
-    """
-    try:
-        descriptor = _directory(root, _parts(root, name))
-    except FileNotFoundError:
-        return []
-    try:
-        return sorted(os.listdir(descriptor))  # noqa: PTH208 - of a descriptor
-    finally:
-        os.close(descriptor)
-
-
-def replace_dir(root: Path, name: str, staged: Path) -> None:
-    """Give a complete directory its name in a tree; one that had the name is removed.
-
-    Args:
-        root: the directory that holds the tree.
-        name: path in the tree; directories on the way are made.
-        staged: a directory on the same file system, as of ``files.staging(root)``.
-
-    Raises:
-        IntegrityError: a link is on the way, or the name is that of something but a directory.
-        StorageError: the disk is full or of another user.
-    """
-    with (
-        files.disk_errors(f"writing {root}/{name}"),
-        _parent(root, name, make=True) as (above, last),
-    ):
-        there = _refuse_other(above, last, f"{root}/{name}", directory=True)
-        old = files.temporary_name()
-        if there:
-            os.rename(last, old, src_dir_fd=above, dst_dir_fd=above)
-        try:
-            os.rename(staged, last, dst_dir_fd=above)
-        except BaseException:
-            if there:
-                os.rename(old, last, src_dir_fd=above, dst_dir_fd=above)
-            raise
-        if there:
-            shutil.rmtree(old, dir_fd=above, ignore_errors=True)
-
-
-def remove(root: Path, name: str) -> None:
-    """Remove a file or a directory of a tree that the caller knows to be kernforge's own.
-
-    A link is removed itself, not what it leads to; nothing happens if there is nothing.
-
-    Raises:
-        IntegrityError: a link or a file is on the way.
-        StorageError: it is of another user.
-    """
-    with (
-        contextlib.suppress(FileNotFoundError),
-        files.disk_errors(f"removing {root}/{name}"),
-        _parent(root, name) as (above, last),
-    ):
-        if stat.S_ISDIR(os.stat(last, dir_fd=above, follow_symlinks=False).st_mode):
-            shutil.rmtree(last, dir_fd=above)
-        else:
-            os.unlink(last, dir_fd=above)
 
 
 def inside(root: Path, path: Path) -> Path | None:
@@ -274,16 +198,6 @@ def _open(part: str, flags: int, above: int, where: str) -> int:
         if error.errno in {errno.ELOOP, errno.ENOTDIR, errno.ENXIO}:
             raise IntegrityError(f"{where} was replaced", hint=_HINT) from error
         raise
-
-
-def _refuse_other(above: int, name: str, where: str, *, directory: bool) -> bool:
-    """Whether something of the right kind has a name already."""
-    try:
-        status = os.stat(name, dir_fd=above, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    _refuse_odd(status, where, last=not directory)
-    return True
 
 
 def _refuse_odd(status: os.stat_result, where: str, *, last: bool) -> None:
