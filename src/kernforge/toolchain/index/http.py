@@ -7,6 +7,7 @@ It speaks http, https and file, retries what may pass, and turns every foreign e
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,14 @@ from kernforge.toolchain.index import pip_config
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from urllib3 import BaseHTTPResponse
+
     from kernforge.toolchain.index.pip_config import PipConfig
+
+_LONGEST_WAIT_S = 60.0
+_WORTH_A_LINE_S = 2.0
+
+log = logging.getLogger("kernforge")
 
 _ACCEPT_INDEX = (
     "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, "
@@ -68,13 +76,27 @@ class Body:
         return b"".join(self.chunks)
 
 
+class _Retry(Retry):
+    """Waits for as long as a server asks, but for a minute at most, and says so."""
+
+    def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
+        """Seconds until the next request, as ``Retry-After`` has them."""
+        asked = super().get_retry_after(response)
+        if asked is None:
+            return None
+        pause = min(asked, _LONGEST_WAIT_S)
+        if pause >= _WORTH_A_LINE_S:
+            log.warning("the package index asks to wait %.0f s: again in %.0f s", asked, pause)
+        return pause
+
+
 class Transport:
     """One session with the user's certificates, proxy and credentials (``.netrc`` included)."""
 
     def __init__(self, config: PipConfig) -> None:
         self._config = config
         self._session = requests.Session()
-        retry = Retry(
+        retry = _Retry(
             total=4, connect=2, backoff_factor=0.3, status_forcelist=(429, 500, 502, 503, 504)
         )
         adapter = HTTPAdapter(max_retries=retry, pool_maxsize=8)

@@ -85,3 +85,16 @@ def test_a_page_is_read_in_its_encoding(transport):
             page = transport.page(f"{server.url}/{name}/")
             assert page.text == "é"
             assert page.content_type == "text/html"
+
+
+def test_a_server_that_asks_to_wait_for_a_day_is_asked_again_in_a_minute(
+    transport, monkeypatch, caplog
+):
+    waits = []
+    monkeypatch.setattr("urllib3.util.retry.time.sleep", waits.append)
+    busy = bad_server.serve(lambda handler: handler.start(429, Retry_After=10_000))
+    with busy as server, pytest.raises(NetworkError):
+        transport.page(f"{server.url}/simple/x/")
+    assert waits
+    assert max(waits) <= 60
+    assert "asks to wait 10000 s" in caplog.text
