@@ -126,6 +126,7 @@ def test_a_project_that_cannot_serve_this_machine_says_so(place, call):
     dotted = f"{other[0]}.{other[1:]}"
     bounds = f'[torch]\nminver = "{dotted}"\nmaxver = "{dotted}"'
     manifest.write_text(manifest.read_text().replace("[torch]", bounds))
+    call(place, "-m", "kernforge", "build", place / "project", "--variant", f"torch{other}-cxx11-*")
     publish = ("-m", "kernforge", "publish", place / "project", "--repo-id", REPO)
     call(place, *publish, "--version", "1.1.0", "--with-source")
     refused = call(place, "-c", USE, expect=1)

@@ -49,8 +49,8 @@ def registry(tmp_path_factory, kernforge_cli):
     for name in blocks.NAMES:
         project = ROOT / "kernels" / name
         if any(project.glob("build/*/metadata.json")):
-            there = ("--build-dir", project / "build", "--registry", root)
-            kernforge_cli("publish", project, *there, "--repo-id", f"kernforge/{name}")
+            words = ("--registry", root, "--repo-id", f"kernforge/{name}")
+            kernforge_cli("publish", project, *words)
     return root
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kernforge._version import __version__
-from kernforge.artifact import directories, integrity
+from kernforge.artifact import integrity
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
-from kernforge.audit import compare
+from kernforge.audit import about, compare
 from kernforge.build import api as build
 from kernforge.build import locking, provenance
 from kernforge.build import workspace as build_workspace
@@ -22,9 +22,6 @@ from kernforge.build.execute import results
 from kernforge.errors import IntegrityError, ToolchainError, UsageError
 from kernforge.project import git, targets
 from kernforge.project.api import read_project
-from kernforge.registry import api as registries
-from kernforge.registry.api import member_for
-from kernforge.registry.names import check_repo_id, request
 from kernforge.store.local import Store
 from kernforge.system import files
 from kernforge.toolchain.provision import STORE_KIND as TOOLCHAINS
@@ -103,14 +100,10 @@ def find(where: str, *, registry: Registry, version: str) -> tuple[RecordedVaria
             it was made.
         RegistryError: the registry has no such kernel.
     """
-    directory = directories.directory_of(where)
-    if directory is not None:
-        return tuple(_read(path, path) for path in directories.variants(directory))
-    source = member_for(registry, check_repo_id(where))
-    commit = registries.find(source, request(where, version)).commit
-    names = source.variants(where, commit)
-    link_root = source.link_root(where)
-    return tuple(_read(source.fetch(where, commit, name), link_root) for name in names)
+    found = about.find(where, registry, version=version or None)
+    return tuple(
+        _read(location.path, location.link_root) for location in map(found.location, found.names)
+    )
 
 
 def again(
