@@ -155,7 +155,7 @@ class _NoIndex:
 
 
 def read_kernels_lock(data: bytes) -> None:
-    """kernels.lock of today and of 0.16: parsed, and asked."""
+    """kernels.lock: parsed, and asked."""
     locks = KernelLocks.from_json(data)
     attempts(*(functools.partial(locks.of, kernel.depend.repo_id) for kernel in locks.kernels))
 
@@ -178,19 +178,15 @@ SUBJECTS = [
 
 
 def read_policy(data: bytes) -> None:
-    """A trust policy, alone and in a pyproject.toml: parsed, and matched."""
+    """A trust policy: parsed, and matched."""
+    found = policy.read(data, "trust.toml")
+    for subject in SUBJECTS:
+        policy.matching_rules([found], subject)
 
-    def decide(source: str) -> None:
-        found = policy.read(data, source)
-        if found:
-            for subject in SUBJECTS:
-                policy.matching_rules([found], subject)
 
-    attempts(
-        lambda: decide("trust.toml"),
-        lambda: decide("pyproject.toml"),
-        lambda: requirements.read_dependencies(requirements.load_document(_text(data))),
-    )
+def read_requirements(data: bytes) -> None:
+    """The kernels that a pyproject.toml asks for."""
+    requirements.read_dependencies(requirements.load_document(_text(data)))
 
 
 def read_statement(data: bytes) -> None:
@@ -482,7 +478,8 @@ def kinds() -> dict[str, Kind]:
     add("kernforge-kernels.lock", read_pins, json_, *_seeds("kernforge-kernels.lock"))
     locks = _seeds("*/kernforge.lock", root=ROOT / "kernels")
     add("kernforge.lock", read_toolchain_lock, json_, *locks)
-    add("trust policy", read_policy, text, *_seeds("trust.toml", "pyproject.toml"))
+    add("trust policy", read_policy, text, *_seeds("trust.toml"))
+    add("pyproject.toml", read_requirements, text, *_seeds("pyproject.toml"))
     add("statement", read_statement, json_, *_seeds("provenance.intoto.json"))
     add("bundle", read_bundle, json_, *signed()[0])
     add("redirect", read_redirect, text, *_seeds("kernel-status.toml"))

@@ -180,11 +180,6 @@ class Environment:
         return _user_directory("data", self.xdg_data_home, "~/.local/share") / "registry"
 
     @property
-    def records(self) -> Path:
-        """What this user's processes saw and loaded: data, not a cache. It may not exist yet."""
-        return self.own_registry.parent / "records"
-
-    @property
     def user_config(self) -> Path:
         """Where this user's configuration lies. It may not exist yet."""
         return _user_directory("config", self.xdg_config_home, "~/.config")
