@@ -59,14 +59,6 @@ def test_a_new_version_is_seen_without_a_new_process(registry, build):
     assert kernforge.get_kernel(REPO, version=1).WHICH == 2
 
 
-def test_a_variant_added_to_a_version_does_not_load_the_kernel_twice(registry, build):
-    publish(build(), registry, REPO)
-    first = kernforge.get_kernel(REPO, version=1)
-    publish(build(variant="torch-cuda", backend="cuda"), registry, REPO)
-    assert kernforge.get_kernel(REPO, version=1) is first
-    assert [k.module for k in kernforge.get_loaded_kernels()].count(first) == 1
-
-
 @pytest.mark.parametrize("asked", [{}, {"version": 1, "revision": "main"}])
 def test_exactly_one_of_version_and_revision_is_needed(asked):
     for ask in (kernforge.get_kernel, kernforge.has_kernel, kernforge.get_kernel_variants):

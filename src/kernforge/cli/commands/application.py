@@ -286,13 +286,10 @@ def _get(arguments: argparse.Namespace, console: Console) -> None:
 
 def _run(arguments: argparse.Namespace, console: Console) -> int:
     from kernforge.compat import shim  # noqa: PLC0415
-    from kernforge.system import files  # noqa: PLC0415
     from kernforge.system.process import Command, attached  # noqa: PLC0415
 
     del console
     environment: Environment = arguments.environment
-    if environment.home.is_dir():
-        files.refuse_writable(environment.home)  # a directory of it comes first on PYTHONPATH
     version = arguments.as_kernels or shim.claimed_version(environment)
     added = shim.command_environment(environment, version)
     try:
