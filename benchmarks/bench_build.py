@@ -169,8 +169,9 @@ def main() -> None:
         title="img2gray for all torch and CUDA versions, CPU seconds",
         head=["", "kernforge", "cpp_extension", "ratio"],
         rows=rows,
-        note=f"One build serves {pairs} pairs of torch (from 2.10) and CPU or CUDA. Peer: pairs x CPU "
-        f"seconds of one build, with torch {torch.__version__}. By `benchmarks/bench_build.py`.",
+        note=f"One build serves {pairs} pairs of torch (from 2.10) and CPU or CUDA. Peer: pairs x "
+        f"CPU seconds of one build, with torch {torch.__version__}. By "
+        "`benchmarks/bench_build.py`.",
     )
 
 

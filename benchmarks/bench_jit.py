@@ -192,17 +192,17 @@ def main() -> None:
     write(
         arguments.json or RESULTS / ("jit-cpu.json" if arguments.cpu else "jit.json"),
         where,
-        title=f"Seconds until four small {'C++' if arguments.cpu else 'CUDA'} kernels can be called, on "
-        f"{where['cores']} cores",
+        title=f"Seconds until four small {'C++' if arguments.cpu else 'CUDA'} kernels can be "
+        f"called, on {where['cores']} cores",
         head=["form, loader", *MOMENTS],
         rows=[
             [name, *(f"{found[m]:.2g}" if m in found else "" for m in MOMENTS)]
             for name, found in results.items()
         ],
-        note="New processes with an empty cache, in one run. An edit changes a kernel and its launcher, a "
-        "device-only edit the body of a kernel. The last columns are the seconds until the error of a "
-        "mistake is there. tutorial: one source with torch's types, bound by `functions`. project: a "
-        "kernel project. By `benchmarks/bench_jit.py`.",
+        note="New processes with an empty cache, in one run. An edit changes a kernel and its "
+        "launcher, a device-only edit the body of a kernel. The last columns are the seconds until "
+        "the error of a mistake is there. tutorial: one source with torch's types, bound by "
+        "`functions`. project: a kernel project. By `benchmarks/bench_jit.py`.",
     )
 
 

@@ -111,7 +111,8 @@ def main() -> None:
         title="Download for a toolchain",
         head=["what", "kernforge downloads", "whole wheel", "ratio"],
         rows=rows,
-        note="Index pages and requests for the lock are included. By `benchmarks/bench_toolchain.py`.",
+        note="Index pages and requests for the lock are included. By "
+        "`benchmarks/bench_toolchain.py`.",
     )
 
 

@@ -55,6 +55,7 @@ def write(
     }
     path.write_text(
         f'{{\n "machine": {texts["machine"]},\n "table": {{\n  "title": {texts["title"]},\n'
-        f'  "head": {texts["head"]},\n  "rows": [\n{lines}\n  ],\n  "note": {texts["note"]}\n }}\n}}\n'
+        f'  "head": {texts["head"]},\n  "rows": [\n{lines}\n  ],\n'
+        f'  "note": {texts["note"]}\n }}\n}}\n'
     )
     print("\n".join(" | ".join(map(str, row)) for row in (head, *rows)), flush=True)

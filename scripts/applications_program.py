@@ -84,7 +84,8 @@ def family(name, config, device, dtype):
 
     import kernels
 
-    # transformers registers kernels of the hub when it is asked for kernels: here others are registered.
+    # transformers registers kernels of the hub when it is asked for kernels: here others are
+    # registered.
     hub_kernels.register_kernel_mapping_transformers = lambda *_arguments: None
     kernels.register_kernel_mapping(mapping(device, experts=True), inherit_mapping=False)
     attention = kernels.get_kernel(ATTENTION, version=1)

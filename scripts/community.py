@@ -114,8 +114,8 @@ def report(options: argparse.Namespace) -> bool:
             "title": "Other people's kernels, unmodified",
             "head": HEAD,
             "rows": rows,
-            "note": "Counts are tests of the kernel's own, or comparisons with references where it has "
-            "none (`tests/community/references.py`). By `scripts/community.py`.",
+            "note": "Counts are tests of the kernel's own, or comparisons with references where it "
+            "has none (`tests/community/references.py`). By `scripts/community.py`.",
         }
         hosts = sorted({tested.host for _, tested in found if tested})
         sources = {path.name: _commit(path) for path in options.checkout}

@@ -34,7 +34,8 @@ LOAD = "import {loader} as k; print(k.get_kernel({repo!r}, version={version}, ba
 TIMED_OUT = 124
 STOPPED = "stopped after"
 NO_CUDA = "Torch not compiled with CUDA enabled"
-# What else is installed, as jax and flax, is not what is tested here; this is the suite's own switch.
+# What else is installed, as jax and flax, is not what is tested here; this is the suite's own
+# switch.
 SWITCHES = {"EINOPS_TEST_BACKENDS": "numpy,torch"}
 # Tests that import the kernel by the name of the project from which it was taken.
 ALSO_NAMED = {"gpt_oss_triton_kernels": "triton_kernels"}

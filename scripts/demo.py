@@ -48,7 +48,8 @@ def grey_photo() -> None:
     wrong = int((grey != exact).sum())
     Image.fromarray(grey.numpy()).save(OUT / "grey.png")
     print(
-        f"\n{PHOTO.name} {tuple(photo.shape)} -> {OUT / 'grey.png'} on {device} by {img2gray.__name__}"
+        f"\n{PHOTO.name} {tuple(photo.shape)} -> {OUT / 'grey.png'} on {device} by "
+        f"{img2gray.__name__}"
     )
     print(f"{wrong} of {grey.numel()} pixels differ from the exact formula")
     sys.exit(1 if wrong else 0)

@@ -130,8 +130,8 @@ def table(found: dict[str, Any]) -> dict[str, Any]:
             [name, *(f"{kind[count]:,}" for count in ("documents", *_COUNTS))]
             for name, kind in sorted(found.items())
         ],
-        "note": "A hang takes more than 10 s. A document that is read in several ways counts as read "
-        "where one of them reads it. Drawn by Hypothesis (`make fuzz`).",
+        "note": "A hang takes more than 10 s. A document that is read in several ways counts as "
+        "read where one of them reads it. Drawn by Hypothesis (`make fuzz`).",
     }
 
 

@@ -153,8 +153,8 @@ def document(outcomes: list[Outcome], options: argparse.Namespace) -> dict[str, 
             "title": f"Source distributions of others, unmodified (torch {options.torch}, {cuda})",
             "head": ["", "sources (CUDA + C++)", "built", "s", "actions that were run", "MB"],
             "rows": rows,
-            "note": "On a machine without CUDA, with two cores that other work shared. Actions that "
-            "were not run had their results in the store.",
+            "note": "On a machine without CUDA, with two cores that other work shared. Actions "
+            "that were not run had their results in the store.",
         },
     }
 

@@ -122,8 +122,8 @@ def _by_ncu(ncu: str, order: Order, note: Callable[[str], None]) -> str:
         return "\n".join(told).strip()
     if "ERR_NVGPUCTRPERM" in done.stdout + done.stderr:
         note(
-            "Nsight Compute may not read the GPU's counters (ERR_NVGPUCTRPERM): an administrator allows "
-            f"it, see {_PAGE}"
+            "Nsight Compute may not read the GPU's counters (ERR_NVGPUCTRPERM): an administrator "
+            f"allows it, see {_PAGE}"
         )
     else:
         last = (done.stdout + done.stderr).strip().splitlines()[-1:]

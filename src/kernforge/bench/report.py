@@ -73,8 +73,8 @@ def conditions(report: Report) -> Iterator[str]:
     yield ", ".join([where.gpu or where.cpu, *named])
     rounds = how.most if how.least == how.most else f"{how.least} to {how.most}"
     yield (
-        f"{rounds} rounds, until each 95 % interval is {how.width:.1%} of its median; new inputs in "
-        "each round, a result of each turn verified"
+        f"{rounds} rounds, until each 95 % interval is {how.width:.1%} of its median; new inputs "
+        "in each round, a result of each turn verified"
     )
     if not where.gpu:
         return
@@ -240,8 +240,8 @@ def summary(report: Report) -> dict[str, Any]:
         "title": f"{report.project} on {where.gpu or where.cpu}, time (share of the roof)",
         "head": list(head),
         "rows": [list(row) for row in body],
-        "note": f"Median of a call, {mode}: {MEANING[mode]}; all candidates in one run, in turn, on "
-        "new inputs in each round, results verified. ~: no sure difference from the kernel. By "
+        "note": f"Median of a call, {mode}: {MEANING[mode]}; all candidates in one run, in turn, "
+        "on new inputs in each round, results verified. ~: no sure difference from the kernel. By "
         "`kernforge bench`.",
     }
 

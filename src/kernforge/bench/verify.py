@@ -150,7 +150,8 @@ def draw(workload: Workload, device: str, seed: int) -> tuple[Any, ...]:
         )
     except RuntimeError as error:  # torch's words, with the stack of its C++ below the first line
         raise UsageError(
-            f"workload {workload.name}: its inputs cannot be made: {str(error).partition(chr(10))[0]}",
+            f"workload {workload.name}: its inputs cannot be made: "
+            f"{str(error).partition(chr(10))[0]}",
             hint="look at the shapes and at low and high; `--workload NAME` measures others",
         ) from error
 

@@ -131,7 +131,10 @@ def _time(time_ratio: TimeRatio) -> str:
     now = f"{case}: {duration(time_ratio.median_ns)}"
     if time_ratio.ratio is None or time_ratio.low is None or time_ratio.high is None:
         return f"{now} (nothing to compare with)"
-    return f"{now}, {time_ratio.ratio:.3f} of the last good build's (from {time_ratio.low:.3f} to {time_ratio.high:.3f})"
+    return (
+        f"{now}, {time_ratio.ratio:.3f} of the last good build's (from {time_ratio.low:.3f} to "
+        f"{time_ratio.high:.3f})"
+    )
 
 
 def _summary(result: Round, good: GoodBuild | None) -> str:

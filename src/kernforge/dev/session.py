@@ -74,7 +74,8 @@ class Session:
     def __init__(self, options: DevOptions, scratch: Path) -> None:
         self._options, self._scratch = options, scratch
         self._kept: dev_build.Kept = {}
-        # Code of NVRTC is compared with nvcc's in the background, where it would disturb measurements.
+        # Code of NVRTC is compared with nvcc's in the background, where it would disturb
+        # measurements.
         self._device = DeviceSession()
         self._current: Mapping[str, Path] = {}
         self._identity = ""
@@ -274,7 +275,8 @@ class Session:
             return
         if done.returncode:
             raise UsageError(
-                f"the benchmark ended with status {done.returncode}:\n{done.stderr[-2000:].strip()}",
+                "the benchmark ended with status "
+                f"{done.returncode}:\n{done.stderr[-2000:].strip()}",
                 hint="run `kernforge bench` to see the error, or pass --no-bench",
             )
         document: dict[str, Any] = json.loads(out.read_text())

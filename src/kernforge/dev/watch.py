@@ -144,7 +144,8 @@ def _rounds(
                 _round(message)
                 done = runner.seen
                 watcher.state("idle", "")
-            # After a round, too: of a file that was saved before the watch began there is no message.
+            # After a round, too: of a file that was saved before the watch began there is no
+            # message.
             now = snapshot(root)
             if now == runner.seen and (message is not None or runner.busy):
                 continue

@@ -28,9 +28,9 @@ def slow_hint(units: Iterable[ModuleUnit], seconds: float, names: MessageNames) 
             continue
         file = names.title(unit.path).rpartition("/")[2]
         return (
-            f"{file} includes <{headers[0]}>, and compiling took {seconds:.0f} s. Kernels on raw pointers "
-            "in a .cu without torch's headers and a binding on torch's stable ABI compile in a few: "
-            f"{page('how-to/author/use-the-jit')} (KERNFORGE_JIT_HINT=0 hides this)"
+            f"{file} includes <{headers[0]}>, and compiling took {seconds:.0f} s. Kernels on raw "
+            "pointers in a .cu without torch's headers and a binding on torch's stable ABI compile "
+            f"in a few: {page('how-to/author/use-the-jit')} (KERNFORGE_JIT_HINT=0 hides this)"
         )
     return ""
 

@@ -155,8 +155,10 @@ class Tree(TextFiles):
                 headers.append(header.lstrip("/"))
                 if len(headers) > OPAQUE_LIMIT:
                     raise UsageError(
-                        f"an include names a macro, which could mean any of more than {OPAQUE_LIMIT} headers",
-                        hint="write the header's name into the include, or name a smaller include path",
+                        "an include names a macro, which could mean any of more than "
+                        f"{OPAQUE_LIMIT} headers",
+                        hint="write the header's name into the include, or name a smaller include "
+                        "path",
                     )
         return headers
 

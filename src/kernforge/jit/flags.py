@@ -100,8 +100,8 @@ def words(flags: str | Sequence[str] | None, what: str = "flags") -> tuple[str, 
         if stray := next(filter(_WORD.fullmatch, strays), ""):
             raise UsageError(
                 f"{what} has {flag!r}, in which {stray!r} is neither a flag nor a file",
-                hint=f"write -{stray} if it is a flag; a string is divided at its blanks, so quote a value "
-                "that has some",
+                hint=f"write -{stray} if it is a flag; a string is divided at its blanks, so quote "
+                "a value that has some",
             )
         arguments += [flag] if strays else parts
     return tuple(arguments)

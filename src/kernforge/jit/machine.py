@@ -358,7 +358,8 @@ def require_device_code(name: str, module: Path, torch: Any) -> None:
     if archs and not any(arch.serves(gpu) for arch in archs for gpu in gpus):
         made_for, here = (", ".join(map(str, each)) for each in (archs, gpus))
         raise BuildError(
-            f"{name} has device code for {made_for}, and the GPU here is of {here}: it would not run",
+            f"{name} has device code for {made_for}, and the GPU here is of {here}: it would not "
+            "run",
             hint=f"add {gpus[0]} to TORCH_CUDA_ARCH_LIST, or unset it, or change -gencode in "
             "extra_cuda_cflags",
         )

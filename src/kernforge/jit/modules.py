@@ -136,8 +136,8 @@ def _import_extension(session: JitSession, path: Path, name: str) -> ModuleType:
         hint = _hint(message)
         if "PyInit_" in message:
             hint = (
-                f"no source defines the module {name}: write PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)"
-                ", or pass is_python_module=False for sources that only register operators"
+                f"no source defines the module {name}: write PYBIND11_MODULE(TORCH_EXTENSION_NAME, "
+                "m), or pass is_python_module=False for sources that only register operators"
             )
         elif "already registered" in message:
             hint = (

@@ -43,7 +43,8 @@ NVCC_FLAGS = (
     "--expt-relaxed-constexpr",
 )
 """Flags of every CUDA source, as torch's."""
-# A symbol that is unique in a process would be that of the first module that has it, also after an edit.
+# A symbol that is unique in a process would be that of the first module that has it, also after an
+# edit.
 _SHARED = ("-fPIC", "-fno-gnu-unique")
 _NAMES = "kernforge_names.cpp"
 _MOST = 10_000

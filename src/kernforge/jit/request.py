@@ -250,7 +250,8 @@ def check_name(name: str, texts: Iterable[str]) -> None:
     if not word and any(EXTENSION_NAME in text for text in texts):
         hint = f"call it {re.sub(r'[^A-Za-z0-9_]|^(?=[0-9])', '_', name)!r}"
         raise UsageError(
-            f"{name!r} is not an identifier of C++, and {EXTENSION_NAME} in the sources stands for it",
+            f"{name!r} is not an identifier of C++, and {EXTENSION_NAME} in the sources stands for "
+            "it",
             hint=hint,
         )
 

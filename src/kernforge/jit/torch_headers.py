@@ -59,7 +59,8 @@ _PYTHON = re.compile(
 )
 _LIBRARY = re.compile(r"\bTORCH_LIBRARY")
 _AUTOGRAD = re.compile(r"\bautograd\s*::")
-# Torch's headers for autograd include all operators, unless this is defined: then those that they use.
+# Torch's headers for autograd include all operators, unless this is defined: then those that they
+# use.
 _PER_OPERATOR = "#define AT_PER_OPERATOR_HEADERS"
 _AUTOGRAD_HEADERS = (
     "torch/csrc/autograd/custom_function.h",

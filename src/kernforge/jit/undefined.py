@@ -52,8 +52,8 @@ def undefined_error(
         if place := _named(text, texts):
             return BuildError(
                 f"{name} cannot be imported: {text} is named in {place}, and no source defines it",
-                hint="define it (namespace and arguments are part of its name), or add the source that "
-                f"does to {where}",
+                hint="define it (namespace and arguments are part of its name), or add the source "
+                f"that does to {where}",
             )
     return None
 

@@ -188,8 +188,8 @@ def unfilled_namespaces(
     yield SourceMistake(
         path=there.path,
         line=there.line,
-        problem=f"operators are registered in {names[0]}, and {here.path}:{here.line} calls them in "
-        f"{names[1]}, which nothing registers",
+        problem=f"operators are registered in {names[0]}, and {here.path}:{here.line} calls them "
+        f"in {names[1]}, which nothing registers",
         fix="write TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops), and take `ops` from ._ops in "
         "Python: a namespace for each build lets two versions load in one process. Or keep the "
         f"name, and call torch.ops.{there.name} in Python"

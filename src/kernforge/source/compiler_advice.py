@@ -33,8 +33,8 @@ _ADVICE = tuple(
         (
             r"error: redefinition of '[^']*\bPyInit_\w+",
             (
-                "functions= writes PYBIND11_MODULE: leave functions= out, or the PYBIND11_MODULE of the "
-                "source"
+                "functions= writes PYBIND11_MODULE: leave functions= out, or the PYBIND11_MODULE "
+                "of the source"
             ),
         ),
         (
@@ -69,9 +69,10 @@ _ADVICE = tuple(
         (
             r"Unresolved extern function|requires separate compilation mode|undefined reference to `__cudaRegisterLinked",
             (
-                "a kernel that calls a __device__ function of another .cu file, or launches a kernel, is "
-                "relocatable device code: add -rdc=true to nvcc's flags (extra_cuda_cflags of load, "
-                "extra_compile_args of setup.py), and device code is linked too"
+                "a kernel that calls a __device__ function of another .cu file, or launches a "
+                "kernel, is relocatable device code: add -rdc=true to nvcc's flags "
+                "(extra_cuda_cflags of load, extra_compile_args of setup.py), and device code is "
+                "linked too"
             ),
         ),
         (
@@ -82,8 +83,8 @@ _ADVICE = tuple(
             (
                 "torch switches the operators and conversions of __half and __nv_bfloat16 off: add "
                 "-U__CUDA_NO_HALF_OPERATORS__ (-U__CUDA_NO_HALF_CONVERSIONS__, "
-                "-U__CUDA_NO_HALF2_OPERATORS__, -U__CUDA_NO_BFLOAT16_CONVERSIONS__) to nvcc's flags, or "
-                "call __hadd, __half2float"
+                "-U__CUDA_NO_HALF2_OPERATORS__, -U__CUDA_NO_BFLOAT16_CONVERSIONS__) to nvcc's "
+                "flags, or call __hadd, __half2float"
             ),
         ),
     )

@@ -29,8 +29,8 @@ _EXTENSION = "#include <torch/extension.h>"
 _TYPES = "#include <torch/types.h>"
 _RUNTIME = ("#include <cuda.h>", "#include <cuda_runtime.h>")
 # Headers that a raw CUDA source may use without an include because torch/types.h includes them, by
-# the names of ``std`` that need them. All of them take nvcc three times as long as a kernel, so that
-# a source gets those whose names it uses; a source with a name that is not here gets all.
+# the names of ``std`` that need them. All of them take nvcc three times as long as a kernel, so
+# that a source gets those whose names it uses; a source with a name that is not here gets all.
 _STANDARD = {
     "algorithm": r"min|max|minmax|clamp|sort|copy|copy_n|fill|fill_n|transform|find|reverse",
     "array": r"array",

@@ -55,7 +55,8 @@ _NO_MEMBER = re.compile(
     r"""|(?:class|struct|union) "[\w:]+"(?: \(aka "[^"<]*"\))? has no member ")"""
 )
 _NO_FILE = re.compile(r"[^\s:]+: No such file or directory")
-# GCC: (operand types are 'unsigned int' and 'uint3'); nvcc: operand types are: unsigned int + uint3.
+# GCC: (operand types are 'unsigned int' and 'uint3'); nvcc: operand types are: unsigned int +
+# uint3.
 _OPERANDS = re.compile(
     r"no (?:match for 'operator|operator \").*?operand types are:?(?P<types>[^\n)]*)", re.DOTALL
 )

@@ -176,7 +176,8 @@ def _swap(edit: _Edit, toolchain: DeviceToolchain) -> dict[str, Action]:
             "outputs": {OBJECT: files.sha256_file(tree / OBJECT)},
         }
         files.write_new(tree / results.FILE, json.dumps({action.key: how}))
-        # What nvcc wrote of the device code, as -Xptxas=-v makes it, is what it wrote of the object.
+        # What nvcc wrote of the device code, as -Xptxas=-v makes it, is what it wrote of the
+        # object.
         log = compiled / execute_action.LOG
         if log.is_file():
             files.copy_file(log, tree / execute_action.LOG)
