@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU seconds of img2gray for every torch and CUDA that PyTorch is published for, beside cpp_extension.
+"""CPU seconds of img2gray for every published torch and CUDA, beside cpp_extension.
 
     python benchmarks/bench_build.py --cuda-home /usr/local/cuda-13.0
 
-One build of kernforge makes the variants that serve them all: the CPU's, CUDA 12's and CUDA 13's. Which
-torch and CUDA a variant serves is asked of the resolver that loads kernels. Beside it, in the same run,
-torch.utils.cpp_extension builds the same sources for the same GPUs: once for the CPU and once for each
-CUDA major version, with the torch that is installed (which must be one with CUDA) and the toolkit that
-is named; each is counted once for every torch and CUDA of its kind. No GPU is needed. ``--cpu`` builds
-the CPU's variant alone, with any torch and no toolkit.
+One build of kernforge makes the variants that serve them all: the CPU's, CUDA 12's and CUDA 13's.
+Which torch and CUDA a variant serves is asked of the resolver that loads kernels. Beside it, in the
+same run, torch.utils.cpp_extension builds the same sources for the same GPUs: once for the CPU and
+once for each CUDA major version, with the torch that is installed (which must be one with CUDA) and
+the toolkit that is named; each is counted once for every torch and CUDA of its kind. No GPU is
+needed. ``--cpu`` builds the CPU's variant alone, with any torch and no toolkit.
 
 Writes benchmarks/results/build.json, or build-cpu.json.
 """

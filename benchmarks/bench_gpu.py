@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products, blocks of a transformer and the tutorial's eight steps on a GPU, in the loop of ``kernforge bench``.
+"""Matrix products, transformer blocks and the tutorial's eight steps on a GPU, timed.
 
     kernforge build kernels/matmul && python benchmarks/bench_gpu.py matmul
     kernforge build kernels/linear-gelu && kernforge build benchmarks/cutlass-linear-gelu
-    python benchmarks/bench_gpu.py linear-gelu       # beside cuBLASLt and, where it is built, CUTLASS
-    python benchmarks/bench_gpu.py block             # of kernels/*/build beside torch's, both compiled
-    python benchmarks/bench_gpu.py eight-steps       # compiles tests/tutorials/matmul_steps with nvcc
+    python benchmarks/bench_gpu.py linear-gelu   # beside cuBLASLt and, where it is built, CUTLASS
+    python benchmarks/bench_gpu.py block         # of kernels/*/build beside torch's, both compiled
+    python benchmarks/bench_gpu.py eight-steps   # compiles tests/tutorials/matmul_steps with nvcc
 
 Writes benchmarks/results/NAME-GPU.json (or ``--json FILE``). Needs a Hopper GPU.
 """

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long an author waits for ``load_inline``: kernforge's beside torch's, in one run.
 
-Each loader gets the same tutorial's source (torch's types, bound by ``functions``, four kernels) in a
-fresh process with an empty cache. The moments: cold; after an edit of a kernel and its launcher; after
-an edit of a kernel's body alone; after an edit of nothing; in a second process; and until the error of a
-source without a semicolon and of one with a misspelt function is there. ``project`` is what
-``kernforge new`` writes, loaded by ``kernforge.load(directory)``; torch's loader knows none.
+Each loader gets the same tutorial's source (torch's types, bound by ``functions``, four kernels) in
+a fresh process with an empty cache. The moments: cold; after an edit of a kernel and its launcher;
+after an edit of a kernel's body alone; after an edit of nothing; in a second process; and until the
+error of a source without a semicolon and of one with a misspelt function is there. ``project`` is
+what ``kernforge new`` writes, loaded by ``kernforge.load(directory)``; torch's loader knows none.
 
     python benchmarks/bench_jit.py                # needs CUDA_HOME for torch's; no GPU
     python benchmarks/bench_jit.py --cpu          # C++ alone; needs g++
 
-Writes benchmarks/results/jit.json, or jit-cpu.json. CUDA is compiled for TORCH_CUDA_ARCH_LIST (9.0).
+Writes benchmarks/results/jit.json, or jit-cpu.json. CUDA is compiled for TORCH_CUDA_ARCH_LIST
+(9.0).
 """
 
 from __future__ import annotations
@@ -126,12 +127,14 @@ def project(cache: str, *, cpu: bool) -> dict[str, float]:
     subprocess.run(new, cwd=cache, check=True, stdout=subprocess.DEVNULL)
     root = Path(cache, "bench-toy")
     source = root / ("bench_toy_cpu.cpp" if cpu else "bench_toy.cu")
+    factor = "factor" if cpu else "scale"
     code = f"""
 import time, json, pathlib
 from kernforge import load
 import torch
 found, source = {{}}, pathlib.Path({str(source)!r})
-for moment, old, new in (("cold", "", ""), ("device-only edit", "* {"factor" if cpu else "scale"};", "* {"factor" if cpu else "scale"} + 1;")):
+edit = ("device-only edit", "* {factor};", "* {factor} + 1;")
+for moment, old, new in (("cold", "", ""), edit):
     source.write_text(source.read_text().replace(old, new) if old else source.read_text())
     start = time.perf_counter()
     load({str(root)!r})

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run transformers and diffusers with kernforge in the place of ``kernels``, and with the client itself.
+"""Run transformers and diffusers on kernforge, and on the hub's client ``kernels``.
 
     python scripts/applications.py --json benchmarks/results/applications.json
-    python scripts/applications.py --device cuda --only transformers==5.24.0   # on a machine with a GPU
+    python scripts/applications.py --device cuda --only transformers==5.24.0   # with a GPU
 
 Each library is taken from the package index into a directory of its own, beside the torch that is
 installed here. Models have random weights; what they compute without and with kernels is compared
@@ -238,7 +238,7 @@ def main() -> None:
 
 
 def write(path: Path, results: list[dict[str, Any]]) -> None:
-    """Put lines into the table of a file, in the place of those of the same library, client and machine."""
+    """Replace a table's lines of the same library, client and machine."""
     document = json.loads(path.read_text())
     rows = {tuple(line[:3]): line for line in document["table"]["rows"]}
     rows |= {tuple(line[:3]): line for line in map(row, results)}

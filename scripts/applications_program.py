@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an application does with transformers or diffusers and ``kernels``; ``applications.py`` starts it.
+"""An application of transformers or diffusers with ``kernels``, started by ``applications.py``.
 
-It imports nothing of kernforge: whoever answers ``import kernels`` is used. Models have random weights.
+It imports nothing of kernforge: whoever answers ``import kernels`` is used. Models have random
+weights.
 
     python scripts/applications_program.py transformers|diffusers DEVICE DTYPE OUT.json
 """
@@ -78,7 +79,7 @@ def mapping(device, *, experts):
 
 @torch.no_grad()
 def family(name, config, device, dtype):
-    """A model with ``use_kernels=True``, with its experts kernelized, compiled, with another attention."""
+    """Run a model with ``use_kernels=True``: with kernelized experts, compiled, other attention."""
     from transformers import AutoModelForCausalLM
     from transformers.integrations import hub_kernels
 

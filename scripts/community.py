@@ -63,7 +63,7 @@ def test(options: argparse.Namespace) -> None:
 
 
 def label(backend: str, cuda: tuple[int, ...]) -> str:
-    """What the records of a variant are called: the backend, and the CUDA if it is not the usual."""
+    """Name of a variant's records: the backend, and the CUDA if it is not the default."""
     usual = backend == "cpu" or tuple(cuda) == DEFAULT_CUDA
     return backend if usual else f"{backend}-{'.'.join(map(str, cuda))}"
 

@@ -110,7 +110,8 @@ def test(
 def _place(record: Built, host: Host, root: Path) -> Path:
     """The variant; one for another CUDA as a copy that is named as for torch's.
 
-    The loader rightly refuses the pairing, but machine code, fat binary and launchers can be tested.
+    The loader rightly refuses the pairing, but machine code, fat binary and launchers can be
+    tested.
     """
     built = root / "kernels" / record.kernel / "build" / record.variant
     variant, wanted = Variant.parse(record.variant), host.backend.version

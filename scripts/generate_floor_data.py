@@ -6,9 +6,9 @@
 
 FILE is ``lib/libc/glibc/abilists`` of the ``ziglang`` wheel: for each symbol of each glibc release
 which library owned it. Its encoding is described in the README of ziglang/glibc-abi-tool and read
-by zig's ``src/libs/glibc.zig``. A DIR holds ``libstdc++.so.6`` and ``libgcc_s.so.1`` of any GCC >= 8
-for that CPU, and for x86_64 glibc's ``libmvec.so.1``: these export every older version too, so the
-list of an old release is the list of a new one up to a version.
+by zig's ``src/libs/glibc.zig``. A DIR holds ``libstdc++.so.6`` and ``libgcc_s.so.1`` of any GCC >=
+8 for that CPU, and for x86_64 glibc's ``libmvec.so.1``: these export every older version too, so
+the list of an old release is the list of a new one up to a version.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@
     python scripts/run_fuzz.py --kind ELF --seed 7 --examples 500  # some of one kind
 
 Each kind is read in a process of its own, which may take 500 MB more than at its start, in batches
-of 1,000; the result is written after each, and a run with the same ``--json`` and ``--seed`` goes on
-after the last batch. What failed is written to ``tests/fuzz/corpus``, which the tests read again.
+of 1,000; the result is written after each, and a run with the same ``--json`` and ``--seed`` goes
+on after the last batch. What failed is written to ``tests/fuzz/corpus``, which the tests read
+again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run CPU variants for ARM in an emulator: both clients load them, and their tests pass there.
 
-The variants are built on this machine, an x86_64 one, by the cross compiler, and published to a registry
-directory. An emulator (``qemu-aarch64-static`` of the package qemu-user-static) then runs an aarch64
-Python with torch's aarch64 wheel. Python comes from Debian's packages for arm64, the wheels from pip's
-index; both are fetched into the work directory, once.
+The variants are built on this machine, an x86_64 one, by the cross compiler, and published to a
+registry directory. An emulator (``qemu-aarch64-static`` of the package qemu-user-static) then runs
+an aarch64 Python with torch's aarch64 wheel. Python comes from Debian's packages for arm64, the
+wheels from pip's index; both are fetched into the work directory, once.
 
     python scripts/run_on_arm.py kernels/img2gray kernels/relu-scale
 """
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "arm.json"
 QEMU = "qemu-aarch64-static"
 TORCH = "2.10.0"
-"""The newest whose aarch64 wheel on the index is for the CPU alone, so that nothing else is needed."""
+"""The newest whose aarch64 wheel on the index is for the CPU alone and needs nothing else."""
 PACKAGES = ("python3.11", "libpython3.11-stdlib", "libc6", "libstdc++6", "libgcc-s1", "libgomp1")
 WHEELS = (
     *(
@@ -58,10 +58,12 @@ def load(name):
     return module
 if client == "kernels":
     import kernels
-    kernel, version = kernels.get_kernel(repo, version=1), kernels.__version__
+    kernel = kernels.get_kernel(repo, version=1)
+    version = kernels.__version__
 else:
     import kernforge
-    kernel, version = kernforge.get_kernel(repo, version=1, registry=registry), kernforge.__version__
+    kernel = kernforge.get_kernel(repo, version=1, registry=registry)
+    version = kernforge.__version__
 reference, cases = load("reference"), load("cases")
 torch.manual_seed(0)
 compared = different = 0
@@ -127,7 +129,7 @@ def _failed(row: dict[str, object]) -> bool:
 
 
 def _copy(project: Path, work: Path) -> Path:
-    """The project beside its repository: a build would add this machine's cross compiler to its lock."""
+    """Copy a project, because a build adds this machine's cross compiler to its lock."""
     copy = work / "projects" / project.resolve().name
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(project, copy, ignore=shutil.ignore_patterns("build"))
@@ -173,7 +175,7 @@ def _row(
 def _own_tests(
     project: Path, emulated: list[str], environment: dict[str, str]
 ) -> dict[str, object]:
-    """The tests that the kernel brings, but those that need a GPU, a compiler or another process."""
+    """Run the kernel's own tests that need no GPU, no compiler and no other process."""
     began = time.monotonic()
     argv = [
         *emulated,

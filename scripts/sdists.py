@@ -4,8 +4,8 @@
     python scripts/sdists.py --dir DIR [--json benchmarks/results/sdists.json] [NAME...]
     python scripts/sdists.py --dir DIR --wheels DIR --tutorials    # wheels for a GPU machine
 
-Each is fetched from the user's package index, and `kernforge wheel` makes its wheel for one torch, one
-Python and one architecture. A wheel for the torch that is installed here is also imported. What
+Each is fetched from the user's package index, and `kernforge wheel` makes its wheel for one torch,
+one Python and one architecture. A wheel for the torch that is installed here is also imported. What
 happened to each is one entry of the JSON document.
 """
 

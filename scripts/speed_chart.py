@@ -3,8 +3,9 @@
 
     python scripts/speed_chart.py
 
-One bar for kernforge and one for its peer of the same run; the peer's bars are equally long. Grey text
-and no background, so that it reads on light and dark pages. A row that no document has is left out.
+One bar for kernforge and one for its peer of the same run; the peer's bars are equally long. Grey
+text and no background, so that it reads on light and dark pages. A row that no document has is left
+out.
 """
 
 from __future__ import annotations

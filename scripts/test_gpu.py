@@ -4,9 +4,10 @@
     python scripts/test_gpu.py
     python scripts/test_gpu.py kernels/moe tests/native/test_jit_gpu.py -- --sanitizer memcheck
 
-A suite is a file of tests below tests/, or a kernel, whose ``build/`` must be there. Each is a pytest of
-its own, so that one which dies, or takes longer than ``--limit`` seconds, costs its own tests only; words
-after ``--`` are pytest's. Ends with a table of what passed, and exit code 1 if something failed.
+A suite is a file of tests below tests/, or a kernel, whose ``build/`` must be there. Each is a
+pytest of its own, so that one which dies, or takes longer than ``--limit`` seconds, costs its own
+tests only; words after ``--`` are pytest's. Ends with a table of what passed, and exit code 1 if
+something failed.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 """Benchmark classes of the hub (``kernels.benchmark``), unchanged, in the same loop.
 
 A repository's ``benchmarks/benchmark*.py`` hold subclasses of ``Benchmark``. Each method
-``benchmark_<workload>`` is timed on instances of its own, after ``setup_<workload>`` or else ``setup``;
-``verify_<workload>``, where there is one, returns what the attribute ``out`` should be then. Names, the
-order of things and the module's name are those of the hub's client.
+``benchmark_<workload>`` is timed on instances of its own, after ``setup_<workload>`` or else
+``setup``; ``verify_<workload>``, where there is one, returns what the attribute ``out`` should be
+then. Names, the order of things and the module's name are those of the hub's client.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class ClassWorkload:
             each.copy_(each.clone())
 
     def wrong(self, place: int, returned: Any) -> str:
-        """What the class's own check says, and ours where zeros would pass it; "" without a check."""
+        """Fault that the class's own check finds, or ours where zeros pass it; "" if none."""
         import torch
 
         instance = self._instances[place]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a GPU reports by NVML: its clock, its power, and what holds the clock back.
 
-The reasons are ``nvmlClocksEventReasons`` of nvml.h. A GPU at its power limit is as fast as it can be
-for long, so that limit is recorded and discards nothing; heat, a power brake and a fault of the
+The reasons are ``nvmlClocksEventReasons`` of nvml.h. A GPU at its power limit is as fast as it can
+be for long, so that limit is recorded and discards nothing; heat, a power brake and a fault of the
 hardware slow it down for a while, and do.
 """
 

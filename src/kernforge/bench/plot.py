@@ -54,7 +54,7 @@ def beside(report: Report, mode: str) -> Any:
 
 
 def against_size(report: Report, mode: str) -> Any | None:
-    """A figure of lines: time against size, with the roof; None where fewer than two sizes are known."""
+    """Figure of time against size, with the roof; None where fewer than two sizes are known."""
     families = dict.fromkeys(case.family for case in report.cases if case.size)
     lines = [
         (family, [case for case in report.cases if case.family == family and case.size])

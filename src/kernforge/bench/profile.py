@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a profiler says of one call: Nsight Compute, or torch.profiler where that is not here.
 
-``python -m kernforge.bench.profile ORDER`` is the program that Nsight Compute runs: it makes one call,
-warmed up, inside an NVTX range.
+``python -m kernforge.bench.profile ORDER`` is the program that Nsight Compute runs: it makes one
+call, warmed up, inside an NVTX range.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ class BenchRequest:
     Attributes:
         project: folder with ``benchmarks/workloads.py`` and ``benchmarks/candidates.py``.
         kernel: directory of the built kernel; None: none is loaded.
-        against: ``owner/name@version`` of published kernels to compare with, or directories of built
-            ones.
+        against: ``owner/name@version`` of published kernels to compare with, or directories of
+            built ones.
         registry: where published kernels are looked up; None: the default registry.
         only: workloads to measure; all when empty.
         eager: whether torch eager and ``torch.compile`` are measured too.

@@ -362,7 +362,8 @@ def page(report: Report, pictures: Mapping[str, bytes], regressions: Sequence[st
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto;
+  padding: 0 1rem }}
 pre {{ overflow-x: auto }}
 img {{ max-width: 100%; background: #fff }}
 </style></head>

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop: candidates take turns in random order, on fresh inputs, and results are verified.
 
-A round is a turn of each candidate: a block of calls, on inputs that are the same for all and new in each
-round. The result of one call of a block, which the candidate cannot foresee, is compared with the
-reference; a candidate with a wrong result is refused. A round gives one time for each candidate.
+A round is a turn of each candidate: a block of calls, on inputs that are the same for all and new
+in each round. The result of one call of a block, which the candidate cannot foresee, is compared
+with the reference; a candidate with a wrong result is refused. A round gives one time for each
+candidate.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _UNSURE = 1.5
 
 
 class Subject(Protocol):
-    """What calls get, and whether their results are right: ``verify.Inputs``, or a class of the hub.
+    """Inputs of calls, and the check of their results: ``verify.Inputs``, or a class of the hub.
 
     Attributes:
         bytes: what must be moved at least; 0 where that is not known: there is no roof then.
@@ -197,7 +198,7 @@ class Report:
 
 @dataclass(slots=True, kw_only=True)
 class _Runner:
-    """A candidate while it is measured in one mode: its turn has ``count`` calls, or a graph of them."""
+    """A candidate measured in one mode: a turn is ``count`` calls, or a graph of them."""
 
     measured: Measurement
     call: Callable[..., Any]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The clock of a device.
 
-CPU: the monotonic clock around each call. CUDA: a pair of events around it. ``torch.cuda._sleep`` holds
-the GPU until the calls are queued, so that the device's time is measured and not Python's; for a cold
-call, twice the L2 cache is written before the first event.
+CPU: the monotonic clock around each call. CUDA: a pair of events around it. ``torch.cuda._sleep``
+holds the GPU until the calls are queued, so that the device's time is measured and not Python's;
+for a cold call, twice the L2 cache is written before the first event.
 """
 
 from __future__ import annotations

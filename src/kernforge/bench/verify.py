@@ -29,7 +29,8 @@ _PART = 1 << 24
 class Inputs:
     """The inputs of calls, drawn anew for each round into the same memory.
 
-    Values change and addresses stay, so that a result which was kept by its inputs' addresses is wrong.
+    Values change and addresses stay, so that a result which was kept by its inputs' addresses is
+    wrong.
 
     Args:
         device: ``cpu`` or ``cuda``.

@@ -181,7 +181,8 @@ class Settings:
     Attributes:
         device: ``cpu`` or ``cuda``.
         modes: see ``MEANING``.
-        width: a candidate whose interval is this share of its median, or less, needs no more rounds.
+        width: a candidate whose interval is this share of its median, or less, needs no more
+            rounds.
         least: rounds at least.
         most: rounds at most.
         block_s: seconds of calls that a candidate's turn should have.

@@ -2,8 +2,8 @@
 """The short benchmark of ``kernforge dev``: the kernel, in turns with its last good build.
 
 It is a separate program, so that a change can end it at once and every run reads the project's
-present files: ``python -m kernforge.dev.bench '{"project": ...}'``. It has few rounds and short turns,
-so that it is quick but not exact; ``kernforge bench`` measures exactly.
+present files: ``python -m kernforge.dev.bench '{"project": ...}'``. It has few rounds and short
+turns, so that it is quick but not exact; ``kernforge bench`` measures exactly.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The build of a round of ``kernforge dev``: after an edit of device code, only that code is compiled."""
+"""Build of a round of ``kernforge dev``, which compiles only device code after an edit of it."""
 
 from __future__ import annotations
 

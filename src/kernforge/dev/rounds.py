@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data of ``kernforge dev``: the work that a change needs, and the result of a round.
 
-A change of a source needs every test: it is not known which test calls which operator, and a test that
-is left out wrongly would show a broken kernel as good. A change of only a test file needs only that
-file.
+A change of a source needs every test: it is not known which test calls which operator, and a test
+that is left out wrongly would show a broken kernel as good. A change of only a test file needs only
+that file.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def work(files: tuple[str, ...], *, built: bool) -> Work:
 
 
 def _kind(path: str) -> str:
-    """``prose``, ``test`` (a file of tests), ``shared`` (read by tests), ``benchmark``, ``source``."""
+    """``prose``, ``test`` (has tests), ``shared`` (read by tests), ``benchmark`` or ``source``."""
     file = PurePosixPath(path)
     if file.suffix in _PROSE or file.name.startswith("LICENSE"):
         return "prose"

@@ -229,7 +229,7 @@ class Session:
             result.unmeasured = "" if self._complete else "no test ran"
 
     def _remember(self, result: Round) -> None:
-        """Record which tests of this build fail, as far as is known; those of removed files are gone."""
+        """Record the known failing tests of this build, without those of removed files."""
         if result.work.tests is None:
             self._complete, self._failing = True, {}
         for key in tuple(self._failing):

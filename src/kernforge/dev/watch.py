@@ -108,7 +108,7 @@ def watch(options: DevOptions, watcher: Watcher) -> None:
 
 
 def _filter(root: Path) -> Callable[[Change, str], bool]:
-    """Which changes below a root may be one of a snapshot, of which builds and tests make many others."""
+    """Filter of the changes that a snapshot may show; builds and tests make many others."""
     import watchfiles  # noqa: PLC0415 - an extra's
 
     usual = watchfiles.DefaultFilter()
@@ -163,8 +163,8 @@ def _rounds(
 class _RoundRunner:
     """Runs rounds, one at a time, in threads.
 
-    An interrupt reaches the main thread at any moment, also between a lock that it has taken and the
-    block that releases it. So the main thread does nothing that takes Python's locks.
+    An interrupt reaches the main thread at any moment, also between a lock that it has taken and
+    the block that releases it. So the main thread does nothing that takes Python's locks.
 
     Args:
         messages: gets each finished round.
@@ -240,8 +240,8 @@ def _session(options: DevOptions) -> Iterator[Session]:
 def snapshot(root: Path) -> dict[str, str]:
     """Digest of every file that may matter, by path relative to the root.
 
-    Results, caches, environments, names that begin with a dot, and the lock, which a build writes, are
-    left out.
+    Results, caches, environments, names that begin with a dot, and the lock, which a build writes,
+    are left out.
     """
     digests = {}
     for directory, names, files_ in os.walk(root):

@@ -131,8 +131,9 @@ def load_inline(  # noqa: PLR0917 - torch's signature
 ) -> Any:
     """Compile sources that are given as text; the arguments are those of torch's ``load_inline``.
 
-    Torch's headers are put before the sources as torch does it, but not before CUDA that shows no use
-    of torch nor before a binding on torch's stable ABI, which compile many times faster without.
+    Torch's headers are put before the sources as torch does it, but not before CUDA that shows no
+    use of torch nor before a binding on torch's stable ABI, which compile many times faster
+    without.
 
     Args:
         name: the module's name.

@@ -33,7 +33,7 @@ Stamp: TypeAlias = tuple[int, int, int, int]
 """Size, time of change in nanoseconds, inode, and when the inode changed, in nanoseconds."""
 _SETTLED_NS = 2_000_000_000  # the coarsest time stamps in use are those of FAT
 SYSTEM_HEADERS = "system-headers.txt"
-"""A list in an action's directory, which no program reads: headers outside it, and their digests."""
+"""List of the headers outside an action's directory, with digests; no program reads it."""
 # Headers that are part of the identity of torch, of a toolkit, of Python, or of the compiler.
 _OF_TOOLCHAIN = re.compile(
     r"(?:torch|ATen|c10|caffe2|pybind11|cuda|cub|thrust|cutlass|cute|bits|sys|linux|asm|gnu)/.*|cuda\w*\.h|Python\.h"
@@ -64,7 +64,7 @@ class Seen:
 
 
 class TextFiles:
-    """Texts of files by path: the mapping that ``includes.closure`` reads, each when it is asked for.
+    """Texts of files by path, read on demand: the mapping that ``includes.closure`` takes.
 
     Args:
         given: texts of files that are not on the disk.
@@ -85,7 +85,7 @@ class TextFiles:
         return default if text is None else text
 
     def closure(self, source: str, directories: tuple[str, ...], first: tuple[str, ...]) -> Closure:
-        """The include closure of a source; with an include that names a macro, all headers count."""
+        """Include closure of a source; with an include that names a macro, all headers count."""
         known: Mapping[str, str] = self  # type: ignore[assignment]  # what is used of a mapping
         closure = includes.closure(source, known, directories, first=first)
         if not closure.opaque:
@@ -95,7 +95,7 @@ class TextFiles:
         return includes.closure(source, known, directories, first=first)
 
     def texts(self, closure: Closure) -> dict[str, str]:
-        """Texts of a closure's files, and of a list of the headers of the distribution that it reaches.
+        """Texts of a closure's files, and a list of the distribution's headers that it reaches.
 
         A compiler reads those at their own place. The list makes them part of what is compiled.
         """
@@ -190,7 +190,7 @@ def find_closure(
 
 
 def _near(source: str) -> str:
-    """A file that may be meant, as a path from the directory that is there; empty if none is near."""
+    """Nearest existing file's path below the directory that exists; empty if none is near."""
     top = Path(f"/{source}").parent
     while not top.is_dir():
         top = top.parent

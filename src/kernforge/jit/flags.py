@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The user's flags, with paths as an action's directory has them.
 
-An action sees a user's file ``/a/b.h`` as ``a/b.h``. Search paths of the system, of torch and of the
-toolkit stay as they are: those directories are part of the toolchain.
+An action sees a user's file ``/a/b.h`` as ``a/b.h``. Search paths of the system, of torch and of
+the toolkit stay as they are: those directories are part of the toolchain.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def words(flags: str | Sequence[str] | None, what: str = "flags") -> tuple[str, 
         what: the argument's name, for the errors.
 
     Raises:
-        UsageError: a quotation has no end, or a word is neither a flag nor a file nor a flag's value.
+        UsageError: a quotation has no end, or a word is neither a flag nor a file nor a flag's
+            value.
     """
     listed = [flags] if isinstance(flags, str) else flags or ()
     arguments: list[str] = []
@@ -185,8 +186,8 @@ def linker_flags(flags: Iterable[str], here: str) -> tuple[str, ...]:
 def linked_files(flags: Iterable[str]) -> tuple[str, ...]:
     """Files that a linker may read because of flags that ``linker_flags`` gave.
 
-    Objects, libraries, and libraries by name in the search paths of the flags themselves. Not all of
-    them need exist.
+    Objects, libraries, and libraries by name in the search paths of the flags themselves. Not all
+    of them need exist.
     """
     words = tuple(flags)
     folders = [word.removeprefix("-L") for word in words if word.startswith("-L")]

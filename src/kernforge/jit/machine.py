@@ -71,7 +71,7 @@ class JitToolchain(DeviceToolchain):
 
 
 class _Needs(NamedTuple):
-    """What sources may read: headers of CUDA, of its libraries, of Python; ``device``: a GPU's kind."""
+    """Headers that sources may read: of CUDA, of its libraries, of Python; and a GPU's kind."""
 
     cuda: bool
     libraries: bool

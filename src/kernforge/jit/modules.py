@@ -53,7 +53,7 @@ class LoadedModule:
     namespaces: Mapping[str, Any] = field(default_factory=dict)
 
     def show(self, session: JitSession, torch: Any) -> None:
-        """Let ``torch.ops`` show the operators of this build, and those of other modules beside them."""
+        """Show this build's operators in ``torch.ops``, beside those of other modules."""
         for name, namespace in self.namespaces.items():
             shown = session.shown.setdefault(name, {})
             if [*shown.items()][-1:] != [(self.name, namespace)]:

@@ -25,7 +25,7 @@ _FIRST_LINE = 2  # the magic's own is 1
 
 
 class CellError(BuildError):
-    """A cell does not become a module; shown without the traceback, which is of kernforge's code."""
+    """A cell does not become a module; shown without the traceback of kernforge's code."""
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows."""
@@ -61,14 +61,14 @@ class KernforgeMagics(Magics):  # type: ignore[misc] # traitlets has no types
         """Compile the cell with ``kernforge.load_inline`` and load it as a module.
 
         A cell is C++, or CUDA with ``--cuda``. It may hold both: a line ``// %% cuda`` or
-        ``// %% cpp`` begins the other. Functions of CUDA that ``--functions`` names are declared for
-        you. Run the cell again after an edit to get the new code; unchanged it costs nothing, and
-        what was made with the old module stays valid.
+        ``// %% cpp`` begins the other. Functions of CUDA that ``--functions`` names are declared
+        for you. Run the cell again after an edit to get the new code; unchanged it costs nothing,
+        and what was made with the old module stays valid.
 
         A cell that registers operators (``TORCH_LIBRARY``, or ``STABLE_TORCH_LIBRARY`` of torch's
-        stable ABI, which compiles in seconds) and defines no Python module needs no ``--functions``:
-        the name is then that of its operators, ``torch.ops.<namespace>``. With ``--functions`` these
-        operators are variables too.
+        stable ABI, which compiles in seconds) and defines no Python module needs no
+        ``--functions``: the name is then that of its operators, ``torch.ops.<namespace>``. With
+        ``--functions`` these operators are variables too.
 
         Example::
 

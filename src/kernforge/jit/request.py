@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a caller of ``load`` or ``load_inline`` requests, and the module that the planner gets for it.
+"""Request of a caller of ``load`` or ``load_inline``, and the planner's module for it.
 
 A request is plain values, so that the same request is known again. What cannot succeed is refused
 here, before a compiler is started for it.

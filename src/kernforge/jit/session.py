@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a process has compiled and is compiling.
 
-All state of the JIT is in a ``JitSession``, which the functions of this package take as an argument.
-A process has one, ``PROCESS``; a test makes its own. Threads may share it.
+All state of the JIT is in a ``JitSession``, which the functions of this package take as an
+argument. A process has one, ``PROCESS``; a test makes its own. Threads may share it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions that a module calls and nothing defines, which the linker does not refuse.
 
-A module takes symbols from the process that loads it, torch's among them, so that a missing launcher
-shows only at its import.
+A module takes symbols from the process that loads it, torch's among them, so that a missing
+launcher shows only at its import.
 """
 
 from __future__ import annotations

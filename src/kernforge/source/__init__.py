@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read the text of sources: includes, compiler messages, operators, public names. Pure functions."""
+"""Pure functions on the text of sources: includes, compiler messages, operators, public names."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes in how a kernel project binds its operators, seen in the text of its sources.
 
-A module of pybind11, which cannot be built for every Python at once; a schema that torch cannot read;
-operators that are registered in one op namespace and called in another, or called and not registered.
+A module of pybind11, which cannot be built for every Python at once; a schema that torch cannot
+read; operators that are registered in one op namespace and called in another, or called and not
+registered.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ def _operators(text: str) -> Iterator[tuple[str, int]]:
 def unfilled_namespaces(
     sources: Mapping[str, str], package: Mapping[str, str]
 ) -> Iterator[SourceMistake]:
-    """Op namespaces that the package calls and nothing registers, where another is registered in vain.
+    """Op namespaces called but not registered, where another is registered but not called.
 
     Args:
         sources: text of the sources that are compiled and of their headers, by path.

@@ -2,7 +2,8 @@
 """What to do about errors of a compiler that tutorials lead to.
 
 Most are names that torch once had: a tutorial is older than the torch that is installed. The others
-come of a source in the wrong place. The messages are those of GCC, of Clang and of nvcc's front end.
+come of a source in the wrong place. The messages are those of GCC, of Clang and of nvcc's front
+end.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ _ADVICE = tuple(
         (
             r"fatal error: cu\w+\.h: No such file",
             (
-                "CUDA's headers are there for load_inline(with_cuda=True), for CUDAExtension, and in a "
-                'section of build.toml with backend = "cuda"'
+                "CUDA's headers are there for load_inline(with_cuda=True), for CUDAExtension, and "
+                'in a section of build.toml with backend = "cuda"'
             ),
         ),
         (
             # Where it is the first error: what is declared with a mistake is not declared either.
             (
-                r"(?s:\A(?:(?!error:).)*)functions:\d+:\d+: error: (?:'(?P<name>\w+)' was not declared|use of undeclared identifier "
-                r"'(?P<clang>\w+)')"
+                r"(?s:\A(?:(?!error:).)*)functions:\d+:\d+: error: "
+                r"(?:'(?P<name>\w+)' was not declared"
+                r"|use of undeclared identifier '(?P<clang>\w+)')"
             ),
             (
                 "cpp_sources must declare each name of functions=, also what cuda_sources defines: "
@@ -39,7 +41,8 @@ _ADVICE = tuple(
         ),
         (
             (
-                r"error: (?:'__(?:global|device|shared)__' (?:does not name a type|was not declared)"
+                r"error: "
+                r"(?:'__(?:global|device|shared)__' (?:does not name a type|was not declared)"
                 r"|unknown type name '__(?:global|device|shared)__')"
             ),
             "a C++ compiler reads no kernels: they belong into a .cu file, or into cuda_sources",
@@ -67,7 +70,10 @@ _ADVICE = tuple(
             "AT_CHECK is TORCH_CHECK now",
         ),
         (
-            r"Unresolved extern function|requires separate compilation mode|undefined reference to `__cudaRegisterLinked",
+            (
+                r"Unresolved extern function|requires separate compilation mode"
+                r"|undefined reference to `__cudaRegisterLinked"
+            ),
             (
                 "a kernel that calls a __device__ function of another .cu file, or launches a "
                 "kernel, is relocatable device code: add -rdc=true to nvcc's flags "
@@ -77,7 +83,8 @@ _ADVICE = tuple(
         ),
         (
             (
-                r"""error: no (?:operator "[^\n]*|suitable [^\n]*)(?:\n[^\n]*operand types are:[^\n]*)?"""
+                r'error: no (?:operator "[^\n]*|suitable [^\n]*)'
+                r"(?:\n[^\n]*operand types are:[^\n]*)?"
                 r"(?:__half|__nv_bfloat16|\bhalf|nv_bfloat16)"
             ),
             (

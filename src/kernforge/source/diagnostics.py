@@ -2,8 +2,8 @@
 """Messages of compilers as values, and the lines of source that they refer to.
 
 The forms are those of GCC and Clang (``file:line:column: error: text``), of nvcc's front end
-(``file(line): error #20: text``, then the line and a caret), of ptxas (``ptxas error : text``) and of
-the linker (``undefined reference to``).
+(``file(line): error #20: text``, then the line and a caret), of ptxas (``ptxas error : text``) and
+of the linker (``undefined reference to``).
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 """Sources of a JIT module: the files that are generated and the text that is rewritten.
 
 ``inline`` writes the files that ``torch.utils.cpp_extension.load_inline`` writes (torch 2.13), with
-its headers before a source that needs them. ``register`` changes a source so that it takes the names
-of its op namespaces from another object at link time: a process can register a namespace once, so
-that each further build needs another name, and a new name must not compile a binding again.
+its headers before a source that needs them. ``register`` changes a source so that it takes the
+names of its op namespaces from another object at link time: a process can register a namespace
+once, so that each further build needs another name, and a new name must not compile a binding
+again.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _STANDARD = {
     "algorithm": r"min|max|minmax|clamp|sort|copy|copy_n|fill|fill_n|transform|find|reverse",
     "array": r"array",
     "atomic": r"atomic|memory_order\w*",
-    "cmath": r"abs|sqrt|r?sqrt|exp2?|log2?|log10|pow|sin|cos|tan|tanh|floor|ceil|round|fma|isnan|isinf",
+    "cmath": r"abs|sqrt|r?sqrt|exp2?|log2?|log10|pow|sin|cos|tan|tanh|floor|ceil|round|fma"
+    r"|isnan|isinf",
     "cstddef": r"size_t|ptrdiff_t|nullptr_t|byte",
     "cstdint": r"u?int(?:8|16|32|64|ptr)_t",
     "cstring": r"mem(?:cpy|set|cmp|move)|str(?:len|cmp)",
@@ -47,8 +49,8 @@ _STANDARD = {
     "stdexcept": r"runtime_error|invalid_argument|logic_error|out_of_range",
     "string": r"string|to_string",
     "tuple": r"tuple|make_tuple|tie|apply",
-    "type_traits": r"is_\w+|enable_if\w*|conditional\w*|decay\w*|remove_\w+|(?:true|false)_type|void_t"
-    r"|integral_constant",
+    "type_traits": r"is_\w+|enable_if\w*|conditional\w*|decay\w*|remove_\w+|(?:true|false)_type"
+    r"|void_t|integral_constant",
     "utility": r"move|forward|pair|make_pair|swap|declval|exchange|index_sequence\w*|get",
     "vector": r"vector",
 }
@@ -82,7 +84,9 @@ REGISTRATION_HINT = (
     "TORCH_LIBRARY(name, m) and PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)"
 )
 _REGISTRATION = re.compile(
-    r"^[ \t]*(?P<macro>(?:STABLE_)?TORCH_LIBRARY(?:_IMPL|_FRAGMENT)?_EXPAND|REGISTER_EXTENSION)\s*\(\s*(?P<name>\w+)",
+    r"^[ \t]*"
+    r"(?P<macro>(?:STABLE_)?TORCH_LIBRARY(?:_IMPL|_FRAGMENT)?_EXPAND|REGISTER_EXTENSION)"
+    r"\s*\(\s*(?P<name>\w+)",
     re.MULTILINE,
 )
 _MODULE = re.compile(r"\bPYBIND11_MODULE\s*\(\s*(\w+)\s*,|\bPyInit_(\w+)\s*\(")
@@ -267,7 +271,7 @@ def missing_macro(texts: Mapping[str, str], defined: Collection[str] = ()) -> tu
 
 
 def namespaces(texts: Sequence[str]) -> frozenset[str]:
-    """Names of the op namespaces that sources define; namespaces that they only extend do not count."""
+    """Names of the op namespaces that sources define; an extended one does not count."""
     matches = (match for text in texts for match in _LIBRARY.finditer(text))
     return frozenset(match["name"] for match in matches if not match["kind"])
 
@@ -279,7 +283,7 @@ def module_names(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def register(text: str, defined: frozenset[str]) -> str:
-    """Take the names of these namespaces from ``NAMES_HEADER``; the number of lines does not change."""
+    """Take the names of these namespaces from ``NAMES_HEADER``; line numbers do not change."""
 
     def replacement(match: re.Match[str]) -> str:
         if match["name"] not in defined:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from kernforge.source.diagnostics import Diagnostic
 
 _OF_A_NAME = re.compile(
-    r"undefined|not declared|has not been declared|not a member|has no (?:actual )?member|no member named"
-    r"|does not name|incomplete|redefinition|already been defined|ambiguous|no instance|no matching"
-    r"|No such file|no suitable|must be a class or namespace|expected|has not been defined|no operator"
-    r"|no match for|cannot convert|undeclared|unknown type"
+    r"undefined|not declared|has not been declared|not a member|has no (?:actual )?member"
+    r"|no member named|does not name|incomplete|redefinition|already been defined|ambiguous"
+    r"|no instance|no matching|No such file|no suitable|must be a class or namespace|expected"
+    r"|has not been defined|no operator|no match for|cannot convert|undeclared|unknown type"
 )
 _TWICE = re.compile(r"redefinition|already been defined|conflicting declaration")
 # Names of torch and Python that macros put together, and names that any header of C++ may bring.

@@ -2,8 +2,8 @@
 """Which files a translation unit may read, from its ``#include`` lines.
 
 Preprocessor conditions are ignored, so the result has every file that could be read and perhaps
-more: a key made from it may change too often, never too rarely. The compiler gets these files and no
-others, so that a missing file is an error at once and not a stale result later.
+more: a key made from it may change too often, never too rarely. The compiler gets these files and
+no others, so that a missing file is an error at once and not a stale result later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 _INCLUDE = re.compile(
-    r'^[ \t]*#[ \t]*(?:include|include_next|import)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>|([A-Za-z_]\w*))',
+    r"^[ \t]*#[ \t]*(?:include|include_next|import)[ \t]*"
+    r'(?:"([^"\n]+)"|<([^>\n]+)>|([A-Za-z_]\w*))',
     re.MULTILINE,
 )
 _TORCH = ("torch/", "ATen/", "c10/", "caffe2/", "THC/", "pybind11/")

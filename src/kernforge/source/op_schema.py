@@ -57,7 +57,7 @@ def schemas_in(source: str) -> tuple[str, ...]:
 
 
 def schema_lines(source: str) -> list[tuple[int, str]]:
-    """Each schema that a C++ source registers with torch in any case, right or wrong, with its line.
+    """Schemas that a C++ source registers unconditionally, right or wrong, with their lines.
 
     Not those that depend on a preprocessor condition, nor the names of which torch infers a schema.
     """

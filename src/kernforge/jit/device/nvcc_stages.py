@@ -3,9 +3,9 @@
 
 ``nvcc --dryrun`` prints the commands of a compilation; nvcc runs them one after another. For one
 architecture there are two chains that need nothing of each other: preprocessing and cudafe++ for
-the host; preprocessing, cicc, ptxas and fatbinary for the device. The host compiler needs both. They
-share the module's name for internal symbols, which cudafe++ writes and cicc reads. cicc can make
-it too (``nvcc -cubin`` has it do so); if the two names differ, cicc runs again.
+the host; preprocessing, cicc, ptxas and fatbinary for the device. The host compiler needs both.
+They share the module's name for internal symbols, which cudafe++ writes and cicc reads. cicc can
+make it too (``nvcc -cubin`` has it do so); if the two names differ, cicc runs again.
 
 Where the list of commands looks otherwise, nvcc runs it.
 """

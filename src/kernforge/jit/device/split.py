@@ -2,9 +2,9 @@
 """Split a CUDA source into what the host compiler sees and what the GPU runs.
 
 The host program does not contain the body of a function marked ``__global__``, or ``__device__``
-alone. Two texts that differ only in such bodies make the same host code, so that new device code can
-replace the old one. Only what is recognised for certain is taken out of the host's part: a body in
-doubt counts for both, and a text that this reader cannot follow is not split.
+alone. Two texts that differ only in such bodies make the same host code, so that new device code
+can replace the old one. Only what is recognised for certain is taken out of the host's part: a body
+in doubt counts for both, and a text that this reader cannot follow is not split.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class _Reader:
     # -- what is at namespace scope --------------------------------------------------------
 
     def _block(self) -> int:
-        """The index after the brace that opens a namespace or an ``extern "C"`` block; 0 if none does."""
+        """Index after the brace that opens a namespace or ``extern "C"`` block; 0 without one."""
         first = significant(self._tokens, self._at, 1)[0]
         if self._tokens[first].text not in {"namespace", "inline", "extern"}:
             return 0

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Put new device code into the object whose host code stays.
 
-After nvcc has compiled a unit, its object is remembered by its host's part (``plan.DevicePart``). When
-the unit comes again with the same host's part, nvcc compiles its device code alone, which replaces
-the old one in a copy of that object. The copy is linked as ever. Kernels and variables that the host
-registers are looked for by name before that.
+After nvcc has compiled a unit, its object is remembered by its host's part (``plan.DevicePart``).
+When the unit comes again with the same host's part, nvcc compiles its device code alone, which
+replaces the old one in a copy of that object. The copy is linked as ever. Kernels and variables
+that the host registers are looked for by name before that.
 """
 
 from __future__ import annotations

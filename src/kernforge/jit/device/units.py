@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA units, the plans that compile them, and what is remembered for edits of their device code."""
+"""CUDA units, their plans, and what is remembered for edits of their device code."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class DeviceSession:
             self._hosts.pop(key, None)
 
     def remember(self, module: ModulePlan) -> None:
-        """Note a module that the store had: its objects are read when one of its units is edited."""
+        """Note a module of the store, whose objects are read when one of its units is edited."""
         with self._lock:
             self._earlier.update((unit.path, unit) for unit in module.cuda)
 
