@@ -16,6 +16,7 @@ from kernforge.errors import IntegrityError
 from kernforge.loader.search import Search, find_kernel, find_local
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry, refuse_other_bytes
+from kernforge.registry.names import request
 from kernforge.system import files
 from kernforge.system.digest import git_blob, sha256
 from kernforge.system.environment import Environment
@@ -69,7 +70,7 @@ def as_another_link(variant, document):
 @pytest.mark.parametrize("way", ["published", "local"])
 def test_a_changed_document_is_refused(search, published, change, way):
     find = {
-        "published": lambda: find_kernel(search, REPO, 1, None),
+        "published": lambda: find_kernel(search, request(REPO, 1)),
         "local": lambda: find_local(search, published),
     }[way]
     assert find().metadata.name == "toy"
@@ -113,13 +114,12 @@ def test_a_hard_link_is_not_published(registry, tmp_path, write_variant):
 def test_modes_are_plain_where_a_kernel_is_installed(registry, published, search, tmp_path):
     """Blobs of a registry and copies of it, whatever the modes were where they came from."""
     from kernforge.application import download  # noqa: PLC0415 - for this test
-    from kernforge.artifact.metadata import KernelDepend  # noqa: PLC0415 - as above
 
     for blob in (registry.repo(REPO) / "blobs").iterdir():
         blob.chmod(0o6777)
     target = DirectoryRegistry(tmp_path / "installed")
     selection = download.Selection()
-    for variant in download.fetch(search, [KernelDepend(repo_id=REPO, version=1)], selection):
+    for variant in download.fetch(search, [request(REPO, 1)], selection):
         download.copy(variant, target)
     blobs = list((target.repo(REPO) / "blobs").iterdir())
     assert blobs
