@@ -81,15 +81,18 @@ def test_content_that_changes_underway_is_refused(registry, tmp_path):
         registry.add_blob(REPO, sha256("old"), tmp_path / "a.so")
 
 
-def test_what_a_killed_writer_left_is_removed_by_the_next(registry):
+def test_what_a_killed_writer_left_is_removed_a_day_later(registry):
     publish_file(registry, "v1.0.0", "text")
     leftovers = [
-        registry.repo(REPO) / kind / "tmp-kernforge-x" for kind in ("blobs", "snapshots", "refs")
+        registry.repo(REPO) / kind / "tmp-kernforge-a1b2c3d4"
+        for kind in ("blobs", "snapshots", "refs")
     ]
     leftovers[0].mkdir()
     leftovers[1].mkdir()
     leftovers[2].write_text("half a com")
     assert registry.ref_names(REPO) == ("v1", "v1.0.0")
+    for leftover in leftovers:
+        os.utime(leftover, (0, 0))
     publish_file(registry, "v1.0.1", "text")
     assert not any(leftover.exists() for leftover in leftovers)
 
