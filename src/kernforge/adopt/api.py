@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernforge.adopt import beside, bindings, package, program, scripts
+from kernforge.adopt import bindings, package, program, scripts
 from kernforge.adopt.package import Section
 from kernforge.adopt.program import Module, Program, Remark
 from kernforge.errors import UsageError
@@ -24,7 +24,7 @@ from kernforge.system import untrusted
 from kernforge.system.files import make_dir, publish_tree, staging
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from kernforge.adopt.bindings import Operator
 
@@ -105,10 +105,7 @@ def _adopted(
     if chosen == UNKNOWN_LICENSE:
         text = f'build.toml says license = "{chosen}", as the old project names none: write its own'
         remarks.append(Remark(found.file, 0, text, "check"))
-    remarks += beside.uses(found)
     fake = not any(_META.search(text) for text in texts.values())
-    if fake:
-        remarks += _without_fake(groups)
     written = _files(found, texts, translated, groups, kernel=kernel, license=chosen, fake=fake)
     tree = stage / "project"
     make_dir(tree)
@@ -129,18 +126,6 @@ def _adopted(
     )
 
 
-def _without_fake(groups: Mapping[str, tuple[Operator, ...]]) -> Iterator[Remark]:
-    """Operators whose schema does not say what ``torch.compile`` has to know of their results."""
-    for operators in groups.values():
-        for operator in operators:
-            if not package.has_fake(operator) and "Tensor" in operator.schema:
-                text = (
-                    f"{operator.op}: torch.compile asks for the shape and dtype of its result: write "
-                    "torch.library.register_fake"
-                )
-                yield Remark(operator.path, operator.line, text, "fake")
-
-
 def _kernel_name(program: Program) -> str:
     plain = re.sub(r"[^a-z0-9]+", "-", program.name.lower()).strip("-")
     return re.sub(r"^[^a-z]+", "", plain) or "kernel"
@@ -148,20 +133,32 @@ def _kernel_name(program: Program) -> str:
 
 def _texts(program: Program) -> dict[str, str]:
     """Sources of the modules and the headers of the project that they include, by path."""
-    texts = dict(program.inline)
-    todo = [path for module in program.modules for path in module.sources if path not in texts]
-    directories = {"", *(path for module in program.modules for path in module.include)}
+
+    def text_of(path: str) -> str | None:
+        inline = program.inline.get(path)
+        return scripts.text_in(program.root, path) if inline is None else inline
+
+    sources = [path for module in program.modules for path in module.sources]
+    include = dict.fromkeys(path for module in program.modules for path in module.include)
+    return _closure(sources, tuple(include), text_of)
+
+
+def _closure(
+    sources: Iterable[str], include: Iterable[str], text_of: Callable[[str], str | None]
+) -> dict[str, str]:
+    """Sources, and the headers of the project that they include, by path."""
+    texts: dict[str, str] = {}
+    todo = list(sources)
     while todo:
         path = posixpath.normpath(todo.pop())
-        text = None if path in texts else scripts.text_in(program.root, path)
-        if text is None or path.startswith("../"):
+        text = None if path in texts or path.startswith("../") else text_of(path)
+        if text is None:
             continue
         texts[path] = text
-        places = (posixpath.dirname(path), *directories)
         todo += [
             posixpath.join(place, name)
             for name in _INCLUDE.findall(text)
-            for place in places
+            for place in ("", posixpath.dirname(path), *include)
             if not posixpath.isabs(name)
         ]
     return texts
@@ -175,21 +172,20 @@ def _translate(
     alone = binding[0] if len(binding) == 1 and bindings.binds(texts[binding[0]]) == 1 else ""
     only = _makes_module(alone, texts)
     header = posixpath.relpath(_REGISTRATION, posixpath.dirname(alone) or ".") if only else ""
-    names = _operator_names(program, texts)
+    several = len({_group(module) for module in program.modules}) > 1
     new = dict(texts)
     remarks: list[Remark] = []
     found: dict[str, list[Operator]] = {}
     for path in sorted(texts):
         users = [module for module in program.modules if path in module.sources]
         group = _group(users[0]) if users else ""
-        elsewhere = frozenset().union(*(found for other, found in names.items() if other != group))
         result = bindings.translate(
             path,
             texts[path],
             texts=_reachable(users, program, texts),
             keys=tuple(sorted({module.backend.upper() for module in users})) or ("CPU",),
             header=header if path == alone else "",
-            prefix=f"{group}_" if names.get(group, frozenset()) & elsewhere else "",
+            prefix=f"{group}_" if group and several else "",
         )
         others = [text for other, text in texts.items() if _is_cuda(other) and other != path]
         new[path], linked = bindings.with_c_linkage(result.text, others)
@@ -200,7 +196,6 @@ def _translate(
         if result.operators:
             found.setdefault(group, []).extend(result.operators)
     groups = {group: tuple(operators) for group, operators in found.items()}
-    remarks += _defined_twice(o for operators in groups.values() for o in operators)
     for module in program.modules:
         if not groups.get(_group(module)):
             remarks.append(Remark(program.file, 0, f"no operator of {module.name} was found"))
@@ -225,22 +220,6 @@ def _reachable(users: list[Module], program: Program, texts: Mapping[str, str]) 
     return {path: text for path, text in texts.items() if path not in others}
 
 
-def _defined_twice(operators: Iterable[Operator]) -> Iterator[Remark]:
-    """Functions of two sources that one library cannot have both."""
-    seen: dict[str, Operator] = {}
-    for operator in operators:
-        if not operator.symbol:
-            continue
-        first = seen.setdefault(operator.symbol, operator)
-        if first.path != operator.path:
-            yield Remark(
-                operator.path,
-                operator.line,
-                f"{operator.symbol} is defined in {first.path} too, and a kernel is one library: "
-                "write `static` before one of the two",
-            )
-
-
 def _makes_module(path: str, texts: Mapping[str, str]) -> bool:
     """Whether the only source that registers operators can make the module, too.
 
@@ -252,18 +231,6 @@ def _makes_module(path: str, texts: Mapping[str, str]) -> bool:
 def _group(module: Module) -> str:
     """Name of a module's functions in Python: twins for CPU and CUDA have one."""
     return re.sub(r"_(?:cpu|cuda)$", "", module.last_name.lstrip("_")) or module.last_name
-
-
-def _operator_names(program: Program, texts: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    names: dict[str, frozenset[str]] = {}
-    for module in program.modules:
-        for path in module.sources:
-            keys = (module.backend.upper(),)
-            reachable = _reachable([module], program, texts)
-            result = bindings.translate(path, texts[path], texts=reachable, keys=keys)
-            found = frozenset(operator.name for operator in result.operators)
-            names[_group(module)] = names.get(_group(module), frozenset()) | found
-    return names
 
 
 def _files(
@@ -284,8 +251,7 @@ def _files(
         files[BINDING] = _BINDING_TEXT
     binding = registers or [BINDING]
     python_name = kernel.replace("-", "_")
-    sections = [_section(module, texts, binding) for module in program.modules]
-    sections = _distinct(_joined(sections, python_name, files))
+    sections = _distinct([_section(module, texts, binding) for module in program.modules])
     files["build.toml"] = package.manifest(kernel, license, binding, sections)
     python = package.python_files(python_name, groups, program.file, fake=fake)
     files |= {f"torch-ext/{path}": text for path, text in python.items()}
@@ -297,7 +263,8 @@ def _files(
 def _section(module: Module, texts: Mapping[str, str], binding: list[str]) -> Section:
     sources = [path for path in module.sources if path in texts]
     compiled = [path for path in sources if path not in binding] or sources
-    headers = sorted(_headers(compiled, texts, module.include))
+    read = _closure(compiled, module.include, texts.get)
+    headers = sorted(path for path in read if path.endswith(_HEADERS))
     raw = all(extension_source.is_raw(texts[path]) for path in (*compiled, *headers))
     return Section(
         name=f"{_group(module)}_{module.backend}",
@@ -308,64 +275,6 @@ def _section(module: Module, texts: Mapping[str, str], binding: list[str]) -> Se
         cxx_flags=module.cxx_flags,
         cuda_flags=module.cuda_flags,
     )
-
-
-def _headers(
-    sources: list[str], texts: Mapping[str, str], include: tuple[str, ...]
-) -> Iterator[str]:
-    """Headers of the project that sources include."""
-    seen: set[str] = set()
-    todo = list(sources)
-    while todo:
-        path = todo.pop()
-        for name in _INCLUDE.findall(texts[path]):
-            places = (posixpath.dirname(path), "", *include)
-            found = (posixpath.normpath(posixpath.join(place, name)) for place in places)
-            header = next((candidate for candidate in found if candidate in texts), None)
-            if header and header not in seen and header not in sources:
-                seen.add(header)
-                todo.append(header)
-                if header.endswith(_HEADERS):
-                    yield header
-
-
-def _joined(sections: list[Section], name: str, files: Collection[str]) -> list[Section]:
-    """One section for the modules that are built alike, with patterns for whole directories.
-
-    An operator then comes and goes with its files, as where a setup.py scans a directory.
-    """
-    alike: dict[object, list[Section]] = {}
-    for section in sections:
-        flags = (section.backend, section.include, section.cxx_flags, section.cuda_flags)
-        alike.setdefault(flags, []).append(section)
-    result = []
-    for group in alike.values():
-        if len(group) == 1:
-            result += group
-            continue
-        paths = dict.fromkeys(path for section in group for path in section.src)
-        result.append(
-            replace(
-                group[0],
-                name=f"{name}_{group[0].backend}",
-                depends=tuple(sorted({name for section in group for name in section.depends})),
-                src=tuple(_patterns(list(paths), files)),
-            )
-        )
-    return result
-
-
-def _patterns(paths: list[str], files: Collection[str]) -> Iterator[str]:
-    """The paths, with a pattern in the place of all sources of a directory."""
-    done: set[str] = set()
-    for path in paths:
-        folder, suffix = posixpath.dirname(path), posixpath.splitext(path)[1]
-        kin = {f for f in files if posixpath.dirname(f) == folder and f.endswith(suffix)}
-        whole = len(kin) > 1 and kin <= set(paths) and suffix not in _HEADERS
-        name = posixpath.join(folder, f"*{suffix}") if whole else path
-        if name not in done:
-            yield name
-        done.add(name)
 
 
 def _distinct(sections: list[Section]) -> list[Section]:

@@ -35,14 +35,6 @@ _PYTHON_INCLUDE = re.compile(
 _ALIAS = re.compile(r"^[ \t]*namespace\s+py\s*=\s*pybind11\s*;[^\n]*\n?", re.MULTILINE)
 _PYBIND = re.compile(r"\b(?:py|pybind11)\s*::\s*\w+|\bPYBIND11_\w+")
 _PYINIT = re.compile(r"\bPyInit_\w+")
-_MODULE_FUNCTION = re.compile(
-    r"(?:\bPyMODINIT_FUNC|\bPyObject\s*\*)\s*(?P<name>PyInit_\w+)\s*\(\s*(?:void)?\s*\)\s*(?P<open>\{)"
-)
-_MODULE_DEFINITION = re.compile(r"\bPyModuleDef\s+\w+\s*=\s*(?P<open>\{)")
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_METHODS = 4  # number of the methods in a PyModuleDef
-_NULL = ("NULL", "nullptr", "0")
-_C_BLOCK = re.compile(r'[ \t]*\bextern\s*"C"\s*(?P<open>\{)')
 _WHOLE_TORCH = re.compile(
     r"\btorch\s*::\s*(?:nn|optim|autograd|jit|data|serialize|save|load)\b|\bAutogradContext\b"
 )
@@ -99,9 +91,6 @@ class Operator:
         doc: docstring; may be empty.
         path: the source.
         line: where it was bound.
-        function: whether the old module has it as a function, not only as an operator.
-        symbol: the C++ function with the types of its parameters, where other sources could define
-            it too; empty for a lambda or a static function.
     """
 
     name: str
@@ -111,8 +100,6 @@ class Operator:
     doc: str
     path: str
     line: int
-    function: bool = True
-    symbol: str = ""
 
     @property
     def schema(self) -> str:
@@ -150,13 +137,12 @@ class _Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bound:
-    """One ``m.def`` or ``.op``: ``given`` has the names and defaults of arguments."""
+    """One ``m.def``: ``given`` has the names and defaults of arguments."""
 
     name: str
     expression: str
     line: int
     doc: str = ""
-    function: bool = True
     given: Sequence[tuple[str, str | None]] = ()
 
 
@@ -191,7 +177,6 @@ def translate(
     source = _Source(path=path, text=text, code=code, texts=texts, keys=keys, prefix=prefix)
     result = _replace_blocks(source, header)
     result = _replace_libraries(source, result)
-    result = _without_empty_module(source, result)
     result = _replace_includes(result, header, registers=bool(source.operators))
     if header and source.operators:
         result = f"{result.rstrip()}\n\nREGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n"
@@ -389,8 +374,6 @@ def _register(source: _Source, bound: _Bound) -> Iterator[str]:
         doc=bound.doc,
         path=source.path,
         line=line,
-        function=bound.function,
-        symbol=_symbol(found, called),
     )
     source.operators.append(operator)
     call = _adapter(called, [a.name for a in marked], known, returned)
@@ -404,14 +387,6 @@ def _register(source: _Source, bound: _Bound) -> Iterator[str]:
     chooses = "CUDA" in source.keys and _CHOOSES_DEVICE.search(found.body)
     for key in ("CPU", "CUDA") if chooses else source.keys:
         yield f'  ops.impl("{operator.op}", torch::k{key}, {call});'
-
-
-def _symbol(found: Function, called: str) -> str:
-    """What a linker sees of a function that this source defines."""
-    if not found.body or "static" in found.prefix.split():
-        return ""
-    types = ", ".join(parameter.type for parameter in found.parameters)
-    return f"{called.removeprefix('&')}({types})"
 
 
 def _quoted(text: str) -> str:
@@ -531,7 +506,7 @@ def _marks(
 
 
 def _adapter(called: str, names: Sequence[str], types: Sequence[Type], returned: Type) -> str:
-    """The function that is registered: the user's own, or a lambda that converts."""
+    """The function that is registered: the user's own, or a lambda that converts numbers."""
     if not returned.actual and not any(kind.actual for kind in types):
         return called
     taken = ", ".join(f"{kind.cpp} {name}" for kind, name in zip(types, names, strict=True))
@@ -546,13 +521,6 @@ def _adapter(called: str, names: Sequence[str], types: Sequence[Type], returned:
 def _converted(kind: Type, name: str) -> str:
     if not kind.actual:
         return name
-    if kind.actual == "const char*":
-        return f"{name}.c_str()"
-    if kind.actual.startswith("std::vector"):
-        return f"{kind.actual}({name}.begin(), {name}.end())"
-    if kind.actual.startswith("std::optional"):
-        inner = kind.actual.removeprefix("std::optional<").removesuffix(">")
-        return f"{name} ? {kind.actual}(static_cast<{inner}>(*{name})) : std::nullopt"
     return f"static_cast<{kind.actual}>({name})"
 
 
@@ -603,7 +571,6 @@ def _declared(path: str, schema: str, line: int) -> Operator:
         doc="",
         path=path,
         line=line,
-        function=False,
     )
 
 
@@ -643,33 +610,6 @@ def _replace_includes(text: str, header: str, *, registers: bool) -> str:
     return text[:at] + "\n".join(needed) + "\n" + text[at:]
 
 
-def _without_empty_module(source: _Source, text: str) -> str:
-    """The text without the function that gives Python an empty module, so that it loads the rest."""
-    code = cpp_text.code(text)
-    match = _MODULE_FUNCTION.search(code)
-    if match is None or "_WIN32" in text[: match.start()]:
-        return text
-    end = cpp.closing(code, match.start("open"))
-    definition = _MODULE_DEFINITION.search(code, match.end(), max(end, match.end()))
-    if definition is None:
-        return text
-    inside = slice(definition.end(), cpp.closing(code, definition.start("open")))
-    fields = [_COMMENT.sub(" ", field).strip() for field in cpp.split(text[inside], code[inside])]
-    if any(field and field not in _NULL for field in fields[_METHODS:]):
-        return text
-    line = cpp_text.line_of(source.text, max(0, source.text.find(match["name"])))
-    source.left(
-        line, f"{match['name']}: left out; REGISTER_EXTENSION makes an empty module", "changed"
-    )
-    text = text[: match.start()] + text[end + 1 :]
-    code = cpp_text.code(text)
-    for block in _C_BLOCK.finditer(text):
-        closes = cpp.closing(code, block.start("open"))
-        if not code[block.end() : closes].strip():
-            return text[: block.start()] + text[closes + 1 :]
-    return text
-
-
 def _leftovers(source: _Source, text: str) -> None:
     """Remarks on what still needs Python's headers."""
     code = source.code
@@ -685,4 +625,4 @@ def _leftovers(source: _Source, text: str) -> None:
     init = _PYINIT.search(cpp_text.code(text))
     if init and "_WIN32" not in text[: init.start()]:
         line = cpp_text.line_of(source.text, max(0, source.text.find(init[0])))
-        source.left(line, f"`{init[0]}` is not needed: REGISTER_EXTENSION makes the module")
+        source.left(line, f"`{init[0]}`: remove it, REGISTER_EXTENSION makes the module")

@@ -179,7 +179,7 @@ def parameters(code: str) -> Iterator[CppParameter]:
 def argument_type(written: str) -> Type | None:
     """A parameter's type as an operator's; None where an operator cannot have it."""
     text = written.strip()
-    if text.endswith("&&") or "*" in text.replace("const char*", "").replace("const char *", ""):
+    if text.endswith("&&") or "*" in text:
         return None
     plain = re.sub(r"\bconst\b", " ", text.removesuffix("&"))
     return _type(" ".join(_PREFIX.sub("", plain).split()))
@@ -197,8 +197,7 @@ def return_type(written: str) -> Type | None:
             return None
         inner = ", ".join(part.schema for part in parts if part)
         return Type(schema=f"({inner})", cpp=text)
-    found = _type(plain)
-    return None if found and "[" in found.schema and found.actual else found
+    return _type(plain)
 
 
 def _type(plain: str) -> Type | None:
@@ -208,24 +207,18 @@ def _type(plain: str) -> Type | None:
     if plain in _WIDENED:
         schema, cpp = _WIDENED[plain]
         return Type(schema=schema, cpp=cpp, actual=plain)
-    if plain in {"char*", "char *"}:
-        return Type(schema="str", cpp="std::string", actual="const char*")
     if plain == "string_view":
         return Type(schema="str", cpp="c10::string_view")
     match = re.fullmatch(r"(optional|vector|ArrayRef)\s*<\s*(.*?)\s*>", plain)
     if match is None:
         return None
     inner = _type(match[2])
-    if inner is None or (inner.schema.endswith(("?", "]")) and match[1] != "optional"):
+    if inner is None or inner.actual:
+        return None
+    if inner.schema.endswith(("?", "]")) and match[1] != "optional":
         return None
     outer = {"optional": "std::optional", "vector": "std::vector", "ArrayRef": "at::ArrayRef"}[
         match[1]
     ]
     suffix = "?" if match[1] == "optional" else "[]"
-    if match[1] == "ArrayRef" and inner.actual:
-        return None
-    return Type(
-        schema=f"{inner.schema}{suffix}",
-        cpp=f"{outer}<{inner.cpp}>",
-        actual=f"{outer}<{inner.actual}>" if inner.actual else "",
-    )
+    return Type(schema=f"{inner.schema}{suffix}", cpp=f"{outer}<{inner.cpp}>")

@@ -51,12 +51,6 @@ _OURS = re.compile(
     r"-DPy_LIMITED_API"
 )
 _HINT = "name the directory of a setup.py, or a script that calls load or load_inline"
-_PYTHON_KERNEL = re.compile(r"^[ \t]*@triton\.(?:jit|autotune)\b|\btorch\.library\.", re.MULTILINE)
-_PYTHON_ALONE = (
-    "kernels and operators of Python alone (Triton, torch.library) are not translated: move them below "
-    "torch-ext/ of a project with [torch-noarch]: "
-    f"{page('how-to/author/come-from-a-tutorial')}"
-)
 _OPENMP = re.compile(r"-fopenmp|-DAT_PARALLEL_OPENMP")
 _LEFT_OUT = (
     (_ARCHITECTURE, "`cuda-capabilities` in build.toml and `build --arch` choose architectures"),
@@ -80,8 +74,7 @@ class Remark:
         path: relative to the old project.
         line: 0 where it is the whole file.
         text: what, and what to do.
-        kind: ``left`` is not translated, ``changed`` was, ``check`` is an assumption, ``fake`` is an
-            operator without a fake implementation, ``beside`` is Python that uses the old module.
+        kind: ``left`` is not translated, ``changed`` was, ``check`` is an assumption.
     """
 
     path: str
@@ -142,11 +135,6 @@ class Program:
     license: str = ""
 
 
-def _of_python_alone(path: Path) -> bool:
-    """Whether a program defines kernels or operators in Python, where there is nothing to translate."""
-    return _PYTHON_KERNEL.search(path.read_text(encoding="utf-8", errors="replace")) is not None
-
-
 def check_source(source: Path) -> None:
     """Refuse a path at which there is neither a setup.py nor a script.
 
@@ -177,10 +165,9 @@ def read(source: Path, place: Path) -> Program:
         raise UsageError(
             f"{source} asks for no extension of torch that can be read: no CUDAExtension, "
             f"CppExtension, load or load_inline with sources{''.join(problems)}",
-            hint=_PYTHON_ALONE
-            if any(_of_python_alone(path) for path in programs)
-            else "a project that drives CMake itself, or computes its extensions by running programs, "
-            "cannot be adopted: start with `kernforge init` and name its sources in build.toml",
+            hint="start another project with `kernforge init`, and name its sources in build.toml; "
+            "kernels of Python alone (Triton) are moved below torch-ext/, with [torch-noarch]: "
+            f"{page('how-to/author/come-from-a-tutorial')}",
         )
     return _joined(found)
 

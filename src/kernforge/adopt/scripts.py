@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Python files say of extension modules, without running them: calls of the JIT, and imports."""
+"""What Python files say of extension modules, without running them: calls of the JIT."""
 
 from __future__ import annotations
 
@@ -89,7 +89,6 @@ class _Literals:
                 if isinstance(target, ast.Name):
                     bound.setdefault(target.id, []).append(value)
         self._bound = {name: values[0] for name, values in bound.items() if len(values) == 1}
-        self._open: set[str] = set()
 
     def name_of(self, node: ast.expr) -> str:
         """The dotted name that an expression has outside of the script; empty if it has none."""
@@ -103,7 +102,7 @@ class _Literals:
         """The value of an expression, or ``Computed``."""
         try:
             return self._value(node)
-        except (LookupError, OSError, TypeError, ValueError):
+        except (LookupError, OSError, RecursionError, TypeError, ValueError):
             return Computed(ast.unparse(node))
 
     def _value(self, node: ast.expr) -> Any:
@@ -122,19 +121,10 @@ class _Literals:
             case ast.BinOp(op=ast.Add()):
                 return operator.add(self._value(node.left), self._value(node.right))
             case ast.Name():
-                return self._named(node.id)
+                return self._value(self._bound[node.id])
             case _:
                 pass
         return self._path(node)
-
-    def _named(self, name: str) -> Any:
-        if name in self._open:  # it is made of itself
-            raise ValueError("computed")
-        self._open.add(name)
-        try:
-            return self._value(self._bound[name])
-        finally:
-            self._open.discard(name)
 
     def _path(self, node: ast.expr) -> Any:
         """A path, or the text of its file."""
@@ -192,26 +182,3 @@ def text_in(root: Path, path: str) -> str | None:
     name = real.relative_to(top).as_posix()
     data = untrusted.read_bytes(top, name, limit=_LONGEST, hard_links=True)
     return data.decode(errors="surrogateescape")
-
-
-def imports(path: Path, names: set[str]) -> Iterator[tuple[int, str]]:
-    """Line and module of each import of some modules in a Python file."""
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8-sig"))
-    except (SyntaxError, ValueError, RecursionError):
-        return
-    lasts = {name.rpartition(".")[2]: name for name in names}
-    for node in ast.walk(tree):
-        found: list[str] = []
-        if isinstance(node, ast.Import):
-            found = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            module = node.module or ""
-            found = [module, *(f"{module}.{alias.name}" for alias in node.names)]
-            if node.level:  # from . import _C, from ._C import f
-                found = [lasts.get(each.rpartition(".")[2], "") for each in found]
-        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            called = ast.unparse(node.func)
-            found = [str(node.args[0].value)] if called.endswith("import_module") else []
-        line = getattr(node, "lineno", 0)
-        yield from ((line, name) for name in dict.fromkeys(found) if name in names)

@@ -71,10 +71,10 @@ def test_schemas(declaration, binding, schema):
 
 
 def test_a_type_that_operators_do_not_have_is_converted():
-    result = bound("at::Tensor f(at::Tensor x, float s, const char* c);", 'm.def("f", &f);')
+    result = bound("at::Tensor f(at::Tensor x, float s, int n);", 'm.def("f", &f);')
     assert (
-        'ops.impl("f", torch::kCUDA, [](torch::Tensor x, double s, std::string c) '
-        "{ return f(x, static_cast<float>(s), c.c_str()); });" in result.text
+        'ops.impl("f", torch::kCUDA, [](torch::Tensor x, double s, int64_t n) '
+        "{ return f(x, static_cast<float>(s), static_cast<int>(n)); });" in result.text
     )
     result = bound("int f(float s);", 'm.def("f", &f);')
     assert (
@@ -102,6 +102,9 @@ def test_a_function_that_chooses_its_device_is_registered_for_both():
         ("at::Tensor f(py::object o);", 'm.def("f", &f);', "cannot take `py::object o`"),
         ("std::map<int, int> f();", 'm.def("f", &f);', "cannot return `std::map<int, int>`"),
         ("at::Tensor f(float* p);", 'm.def("f", &f);', r"cannot take `float\* p`"),
+        ("int f(std::vector<float> v);", 'm.def("f", &f);', "cannot take `std::vector<float> v`"),
+        ("int f(c10::optional<float> v);", 'm.def("f", &f);', "cannot take `c10::optional<float>"),
+        ("int f(const char* c);", 'm.def("f", &f);', r"cannot take `const char\* c`"),
         ("template <class T> T f(T x);", 'm.def("f", &f);', "f is a template"),
         ("int f(int a); int f(double a);", 'm.def("f", &f);', "f is overloaded"),
         ("int g();", 'm.def("f", [] { return g(); });', "a lambda is not translated"),
@@ -180,39 +183,12 @@ def test_c_linkage_of_one_side_is_given_to_the_other():
     assert with_c_linkage(result, defined) == (result, {})
 
 
-EMPTY_MODULE = """#include <Python.h>
-extern "C" {
-  /* Creates a dummy empty _C module. */
-  PyObject* PyInit__C(void)
-  {
-      static struct PyModuleDef module_def = {
-          PyModuleDef_HEAD_INIT,
-          "_C",   /* name of module */
-          NULL,   /* module documentation, may be NULL */
-          -1,     /* size, or -1 */
-          METHODS,   /* methods */
-      };
-      return PyModule_Create(&module_def);
-  }
-}
-TORCH_LIBRARY(own, ops) { ops.def("f(Tensor x) -> Tensor"); }
-"""
-
-
-def test_the_empty_module_of_the_official_tutorial_is_left_out():
-    result = translated(EMPTY_MODULE.replace("METHODS", "NULL"))
-    assert "PyInit" not in result.text
-    assert "extern" not in result.text
-    assert "TORCH_LIBRARY" in result.text
-    assert ("PyInit__C: left out", "changed") in [
-        (remark.text.partition(";")[0], remark.kind) for remark in result.remarks
-    ]
-
-
-def test_a_module_with_methods_stays():
-    result = translated(EMPTY_MODULE.replace("METHODS", "methods"))
+def test_a_module_made_by_hand_stays_and_is_reported():
+    text = "#include <Python.h>\nPyObject* PyInit__C(void) { return PyModule_Create(&made); }\n"
+    result = translated(text)
     assert "PyInit__C" in result.text
-    assert any(remark.kind == "left" for remark in result.remarks)
+    (remark,) = [r for r in result.remarks if r.kind == "left"]
+    assert (remark.line, "remove it" in remark.text) == (2, True)
 
 
 def test_a_macro_before_a_function_does_not_hide_it():

@@ -222,8 +222,6 @@ def _adopt(arguments: argparse.Namespace, console: Console) -> None:
         "changed": "translated otherwise:",
         "check": "assumed, look at it:",
         "left": "not translated, yours to do:",
-        "fake": "for torch.compile, yours to write:",
-        "beside": "Python that uses the old module, not taken over:",
     }
     for kind, title in titles.items():
         remarks = [f"  {remark}" for remark in adopted.remarks if remark.kind == kind]
