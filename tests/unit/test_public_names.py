@@ -1,18 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-import dataclasses
-import enum
-import inspect
 import json
-import re
 import subprocess
 import sys
 
 import pytest
 
 import kernforge
-import kernforge.errors
-import kernforge.registry
-import kernforge.testing
 
 
 def modules_after(code):
@@ -69,27 +62,3 @@ def test_a_name_whose_packages_are_not_installed_says_what_to_install(code, modu
     what, hint = done.stdout.splitlines()
     assert what.endswith(f"needs {module}, which is not installed")
     assert hint == f"pip install 'kernforge[{extra}]'"
-
-
-def _public():
-    for module in (kernforge, kernforge.errors, kernforge.registry, kernforge.testing):
-        for name in getattr(module, "__all__", vars(module)):
-            value = getattr(module, name)
-            if callable(value) and getattr(value, "__module__", "").startswith("kernforge"):
-                yield pytest.param(value, id=f"{module.__name__}.{name}")
-
-
-@pytest.mark.parametrize("value", list(_public()))
-def test_a_public_list_of_parameters_is_whole(value):
-    text = inspect.getdoc(value) or ""
-    section = re.search(r"^(?:Args|Attributes):\n((?:    .*\n?)+)", text, re.MULTILINE)
-    if section is None or (inspect.isclass(value) and issubclass(value, enum.Enum)):
-        return
-    if section[0].startswith("Attributes"):
-        names = (
-            [f.name for f in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else []
-        )
-    else:
-        names = [n.lstrip("*") for n in inspect.signature(value).parameters]
-    listed = re.findall(r"^    \*{0,2}(\w+): ", section[1], re.MULTILINE)
-    assert not {n for n in names if not n.startswith("_")} - set(listed)
