@@ -23,7 +23,7 @@ pytest_plugins = ["kernforge.testing.plugin"]
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """With ``-n auto``, a third more than there are cores: tests wait for disks, clocks and processes."""
+    """With ``-n auto``, a third more than cores: tests wait for disks, clocks and processes."""
     return -(-4 * len(os.sched_getaffinity(0)) // 3)
 
 

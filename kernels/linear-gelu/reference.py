@@ -13,7 +13,7 @@ ROOT = math.sqrt(8 / math.pi)
 def linear_gelu(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, approximate: str = "tanh"
 ) -> torch.Tensor:
-    """GELU of a linear map, without the difference of near numbers that is in torch's own for z < 0.
+    """GELU of a linear map, without the cancellation of torch's own for z < 0.
 
     Args:
         x: floats ``[..., in_features]``; pass float64 for the truth.

@@ -30,8 +30,8 @@ LARGE = {
     "float32 sizes": (500, 8, 2, 96, 136),
 }
 
-# With weights of 8 bits: whole blocks of factors and parts of them, halves of w1 that share a block,
-# experts without tokens, rows that are not on 16 bytes.
+# With weights of 8 bits: whole blocks of factors and parts of them, halves of w1 that share a
+# block, experts without tokens, rows that are not on 16 bytes.
 SCALED = {
     "one token": (1, 16, 4, 256, 128),
     "whole blocks": (9, 8, 2, 256, 256),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``kernforge bench`` computes, and what is right: rows of each path, and the greatest of some.
+"""Workloads of ``kernforge bench`` with references: rows of each path, the greatest of some.
 
 The bytes of a sort are its elements, read and written once, and their indices of 8 bytes.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``kernforge bench`` computes, and what is right: GELU and its gradient, of any size, in two types."""
+"""Workloads of ``kernforge bench`` with references: GELU and its gradient, in two dtypes."""
 
 from reference import gelu_approx, gelu_approx_backward
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who competes in ``kernforge bench``.
 
-By the default weights all give the same bytes. By those of BT.601 a result may be one off: for peers
-that compute in float32, as one writes it without a kernel, or that do not round.
+By the default weights all give the same bytes. By those of BT.601 a result may be one off: for
+peers that compute in float32, as one writes it without a kernel, or that do not round.
 """
 
 import functools

@@ -72,7 +72,7 @@ def test_all_colours(kernel, device, weights, rounding):
 
 
 def test_truncated_values_of_the_tutorials(kernel, device):
-    """0.21 * 27 + 0.07 * 19 is 7, and in float32 below it; 0.21 * 19 + 0.72 * 6 + 0.07 * 67 is 13."""
+    """0.21 * 27 + 0.07 * 19 is 7, in float32 below it; 0.21 * 19 + 0.72 * 6 + 0.07 * 67 is 13."""
     image = torch.tensor([[27, 0, 19], [19, 6, 67], [255, 255, 255], [1, 1, 1]], dtype=torch.uint8)
     got = kernel.img2gray(image[None].to(device), rounding="truncate")
     assert got[0].tolist() == [6, 13, 255, 1]

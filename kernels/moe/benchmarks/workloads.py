@@ -27,7 +27,8 @@ def forward(tokens, experts, top, width, inner, *, dtype="bfloat16", size=0):
         ),
         flops=6 * assigned * width * inner,
         bytes=int(2 * (3 * hit * width * inner + 2 * tokens * width)) + 4 * tokens * experts,
-        tolerance=0.04,  # three roundings to the dtype, of which the largest of millions is compared
+        # Three roundings to the dtype, of which the largest of millions is compared.
+        tolerance=0.04,
         size=size,
         family=dtype if size else "",
     )

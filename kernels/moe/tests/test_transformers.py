@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of transformers with ``MoEMLP`` in the place of their experts; skipped without transformers."""
+"""Models of transformers whose experts are ``MoEMLP``; skipped without transformers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import torch
 import kernforge
 
 transformers = pytest.importorskip("transformers", minversion="5.0")
-# With the client installed they import it, and above this directory pytest has a module of its name.
+# With the client installed they import it, and above this directory pytest has a module of its
+# name.
 modeling_mixtral, modeling_qwen3_moe = (
     pytest.importorskip(f"transformers.models.{name}.modeling_{name}", exc_type=ImportError)
     for name in ("mixtral", "qwen3_moe")

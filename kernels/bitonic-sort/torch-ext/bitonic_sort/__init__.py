@@ -68,8 +68,8 @@ def topk(
 ) -> Sorted:
     """The ``k`` largest elements along a dimension, and their indices, as ``torch.topk``.
 
-    Of equal elements, those with the lowest indices are taken, and come first. Made for a ``k`` of up
-    to 128; from 513 on, rows of more than 16,384 elements are sorted whole.
+    Of equal elements, those with the lowest indices are taken, and come first. Made for a ``k`` of
+    up to 128; from 513 on, rows of more than 16,384 elements are sorted whole.
 
     Args:
         x: as ``sort`` takes it.
@@ -98,7 +98,8 @@ def _along(x: torch.Tensor, dim: int, keep: int | None, descending: bool) -> Sor
         return Sorted(values.reshape(()), indices.reshape(()))
     if not -x.dim() <= dim < x.dim():
         raise IndexError(
-            f"bitonic_sort: dim must be from {-x.dim()} to {x.dim() - 1} of {list(x.shape)}, got {dim}"
+            f"bitonic_sort: dim must be from {-x.dim()} to {x.dim() - 1} of {list(x.shape)}, got "
+            f"{dim}"
         )
     last = dim in {-1, x.dim() - 1}
     rows = x if last else x.movedim(dim, -1)
@@ -146,7 +147,8 @@ def _sort_fake(
     torch._check(
         0 <= keep <= x.shape[-1],
         lambda: (
-            f"bitonic_sort: k must be from 0 to the size of the dimension, {x.shape[-1]}, got {keep}"
+            f"bitonic_sort: k must be from 0 to the size of the dimension, {x.shape[-1]}, got "
+            f"{keep}"
         ),
     )
     shape = (*x.shape[:-1], keep)

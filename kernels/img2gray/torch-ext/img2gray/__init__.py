@@ -28,10 +28,10 @@ def img2gray(
     0.21, 0.72, 0.07 and 0.299, 0.587, 0.114, computed exactly, halves rounded up. Every backend
     gives the same bytes.
 
-    With ``rounding="truncate"`` the bytes are those of ``(uint8)(0.21f * R + 0.72f * G + 0.07f * B)``
-    as NumPy and C++ compute it: in float32, every product and sum rounded, the rest cut off. A kernel
-    that nvcc compiles with its default flags joins products and sums (``-fmad=true``), and gives
-    another byte for 4,180 of the 2^24 colours.
+    With ``rounding="truncate"`` the bytes are those of
+    ``(uint8)(0.21f * R + 0.72f * G + 0.07f * B)`` as NumPy and C++ compute it: in float32, every
+    product and sum rounded, the rest cut off. A kernel that nvcc compiles with its default flags
+    joins products and sums (``-fmad=true``), and gives another byte for 4,180 of the 2^24 colours.
 
     Args:
         image: uint8 ``[H, W, 3]`` or ``[N, H, W, 3]``, red first, of any strides. Fastest when

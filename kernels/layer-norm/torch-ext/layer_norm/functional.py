@@ -96,8 +96,8 @@ def add_layer_norm(  # noqa: PLR0917 - what layer_norm takes, and the residual
         eps: as of ``layer_norm``.
 
     Returns:
-        The normalized sum and the sum, rounded to the dtype of ``x``; the rounded one is normalized,
-        so the bits are those of two calls.
+        The normalized sum and the sum, rounded to the dtype of ``x``; the rounded one is
+        normalized, so the bits are those of two calls.
 
     Raises:
         ValueError: a shape, dtype or device is not as above.

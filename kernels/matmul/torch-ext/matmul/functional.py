@@ -196,7 +196,7 @@ class _Matmul(torch.autograd.Function):
 
 
 def _slope(left, right, of):
-    """The product as the gradient of a tensor, by columns where that is, so that it is not copied."""
+    """The product as the gradient of a tensor, in its memory order, so without a copy."""
     if of.stride(-1) != 1 and of.stride(-2) == 1:
         return matmul(right.mT, left.mT).mT.sum_to_size(of.shape)
     return matmul(left, right).sum_to_size(of.shape)

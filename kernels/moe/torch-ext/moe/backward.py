@@ -3,8 +3,8 @@
 
 What lies between the two products is kept; of weights with factors it is computed again. Tokens are
 sorted by expert, so that the sum over the tokens of an expert has one order: ``sort`` gives the row
-of each assignment (a token and one of its experts), the assignment of each row (-1: none), and where
-an expert ends, on a multiple of 8. On compute capability 9.0, of bfloat16, the products are
+of each assignment (a token and one of its experts), the assignment of each row (-1: none), and
+where an expert ends, on a multiple of 8. On compute capability 9.0, of bfloat16, the products are
 ``torch._grouped_mm``, which reads where an expert ends on the GPU; everywhere else a loop over the
 experts, for which the host waits once.
 """

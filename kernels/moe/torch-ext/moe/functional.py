@@ -35,8 +35,9 @@ def moe(
 ) -> torch.Tensor:
     """The weighted sum of the outputs of the ``top_k`` experts of each token.
 
-    An expert is ``w2 @ (silu(gate) * up)``, where gate and up are the halves of ``w1 @ x``: what the
-    blocks of Mixtral, Qwen3-MoE and DeepSeek compute. It is ``experts(x, *route(router_logits))``.
+    An expert is ``w2 @ (silu(gate) * up)``, where gate and up are the halves of ``w1 @ x``: what
+    the blocks of Mixtral, Qwen3-MoE and DeepSeek compute. It is
+    ``experts(x, *route(router_logits))``.
 
     Differentiable once in ``x``, ``router_logits``, ``w1`` and ``w2``; which experts a token has is
     a constant.

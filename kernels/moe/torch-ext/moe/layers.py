@@ -11,8 +11,9 @@ from .functional import experts
 class MoEMLP(torch.nn.Module):
     """For the experts of a mixture, with the weights of all in two tensors.
 
-    ``gate_up_proj`` is ``[experts, 2 * inner, width]`` and ``down_proj`` ``[experts, width, inner]``:
-    those of ``MixtralExperts`` and ``Qwen3MoeExperts`` of transformers 5.
+    ``gate_up_proj`` is ``[experts, 2 * inner, width]`` and ``down_proj``
+    ``[experts, width, inner]``: those of ``MixtralExperts`` and ``Qwen3MoeExperts`` of transformers
+    5.
     """
 
     has_backward = True

@@ -28,11 +28,11 @@ def normalize_volume(
 ) -> torch.Tensor:
     """``(volume - mean) / std``, or ``volume / max``.
 
-    ``normalize_volume(volume, mean, std)`` takes both numbers, ``normalize_volume(volume, max)`` the
-    value that becomes 1, such as 4095.0 for 12 bits: the bits are those of ``(float)v / max`` in C++.
-    Without numbers, mean and standard deviation are each volume's own, as ``volume_mean_std`` gives
-    them; they stay on the device, and a volume of a single value becomes zeros. Every backend gives
-    the same bits.
+    ``normalize_volume(volume, mean, std)`` takes both numbers, ``normalize_volume(volume, max)``
+    the value that becomes 1, such as 4095.0 for 12 bits: the bits are those of ``(float)v / max``
+    in C++. Without numbers, mean and standard deviation are each volume's own, as
+    ``volume_mean_std`` gives them; they stay on the device, and a volume of a single value becomes
+    zeros. Every backend gives the same bits.
 
     Args:
         volume: uint8, int16 or uint16 ``[Z, Y, X]`` or ``[N, Z, Y, X]``. Fastest when contiguous;
