@@ -72,8 +72,8 @@ def adopt(
 
     Args:
         source: a directory with a setup.py or with scripts that call ``load`` or ``load_inline``,
-            or one script. It is not changed; a copy of its setup.py is run up to ``setup()``, in the
-            sandbox.
+            or one script. It is not changed; a copy of its setup.py is run up to ``setup()``, in
+            the sandbox.
         dest: directory of the new project, which must not exist or must be empty; by default the
             kernel's name in the current directory.
         name: of the kernel; by default that of the distribution or module.
@@ -202,8 +202,8 @@ def _translate(
     if not groups:
         listed = "\n".join(str(remark) for remark in sorted({*program.remarks, *remarks}))
         raise UsageError(
-            f"no operator of {', '.join(module.name for module in program.modules)} can be translated:"
-            f"\n{listed}",
+            f"no operator of {', '.join(module.name for module in program.modules)} can be "
+            f"translated:\n{listed}",
             hint="start with `kernforge init`, and register the functions with TORCH_LIBRARY",
         )
     return new, groups, remarks

@@ -2,9 +2,9 @@
 """Bindings of pybind11 become ``TORCH_LIBRARY`` of the build.
 
 ``PYBIND11_MODULE`` is replaced where it stands by a fragment of the build's op namespace, so that
-functions which only that source sees stay reachable. A schema comes from the C++ function; a type that an
-operator cannot have (``float``, ``int``) is converted by a lambda. The common cases are translated; the
-rest (lambdas, overloads, classes) is a remark with its line.
+functions which only that source sees stay reachable. A schema comes from the C++ function; a type
+that an operator cannot have (``float``, ``int``) is converted by a lambda. The common cases are
+translated; the rest (lambdas, overloads, classes) is a remark with its line.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _LIBRARY = re.compile(
     r"(?P<name>\w+)\s*,(?P<rest>[^)]*)\)"
 )
 _PYTHON_INCLUDE = re.compile(
-    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?P<name>torch/extension\.h|torch/python\.h|Python\.h|pybind11/[^>\"]*"
-    r"|torch/csrc/utils/pybind\.h)[>\"][^\n]*$",
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?P<name>torch/extension\.h|torch/python\.h|Python\.h"
+    r"|pybind11/[^>\"]*|torch/csrc/utils/pybind\.h)[>\"][^\n]*$",
     re.MULTILINE,
 )
 _ALIAS = re.compile(r"^[ \t]*namespace\s+py\s*=\s*pybind11\s*;[^\n]*\n?", re.MULTILINE)
@@ -498,8 +498,8 @@ def _marks(
     if written and found.returns == "void":
         source.left(
             bound.line,
-            f"{bound.name} returns nothing, so each of {', '.join(written)} is declared as written to "
-            "(`!` in the schema); remove the mark of what it only reads",
+            f"{bound.name} returns nothing, so each of {', '.join(written)} is declared as written "
+            "to (`!` in the schema); remove the mark of what it only reads",
             "check",
         )
     return tuple(marked), returns

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run a setup.py up to its ``setup()`` call and write what it asks for as JSON: a program by itself.
+"""Program that runs a setup.py up to its ``setup()`` call and writes its arguments as JSON.
 
-``python -m kernforge.adopt.describe FILE TOOLKIT`` in the project's directory, with the stand-in for torch
-on the path. FILE is written; TOOLKIT is the directory that ``CUDA_HOME`` names. Nothing is built.
+``python -m kernforge.adopt.describe FILE TOOLKIT`` in the project's directory, with the stand-in
+for torch on the path. FILE is written; TOOLKIT is the directory that ``CUDA_HOME`` names. Nothing
+is built.
 """
 
 from __future__ import annotations

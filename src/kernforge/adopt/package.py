@@ -128,7 +128,7 @@ def python_files(
 
 
 def has_fake(operator: Operator) -> bool:
-    """Whether a schema says all that ``torch.compile`` has to know: the operator returns nothing."""
+    """Whether the schema is all that ``torch.compile`` needs: the operator returns nothing."""
     return operator.arguments is not None and operator.returns == "()"
 
 
@@ -217,7 +217,7 @@ def tests(groups: Mapping[str, Sequence[Operator]]) -> str:
     return _TESTS.format(schemas="\n".join(schemas))
 
 
-_TESTS = '''"""The operators are there. Compare their results with a reference: kernforge.testing.op_tests."""
+_TESTS = '''"""The operators are there. kernforge.testing.op_tests compares their results."""
 
 from __future__ import annotations
 
@@ -237,7 +237,8 @@ def test_the_function_and_its_operator_are_there(kernel, name):
     schema = SCHEMAS[name]
     registered = operator.attrgetter(schema.partition("(")[0])(kernel._ops.ops)
     if "(" in schema:
-        overload = registered if isinstance(registered, torch._ops.OpOverload) else registered.default
+        is_overload = isinstance(registered, torch._ops.OpOverload)
+        overload = registered if is_overload else registered.default
         namespace = overload._schema.name.partition("::")[0]
         assert str(overload._schema) == str(torch._C.parse_schema(f"{{namespace}}::{{schema}}"))
 '''

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The extension modules that a setup.py or a script asks for, as values.
 
-A setup.py is run up to its ``setup()`` call, behind the stand-in for torch and in the sandbox, in a copy of
-its project; a script is read and not run.
+A setup.py is run up to its ``setup()`` call, behind the stand-in for torch and in the sandbox, in a
+copy of its project; a script is read and not run.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def calls(path: Path) -> tuple[Call, ...]:
 
 
 class _Literals:
-    """Values of expressions of literals: of names that are bound once, texts, paths beside the script."""
+    """Values of literal expressions: names that are bound once, texts, paths beside the script."""
 
     def __init__(self, tree: ast.Module, path: Path) -> None:
         self._root = path.parent

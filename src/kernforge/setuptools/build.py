@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compile the extensions of a setup.py: read their sources, plan, run what the store does not have."""
+"""Compile the extensions of a setup.py: read sources, plan, run what the store lacks."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def build_extensions(
             f"note: this torch is a build for the CPU, and setup.py has CUDA sources: CUDA {cuda} "
             "compiles them, but they run on no GPU with this torch, and an extension that calls "
             "torch's CUDA functions cannot be imported. To build for a torch with CUDA, name it: "
-            f"KERNFORGE_TORCH={wanted.torch} KERNFORGE_CUDA={cuda} (`kernforge pip` has --torch and "
-            "--cuda)"
+            f"KERNFORGE_TORCH={wanted.torch} KERNFORGE_CUDA={cuda} (`kernforge pip` has --torch "
+            "and --cuda)"
         )
     _refuse_mistakes(read)
     toolchain = machine.find_toolchain(wanted, needs, environment, console)
@@ -117,18 +117,18 @@ def _refuse_mistakes(read: Sequence[ExtensionSources]) -> None:
     """Refuse what cannot be compiled or imported, before a compiler starts.
 
     Raises:
-        UsageError: an extension of the limited API that reads pybind11's headers, or one in which two
-            sources define one op namespace.
+        UsageError: an extension of the limited API that reads pybind11's headers, or one in which
+            two sources define one op namespace.
     """
     for extension in read:
         request = extension.request
         for unit in extension.units if request.limited_api and request.kind != "plain" else ():
             if found := sorted(set(_BINDS_PYTHON) & set(unit.closure.foreign)):
                 raise UsageError(
-                    f"{request.name} has py_limited_api=True, and {unit.title} includes {found[0]}, "
-                    "whose pybind11 is not of the limited API",
-                    hint="register its functions with TORCH_LIBRARY and include torch/library.h and "
-                    "ATen/ATen.h, or leave py_limited_api out",
+                    f"{request.name} has py_limited_api=True, and {unit.title} includes "
+                    f"{found[0]}, whose pybind11 is not of the limited API",
+                    hint="register its functions with TORCH_LIBRARY and include torch/library.h "
+                    "and ATen/ATen.h, or leave py_limited_api out",
                 )
         seen: dict[str, str] = {}
         for unit in extension.units:

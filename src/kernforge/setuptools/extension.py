@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The classes that a setup.py uses: those of ``torch.utils.cpp_extension`` (2.13) by name and arguments."""
+"""Classes of a setup.py, with names and arguments of ``torch.utils.cpp_extension`` (2.13)."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _extension(
 
 
 class BuildExtension(build_ext):
-    """The command ``build_ext``: all extensions of a setup.py are compiled in parallel, within memory.
+    """Command ``build_ext``: compiles all extensions of a setup.py in parallel, within memory.
 
     ``use_ninja`` is accepted and has no meaning. With ``no_python_abi_suffix`` the shared object is
     ``name.so``.
@@ -166,7 +166,7 @@ class BuildExtension(build_ext):
         super().build_extensions()
 
     def build_extension(self, ext: setuptools.Extension) -> None:
-        """Put a compiled extension where it belongs; one in another language is setuptools' to build."""
+        """Put a compiled extension in its place; setuptools builds one in another language."""
         made = self._built.get(ext.name)
         if made is None:
             super().build_extension(ext)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel project (build.toml) as a package of setuptools: pip builds what ``kernforge build`` builds.
+"""Kernel project (build.toml) as a setuptools package: pip builds what ``kernforge build`` builds.
 
-The setup.py that ``kernforge export`` writes calls ``kernel_project``. The variant is the one that fits
-the torch that is installed; ``KERNFORGE_TORCH`` and ``KERNFORGE_CUDA`` (a version, or ``cpu``) name
-another one.
+The setup.py that ``kernforge export`` writes calls ``kernel_project``. The variant is the one that
+fits the torch that is installed; ``KERNFORGE_TORCH`` and ``KERNFORGE_CUDA`` (a version, or ``cpu``)
+name another one.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def add_built(work: Path, build_lib: Path | None) -> None:
 
 
 def _fitting(candidates: tuple[TargetCandidate, ...], wanted: TorchTarget) -> str:
-    """Name of the variant that a loader takes with a torch; one for the CPU if there is no other."""
+    """Name of the variant that a loader takes with a torch; the CPU's if there is no other."""
     names = [each.name for each in candidates if each.target is not None]
     cuda = [Backend("cuda", wanted.cuda)] if wanted.cuda else []
     for backend in (*cuda, Backend("cpu")):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this machine compiles extensions with: compiler, headers of torch and Python, a CUDA toolkit.
+"""Tools of this machine for extensions: compiler, headers of torch and Python, a CUDA toolkit.
 
-Which wheels these are is kept in a lock in kernforge's own directory, one for each torch and CUDA, so
-that a warm store needs no network. If the index cannot serve and torch is installed, its own headers
-do.
+Which wheels these are is kept in a lock in kernforge's own directory, one for each torch and CUDA,
+so that a warm store needs no network. If the index cannot serve and torch is installed, its own
+headers do.
 """
 
 from __future__ import annotations

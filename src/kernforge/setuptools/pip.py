@@ -44,7 +44,8 @@ _VERBOSE = re.compile(r"-v+|--verbose")
 _CHOICES = ("torch", "cuda", "python")
 _BUILDS = ("install", "wheel")
 # pip's own parser says which words are what is to be built; the rest are options and their values.
-# It hands on the texts that it is given, so that each is known by what it is and not by how it reads.
+# It hands on the texts that it is given, so that each is known by what it is and not by how it
+# reads.
 _PARSE = """
 import json, sys
 from pip._internal.commands import create_command
@@ -110,7 +111,7 @@ def run_pip(words: Sequence[str], environment: Environment, console: Console) ->
 
 @contextlib.contextmanager
 def workplace(environment: Environment) -> Iterator[Path]:
-    """A directory for stand-ins, sources and wheels; what killed processes left there is removed."""
+    """Directory for stand-ins, sources and wheels, cleared of those of killed processes."""
     place = environment.home / "setuptools" / "work"
     Store(environment.home / "store").sweep(place, "*")
     with files.staging(place) as directory:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan of the extensions of a setup.py.
 
-The flags are those of torch's ``BuildExtension`` (2.13), so that a source compiles as it does there.
-These things differ, so that results are small, portable and shared:
+The flags are those of torch's ``BuildExtension`` (2.13), so that a source compiles as it does
+there. These things differ, so that results are small, portable and shared:
 
 * the optimisation flags are always the same and not those that this Python was built with;
 * a unit that reads no header of torch or Python is not given them: one object serves every torch;
@@ -196,7 +196,7 @@ class ExtensionSources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtensionPlan:
-    """The plan of some extensions; ``links`` has the action that makes each of them, by its name."""
+    """Plan of some extensions; ``links`` has the action that makes each, by its name."""
 
     plan: Plan
     links: Mapping[str, Action]
@@ -427,7 +427,7 @@ class _ExtensionPlanner:
                 yield from ("-isystem", tree_names.tree(root, "include"))
 
     def _raised(self, unit: ExtensionUnit, user: tuple[str, ...]) -> tuple[str, ...]:
-        """The user's flags, with the C++ standard that torch's headers need where a unit reads them."""
+        """The user's flags, and the C++ standard of torch's headers where a unit reads them."""
         return raised(user, self._machine.standard) if unit.closure.reaches_torch else user
 
     def _standard(self, unit: ExtensionUnit, user: tuple[str, ...]) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ _EVERY_S = 0.5
 
 
 class AppendingConsole(Console):
-    """A console that also appends its notes, and the lines of a long build, to a file that exists."""
+    """Console that also appends its notes, and the lines of a long build, to an existing file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(failures=False)

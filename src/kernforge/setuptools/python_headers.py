@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Headers of any Python: of the running one, and of interpreters that are installed on this machine.
+"""Headers of the running Python and of other interpreters on this machine.
 
 An extension for another Python needs that Python's headers and no more of it: it is compiled and
 packed by the running one.

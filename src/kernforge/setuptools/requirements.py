@@ -35,7 +35,8 @@ def of_project(directory: Path) -> tuple[str, ...]:
     """What a project needs to be built, without torch and what comes with kernforge.
 
     Raises:
-        UsageError: there is neither ``pyproject.toml`` nor ``setup.py``, or the former is not valid.
+        UsageError: there is neither ``pyproject.toml`` nor ``setup.py``, or the former is not
+            valid.
     """
     about = directory / "pyproject.toml"
     listed: Any = _LEGACY
@@ -171,6 +172,7 @@ def unpack(name: str, data: bytes, directory: Path) -> Path:
     tops = sorted(directory.iterdir())
     if len(tops) != 1:
         raise UsageError(
-            f"{name} is not a source distribution: it has {len(tops)} files and directories at its top"
+            f"{name} is not a source distribution: it has {len(tops)} files and directories at its "
+            "top"
         )
     return tops[0]

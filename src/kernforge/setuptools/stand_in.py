@@ -2,8 +2,8 @@
 """Write the package that answers a setup.py in torch's place, and the variables of its process.
 
 A setup.py that was written for torch begins with ``import torch`` and reads a few values of it. The
-stand-in answers with those of the torch that is built for, and its ``cpp_extension`` is kernforge's. What
-it does not have raises an error that names what was asked for, and the line.
+stand-in answers with those of the torch that is built for, and its ``cpp_extension`` is
+kernforge's. What it does not have raises an error that names what was asked for, and the line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 _TEMPLATE = "torch_stand_in"
 _FORCE = re.compile(r"\b([A-Z][A-Z0-9_]*_FORCE_BUILD)\b")
-# A setup.py without such a word looks for no toolkit; CUDA_HOME of the stand-in fetches one when asked.
+# A setup.py without such a word looks for no toolkit; CUDA_HOME of the stand-in fetches one when
+# asked.
 _ASKS_CUDA = re.compile(r"cuda|nvcc", re.IGNORECASE)
 _METADATA = "Metadata-Version: 2.1\nName: torch\nVersion: {version}\n"
 _WHEEL = "Wheel-Version: 1.0\nGenerator: kernforge\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -93,7 +94,8 @@ def variables(
         package: the stand-in's package.
         environment: environment variables of this process, which stay.
         places: more directories of packages.
-        setup: text of the setup.py, whose switches against the download of a prebuilt wheel are set.
+        setup: text of the setup.py, whose switches against the download of a prebuilt wheel are
+            set.
     """
     given = environment.variables
     paths = [str(package.parent), *map(str, places), *filter(None, [given.get("PYTHONPATH")])]

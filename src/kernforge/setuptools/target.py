@@ -2,9 +2,9 @@
 """Which torch, CUDA and Python an extension is built for.
 
 ``KERNFORGE_TORCH``, ``KERNFORGE_CUDA`` and ``KERNFORGE_PYTHON`` say it; ``kernforge pip`` and
-``kernforge wheel`` set them. Else it is the torch that is installed where the extension will be: pip
-hides it from an isolated build, so that it is looked for in the directories of this Python too. It
-is not imported. Without one, it is the newest release that is known.
+``kernforge wheel`` set them. Else it is the torch that is installed where the extension will be:
+pip hides it from an isolated build, so that it is looked for in the directories of this Python too.
+It is not imported. Without one, it is the newest release that is known.
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ class TorchTarget:
     why: str = ""
 
     def __str__(self) -> str:
-        return f"torch {self.torch}, {f'CUDA {self.cuda}' if self.cuda else 'CPU'}, Python {self.python}"
+        return (
+            f"torch {self.torch}, {f'CUDA {self.cuda}' if self.cuda else 'CPU'}, Python "
+            f"{self.python}"
+        )
 
     @property
     def release(self) -> str:
@@ -114,7 +117,8 @@ def named_target(torch: str, cuda: str | None, python: str, *, why: str = "") ->
 
     Args:
         torch: as ``"2.11"`` or ``"2.11.0"``.
-        cuda: as ``"13.0"``, or ``"cpu"``; None takes the newest of that release that is compiled here.
+        cuda: as ``"13.0"``, or ``"cpu"``; None takes the newest of that release that is compiled
+            here.
         python: as ``parse_python`` gives it.
 
     Raises:

@@ -176,8 +176,8 @@ def _note_unserved(python: str, oldest: str, console: Console) -> None:
         console.note(f"note: no wheel for Python {python}, which has no limited API")
     elif int(abi.removeprefix("cp3")) < int(oldest.removeprefix("cp3")):
         console.note(
-            f"note: no wheel for Python {python}: setup.py says {oldest}-abi3, so that older ones are "
-            "not served"
+            f"note: no wheel for Python {python}: setup.py says {oldest}-abi3, so that older ones "
+            "are not served"
         )
 
 

@@ -29,8 +29,8 @@ _DEFAULTS = (
 # Since this one, a list begins with the oldest that its toolkit compiles for.
 _LISTS_ITS_OLDEST = Version2(13, 0)
 
-# The releases of CUDA that compile for each GPU: the first, and the last if it is no longer compiled
-# for (NVIDIA's guides of nvcc and release notes). 10.1 is 11.0 since CUDA 13.
+# The releases of CUDA that compile for each GPU: the first, and the last if it is no longer
+# compiled for (NVIDIA's guides of nvcc and release notes). 10.1 is 11.0 since CUDA 13.
 _COMPILED_BY: dict[tuple[int, int], tuple[str, str]] = {
     **dict.fromkeys(((3, 0), (3, 2)), ("6.5", "10.2")),
     **dict.fromkeys(((3, 5), (3, 7)), ("6.5", "11.8")),
@@ -128,7 +128,7 @@ class Arch:
 
 
 def _meant(text: str) -> str:
-    """What was probably meant by something that is not a capability; empty where that is unclear."""
+    """Probable meaning of a text that is not a capability; empty where that is unclear."""
     name, plus, ptx = text.strip().lower().partition("+")
     suffix = "+PTX" if plus and ptx in {"ptx", ""} else ""
     generations = {known.lower(): known for known in GENERATIONS}
@@ -145,7 +145,7 @@ def _meant(text: str) -> str:
 
 
 def listed(text: str) -> tuple[Arch, ...]:
-    """What the value of ``TORCH_CUDA_ARCH_LIST`` names: numbers and generations, in ascending order.
+    """Architectures that ``TORCH_CUDA_ARCH_LIST`` names by number or generation, ascending.
 
     Raises:
         ManifestError: it names something else, or nothing.
@@ -179,7 +179,8 @@ def require_compiled(archs: Iterable[Arch], toolkit: Version2) -> None:
     has = [str(c) for c in CAPABILITIES if _is_compiled(Arch(*c), toolkit)]
     others = dict.fromkeys(_other_toolkit(arch) for arch in lacking)
     raise ToolchainError(
-        f"CUDA {toolkit} does not compile for {', '.join(map(str, lacking))}: it has {', '.join(has)}",
+        f"CUDA {toolkit} does not compile for {', '.join(map(str, lacking))}: it has "
+        f"{', '.join(has)}",
         hint="; ".join(
             filter(None, [*others, "TORCH_CUDA_ARCH_LIST names the GPUs to compile for"])
         ),

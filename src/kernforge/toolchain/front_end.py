@@ -4,9 +4,9 @@
 NVIDIA's wheels of CUDA 12 have its headers, ``ptxas`` and ``libdevice``, but neither nvcc nor its
 front end. Those come from the wheels of CUDA 13.0, which compile for CUDA 12 when three things are
 said otherwise: the PTX names the version that the older ``ptxas`` reads, the headers see the macros
-of the older nvcc, and the host code that ``cudafe++`` writes finds the header that goes with it. The
-static runtime is that of CUDA 12.9, whose wheel alone has it and which serves every earlier 12. See
-decision 8 in docs/decisions.
+of the older nvcc, and the host code that ``cudafe++`` writes finds the header that goes with it.
+The static runtime is that of CUDA 12.9, whose wheel alone has it and which serves every earlier 12.
+See decision 8 in docs/decisions.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ _COMPRESSION = "-Xfatbin=--compress-mode=speed"
 
 _CICC = """\
 #!/bin/sh
-# The front end of CUDA {front} for the ptxas of CUDA {cuda}: its PTX says the version that this reads.
+# The front end of CUDA {front} for the ptxas of CUDA {cuda}: its PTX says the version \
+that this reads.
 "$0-{front}" "$@" || exit
 while [ $# -gt 1 ]; do
   if [ "$1" = -o ]; then exec sed -i '1,40s/^\\.version {written}$/.version {read}/' "$2"; fi
@@ -67,7 +68,8 @@ done
 """
 _NVCC = """\
 #!/bin/sh
-# The compiler driver of CUDA {front}; who asks for its version hears of the CUDA that it compiles for.
+# The compiler driver of CUDA {front}; who asks for its version hears of the CUDA \
+that it compiles for.
 for word; do
   case $word in -V | --version) exec cat "${{0%/*}}/version.txt" ;; esac
 done
@@ -155,8 +157,8 @@ def texts(toolkit: LockedToolkit) -> dict[str, str]:
     if not known or cuda not in _PTX_OF or not ptxas:
         raise ToolchainError(
             f"the lock compiles CUDA {toolkit.release} with the front end of "
-            f"{front.release if front else 'none'} and ptxas of {ptxas or 'no wheel'}; kernforge makes "
-            f"{', '.join(map(str, TOOLKITS))} with that of {FRONT_END_OF}",
+            f"{front.release if front else 'none'} and ptxas of {ptxas or 'no wheel'}; kernforge "
+            f"makes {', '.join(map(str, TOOLKITS))} with that of {FRONT_END_OF}",
             hint="write the lock again with `kernforge lock-toolchain`",
         )
     words = {
@@ -202,10 +204,10 @@ def nvcc_flags(toolkit: LockedToolkit, given: Sequence[str], source: str) -> tup
     named = {Version2(int(n[:-1]), int(n[-1])) for word in given for n in _NAMED.findall(word)}
     if lacking := sorted(n for n in named if n < _OLDEST or n == _RENAMED):
         raise ToolchainError(
-            f"{source} is compiled for {', '.join(map(str, lacking))}, and the wheels' compiler for "
-            f"CUDA {toolkit.release} has no code for GPUs before 7.5 and for 10.1",
-            hint="take them out of the flags (for a setup.py, TORCH_CUDA_ARCH_LIST=9.0 leaves one), or "
-            f"{OTHER_TOOLKIT}",
+            f"{source} is compiled for {', '.join(map(str, lacking))}, and the wheels' compiler "
+            f"for CUDA {toolkit.release} has no code for GPUs before 7.5 and for 10.1",
+            hint="take them out of the flags (for a setup.py, TORCH_CUDA_ARCH_LIST=9.0 leaves "
+            f"one), or {OTHER_TOOLKIT}",
         )
     return usual_flags(given)
 
@@ -230,7 +232,8 @@ def refuse_device_link(given: Sequence[str], source: str, cuda: str) -> None:
         if not _LINKED_LATER.fullmatch(flag) or (flag in _RELOCATABLE and following == "false"):
             continue
         raise ToolchainError(
-            f"{source} is compiled with {flag!r}, and no wheel has the device linker of CUDA {cuda}",
+            f"{source} is compiled with {flag!r}, and no wheel has the device linker of CUDA "
+            f"{cuda}",
             hint=f"{OTHER_TOOLKIT}; or build for CUDA 13",
         )
 
@@ -262,8 +265,8 @@ def require(toolkit: LockedToolkit, archs: Iterable[Arch]) -> None:
         raise ToolchainError(
             f"the wheels' compiler for CUDA {toolkit.release} has no code for GPUs of compute "
             f"capability {', '.join(lacking)}",
-            hint="name an installed toolkit of that CUDA: KERNFORGE_CUDA_HOME for setup.py projects, "
-            "CUDA_HOME for kernforge.load",
+            hint="name an installed toolkit of that CUDA: KERNFORGE_CUDA_HOME for setup.py "
+            "projects, CUDA_HOME for kernforge.load",
         )
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The header libraries that build.toml's ``depends`` names, and where each comes from.
 
-NVIDIA publishes some CUTLASS releases as wheels, which hold the source tree. Wheels of projects that
-compile with CUTLASS carry others; only those headers are read of them. A release without a wheel is
-read from a checkout that the user names, and what counts is its content.
+NVIDIA publishes some CUTLASS releases as wheels, which hold the source tree. Wheels of projects
+that compile with CUTLASS carry others; only those headers are read of them. A release without a
+wheel is read from a checkout that the user names, and what counts is its content.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class HeaderWheel:
     version: str
 
 
-# Each was compared with the release's tag: all but 4.5.0, which is a state of shortly before, are the
-# release's own. No wheel has 2.10, and what calls itself 4.0.0 is of long before it.
+# Each was compared with the release's tag: all but 4.5.0, which is a state of shortly before, are
+# the release's own. No wheel has 2.10, and what calls itself 4.0.0 is of long before it.
 CARRIED = {
     "cutlass_3_5": HeaderWheel(release="3.5.1", project="nvidia-cutlass", version="3.5.1.0"),
     "cutlass_3_6": HeaderWheel(release="3.6.0", project="nvidia-cutlass", version="3.6.0.0"),
@@ -59,7 +59,8 @@ CARRIED = {
 VARIABLE = "CUTLASS_SRC_DIR"
 # Where a CUTLASS tree keeps its headers; all are found as <cutlass/...> and <cute/...>.
 HEADERS = ("include/", "tools/util/include/")
-# Where wheels keep that tree: NVIDIA's own, and others, of which only CUTLASS's directories are read.
+# Where wheels keep that tree: NVIDIA's own, and others, of which only CUTLASS's directories are
+# read.
 _NVIDIAS = "cutlass_library/source/"
 _OTHERS = ("deep_gemm/", "flashinfer/data/cutlass/")
 _DIRECTORIES = ("cutlass/", "cute/")
@@ -94,7 +95,7 @@ class HeaderFiles:
 
 
 def note(name: str) -> str:
-    """What a user should know of the wheel for a name; empty where it is what kernel-builder takes."""
+    """Note on a name's wheel for the user; empty where kernel-builder takes the same release."""
     wanted, carried = RELEASES.get(name), CARRIED.get(name)
     if wanted is None or carried is None or carried.release == wanted:
         return ""

@@ -52,8 +52,8 @@ class CudaHome:
         version: major and minor.
         release: its full version.
         digest: of its version.json, of what nvcc says, and of the names and sizes of its files.
-        parts: where ``bin``, ``include``, ``lib64`` and ``nvvm`` are, if not all in ``path``: conda,
-            the wheels and Debian's package have other layouts.
+        parts: where ``bin``, ``include``, ``lib64`` and ``nvvm`` are, if not all in ``path``:
+            conda, the wheels and Debian's package have other layouts.
     """
 
     path: Path
@@ -63,7 +63,7 @@ class CudaHome:
     parts: Mapping[str, str] = field(default_factory=dict)
 
     def tree(self, store: Store) -> Path:
-        """Directory with ``bin/nvcc``, ``include`` and ``lib64``: the toolkit's, or links to its parts."""
+        """The toolkit, or links to its parts, with ``bin/nvcc``, ``include`` and ``lib64``."""
         if not self.parts:
             return self.path
 

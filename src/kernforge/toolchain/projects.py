@@ -2,7 +2,8 @@
 """What a toolchain may be made of: a lock decides which programs run, so it may not name any wheel.
 
 A lock comes with a project, and the project may be a stranger's. So each part of a toolkit must be
-a wheel of the project that this part comes from; and a wheel whose hash is known here must have that hash.
+a wheel of the project that this part comes from; and a wheel whose hash is known here must have
+that hash.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ TOOLKIT = (
     "nvidia-cuda-cccl",
     "nvidia-cuda-runtime",
 )
-"""The wheels that together are a compiler: nvcc and its parts, the runtime, the C++ core libraries."""
+"""Wheels of a compiler: nvcc and its parts, the runtime, the C++ core libraries."""
 LIBRARIES = (
     *("nvidia-cublas", "nvidia-cusolver", "nvidia-cusparse", "nvidia-curand", "nvidia-cufft"),
     *("nvidia-cuda-nvrtc", "nvidia-nvtx", "nvidia-cuda-profiler-api"),
@@ -96,7 +97,8 @@ def check_wheels(wheels: Iterable[LockedWheel], allowed: Iterable[str], part: st
         known = known_hashes().get(wheel.file)
         if known and wheel.sha256 != known:
             raise ToolchainError(
-                f"the lock says that {wheel.file} has sha256 {wheel.sha256}; its release has {known}",
+                f"the lock says that {wheel.file} has sha256 {wheel.sha256}; its release has "
+                f"{known}",
                 hint="do not build this project: its lock names another file under this name. "
                 "`kernforge lock-toolchain` writes a new lock",
             )

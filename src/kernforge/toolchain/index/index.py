@@ -132,8 +132,8 @@ class Index:
         if not self.config.index_urls and not self.config.find_links:
             raise ToolchainError(
                 f"{project} is wanted from a package index, and pip's configuration says no-index",
-                hint="unset PIP_NO_INDEX or no-index in pip.conf, or name a directory of wheels with "
-                "PIP_FIND_LINKS; a build of which everything is in the store needs neither",
+                hint="unset PIP_NO_INDEX or no-index in pip.conf, or name a directory of wheels "
+                "with PIP_FIND_LINKS; a build of which everything is in the store needs neither",
             )
         name = canonicalize_name(project)
         listed: list[tuple[str, str, str]] = []
