@@ -29,7 +29,8 @@ def variants(directory: Path) -> tuple[Path, ...]:
     problem = "has no built variant" if directory.is_dir() else "is not a directory"
     raise UsageError(
         f"{directory} {problem}",
-        hint="build with `kernforge build`, or name a project, a directory of variants or a variant",
+        hint="build with `kernforge build`, or name a project, a directory of variants or a "
+        "variant",
     )
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``metadata.json``, the description of one built variant.
 
-The format is the hub's, as its client (``kernels`` 0.17) reads it and its builder writes it: unknown
-keys are ignored, ``python-depends`` is required even if it is empty, invalid values in
+The format is the hub's, as its client (``kernels`` 0.17) reads it and its builder writes it:
+unknown keys are ignored, ``python-depends`` is required even if it is empty, invalid values in
 ``provenance`` and ``digest`` are errors. The client requires ``provenance.kernel-builder`` if there
 is a ``provenance``, and ignores other keys of it; kernforge's own facts are in
 ``provenance.kernforge``.

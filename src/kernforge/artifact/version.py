@@ -13,7 +13,7 @@ _WORD = 2**64
 
 
 class Version2(NamedTuple):
-    """A version of two numbers, such as ``12.8``; compared by numbers, so that 2.10 is after 2.9."""
+    """A version of two numbers, such as ``12.8``, compared by numbers: 2.10 is after 2.9."""
 
     major: int
     minor: int

@@ -37,8 +37,9 @@ COMPAT_OBJECT = "compat.o"
 _DATA_FILES = ("glibc-2.28.txt", "gcc-8.txt")
 _LIBSTDCXX = "libstdc++.so.6"
 _LIBC = "libc.so.6"
-# In the order of the link line. If two libraries have a symbol (libc forwards some of libpthread's),
-# the first one defines it. The dynamic linker's name depends on the CPU, its stub's file name not.
+# In the order of the link line. If two libraries have a symbol (libc forwards some of
+# libpthread's), the first one defines it. The dynamic linker's name depends on the CPU, its stub's
+# file name not.
 _LOADER = "ld-linux.so"
 _OPTIONAL = (
     "libm.so.6",
@@ -61,8 +62,8 @@ _KINDS = {
     "tls": ('.section .tbss,"awT",%nobits', "%tls_object"),
 }
 # Prefixes of symbols without a version that the loading process has: CPython's limited API, torch's
-# stable and C interfaces, TVM FFI, OpenMP's runtime (of libtorch_cpu; a second runtime in the process
-# would have other threads), and the libraries of libtorch_cuda.
+# stable and C interfaces, TVM FFI, OpenMP's runtime (of libtorch_cpu; a second runtime in the
+# process would have other threads), and the libraries of libtorch_cuda.
 _UNVERSIONED_OWNERS = (
     # libtorch_cpu exports the vector mathematics of SLEEF, which ATen/cpu/vec calls inline.
     *("Py", "_Py", "aoti_torch_", "torch_", "Sleef_", "TVMFFI", "GOMP_", "omp_"),
@@ -140,7 +141,7 @@ def torch_sonames(backend: str) -> tuple[str, ...]:
 
 
 def stubs_script(stubs: Iterable[StubLibrary]) -> str:
-    """Shell script that makes stubs of their files in its directory; its argument is the compiler."""
+    """Shell script that makes the stubs in its directory; its argument is the compiler."""
     return "".join(f'"$1" {shlex.join(_stub_args(stub))}\n' for stub in stubs)
 
 

@@ -2,12 +2,12 @@
 """GPU architectures and cubins of a shared object, from its CUDA fat binaries.
 
 The section ``.nv_fatbin`` is a sequence of regions, one for each translation unit. A region is a
-header (magic, u16 version, u16 header bytes, u64 payload bytes) and entries; an entry is a header and
-its payload. Fields of the entry's header, all little-endian: u16 kind at 0, u32 header bytes at 4,
-u64 payload bytes at 8, u32 architecture at 28 (90 for compute capability 9.0), u64 flags at 40.
-NVIDIA does not document this; it was found in files of nvcc 13.0 and agrees with ``cuobjdump
---list-elf --list-ptx`` 13.2, except that cuobjdump does not show the ``f`` of a family's cubin.
-Compressed payloads have plain headers, so that nothing must be unpacked.
+header (magic, u16 version, u16 header bytes, u64 payload bytes) and entries; an entry is a header
+and its payload. Fields of the entry's header, all little-endian: u16 kind at 0, u32 header bytes at
+4, u64 payload bytes at 8, u32 architecture at 28 (90 for compute capability 9.0), u64 flags at 40.
+NVIDIA does not document this; it was found in files of nvcc 13.0 and agrees with
+``cuobjdump --list-elf --list-ptx`` 13.2, except that cuobjdump does not show the ``f`` of a
+family's cubin. Compressed payloads have plain headers, so that nothing must be unpacked.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def cubins(elf_bytes: bytes) -> tuple[tuple[str, bytes], ...]:
 
 
 def one_cubin(section: bytes) -> bytes | None:
-    """The cubin of a section ``.nv_fatbin`` with exactly one, uncompressed cubin; otherwise None."""
+    """The cubin of a section ``.nv_fatbin`` with one uncompressed cubin alone; otherwise None."""
     try:
         magic, _, header, size = _REGION.unpack_from(section)
         kind, _, before, length, _, _ = _ENTRY.unpack_from(section, header)

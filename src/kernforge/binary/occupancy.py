@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Number of blocks of a kernel that run on an SM at once, and the resource that limits it.
 
-The rule is that of NVIDIA's ``cuda_occupancy.h`` (CUDA 13.0), for a device in its default state: the
-L1 cache leaves the largest possible part to shared memory, and a kernel may opt into the larger limit
-of shared memory for a block.
+The rule is that of NVIDIA's ``cuda_occupancy.h`` (CUDA 13.0), for a device in its default state:
+the L1 cache leaves the largest possible part to shared memory, and a kernel may opt into the larger
+limit of shared memory for a block.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ def demangled(symbol: str) -> str:
         symbol: name of the linker, such as ``_Z6kernelPf``.
 
     Returns:
-        The name, such as ``kernel(float*)``; the symbol itself if it is not a mangled name, or if this
-        machine has no C++ runtime.
+        The name, such as ``kernel(float*)``; the symbol itself if it is not a mangled name, or if
+        this machine has no C++ runtime.
     """
     name_of = _demangler()
     if name_of is None or not symbol.startswith("_Z"):
@@ -43,8 +43,8 @@ def one_sided(library: Elf, texts: Mapping[str, str]) -> Iterator[tuple[str, str
     """Functions of a module that have ``extern "C"`` on one side only.
 
     C++ writes the types of the arguments into a function's name for the linker, and ``extern "C"``
-    does not: one that a file defines with it and another declares without is two functions. The module
-    links, because it may take symbols from the process, and cannot be loaded.
+    does not: one that a file defines with it and another declares without is two functions. The
+    module links, because it may take symbols from the process, and cannot be loaded.
 
     Args:
         texts: its sources and headers, by the path that the user knows.
@@ -66,8 +66,8 @@ def one_sided(library: Elf, texts: Mapping[str, str]) -> Iterator[tuple[str, str
         word = re.compile(rf"\b{re.escape(name)}\s*\(")
         places = [path for path, text in sorted(texts.items()) if word.search(text)]
         problem = (
-            f'{name} has extern "C" on one side only ({", ".join(places)}): for the linker these are '
-            "two functions, and the one that is called is not defined"
+            f'{name} has extern "C" on one side only ({", ".join(places)}): for the linker these '
+            "are two functions, and the one that is called is not defined"
         )
         remedy = (
             f'write extern "C" before {name} where it is declared and where it is defined, or in '

@@ -90,8 +90,8 @@ class BuildRequest:
             taken as it is.
         only: compute capabilities to narrow device code to, as ``"9.0"``; empty narrows nothing.
         sandbox: whether actions are kept to their inputs: always, where this machine can, never.
-        untrusted: whether the project may be a stranger's: ``"auto"`` means ``"required"`` then, and
-            what was built is not imported to check it.
+        untrusted: whether the project may be a stranger's: ``"auto"`` means ``"required"`` then,
+            and what was built is not imported to check it.
         out: directory of the variants, ``build`` in the project by default; an old variant of the
             same name is replaced as a whole.
         jobs: threads of all compilers together.
@@ -147,8 +147,8 @@ class BuildResult:
         """
         if self.outcome.failures:
             raise BuildError(
-                f"{len(self.outcome.failures)} of {counted(len(self.plan.actions), 'action')} failed, so "
-                f"{', '.join(self.left_out)} could not be built",
+                f"{len(self.outcome.failures)} of {counted(len(self.plan.actions), 'action')} "
+                f"failed, so {', '.join(self.left_out)} could not be built",
                 hint=compiler_advice.advice(
                     "\n".join(each.output for each in self.outcome.failures)
                 )
@@ -169,7 +169,8 @@ def build_project(
         SourceError: a source has a mistake that is seen without a compiler.
         NetworkError: something is not in the store and no index can be reached.
         StorageError: the disk is full or read-only.
-        ToolchainError: no index has what the lock lacks, or a sandbox is required and there is none.
+        ToolchainError: no index has what the lock lacks, or a sandbox is required and there is
+            none.
         KeyboardInterrupt: passed on after every program was killed; nothing is left half-written.
     """
     out = _out(workspace, request)
@@ -242,9 +243,9 @@ def _slow_headers(workspace: Workspace, request: BuildRequest, outcome: Outcome)
         return ""
     seconds, named = slow[path]
     return (
-        f"{seconds:.0f} of {outcome.cpu_s:.0f} CPU-s went to {path}, nearly all for the headers of torch "
-        f"that <{named}> brings: include it in the .cpp of the binding alone, and let {path} take "
-        "pointers and sizes"
+        f"{seconds:.0f} of {outcome.cpu_s:.0f} CPU-s went to {path}, nearly all for the headers of "
+        f"torch that <{named}> brings: include it in the .cpp of the binding alone, and let {path} "
+        "take pointers and sizes"
     )
 
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run the actions of a build on the workers of a Dask scheduler.
 
-Scheduler and workers are Dask's own; ``dask worker ADDRESS --preload kernforge.build.farm`` offers its
-memory, so that Dask gives a worker what fits. TLS is that of Dask's configuration
+Scheduler and workers are Dask's own; ``dask worker ADDRESS --preload kernforge.build.farm`` offers
+its memory, so that Dask gives a worker what fits. TLS is that of Dask's configuration
 (``distributed.comm.tls``). An action travels with everything that it reads; its result comes back,
-or goes through the shared store. A worker that dies costs a retry. distributed is imported here alone.
+or goes through the shared store. A worker that dies costs a retry. distributed is imported here
+alone.
 """
 
 from __future__ import annotations
@@ -110,8 +111,8 @@ def connect(address: str) -> Any:
     except (OSError, TimeoutError, ValueError, TypeError) as error:
         raise NetworkError(
             f"no Dask scheduler answers at {address}: {error}",
-            hint="start one with `dask scheduler`, and give its address as tls://HOST:8786; Dask reads "
-            "certificates from its configuration, distributed.comm.tls",
+            hint="start one with `dask scheduler`, and give its address as tls://HOST:8786; Dask "
+            "reads certificates from its configuration, distributed.comm.tls",
         ) from error
     try:
         client.wait_for_workers(1, timeout=_WORKERS_S)
@@ -323,8 +324,8 @@ def _require(store: Store, key: str) -> None:
     if not store.bring(STORE_KIND, key):
         raise NetworkError(
             "a result was put into the shared store, and cannot be read back",
-            hint="its URL must mean the same store here and on the workers, and each must trust the "
-            "keys of the others (KERNFORGE_STORE_TRUST)",
+            hint="its URL must mean the same store here and on the workers, and each must trust "
+            "the keys of the others (KERNFORGE_STORE_TRUST)",
         )
 
 

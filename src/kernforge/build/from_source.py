@@ -6,8 +6,8 @@ from. Where no package index can be reached for what the lock names, this proces
 its headers and an installed CUDA toolkit its compilers; what was used stands in the provenance.
 
 What is built is kept in a directory registry of the user's, ``built`` below ``KERNFORGE_HOME``,
-under a reference for each commit and device. Only a call that asks for it (``get_kernel(build=True)``)
-imports this module, and with it the author's half of the package.
+under a reference for each commit and device. Only a call that asks for it
+(``get_kernel(build=True)``) imports this module, and with it the author's half of the package.
 """
 
 from __future__ import annotations

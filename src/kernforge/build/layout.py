@@ -171,7 +171,8 @@ def ops_module(name: str, variant: Variant) -> str:
         return _template("tvm-ffi").format(name=name)
     if not variant.is_noarch:
         return _template("compiled").format(name=name)
-    # One build of Python alone may serve several backends, so its name follows the torch that runs it.
+    # One build of Python alone may serve several backends, so its name follows the torch that runs
+    # it.
     rest, _, unique = name.removeprefix("_").rpartition("_")
     return _template("noarch").format(stem=rest.rpartition("_")[0], unique=unique)
 

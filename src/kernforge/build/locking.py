@@ -123,8 +123,8 @@ def write_lock(workspace: Workspace, wanted: resolver.Needs, *, upgrade: bool) -
         except StorageError as error:
             raise StorageError(
                 error.message,
-                hint="a build pins its toolchain in that file: make it where the project takes files, "
-                "with `kernforge lock-toolchain`, and commit it",
+                hint="a build pins its toolchain in that file: make it where the project takes "
+                "files, with `kernforge lock-toolchain`, and commit it",
             ) from error
     return new
 

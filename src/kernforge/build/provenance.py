@@ -261,7 +261,8 @@ def _fetched(entry: object) -> Iterator[dict[str, Any]]:
             project = name.replace("_", "-").lower()
             dependency["uri"] = f"pkg:pypi/{project}@{version}?file_name={file}"
         if entry.get("record"):
-            # A wheel that is read by ranges is checked against its RECORD; its hash is the index's claim.
+            # A wheel that is read by ranges is checked against its RECORD; its hash is the index's
+            # claim.
             dependency["annotations"] = {"record": entry["record"]}
         yield dependency
     elif isinstance(entry, dict):

@@ -102,7 +102,7 @@ def is_own(symbol: Symbol) -> bool:
 def dependencies(
     elf: Elf, *, backend: str, where: str, framework: str = "torch"
 ) -> Iterator[Finding]:
-    """Libraries that it loads in addition to those of the system and of its framework; search paths."""
+    """Search paths, and loaded libraries that are neither the system's nor its framework's."""
     tvm_ffi = framework == "tvm-ffi"
     of_framework = abi_floor.TVM_FFI if tvm_ffi else abi_floor.torch_sonames(backend)
     allowed = {*abi_floor.system_sonames(), *of_framework}

@@ -2,7 +2,8 @@
 """Check built variants: what would break at a user, before a user meets it.
 
 The rules themselves are pure: ``package_rules``, ``abi_rules``. Here
-the files are read and the two rules that need another program are run: abi3audit, and the import in a fresh process.
+the files are read and the two rules that need another program are run: abi3audit, and the import in
+a fresh process.
 """
 
 from __future__ import annotations
@@ -61,14 +62,16 @@ if wanted["cuda"] is not None:
         visible = False
     if not visible:
         sys.exit(print("no NVIDIA GPU is visible", file=sys.stderr) or {_NO_DEVICE})
-    found = getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", wanted["cuda"]) or "no CUDA"
+    version = getattr(sys.modules.get("torch"), "version", None)
+    found = getattr(version, "cuda", wanted["cuda"]) or "no CUDA"
     major = wanted["cuda"].split(".")[0]
     if found == "no CUDA" or (major and found.split(".")[0] != major):
         sys.exit(print(wanted["framework"], text, "is for", found, file=sys.stderr) or {_UNFIT})
 gc.freeze()
 gc.enable()
 # What torch lists here was given an implementation, and its arguments are not declared.
-dangling = getattr(getattr(sys.modules.get("torch"), "_C", None), "_dispatch_find_dangling_impls", list)
+bindings = getattr(sys.modules.get("torch"), "_C", None)
+dangling = getattr(bindings, "_dispatch_find_dangling_impls", list)
 before = set(dangling())
 spec = importlib.util.spec_from_file_location(wanted["id"], wanted["file"])
 module = importlib.util.module_from_spec(spec)
@@ -78,7 +81,8 @@ if left := sorted(text.split("\\n")[0].removeprefix("name: ") for text in {{*dan
     sys.exit(print(*left, sep=", ", file=sys.stderr) or {_DANGLING})
 if wanted["calls"]:
     names = sys.modules["torch"]._C._dispatch_get_all_op_names()
-    if empty := [n for n in wanted["calls"] if not any(name.startswith(n + "::") for name in names)]:
+    filled = {{name.partition("::")[0] for name in names}}
+    if empty := [name for name in wanted["calls"] if name not in filled]:
         sys.exit(print(*empty, sep=", ", file=sys.stderr) or {_EMPTY})
 """
 
@@ -210,7 +214,7 @@ def _shared_object(checked: _CheckedVariant, file: Path) -> Iterator[Finding]:
 
 
 def _auditwheel(parsed: elf.Elf) -> tuple[str, Mapping[str, frozenset[str]]]:
-    """What auditwheel finds for an ELF file: its policy if above the floor, the floor's versions."""
+    """Policy of auditwheel for an ELF file, if above the floor, and the floor's versions."""
     # Late: the import takes a while, and only this needs it.
     from auditwheel.architecture import Architecture  # noqa: PLC0415
     from auditwheel.libc import Libc  # noqa: PLC0415
@@ -290,8 +294,8 @@ def _import(checked: _CheckedVariant, run: Runner, python: str | None) -> Iterat
         yield finding(
             "undefined-op",
             checked.where,
-            f"an implementation is registered for {printed}, and no such operator is defined, so that "
-            "it cannot be called",
+            f"an implementation is registered for {printed}, and no such operator is defined, so "
+            "that it cannot be called",
             "compare the names in def and impl, and look for a misspelt schema in def: torch takes "
             "one that it cannot read for no schema",
         )
@@ -299,10 +303,10 @@ def _import(checked: _CheckedVariant, run: Runner, python: str | None) -> Iterat
         yield finding(
             "undefined-op",
             checked.where,
-            f"the package calls operators of torch.ops.{printed}, and none is registered there: the "
-            "first call is an AttributeError",
-            "register them with TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops), and take `ops` from "
-            "._ops in Python",
+            f"the package calls operators of torch.ops.{printed}, and none is registered there: "
+            "the first call is an AttributeError",
+            "register them with TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops), and take `ops` "
+            "from ._ops in Python",
         )
     elif done.returncode and "ModuleNotFoundError" in printed and checked.metadata.python_depends:
         packages = ", ".join(checked.metadata.python_depends)

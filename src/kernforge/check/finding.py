@@ -48,6 +48,7 @@ def refuse_errors(findings: Iterable[Finding]) -> None:
     wrong = [finding for finding in findings if finding.severity == "error"]
     if wrong:
         raise CheckError(
-            f"{counted(len(wrong), 'finding')}: the artifact would not work everywhere that its name promises",
+            f"{counted(len(wrong), 'finding')}: the artifact would not work everywhere that its "
+            "name promises",
             hint="each finding above says how to fix it",
         )

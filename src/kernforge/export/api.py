@@ -40,7 +40,8 @@ _SHOWN = 5
 _LARGEST = 16 << 20
 KINDS = ("cmake", "python", "nix", "editor")
 COMPILE_COMMANDS = "compile_commands.json"
-_FLAKE = """# Written by `kernforge export`: `nix run .#build-and-copy` builds it with kernel-builder.
+_FLAKE = """\
+# Written by `kernforge export`: `nix run .#build-and-copy` builds it with kernel-builder.
 {
   description = "DESCRIPTION";
 

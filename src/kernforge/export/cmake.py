@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CMakeLists.txt of a project: the template, filled with the units, flags and architectures of a plan.
+"""CMakeLists.txt of a project: the template, filled with a plan's units, flags and architectures.
 
 What depends on the toolkit is written once for each range of toolkits in which it is equal, so that
 the file has no rules, only their results, and can be read and changed by hand.

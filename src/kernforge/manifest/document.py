@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parse build.toml, or list everything that is wrong with it.
 
-The same files are valid as for ``kernels`` 0.17.2, with one exception: its parser also takes a table
-written as a list of its values in the order of the program's declarations
+The same files are valid as for ``kernels`` 0.17.2, with one exception: its parser also takes a
+table written as a list of its values in the order of the program's declarations
 (``hub = ["owner/name", "main"]``), which is not documented; here such a list is refused.
 """
 

@@ -80,7 +80,8 @@ def has_framework(data: Data) -> bool:
 def is_before_3(data: Data) -> bool:
     """Whether a file is of edition 2, which has no ``backends``: the sections say what is built.
 
-    A file that has all that is new in edition 4 but for ``backends`` is of edition 4, and lacks them.
+    A file that has all that is new in edition 4 but for ``backends`` is of edition 4, and lacks
+    them.
     """
     general = data.get("general")
     if not isinstance(general, dict) or {"edition", "backends"} & {*general}:

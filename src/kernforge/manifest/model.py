@@ -260,8 +260,8 @@ class KernelSection(Table):
         description="Libraries whose headers these files need."
     )
     src: Strings = Field(
-        description="Source files, and the headers that they include; `*`, `?` and `**` match, which "
-        "kernel-builder does not have and `kernforge export` writes out."
+        description="Source files, and the headers that they include; `*`, `?` and `**` match, "
+        "which kernel-builder does not have and `kernforge export` writes out."
     )
     include: Strings = Field(
         default=(), description="Include directories of these files, relative to the project."

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sources that a manifest names, among the files of a project.
 
-A name with ``*`` or ``?`` is a pattern for the files that match it when the project is read: ``*`` and
-``?`` stay within a directory, ``**`` stands for any number of them. kernel-builder has no patterns;
-``kernforge export`` writes the files out for it.
+A name with ``*`` or ``?`` is a pattern for the files that match it when the project is read: ``*``
+and ``?`` stay within a directory, ``**`` stands for any number of them. kernel-builder has no
+patterns; ``kernforge export`` writes the files out for it.
 """
 
 from __future__ import annotations

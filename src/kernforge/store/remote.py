@@ -4,8 +4,9 @@
 Any file system that fsspec knows will do. One object holds one tree, under its key: a line
 ``kernforge-signed 1 <bytes of the signature>``, the signature, and the packed tree. The signature
 is over the kind, the key and the hash of the tree, and is checked before anything is unpacked, so
-that an object that was made up, changed or put under another key is not used. Nothing that happens here can break a build: what cannot be read is made, what
-cannot be written is not, and one note says so.
+that an object that was made up, changed or put under another key is not used. Nothing that happens
+here can break a build: what cannot be read is made, what cannot be written is not, and one note
+says so.
 """
 
 from __future__ import annotations

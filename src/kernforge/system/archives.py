@@ -37,7 +37,7 @@ def unpack_tar(
     mode: Literal["r:*", "r|"] = "r:*",
     limit: int = LARGEST,
 ) -> None:
-    """Unpack a tar into a directory; what was unpacked before an error stays, for the caller to remove.
+    """Unpack a tar into a directory; after an error the caller removes what was unpacked.
 
     Args:
         source: the archive, as errors call it.

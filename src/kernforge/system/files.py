@@ -36,12 +36,14 @@ _SHORTEST_S, _LONGEST_S = 0.001, 0.05
 _WRONG_KIND = "check the path: it may be a file instead of a directory, or the other way round"
 # What is written may be a project's, or kernforge's own.
 _ELSEWHERE = (
-    "write to another directory; that of kernforge's own files is KERNFORGE_HOME, that of files of a "
-    "hub HF_HOME"
+    "write to another directory; that of kernforge's own files is KERNFORGE_HOME, that of files of "
+    "a hub HF_HOME"
 )
 _NOT_ALLOWED = f"check the owner, or {_ELSEWHERE}"
 _HINTS = {
-    errno.EEXIST: "check the path: it may be a file instead of a directory; or remove what is there",
+    errno.EEXIST: (
+        "check the path: it may be a file instead of a directory; or remove what is there"
+    ),
     errno.ENOTDIR: _WRONG_KIND,
     errno.ENOSPC: f"free some space, or {_ELSEWHERE}",
     errno.EDQUOT: f"the quota is used up: free some space, or {_ELSEWHERE}",
@@ -106,7 +108,8 @@ def temporary() -> Path:
     except FileNotFoundError as error:
         raise StorageError(
             "no directory for temporary files is writable, so that no program can be started: "
-            "TMPDIR, /tmp, /var/tmp and the current directory are full, read-only or of another user",
+            "TMPDIR, /tmp, /var/tmp and the current directory are full, read-only or of another "
+            "user",
             hint="free some space, or set TMPDIR to a writable directory",
         ) from error
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python's garbage collector in kernforge's own programs and in benchmarks.
 
-Importing torch makes a million objects that all stay. With Python's defaults the collector traverses
-them several times while they are made, and again when the process ends: together, a third of the time
-of a program that imports torch and does little else. A collection takes milliseconds, so that it must
-not run while a time is measured.
+Importing torch makes a million objects that all stay. With Python's defaults the collector
+traverses them several times while they are made, and again when the process ends: together, a third
+of the time of a program that imports torch and does little else. A collection takes milliseconds,
+so that it must not run while a time is measured.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def collect_rarely() -> None:
 
 
 def collect_as_usual() -> None:
-    """Keep all present objects, and collect new ones as often as usual: they may hold much memory."""
+    """Keep all present objects, and collect new ones, which may hold much memory, as usual."""
     gc.freeze()
     gc.set_threshold(*_USUAL)
 

@@ -2,9 +2,9 @@
 """The only module that starts programs.
 
 A command is data. It runs without a shell, in its own process group, with exactly the given
-environment; when this process is interrupted, the whole group is killed. It is also killed when this
-process ends in any other way, SIGKILL included: a small program that is started once reads from a
-pipe what runs, and kills what is left when the pipe ends.
+environment; when this process is interrupted, the whole group is killed. It is also killed when
+this process ends in any other way, SIGKILL included: a small program that is started once reads
+from a pipe what runs, and kills what is left when the pipe ends.
 """
 
 from __future__ import annotations
@@ -182,9 +182,10 @@ _running: set[subprocess.Popen[bytes]] = set()
 # Processes that tidy up, with the time of their SIGTERM; 0 before it.
 _tidying: dict[int, float] = {}
 
-# Kills what it was told of and not told off, when its input is closed: process groups by their numbers,
-# and what is being started by the file that it prints to, which has no other reader or writer. The input
-# is closed when this process has ended and what it forked has become the program that it is to be.
+# Kills what it was told of and not told off, when its input is closed: process groups by their
+# numbers, and what is being started by the file that it prints to, which has no other reader or
+# writer. The input is closed when this process has ended and what it forked has become the program
+# that it is to be.
 _GUARD = """
 n='
 '
@@ -322,7 +323,8 @@ def _ended_within(pid: int, seconds: float | None) -> bool:
 def _is_readable(descriptor: int, seconds: float | None) -> bool:
     """Wait until a descriptor can be read; False if the time is over before.
 
-    ``poll`` and not ``select``, which refuses descriptors above 1,023: servers have as many files open.
+    ``poll`` and not ``select``, which refuses descriptors above 1,023: servers have as many files
+    open.
     """
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read and write below a directory whose content somebody else may have shaped.
 
-A project that was cloned, a build that was downloaded, what a compiler's action left: a path in it is
-opened one component after the other, and no component may be a symbolic link, so that nothing
-outside is read or written. What is read is a regular file of a bounded size: no device, and
-no pipe that would be read for ever.
+A project that was cloned, a build that was downloaded, what a compiler's action left: a path in it
+is opened one component after the other, and no component may be a symbolic link, so that nothing
+outside is read or written. What is read is a regular file of a bounded size: no device, and no pipe
+that would be read for ever.
 
-The directory itself is trusted: the caller resolves it, and ``name`` is always a relative path in it.
+The directory itself is trusted: the caller resolves it, and ``name`` is always a relative path in
+it.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 
 Its outputs enter the store by one rename. The directory of one that failed stays, and beside it a
 script that runs it again by hand, unless the context says otherwise. The action can write its
-directory and everything in it, so that this process writes there before it runs and never after, and
-reads it as ``untrusted``.
+directory and everything in it, so that this process writes there before it runs and never after,
+and reads it as ``untrusted``.
 """
 
 from __future__ import annotations
@@ -126,7 +126,8 @@ class ActionRun:
                 files.write_new(tree / LOG, log + "\n")
             how = self._how(action, directory, tree)
             files.write_new(tree / results.FILE, json.dumps(how, indent=1))
-            # The directory of an action that failed stays, so that its command can be repeated there.
+            # The directory of an action that failed stays, so that its command can be repeated
+            # there.
             files.remove_tree(directory.path)
         return done
 
@@ -201,8 +202,8 @@ class ActionRun:
             if not self._context.keeps_failed:
                 files.remove_tree(directory.path)
                 raise _FailedError(_failure(action, "", done, problems))
-            # Its inputs are enough to repeat it. nvcc leaves hundreds of MB of scratch files, and what
-            # a limit ended may have filled the disk up to that limit.
+            # Its inputs are enough to repeat it. nvcc leaves hundreds of MB of scratch files, and
+            # what a limit ended may have filled the disk up to that limit.
             gone = list(directory.path.iterdir()) if done.timed_out else [directory.scratch]
             for entry in gone:
                 files.remove_tree(entry)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an action will cost: learned from the last runs of the same action, guessed before.
 
-The same action is an action with the same arguments and inputs by name; what the files hold does not
-matter, so an edited kernel is expected to cost what it did before the edit.
+The same action is an action with the same arguments and inputs by name; what the files hold does
+not matter, so an edited kernel is expected to cost what it did before the edit.
 """
 
 from __future__ import annotations

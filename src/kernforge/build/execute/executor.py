@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a plan: every action that the store does not know yet.
 
-The order is ``graphlib``'s; a pool runs the actions: threads here, or the workers of a farm. When an action
-fails, what needs it is left out and everything else goes on; when one is killed for its memory, it
-gets a second chance with the machine to itself.
+The order is ``graphlib``'s; a pool runs the actions: threads here, or the workers of a farm. When
+an action fails, what needs it is left out and everything else goes on; when one is killed for its
+memory, it gets a second chance with the machine to itself.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class _Loop:
         )
 
     def _again(self, action: Action, done: Done) -> bool:
-        """Whether an action that failed is to be tried once more, with nothing running at the same time."""
+        """Whether to retry a failed action, once, with nothing running at the same time."""
         if not done.failure or action.key in self._alone or not out_of_memory(done.failure):
             return False
         self._alone.add(action.key)

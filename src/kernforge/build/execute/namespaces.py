@@ -2,11 +2,11 @@
 """Run one program in namespaces of its own: a program by itself, started by ``sandbox``.
 
 ``python -I -S enter.py SPEC PROGRAM [ARGUMENT...]``, where SPEC is JSON: ``binds`` as [source,
-target, writable], ``links`` as [text, path], ``cwd``, ``tmp`` as the bytes of its /tmp, ``file`` and
-``seconds`` as the most bytes of a file and CPU seconds of a process. The program sees a new file system with
-exactly these binds, its own process numbers (it is number 2), no network and no other process. Its
-exit status is passed on; death by signal N becomes 128 + N, as in a shell. What the machine
-forbids ends with status 126 and one line that says which step it was.
+target, writable], ``links`` as [text, path], ``cwd``, ``tmp`` as the bytes of its /tmp, ``file``
+and ``seconds`` as the most bytes of a file and CPU seconds of a process. The program sees a new
+file system with exactly these binds, its own process numbers (it is number 2), no network and no
+other process. Its exit status is passed on; death by signal N becomes 128 + N, as in a shell. What
+the machine forbids ends with status 126 and one line that says which step it was.
 
 It imports nothing but the standard library, and little of it: it starts once for every action.
 Constants are those of Linux's headers.

@@ -60,8 +60,8 @@ def pull(plan: Plan, store: Store) -> tuple[Action, ...]:
 def discard_damaged(plan: Plan, store: Store) -> None:
     """Take those damaged results away that a run of the plan reads, so that they are made again.
 
-    What nothing reads because all that needs it is there is not looked at: that would take longer than
-    the rest of a build with nothing to do.
+    What nothing reads because all that needs it is there is not looked at: that would take longer
+    than the rest of a build with nothing to do.
     """
     by_key = {action.key: action for action in plan.actions}
     needs = {action.key: graph.needs(action) for action in plan.actions}

@@ -330,7 +330,7 @@ def _mounts(directory: ActionDirectory | None, trees: Mapping[str, str]) -> Sand
 
 
 def _linked_outside(tree: str) -> Iterator[str]:
-    """Directories of a toolkit that is not in one place: links at the top of its tree lead there."""
+    """Directories outside a toolkit's tree to which links at its top lead."""
     with os.scandir(tree) as entries:
         for entry in entries:
             real = os.path.realpath(entry.path)

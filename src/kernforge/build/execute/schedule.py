@@ -66,9 +66,9 @@ def admit(
 ) -> tuple[Waiting, ...]:
     """Choose what starts now.
 
-    The longest chain goes first. An action that does not fit into the memory keeps its turn: only what
-    ends before the running ones do may pass it. With nothing running an action is chosen even if it
-    does not fit, since waiting would not help it.
+    The longest chain goes first. An action that does not fit into the memory keeps its turn: only
+    what ends before the running ones do may pass it. With nothing running an action is chosen even
+    if it does not fit, since waiting would not help it.
     """
     if any(action.alone for action in running):
         return ()
