@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Download kernels before they are used, for this machine or others, and for sites without a network.
+"""Download kernels before use, for this machine, for others and for sites without a network.
 
 A download is admitted, verified and complete like a kernel that is loaded, with every kernel that
 it depends on. It stays in the registry's cache, or is copied to a directory that is a registry

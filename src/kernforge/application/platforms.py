@@ -67,8 +67,8 @@ def lacks_driver(host: Host) -> str:
     version = host.backend.version
     cuda = f"torch is built for CUDA {version}" if host.torch else f"CUDA {version} is installed"
     return (
-        f"note: {cuda}, and there is no NVIDIA driver here: kernels for CUDA can be downloaded, but "
-        f"they do not run here. For kernels that run on the CPU, the platform is {on_cpu}"
+        f"note: {cuda}, and there is no NVIDIA driver here: kernels for CUDA can be downloaded, "
+        f"but they do not run here. For kernels that run on the CPU, the platform is {on_cpu}"
     )
 
 

@@ -44,7 +44,7 @@ class PreviousLock:
     upgrade: Collection[str] | None = ()
 
     def direct(self, dependency: Dependency) -> tuple[str, str | None] | None:
-        """The commit to keep for a requirement of the project, and its release where that is known."""
+        """The commit to keep for one of the project's requirements, and its release if known."""
         if not self._stays(dependency.repo_id):
             return None
         for pin in self.pins.kernels if self.pins else ():

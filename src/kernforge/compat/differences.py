@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions of the hub's client whose signature was another one before 0.17.
 
-Versions 0.14 to 0.16 took these arguments by position, and SGLang and vLLM-Omni ask for such a version.
-Each calls the function of that name in ``kernforge``, with the same checks.
+Versions 0.14 to 0.16 took these arguments by position, and SGLang and vLLM-Omni ask for such a
+version. Each calls the function of that name in ``kernforge``, with the same checks.
 """
 
 from __future__ import annotations

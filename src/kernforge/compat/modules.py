@@ -2,8 +2,8 @@
 """``install``: from then on ``import kernels`` is answered by kernforge in this process.
 
 A finder stands before those of Python and makes the modules of ``_MODULES``: all that applications
-import of the client. Their attributes are those of ``kernforge``, imported when they are first used, so
-installing it costs a millisecond and imports no torch.
+import of the client. Their attributes are those of ``kernforge``, imported when they are first
+used, so installing it costs a millisecond and imports no torch.
 """
 
 from __future__ import annotations

@@ -120,10 +120,10 @@ def write_wheel(directory: Path, version: str) -> Path:
 
 
 def command_environment(environment: Environment, version: str) -> dict[str, str]:
-    """The variables that are added, so that a command, and what it starts, finds kernforge as ``kernels``.
+    """Variables with which a command and its child processes find kernforge as ``kernels``.
 
-    The package is written below ``KERNFORGE_HOME`` and comes first in ``PYTHONPATH``: whoever may write
-    there decides what the command imports.
+    The package is written below ``KERNFORGE_HOME`` and comes first in ``PYTHONPATH``: whoever may
+    write there decides what the command imports.
 
     Raises:
         RequestError: the version is not one.

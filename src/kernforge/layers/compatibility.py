@@ -32,8 +32,8 @@ def check_layer(layer: object, replaced: type[nn.Module], *, source: object) -> 
         replaced: the class of the model's module.
 
     Raises:
-        LayerTypeError: it is not an ``nn.Module``, it has a constructor or members of its own, or its
-            ``forward`` takes other parameters.
+        LayerTypeError: it is not an ``nn.Module``, it has a constructor or members of its own, or
+            its ``forward`` takes other parameters.
     """
     from torch import nn
 
@@ -78,7 +78,7 @@ def _listed(parameters: list[Parameter]) -> str:
 
 
 def missing_features(layer: type[nn.Module], mode: Mode) -> str:
-    """What a mode needs and a layer lacks, as ``torch.compile`` or ``backward``; empty if nothing."""
+    """Features that a mode needs and a layer lacks, such as ``backward``; empty if none."""
     missing = []
     if Mode.TRAINING in mode and not getattr(layer, "has_backward", True):
         missing.append("backward")
@@ -93,8 +93,8 @@ def check_mode(layer: type[nn.Module], mode: Mode, *, layer_name: str, source: o
         raise LayerError(
             f"Function/layer from repo {source} does not support {missing}.\n"
             f"Was registered for `{layer_name}` with mode `{mode}`",
-            hint=f"register it for another mode than {mode_name(mode)}; or, if the layer supports it, set "
-            "can_torch_compile = True or has_backward = True in its class",
+            hint=f"register it for another mode than {mode_name(mode)}; or, if the layer supports "
+            "it, set can_torch_compile = True or has_backward = True in its class",
         )
 
 

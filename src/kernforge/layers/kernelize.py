@@ -52,7 +52,8 @@ def kernelize(
     Args:
         model: the model; it is changed in place.
         mode: ``INFERENCE`` or ``TRAINING``, with ``| TORCH_COMPILE`` if it will be compiled.
-        device: a device type, a ``torch.device`` or a ``Device``; None takes that of the first parameter.
+        device: a device type, a ``torch.device`` or a ``Device``; None takes that of the first
+            parameter.
         use_fallback: the cases in which a layer may keep its own forward; True is
             ``KernelizeFallback.DEFAULT``, False is ``NONE``.
 

@@ -30,7 +30,7 @@ class Repository(Hashable, Protocol):
     """A source of a layer that can replace another."""
 
     def load(self) -> Any:
-        """The layer, a class of ``nn.Module``; an error ends ``kernelize``, unless it may fall back."""
+        """The layer, a class of ``nn.Module``; an error ends ``kernelize`` without a fallback."""
 
 
 UserMapping: TypeAlias = Mapping[str, Mapping[Device | str, Repository | Mapping[Mode, Repository]]]
@@ -219,7 +219,10 @@ def _judge(
         if entry.device.type != device:
             reason = f"it is for {entry.device.type}, the model runs on {device}"
         elif not _covers(entry, capability):
-            reason = f"it is for capability {entry.device.properties}, not {_capability_text(capability)}"
+            reason = (
+                f"it is for capability {entry.device.properties}, not "
+                f"{_capability_text(capability)}"
+            )
         elif entry is not best and best is not None:
             reason = f"the range {best.device.properties} is narrower"
         else:

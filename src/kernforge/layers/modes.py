@@ -110,7 +110,7 @@ class CUDAProperties(_Capabilities):
 
 @dataclass(frozen=True, slots=True)
 class ROCMProperties(_Capabilities):
-    """AMD GPUs from ``min_capability`` to ``max_capability``, as torch counts them: gfx942 is 94."""
+    """AMD GPUs from ``min_capability`` to ``max_capability``, in torch's numbers: gfx942 is 94."""
 
 
 @dataclass(frozen=True, slots=True)

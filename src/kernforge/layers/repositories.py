@@ -54,7 +54,7 @@ class _Kernel(ABC):
 
 
 def load_on(repository: Repository, device: str) -> type[nn.Module]:
-    """The layer for models on a type of device: on the CPU from a build for it, if the kernel has one.
+    """The layer for a type of device: on the CPU from a build for it, if the kernel has one.
 
     Where torch is built for a GPU and sees one, ``get_kernel`` takes builds for that GPU. Their
     operators take no tensors that are on the CPU.
@@ -89,7 +89,8 @@ class _KernelLayer(_Kernel):
 
         Raises:
             LayerError: the kernel has no such layer.
-            KernforgeError: what ``get_kernel``, ``get_local_kernel`` or ``get_locked_kernel`` raises.
+            KernforgeError: what ``get_kernel``, ``get_local_kernel`` or ``get_locked_kernel``
+                raises.
         """
         layers = getattr(self._load(), "layers", None)
         if layers is None:
@@ -117,7 +118,8 @@ class _KernelFunction(_Kernel):
 
         Raises:
             LayerError: the kernel has no such function.
-            KernforgeError: what ``get_kernel``, ``get_local_kernel`` or ``get_locked_kernel`` raises.
+            KernforgeError: what ``get_kernel``, ``get_local_kernel`` or ``get_locked_kernel``
+                raises.
         """
         function = getattr(self._load(), self.func_name, None)
         if function is None:

@@ -267,7 +267,7 @@ def _load_locked(
 
 
 def forget(path: Path) -> None:
-    """Forget the kernel of a variant's directory, so that it is imported again when it is asked for.
+    """Forget the kernel of a variant's directory, so that its next use imports it again.
 
     Operators that it registered with torch stay there.
     """

@@ -70,7 +70,8 @@ def of_caller() -> KernelLocks:
     module = _calling_module()
     if not module:
         raise RequestError(
-            "the code that loads a locked kernel belongs to no module, so no lock was installed with it",
+            "the code that loads a locked kernel belongs to no module, so no lock was installed "
+            "with it",
             hint="name the file: lockfile=...",
         )
     for text, pinned, where in _locks_of(module):

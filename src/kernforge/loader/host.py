@@ -39,9 +39,10 @@ class Host:
         macos: major and minor of macOS; None elsewhere.
         capability: compute capability of the current CUDA device; None when there is none, or
             it was not asked yet.
-        driver: CUDA version that the driver is for; None when there is none, or it was not asked yet.
-        gcn_arch: architecture of the current ROCm device, as in ``gfx90a``; None when there is none, or
-            it was not asked yet.
+        driver: CUDA version that the driver is for; None when there is none, or it was not asked
+            yet.
+        gcn_arch: architecture of the current ROCm device, as in ``gfx90a``; None when there is
+            none, or it was not asked yet.
     """
 
     cpu: str
@@ -86,7 +87,7 @@ def probe(backend: str | None = None) -> Host:
 
 
 def probe_to_load(backend: str | None = None) -> Host:
-    """The host to load a kernel for: as ``probe``, and asked for a GPU where torch is built for one.
+    """Host to load a kernel for: as ``probe``, with a check for a GPU where torch is built for one.
 
     The same torch is installed on machines without a GPU, where what is built for one cannot run.
 

@@ -98,7 +98,8 @@ def get_kernel_dep(repo_id: str) -> ModuleType:
     known = _dependencies.get()
     if known is None:
         raise DependencyError(
-            f"get_kernel_dep({repo_id!r}) only works during kernel loading, when a kernel is imported",
+            f"get_kernel_dep({repo_id!r}) only works during kernel loading, when a kernel is "
+            "imported",
             hint="call it at the top level of a kernel's module, and keep what it returns",
         )
     if repo_id not in known:
@@ -211,7 +212,7 @@ def _package_file(path: Path, metadata: Metadata) -> Path:
 
 
 def _hides_a_module(name: str) -> bool:
-    """Whether an import of this name means something else; ids that begin with _ mean nothing else."""
+    """Whether the name is that of another module; an id that begins with _ never is."""
     return not name.startswith("_") and importlib.util.find_spec(name) is not None
 
 

@@ -322,7 +322,8 @@ def find_local(search: Search, directory: Path) -> Node:
     directory = directory.absolute()
     if not directory.is_dir():
         raise NoVariantError(
-            f"Cannot find a build variant for this system in {directory}: there is no such directory",
+            f"Cannot find a build variant for this system in {directory}: there is no such "
+            "directory",
             hint="name a project, a directory of variants or a variant",
         )
     host = probe_to_load(search.backend)

@@ -135,7 +135,7 @@ def _built(manifest: Manifest, files: Iterable[str]) -> list[str]:
 
 
 def is_skipped(path: Path) -> bool:
-    """Whether a directory holds no sources of a project: hidden, a cache, or a virtual environment."""
+    """Whether a directory is hidden, a cache or a virtual environment, so without sources."""
     return path.name.startswith(".") or path.name in _SKIPPED or (path / "pyvenv.cfg").is_file()
 
 

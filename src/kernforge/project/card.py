@@ -4,7 +4,8 @@
 A CARD.md may be a template in the language of Jinja2, as kernel-builder's ``fill-card`` fills it
 (kernel-builder/src/card.rs in github.com/huggingface/kernels). Its variables are:
 
-- ``repo_id``, ``version`` (the major version), ``license`` (in lower case), ``upstream``, ``source``;
+- ``repo_id``, ``version`` (the major version), ``license`` (in lower case), ``upstream``,
+  ``source``;
 - ``functions``: the names of ``__all__`` without ``layers``; ``layers``: the classes of the layers;
 - ``has_benchmark``: whether a script in ``benchmarks/`` measures the kernel;
 - ``name`` and ``variants`` (names of the published variants), which kernel-builder does not know.
@@ -78,8 +79,8 @@ class CardTemplate:
             )
             raise SourceError(
                 f"{FILE}{f', line {line}' if line else ''}: {what}",
-                hint="it is a template of Jinja2: write {% raw %} ... {% endraw %} around text with "
-                "{{ or {% that is not meant so",
+                hint="it is a template of Jinja2: write {% raw %} ... {% endraw %} around text "
+                "with {{ or {% that is not meant so",
             ) from error
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files with which a forge builds, tests and publishes a project: workflows, an image, a container.
 
-They are the folders of ``templates/ci``: ``common`` for every forge, and one for each forge. Between
-``# <cpu>`` and ``# </cpu>`` lies what only a project with that backend has.
+They are the folders of ``templates/ci``: ``common`` for every forge, and one for each forge.
+Between ``# <cpu>`` and ``# </cpu>`` lies what only a project with that backend has.
 """
 
 from __future__ import annotations

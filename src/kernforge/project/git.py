@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a git checkout says of its sources, and a fresh checkout of a recorded commit.
 
-A repository's configuration names programs that git starts: ``core.fsmonitor``, hooks, filters. libgit2
-starts none of them, so that a stranger's checkout is read by it alone; git itself only clones addresses.
+A repository's configuration names programs that git starts: ``core.fsmonitor``, hooks, filters.
+libgit2 starts none of them, so that a stranger's checkout is read by it alone; git itself only
+clones addresses.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def tags(checkout: GitCheckout) -> tuple[str, ...]:
 
 
 def empty_submodules(start: Path) -> tuple[str, ...]:
-    """Paths of the submodules that git did not fetch, from the top of the checkout of a directory."""
+    """Paths of submodules that were not fetched, relative to the top of a directory's checkout."""
     for top in (start, *start.parents):
         listed = top / ".gitmodules"
         if listed.is_file():
@@ -166,8 +167,8 @@ def clone(repository: str | None, commit: str, into: Path) -> None:
     No program of the repository's is started: no hook, and no transport but git's own.
 
     Args:
-        repository: its address, or the path of a checkout, which must stay as long as the new one is
-            used; None where it is not known.
+        repository: its address, or the path of a checkout, which must stay as long as the new one
+            is used; None where it is not known.
 
     Raises:
         UsageError: it cannot be had.

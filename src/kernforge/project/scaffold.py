@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernforge new`` and ``init``: a kernel project that builds, passes its tests and can be changed.
+"""``kernforge new`` and ``init``: a kernel project that builds and passes its tests.
 
 The files are in ``templates/``: ``common`` for every project and a folder for each backend;
 ``gradient`` has the same folders with the files that differ with a backward kernel, ``minimal``
 those of the smallest project, ``ci`` workflows and images. Some words in their names and texts
 stand for what the user chose: ``__HUB_NAME__``, ``__PYTHON_NAME__`` and ``__LICENSE__``;
-``__BACKENDS__`` is the list in build.toml. A backend's ``build.toml`` is appended to the common one.
+``__BACKENDS__`` is the list in build.toml. A backend's ``build.toml`` is appended to the common
+one.
 """
 
 from __future__ import annotations
@@ -280,6 +281,6 @@ def occupied(dest: Path) -> UsageError:
     shown = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")  # noqa: PLR2004
     return UsageError(
         f"{dest} exists already" + (f" and holds {shown}" if found else ""),
-        hint="choose another name or directory, or remove it first; `kernforge init` makes a project of a "
-        "directory and overwrites nothing",
+        hint="choose another name or directory, or remove it first; `kernforge init` makes a "
+        "project of a directory and overwrites nothing",
     )

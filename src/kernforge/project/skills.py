@@ -3,8 +3,8 @@
 
 A skill is a directory with a ``SKILL.md``, which has a name and a description, and pages that it
 refers to (https://agentskills.io/specification). Ours is ``templates/skills/kernforge``; its
-references are the documentation, which ``scripts/hatch_build.py`` puts into a wheel. A checkout that
-is installed in place has it in ``docs/`` and ``kernels/``.
+references are the documentation, which ``scripts/hatch_build.py`` puts into a wheel. A checkout
+that is installed in place has it in ``docs/`` and ``kernels/``.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ def _stable_abi(manifest: Manifest) -> Iterator[Mistake]:
         if version < _FIRST_STABLE:
             yield Mistake(
                 path=where,
-                problem=f"torch {version} has no stable ABI; it begins with {_FIRST_STABLE}. Remove "
-                "the key to build one variant for each torch",
+                problem=f"torch {version} has no stable ABI; it begins with {_FIRST_STABLE}. "
+                "Remove the key to build one variant for each torch",
             )
 
 

@@ -98,15 +98,15 @@ def publish(
 ) -> PublishResult:
     """Publish the variants of a build as one version, all together.
 
-    A published version never changes. If no version is given: nothing is written if the newest version
-    of this major version has exactly these variants; else they are the next version, patch or minor by
-    their changes.
+    A published version never changes. If no version is given: nothing is written if the newest
+    version of this major version has exactly these variants; else they are the next version, patch
+    or minor by their changes.
 
     A version is compared with the version before it of the same major version (see ``apidiff``) and
     refused if its number is too low for the changes.
 
-    A branch that is not a version's has the variants of the last call, and nothing is compared. Such a
-    branch is loaded by ``revision=`` alone.
+    A branch that is not a version's has the variants of the last call, and nothing is compared.
+    Such a branch is loaded by ``revision=`` alone.
 
     Args:
         build: directories of variants, or of one variant; those of several machines together.
@@ -124,8 +124,8 @@ def publish(
     Raises:
         UsageError: the repo id, the version or the branch is invalid, or the registry does not
             support an option.
-        RegistryError: the variants do not belong together or are not of these sources, the version is
-            published with other bytes, or its number is too low for the changes.
+        RegistryError: the variants do not belong together or are not of these sources, the version
+            is published with other bytes, or its number is too low for the changes.
         CheckError: the public names of a variant cannot be read.
         IntegrityError: a variant differs from its digest, or has none.
     """
@@ -175,7 +175,7 @@ def publish(
 
 
 def check_build(build: Path | Sequence[Path], sources: str | None = None) -> None:
-    """Refuse a build that ``publish`` would refuse whatever is published; errors are those of it."""
+    """Refuse a build that ``publish`` refuses whatever is published, with its errors."""
     _read_all(build, None, sources)
 
 
@@ -190,7 +190,8 @@ def preview(
 ) -> tuple[tuple[str, ...], VersionChoice | None]:
     """The variants that ``publish`` would publish, and as which version; nothing is written.
 
-    The arguments and errors are those of ``publish``; a branch that is not a version's has no version.
+    The arguments and errors are those of ``publish``; a branch that is not a version's has no
+    version.
     """
     wanted = None if version is None else _parse_version(version)
     built = _read_all(build, wanted, sources)
@@ -321,7 +322,8 @@ def _read_all(
         other = found.setdefault(variant.name, variant)
         if other.hashes != variant.hashes:
             raise RegistryError(
-                f"{other.directory} and {directory} are two builds of {variant.name}, and they differ",
+                f"{other.directory} and {directory} are two builds of {variant.name}, and they "
+                "differ",
                 hint="build each variant on one machine",
             )
     built = list(found.values())

@@ -8,9 +8,9 @@ The rules are those of semantic versioning (semver.org), applied to a kernel:
 - *minor*: there is a new name to call, or another Python package is needed;
 - *patch*: everything else.
 
-Versions are compared by machines: for every kind of machine that an old variant runs on, the variant
-that it loaded is compared with the variant that it would load now. Before 1.0.0, a minor version may
-have the changes of a major version.
+Versions are compared by machines: for every kind of machine that an old variant runs on, the
+variant that it loaded is compared with the variant that it would load now. Before 1.0.0, a minor
+version may have the changes of a major version.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Registries that can be written to: the protocol, and a registry in a directory.
 
-The files of a version are written first and the references last, each reference by one atomic write:
-a reader sees the old version or the new one, and an interrupted publication leaves the old one.
+The files of a version are written first and the references last, each reference by one atomic
+write: a reader sees the old version or the new one, and an interrupted publication leaves the old
+one.
 """
 
 from __future__ import annotations
@@ -101,15 +102,16 @@ class Destination(Protocol):
         """The variants of a commit.
 
         Args:
-            local: files to publish, by hex SHA-256. Content for which a registry has another hash is
-                named by its SHA-256 if it is one of these files, and by that other hash if not.
+            local: files to publish, by hex SHA-256. Content for which a registry has another hash
+                is named by its SHA-256 if it is one of these files, and by that other hash if not.
         """
         ...
 
     def write(self, repo_id: str, release: Release) -> Written:
         """Publish a version, or the variants of a branch.
 
-        A version that is published is not changed; what an interrupted publication left is finished.
+        A version that is published is not changed; what an interrupted publication left is
+        finished.
 
         Raises:
             MovedError: another publisher has published since ``versions`` was called.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Publish to a Hugging Face hub: one commit onto the branch ``v<major>``, one tag, and the card.
 
-The card is ``README.md`` on ``main``. A publication that was interrupted between two of these steps is
-finished by the next one. Each commit names its parent: if another publisher published meanwhile, the
-hub refuses the commit and the publication begins again.
+The card is ``README.md`` on ``main``. A publication that was interrupted between two of these steps
+is finished by the next one. Each commit names its parent: if another publisher published meanwhile,
+the hub refuses the commit and the publication begins again.
 """
 
 from __future__ import annotations

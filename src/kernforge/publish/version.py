@@ -53,8 +53,8 @@ def choose_version(
     Args:
         contents_of: gives the variants of a published version.
         offers_of: gives what they offer.
-        wanted: the version that the user asks for; None takes the newest one if it has exactly these
-            variants, and else the next number that the changes allow.
+        wanted: the version that the user asks for; None takes the newest one if it has exactly
+            these variants, and else the next number that the changes allow.
 
     Raises:
         RegistryError: the wanted version is published with other variants, or its number is too low
@@ -88,7 +88,8 @@ def choose_version(
 def _published(version: Version3, before: Contents, contents: Contents) -> RegistryError:
     differing = sorted(n for n in {*before, *contents} if before.get(n) != contents.get(n))
     return RegistryError(
-        f"version {dotted(version)} is published, and these variants differ: {', '.join(differing)}",
+        f"version {dotted(version)} is published, and these variants differ: "
+        f"{', '.join(differing)}",
         hint="a published version never changes: publish the next one, with all variants together",
     )
 
@@ -102,8 +103,8 @@ def _too_low(
     subject = f"{dotted(target)} cannot follow" if target else f"version {since[0]} ends with"
     if level is Level.MAJOR:
         hint = (
-            f"the next version is {next_version}: set version = {since[0] + 1} in build.toml and build "
-            "again; or restore what was removed"
+            f"the next version is {next_version}: set version = {since[0] + 1} in build.toml and "
+            "build again; or restore what was removed"
         )
         if any("have no variant" in change.what for change in highest):
             hint += (

@@ -168,7 +168,8 @@ class HubRegistry:
         """
         if self.endpoint.offline:
             raise NetworkError(
-                f"{self.endpoint.url} is not asked, so it cannot vouch for {owner}: HF_HUB_OFFLINE is set",
+                f"{self.endpoint.url} is not asked, so it cannot vouch for {owner}: HF_HUB_OFFLINE "
+                "is set",
                 hint="allow the kernel by name, or load it once while the hub can be reached",
             )
         return self.client.trusts(owner)

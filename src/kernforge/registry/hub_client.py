@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests to a Hugging Face hub, by ``huggingface_hub``: references, listings, files.
 
-Every failure of a hub or of the network becomes one of ours (``hub_errors``). What may be temporary (a
-rate limit, a server error, a broken connection) is tried again; a file that was interrupted is
+Every failure of a hub or of the network becomes one of ours (``hub_errors``). What may be temporary
+(a rate limit, a server error, a broken connection) is tried again; a file that was interrupted is
 continued where it stopped.
 """
 
@@ -406,7 +406,7 @@ def blob_name(path: Path, file: HubFile) -> str:
 
 
 def read_refs(repo_id: str, document: object) -> dict[str, str]:
-    """Branches and tags with their commits, from a hub's answer; a tag hides a branch of its name."""
+    """Commits of branches and tags in a hub's answer; a tag hides the branch of its name."""
     found: dict[str, str] = {}
     for kind in ("branches", "tags"):
         for ref in _tables(repo_id, document.get(kind) if isinstance(document, dict) else None):

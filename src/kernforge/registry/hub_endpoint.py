@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which hub is meant, where its cache is and whether requests to it are allowed.
 
-Decided by what ``huggingface_hub`` and ``kernels`` read, without importing either: ``HF_ENDPOINT``, ``HF_HUB_OFFLINE`` (and its old name ``TRANSFORMERS_OFFLINE``), ``KERNELS_CACHE``,
-``HF_HUB_CACHE``, ``HF_HOME`` and ``XDG_CACHE_HOME`` mean what they mean there.
+Decided by what ``huggingface_hub`` and ``kernels`` read, without importing either: ``HF_ENDPOINT``,
+``HF_HUB_OFFLINE`` (and its old name ``TRANSFORMERS_OFFLINE``), ``KERNELS_CACHE``, ``HF_HUB_CACHE``,
+``HF_HOME`` and ``XDG_CACHE_HOME`` mean what they mean there.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ class HubEndpoint:
 def find(location: str, environment: Environment, user_agent: str = "") -> HubEndpoint:
     """The hub that a registry's URL means.
 
-    A hub other than that of ``HF_ENDPOINT`` gets a cache of its own, because a cache does not record
-    whose ``v1`` it holds, and never receives the user's token, because that belongs to the other.
+    A hub other than that of ``HF_ENDPOINT`` gets a cache of its own, because a cache does not
+    record whose ``v1`` it holds, and never receives the user's token, because that belongs to the
+    other.
 
     Args:
         location: ``hf://``, ``hf+https://host`` or ``hf+http://host:port``.

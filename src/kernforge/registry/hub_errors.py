@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a Hugging Face hub, a proxy or the network refuses, as our errors with hints.
 
-``huggingface_hub`` raises its own errors and those of its HTTP library; ``hub_client`` hands them here,
-and asks whether another attempt may help.
+``huggingface_hub`` raises its own errors and those of its HTTP library; ``hub_client`` hands them
+here, and asks whether another attempt may help.
 """
 
 from __future__ import annotations

@@ -50,7 +50,8 @@ class Builders:
         """Refuse what no builder signed.
 
         Raises:
-            IntegrityError: the signature is missing, of other bytes, or of a key that is not listed.
+            IntegrityError: the signature is missing, of other bytes, or of a key that is not
+                listed.
         """
         if self.everyone:
             return
@@ -79,9 +80,9 @@ def read_builders(environment: Environment) -> Builders:
     if not trust and not listed:
         raise UsageError(
             "a shared store is named, and nothing says whose results are taken from it",
-            hint="name a file with the builders' public keys in KERNFORGE_STORE_BUILDERS (make keys "
-            f"with `kernforge keygen`), or set KERNFORGE_STORE_TRUST={ALL_WRITERS} if you trust "
-            "everyone who can write to it",
+            hint="name a file with the builders' public keys in KERNFORGE_STORE_BUILDERS (make "
+            f"keys with `kernforge keygen`), or set KERNFORGE_STORE_TRUST={ALL_WRITERS} if you "
+            "trust everyone who can write to it",
         )
     named = environment.kernforge_store_sign_key
     passphrase = environment.kernforge_sign_passphrase or ""

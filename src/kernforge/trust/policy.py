@@ -2,8 +2,8 @@
 """The trust policy as a document, and the rules that apply to one kernel.
 
 A policy is a list of rules; of each file the first rule that matches a kernel applies. The site's
-file and the user's may both have one, and a kernel must satisfy both: no file loosens what the other
-demands. When no rule matches, ``BUILT_IN`` applies.
+file and the user's may both have one, and a kernel must satisfy both: no file loosens what the
+other demands. When no rule matches, ``BUILT_IN`` applies.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _RAW_KEY_BYTES = 32
 
 
 class Admit(StrEnum):
-    """What a rule demands: nothing, that the caller or the hub allows it, a signature, or a refusal."""
+    """Demand of a rule: nothing, leave of the caller or the hub, a signature, or a refusal."""
 
     ALWAYS = "always"
     ASKED = "asked"
@@ -178,7 +178,7 @@ COMMUNITY = IdentitySigner(
     ),
     source_repository=_COMMUNITY,
 )
-"""The hub's community kernels, with the workflows that ``kernels`` 0.17 has; every policy may use it."""
+"""The hub's community kernels, with the workflows of ``kernels`` 0.17, for every policy to use."""
 
 BUILT_IN = Policy(
     source="the built-in policy",
@@ -375,7 +375,7 @@ def _read_signer(name: str, value: object, source: str) -> Signer:
 
 
 def key_text(text: str) -> str:
-    """A public key on one line, as ``public-key`` of a policy: the base64 in the middle of a PEM."""
+    """Public key on one line, as ``public-key`` of a policy: the base64 in the middle of a PEM."""
     return re.sub(r"-----(BEGIN|END) PUBLIC KEY-----|\s", "", text)
 
 
@@ -398,7 +398,7 @@ def public_key(text: str, where: str) -> bytes:
 
 
 def fingerprint(key: bytes) -> str:
-    """Padded base64 SHA-256 of a raw public key's SubjectPublicKeyInfo, as Sigstore hints name it."""
+    """Padded base64 SHA-256 of a raw public key's SubjectPublicKeyInfo, as in Sigstore's hints."""
     import hashlib  # noqa: PLC0415 - only where something is signed
 
     return base64.b64encode(hashlib.sha256(ED25519_DER + key).digest()).decode()

@@ -221,7 +221,8 @@ def _verify_identity(
     identities = [s for s in signers if isinstance(s, IdentitySigner)]
     if not identities:
         raise TrustError(
-            f"{METADATA} is signed with a Sigstore identity, which none of the signers is: {_listing(signers)}",
+            f"{METADATA} is signed with a Sigstore identity, which none of the signers is: "
+            f"{_listing(signers)}",
             hint="if you trust the signer, add the identity to the policy as a signer",
         )
     failures = []

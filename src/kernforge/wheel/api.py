@@ -250,7 +250,8 @@ def _check_agreement(documents: Iterable[Metadata], version: str | None) -> None
         )
     if version is not None and kernels and version.split(".")[0] != str(kernels[0][1]):
         raise UsageError(
-            f"version {version} does not begin with {kernels[0][1]}, the major version of the build",
+            f"version {version} does not begin with {kernels[0][1]}, the major version of the "
+            "build",
             hint=f"use {kernels[0][1]}.Y.Z, or raise version in build.toml and build again",
         )
 

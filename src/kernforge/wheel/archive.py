@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write a wheel whose bytes depend on its contents alone.
 
-Members are in a fixed order, with one time and one mode; RECORD comes last. The directory, the time,
-the user and the umask change nothing. The compressed bytes are zlib's: another implementation of
-zlib may compress the same members differently.
+Members are in a fixed order, with one time and one mode; RECORD comes last. The directory, the
+time, the user and the umask change nothing. The compressed bytes are zlib's: another implementation
+of zlib may compress the same members differently.
 
 Format: the packaging user guide's "Binary distribution format" (wheel 1.0).
 """

@@ -2,10 +2,10 @@
 """The name, tags and requirements of a variant's wheel.
 
 A wheel's tags can express Python, its ABI, the operating system and the CPU; ``Requires-Dist`` can
-express the torch version. Neither can express CPU or CUDA, or distinguish two builds of one version:
-if a kernel has several variants for one machine, the local version does, such as
-``1.2.0+torchabi2.10.cu130``. It depends on all variants of the version, not on the variants that are
-asked for, so that a variant's wheel always has the same name.
+express the torch version. Neither can express CPU or CUDA, or distinguish two builds of one
+version: if a kernel has several variants for one machine, the local version does, such as
+``1.2.0+torchabi2.10.cu130``. It depends on all variants of the version, not on the variants that
+are asked for, so that a variant's wheel always has the same name.
 
 Formats: the packaging user guide's "Binary distribution format", "Core metadata" 2.4, "Platform
 compatibility tags" and "Version specifiers" (local versions are compared segment by segment,
