@@ -111,10 +111,10 @@ __getattr__, __dir__ = _lazy.attributes(
         "layers.modes": "CUDAProperties Device KernelizeFallback Mode ROCMProperties",
         "layers.registration": "register_kernel_mapping use_kernel_mapping",
         "layers.report": "KernelSource KernelizeReport LayerOutcome",
-        "layers.repositories": "FuncRepository LayerRepository LocalFuncRepository LocalLayerRepository "
-        "LockedFuncRepository LockedLayerRepository",
-        "loader.api": "get_kernel get_kernel_variants get_local_kernel get_locked_kernel has_kernel "
-        "install_kernel load_kernel",
+        "layers.repositories": "FuncRepository LayerRepository LocalFuncRepository "
+        "LocalLayerRepository LockedFuncRepository LockedLayerRepository",
+        "loader.api": "get_kernel get_kernel_variants get_local_kernel get_locked_kernel "
+        "has_kernel install_kernel load_kernel",
         "loader.importer": "LoadedKernel RepoInfo get_kernel_dep get_loaded_kernels",
         "loader.resolve": "VariantAccepted VariantRejected",
     },

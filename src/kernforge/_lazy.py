@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of a package that are imported when they are first used, so that importing it costs nothing."""
+"""Names of a package, imported at first use, so that importing the package costs nothing."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 
 What is refused is a ``ValueError``, as for text that cannot be parsed, so that a reader converts
 one exception into its own error: documents that are too large, too deep or of too many values; keys
-that occur twice; numbers that are none (``NaN``); text that no file can hold (half a surrogate pair,
-a NUL character).
+that occur twice; numbers that are none (``NaN``); text that no file can hold (half a surrogate
+pair, a NUL character).
 """
 
 from __future__ import annotations

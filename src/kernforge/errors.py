@@ -25,7 +25,7 @@
     - MetadataError         metadata.json cannot be read; also a ValueError
     - MissingFileError      a build lacks a file; also a FileNotFoundError
   - NetworkError       10   the package index or a registry cannot be reached
-  - StorageError       11   the disk is full, read-only or of another user, or a path is of a wrong kind
+  - StorageError       11   the disk is full, read-only or another user's; a path is of a wrong kind
   - TrustError         12   the trust policy refuses a kernel, or cannot be read
   - UntestedError      13   every test was skipped
 

@@ -35,7 +35,7 @@ def translated(argv: Sequence[str]) -> list[str]:
 
 
 def _verified(words: Sequence[str]) -> Iterator[str]:
-    """The repository and the version of ``kernels verify-signature``, which verifies one variant."""
+    """Repository and version of ``kernels verify-signature``, which verifies one variant."""
     named = 0
     for word in words:
         named += not word.startswith("-")

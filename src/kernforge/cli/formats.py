@@ -68,8 +68,8 @@ def spent_document(outcome: Outcome) -> dict[str, Any]:
 def spent_text(outcome: Outcome) -> str:
     """The number of actions and the longest ones, as text."""
     lines = [
-        f"{counted(outcome.ran, 'action')} ran in {outcome.wall_s:.1f} s ({outcome.cpu_s:.1f} CPU-s), "
-        f"{outcome.reused} from the store"
+        f"{counted(outcome.ran, 'action')} ran in {outcome.wall_s:.1f} s ({outcome.cpu_s:.1f} "
+        f"CPU-s), {outcome.reused} from the store"
         + (f", {outcome.shared} of them from the shared store" if outcome.shared else "")
     ]
     longest = [spent for spent in outcome.spent[:_SHOWN] if spent.wall_s >= _WORTH_A_LINE_S]
@@ -108,7 +108,8 @@ def cache_text(root: Path, kinds: Sequence[KindUsage], limit: int, removed: Remo
     lines = [f"{root}: {size(total) or '0 MB'} of {size(limit)}"]
     if removed:
         lines.append(
-            f"removed {counted(removed.entries, 'entry', 'entries')}, {size(removed.size) or '0 MB'}"
+            f"removed {counted(removed.entries, 'entry', 'entries')}, "
+            f"{size(removed.size) or '0 MB'}"
         )
     return "\n".join([*lines, table(rows, head=("kind", "entries", "size", "oldest use"))])
 

@@ -89,8 +89,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         sys.exit(StorageError.exit_code)
     except KeyboardInterrupt:
         console.note(
-            "interrupted: the programs that it had started on this machine were stopped, and no file "
-            "is incomplete"
+            "interrupted: the programs that it had started on this machine were stopped, and no "
+            "file is incomplete"
         )
         sys.exit(130)
     sys.exit(code or 0)
@@ -102,7 +102,8 @@ def parser() -> grammar.Grammar:
         prog="kernforge",
         usage="kernforge [options] COMMAND ...",
         description=f"{_WHAT}\n\n{grammar.overview()}",
-        epilog=f"{_EXIT_CODES}\n 130  an interrupt\n\ndocumentation: README.md and docs/ of the repository",
+        epilog=f"{_EXIT_CODES}\n 130  an interrupt\n\n"
+        "documentation: README.md and docs/ of the repository",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("-V", "--version", action="version", version=f"kernforge {__version__}")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """Wraps the description and leaves the lines of the epilog, an example and a link, as they are."""
+    """Wraps the description, and keeps the lines of the epilog, an example and a link."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if text.startswith("example: "):

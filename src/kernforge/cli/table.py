@@ -69,8 +69,8 @@ COMMANDS = (
         "adopt",
         "make a kernel project of a setup.py project, or of a script with load_inline",
         "path/to/project --out my-kernel",
-        "It changes nothing in the old project; a setup.py is run in a sandbox up to setup(). What it cannot "
-        "translate it lists with file and line.",
+        "It changes nothing in the old project; a setup.py is run in a sandbox up to setup(). What "
+        "it cannot translate it lists with file and line.",
         page="how-to/author/adopt-a-project",
         others=("convert", "import", "port"),
     ),
@@ -97,8 +97,8 @@ COMMANDS = (
         "test",
         "build for this machine, and run the project's tests on the result",
         "--variant 'torch-stable-abi*-cpu-*' --pytest=-k --pytest=views",
-        "LOCAL_KERNELS names the result, if build.toml has a repo-id: get_kernel in a test loads it, "
-        "and not what is published.",
+        "LOCAL_KERNELS names the result, if build.toml has a repo-id: get_kernel in a test loads "
+        "it, and not what is published.",
         page="how-to/author/test-a-kernel",
         others=("pytest",),
     ),
@@ -166,8 +166,8 @@ COMMANDS = (
         "check",
         "check that what you built will run on users' machines",
         "build",
-        "It reads the machine code of a build, that for Linux. `kernforge verify` answers who built a kernel, and "
-        "whether its files were changed since.",
+        "It reads the machine code of a build, that for Linux. `kernforge verify` answers who "
+        "built a kernel, and whether its files were changed since.",
         page="how-to/author/fix-findings",
         others=("check-abi", "lint", "validate"),
     ),
@@ -201,8 +201,8 @@ COMMANDS = (
         "pip",
         "run pip with kernforge's compilers, for projects whose setup.py imports torch",
         "install --torch 2.11 --cuda 13.0 .",
-        "A stand-in answers the setup.py in torch's place: neither CUDA nor torch needs to be installed to "
-        "build. TORCH_CUDA_ARCH_LIST and MAX_JOBS are obeyed.",
+        "A stand-in answers the setup.py in torch's place: neither CUDA nor torch needs to be "
+        "installed to build. TORCH_CUDA_ARCH_LIST and MAX_JOBS are obeyed.",
         page="how-to/author/build-a-setup-py-project",
     ),
     # -- publish
@@ -221,8 +221,8 @@ COMMANDS = (
         "card",
         "print the card that a project is published with, its template filled",
         "--repo-id me/my-kernel",
-        "A CARD.md for kernel-builder is filled as there. A project without one gets a card that is "
-        "generated; publishing never replaces a card that an author wrote with it.",
+        "A CARD.md for kernel-builder is filled as there. A project without one gets a card that "
+        "is generated; publishing never replaces a card that an author wrote with it.",
         page="how-to/release/write-a-card",
         others=("fill-card", "create-and-upload-card", "readme"),
     ),
@@ -253,8 +253,8 @@ COMMANDS = (
         "wheel",
         "make wheels for pip, of a build, of a published kernel or of a setup.py project",
         "me/my-kernel --version '~=1.2' --out dist",
-        "For a setup.py project it builds one wheel for each torch, CUDA and Python: `kernforge wheel "
-        ". --torch 2.9,2.11 --python 3.11,3.13`.",
+        "For a setup.py project it builds one wheel for each torch, CUDA and Python: "
+        "`kernforge wheel . --torch 2.9,2.11 --python 3.11,3.13`.",
         page="how-to/release/ship-as-wheels",
         others=("to-wheel", "package"),
     ),
@@ -272,8 +272,8 @@ COMMANDS = (
         "list",
         "list the kernels that are on this machine",
         "",
-        "They are those of your own registry and those in the hub's cache. `kernforge versions` lists "
-        "the versions of one kernel.",
+        "They are those of your own registry and those in the hub's cache. `kernforge versions` "
+        "lists the versions of one kernel.",
         page="how-to/user/load-kernels",
         others=("ls", "installed"),
     ),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The facts about a machine for ``kernforge doctor``; ``examine`` collects them, ``rules`` judges."""
+"""Facts about a machine for ``kernforge doctor``: ``examine`` collects, ``rules`` judges."""
 
 from __future__ import annotations
 

@@ -95,7 +95,8 @@ def _compiler(machine: MachineFacts) -> Iterator[Finding]:
             "python-headers",
             "warning",
             "compiler",
-            f"{machine.python_headers}/Python.h is missing; bindings that include it do not compile",
+            f"{machine.python_headers}/Python.h is missing; bindings that include it do not "
+            "compile",
             "`apt install python3-dev` (Debian, Ubuntu), `dnf install python3-devel` (Fedora), or "
             "use torch's stable ABI in the binding and include no Python header",
         )
@@ -178,8 +179,8 @@ def _torch(machine: MachineFacts) -> Iterator[Finding]:
                 "torch",
                 f"torch {torch.version} has no code for {name} (compute capability "
                 f"{capability}); it has {', '.join(torch.archs)}",
-                "install a torch that is built for this GPU: a newer version for a new GPU, an older "
-                "version for an old GPU",
+                "install a torch that is built for this GPU: a newer version for a new GPU, an "
+                "older version for an old GPU",
             )
 
 
@@ -205,7 +206,8 @@ def _toolkits(machine: MachineFacts) -> Iterator[Finding]:
                 "environment",
                 f"{toolkit.variable} names CUDA {toolkit.version}, but torch is built for CUDA "
                 f"{torch}: kernforge.load and torch's loader refuse it",
-                f"name a toolkit of CUDA {torch[0]}, or unset the variable: kernforge then fetches one",
+                f"name a toolkit of CUDA {torch[0]}, or unset the variable: kernforge then fetches "
+                "one",
             )
 
 
@@ -239,14 +241,14 @@ def _max_jobs(machine: MachineFacts) -> Iterator[Finding]:
             "warning",
             "environment",
             f"MAX_JOBS is {value}: {value} units with torch's headers take about "
-            f"{int(value) * _COMPILER // GB} GB, and {machine.memory / GB:.1f} GB are free. kernforge "
-            "starts as many as fit into the memory, torch's loader starts all of them",
+            f"{int(value) * _COMPILER // GB} GB, and {machine.memory / GB:.1f} GB are free. "
+            "kernforge starts as many as fit into the memory, torch's loader starts all of them",
             f"set MAX_JOBS={jobs}",
         )
 
 
 def _arch_list(machine: MachineFacts) -> Iterator[Finding]:
-    """``TORCH_CUDA_ARCH_LIST`` has the architectures that the JIT and torch's loader compile for."""
+    """``TORCH_CUDA_ARCH_LIST``: the architectures that the JIT and torch's loader compile for."""
     value = machine.arch_list.strip()
     if not value or value == "native":
         return
@@ -270,7 +272,8 @@ def _arch_list(machine: MachineFacts) -> Iterator[Finding]:
                 "error",
                 "environment",
                 f"TORCH_CUDA_ARCH_LIST is {value!r}, which makes no code for {name} (compute "
-                f"capability {number}): modules of kernforge.load and torch's loader cannot run on it",
+                f"capability {number}): modules of kernforge.load and torch's loader cannot run on "
+                "it",
                 f"unset it to compile for the GPUs of this machine, or add {number}",
             )
     used = [
@@ -318,8 +321,8 @@ def _room(machine: MachineFacts) -> Iterator[Finding]:
                 directory.path,
                 f"{directory.use} cannot be written: {directory.trouble}"
                 + (f"; {directory.instead}" if directory.instead else ""),
-                "check its owner and the free space of the disk, or set KERNFORGE_HOME or TMPDIR to "
-                "another directory",
+                "check its owner and the free space of the disk, or set KERNFORGE_HOME or TMPDIR "
+                "to another directory",
             )
         elif directory.free < _DISK_WANTED:
             full = directory.free < _DISK_NEEDED
@@ -363,8 +366,8 @@ def _tls(machine: MachineFacts) -> Iterator[Finding]:
         "tls",
         "error" if needed else "warning",
         "python",
-        f"the module ssl of this Python cannot be imported: {machine.tls}; package indexes and hubs "
-        "with https://, and farms, cannot be reached",
+        f"the module ssl of this Python cannot be imported: {machine.tls}; package indexes and "
+        "hubs with https://, and farms, cannot be reached",
         extras.TLS_HINT,
     )
 
@@ -403,9 +406,10 @@ def _store(machine: MachineFacts) -> Iterator[Finding]:
             "store-foreign",
             "error",
             path,
-            "this user may not write to this directory of the store, so files cannot be added to it",
-            "change its owner with chown (it is often root after a `sudo kernforge`) or its mode, or "
-            "set KERNFORGE_HOME to another directory",
+            "this user may not write to this directory of the store, so files cannot be added to "
+            "it",
+            "change its owner with chown (it is often root after a `sudo kernforge`) or its mode, "
+            "or set KERNFORGE_HOME to another directory",
         )
 
 

@@ -10,7 +10,8 @@
         dtypes=("float32", "float16", "bfloat16"),
     )
 
-makes tests that are named after their check, for every shape, dtype and device: ``pytest -k views``.
+makes tests that are named after their check, for every shape, dtype and device:
+``pytest -k views``.
 
 This module imports nothing until a name is used.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The declaration of an operator by its author, and one case: its arguments, results and reference."""
+"""An author's declaration of an operator, and one case: arguments, results and reference."""
 
 from __future__ import annotations
 
@@ -244,8 +244,8 @@ def assert_results(
     taken = {a.dtype for a in before if is_tensor(a)}
     if len(results) != len(pairs):
         raise AssertionError(
-            f"the operator has {len(results)} results, the reference {len(pairs)}: written arguments "
-            "come first, then what is returned"
+            f"the operator has {len(results)} results, the reference {len(pairs)}: written "
+            "arguments come first, then what is returned"
         )
     for number, (result, (exact, same)) in enumerate(zip(results, pairs, strict=True)):
         what = "result" if len(results) == 1 else f"result {number}"

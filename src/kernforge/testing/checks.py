@@ -52,7 +52,7 @@ class Checks:
 
     @classmethod
     def applies(cls, item: Any, backends: frozenset[str]) -> bool:
-        """Whether a test is one that the declaration, the command line and the tested build ask for."""
+        """Whether the declaration, the command line and the tested build ask for a test."""
         declared, parameters = cls.declared, item.callspec.params
         named = isinstance(declared.op, str) and backends  # an attribute of the tested build
         if parameters.get("device") not in (named or declared.devices):
@@ -177,7 +177,7 @@ class Checks:
         torchside.assert_compiles(self.declared, op, draw, self._shape())
 
     def test_gradients(self, op: Any, dtype: str, device: str) -> None:
-        """The first derivative: gradcheck in float64, the reference's derivative in other dtypes."""
+        """First derivative: by gradcheck in float64, by the reference's in other dtypes."""
         if not self.declared.backward:
             pytest.skip("no backward is declared (backward=True)")
         draw = self._draw(dtype, device)
@@ -258,7 +258,7 @@ class Checks:
             pytest.skip("the values of contiguous arguments are wrong: see test_values")
 
     def _right_draw(self, op: Any, device: str, dtype: str = "") -> Draw:
-        """Draws contiguous arguments of a dtype, by default the first; skips if they give wrong values."""
+        """Draw contiguous arguments of a dtype, or of the first; skip if their values are wrong."""
         draw = self._draw(dtype or self.declared.dtypes[0], device)
         self._skip_if_values_wrong(op, draw, self._shape())
         return draw

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparison of results with a reference, and the tolerance.
 
-The tolerance comes from the reference's own error: the reference is computed in the tested dtype and
-in float64. The error of a kernel may be ``FACTOR`` times the reference's error, plus one unit in the
-last place:
+The tolerance comes from the reference's own error: the reference is computed in the tested dtype
+and in float64. The error of a kernel may be ``FACTOR`` times the reference's error, plus one unit
+in the last place:
 
     tolerance = FACTOR * min(largest error, largest error in ulps * ulp) + ulp
 
-The largest error bounds elements that cancel, the largest error in ulps bounds small elements. There
-is no higher precision than float64: for float64, the error of the reference in float32 is scaled to
-float64's ulps.
+The largest error bounds elements that cancel, the largest error in ulps bounds small elements.
+There is no higher precision than float64: for float64, the error of the reference in float32 is
+scaled to float64's ulps.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def assert_side_stream(
 def assert_stream_order(
     declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
 ) -> None:
-    """Call the operator when its arguments are written late on the stream, and read results at once.
+    """Call the operator while the stream still writes its arguments, and read results at once.
 
     The device of ``draw`` need not be the current one. A launch on another stream reads the
     arguments too early; a launch that this stream does not wait for writes its results too late,

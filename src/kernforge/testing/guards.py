@@ -55,7 +55,7 @@ class Guarded:
     filled: int
 
     def broken(self) -> str:
-        """Describe writes to the guards, with the distance to the tensor; empty if there are none."""
+        """Describe writes to the guards, with the distance to the tensor; empty if none."""
         for name, part, first in (
             ("before", self.buffer[:GUARD], GUARD),
             ("after", self.buffer[self.end :], 0),
@@ -64,7 +64,10 @@ class Guarded:
             if wrong.numel():
                 index = int(wrong[-1] if first else wrong[0])
                 distance = first - index if first else index + 1
-                return f"{wrong.numel()} bytes {name} it were written, the nearest {distance} bytes away"
+                return (
+                    f"{wrong.numel()} bytes {name} it were written, the nearest {distance} bytes "
+                    "away"
+                )
         return ""
 
 

@@ -147,12 +147,13 @@ def check_dtype(name: str) -> None:
         raise UsageError(
             f"the complex dtype {name} has no tolerance and cannot be checked",
             hint="declare the operator on its real and imaginary parts: "
-            "call=lambda op, real, imaginary: torch.view_as_real(op(torch.complex(real, imaginary)))",
+            "call=lambda op, real, imaginary: "
+            "torch.view_as_real(op(torch.complex(real, imaginary)))",
         )
 
 
 def _make_special(tensor: Tensor) -> None:
-    """Set every third element, up to a number of them, to a value that arithmetic treats specially."""
+    """Set every third element, up to a number of them, to a special value of arithmetic."""
     import torch
 
     info = torch.finfo(tensor.dtype)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A call of more than 2^31 elements: whether there is memory for it, and its comparison.
 
-If a part of the results depends only on a part of the inputs, the reference is computed part by part
-on the device of the tensors: on a GPU for all elements, on a CPU for three parts, because a reference
-in float64 takes minutes there. Only the first wrong element is copied to the host.
+If a part of the results depends only on a part of the inputs, the reference is computed part by
+part on the device of the tensors: on a GPU for all elements, on a CPU for three parts, because a
+reference in float64 takes minutes there. Only the first wrong element is copied to the host.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pytest plugin: options, markers, and the tested build.
 
-``KERNFORGE_KERNEL_DIR`` names a variant or a directory of variants; the default is ``build/`` of the
-project that contains the test. If the variable is set, ``import <name>`` gives the tested build too,
-as in projects of kernel-builder.
+``KERNFORGE_KERNEL_DIR`` names a variant or a directory of variants; the default is ``build/`` of
+the project that contains the test. If the variable is set, ``import <name>`` gives the tested build
+too, as in projects of kernel-builder.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what says nothing about the tested build, so that skipped tests are worth a look.
 
-    A build for one backend has no tests on another device, and a check that the author or the command
-    line did not ask for is no test. Where nothing else is left, all stay and say why they are skipped.
+    A build for one backend has no tests on another device, and a check that the author or the
+    command line did not ask for is no test. Where nothing else is left, all stay and say why they
+    are skipped.
     """
     backends = _tested_backends(config)
     kept = [item for item in items if _applies(item, backends)]
@@ -95,7 +96,7 @@ def device(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def kernel(request: pytest.FixtureRequest, device: str) -> ModuleType:
-    """The tested build's package for a device; skipped, with a reason, if there is no such build."""
+    """The tested build's package for a device; skip, with a reason, without such a build."""
     from kernforge.errors import NoVariantError  # noqa: PLC0415 - the loader, when it is needed
     from kernforge.loader.api import get_local_kernel  # noqa: PLC0415
 

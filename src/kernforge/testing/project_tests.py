@@ -195,7 +195,8 @@ def _not_run(project: Path, status: int, output: str) -> UsageError:
     if status == _REFUSED:
         words = [line for line in output.splitlines() if "error: " in line]
         return UsageError(
-            f"pytest refuses its arguments: {words[-1].partition('error: ')[2] if words else output}",
+            "pytest refuses its arguments: "
+            f"{words[-1].partition('error: ')[2] if words else output}",
             hint="`pytest --help` lists them; each is passed on by --pytest=ARGUMENT",
         )
     if "No module named pytest" in output:
@@ -208,11 +209,13 @@ def _not_run(project: Path, status: int, output: str) -> UsageError:
         if "No module named 'torch'" in errors:
             hint = "pip install torch"
         return UsageError(
-            f"{', '.join(names)} cannot be read, so nothing was tested:\n{errors.rstrip(' =_')[-3000:]}",
+            f"{', '.join(names)} cannot be read, so nothing was tested:\n"
+            f"{errors.rstrip(' =_')[-3000:]}",
             hint=hint,
         )
     ended = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
     return UsageError(
         f"pytest {ended} before all tests were run:\n{output[-3000:].strip()}",
-        hint="a test or the kernel ended the process, or an argument is wrong; `--pytest=-xv` shows where",
+        hint="a test or the kernel ended the process, or an argument is wrong; `--pytest=-xv` "
+        "shows where",
     )

@@ -113,8 +113,9 @@ def _lock(arguments: argparse.Namespace, console: Console) -> None:
     )
     if not application.package:
         console.note(
-            "note: setuptools installs the lock with the application where kernforge is in requires of "
-            '[build-system]; for another backend name [tool.kernforge.lock] package = "src/app"'
+            "note: setuptools installs the lock with the application where kernforge is in "
+            "requires of [build-system]; for another backend name [tool.kernforge.lock] package = "
+            '"src/app"'
         )
     _say_locked(application, chosen, console)
 

@@ -80,8 +80,8 @@ def add(verbs: options.Verbs) -> None:
         metavar="DIR|OWNER/NAME",
         nargs="?",
         default=".",
-        help="a project, a directory of built variants, a variant, or a published kernel, whose code "
-        "is not imported (default: current directory)",
+        help="a project, a directory of built variants, a variant, or a published kernel, whose "
+        "code is not imported (default: current directory)",
     )
     options.add_registry(verb)
     options.add_version(verb)
@@ -170,7 +170,7 @@ def _build(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _served(names: Collection[str], cpu: str) -> tuple[int, int, str] | None:
-    """For how many published builds of torch the loader takes one of these variants, of how many."""
+    """Counts of published builds of torch: those for which the loader takes a variant, and all."""
     from kernforge.artifact.variant import Backend, Variant  # noqa: PLC0415
     from kernforge.loader.host import Host  # noqa: PLC0415
     from kernforge.loader.resolve import resolve  # noqa: PLC0415
@@ -308,8 +308,8 @@ def _reproduce(arguments: argparse.Namespace, console: Console) -> None:
     if wrong:
         raise CheckError(
             f"{counted(len(verdicts), 'variant')} built again, {len(wrong)} with other bytes",
-            hint="each difference above names the file and the action that made it; `diffoscope` shows the "
-            "bytes of two builds",
+            hint="each difference above names the file and the action that made it; `diffoscope` "
+            "shows the bytes of two builds",
         )
 
 

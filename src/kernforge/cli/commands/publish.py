@@ -155,7 +155,8 @@ def _places(paths: list[Path]) -> tuple[Path, list[Path]]:
     if len(projects) > 1:
         raise UsageError(
             f"{projects[0]} and {projects[1]} are two projects",
-            hint="name one project, and the directories of its variants: kernforge publish . A/build",
+            hint="name one project, and the directories of its variants: kernforge publish . "
+            "A/build",
         )
     (project,) = projects or [Path()]
     return project, [path for path in paths if path not in projects]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands about kernels and their signatures: list, search, info, versions, verify, sign, keygen."""
+"""Commands on kernels and signatures: list, search, info, versions, verify, sign, keygen."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ def add(verbs: options.Verbs) -> None:
         type=_listed,
         default=[],
         metavar="X.Y,...",
-        help="CUDA versions, or cpu; each torch takes those that it was published for (default: the "
-        "newest that is compiled from wheels)",
+        help="CUDA versions, or cpu; each torch takes those that it was published for (default: "
+        "the newest that is compiled from wheels)",
     )
     extension.add_argument(
         "--python",
@@ -110,7 +110,8 @@ def _setup_project(arguments: argparse.Namespace) -> Path | None:
         return path
     if chosen:
         raise UsageError(
-            f"{arguments.kernel} is a kernel, and --torch, --cuda and --python are for setup.py projects"
+            f"{arguments.kernel} is a kernel, and --torch, --cuda and --python are for setup.py "
+            "projects"
             if built
             else f"{arguments.kernel} is not a setup.py project, for which --torch, --cuda and "
             "--python are",
@@ -202,7 +203,7 @@ def _sources(arguments: argparse.Namespace) -> tuple[list[VariantSource], str | 
 
 
 def _of_project(directory: Path) -> tuple[str | None, str]:
-    """The version from git's tags of a project or of the one that contains a build, and its card."""
+    """Version by git's tags, and card, of a project or of the project that contains a build."""
     from kernforge.project import card as cards  # noqa: PLC0415
     from kernforge.project.api import read_project, tagged_version  # noqa: PLC0415
 
