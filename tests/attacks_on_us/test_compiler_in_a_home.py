@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host's compiler is installed below $HOME: an action may see the compiler, not the home (A8)."""
+"""A host compiler below $HOME: an action may see the compiler, but not the home (A8)."""
 
 import os
 import shutil

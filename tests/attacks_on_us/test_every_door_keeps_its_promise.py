@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The promises of the trust policy, at every door that loads, copies or vouches for a kernel.
 
-Who can write to a registry, but has no key, moves references, puts one signed kernel in the place of
-another, removes a signature, changes a file or writes a redirect. A table of doors by promises; each
-cell asks the door for an honest kernel and for the attacker's.
+Who can write to a registry, but has no key, moves references, puts one signed kernel in the place
+of another, removes a signature, changes a file or writes a redirect. A table of doors by promises;
+each cell asks the door for an honest kernel and for the attacker's.
 """
 
 import itertools
@@ -203,8 +203,12 @@ DOORS = {
     "kernels.get_kernel": lambda _p, v: differences.get_kernel(REPO, None, v, "cpu"),
     "run": run_as_kernels,
     "get": lambda _p, v: call("get", REPO, "--version", v, "--backend", "cpu"),
-    "download": lambda p, v: call("download", REPO, "--version", v, "--all-variants", "--to", p.root / "to"),
-    "download PROJECT": lambda p, v: call("download", p.lock(v), "--all-variants", "--to", p.root / "to"),
+    "download": lambda p, v: call(
+        "download", REPO, "--version", v, "--all-variants", "--to", p.root / "to"
+    ),
+    "download PROJECT": lambda p, v: call(
+        "download", p.lock(v), "--all-variants", "--to", p.root / "to"
+    ),
     "verify": lambda _p, v: call("verify", REPO, "--version", v),
     "wheel": lambda p, v: call("wheel", REPO, "--version", v, "--out", p.root / "dist"),
 }  # fmt: skip

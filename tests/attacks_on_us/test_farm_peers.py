@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is sent to a farm is code: plain connections beyond this machine are refused, TLS is used."""
+"""A farm is sent code: plain connections beyond this machine are refused, TLS is used."""
 
 import json
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The disk under the store loses bits, and a crash leaves files empty or cut off (A10).
 
-Whatever is damaged, and however: nothing of it gets into an artifact, the build says in one line what
-was damaged, makes it again and ends well.
+Whatever is damaged, and however: nothing of it gets into an artifact, the build says in one line
+what was damaged, makes it again and ends well.
 """
 
 import hashlib
@@ -73,7 +73,7 @@ def made(tmp_path):
 
 
 def again(root):
-    """Run both actions as another process would; what is the result, how many ran, what was said."""
+    """Result, number of runs and notes of both actions, run as another process would."""
     notes = []
     context = graphs.context(root)
     context.store.note = notes.append

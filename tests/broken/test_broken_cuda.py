@@ -21,8 +21,8 @@ HERE = Path(__file__).parent
 SRC = HERE.parents[1] / "src"
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 AT_ONCE = 8
-# What must fail, and what else may: a race can change each run, atomics drop subnormals, and a wrong
-# stream is as wrong on a second device.
+# What must fail, and what else may: a race can change each run, atomics drop subnormals, and a
+# wrong stream is as wrong on a second device.
 CAUGHT_BY = {
     "Honest": (set(), set()),
     "WriteBehind": ({"sentinels", "memcheck"}, set()),
@@ -64,7 +64,7 @@ def test_the_kernels_compile_where_there_is_no_gpu(kept_home):
 
 
 def check(name, tool, place):
-    """The checks of one operator that fail and that pass, and the tests' output; or those of a tool."""
+    """Failed and passed checks of one operator, and the output of the tests; or of a tool."""
     words = ["-m", "pytest", "-p", "kernforge.testing.plugin", "-q", "-rs", "--tb=short"]
     words += ["-p", "no:cacheprovider", "-p", "no:xdist", "-c", os.devnull, "--rootdir", HERE]
     words += ["-k", "sanitizer", "--sanitizer", tool] if tool else ["-k", "not sanitizer"]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compare a kernel that has no tests of its own with a reference in torch: a file for pytest.
 
-``community.py`` copies this file into the tests of such a kernel. Most kernels bring references: the
-``verify`` methods of their ``benchmarks/benchmark.py``, compared here as the ``kernels`` client does it.
-For the others the reference is written down here.
+``community.py`` copies this file into the tests of such a kernel. Most kernels bring references:
+the ``verify`` methods of their ``benchmarks/benchmark.py``, compared here as the ``kernels`` client
+does it. For the others the reference is written down here.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ def test_gated_delta_rule(form: str) -> None:
 
 @only("trimul_gpumode")
 def test_the_function_for_hopper() -> None:
-    """The function kernel_h100 on the data of the kernel's own benchmark, which calls another function."""
+    """kernel_h100 on the data of the kernel's own benchmark, which calls another function."""
     ((cls, name),) = WORKLOADS
     one: Any = cls()
     torch.manual_seed(one.seed)

@@ -96,8 +96,8 @@ def start(registry, *rounds, early=False):
 
     Args:
         registry: where the kernel is published.
-        rounds: KERNFORGE_HOME, and for each process in it the number of the write that kills it, or 0;
-            one round begins when the one before has ended.
+        rounds: KERNFORGE_HOME, and for each process in it the number of the write that kills it, or
+            0; one round begins when the one before has ended.
         early: whether they begin before the kernel is published.
     """
     options = {

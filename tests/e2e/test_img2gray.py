@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The published img2gray, read by us and by the unmodified ``kernels`` client, turns a photo grey."""
+"""The published img2gray, read by us and by the unmodified ``kernels``, turns a photo grey."""
 
 import json
 import os
@@ -30,8 +30,8 @@ kernel = kernels.get_kernel("kernforge/img2gray", version=1, backend="cpu")
 """
 
 
-# What `pip install torch` gives on a machine without a GPU. Only the version is not real: a build of
-# CUDA has gigabytes.
+# What `pip install torch` gives on a machine without a GPU. Only the version is not real: a build
+# of CUDA has gigabytes.
 WITHOUT_A_GPU = """
 import torch
 torch.version.cuda = "13.0"

@@ -53,8 +53,8 @@ near(a.grad, torch.full_like(a, 3.0)); near(b.grad, torch.full_like(b, 3.0))
     "torchsort": """
 import torchsort
 x = (torch.rand(8, 64, device=device).argsort() - 32.0) / 8
-# With little regularization a soft sort is a sort, and a soft rank a rank: of values that are apart, in
-# float64. It divides by the strength, so that float32 loses as many digits.
+# With little regularization a soft sort is a sort, and a soft rank a rank: of values that are
+# apart, in float64. It divides by the strength, so that float32 loses as many digits.
 ranks = (x.argsort().argsort() + 1).double()
 near(torchsort.soft_sort(x.double(), regularization_strength=1e-4), x.sort()[0].double())
 near(torchsort.soft_rank(x.double(), regularization_strength=1e-4), ranks)
@@ -95,7 +95,8 @@ assert torch_cluster.fps(x, ratio=0.1).unique().numel() == 20
     "torch_spline_conv": """
 import torch_spline_conv
 pseudo = torch.rand(100, 2, device=device)
-size = torch.tensor([5, 5], device=device); is_open = torch.ones(2, dtype=torch.uint8, device=device)
+size = torch.tensor([5, 5], device=device)
+is_open = torch.ones(2, dtype=torch.uint8, device=device)
 basis, index = torch_spline_conv.spline_basis(pseudo, size, is_open, 1)
 near(basis.sum(1), torch.ones(100, device=device))
 x, weight = torch.randn(100, 8, device=device), torch.randn(25, 8, 4, device=device)
@@ -107,7 +108,8 @@ import causal_conv1d_cuda
 from causal_conv1d.causal_conv1d_interface import causal_conv1d_fn, causal_conv1d_ref
 for dtype, tolerance in ((torch.float32, 1e-4), (torch.bfloat16, 2e-2)):
     x = torch.randn(2, 64, 512, device=device, dtype=dtype)
-    weight, bias = torch.randn(64, 4, device=device, dtype=dtype), torch.randn(64, device=device, dtype=dtype)
+    weight = torch.randn(64, 4, device=device, dtype=dtype)
+    bias = torch.randn(64, device=device, dtype=dtype)
     got = causal_conv1d_fn(x, weight, bias, activation="silu")
     near(got, causal_conv1d_ref(x, weight, bias, activation="silu"), atol=tolerance, rtol=tolerance)
 """,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wheels of built kernels, installed by pip and uv into a fresh environment, run their ops there."""
+"""Wheels of kernels, installed by pip and uv into a fresh environment, run there."""
 
 import json
 import os

@@ -76,8 +76,8 @@ class Walk:
         page: what is read.
         top: the folder to begin in.
         home: the KERNFORGE_HOME.
-        venv: the ``FreshVenv`` that the reader has activated, in which the page's ``pip`` installs; where
-            there is none, the environment of the tests is what the page has installed.
+        venv: the ``FreshVenv`` that the reader has activated, in which the page's ``pip`` installs;
+            where there is none, the environment of the tests is what the page has installed.
     """
 
     def __init__(self, page, top, home, venv=None):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of input that others write, each with real documents and with all that reads it here."""
+"""Kinds of untrusted input, each with real documents and with its readers."""
 
 from __future__ import annotations
 

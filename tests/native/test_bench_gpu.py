@@ -16,7 +16,8 @@ pytestmark = [
 
 WORKLOADS = """
 from kernforge import Tensor, Workload
-WORKLOADS = [Workload(name="add", inputs=(Tensor(shape=(1 << 24,)),) * 2, reference=lambda a, b: a.double() + b),
+WORKLOADS = [Workload(name="add", inputs=(Tensor(shape=(1 << 24,)),) * 2,
+                      reference=lambda a, b: a.double() + b),
              Workload(name="mm", inputs=(Tensor(shape=(2048, 2048), dtype="bfloat16"),) * 2,
                       reference=lambda a, b: a.double() @ b.double())]
 """

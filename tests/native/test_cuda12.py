@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA 12 with nothing but the package index's wheels: NVIDIA's front end, ptxas and headers of 12."""
+"""CUDA 12 from the package index alone: NVIDIA's front end, ptxas and headers of 12."""
 
 import json
 import os
@@ -90,7 +90,8 @@ def test_the_machine_code_and_the_ptx_are_of_that_cuda(built):
     found = fatbin.architectures(data)
     assert (found.cubins, found.ptx) == (("9.0",), ("9.0",))
     assert b"libcudart.so" not in data
-    # A cubin of CUDA 12 has the toolkit's number as the version of its ELF file, and 51.7 as its ABI.
+    # A cubin of CUDA 12 has the toolkit's number as the version of its ELF file, and 51.7 as its
+    # ABI.
     digits = int(cuda.replace(".", ""))
     for _, cubin in fatbin.cubins(data):
         assert (cubin[7], cubin[8], int.from_bytes(cubin[20:24], "little")) == (51, 7, digits)

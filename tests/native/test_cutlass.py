@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUTLASS in wheels of others is the release's own: two sources of one release have the same headers."""
+"""CUTLASS in other projects' wheels is the release's own: two sources have the same headers."""
 
 import os
 

@@ -52,7 +52,9 @@ ENDLESS = (
 template <size_t N> int f(int x) {
   static std::map<std::string, std::map<int, std::string>> m; m["a"][x] = "b"; return m.size() + N;
 }
-template <size_t... I> int all(std::index_sequence<I...>) { int n = 0; ((n += f<I>(1)), ...); return n; }
+template <size_t... I> int all(std::index_sequence<I...>) {
+  int n = 0; ((n += f<I>(1)), ...); return n;
+}
 int total = all(std::make_index_sequence<30000>());
 """
 )
@@ -319,7 +321,8 @@ def test_measuring_is_ended_with_all_its_processes(project, home):
     (project / "benchmarks").mkdir()
     (project / "benchmarks" / "workloads.py").write_text(WORKLOADS)
     (project / "benchmarks" / "candidates.py").write_text(
-        "import time\n\ndef kernel(module, x):\n    time.sleep(30)\n    return module.times_two(x)\n"
+        "import time\n\ndef kernel(module, x):\n    time.sleep(30)\n"
+        "    return module.times_two(x)\n"
     )
     with Dev(project, home) as session:
         session.until("measuring")

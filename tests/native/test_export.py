@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `export` writes is built by the tools that it is for; what `shell` sets is used by programs."""
+"""Files of `export` are built by their tools; programs use the variables of `shell`."""
 
 import functools
 import importlib.util
@@ -182,8 +182,8 @@ def test_a_variants_shell_has_its_compilers_headers_and_package(kernforge_cli, t
     assert said["built"] is None
     assert (Path(said["environment"]["CUDA_HOME"]) / "bin/nvcc").is_file()
     script = (
-        f"cd {tmp_path} && nvcc --version && echo '#include <torch/csrc/stable/tensor.h>' > a.cpp && "
-        "$CXX -std=c++20 -fsyntax-only a.cpp && exit 7"
+        f"cd {tmp_path} && nvcc --version && echo '#include <torch/csrc/stable/tensor.h>' > a.cpp "
+        "&& $CXX -std=c++20 -fsyntax-only a.cpp && exit 7"
     )
     shell = ["shell", root, "--variant"]
     done = kernforge_cli(*shell, CUDA, "--", "sh", "-c", script, expect=7)

@@ -144,8 +144,8 @@ STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops)
 }
 REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
 """
-# 64 rows of a, kN of b, 128 bytes of the depth, by one warp group; by columns: in memory the depth is
-# the slow dimension.
+# 64 rows of a, kN of b, 128 bytes of the depth, by one warp group; by columns: in memory the depth
+# is the slow dimension.
 HOPPER = """
 #include "kernforge/hopper.cuh"
 namespace hop = kernforge::hopper;
@@ -202,8 +202,8 @@ cudaError_t run(const void* a, const void* b, float* out, cudaStream_t stream) {
                           int matrices) {
     return by_rows ? hop::encode_map(map, type, sizeof(T), data, kDepth, rows, rows, kDepth,
                                      matrices, kDepth * rows)
-                   : hop::encode_map(map, type, sizeof(T), data, rows, kDepth, kDepth, box, matrices,
-                                     kDepth * rows);
+                   : hop::encode_map(map, type, sizeof(T), data, rows, kDepth, kDepth, box,
+                                     matrices, kDepth * rows);
   };
   if (!encode(&of_a, a, 64, 64, kLeft == hop::Major::kRows, 1) ||
       !encode(&of_b, b, kN, kN, kRight == hop::Major::kRows, 0)) {

@@ -32,7 +32,8 @@ static PyMethodDef methods[] = {{"value", value, METH_NOARGS, ""}, {nullptr, nul
 #define CONCAT(A, B) CONCAT_(A, B)
 #define TEXT_(A) #A
 #define TEXT(A) TEXT_(A)
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, TEXT(TORCH_EXTENSION_NAME), nullptr, 0, methods};
+static PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, TEXT(TORCH_EXTENSION_NAME), nullptr, 0, methods};
 PyMODINIT_FUNC CONCAT(PyInit_, TORCH_EXTENSION_NAME)() { return PyModule_Create(&definition); }
 """
 STABLE = """
@@ -414,7 +415,7 @@ def test_no_gpu_is_needed_where_nothing_asks_what_to_compile_for(tmp_path, monke
 def test_functions_are_bound_with_the_headers_of_the_installed_torch(
     home, kept_home, capsys, monkeypatch
 ):
-    """And after an edit the module of before stays as it is; so do the nodes of autograd that it made."""
+    """After an edit the earlier module stays as it is; so do the nodes of autograd that it made."""
     jit_homes.lend_results(home, kept_home)
     monkeypatch.setattr(advice, "_LONG_S", 0.0)  # What was compiled for another run takes no time.
     module = kernforge.load_inline("bound", TUTORIAL, functions=["plus", "times"])

@@ -27,7 +27,9 @@ pytestmark = [pytest.mark.native, pytest.mark.torch]
 SOURCE = """
 #include "half_of.h"
 __device__ float more(float x) { return x + 1; }
-__global__ void plain(float* x, long n) { if (threadIdx.x < n) x[threadIdx.x] = half_of(x[threadIdx.x]); }
+__global__ void plain(float* x, long n) {
+  if (threadIdx.x < n) x[threadIdx.x] = half_of(x[threadIdx.x]);
+}
 template <typename T, int N>
 __global__ void typed(T* x) { x[threadIdx.x] = T(N); }
 extern "C" int launch(float* x, int* y) {
@@ -154,8 +156,12 @@ def test_what_ptxas_says_of_edited_code_is_reported_too(ask, home, tmp_path, cap
     source = SOURCE.replace("return x + 1;", "return x + 2;")
     (tmp_path / "edited.cu").write_text(source)
     kernforge.load(
-        "edited", [tmp_path / "edited.cu"], extra_cuda_cflags=flags, is_python_module=False, verbose=True
-    )  # fmt: skip
+        "edited",
+        [tmp_path / "edited.cu"],
+        extra_cuda_cflags=flags,
+        is_python_module=False,
+        verbose=True,
+    )
     assert ways(home) == (1, 1)
     assert "Used " in (said := capfd.readouterr().err)
     assert "registers" in said
@@ -258,7 +264,9 @@ def sources(directory):
 
 LAMBDAS = """
 template <class F> __device__ __noinline__ float apply(F f, float x) { return f(x); }
-template <class F> __global__ void kernel(F f, float* x) { x[0] = apply([f](float v) { return f(v) + 1; }, x[0]); }
+template <class F> __global__ void kernel(F f, float* x) {
+  x[0] = apply([f](float v) { return f(v) + 1; }, x[0]);
+}
 struct Twice { __device__ float operator()(float x) const { return 2 * x; } };
 void launch(float* x) {
   auto check = [](const float* p) { return p != nullptr; };

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Public bug reports of loaders of extensions, at ``load`` and ``load_inline``; each stands for a kind."""
+"""Public bug reports on loaders of extensions, one of a kind, at ``load`` and ``load_inline``."""
 
 import os
 from types import SimpleNamespace

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A block of a transformer made of several kernels of the collection: one compiled graph, torch's results.
+"""A transformer block of several kernels of the collection: one compiled graph, torch's results.
 
 What was built before, here or on another machine, lies in each project's ``build``; it is published
 and loaded by its name. On the GPU, torch replays the compiled block as CUDA graphs, too.
@@ -39,7 +39,8 @@ USED = {
 }
 # Shares of the exact result.
 NEAR = {torch.float32: 1e-5, torch.bfloat16: 0.05}
-# In bfloat16 two of 66 tokens may each get another expert than in float64, of two nearly equal ones.
+# In bfloat16 two of 66 tokens may each get another expert than in float64, of two nearly equal
+# ones.
 NEAR_OF_EXPERTS = {torch.float32: 1e-5, torch.bfloat16: 0.2}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Projects with a setup.py, of the tutorials and others, built by real setuptools, pip and compilers."""
+"""Projects with a setup.py, of tutorials and others, built by setuptools, pip and compilers."""
 
 import json
 import os
@@ -214,7 +214,8 @@ def test_relocatable_device_code_is_linked_without_dlink(plain, environment, pyt
     (plain / "csrc/a.cu").write_text("__device__ float helper(float x) { return 2 * x; }\n")
     (plain / "csrc/b.cu").write_text(
         "extern __device__ float helper(float);\n"
-        "__global__ void f(float* x) { *x = helper(*x); }\nvoid launch(float* x) { f<<<1, 1>>>(x); }\n"
+        "__global__ void f(float* x) { *x = helper(*x); }\n"
+        "void launch(float* x) { f<<<1, 1>>>(x); }\n"
     )
     setup = plain / "setup.py"
     text = setup.read_text().replace("CppExtension", "CUDAExtension")

@@ -34,7 +34,8 @@ TVM_FFI_BINDING = """#include <tvm/ffi/tvm_ffi.h>
 namespace ffi = tvm::ffi;
 void times_two(ffi::TensorView x, ffi::TensorView y) {
   TVM_FFI_CHECK(x.numel() == y.numel(), ValueError) << "sizes differ";
-  times_two_cpu(static_cast<const float*>(x.data_ptr()), static_cast<float*>(y.data_ptr()), x.numel());
+  const auto* in = static_cast<const float*>(x.data_ptr());
+  times_two_cpu(in, static_cast<float*>(y.data_ptr()), x.numel());
 }
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(times_two, times_two);
 """

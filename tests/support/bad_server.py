@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that behave badly: they drip, send without end, send something else, or are not trusted."""
+"""Faulty servers: slow, endless, with wrong content, or not trusted."""
 
 import contextlib
 import datetime as dt

@@ -3,9 +3,9 @@
 
 Importing torch takes one and a half seconds of a core, more than most of what tests start does. A
 program that is started here is a process of its own, with the files, environment, directory and
-session that it is given. The command ``python -m kernforge`` finds kernforge imported as well, and the
-Python programs that it starts are forked, too. All of them end with who asked for them, or with the fork
-server.
+session that it is given. The command ``python -m kernforge`` finds kernforge imported as well, and
+the Python programs that it starts are forked, too. All of them end with who asked for them, or with
+the fork server.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ class ForkServer:
         self._process.wait()
 
     def fork_workers(self, patch: object) -> None:
-        """While it is patched, the Python programs that kernforge starts in this process are forked."""
+        """While patched, fork the Python programs that kernforge starts in this process."""
         patch.setattr("support.fork_server.address", self.address)
         patch.setattr(subprocess, "Popen", popen)
 
@@ -125,8 +125,9 @@ class ForkedProcess:
 def popen(argv, **options):
     """``subprocess.Popen``, but Python programs are forked.
 
-    One that is talked with over pipes is stopped and continued, so it is the forked process itself. Of
-    the others the caller waits for its own child: one that waits for the forked process in its place.
+    One that is talked with over pipes is stopped and continued, so it is the forked process itself.
+    Of the others the caller waits for its own child: one that waits for the forked process in its
+    place.
     """
     if not _is_kernforges_own(argv, options.get("env")) or not _may_be_forked(
         argv, options.get("env")
@@ -143,7 +144,7 @@ def stand_in(server: str) -> list[str]:
 
 
 def _is_kernforges_own(argv, env) -> bool:
-    """Whether it is a module of kernforge, a program that kernforge wrote, or ``kernforge test``'s pytest."""
+    """Whether it is kernforge's: a module, a written program, or pytest of ``kernforge test``."""
     option = argv[1] if argv[0] == sys.executable else ""
     if option == "-m" and argv[2] == "pytest":
         return TESTED in (env or {})
@@ -151,7 +152,7 @@ def _is_kernforges_own(argv, env) -> bool:
 
 
 def _may_be_forked(argv, env) -> bool:
-    """Whether a program is Python's, and Python is not told to start otherwise than the fork server."""
+    """Whether a program is Python's, started in the same way as the fork server."""
     option = argv[1] if argv[0] == sys.executable else "-"
     env = os.environ if env is None else env
     return (not option.startswith("-") or option in ("-m", "-c", "-B")) and all(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that has torch and kernforge imported and forks itself.
 
-Its arguments are an address and the number of the socket that listens there. Each connection asks for one
-Python program: it gets the process id, and the status when the program has ended. A program whose
-connection is closed is killed.
+Its arguments are an address and the number of the socket that listens there. Each connection asks
+for one Python program: it gets the process id, and the status when the program has ended. A program
+whose connection is closed is killed.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Virtual environments that have what their user installed and nothing else, made in a second.
 
-``pip install`` in one is a real installation: uv resolves and installs wheels. kernforge's wheel is built
-from this tree; the others are made again from the packages of the environment that runs the
+``pip install`` in one is a real installation: uv resolves and installs wheels. kernforge's wheel is
+built from this tree; the others are made again from the packages of the environment that runs the
 tests, once for each version, so no index is asked, and what is not installed there cannot be
 installed here.
 
-As a program, ``python fresh_venv.py VENV KEPT TREE_WHEEL ARGUMENTS`` is the ``pip`` of such an environment.
+As a program, ``python fresh_venv.py VENV KEPT TREE_WHEEL ARGUMENTS`` is the ``pip`` of such an
+environment.
 """
 
 import fcntl
@@ -54,7 +55,7 @@ class FreshVenv:
         subprocess.run([*self.pip, "install", "--quiet", *requirements], check=True)
 
     def forked(self) -> dict[str, list[str]]:
-        """Its programs that import torch, and commands that fork them; none while it has no torch."""
+        """Programs that import torch, with commands that fork them; none without torch."""
         packages = set(self.directory.glob("lib/python*/site-packages/*/__init__.py"))
         if not {"torch", "kernforge"} <= {path.parent.name for path in packages}:
             return {}

@@ -159,7 +159,8 @@ class RefusedError(Exception):
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # Head and body are two writes: the second would wait for the client to confirm the first, 40 ms.
+    # Head and body are two writes: the second would wait for the client to confirm the first, 40
+    # ms.
     disable_nagle_algorithm = True
     hub: HubServer
 

@@ -39,7 +39,7 @@ def forget(monkeypatch):
 
 
 def use_kept(kept_home, monkeypatch):
-    """Use the kept store, in a process that has compiled nothing: what was compiled before is not again.
+    """Use the kept store in a new process, so that nothing is compiled twice.
 
     Sources, flags, headers and compilers are in a result's key.
     """
@@ -54,7 +54,7 @@ def _results(home, made):
 
 
 def keep_results(home, kept_home):
-    """Put what a test compiled, with torch's headers half a minute of work each, into the kept store."""
+    """Put a test's compiled modules, half a minute of work each, into the kept store."""
     kept = Store(kept_home / "store")
     for tree in _results(home, ("out.o",)):
         if tree.is_symlink():  # It was lent.
@@ -63,7 +63,7 @@ def keep_results(home, kept_home):
 
 
 def lend_results(home, kept_home):
-    """Let a store have what compilers made of the same input, and no note of what did not compile."""
+    """Fill a store with results of compilers for the same input, without notes on failures."""
     store = Store(home / "store")
     for tree in _results(kept_home, ("out.o",)):
         place = store.path(STORE_KIND, tree.name)

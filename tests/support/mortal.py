@@ -28,7 +28,8 @@ def run(program, root, deadly, *arguments):
     """Run a program that writes below ``root``; it prints how often, and is killed at one of these.
 
     Args:
-        program: Python; it finds the directory as ``root``, and the arguments from ``sys.argv[3]`` on.
+        program: Python; it finds the directory as ``root``, and the arguments from ``sys.argv[3]``
+            on.
         deadly: number of the write, from 1; 0 for none.
     """
     text = f"{_COUNTING}\n{program}\nprint(seen)\n"

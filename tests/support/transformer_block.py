@@ -37,7 +37,7 @@ class Torch:
 
     @staticmethod
     def moe(x, logits, w1, w2, top_k):
-        """Of bfloat16 on compute capability 9.0 by torch's grouped products, else by every expert."""
+        """By torch's grouped products in bfloat16 on capability 9.0, else by every expert."""
         weights, ids = logits.float().softmax(-1).topk(top_k, dim=-1)
         weights = weights / weights.sum(-1, keepdim=True)
         if x.is_cuda and x.dtype is torch.bfloat16:
@@ -168,7 +168,7 @@ class Decoder(nn.Module):
     def forward(
         self, x: torch.Tensor, chosen: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The scores of the tokens, by falling score, and the tokens; or of those that are given."""
+        """Scores and tokens, by falling score, of all tokens or of the given ones."""
         parts = self.parts
         y = self.sparse(self.dense(x))
         y = parts.rms_norm(y.view(-1, y.shape[-1]), self.norm)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tutorial A, img2gray with a build.toml of edition 2 or 1: built, run, published, loaded, as it is."""
+"""Tutorial A, img2gray with build.toml of edition 2 or 1: built, run, published, loaded."""
 
 import json
 import os

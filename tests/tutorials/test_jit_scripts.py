@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tutorials D and F: scripts that compile with ``load`` and ``load_inline``, with one changed import."""
+"""Tutorials D and F: scripts with ``load`` and ``load_inline``, with one changed import."""
 
 import json
 import os

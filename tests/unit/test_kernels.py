@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds of kernels of the collection and of the headers that kernforge brings, by their text."""
+"""Rules that the text of the collection's kernels and of kernforge's headers keeps."""
 
 import posixpath
 import re

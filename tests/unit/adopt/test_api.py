@@ -26,7 +26,8 @@ setup(
             libraries=["cublas"],
             extra_compile_args={
                 "cxx": ["-O3", "-fopenmp", "-ffast-math"],
-                "nvcc": ["-gencode", "arch=compute_90a,code=sm_90a", "--use_fast_math", "-std=c++17"],
+                "nvcc": ["-gencode", "arch=compute_90a,code=sm_90a", "--use_fast_math",
+                         "-std=c++17"],
             },
         ),
         CppExtension("my.hypot", ["hypot.cpp"]),
@@ -42,7 +43,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("forward", &forward, "y = max(x
 """
 HYPOT = """#include <torch/extension.h>
 double forward(double a, double b) { return a; }
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("forward", &forward, py::arg("a"), py::arg("b") = 1); }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("forward", &forward, py::arg("a"), py::arg("b") = 1);
+}
 """
 
 

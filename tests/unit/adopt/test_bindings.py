@@ -29,7 +29,10 @@ def bound(declaration, binding, **options):
         ),
         ("int f(int n, bool b = true);", '"f", f', "f(int n, bool b) -> int"),
         (
-            "std::vector<torch::Tensor> f(std::vector<at::Tensor> xs, c10::optional<at::Tensor> w);",
+            (
+                "std::vector<torch::Tensor> "
+                "f(std::vector<at::Tensor> xs, c10::optional<at::Tensor> w);"
+            ),
             '"f", &f',
             "f(Tensor[] xs, Tensor? w) -> Tensor[]",
         ),
@@ -136,7 +139,8 @@ def test_the_only_binding_becomes_the_module_and_others_fragments():
 def test_conditions_and_comments_of_a_block_are_kept_apart():
     result = bound(
         "int64_t f(); int64_t g();",
-        '// m.def("old", &old);\n#ifdef WITH_G\nm.def("g", &g);  // m.def(\n#endif\nm.def("f", &f);',
+        '// m.def("old", &old);\n#ifdef WITH_G\nm.def("g", &g);  // m.def(\n#endif\n'
+        'm.def("f", &f);',
     )
     assert [operator.name for operator in result.operators] == ["g", "f"]
     lines = [line.strip() for line in result.text.splitlines()]

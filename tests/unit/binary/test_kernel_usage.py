@@ -5,7 +5,10 @@ from kernforge.binary.cubin_usage import FunctionUsage
 
 
 def test_short_names():
-    name = "void a::(anonymous namespace)::k<a::(anonymous namespace)::F<float (*)(int)>, 4>(a::F*, long)"
+    name = (
+        "void a::(anonymous namespace)::k<a::(anonymous namespace)::F<float (*)(int)>, 4>"
+        "(a::F*, long)"
+    )
     use = FunctionUsage(
         **dict.fromkeys(("registers", "stack", "spill_stores", "spill_loads", "shared"), 0),
         **dict.fromkeys(("barriers", "threads", "required"), 0),

@@ -90,7 +90,7 @@ def test_what_a_branch_cannot_be_is_an_error_of_usage(publish, words, said):
     assert (code, said in text) == (2, True), text
 
 
-# -- a build that is not of these sources ------------------------------------------------------------
+# -- a build that is not of these sources ----------------------------------------------------------
 
 PYTHON_ALONE = """
 [general]

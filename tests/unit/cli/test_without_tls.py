@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Python that was built without OpenSSL, or whose OpenSSL is gone: an error with a hint each time."""
+"""A Python without OpenSSL, or whose OpenSSL is gone: an error with a hint each time."""
 
 import json
 import os

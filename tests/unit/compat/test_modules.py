@@ -112,8 +112,8 @@ def test_it_can_be_undone():
     assert python(program).strip() == "[]"
 
 
-# The public names of the installed client, which runs in a process of its own, and the parameters of
-# its functions. ``kernels.layer.mode`` is imported by transformers.
+# The public names of the installed client, which runs in a process of its own, and the parameters
+# of its functions. ``kernels.layer.mode`` is imported by transformers.
 PUBLIC = """
 import importlib, inspect, json
 found = {}
@@ -148,9 +148,9 @@ answers.append(len(kernels.get_kernel_variants("acme/toy", None, 1, "cpu")))
 answers.append(kernels.get_local_kernel(Path(sys.argv[1]), "cpu").ANSWER)
 answers.append(kernels.load_kernel("acme/toy", lockfile=Path(sys.argv[2]), backend="cpu").ANSWER)
 answers.append(kernels.get_loaded_kernels()[0].metadata.name)
-for call in (lambda: kernels.get_kernel("acme/toy"), lambda: kernels.get_kernel("acme/gone", version=1)):
+for repo, version in (("acme/toy", {}), ("acme/gone", {"version": 1})):
     try:
-        call()
+        kernels.get_kernel(repo, **version)
     except ValueError as error:
         answers.append(type(error).__name__)
 print(json.dumps(answers))
@@ -170,7 +170,8 @@ def test_calls_of_every_version_of_the_client(registry, build, tmp_path):
     assert json.loads(told.stdout) == [42, True, 1, 42, 42, "toy", *refused]
 
 
-# vLLM-Omni 0.30 and later (kernels==0.16.1): version 1, then 2, after any error; then the attention.
+# vLLM-Omni 0.30 and later (kernels==0.16.1): version 1, then 2, after any error; then the
+# attention.
 VLLM_OMNI = """
 import json, torch
 from kernels import get_kernel

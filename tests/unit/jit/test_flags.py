@@ -14,9 +14,15 @@ from kernforge.jit import flags as jit_flags
         (["-DSCALE=(1 + 1)"], ("-DSCALE=(1 + 1)",)),
         (["-I inc", "-I", "inc"], ("-I", "inc", "-I", "inc")),
         (["-gencode arch=compute_90,code=sm_90"], ("-gencode", "arch=compute_90,code=sm_90")),
-        (["--relocatable-device-code true -Xptxas -v"], ("--relocatable-device-code", "true", "-Xptxas", "-v")),
+        (
+            ["--relocatable-device-code true -Xptxas -v"],
+            ("--relocatable-device-code", "true", "-Xptxas", "-v"),
+        ),
         ("-L lib -lm a.o libb.so.1", ("-L", "lib", "-lm", "a.o", "libb.so.1")),
-        (["-default-stream per-thread -ftz true"], ("-default-stream", "per-thread", "-ftz", "true")),
+        (
+            ["-default-stream per-thread -ftz true"],
+            ("-default-stream", "per-thread", "-ftz", "true"),
+        ),
         (["-x c++", "-target", "x86_64-linux"], ("-x", "c++", "-target", "x86_64-linux")),
         (["-Wl,-rpath,/a", "/a/b.o", "@rsp"], ("-Wl,-rpath,/a", "/a/b.o", "@rsp")),
     ],

@@ -187,7 +187,8 @@ def test_a_lock_decides_even_where_newer_versions_are(put, tmp_path, call, monke
     name = call.__name__
     base = put("owner/base", "1.0.0", name=f"base-{name[0]}", files={"__init__.py": "V = 'old'"})
     package = {
-        "__init__.py": "import kernforge\nbase = kernforge.get_kernel_dep('owner/base')\nV = 'old'\n"
+        "__init__.py": "import kernforge\nbase = kernforge.get_kernel_dep('owner/base')\n"
+        "V = 'old'\n"
     }
     old = put(REPO, "1.0.0", name=f"toy-{name[0]}", depends={"owner/base": 1}, files=package)
     for repo_id in ("owner/base", REPO):

@@ -41,7 +41,7 @@ def read(words):
 
 
 def commands(text):
-    """The commands of a page, and whether each is whole: one between backticks may lack arguments."""
+    """Commands of a page, and whether each is whole: one in backticks may lack arguments."""
     for block in re.findall(r"^```console\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         for line in block.replace("\\\n", " ").splitlines():
             yield line.strip().removeprefix("$ "), True

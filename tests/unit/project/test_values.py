@@ -22,7 +22,7 @@ def read(tmp_path, old, new):
         (
             'stable-abi = "2.10"',
             'stable-abi = "2.3"',
-            r'build.toml:\d+: \[torch\] stable-abi = "2.3": torch 2.3 has no stable ABI; it begins with 2.9',
+            r'build.toml:\d+: \[torch\] stable-abi = "2.3": torch 2.3 has no stable ABI; it begins',
         ),
         (
             'stable-abi = "2.10"',
@@ -32,7 +32,7 @@ def read(tmp_path, old, new):
         (
             '["9.0"]',
             '["9.9"]',
-            r'build.toml:\d+: \[kernel.cuda\] cuda-capabilities\[0\] = "9.9": no GPU has the compute c',
+            r'build.toml:\d+: \[kernel.cuda\] cuda-capabilities\[0\] = "9.9": no GPU has the',
         ),
         ('["9.0"]', '["8.0", "9.9+PTX"]', "no GPU has the compute capability 9.9"),
         ('["9.0"]', '["sm_90"]', "not a compute capability; write 9.0"),

@@ -135,7 +135,7 @@ def test_bytecode_and_foreign_folders_stay_behind(place, build):
     assert found == ["__init__.py", "empty.py", "metadata.json", "sub/data.so"]
 
 
-# -- the version number -----------------------------------------------------------------------------
+# -- the version number ----------------------------------------------------------------------------
 
 
 @pytest.fixture

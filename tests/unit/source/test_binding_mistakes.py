@@ -37,8 +37,9 @@ def test_what_is_not_compiled_as_one_is_left_alone(text):
 def test_a_fixed_name_that_the_package_does_not_call():
     (found,) = unfilled_namespaces({"b.cpp": FIXED}, {"t/__init__.py": CALLS_OWN})
     assert str(found) == (
-        "b.cpp:2: operators are registered in torch.ops.img2gray, and t/__init__.py:2 calls them in "
-        "the namespace of the build (TORCH_EXTENSION_NAME, `ops` of ._ops), which nothing registers"
+        "b.cpp:2: operators are registered in torch.ops.img2gray, and t/__init__.py:2 calls them "
+        "in the namespace of the build (TORCH_EXTENSION_NAME, `ops` of ._ops), which nothing "
+        "registers"
     )
     assert "call torch.ops.img2gray in Python" in found.fix
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors to which tutorials lead are answered with what to do; the messages are of real compilers."""
+"""Errors of tutorials are answered with advice; the messages are of real compilers."""
 
 import pytest
 

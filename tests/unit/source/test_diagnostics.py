@@ -39,7 +39,8 @@ bad.cu(16): error: expected a ";"
 
 2 errors detected in the compilation of "bad.cu".
 """
-PTXAS = """ptxas error   : Entry function '_Z1kPf' uses too much shared data (0x40000 bytes, 0xc000 max)
+PTXAS = """\
+ptxas error   : Entry function '_Z1kPf' uses too much shared data (0x40000 bytes, 0xc000 max)
 ptxas /there/x.ptx, line 31; error   : Unknown symbol 'y'
 ptxas fatal   : Ptx assembly aborted due to errors
 """

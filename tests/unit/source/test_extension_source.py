@@ -104,7 +104,10 @@ def test_the_callers_lists_stay_as_they_are():
 
 
 def test_defined_namespaces_are_found_and_taken_from_the_link():
-    text = "TORCH_LIBRARY(mine, m) {}\nTORCH_LIBRARY_IMPL(mine, CPU, m) {}\nTORCH_LIBRARY_IMPL(aten, CPU, m) {}"
+    text = (
+        "TORCH_LIBRARY(mine, m) {}\nTORCH_LIBRARY_IMPL(mine, CPU, m) {}\n"
+        "TORCH_LIBRARY_IMPL(aten, CPU, m) {}"
+    )
     assert extension_source.namespaces([text]) == {"mine"}
     changed = extension_source.register(text, frozenset({"mine"}))
     assert changed.splitlines() == [

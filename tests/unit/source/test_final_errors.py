@@ -89,7 +89,8 @@ def test_a_part_of_a_text_is_found_by_its_directive():
         (
             (
                 'a.cpp(2): error: no operator "+" matches these operands\n'
-                "            operand types are: unsigned int + const uint3\n  x + threadIdx\n    ^\n"
+                "            operand types are: unsigned int + const uint3\n  x + threadIdx\n"
+                "    ^\n"
             ),
             True,
         ),
@@ -101,7 +102,10 @@ def test_a_part_of_a_text_is_found_by_its_directive():
             True,
         ),
         (
-            "a.cpp:2:3: error: no match for 'operator+' (operand types are 'unsigned int' and 'uint3')",
+            (
+                "a.cpp:2:3: error: no match for 'operator+' "
+                "(operand types are 'unsigned int' and 'uint3')"
+            ),
             True,
         ),
         (
@@ -147,7 +151,8 @@ def test_a_name_that_is_in_no_header_is_a_mistake(message, name):
         (('a.cu(2): error: invalid redefinition of type name "uchar3" (declared at line 113 of '
          "/cuda/include/vector_types.h)\n"), False),
         (("a.cpp:2:8: error: redefinition of 'struct uchar3'\n"
-         "/cuda/include/vector_types.h:113:24: note: previous definition of 'struct uchar3'\n"), False),
+          "/cuda/include/vector_types.h:113:24: note: previous definition of 'struct uchar3'\n"),
+         False),
         (("a.cpp:2:8: error: redefinition of 'struct at::Scalar'\n"
          f"{TORCH}/ATen/Scalar.h:9:24: note: previous definition\n"), True),
         ("a.cpp:3:9: error: expected '<' before '(' token", False),

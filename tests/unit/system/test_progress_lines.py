@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where there is no terminal, a long build and a long download say from time to time that they go on."""
+"""Without a terminal, a long build and a long download report from time to time."""
 
 import threading
 
@@ -33,8 +33,8 @@ def test_a_line_names_what_runs_for_longest():
     lines.ended("4")
     lines.stop()
     assert lines.text() == (
-        "  1 of 7 actions ended, 4 running, 2.5 GB: unit0.cu (0 s), unit1.cu (0 s), unit2.cu (0 s), "
-        "1 more"
+        "  1 of 7 actions ended, 4 running, 2.5 GB: "
+        "unit0.cu (0 s), unit1.cu (0 s), unit2.cu (0 s), 1 more"
     )
     assert not said.lines
 
