@@ -2,8 +2,8 @@
 """``kernforge new`` and ``init``: a kernel project that builds and passes its tests.
 
 The files are in ``templates/``: ``common`` for every project and a folder for each backend;
-``gradient`` has the same folders with the files that differ with a backward kernel, ``minimal``
-those of the smallest project, ``ci`` workflows and images. Some words in their names and texts
+``minimal`` has those of the smallest project, ``ci`` workflows and images. What a backward kernel adds
+stands between ``[gradient]`` and ``[end]``, each in a line of comment. Some words in their names and texts
 stand for what the user chose: ``__HUB_NAME__``, ``__PYTHON_NAME__`` and ``__LICENSE__``;
 ``__BACKENDS__`` is the list in build.toml. A backend's ``build.toml`` is appended to the common
 one.
@@ -33,11 +33,9 @@ MANIFEST = "build.toml"
 Layout = Literal["full", "gradient", "minimal"]
 """Which files a project starts with: ``gradient`` is ``full`` with a backward kernel."""
 
-_LAYERS: Mapping[Layout, tuple[str, ...]] = {
-    "full": ("",),
-    "gradient": ("", "gradient/"),
-    "minimal": ("minimal/",),
-}
+_ADDED = re.compile(
+    r"^[ \t]*(?:#|//) \[gradient\]\n(.*?)^[ \t]*(?:#|//) \[end\]\n", re.MULTILINE | re.DOTALL
+)
 # The rule of build.toml's general.name.
 _NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
 # SPDX expressions; nothing that would end a TOML string or a comment.
@@ -205,8 +203,11 @@ def project_files(
         "__LICENSE__": license,
         "__BACKENDS__": ", ".join(f'"{backend}"' for backend in chosen),
     }
-    parts = tuple(f"{layer}{part}" for layer in _LAYERS[layout] for part in ("common", *chosen))
-    return dict(sorted({**render(parts, words=words), **(more or {})}.items()))
+    folder = "minimal/" if layout == "minimal" else ""
+    files = render(tuple(f"{folder}{part}" for part in ("common", *chosen)), words=words)
+    added = r"\1" if layout == "gradient" else ""
+    files = {path: f"{_ADDED.sub(added, text).rstrip()}\n" for path, text in files.items()}
+    return dict(sorted({**files, **(more or {})}.items()))
 
 
 def _texts(folder: Traversable, *, prefix: str) -> Iterator[tuple[str, str]]:

@@ -8,4 +8,4 @@ import torch
 
 def __PYTHON_NAME__(x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
     """``max(x, 0) * scale`` in float64."""
-    return x.double().clamp(min=0) * scale
+    return torch.relu(x.double()) * scale

@@ -19,4 +19,18 @@ void run_cpu(const void* x, void* y, double scale, DType dtype, int64_t count) {
   });
 }
 
+// [gradient]
+void run_cpu_backward(const void* grad, const void* x, void* dx, double scale, DType dtype,
+                      int64_t count) {
+  kernforge::dispatch(dtype, [&](auto element) {
+    using T = decltype(element);
+    using W = kernforge::widened_t<T>;
+    const auto gradient = [factor = static_cast<W>(scale)](W g, W v) {
+      return v > 0 ? g * factor : 0;
+    };
+    kernforge::elementwise<T>(gradient, count, dx, grad, x);
+  });
+}
+
+// [end]
 }  // namespace __PYTHON_NAME___kernel

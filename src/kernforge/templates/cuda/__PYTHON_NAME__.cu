@@ -17,6 +17,14 @@ struct ScaledRelu {
   }
 };
 
+// [gradient]
+template <class W>
+struct ScaledReluGradient {
+  W scale;
+  __device__ W operator()(W grad, W v) const { return v > 0 ? grad * scale : 0; }
+};
+
+// [end]
 cudaError_t launch(const void* x, void* y, double scale, DType dtype, int64_t count,
                    cudaStream_t stream) {
   return kernforge::dispatch(dtype, [&](auto element) {
@@ -27,4 +35,16 @@ cudaError_t launch(const void* x, void* y, double scale, DType dtype, int64_t co
   });
 }
 
+// [gradient]
+cudaError_t launch_backward(const void* grad, const void* x, void* dx, double scale, DType dtype,
+                            int64_t count, cudaStream_t stream) {
+  return kernforge::dispatch(dtype, [&](auto element) {
+    using T = decltype(element);
+    using W = kernforge::widened_t<T>;
+    const ScaledReluGradient<W> op{static_cast<W>(scale)};
+    return kernforge::elementwise<T>(op, count, stream, dx, grad, x);
+  });
+}
+
+// [end]
 }  // namespace __PYTHON_NAME___kernel

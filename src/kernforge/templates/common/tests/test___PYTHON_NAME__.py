@@ -21,6 +21,9 @@ TestKernel = op_tests(
     inputs=lambda draw, shape: (draw(shape), 1.7),
     shapes=cases.TEST_SHAPES,
     dtypes=cases.DTYPES,
+    # [gradient]
+    backward=True,
+    # [end]
     elementwise=True,
     large=(2**31 + 17,),
 )
@@ -33,6 +36,15 @@ def test_every_16_bit_pattern(kernel, device, dtype):
     assert_near(kernel.__PYTHON_NAME__(x, 1.0), want, want.to(x.dtype))
 
 
+# [gradient]
+def test_the_gradient_at_special_values(kernel, device):
+    inf, nan = float("inf"), float("nan")
+    x = torch.tensor([0.0, -0.0, inf, -inf, nan, -1.0, 1.0], device=device, requires_grad=True)
+    kernel.__PYTHON_NAME__(x, 2.0).sum().backward()
+    assert x.grad.tolist() == [0.0, 0.0, 2.0, 0.0, 0.0, 0.0, 2.0]
+
+
+# [end]
 def test_another_dtype_is_refused(kernel, device):
     with pytest.raises(ValueError, match=r"bfloat16 or float64, got Int"):
         kernel.__PYTHON_NAME__(torch.ones(3, dtype=torch.int32, device=device))

@@ -15,6 +15,10 @@ _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 def __PYTHON_NAME__(x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
     """``max(x, 0) * scale`` for each element, rounded once; half types compute in float32.
 
+    # [gradient]
+    Differentiable once in ``x``; the gradient at 0 is 0.
+
+    # [end]
     Args:
         x: float32, float16, bfloat16 or float64, of any shape; copied where it is not contiguous.
         scale: factor of the positive elements.
@@ -36,3 +40,26 @@ def _fake(x: torch.Tensor, scale: float) -> torch.Tensor:  # noqa: ARG001
         lambda: f"__PYTHON_NAME__: x must be float32, float16, bfloat16 or float64, got {x.dtype}",
     )
     return x.new_empty(x.shape)
+
+
+# [gradient]
+@torch.library.register_fake(add_op_namespace_prefix("__PYTHON_NAME___backward"))
+def _backward_fake(grad: torch.Tensor, x: torch.Tensor, scale: float) -> torch.Tensor:  # noqa: ARG001
+    return x.new_empty(x.shape)
+
+
+# The gradient: the forward pass saves its input for the backward pass.
+def _keep(ctx, inputs, output) -> None:  # noqa: ANN001, ARG001
+    x, ctx.scale = inputs
+    ctx.save_for_backward(x)
+
+
+def _backward(ctx, grad: torch.Tensor) -> tuple[torch.Tensor, None]:  # noqa: ANN001
+    (x,) = ctx.saved_tensors
+    return ops.__PYTHON_NAME___backward(grad, x, ctx.scale), None
+
+
+torch.library.register_autograd(
+    add_op_namespace_prefix("__PYTHON_NAME__"), _backward, setup_context=_keep
+)
+# [end]
