@@ -146,38 +146,6 @@ def test_a_source_that_is_not_there(plain, environment):
 
 
 BUILD = (sys.executable, "setup.py", "build_ext", "--inplace")
-REGISTERS = """#include <torch/library.h>
-TORCH_LIBRARY(own_ns, m) {{ m.def("{0}(int x) -> int", [](int64_t x) {{ return x; }}); }}
-"""
-
-
-@pytest.mark.parametrize(
-    ("files", "option", "said"),
-    [
-        (
-            {"csrc/plain.cpp": "#include <torch/extension.h>\n"},
-            "py_limited_api=True",
-            ["py_limited_api=True, and csrc/plain.cpp includes torch/extension.h", "TORCH_LIBRARY"],
-        ),
-        (
-            {"csrc/plain.cpp": REGISTERS.format("a"), "csrc/b.cpp": REGISTERS.format("b")},
-            "",
-            ["csrc/plain.cpp:2 and csrc/b.cpp:2", "TORCH_LIBRARY_FRAGMENT"],
-        ),
-    ],
-    ids=["the limited API and pybind11", "a namespace of two sources"],
-)
-def test_a_sure_mistake_is_named_before_a_compiler_starts(plain, environment, files, option, said):
-    for path, text in files.items():
-        (plain / path).write_text(text)
-    listed = (
-        f"{sorted(files, reverse=True)}, {option}" if option else f"{sorted(files, reverse=True)}"
-    )
-    setup = plain / "setup.py"
-    setup.write_text(setup.read_text().replace('["csrc/plain.cpp"]', listed))
-    printed = run(*BUILD, cwd=plain, env=environment, expect=1)
-    assert all(text in printed for text in said), printed
-    assert "repeat it by hand" not in printed
 
 
 def test_a_submodule_that_git_did_not_fetch_is_named(plain, environment):

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 TORCH = "installed-torch"
 """Name of the tree of the installed torch."""
-_CXX20_SINCE = (2, 12)
 NVCC_FLAGS = (
     *("-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__"),
     *("-D__CUDA_NO_BFLOAT16_CONVERSIONS__", "-D__CUDA_NO_HALF2_OPERATORS__"),
@@ -273,10 +272,8 @@ class _ModulePlanner:
             return
         if self._request.with_cuda and not unit.path.endswith(CUDA_SUFFIXES):
             yield from flags.cuda_includes(cuda)
-        for wheel in self._machine.lock.cuda[str(cuda)].libraries:
-            if unit.closure.reaches_cuda_libraries:
-                root = tree_names.library_root(cuda, wheel.file.partition("-")[0])
-                yield from ("-isystem", tree_names.tree(root, "include"))
+        if unit.closure.reaches_cuda_libraries:
+            yield from flags.library_includes(cuda, self._machine.lock.cuda[str(cuda)])
 
     def _nvcc(self) -> tuple[str, ...]:
         toolkit = self._machine.lock.cuda[str(self._machine.cuda)]
@@ -296,7 +293,7 @@ class _ModulePlanner:
         return tree_names.tree(tree_names.cuda_root(self._machine.cuda), path)
 
     def _standard(self) -> str:
-        return f"-std=c++{'20' if self._machine.torch >= _CXX20_SINCE else '17'}"
+        return f"-std=c++{flags.standard(self._target)}"
 
     def _standard_of(self, given: tuple[str, ...]) -> tuple[str, ...]:
         """Nvcc takes one standard only."""

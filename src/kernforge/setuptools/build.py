@@ -15,7 +15,7 @@ from kernforge.binary import elf
 from kernforge.build.execute import executor
 from kernforge.build.execute.action import ActionContext
 from kernforge.build.execute.results import STORE_KIND
-from kernforge.errors import BuildError, UsageError
+from kernforge.errors import BuildError
 from kernforge.jit import flags, make, torch_headers
 from kernforge.jit import machine as jit_machine
 from kernforge.jit.undefined import undefined_error
@@ -32,7 +32,7 @@ from kernforge.setuptools.plan import (
 )
 from kernforge.setuptools.sources import NAME, ProjectFiles, check_suffixes
 from kernforge.setuptools.target import find_target
-from kernforge.source import compiler_advice, extension_source, op_namespace
+from kernforge.source import compiler_advice, extension_source
 from kernforge.store import eviction
 from kernforge.system import digest, files
 from kernforge.system.process import run
@@ -52,11 +52,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("kernforge")
 _MISSING = re.compile(r"fatal error: ([^\s:]+): No such file")
-# Headers that have pybind11's, which is not of the limited API.
-_BINDS_PYTHON = (
-    *("torch/extension.h", "torch/python.h", "torch/torch.h", "torch/csrc/utils/pybind.h"),
-    *("pybind11/pybind11.h", "pybind11/numpy.h", "pybind11/stl.h", "pybind11/functional.h"),
-)
 
 
 def build_extensions(
@@ -94,7 +89,6 @@ def build_extensions(
             f"KERNFORGE_TORCH={wanted.torch} KERNFORGE_CUDA={cuda} (`kernforge pip` has --torch "
             "and --cuda)"
         )
-    _refuse_mistakes(read)
     toolchain = machine.find_toolchain(wanted, needs, environment, console)
     _note_standard(read, toolchain, console)
     context = ActionContext(
@@ -111,35 +105,6 @@ def build_extensions(
         limit = eviction.limit(environment)
         eviction.keep(toolchain.store, limit)
     return made
-
-
-def _refuse_mistakes(read: Sequence[ExtensionSources]) -> None:
-    """Refuse what cannot be compiled or imported, before a compiler starts.
-
-    Raises:
-        UsageError: an extension of the limited API that reads pybind11's headers, or one in which
-            two sources define one op namespace.
-    """
-    for extension in read:
-        request = extension.request
-        for unit in extension.units if request.limited_api and request.kind != "plain" else ():
-            if found := sorted(set(_BINDS_PYTHON) & set(unit.closure.foreign)):
-                raise UsageError(
-                    f"{request.name} has py_limited_api=True, and {unit.title} includes "
-                    f"{found[0]}, whose pybind11 is not of the limited API",
-                    hint="register its functions with TORCH_LIBRARY and include torch/library.h "
-                    "and ATen/ATen.h, or leave py_limited_api out",
-                )
-        seen: dict[str, str] = {}
-        for unit in extension.units:
-            for name, line in op_namespace.unconditional(unit.texts[unit.path]):
-                place = f"{_with_user_paths(unit.path, extension.files)}:{line}"
-                if (first := seen.setdefault(name, place)) != place:
-                    raise UsageError(
-                        f"{request.name} cannot be imported: {first} and {place} both have "
-                        f"TORCH_LIBRARY({name}, ...), and a process can define a namespace once",
-                        hint="write TORCH_LIBRARY_FRAGMENT in all but one of them",
-                    )
 
 
 def _note_standard(

@@ -293,8 +293,6 @@ class ProjectBuilder:
         path = local_path(word)
         if path and path.is_dir():
             return path
-        if note := bare_word_note(word):
-            self._console.note(note)
         unpacked = self._numbered("sources")
         if path:
             return requirements.unpack(path.name, path.read_bytes(), unpacked)
@@ -320,13 +318,6 @@ def local_path(word: str) -> Path | None:
     if path.is_dir() and (os.sep in word or word.startswith(".")):
         return path
     return path if path.is_file() and path.name.endswith(requirements.SDISTS) else None
-
-
-def bare_word_note(word: str) -> str:
-    """What is said of a bare word that is a project's directory, too; empty of any other."""
-    if local_path(word) or not (Path(word) / "setup.py").is_file():
-        return ""
-    return f"note: for pip, {word} is the name of a project in the index; the directory is ./{word}"
 
 
 def failure_text(output: str, shown: Iterable[str]) -> tuple[str, bool]:

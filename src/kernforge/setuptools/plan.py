@@ -15,7 +15,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor
 from kernforge.build.plan import flags, linking
 from kernforge.build.plan.graph import ActionSet, Plan
@@ -30,6 +29,7 @@ from kernforge.toolchain import front_end, tree_names
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from kernforge.artifact.version import Version2
     from kernforge.build.plan.graph import Action
     from kernforge.jit.flags import Flags
     from kernforge.setuptools.sources import ExtensionUnit, ProjectFiles
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal["cuda", "cpp", "plain"]
 
-_CXX20_SINCE = Version2(2, 12)
 _LIMITED_API = "-DPy_LIMITED_API=0x030A0000"
 _OPTIMISE = ("-O3", "-DNDEBUG", "-fwrapv")
 _SHARED = ("-fPIC", "-fno-gnu-unique", "-fno-canonical-system-headers")
@@ -422,9 +421,7 @@ class _ExtensionPlanner:
         if not unit.is_cuda:
             yield from flags.cuda_includes(cuda)
         if unit.closure.reaches_cuda_libraries:
-            for wheel in self._machine.lock.cuda[str(cuda)].libraries:
-                root = tree_names.library_root(cuda, wheel.file.partition("-")[0])
-                yield from ("-isystem", tree_names.tree(root, "include"))
+            yield from flags.library_includes(cuda, self._machine.lock.cuda[str(cuda)])
 
     def _raised(self, unit: ExtensionUnit, user: tuple[str, ...]) -> tuple[str, ...]:
         """The user's flags, and the C++ standard of torch's headers where a unit reads them."""
@@ -434,8 +431,8 @@ class _ExtensionPlanner:
         if any(flag.startswith(("-std", "--std")) for flag in user) or unit.path.endswith(".c"):
             return ()
         # One for all releases of torch where torch is not read: so the object serves them all.
-        new = self._machine.target.torch >= _CXX20_SINCE or not unit.closure.reaches_torch
-        return (f"-std=c++{'20' if new else '17'}",)
+        new = flags.standard(self._target) if unit.closure.reaches_torch else "20"
+        return (f"-std=c++{new}",)
 
     # -- linking ---------------------------------------------------------------------------
 

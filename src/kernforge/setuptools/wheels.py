@@ -22,12 +22,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from kernforge.errors import NetworkError, ToolchainError, UsageError
+from kernforge.errors import UsageError
 from kernforge.project.api import is_skipped
 from kernforge.setuptools import python_headers, target
 from kernforge.setuptools.pip import ProjectBuilder, workplace
 from kernforge.system import files
-from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.releases import torch_releases
 from kernforge.wheel import archive
 from kernforge.wheel import plan as wheel_plan
@@ -137,7 +136,6 @@ def make_wheels(
         ToolchainError: a part of the toolchain is missing.
         UsageError: it is not a project, or it makes a wheel without extensions.
     """
-    _check_published(wanted, environment, console)
     with workplace(environment) as place:
         limited: dict[tuple[str, str], str] = {}  # the oldest Python of a wheel, as cp39
         for number, each in enumerate(wanted):
@@ -179,32 +177,6 @@ def _note_unserved(python: str, oldest: str, console: Console) -> None:
             f"note: no wheel for Python {python}: setup.py says {oldest}-abi3, so that older ones "
             "are not served"
         )
-
-
-def _check_published(
-    wanted: Sequence[TorchTarget], environment: Environment, console: Console
-) -> None:
-    """Refuse a torch that no index has before anything is built; without a network, say nothing."""
-    try:
-        published = Index.from_environment(environment.variables).wheels("torch")
-    except (NetworkError, ToolchainError):
-        return
-    pythons: dict[str, set[tuple[str, str]]] = {}
-    for wheel in published:
-        series = f"{wheel.version.major}.{wheel.version.minor}"
-        pythons.setdefault(series, set()).update((t.interpreter, t.abi) for t in wheel.tags)
-    for torch, python in dict.fromkeys((str(each.torch), each.python) for each in wanted):
-        if torch not in pythons:
-            newest = sorted(pythons, key=lambda v: tuple(map(int, v.split("."))))[-8:]
-            raise ToolchainError(
-                f"no configured package index has torch {torch}",
-                hint=f"it has {', '.join(newest)}" if newest else "check pip's index-url",
-            )
-        if target.python_tag(python) not in pythons[torch]:
-            console.note(
-                f"note: no configured package index has torch {torch} for Python {python}: "
-                "the wheel cannot be used without it"
-            )
 
 
 def local_version(wanted: TorchTarget) -> str:

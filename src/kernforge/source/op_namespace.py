@@ -9,10 +9,8 @@ time, so that its object file serves every build. See decision 13 in docs/decisi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-
-from kernforge.source import cpp_text
 
 SOURCE = "namespace.cpp"
 AT_LINK = "-DKERNFORGE_NAMESPACE_AT_LINK"
@@ -24,8 +22,6 @@ _LIBRARY = re.compile(
 # The macros with another name, or with a definition that is not kernforge's.
 _OTHERWISE = re.compile(r"\b(?:(?:STABLE_)?TORCH_LIBRARY(?:_IMPL)?_EXPAND|REGISTER_EXTENSION)\b")
 _STABLE = re.compile(r"\bSTABLE_TORCH_LIBRARY")
-_DEFINES = re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY(?:_EXPAND)?\s*\(\s*(\w+)\s*,")
-_CONDITION = re.compile(r"^[ \t]*#[ \t]*(if(?:n?def)?|endif)\b", re.MULTILINE)
 _STABLE_SINCE = (2, 10)
 _TEXT = """// The op namespace of one build, and Python's way into it.
 extern "C" {{
@@ -75,16 +71,6 @@ def use(texts: Iterable[str], *, bundled: bool, torch: tuple[int, int] | None) -
     rest = [_LIBRARY.sub("", _REGISTERS.sub("", text)) for text in sources]
     plain = not any(_OTHERWISE.search(text) or any(m in text for m in _MACROS) for text in rest)
     return NamespaceUse(linked=True) if plain else compiled
-
-
-def unconditional(text: str) -> Iterator[tuple[str, int]]:
-    """Namespace and line of each ``TORCH_LIBRARY`` of a source that no ``#if`` may leave out."""
-    code = cpp_text.code(text)
-    for match in _DEFINES.finditer(code):
-        directives = _CONDITION.findall(code, 0, match.start())
-        depth = sum(-1 if word == "endif" else 1 for word in directives)
-        if depth <= 0:
-            yield match[1], cpp_text.line_of(code, match.start())
 
 
 def together(uses: Sequence[NamespaceUse]) -> list[NamespaceUse]:

@@ -63,10 +63,6 @@ def test_a_bare_word_is_a_name_also_where_a_directory_has_it(tmp_path, monkeypat
         assert pip.local_path(word) == tmp_path / "toy"
     assert pip.local_path("toy-1.0.tar.gz") == tmp_path / "toy-1.0.tar.gz"
     assert pip.local_path("./toy-1.0.whl") is None
-    assert pip.bare_word_note("toy") == ""
-    (tmp_path / "toy" / "setup.py").write_text("")
-    assert pip.bare_word_note("toy").endswith("the directory is ./toy")
-    assert pip.bare_word_note("./toy") == pip.bare_word_note("numpy") == ""
 
 
 FAILED = """Processing ./my_extension

@@ -4,9 +4,8 @@ import zipfile
 import pytest
 from packaging.version import Version
 
-from kernforge.errors import ToolchainError, UsageError
+from kernforge.errors import UsageError
 from kernforge.setuptools import target, wheels
-from kernforge.system.console import Console
 from kernforge.system.environment import Environment
 
 METADATA = """Metadata-Version: 2.1
@@ -84,40 +83,3 @@ def test_a_copy_has_no_results_of_earlier_builds_and_still_its_history(tmp_path)
     found = [p for p in (tmp_path / "copy").rglob("*") if p.is_file() and ".git" not in p.parts]
     assert sorted(str(p.relative_to(tmp_path / "copy")) for p in found) == sorted(kept)
     assert (tmp_path / "copy/.git/HEAD").is_file()
-
-
-@pytest.fixture
-def index_with_torch(index_server):
-    """Variables that name an index with torch 2.9 to 2.11 for Python 3.11."""
-    for version in ("2.9.1", "2.11.0"):
-        path = index_server.root / f"torch-{version}-cp311-cp311-manylinux_2_28_x86_64.whl"
-        path.write_bytes(b"")
-        index_server.add(path)
-    return {"PIP_INDEX_URL": index_server.config.index_urls[0], "PIP_CONFIG_FILE": "/dev/null"}
-
-
-def wanted_for(*torch, python="3.11"):
-    return [target.named_target(each, "13.0", python) for each in torch]
-
-
-def test_a_torch_that_no_index_has_is_refused_before_anything_is_built(index_with_torch, tmp_path):
-    environment = Environment({**index_with_torch, "KERNFORGE_HOME": str(tmp_path)})
-    begun = wheels.make_wheels(
-        tmp_path, wanted_for("2.9", "2.99"), tmp_path, environment, Console()
-    )
-    with pytest.raises(ToolchainError, match=r"index has torch 2\.99\n") as raised:
-        next(begun)
-    assert raised.value.hint == "it has 2.9, 2.11"
-
-
-def test_a_python_that_torch_is_not_published_for_is_reported(index_with_torch, capsys):
-    environment = Environment(index_with_torch)
-    wheels._check_published(wanted_for("2.11", python="3.9"), environment, Console())
-    assert "has torch 2.11 for Python 3.9" in capsys.readouterr().err
-    wheels._check_published(wanted_for("2.9", "2.11"), environment, Console())
-    assert not capsys.readouterr().err
-
-
-def test_without_a_network_nothing_is_refused(tmp_path):
-    variables = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0"}
-    wheels._check_published(wanted_for("2.99"), Environment(variables), Console())

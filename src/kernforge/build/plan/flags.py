@@ -10,10 +10,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
-from kernforge.toolchain.tree_names import THREADS, cross_root, cuda_root, cxx_of, torch_root, tree
+from kernforge.toolchain.tree_names import (
+    THREADS,
+    cross_root,
+    cuda_root,
+    cxx_of,
+    library_root,
+    torch_root,
+    tree,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kernforge.project.targets import Target
+    from kernforge.toolchain.lockfile import LockedToolkit
 
 PYTHON_LIMITED_API = "-DPy_LIMITED_API=0x03090000"
 # From this release on torch's headers are compiled as C++20; 2.14 and later demand it.
@@ -91,6 +102,13 @@ def cuda_includes(version: Version2) -> tuple[str, ...]:
     root = cuda_root(version)
     below = ("include", "include/cccl") if version >= _CCCL_SINCE else ("include",)
     return tuple(part for path in below for part in ("-isystem", tree(root, path)))
+
+
+def library_includes(version: Version2, toolkit: LockedToolkit) -> Iterator[str]:
+    """Search paths of the headers of CUDA's libraries, which come in their own wheels."""
+    for wheel in toolkit.libraries:
+        root = library_root(version, wheel.file.partition("-")[0])
+        yield from ("-isystem", tree(root, "include"))
 
 
 def stable_target(oldest: Version2) -> str:

@@ -239,9 +239,8 @@ class _Planner:
         if target.cuda and not unit.is_cuda:
             yield from flags.cuda_includes(target.cuda)
         if target.cuda and closure.reaches_cuda_libraries:
-            for wheel in lockfile.toolkit(self.lock, target.cuda).libraries:
-                root = tree_names.library_root(target.cuda, wheel.file.partition("-")[0])
-                yield from ("-isystem", tree_names.tree(root, "include"))
+            toolkit = lockfile.toolkit(self.lock, target.cuda)
+            yield from flags.library_includes(target.cuda, toolkit)
 
 
 def _common_include(closure: Closure) -> tuple[str, ...]:
