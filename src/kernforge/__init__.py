@@ -9,7 +9,7 @@ from kernforge._version import __version__
 TYPE_CHECKING = False  # as type checkers know it; typing itself takes most of ten milliseconds
 if TYPE_CHECKING:
     from kernforge.artifact.metadata import Metadata
-    from kernforge.bench.classes import Benchmark
+    from kernforge.bench.hub import Benchmark
     from kernforge.bench.workload import Tensor, Workload
     from kernforge.jit.api import load, load_inline
     from kernforge.layers.decorators import (
@@ -102,7 +102,7 @@ __getattr__, __dir__ = _lazy.attributes(
     {
         "artifact.metadata": "Metadata",
         "bench.workload": "Tensor Workload",
-        "bench.classes": "Benchmark",
+        "bench.hub": "Benchmark",
         "jit.api": "load load_inline",
         "jit.notebook": "load_ipython_extension",
         "layers.decorators": "replace_kernel_forward_from_hub use_kernel_forward_from_hub "

@@ -83,15 +83,14 @@ def test_a_sweep_gives_a_page_with_pictures(project, bench):
     (project / "benchmarks" / "candidates.py").write_text(
         CANDIDATES.partition("PEERS")[0] + "PEERS = {'other': lambda x, alpha: x.relu() * alpha}\n"
     )
-    pictures = [project / "seen.svg", project / "seen.png"]
+    pictures = [project / f"seen.{kind}" for kind in ("svg", "png", "html")]
     for path in pictures:
-        page = ("--html", project / "page.html", "--visual", path)
-        done = bench(project, "--sizes", "2^8:2^12:4", *page)
+        done = bench(project, "--sizes", "2^8:2^12:4", "--visual", path)
         assert done.returncode == 0, done.stderr
     assert [case["size"] for case in json.loads(done.stdout)["workloads"]] == [256, 4096]
     ET.fromstring(pictures[0].read_text())  # noqa: S314 - our own picture
     assert pictures[1].read_bytes().startswith(b"\x89PNG")
-    text = (project / "page.html").read_text()
+    text = pictures[2].read_text()
     assert text.count("<img") == 2  # beside the kernel, and against the size
     assert "relu 4096" in text
 
@@ -170,3 +169,4 @@ def test_a_project_with_the_hubs_classes_alone_needs_nothing_else(tmp_path, writ
     (case,) = json.loads(done.stdout)["workloads"]
     assert [row["candidate"] for row in case["results"]] == ["kernel", "reference"]
     assert case["results"][0]["checked"] >= 6
+    assert json.loads(done.stdout)["results"][0]["verified"]

@@ -40,7 +40,7 @@ PEERS = {"waits for the GPU": waits, "twice the work": twice}
 
 
 def run(project, *more):
-    argv = [sys.executable, "-m", "kernforge", "bench", project, "--rounds", "8", "--no-eager"]
+    argv = [sys.executable, "-m", "kernforge", "bench", project, "--rounds", "8"]
     return subprocess.run([*argv, *more], capture_output=True, text=True, check=False)
 
 

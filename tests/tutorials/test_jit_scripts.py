@@ -70,7 +70,7 @@ def _script_and_bench(home, tmp_path, monkeypatch, capsys, fork_server):
     shutil.copytree(GELU, project)
     argv = [sys.executable, "-m", "kernforge", "bench", str(project), "--json", "--rounds", "6"]
     environment = {**os.environ, "KERNFORGE_HOME": str(home), "OMP_NUM_THREADS": "1"}
-    done = fork_server.run([*argv, "--mode", "hot", "--no-eager"], env=environment)
+    done = fork_server.run([*argv, "--mode", "hot", "--candidate", "kernel"], env=environment)
     assert done.returncode == 0, done.stderr
     (case,) = json.loads(done.stdout)["workloads"]
     (kernel,) = case["results"]

@@ -1,33 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Charts of a report, by matplotlib (the extra ``bench``)."""
+"""Charts of a report by matplotlib (the extra ``bench``), alone or in an HTML page with its text."""
 
 from __future__ import annotations
 
+import base64
+import html
 import io
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from kernforge.bench import report as bench_report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernforge.bench.run import Case, Measurement, Report
+    from kernforge.bench.run import Case, Report
 
+KINDS = (".html", ".svg", ".png", ".pdf")
 _WIDTH_IN, _ROW_IN = 8.0, 0.3
 
 
-def pictures(report: Report) -> dict[str, bytes]:
-    """SVG files by their title: the candidates beside the kernel, and time against size."""
-    found = {}
+def draw(report: Report, kind: str) -> bytes:
+    """The candidates beside the kernel in the first mode; of ``.html`` all charts and the text.
+
+    Args:
+        kind: one of ``KINDS``.
+    """
+    if kind != ".html":
+        return _bytes(beside(report, report.settings.modes[0]), kind.removeprefix("."))
+    title = html.escape(f"{report.project} on {report.machine.gpu or report.machine.cpu}")
+    charts = []
     for mode in report.settings.modes:
-        found[f"beside the kernel, {mode}"] = _bytes(beside(report, mode), "svg")
-        if figure := against_size(report, mode):
-            found[f"time against size, {mode}"] = _bytes(figure, "svg")
-    return found
-
-
-def draw(report: Report, path: Path) -> bytes:
-    """The candidates beside the kernel in the first mode, as SVG, PNG or PDF by the ending."""
-    return _bytes(beside(report, report.settings.modes[0]), path.suffix.removeprefix(".") or "svg")
+        figures = (beside(report, mode), against_size(report, mode))
+        charts += [base64.b64encode(_bytes(each, "svg")).decode() for each in figures if each]
+    images = "\n".join(f'<img alt="" src="data:image/svg+xml;base64,{each}">' for each in charts)
+    page = f"""<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>{title}</title>
+<style>body {{ font: 16px/1.5 system-ui, sans-serif }} img {{ background: #fff }}</style>
+<h1>{title}</h1>
+{images}
+<pre>{html.escape(bench_report.text(report))}</pre>
+</html>
+"""
+    return page.encode()
 
 
 def beside(report: Report, mode: str) -> Any:
@@ -84,7 +98,7 @@ def against_size(report: Report, mode: str) -> Any | None:
 def _points(cases: Sequence[Case], mode: str, name: str) -> list[tuple[int, float]]:
     found = []
     for case in cases:
-        measured: list[Measurement] = [m for m in case.of(mode) if m.candidate == name]
+        measured = [m for m in case.of(mode) if m.candidate == name]
         if measured and (median := measured[0].median):
             found.append((case.size, median.value / 1e3))
     return found

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a profiler says of one call: Nsight Compute, or torch.profiler where that is not here.
 
-``python -m kernforge.bench.profile ORDER`` is the program that Nsight Compute runs: it makes one
-call, warmed up, inside an NVTX range.
+``python -m kernforge.bench.profile REQUEST CANDIDATE`` is the program that Nsight Compute runs: it
+makes one call, warmed up, inside an NVTX range.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernforge.bench import project, report
+from kernforge.bench.project import BenchRequest
 from kernforge.bench.verify import Inputs
-from kernforge.errors import UsageError, page
+from kernforge.errors import page
 from kernforge.system import process
 from kernforge.system.process import Command
 
@@ -27,28 +28,36 @@ if TYPE_CHECKING:
 _RANGE = "kernforge"
 _WARM_UP = 3
 _ROWS = 15
-_PLACES = ("/usr/local/cuda/bin", "/opt/nvidia/nsight-compute/*")
+_PLACES = ("usr/local/cuda/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
 _LONGEST_S = 900.0
 _PAGE = page("how-to/author/find-where-the-time-goes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """One call to profile."""
+def lines(measured: Report, request: BenchRequest, note: Callable[[str], None]) -> Iterator[str]:
+    """For each workload its line of the roofline, and what the profiler says.
 
-    project: str
-    kernel: str | None
-    workload: str
-    candidate: str
-    device: str
-    seed: int
-    sizes: tuple[int, ...] = ()
+    The kernel is profiled (or else the first candidate), or those that the request names.
+    """
+    device = request.device
+    ncu = _find_ncu() if device == "cuda" else None
+    if device == "cuda" and ncu is None:
+        note(f"Nsight Compute (ncu) is not here, torch.profiler has no counters: see {_PAGE}")
+    for case in measured.cases:
+        one = replace(
+            request,
+            project=request.project.resolve(),
+            kernel=request.kernel.resolve() if request.kernel else None,
+            only=(case.name,),
+        )
+        for name in request.named or (case.measurements[0].candidate,):
+            yield f"\n{_roofline(case, name)}"
+            yield (_by_ncu(ncu, one, name, note) if ncu else "") or _by_torch(one, name)
 
 
-def find_ncu() -> str | None:
+def _find_ncu() -> str | None:
     """The path of Nsight Compute; None where it is not installed."""
-    places = [str(path) for each in _PLACES for path in sorted(Path("/").glob(f"{each[1:]}/ncu"))]
-    for place in ("ncu", *reversed(places)):
+    newest = [str(path) for each in _PLACES for path in sorted(Path("/").glob(each), reverse=True)]
+    for place in ("ncu", *newest):
         try:
             process.run(Command(argv=(place, "--version"), timeout=60.0))
         except OSError:
@@ -57,44 +66,7 @@ def find_ncu() -> str | None:
     return None
 
 
-def lines(
-    measured: Report,
-    request: project.BenchRequest,
-    names: tuple[str, ...],
-    note: Callable[[str], None],
-) -> Iterator[str]:
-    """For each workload and candidate its line of the roofline, and what the profiler says.
-
-    Raises:
-        UsageError: there is no candidate of a name.
-    """
-    settings = measured.settings
-    known = dict.fromkeys(m.candidate for case in measured.cases for m in case.measurements)
-    if unknown := [name for name in names if name not in known]:
-        raise UsageError(
-            f"no candidate is called {', '.join(unknown)}",
-            hint=f"there are {', '.join(map(repr, known))}",
-        )
-    ncu = find_ncu() if settings.device == "cuda" else None
-    if settings.device == "cuda" and ncu is None:
-        note(f"Nsight Compute (ncu) is not here, torch.profiler has no counters: see {_PAGE}")
-    for case in measured.cases:
-        for name in names:
-            order = Order(
-                project=str(request.project.resolve()),
-                kernel=str(request.kernel.resolve()) if request.kernel else None,
-                workload=case.name,
-                candidate=name,
-                device=settings.device,
-                seed=settings.seed,
-                sizes=request.sizes,
-            )
-            yield f"\n{roofline(case, name)}"
-            text = _by_ncu(ncu, order, note) if ncu else ""
-            yield text or _by_torch(order)
-
-
-def roofline(case: Case, name: str) -> str:
+def _roofline(case: Case, name: str) -> str:
     """A candidate's time beside the roof, in its first mode."""
     measured = next(each for each in case.measurements if each.candidate == name)
     median, mode = measured.median, measured.mode
@@ -110,74 +82,67 @@ def roofline(case: Case, name: str) -> str:
     )
 
 
-def _by_ncu(ncu: str, order: Order, note: Callable[[str], None]) -> str:
+def _by_ncu(ncu: str, request: BenchRequest, name: str, note: Callable[[str], None]) -> str:
     """The page of Nsight Compute; empty where it counts nothing, with a word why."""
     argv = [ncu, "--set", "detailed", "--page", "details", "--nvtx"]
     argv += ["--nvtx-include", f"{_RANGE}/", "--clock-control", "none"]
-    document = json.dumps({name: getattr(order, name) for name in Order.__slots__})
-    argv += [sys.executable, "-m", "kernforge.bench.profile", document]
+    argv += [sys.executable, "-m", "kernforge.bench.profile"]
+    argv += [json.dumps(asdict(request), default=str), name]
     done = process.run(Command(argv=tuple(argv), timeout=_LONGEST_S))
-    told = [line for line in done.stdout.splitlines() if not line.startswith("==PROF==")]
     if done.returncode == 0 and "No kernels were profiled" not in done.stdout:
+        told = [line for line in done.stdout.splitlines() if not line.startswith("==PROF==")]
         return "\n".join(told).strip()
-    if "ERR_NVGPUCTRPERM" in done.stdout + done.stderr:
+    said = (done.stdout + done.stderr).strip()
+    if "ERR_NVGPUCTRPERM" in said:
         note(
             "Nsight Compute may not read the GPU's counters (ERR_NVGPUCTRPERM): an administrator "
             f"allows it, see {_PAGE}"
         )
     else:
-        last = (done.stdout + done.stderr).strip().splitlines()[-1:]
-        note(f"Nsight Compute counted nothing: {' '.join(last)}")
+        note(f"Nsight Compute counted nothing: {' '.join(said.splitlines()[-1:])}")
     return ""
 
 
-def _by_torch(order: Order) -> str:
+def _by_torch(request: BenchRequest, name: str) -> str:
     """The table of torch.profiler."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    call = _prepared(order)
+    call = _prepared(request, name)
     activities = [ProfilerActivity.CPU]
-    activities += [ProfilerActivity.CUDA] if order.device == "cuda" else []
+    activities += [ProfilerActivity.CUDA] if request.device == "cuda" else []
     with profile(activities=activities) as seen:
         call()
-        if order.device == "cuda":
+        if request.device == "cuda":
             torch.cuda.synchronize()
-    by = f"self_{'cuda' if order.device == 'cuda' else 'cpu'}_time_total"
+    by = f"self_{request.device}_time_total"
     return str(seen.key_averages().table(sort_by=by, row_limit=_ROWS, max_name_column_width=60))
 
 
-def _prepared(order: Order) -> Callable[[], Any]:
+def _prepared(request: BenchRequest, name: str) -> Callable[[], Any]:
     """A call of a candidate, warmed up, on fresh inputs."""
     import torch
 
-    request = project.BenchRequest(
-        project=Path(order.project),
-        kernel=Path(order.kernel) if order.kernel else None,
-        only=(order.workload,),
-        sizes=tuple(order.sizes),
-        device=order.device,
-    )
     (workload,) = project.workloads(request)
-    named = {each.name: each for each in project.candidates(request)}[order.candidate]
+    named = {each.name: each for each in project.candidates(request)}[name]
     function = named.function
     if named.kind == "compiled":
         function = torch.compile(function, fullgraph=True, dynamic=False)
-    inputs = Inputs(workload, order.device, order.seed)
+    inputs = Inputs(workload, request.device)
     for number in range(_WARM_UP):
         inputs.renew(number, 1)
         function(*inputs.arguments(0))
     inputs.renew(_WARM_UP, 1)
-    if order.device == "cuda":
+    if request.device == "cuda":
         torch.cuda.synchronize()
     return lambda: function(*inputs.arguments(0))
 
 
-def main(order: Order) -> None:
+def main(request: BenchRequest, name: str) -> None:
     """Make the call that Nsight Compute counts."""
     import torch
 
-    call = _prepared(order)
+    call = _prepared(request, name)
     torch.cuda.nvtx.range_push(_RANGE)
     call()
     torch.cuda.synchronize()
@@ -185,4 +150,7 @@ def main(order: Order) -> None:
 
 
 if __name__ == "__main__":
-    main(Order(**json.loads(sys.argv[1])))
+    given = json.loads(sys.argv[1])
+    given["project"] = Path(given["project"])
+    given["kernel"] = given["kernel"] and Path(given["kernel"])
+    main(BenchRequest(**given), sys.argv[2])

@@ -8,7 +8,7 @@ import functools
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from typing import Any
 from kernforge.bench import run
 from kernforge.bench.verify import Inputs
 from kernforge.bench.workload import Candidate, Settings, Workload
-from kernforge.errors import KernforgeError, UsageError, page
+from kernforge.errors import KernforgeError, RequestError, UsageError, page
 from kernforge.loader import api as loader
-from kernforge.registry.names import COMMIT
+from kernforge.registry.names import COMMIT, Request, is_repo_id
+from kernforge.registry.names import request as request_of
 
 _HINT = f"`kernforge new` writes such a file; see {page('how-to/author/measure-a-kernel')}"
 
@@ -34,7 +35,7 @@ class BenchRequest:
             built ones.
         registry: where published kernels are looked up; None: the default registry.
         only: workloads to measure; all when empty.
-        eager: whether torch eager and ``torch.compile`` are measured too.
+        named: candidates to measure beside the kernel and ``against``; all when None.
         sizes: the project's ``sized`` at these instead of its ``WORKLOADS``; none when empty.
         device: ``cpu`` or ``cuda``, which the kernels are loaded for.
     """
@@ -44,7 +45,7 @@ class BenchRequest:
     against: tuple[str, ...] = ()
     registry: str | None = None
     only: tuple[str, ...] = ()
-    eager: bool = True
+    named: tuple[str, ...] | None = None
     sizes: tuple[int, ...] = ()
     device: str = "cpu"
 
@@ -75,7 +76,7 @@ def measure_all(
     cases: list[run.Case] = []
     for each in work:
         try:
-            subject = Inputs(each, settings.device, settings.seed)
+            subject = Inputs(each, settings.device)
         except KeyboardInterrupt:
             loop.interrupted = True
             break
@@ -100,12 +101,13 @@ def workloads(request: BenchRequest) -> list[Workload]:
     """
     path = _file(request.project, "workloads.py")
     module = _load(path, request.project)
-    listed = getattr(module, "WORKLOADS", ())
-    found = _sized(module, path, request.sizes) or (
-        [*listed] if isinstance(listed, Iterable) else []
-    )
+    if request.sizes:
+        found = _sized(module, path, request.sizes)
+    else:
+        found = list(getattr(module, "WORKLOADS", ()))
     if not found or not all(isinstance(each, Workload) for each in found):
-        raise UsageError(f"{path} has no WORKLOADS, a list of kernforge.Workload", hint=_HINT)
+        what = "sized returns no" if request.sizes else "there is no WORKLOADS, a list of"
+        raise UsageError(f"{path}: {what} kernforge.Workload", hint=_HINT)
     names = [each.name for each in found]
     if len(set(names)) != len(names):
         raise UsageError(f"{path}: two workloads have the same name", hint="give each its own name")
@@ -119,26 +121,13 @@ def workloads(request: BenchRequest) -> list[Workload]:
 
 def _sized(module: Any, path: Path, sizes: Sequence[int]) -> list[Workload]:
     """What the project's ``sized`` returns for each size: a workload or several."""
-    if not sizes:
-        return []
-    if not callable(getattr(module, "sized", None)):
-        raise UsageError(
-            f"{path} has no function sized, which --sizes calls",
-            hint="def sized(elements): return Workload(...), or a list of them",
-        )
     found: list[Workload] = []
     for size in sizes:
         try:
             returned = module.sized(size)
         except Exception as error:  # the user's function may raise anything
             raise _user_error(error, path, f"sized({size}) of {path}") from error
-        several = returned if isinstance(returned, list | tuple) else [returned]
-        if not several or not all(isinstance(each, Workload) for each in several):
-            raise UsageError(
-                f"{path}: sized({size}) returns {type(returned).__name__}, not kernforge.Workload",
-                hint="def sized(elements): return Workload(...), or a list of them",
-            )
-        found += several
+        found += returned if isinstance(returned, list | tuple) else [returned]
     return found
 
 
@@ -146,7 +135,7 @@ def candidates(request: BenchRequest) -> list[Candidate]:
     """What ``benchmarks/candidates.py`` defines, with the kernels loaded; the kernel is the first.
 
     Raises:
-        UsageError: there is no such file, or it defines nothing to measure.
+        UsageError: there is no such file, it defines nothing to measure, or none of a name.
         NotPublishedError: a version of ``against`` is not published.
     """
     path = _file(request.project, "candidates.py")
@@ -168,32 +157,62 @@ def candidates(request: BenchRequest) -> list[Candidate]:
             other = load_kernel(each, request.registry, request.device)
             function = functools.partial(kernel, other)
             found.append(Candidate(name=each, kind="published", function=function))
-    if eager is not None and request.eager:
-        found.append(Candidate(name="torch eager", kind="eager", function=eager))
-        found.append(Candidate(name="torch.compile", kind="compiled", function=eager))
-    found += [Candidate(name=n, kind="peer", function=function) for n, function in peers.items()]
-    if not found:
+    others = []
+    if eager is not None:
+        others.append(Candidate(name="torch eager", kind="eager", function=eager))
+        others.append(Candidate(name="torch.compile", kind="compiled", function=eager))
+    others += [Candidate(name=n, kind="peer", function=function) for n, function in peers.items()]
+    known = [each.name for each in (*found, *others)]
+    if not known:
         raise UsageError(f"{path} defines neither kernel nor eager nor PEERS", hint=_HINT)
-    return found
+    if unknown := set(request.named or ()) - set(known):
+        raise UsageError(
+            f"no candidate is called {', '.join(sorted(unknown))}",
+            hint=f"there are {', '.join(map(repr, known))}",
+        )
+    return found + [each for each in others if request.named is None or each.name in request.named]
+
+
+def published_request(where: str) -> Request:
+    """The request in ``owner/name@v1``, ``owner/name@1.2.3`` or ``owner/name@REVISION``.
+
+    Raises:
+        UsageError: it names no version.
+        RequestError: it is no name of a kernel.
+    """
+    repo_id, at, named = where.partition("@")
+    if is_repo_id(repo_id) and not named:
+        raise UsageError(
+            f"{repo_id} needs a version; it is not a directory here",
+            hint=f"write {repo_id}@v1, {repo_id}@1.2.3 or {repo_id}@REVISION",
+        )
+    if not at:
+        raise UsageError(f"{where} is not a directory", hint="name a project, or OWNER/NAME@v1")
+    if COMMIT.fullmatch(named):
+        return request_of(repo_id, revision=named)
+    try:
+        return request_of(repo_id, version=named)
+    except RequestError:
+        return request_of(repo_id, revision=named)
 
 
 def load_kernel(where: str, registry: str | None, device: str, *, trust: bool = False) -> Any:
-    """A kernel from a directory, or ``owner/name@version`` of a registry.
+    """A kernel from a directory, or of a registry as in ``published_request``.
 
     Args:
-        where: the directory, or the repo id with ``v1``, a version, or a commit.
         trust: the user's word that the kernel may be loaded.
     """
     backend = "cpu" if device == "cpu" else None
     if Path(where).is_dir():
         return loader.get_local_kernel(Path(where), backend=backend, trust_remote_code=trust)
-    repo_id, _, version = where.partition("@")
-    number = version.removeprefix("v")
-    asked: dict[str, Any] = {"version": int(number) if number.isdigit() else number}
-    if COMMIT.fullmatch(version):
-        asked = {"revision": version}
+    asked = published_request(where)
     return loader.get_kernel(
-        repo_id, **asked, registry=registry, backend=backend, trust_remote_code=trust
+        asked.repo_id,
+        version=asked.version,
+        revision=asked.revision,
+        registry=registry,
+        backend=backend,
+        trust_remote_code=trust,
     )
 
 

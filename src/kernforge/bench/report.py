@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report as text, as JSON and as one HTML page, and its comparison with a stored one."""
+"""A report as text and as JSON, and its comparison with a stored one."""
 
 from __future__ import annotations
 
-import base64
-import html
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,22 +16,22 @@ from kernforge.errors import UsageError
 from kernforge.system.tables import table
 
 FORMAT = "kernforge-bench-2"
+ALLOWED = 0.05
+"""Share by which the kernel may be slower than before or than a published one."""
 HEAD = (
+    "workload",
     "candidate",
     "median of a call",
     "95 % interval",
     "ratio to the kernel",
     "GB/s",
     "of the roof",
-    "calls / rounds",
 )
 INCONCLUSIVE = "inconclusive"
-_FEW = 4  # Workloads of which each has a table.
-_LEGEND = (
-    "ratio to the kernel: of the times, round by round, with its 95 % interval; ~: inconclusive",
-    "GB/s: bytes that must be moved (10^9 a second), inputs and results once unless declared",
-    "roof: the time of a copy of as many bytes, or of torch's product with as many operations",
-)
+_LEGEND = """
+ratio to the kernel: of the times, round by round, with its 95 % interval; ~: inconclusive
+GB/s: bytes that must be moved (10^9 a second), inputs and results once unless declared
+roof: the time of a copy of as many bytes (memory), or of torch's product with as many operations"""
 
 
 def duration(nanoseconds: float) -> str:
@@ -49,17 +48,15 @@ def duration(nanoseconds: float) -> str:
 def text(report: Report) -> str:
     """Everything that a person wants to read."""
     parts = [*conditions(report)]
-    if len(report.cases) > _FEW:
-        for mode in report.settings.modes:
-            head, *rows = sweep(report, mode)
-            parts += [f"\n{mode}: {MEANING[mode]}", table(rows, head=head)]
-        return "\n".join([*parts, "", "median of a call (share of the roof)", *_LEGEND[::2]])
-    for case in report.cases:
-        for mode in report.settings.modes:
-            bound = f", bound by {case.bound(mode)}" if case.bytes else ""
-            parts += [f"\n{case.name}, {mode}{bound}: {MEANING[mode]}"]
-            parts += [table(rows_of(case, mode), head=HEAD), *left_out(case, mode)]
-    return "\n".join([*parts, "", *_LEGEND])
+    for mode in report.settings.modes:
+        parts += [f"\n{mode}: {MEANING[mode]}", table(rows(report, mode), head=HEAD)]
+        parts += [
+            f"{case.name}, {each.candidate}: {each.refused or each.skipped}"
+            for case in report.cases
+            for each in case.of(mode)
+            if not each.racing
+        ]
+    return "\n".join([*parts, _LEGEND])
 
 
 def conditions(report: Report) -> Iterator[str]:
@@ -94,80 +91,35 @@ def conditions(report: Report) -> Iterator[str]:
         yield f"the GPU's clock is not known: {where.unavailable}"
 
 
-def rows_of(case: Case, mode: str) -> list[tuple[str, ...]]:
-    """The table of a workload in one mode, fastest first, those without a time last."""
-    measured = [(each.median.value, each) for each in case.of(mode) if each.median]
-    measured.sort(key=lambda pair: pair[0])
-    lines = [_row(case, each) for _, each in measured]
-    for each in case.of(mode):
-        if each.median is None:
-            word = "refused" if each.refused else "skipped"
-            lines.append((each.candidate, word, "", "", "", "", ""))
-    return lines
+def rows(report: Report, mode: str) -> list[tuple[str, ...]]:
+    """The table of a mode: of each workload the fastest first, those without a time last."""
+    found = []
+    for case in report.cases:
+        measured = sorted(case.of(mode), key=lambda m: m.median.value if m.median else math.inf)
+        found += [(case.name, each.candidate, *_cells(case, each)) for each in measured]
+    return found
 
 
-def left_out(case: Case, mode: str) -> list[str]:
-    """Why candidates have no time, a line each."""
-    return [
-        f"{each.candidate}: {each.refused or each.skipped}"
-        for each in case.of(mode)
-        if not each.racing
-    ]
-
-
-def _row(case: Case, measured: Measurement) -> tuple[str, ...]:
-    median = measured.median
+def _cells(case: Case, measured: Measurement) -> tuple[str, ...]:
+    median, ratio = measured.median, case.ratio(measured)
     if median is None:
-        return ()
-    count = f"{len(measured.times_ns)} / {len(measured.rounds)}"
+        return ("refused" if measured.refused else "skipped", "", "", "", "")
     low, high = (end / median.value - 1 for end in (median.low, median.high))
     span = f"{low:+.1%} .. {high:+.1%}"
     if measured.inconclusive:
-        return (measured.candidate, INCONCLUSIVE, span, "", "", "", count)
+        return (INCONCLUSIVE, span, "", "", "")
+    compared = ""
+    if ratio:
+        mark = "~" if ratio.verdict == INCONCLUSIVE else ratio.verdict
+        compared = f"{ratio.value:.3f} ({ratio.low:.3f} .. {ratio.high:.3f}) {mark}"
     roof = case.roof_ns(measured.mode)
     return (
-        measured.candidate,
         duration(median.value),
         span,
-        _ratio(case, measured),
+        compared,
         f"{case.bytes / median.value:.1f}" if case.bytes else "",
-        f"{roof / median.value:.1%}" if roof else "",
-        count,
+        f"{roof / median.value:.1%} ({case.bound(measured.mode)})" if roof else "",
     )
-
-
-def _ratio(case: Case, measured: Measurement) -> str:
-    ratio = case.ratio(measured)
-    if ratio is None:
-        return ""
-    mark = "~" if ratio.verdict == INCONCLUSIVE else ratio.verdict
-    return f"{ratio.value:.3f} ({ratio.low:.3f} .. {ratio.high:.3f}) {mark}"
-
-
-def sweep(report: Report, mode: str) -> list[tuple[str, ...]]:
-    """Head and rows of a table with a row for each workload and a column for each candidate."""
-    names = list(dict.fromkeys(m.candidate for case in report.cases for m in case.measurements))
-    body = []
-    for case in report.cases:
-        by_name = {each.candidate: each for each in case.of(mode)}
-        roof = case.roof_ns(mode)
-        cells = [_cell(case, by_name.get(name), roof) for name in names]
-        body.append((case.name, *cells, duration(roof) if roof else ""))
-    return [("workload", *names, "the roof"), *body]
-
-
-def _cell(case: Case, measured: Measurement | None, roof: float) -> str:
-    if measured is None:
-        return ""
-    median = measured.median
-    if median is None:
-        return "refused" if measured.refused else "skipped"
-    if measured.inconclusive:
-        return INCONCLUSIVE
-    ratio = case.ratio(measured)
-    mark = " ~" if ratio and ratio.verdict == INCONCLUSIVE else ""
-    share = f" ({roof / median.value:.0%})" if roof else ""
-    return f"{duration(median.value)}{share}{mark}"
 
 
 # JSON
@@ -235,11 +187,10 @@ def _result(case: Case, measured: Measurement) -> dict[str, Any]:
 def summary(report: Report) -> dict[str, Any]:
     """The first mode as a table for a page of results: ``title``, ``head``, ``rows``, ``note``."""
     mode, where = report.settings.modes[0], report.machine
-    head, *body = sweep(report, mode)
     return {
-        "title": f"{report.project} on {where.gpu or where.cpu}, time (share of the roof)",
-        "head": list(head),
-        "rows": [list(row) for row in body],
+        "title": f"{report.project} on {where.gpu or where.cpu}",
+        "head": list(HEAD),
+        "rows": [list(row) for row in rows(report, mode)],
         "note": f"Median of a call, {mode}: {MEANING[mode]}; all candidates in one run, in turn, "
         "on new inputs in each round, results verified. ~: no sure difference from the kernel. By "
         "`kernforge bench`.",
@@ -261,15 +212,15 @@ def refusals(report: Report) -> list[str]:
     return failed + [f"{w}, {name}, {mode}: {why}" for (w, name, why), mode in refused.items()]
 
 
-def behind(report: Report, allowed: float) -> list[str]:
-    """Where the kernel is surely more than ``allowed`` slower than a published one in the run."""
+def behind(report: Report) -> list[str]:
+    """Where the kernel is surely slower than a published one in the run."""
     lines = []
     for case in report.cases:
         for each in case.measurements:
             ours, ratio = case.of(each.mode)[0].median, case.ratio(each)
             if each.kind != "published" or not (ours and each.median and ratio):
                 continue
-            if ratio.verdict == "faster" and 1 / ratio.value > 1 + allowed:
+            if ratio.verdict == "faster" and 1 / ratio.value > 1 + ALLOWED:
                 lines.append(
                     f"{case.name}, {each.mode}: {duration(ours.value)}, {each.candidate} takes "
                     f"{duration(each.median.value)} ({1 / ratio.value - 1:+.1%})"
@@ -294,12 +245,10 @@ def stored(path: Path) -> dict[str, Any]:
     return found
 
 
-def regressions(
-    report: Report, before: Mapping[str, Any], allowed: float, only: Sequence[str] = ()
-) -> list[str]:
+def regressions(report: Report, before: Mapping[str, Any], only: Sequence[str] = ()) -> list[str]:
     """Where the kernel is slower than a stored report says, beyond doubt.
 
-    Slower means: the intervals do not touch, and the medians differ by more than ``allowed``. A
+    Slower means: the intervals do not touch, and the medians differ by more than ``ALLOWED``. A
     workload that was measured before and is refused or missing now is a regression as well.
 
     Args:
@@ -333,43 +282,9 @@ def regressions(
             if median is None:
                 why = (measured.refused or measured.skipped) if measured else "missing"
                 lines.append(f"{what}: measured before, and now {why}")
-            elif median.value > old["median_ns"] * (1 + allowed) and median.low > old["high_ns"]:
+            elif median.value > old["median_ns"] * (1 + ALLOWED) and median.low > old["high_ns"]:
                 lines.append(
                     f"{what}: {duration(median.value)}, was {duration(old['median_ns'])} "
                     f"({median.value / old['median_ns'] - 1:+.1%})"
                 )
     return lines
-
-
-# HTML
-
-
-def page(report: Report, pictures: Mapping[str, bytes], regressions: Sequence[str] = ()) -> str:
-    """One self-contained page with the charts and the text.
-
-    Args:
-        pictures: SVG files by their title.
-    """
-    title = html.escape(f"{report.project} on {report.machine.gpu or report.machine.cpu}")
-    parts = [f"<p><strong>slower: {html.escape(line)}</strong></p>" for line in regressions]
-    for name, picture in pictures.items():
-        data = base64.b64encode(picture).decode()
-        source = f"data:image/svg+xml;base64,{data}"
-        parts.append(
-            f'<h2>{html.escape(name)}</h2>\n<img alt="{html.escape(name)}" src="{source}">'
-        )
-    body = "\n".join(parts)
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto;
-  padding: 0 1rem }}
-pre {{ overflow-x: auto }}
-img {{ max-width: 100%; background: #fff }}
-</style></head>
-<body>
-<h1>{title}</h1>
-{body}
-<pre>{html.escape(text(report))}</pre>
-</body></html>
-"""

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kernforge.bench import stats
 from kernforge.bench.gpu import POWER_CAP, Gpu
 from kernforge.bench.timer import open_timer
-from kernforge.bench.workload import Candidate, Mode, Settings
+from kernforge.bench.workload import Candidate, Kind, Mode, Settings
 from kernforge.errors import KernforgeError, UsageError
 from kernforge.system import machine as system_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-COPY = "copy"
+COPY = "a copy of as many bytes"
 _MOST_CALLS = 32
 _MOST_FLUSHED = 8  # On a CPU a flush takes longer than most calls.
 _MOST_BYTES = 256 << 20
@@ -256,8 +256,10 @@ class Loop:
             dtype: of the matrix product that is the arithmetic ceiling.
         """
         calls = {each.name: self._callable(each) for each in candidates}
+        kinds: dict[str, Kind] = {each.name: each.kind for each in candidates}
+        if subject.bytes:
+            calls[COPY], kinds[COPY] = _copy(subject.bytes, self.settings.device), "reference"
         measurements: list[Measurement] = []
-        copies: dict[str, float] = {}
         refused: dict[str, str] = {}
         rate = 0.0
         try:
@@ -266,27 +268,20 @@ class Loop:
                 racing = [
                     _Runner(
                         measured=Measurement(
-                            candidate=each.name,
-                            kind=each.kind,
+                            candidate=name,
+                            kind=kinds[name],
                             mode=mode,
-                            refused=refused.get(each.name, ""),
+                            refused=refused.get(name, ""),
                         ),
-                        call=calls[each.name],
+                        call=call,
                     )
-                    for each in candidates
+                    for name, call in calls.items()
                 ]
                 measurements += [each.measured for each in racing]
-                if subject.bytes:
-                    copy = _copy(subject.bytes, self.settings.device)
-                    own = Measurement(candidate=COPY, kind="reference", mode=mode)
-                    racing.append(_Runner(measured=own, call=copy))
                 for each in racing:
                     self._prepare(each, subject)
                 self._rounds(racing, subject, mode)
                 refused = {each.candidate: each.refused for each in measurements}
-                for each in racing:
-                    if each.measured.candidate == COPY and each.measured.rounds:
-                        copies[mode] = stats.median([*each.measured.rounds.values()]).value
         except KeyboardInterrupt:
             self.interrupted = True
         return Case(
@@ -295,9 +290,13 @@ class Loop:
             size=subject.size,
             bytes=subject.bytes,
             flops=subject.flops,
-            copy_ns=copies,
+            copy_ns={
+                each.mode: stats.median(list(each.rounds.values())).value
+                for each in measurements
+                if each.candidate == COPY and each.rounds
+            },
             flops_per_s=rate,
-            measurements=tuple(measurements),
+            measurements=tuple(each for each in measurements if each.candidate != COPY),
         )
 
     def _callable(self, candidate: Candidate) -> Callable[..., Any]:
@@ -357,7 +356,7 @@ class Loop:
         settings = self.settings
         for number in range(1, settings.most + 1):
             order = list(racing)
-            luck = random.Random(f"{settings.seed}/{subject.name}/{mode}/{number}")  # noqa: S311
+            luck = random.Random(f"{subject.name}/{mode}/{number}")  # noqa: S311 - no secret
             luck.shuffle(order)
             for runner in order:
                 if runner.measured.racing:
@@ -400,11 +399,11 @@ class Loop:
             return
         measured.checked += subject.verifies
         if self._gpu:
-            reading = self._gpu.reading()
-            measured.clocks_mhz += [reading.sm_mhz] if reading.sm_mhz else []
-            measured.power_capped += POWER_CAP in reading.reasons
-            if reading.slowed:
-                measured.discarded[reading.slowed] += runner.count
+            clock, reasons = self._gpu.reading()
+            measured.clocks_mhz += [clock] if clock else []
+            measured.power_capped += POWER_CAP in reasons
+            if slowed := min(reasons - {POWER_CAP}, default=""):
+                measured.discarded[slowed] += runner.count
                 return
         measured.rounds[number] = stats.of_calls(times)
         measured.times_ns += times

@@ -14,10 +14,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-CONFIDENCE = 0.95
+_TAILS = 40  # Each end leaves one part of so many: together 5 %.
 FEWEST = 6
 """Fewer samples have no 95 % interval at all."""
-_EXACT_UP_TO = 1000  # Beyond, the normal approximation is off by less than a sample.
 _TRIMMED = 4
 
 
@@ -58,14 +57,10 @@ def _rank(count: int) -> int:
     """Largest l whose interval keeps the confidence; 0 when none does."""
     if count < FEWEST:
         return 0
-    tail = (1 - CONFIDENCE) / 2
-    if count > _EXACT_UP_TO:
-        z = statistics.NormalDist().inv_cdf(1 - tail)
-        return max(1, math.floor(count / 2 - z * math.sqrt(count) / 2))
     below = 0
     for rank in range(count):
         below += math.comb(count, rank)
-        if below > tail * 2**count:
+        if below * _TAILS > 2**count:
             return rank
     raise AssertionError("the probabilities sum to one")
 

@@ -14,7 +14,7 @@ from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
 from kernforge.bench.workload import Tensor, Workload
-from kernforge.errors import KernforgeError, UsageError
+from kernforge.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor as Torch
@@ -34,7 +34,6 @@ class Inputs:
 
     Args:
         device: ``cpu`` or ``cuda``.
-        seed: of the values; with it a round has the same inputs for all candidates.
 
     Attributes:
         bytes: what must be moved at least.
@@ -47,13 +46,13 @@ class Inputs:
 
     verifies = True
 
-    def __init__(self, workload: Workload, device: str, seed: int) -> None:
-        self.workload, self._device, self._seed = workload, device, seed
+    def __init__(self, workload: Workload, device: str) -> None:
+        self.workload, self._device = workload, device
         self.name, self.family, self.size = workload.name, workload.family, workload.size
         self._buffers: list[tuple[Any, ...]] = []
         self._number = 0
         self._expected: tuple[tuple[int, int], tuple[Any, ...], tuple[Torch, ...]] | None = None
-        given = draw(workload, device, seed)
+        given = self._draw(0)
         results = expected(workload, given)
         self._dtypes = workload.result_dtypes(len(results))
         read = sum(each.nbytes for each in workload.tensors)
@@ -78,7 +77,8 @@ class Inputs:
                     mine.copy_(new)
 
     def _draw(self, place: int) -> tuple[Any, ...]:
-        source = random.Random(f"{self._seed}/{self._number}/{place}")  # noqa: S311 - no secret
+        # A round has the same inputs for all candidates.
+        source = random.Random(f"{self._number}/{place}")  # noqa: S311 - no secret
         return draw(self.workload, self._device, source.getrandbits(60))
 
     def arguments(self, place: int) -> tuple[Any, ...]:
@@ -185,25 +185,21 @@ def expected(workload: Workload, given: tuple[Any, ...]) -> tuple[Torch, ...]:
     copies = (each.clone() if _is_tensor(each) else each for each in given)
     try:
         returned = workload.reference(*copies)
-    except KernforgeError:
-        raise
     except Exception as error:
         code = getattr(workload.reference, "__code__", None)
-        frames = [
-            f for f in extract_tb(error.__traceback__) if code and f.filename == code.co_filename
-        ]
-        at = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+        frames = extract_tb(error.__traceback__)
+        mine = [each for each in frames if code and each.filename == code.co_filename]
+        at = f" ({mine[-1].filename}, line {mine[-1].lineno})" if mine else ""
         raise UsageError(
             f"the reference of workload {workload.name} raises {type(error).__name__}: {error}{at}",
             hint="it is called with the workload's inputs in their order, tensors and plain values",
         ) from error
     results = tuple(returned) if isinstance(returned, tuple | list) else (returned,)
-    for each in results:
-        if not _is_tensor(each):
-            raise UsageError(
-                f"the reference of workload {workload.name} returns {type(each).__name__}",
-                hint="it returns the right result: a tensor, or a tuple of tensors",
-            )
+    if not all(map(_is_tensor, results)):
+        raise UsageError(
+            f"the reference of workload {workload.name} returns {type(returned).__name__}",
+            hint="it returns the right result: a tensor, or a tuple of tensors",
+        )
     return results
 
 
@@ -242,41 +238,26 @@ def first_wrong(got: Torch, right: Torch, tolerance: float) -> tuple[int, ...] |
     import torch
 
     mine, theirs = got.reshape(-1), right.reshape(-1)
-    exact = not (got.dtype.is_floating_point or got.dtype.is_complex)
-    scale = 0.0 if exact else _scale(theirs)
+    wide, scale = torch.int64, 0.0
+    if got.dtype.is_floating_point or got.dtype.is_complex:
+        wide = torch.complex128 if got.dtype.is_complex else torch.float64
+        scale = _root_mean_square(theirs)
+    else:
+        tolerance = 0.0
     for first in range(0, mine.numel(), _PART):
-        pair = mine[first : first + _PART], theirs[first : first + _PART]
-        if exact:
-            wrong = pair[0].to(torch.int64) != pair[1].to(torch.int64)
-        else:
-            wrong = _far(*pair, tolerance, scale)
-        if wrong.any():
-            flat = torch.tensor(first + int(wrong.to(torch.uint8).argmax()))
+        pair = (each[first : first + _PART].to(wide) for each in (mine, theirs))
+        near = torch.isclose(*pair, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+        if not near.all():
+            flat = torch.tensor(first + int(near.to(torch.uint8).argmin()))
             return tuple(int(i) for i in torch.unravel_index(flat, got.shape))
     return None
 
 
-def _scale(right: Torch) -> float:
-    """Root mean square of the finite elements; 0 when there are none."""
+def _root_mean_square(right: Torch) -> float:
+    """Of the finite elements; 0 when there are none."""
     total, count = 0.0, 0
     for part in right.split(_PART):
-        finite = _wide(part[part.isfinite()]).abs()
+        finite = part[part.isfinite()].abs().double()
         total += float(finite.square().sum())
         count += finite.numel()
     return math.sqrt(total / count) if count else 0.0
-
-
-def _wide(part: Torch) -> Torch:
-    import torch
-
-    return part.to(torch.complex128 if part.dtype.is_complex else torch.float64)
-
-
-def _far(got: Torch, right: Torch, tolerance: float, scale: float) -> Torch:
-    """Where an element is not near enough."""
-    import torch
-
-    mine, theirs = _wide(got), _wide(right)
-    far = ~((mine - theirs).abs() <= tolerance * (theirs.abs() + scale))
-    same = (mine == theirs) | (torch.isnan(mine) & torch.isnan(theirs))
-    return torch.where(theirs.isfinite(), far, ~same)

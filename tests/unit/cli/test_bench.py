@@ -7,13 +7,13 @@ from support.commands import call
 from kernforge.cli.main import main
 
 
-@pytest.mark.parametrize("option", ["--out", "--html"])
+@pytest.mark.parametrize("option", ["--out", "--visual"])
 def test_a_place_that_takes_no_result_is_refused_before_anything_is_measured(
     tmp_path, capsys, option
 ):
     (tmp_path / "file").write_text("")
-    missing = tmp_path / "none" / "now"
-    for path, code in ((tmp_path / "file" / "now", 11), (tmp_path, 2), (missing, 2)):
+    missing = tmp_path / "none" / "now.html"
+    for path, code in ((tmp_path / "file" / "now.html", 11), (tmp_path, 2), (missing, 2)):
         with pytest.raises(SystemExit) as stop:
             main(["bench", str(tmp_path), option, str(path)])
         assert stop.value.code == code
@@ -25,3 +25,13 @@ def test_a_place_that_takes_no_result_is_refused_before_anything_is_measured(
 def test_rounds_that_give_no_interval_are_refused(project, capsys):
     assert call("bench", str(project), "--device", "cpu", "--rounds", "5") == 2
     assert "--rounds 6 is the least" in capsys.readouterr().err
+
+
+def test_the_former_command_is_answered_with_the_new_one(capsys):
+    assert call("benchmark", "acme/toy@v1") == 2
+    assert "did you mean `kernforge bench`?" in capsys.readouterr().err
+
+
+def test_a_published_kernel_needs_a_version(capsys):
+    assert call("bench", "acme/toy", "--device", "cpu") == 2
+    assert "write acme/toy@v1" in capsys.readouterr().err

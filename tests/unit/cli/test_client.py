@@ -35,7 +35,11 @@ from kernforge.registry.directory import DirectoryRegistry
                 "x",
                 "--rasterized",
             ],
-            ["benchmark", "a/b", "--visual", "x"],
+            ["bench", "a/b", "--visual", "x.png"],
+        ),
+        (
+            ["benchmark", "a/b", "--version=1", "--json", "--output", "x"],
+            ["bench", "a/b@v1", "--out", "x", "--json"],
         ),
         (["info", "a/b", "--json"], ["info", "a/b", "--json"]),
         ([], []),

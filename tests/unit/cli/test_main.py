@@ -134,7 +134,7 @@ def test_the_directory_of_built_variants_has_one_name():
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("bench", "benchmark"), ("get", "download"), ("check", "verify"), ("lock", "lock-toolchain")],
+    [("get", "download"), ("check", "verify"), ("lock", "lock-toolchain")],
 )
 def test_neighbours_are_distinguished(one, other):
     assert f"`kernforge {other}`" in BY_NAME[one].more

@@ -75,7 +75,7 @@ def test_a_project_without_a_card_gets_ours(project):
         "- `first`",
         "- `Norm`",
         "- `torch-cpu`",
-        "`kernforge benchmark o/n --version 3` measures it on your machine.",
+        "`kernforge bench o/n@v3` measures it on your machine.",
         "- The original code: https://example.org/two",
     ):
         assert line in text.splitlines()

@@ -4,26 +4,39 @@
 A repository's ``benchmarks/benchmark*.py`` hold subclasses of ``Benchmark``. Each method
 ``benchmark_<workload>`` is timed on instances of its own, after ``setup_<workload>`` or else
 ``setup``; ``verify_<workload>``, where there is one, returns what the attribute ``out`` should be
-then. Names, the order of things and the module's name are those of the hub's client.
+then. Names, the order of things and the JSON are those of the hub's client (``kernels`` 0.17).
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.util
-import os
+import platform
 import random
+import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from kernforge.artifact.integrity import tree_files
 from kernforge.bench import run, verify
-from kernforge.bench.project import load_kernel
+from kernforge.bench.project import load_kernel, published_request
 from kernforge.bench.workload import Candidate, Settings
-from kernforge.errors import CheckError, UsageError, page
+from kernforge.errors import CheckError, NotPublishedError, UsageError, page
+from kernforge.loader.search import Search, find_kernel, find_local
+from kernforge.registry.api import member_for, open_default
 from kernforge.registry.names import BENCHMARKS
+from kernforge.trust import admission
+from kernforge.trust.policy import Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kernforge.registry.api import Registry
+    from kernforge.system.environment import Environment
 
 PATTERN = "benchmark*.py"
 KERNEL, REFERENCE = "kernel", "reference"
@@ -32,7 +45,8 @@ _MODULE = "benchmark_module"
 _PREFIX = "benchmark_"
 _PAGE = page("how-to/author/measure-a-published-kernel")
 _ATOL = 1e-2  # the hub's client's
-_MOST_CALLS = 4  # Each needs an instance that was set up.
+_CALL_BYTES = 64 << 20  # Few calls a turn: each needs an instance that was set up.
+_PLACES = 4
 
 
 class Benchmark:
@@ -56,6 +70,77 @@ class Benchmark:
         """Make the inputs of every workload that has no ``setup_<workload>``."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repo:
+    """A repository on this machine.
+
+    Attributes:
+        root: directory with ``benchmarks/``.
+        kernel: what loads the kernel: a directory, or ``owner/name@commit``.
+        id: the id of the build for this machine.
+    """
+
+    root: Path
+    kernel: str
+    id: str
+
+
+def has_only_classes(project: Path) -> bool:
+    """Whether a project has scripts of the hub's form, and none of kernforge's own."""
+    folder = project / BENCHMARKS
+    return not (folder / "workloads.py").exists() and any(folder.glob(PATTERN))
+
+
+def published(
+    where: str, registry: Registry, environment: Environment, *, backend: str | None, trusted: bool
+) -> Repo:
+    """A published kernel and its scripts, fetched.
+
+    No signature covers the scripts: where the trust policy demands one, they are refused.
+
+    Args:
+        where: ``owner/name@v1``, ``owner/name@1.2.3`` or ``owner/name@REVISION``.
+
+    Raises:
+        TrustError: the policy refuses the kernel or its scripts.
+        NotPublishedError: there is no such kernel or version, or it has no scripts.
+        NoVariantError: no variant fits.
+    """
+    node = find_kernel(Search(registry, backend, environment, trusted), published_request(where))
+    info = node.repo_info
+    if info is None:  # LOCAL_KERNELS puts a directory in its place
+        root = node.path.parents[1] if node.path.parent.name == "build" else node.path.parent
+        return Repo(root=root, kernel=str(root), id=node.metadata.id)
+    member = member_for(registry, info.repo_id)
+    admission.admit_build(
+        Subject(repo_id=info.repo_id, registry=member.url),
+        vouches=member.trusted_publisher,
+        environment=environment,
+        trust_remote_code=trusted,
+    )
+    folder = member.folder(info.repo_id, info.revision, BENCHMARKS)
+    if folder is None:
+        raise NotPublishedError(
+            f"{info.repo_id} at {info.revision} has no {BENCHMARKS}/",
+            hint="its publisher brings none; a directory with build/ and benchmarks/ will do too",
+        )
+    tree_files(folder, within=member.link_root(info.repo_id))
+    kernel = f"{info.repo_id}@{info.revision}"
+    return Repo(root=folder.parent, kernel=kernel, id=node.metadata.id)
+
+
+def local(project: Path, build: Path, environment: Environment, *, backend: str | None) -> Repo:
+    """A project of this machine with ``benchmarks/`` and a build.
+
+    Raises:
+        NoVariantError: it holds no build that fits.
+    """
+    # The registry is for what the kernel depends on.
+    search = Search(open_default(environment), backend, environment)
+    node = find_local(search, build)
+    return Repo(root=project.absolute(), kernel=str(build.absolute()), id=node.metadata.id)
+
+
 class ClassWorkload:
     """A ``benchmark_`` method as a subject of the loop: a call's argument is an instance.
 
@@ -66,28 +151,24 @@ class ClassWorkload:
     """
 
     family, size, bytes, flops = "", 0, 0, 0
+    call_bytes = _CALL_BYTES
 
-    def __init__(self, cls: Any, workload: str, kernel: Any, settings: Settings) -> None:
+    def __init__(self, cls: Any, workload: str, kernel: Any, device: str) -> None:
         self.name = f"{cls.__name__}.{workload}"
-        self.method, self._setup = f"{_PREFIX}{workload}", f"setup_{workload}"
-        verifies = f"verify_{workload}"
-        self.verifies = hasattr(cls, verifies)
-        self._verify = verifies
-        self._cls, self._kernel, self._settings = cls, kernel, settings
+        self.method = f"{_PREFIX}{workload}"
+        self._setup, self._verify = f"setup_{workload}", f"verify_{workload}"
+        self.verifies = hasattr(cls, self._verify)
+        self._cls, self._kernel, self._device = cls, kernel, device
         self._instances: list[Any] = []
         self.renew(0, 1)
-        self.call_bytes = max(
-            sum(each.nbytes for each in _tensors(self._instances[0])), (256 << 20) // _MOST_CALLS
-        )
 
     def renew(self, number: int, count: int) -> None:
         """Set up an instance for each call, all random numbers drawn from a seed of its own."""
         self._instances = []  # so that the memory of the last ones is free
         for place in range(count):
-            source = random.Random(f"{self._settings.seed}/{number}/{place}")  # noqa: S311
-            _seed(source.getrandbits(32))
+            _seed(random.Random(f"{number}/{place}").getrandbits(32))  # noqa: S311 - no secret
             instance = self._cls()
-            instance.kernel, instance.device = self._kernel, self._settings.device
+            instance.kernel, instance.device = self._kernel, self._device
             getattr(instance, self._setup, instance.setup)()
             self._instances.append(instance)
 
@@ -97,8 +178,11 @@ class ClassWorkload:
 
     def touch(self, place: int) -> None:
         """Bring the instance's tensors into the caches."""
-        for each in _tensors(self._instances[place]):
-            each.copy_(each.clone())
+        import torch
+
+        for each in vars(self._instances[place]).values():
+            if isinstance(each, torch.Tensor) and each.layout is torch.strided:
+                each.detach().copy_(each.detach().clone())
 
     def wrong(self, place: int, returned: Any) -> str:
         """Fault that the class's own check finds, or ours where zeros pass it; "" if none."""
@@ -147,35 +231,42 @@ class ClassWorkload:
 
 
 def measure(
-    repo: Path,
-    kernels: Sequence[tuple[str, Any]],
+    repo: Repo,
     settings: Settings,
     note: Callable[[str], None],
+    *,
+    against: Sequence[str] = (),
+    registry: str | None = None,
+    trusted: bool = False,
     only: Sequence[str] = (),
 ) -> run.Report:
     """Measure every workload of every script of a repository.
 
     Args:
-        repo: its directory, in which the scripts are run.
-        kernels: names and modules; the first is named ``kernel``.
+        against: as in ``project.BenchRequest``.
         only: ``Class.workload`` of those to measure; all when empty.
 
     Raises:
         UsageError: there is no script, or none of the workloads in ``only``.
         CheckError: a script cannot be run.
     """
+    names = [(KERNEL, repo.kernel), *((each, each) for each in against)]
+    kernels = [
+        (name, load_kernel(where, registry, settings.device, trust=trusted))
+        for name, where in names
+    ]
     loop = run.Loop(settings, note)
     cases: dict[str, run.Case] = {}
     failed: dict[str, str] = {}
     known: list[str] = []
-    for script in scripts(repo):
-        for cls, workload in _entries(script, repo):
+    for script in scripts(repo.root):
+        for cls, workload in _entries(script, repo.root):
             entry = f"{cls.__name__}.{workload}"
             known.append(entry)
             if loop.interrupted or (only and entry not in only):
                 continue
             try:
-                subject = ClassWorkload(cls, workload, kernels[0][1], settings)
+                subject = ClassWorkload(cls, workload, kernels[0][1], settings.device)
             except Exception as error:  # noqa: BLE001 - whatever a script raises is its result
                 failed[entry] = f"setup raised {type(error).__name__}: {error}"
                 note(f"{entry}: {failed[entry]}")
@@ -190,7 +281,7 @@ def measure(
             hint=f"there are {', '.join(sorted(known))}",
         )
     return run.Report(
-        project=repo.resolve().name,
+        project=repo.root.resolve().name,
         machine=loop.machine(),
         settings=settings,
         cases=tuple(cases[name] for name in sorted(cases)),
@@ -199,36 +290,22 @@ def measure(
     )
 
 
-def scripts(repo: Path) -> list[Path]:
+def scripts(root: Path) -> list[Path]:
     """The scripts of a repository, by name.
 
     Raises:
         UsageError: it has none.
     """
-    paths = sorted((repo / BENCHMARKS).glob(PATTERN))
+    paths = sorted((root / BENCHMARKS).glob(PATTERN))
     if not paths:
-        raise UsageError(f"{repo} has no {BENCHMARKS}/{PATTERN}", hint=f"see {_PAGE}")
+        raise UsageError(f"{root} has no {BENCHMARKS}/{PATTERN}", hint=f"see {_PAGE}")
     return paths
 
 
-def only_classes(project: Path) -> bool:
-    """Whether a project has scripts of the hub's form, and none of kernforge's own."""
-    folder = project / BENCHMARKS
-    return not (folder / "workloads.py").exists() and any(folder.glob(PATTERN))
-
-
-def load_all(
-    kernel: str, against: Sequence[str], registry: str | None, settings: Settings, *, trust: bool
-) -> list[tuple[str, Any]]:
-    """The kernel and those to compare with, by name."""
-    names = [(KERNEL, kernel), *((each, each) for each in against)]
-    return [(n, load_kernel(w, registry, settings.device, trust=trust)) for n, w in names]
-
-
-def _entries(script: Path, repo: Path) -> list[tuple[Any, str]]:
+def _entries(script: Path, root: Path) -> list[tuple[Any, str]]:
     """The classes that a script defines, each with its workloads."""
     try:
-        module = _run(script, repo)
+        module = _run(script, root)
     except Exception as error:
         raise CheckError(
             f"{script} cannot be run: {type(error).__name__}: {error}", hint=f"see {_PAGE}"
@@ -250,19 +327,14 @@ def _entries(script: Path, repo: Path) -> list[tuple[Any, str]]:
     return sorted(found, key=lambda entry: (entry[0].__name__, entry[1]))
 
 
-def _run(path: Path, repo: Path) -> ModuleType:
+def _run(path: Path, root: Path) -> ModuleType:
     """A script as a module, run in the repository's directory."""
     spec = importlib.util.spec_from_file_location(_MODULE, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
     module = sys.modules[_MODULE] = importlib.util.module_from_spec(spec)
-    before = os.getcwd()  # noqa: PTH109 - what is given back to chdir
-    os.chdir(repo)
-    try:
-        with _client():
-            spec.loader.exec_module(module)
-    finally:
-        os.chdir(before)
+    with contextlib.chdir(root), _client():
+        spec.loader.exec_module(module)
     return module
 
 
@@ -283,26 +355,6 @@ def _client() -> Iterator[None]:
         del sys.modules["kernels"], sys.modules["kernels.benchmark"]
 
 
-def _tensors(instance: Any) -> list[Any]:
-    """An instance's tensors, each storage once."""
-    import torch
-
-    def within(value: Any) -> Iterator[Any]:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, torch.nn.Module):
-            yield from (*value.parameters(), *value.buffers())
-        elif isinstance(value, dict):
-            yield from within(list(value.values()))
-        elif isinstance(value, list | tuple):
-            for each in value:
-                yield from within(each)
-
-    mine = [value for name, value in vars(instance).items() if name != "kernel"]
-    plain = [each.detach() for each in within(mine) if each.layout is torch.strided]
-    return list({each.untyped_storage().data_ptr(): each for each in plain}.values())
-
-
 def _seed(seed: int) -> None:
     import torch
 
@@ -310,3 +362,53 @@ def _seed(seed: int) -> None:
     random.seed(seed)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(seed)
+
+
+def payload(report: run.Report, repo: Repo) -> dict[str, Any]:
+    """What ``kernels benchmark`` writes of a run, to stand beside our own keys.
+
+    Its times are in milliseconds, of the mode that is closest to the client's.
+    """
+    machine = report.machine
+    mode = "hot" if "hot" in report.settings.modes else report.settings.modes[0]
+    results = []
+    for case in report.cases:
+        measured = next(each for each in case.of(mode) if each.candidate == KERNEL)
+        if measured.median is not None:
+            entry = {"workload": case.name, "timingResults": _times(measured.times_ns)}
+            results.append(entry | ({"verified": True} if measured.checked else {}))
+    texts = b"".join(script.read_bytes() for script in scripts(repo.root))
+    return {
+        "results": results,
+        "machineInfo": {
+            "gpu": machine.gpu or "N/A",
+            "backend": f"CUDA {machine.cuda}" if machine.gpu else "CPU",
+            "pytorchVersion": machine.torch,
+            "os": f"{platform.system()} {platform.release()}",
+            "cpu": platform.processor() or platform.machine() or "Unknown",
+        },
+        "kernelCommitSha": repo.id.rpartition("_")[2],
+        "benchmarkScriptPath": BENCHMARKS,
+        "benchmarkScriptSha": hashlib.sha256(texts).hexdigest(),
+    }
+
+
+def _times(times_ns: Sequence[float]) -> dict[str, float]:
+    """The spread of calls in milliseconds, as the hub's client gives it."""
+    times = [each / 1e6 for each in times_ns]
+    q1, _, q3 = statistics.quantiles(times, n=4, method="inclusive")
+    reach = 1.5 * (q3 - q1)
+    found = {
+        "mean_ms": statistics.fmean(times),
+        "std_ms": statistics.pstdev(times),
+        "min_ms": min(times),
+        "max_ms": max(times),
+        "q1_ms": q1,
+        "q3_ms": q3,
+        "iqr_ms": q3 - q1,
+    }
+    return {
+        **{name: round(value, _PLACES) for name, value in found.items()},
+        "outliers": sum(not q1 - reach <= each <= q3 + reach for each in times),
+        "iterations": len(times),
+    }
