@@ -32,8 +32,6 @@ BINDING = "torch-ext/torch_binding.cpp"
 _REGISTRATION = "torch-ext/registration.h"
 _HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", ".def")
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', re.MULTILINE)
-# A program that registers what torch.compile asks for has it in C++.
-_META = re.compile(r"_IMPL\s*\([^)]*\bMeta\b|\bDispatchKey::Meta\b")
 _BINDING_TEXT = """// The module of the build; its operators are registered where they are defined.
 
 #include "registration.h"
@@ -105,8 +103,7 @@ def _adopted(
     if chosen == UNKNOWN_LICENSE:
         text = f'build.toml says license = "{chosen}", as the old project names none: write its own'
         remarks.append(Remark(found.file, 0, text, "check"))
-    fake = not any(_META.search(text) for text in texts.values())
-    written = _files(found, texts, translated, groups, kernel=kernel, license=chosen, fake=fake)
+    written = _files(found, texts, translated, groups, kernel=kernel, license=chosen)
     tree = stage / "project"
     make_dir(tree)
     for path, text in written.items():
@@ -241,7 +238,6 @@ def _files(
     *,
     kernel: str,
     license: str,  # noqa: A002
-    fake: bool,
 ) -> dict[str, str]:
     registers = [
         p for p, text in translated.items() if "REGISTER_EXTENSION(TORCH_EXTENSION_NAME)" in text
@@ -253,7 +249,7 @@ def _files(
     python_name = kernel.replace("-", "_")
     sections = _distinct([_section(module, texts, binding) for module in program.modules])
     files["build.toml"] = package.manifest(kernel, license, binding, sections)
-    python = package.python_files(python_name, groups, program.file, fake=fake)
+    python = package.python_files(python_name, groups, program.file)
     files |= {f"torch-ext/{path}": text for path, text in python.items()}
     files[f"tests/test_{python_name}.py"] = package.tests(groups)
     files[".gitignore"] = "build/\n__pycache__/\n*.pyc\n.pytest_cache/\n"

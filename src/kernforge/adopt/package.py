@@ -88,7 +88,7 @@ def _array(values: Sequence[str]) -> str:
 
 
 def python_files(
-    package: str, groups: Mapping[str, Sequence[Operator]], origin: str, *, fake: bool
+    package: str, groups: Mapping[str, Sequence[Operator]], origin: str
 ) -> dict[str, str]:
     """The Python package: path below ``torch-ext`` to text.
 
@@ -97,15 +97,14 @@ def python_files(
         groups: the operators of each module, by the module's last name; the functions of a single
             module are those of the package itself.
         origin: what the kernel was made from, for the docstring.
-        fake: whether operators get a fake implementation where their schema says all of it.
     """
     first = f'"""{package}: the operators of {origin}."""'
     if len(groups) == 1:
         (operators,) = groups.values()
-        return {f"{package}/__init__.py": _module(first, operators, fake=fake)}
+        return {f"{package}/__init__.py": _module(first, operators)}
     names = sorted(groups)
     files = {
-        f"{package}/{name}.py": _module(f'"""The operators of {name}."""', groups[name], fake=fake)
+        f"{package}/{name}.py": _module(f'"""The operators of {name}."""', groups[name])
         for name in names
     }
     imports = f"from . import {', '.join(names)}"
@@ -127,23 +126,14 @@ def python_files(
     return files
 
 
-def has_fake(operator: Operator) -> bool:
-    """Whether the schema is all that ``torch.compile`` needs: the operator returns nothing."""
-    return operator.arguments is not None and operator.returns == "()"
-
-
-def _module(docstring: str, operators: Sequence[Operator], *, fake: bool) -> str:
-    faked = [operator for operator in operators if fake and has_fake(operator)]
-    uses_torch = bool(faked) or any("torch." in _signature(operator) for operator in operators)
+def _module(docstring: str, operators: Sequence[Operator]) -> str:
+    uses_torch = any("torch." in _signature(operator) for operator in operators)
     names = ", ".join(f'"{name}"' for name in sorted(operator.name for operator in operators))
     lines = [docstring, "", "from __future__ import annotations", ""]
     lines += ["import torch", ""] if uses_torch else []
-    imported = "add_op_namespace_prefix, ops" if faked else "ops"
-    lines += [f"from ._ops import {imported}", "", f"__all__ = [{names}]"]
+    lines += ["from ._ops import ops", "", f"__all__ = [{names}]"]
     for operator in operators:
         lines += ["", "", *_function(operator)]
-    for operator in faked:
-        lines += ["", "", *_fake(operator)]
     return "\n".join([*lines, ""])
 
 
@@ -170,16 +160,6 @@ def _function(operator: Operator) -> list[str]:
     )
     call = f"    return ops.{operator.op.partition('.')[0]}({passed})"
     return [_signature(operator), f'    """{text}{closing}', call]
-
-
-def _fake(operator: Operator) -> list[str]:
-    """The fake implementation for torch.compile of an operator that returns nothing."""
-    name = operator.op.partition(".")[0]
-    return [
-        f'@torch.library.register_fake(add_op_namespace_prefix("{operator.op}"))',
-        f"def _fake_{name}(*_args: object, **_options: object) -> None:",
-        '    """It returns nothing: torch.compile needs no more than the schema."""',
-    ]
 
 
 def _parameter(argument: OperatorArgument) -> str:

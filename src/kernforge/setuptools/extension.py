@@ -18,7 +18,7 @@ from kernforge.errors import KernforgeError
 from kernforge.jit.plan import NVCC_FLAGS
 from kernforge.setuptools import build, machine, target
 from kernforge.setuptools.plan import ExtensionRequest
-from kernforge.setuptools.progress import AppendingConsole
+from kernforge.setuptools.progress import console_of
 from kernforge.setuptools.sources import SUFFIXES
 from kernforge.system import files
 from kernforge.system.console import Console
@@ -51,9 +51,7 @@ class _SetupCall:
     def begin(cls) -> _SetupCall:
         """Read the variables."""
         environment = Environment.read()
-        shown = environment.kernforge_progress
-        console = AppendingConsole(Path(shown)) if shown else Console(failures=False)
-        return cls(environment=environment, console=console)
+        return cls(environment=environment, console=console_of(environment))
 
     @property
     def target(self) -> TorchTarget:

@@ -27,10 +27,9 @@ from kernforge.loader.resolve import resolve
 from kernforge.manifest.model import Torch, TorchNoarch
 from kernforge.project import targets, units
 from kernforge.project.api import read_project
-from kernforge.setuptools.progress import AppendingConsole
+from kernforge.setuptools.progress import console_of
 from kernforge.setuptools.target import find_target
 from kernforge.system import files
-from kernforge.system.console import Console
 from kernforge.system.environment import Environment
 from kernforge.toolchain.releases import TVM_FFI
 
@@ -94,8 +93,7 @@ def add_built(work: Path, build_lib: Path | None) -> None:
         build_lib: directory of the packages; None puts it beside the sources.
     """
     environment = Environment.read()
-    shown = environment.kernforge_progress
-    console = AppendingConsole(Path(shown)) if shown else Console(failures=False)
+    console = console_of(environment)
     project = read_project(Path.cwd())
     package = Path(units.package_dir(project.manifest))
     try:

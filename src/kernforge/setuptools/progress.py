@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.system import files
@@ -15,7 +16,8 @@ from kernforge.system.console import Console
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+    from kernforge.system.environment import Environment
 
 _EVERY_S = 0.5
 
@@ -30,6 +32,12 @@ class AppendingConsole(Console):
     def _write(self, text: str) -> None:
         super()._write(text)
         files.append(self._path, f"{text}\n")
+
+
+def console_of(environment: Environment) -> Console:
+    """The console of a build, which may be followed by the process that started pip."""
+    shown = environment.kernforge_progress
+    return AppendingConsole(Path(shown)) if shown else Console(failures=False)
 
 
 @contextlib.contextmanager
