@@ -19,6 +19,7 @@ from kernforge.dev import rounds
 from kernforge.dev.control import RoundEvents, Stop, StoppedError
 from kernforge.dev.session import DevOptions, Session
 from kernforge.errors import StorageError
+from kernforge.project.api import is_skipped
 from kernforge.system import digest, files
 from kernforge.toolchain.lockfile import FILE_NAME as LOCK
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 # A finished round, an error, or None: a file may have changed.
 _Message: TypeAlias = Union["Round", BaseException, None]
 
-_SKIPPED = {"node_modules", "__pycache__"}
 _RESULTS = {"build", "dist", "result"}
 _DEBOUNCE_MS, _STEP_MS = 200, 20
 _LARGE = 4 << 20
@@ -249,10 +249,8 @@ def snapshot(root: Path) -> dict[str, str]:
         names[:] = sorted(
             name
             for name in names
-            if not name.startswith(".")
-            and name not in _SKIPPED
+            if not is_skipped(Path(directory, name))
             and not name.endswith(".egg-info")
-            and not os.path.lexists(Path(directory, name, "pyvenv.cfg"))
             and not (at_top and name in _RESULTS)
         )
         for name in sorted(files_):
