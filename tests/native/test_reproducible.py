@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same sources and lock give the same bytes: elsewhere, later, for another user."""
+"""Same sources and lock, same bytes: elsewhere, later, for another user, isolated or not."""
 
 import hashlib
 import json

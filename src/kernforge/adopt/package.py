@@ -197,7 +197,10 @@ def tests(groups: Mapping[str, Sequence[Operator]]) -> str:
     return _TESTS.format(schemas="\n".join(schemas))
 
 
-_TESTS = '''"""The operators are there. kernforge.testing.op_tests compares their results."""
+_TESTS = '''"""The operators are there.
+
+Compare their results with a reference by kernforge.testing.op_tests.
+"""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class CudaHome:
     parts: Mapping[str, str] = field(default_factory=dict)
 
     def tree(self, store: Store) -> Path:
-        """The toolkit, or links to its parts, with ``bin/nvcc``, ``include`` and ``lib64``."""
+        """Tree with ``bin/nvcc``, ``include``, ``lib64``: a toolkit, or links to its parts."""
         if not self.parts:
             return self.path
 

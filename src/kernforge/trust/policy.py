@@ -36,7 +36,7 @@ _RAW_KEY_BYTES = 32
 
 
 class Admit(StrEnum):
-    """Demand of a rule: nothing, leave of the caller or the hub, a signature, or a refusal."""
+    """Demand of a rule: nothing, consent of the caller or the hub, a signature, or refusal."""
 
     ALWAYS = "always"
     ASKED = "asked"
