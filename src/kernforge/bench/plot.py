@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Charts of a report by matplotlib (the extra ``bench``), alone or in an HTML page with its text."""
+"""Charts of a report by matplotlib (the extra ``bench``), alone or in an HTML page with text."""
 
 from __future__ import annotations
 

@@ -2,11 +2,11 @@
 """``kernforge new`` and ``init``: a kernel project that builds and passes its tests.
 
 The files are in ``templates/``: ``common`` for every project and a folder for each backend;
-``minimal`` has those of the smallest project, ``ci`` workflows and images. What a backward kernel adds
-stands between ``[gradient]`` and ``[end]``, each in a line of comment. Some words in their names and texts
-stand for what the user chose: ``__HUB_NAME__``, ``__PYTHON_NAME__`` and ``__LICENSE__``;
-``__BACKENDS__`` is the list in build.toml. A backend's ``build.toml`` is appended to the common
-one.
+``minimal`` has those of the smallest project, ``ci`` workflows and images. What a backward kernel
+adds stands between ``[gradient]`` and ``[end]``, each in a line of comment. Some words in their
+names and texts stand for what the user chose: ``__HUB_NAME__``, ``__PYTHON_NAME__`` and
+``__LICENSE__``; ``__BACKENDS__`` is the list in build.toml. A backend's ``build.toml`` is appended
+to the common one.
 """
 
 from __future__ import annotations
