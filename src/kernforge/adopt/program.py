@@ -136,19 +136,19 @@ class Program:
 
 
 def check_source(source: Path) -> None:
-    """Refuse a path at which there is neither a setup.py nor a script.
+    """Refuse a path that is neither a directory with a setup.py nor a script.
 
     Raises:
         UsageError: there is none.
     """
     if not source.exists():
         raise UsageError(f"there is no file or directory {source}", hint=_HINT)
-    if not _programs(source):
-        raise UsageError(f"there is no {SETUP} and no script in {source}", hint=_HINT)
+    if not _program(source).is_file():
+        raise UsageError(f"there is no {SETUP} in {source}", hint=_HINT)
 
 
 def read(source: Path, place: Path) -> Program:
-    """Read a directory with a setup.py, a directory with scripts, or one script.
+    """Read a directory with a setup.py, or a script.
 
     Args:
         place: an own directory, which holds the copy of a project whose setup.py is run.
@@ -157,11 +157,10 @@ def read(source: Path, place: Path) -> Program:
         UsageError: there is no such file, or it asks for no extension.
     """
     check_source(source)
-    programs = _programs(source)
-    found = [_read_file(path, place) for path in programs]
-    found = [program for program in found if program.modules or program.remarks]
-    if not any(program.modules for program in found):
-        problems = (f"\n{remark}" for program in found for remark in program.remarks)
+    path = _program(source)
+    found = _setup(path, place) if path.name == SETUP else _script(path)
+    if not found.modules:
+        problems = (f"\n{remark}" for remark in found.remarks)
         raise UsageError(
             f"{source} asks for no extension of torch that can be read: no CUDAExtension, "
             f"CppExtension, load or load_inline with sources{''.join(problems)}",
@@ -169,40 +168,11 @@ def read(source: Path, place: Path) -> Program:
             "kernels of Python alone (Triton) are moved below torch-ext/, with [torch-noarch]: "
             f"{page('how-to/author/come-from-a-tutorial')}",
         )
-    return _joined(found)
+    return found
 
 
-def _programs(source: Path) -> list[Path]:
-    if source.is_file():
-        return [source.resolve()]
-    root = source.resolve()
-    if (root / SETUP).is_file():
-        return [root / SETUP]
-    return sorted(path for path in root.glob("*.py") if path.is_file())
-
-
-def _joined(programs: list[Program]) -> Program:
-    """Scripts of one directory as one program; a module that several build counts once."""
-    modules: dict[tuple[str, str], Module] = {}
-    inline: dict[str, str] = {}
-    for program in programs:
-        for module in program.modules:
-            modules.setdefault((module.name, module.backend), module)
-        inline |= program.inline
-    first = next(program for program in programs if program.modules)
-    return Program(
-        root=first.root,
-        file=first.file,
-        name=first.name if len(programs) == 1 or len(modules) == 1 else first.root.name,
-        modules=tuple(modules.values()),
-        inline=inline,
-        license=first.license,
-        remarks=tuple(sorted({remark for program in programs for remark in program.remarks})),
-    )
-
-
-def _read_file(path: Path, place: Path) -> Program:
-    return _setup(path, place) if path.name == SETUP else _script(path)
+def _program(source: Path) -> Path:
+    return (source / SETUP if source.is_dir() else source).resolve()
 
 
 def _setup(path: Path, place: Path) -> Program:
@@ -343,7 +313,7 @@ class _Reader:
             cxx_flags=(*macros, *self._flags(given["cxx_args"])),
             cuda_flags=(*macros, *self._flags(given["nvcc_args"], nvcc=True)),
         )
-        self.modules += [module] if module.sources else []
+        self._add(module)
 
     def loaded(self, call: scripts.Call) -> None:
         """A call of load or load_inline."""
@@ -369,7 +339,14 @@ class _Reader:
             cxx_flags=tuple(self._flags(_list(given.get("extra_cflags")))),
             cuda_flags=tuple(self._flags(_list(given.get("extra_cuda_cflags")), nvcc=True)),
         )
-        self.modules += [module] if sources else []
+        self._add(module)
+
+    def _add(self, module: Module) -> None:
+        """Add a module that has sources; a script may load one in two places."""
+        if module.sources and not any(
+            (each.name, each.backend) == (module.name, module.backend) for each in self.modules
+        ):
+            self.modules.append(module)
 
     def _known(self, call: scripts.Call, name: str, value: Any) -> Any:
         """A value without its computed parts, each of which is a remark."""

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 # As BuildExtension says it.
 _COUNTS = re.compile(r"(\d+) of (\d+) actions were run")
 _SUBPROCESS = "error: subprocess-exited-with-error"
-# setuptools writes "error: " before what BuildExtension raised, of which our hint is the next line.
-_OURS = re.compile(r"^error: [^\n]+\n\S[^\n]*\Z", re.MULTILINE)
 _VERBOSE = re.compile(r"-v+|--verbose")
 _CHOICES = ("torch", "cuda", "python")
 _BUILDS = ("install", "wheel")
@@ -199,13 +197,6 @@ class ProjectBuilder:
         self.compiled = self.actions = 0
         self._packages = packages or place / "packages"
         self._package: Path | None = None
-        self._index: Index | None = None
-
-    @property
-    def index(self) -> Index:
-        """The user's indexes."""
-        self._index = self._index or Index.from_environment(self._environment.variables)
-        return self._index
 
     def variables(self, project: Path) -> dict[str, str]:
         """The variables of a process that builds a project, with all that it needs installed.
@@ -273,13 +264,8 @@ class ProjectBuilder:
         made = list(out.glob("*.whl"))
         if done.returncode != 0 or not made:
             shown = progress.read_text(encoding="utf-8", errors="replace").splitlines()
-            text, ours = failure_text(done.stdout + done.stderr, shown)
-            raise BuildError(
-                f"{project.name} cannot be built for {self._target}\n{text}",
-                hint=""
-                if ours
-                else "the first message of a compiler, or the line of setup.py, says why",
-            )
+            text = failure_text(done.stdout + done.stderr, shown)
+            raise BuildError(f"{project.name} cannot be built for {self._target}\n{text}")
         for match in _COUNTS.finditer(done.stdout + done.stderr):
             self.compiled += int(match[1])
             self.actions += int(match[2])
@@ -302,9 +288,10 @@ class ProjectBuilder:
             return None
         own = frozenset(str(tag) for tag in tags.sys_tags())
         try:
-            if named.url or requirements.has_wheel(named, self.index, own):
+            index = Index.from_environment(self._environment.variables)
+            if named.url or requirements.has_wheel(named, index, own):
                 return None
-            return requirements.fetch_sdist(named, self.index, unpacked)
+            return requirements.fetch_sdist(named, index, unpacked)
         except (NetworkError, ToolchainError):
             return None  # pip says better what is wrong with a name
 
@@ -320,8 +307,8 @@ def local_path(word: str) -> Path | None:
     return path if path.is_file() and path.name.endswith(requirements.SDISTS) else None
 
 
-def failure_text(output: str, shown: Iterable[str]) -> tuple[str, bool]:
-    """What the user has not seen yet of a failed pip, and whether it ends with an error of ours.
+def failure_text(output: str, shown: Iterable[str]) -> str:
+    """What the user has not seen yet of a failed pip.
 
     What setuptools copied before the step that failed, and what pip says of its subprocess, are not
     of interest.
@@ -334,10 +321,7 @@ def failure_text(output: str, shown: Iterable[str]) -> tuple[str, bool]:
     text = (rest if step else output).partition(_SUBPROCESS)[0]
     known = {line.strip() for line in shown}
     lines = [line for line in text.splitlines() if line.strip() not in known]
-    left = textwrap.dedent("\n".join(lines)).strip()
-    if not left:
-        return output.strip(), False
-    return left, bool(step) and _OURS.search(left) is not None
+    return textwrap.dedent("\n".join(lines)).strip() or output.strip()
 
 
 class _Run:

@@ -202,14 +202,14 @@ def test_load_inline_texts_become_files(tmp_path):
         ("add.py", "import triton\n@triton.jit\ndef k(): pass\n", "torch-noarch"),
         ("setup.py", "from setuptools import setup\nsetup(name='x')\n", "asks for no extension"),
         ("setup.py", "setup(", r"setup\.py:1: SyntaxError"),
-        ("notes.txt", "", r"there is no setup\.py and no script"),
+        ("setup.py", "load_inline = 1\n", "does not reach its setup"),
     ],
 )
 def test_nothing_to_adopt(tmp_path, name, text, message):
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / name).write_text(text)
     with pytest.raises(UsageError, match=message):
-        adopt(tmp_path / "old", dest=tmp_path / "new")
+        adopt(tmp_path / "old" / name, dest=tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
@@ -230,3 +230,5 @@ def test_what_stands_in_the_way(old, tmp_path):
         adopt(old, dest=tmp_path / "other", name="My Ops")
     with pytest.raises(UsageError, match="there is no file or directory"):
         adopt(tmp_path / "nothing")
+    with pytest.raises(UsageError, match=r"there is no setup\.py in"):
+        adopt(tmp_path / "new")
