@@ -9,7 +9,7 @@ from support.jit_homes import device_code, same_code, same_module, ways
 
 from kernforge.binary import cubin
 from kernforge.dev import rounds
-from kernforge.dev.control import RoundEvents, Stop
+from kernforge.dev.control import RoundEvents
 from kernforge.dev.session import DevOptions, Session
 from kernforge.project import scaffold
 from kernforge.system.environment import Environment
@@ -57,8 +57,7 @@ def editor(root, name, tmp_path, home):
         chosen = start() if alone else session
         if alone:
             shutil.rmtree(home / "store" / "actions")
-        stop = Stop()
-        one = chosen.run(1, (), rounds.EVERYTHING, RoundEvents(lambda *_: None, stop), stop)
+        one = chosen.run(1, (), rounds.EVERYTHING, RoundEvents(lambda *_: None))
         if not one.ok:
             return one, b""
         (variant,) = one.variants.values()

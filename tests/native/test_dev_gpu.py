@@ -14,7 +14,7 @@ from support import jit_homes
 
 from kernforge.build import from_source
 from kernforge.dev import rounds
-from kernforge.dev.control import RoundEvents, Stop
+from kernforge.dev.control import RoundEvents
 from kernforge.dev.session import DevOptions, Session
 from kernforge.errors import ToolchainError
 from kernforge.loader import host
@@ -56,8 +56,7 @@ def test_edits_are_compiled_alone_and_tested(tmp_path, kept_home, monkeypatch):
     def round_of(old, new):
         assert old in text
         source.write_text(text.replace(old, new))
-        stop = Stop()
-        return session.run(1, (), rounds.EVERYTHING, RoundEvents(lambda *_: None, stop), stop)
+        return session.run(1, (), rounds.EVERYTHING, RoundEvents(lambda *_: None))
 
     first = round_of("* scale", "* scale")
     assert first.ok, first.error or first.output or first.failed

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 from kernforge.artifact.integrity import tree_files
 from kernforge.bench import run, verify
-from kernforge.bench.project import load_kernel, published_request
+from kernforge.bench.project import load_kernel
 from kernforge.bench.workload import Candidate, Settings
 from kernforge.errors import CheckError, NotPublishedError, UsageError, page
-from kernforge.loader.search import Search, find_kernel, find_local
-from kernforge.registry.api import member_for, open_default
+from kernforge.loader.importer import LoadedKernel, get_loaded_kernels
+from kernforge.registry.api import member_for
 from kernforge.registry.names import BENCHMARKS
 from kernforge.trust import admission
 from kernforge.trust.policy import Subject
@@ -72,17 +72,10 @@ class Benchmark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repo:
-    """A repository on this machine.
-
-    Attributes:
-        root: directory with ``benchmarks/``.
-        kernel: what loads the kernel: a directory, or ``owner/name@commit``.
-        id: the id of the build for this machine.
-    """
+    """A directory with ``benchmarks/``, and its kernel, loaded."""
 
     root: Path
-    kernel: str
-    id: str
+    kernel: LoadedKernel
 
 
 def has_only_classes(project: Path) -> bool:
@@ -92,25 +85,25 @@ def has_only_classes(project: Path) -> bool:
 
 
 def published(
-    where: str, registry: Registry, environment: Environment, *, backend: str | None, trusted: bool
+    where: str, registry: Registry, environment: Environment, *, device: str, trusted: bool
 ) -> Repo:
-    """A published kernel and its scripts, fetched.
+    """A published kernel, loaded, and its scripts, fetched.
 
     No signature covers the scripts: where the trust policy demands one, they are refused.
 
     Args:
-        where: ``owner/name@v1``, ``owner/name@1.2.3`` or ``owner/name@REVISION``.
+        where: as in ``project.published_request``.
 
     Raises:
         TrustError: the policy refuses the kernel or its scripts.
         NotPublishedError: there is no such kernel or version, or it has no scripts.
         NoVariantError: no variant fits.
     """
-    node = find_kernel(Search(registry, backend, environment, trusted), published_request(where))
-    info = node.repo_info
+    kernel = _load(where, registry, device, trusted=trusted)
+    info = kernel.repo_info
     if info is None:  # LOCAL_KERNELS puts a directory in its place
-        root = node.path.parents[1] if node.path.parent.name == "build" else node.path.parent
-        return Repo(root=root, kernel=str(root), id=node.metadata.id)
+        inner = kernel.path.parent
+        return Repo(root=inner.parent if inner.name == "build" else inner, kernel=kernel)
     member = member_for(registry, info.repo_id)
     admission.admit_build(
         Subject(repo_id=info.repo_id, registry=member.url),
@@ -125,20 +118,23 @@ def published(
             hint="its publisher brings none; a directory with build/ and benchmarks/ will do too",
         )
     tree_files(folder, within=member.link_root(info.repo_id))
-    kernel = f"{info.repo_id}@{info.revision}"
-    return Repo(root=folder.parent, kernel=kernel, id=node.metadata.id)
+    return Repo(root=folder.parent, kernel=kernel)
 
 
-def local(project: Path, build: Path, environment: Environment, *, backend: str | None) -> Repo:
+def local(project: Path, build: Path, device: str) -> Repo:
     """A project of this machine with ``benchmarks/`` and a build.
 
     Raises:
         NoVariantError: it holds no build that fits.
     """
-    # The registry is for what the kernel depends on.
-    search = Search(open_default(environment), backend, environment)
-    node = find_local(search, build)
-    return Repo(root=project.absolute(), kernel=str(build.absolute()), id=node.metadata.id)
+    return Repo(root=project.absolute(), kernel=_load(str(build), None, device))
+
+
+def _load(
+    where: str, registry: Registry | None, device: str, *, trusted: bool = False
+) -> LoadedKernel:
+    module = load_kernel(where, registry, device, trust=trusted)
+    return next(each for each in get_loaded_kernels() if each.module is module)
 
 
 class ClassWorkload:
@@ -236,7 +232,7 @@ def measure(
     note: Callable[[str], None],
     *,
     against: Sequence[str] = (),
-    registry: str | None = None,
+    registry: Registry | None = None,
     trusted: bool = False,
     only: Sequence[str] = (),
 ) -> run.Report:
@@ -250,11 +246,8 @@ def measure(
         UsageError: there is no script, or none of the workloads in ``only``.
         CheckError: a script cannot be run.
     """
-    names = [(KERNEL, repo.kernel), *((each, each) for each in against)]
-    kernels = [
-        (name, load_kernel(where, registry, settings.device, trust=trusted))
-        for name, where in names
-    ]
+    others = [load_kernel(each, registry, settings.device, trust=trusted) for each in against]
+    kernels = list(zip((KERNEL, *against), (repo.kernel.module, *others), strict=True))
     loop = run.Loop(settings, note)
     cases: dict[str, run.Case] = {}
     failed: dict[str, str] = {}
@@ -387,7 +380,7 @@ def payload(report: run.Report, repo: Repo) -> dict[str, Any]:
             "os": f"{platform.system()} {platform.release()}",
             "cpu": platform.processor() or platform.machine() or "Unknown",
         },
-        "kernelCommitSha": repo.id.rpartition("_")[2],
+        "kernelCommitSha": repo.kernel.metadata.id.rpartition("_")[2],
         "benchmarkScriptPath": BENCHMARKS,
         "benchmarkScriptSha": hashlib.sha256(texts).hexdigest(),
     }

@@ -196,7 +196,9 @@ def published_request(where: str) -> Request:
         return request_of(repo_id, revision=named)
 
 
-def load_kernel(where: str, registry: str | None, device: str, *, trust: bool = False) -> Any:
+def load_kernel(
+    where: str, registry: loader.AnyRegistry, device: str, *, trust: bool = False
+) -> Any:
     """A kernel from a directory, or of a registry as in ``published_request``.
 
     Args:

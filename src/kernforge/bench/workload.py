@@ -37,7 +37,6 @@ SIZES = {
     **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 8),
 }
 """Bytes of an element."""
-_MOST_POWER = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,23 +187,20 @@ def sizes(text: str) -> list[int]:
     try:
         if ":" not in text:
             return [_number(each) for each in text.split(",")]
-        first, last, *step = text.split(":")
-        powers = range(_power(first), _power(last) + 1, int(*step) if step else 1)
-    except (TypeError, ValueError) as error:
+        size, last, step = (_number(each) for each in (*text.split(":"), "1")[:3])
+        found = []
+        while 0 < size <= last and step > 0:
+            found.append(size)
+            size <<= step
+    except ValueError as error:
         raise UsageError(
             f"{text!r} is not a list of sizes", hint="write 2^10:2^30, 2^10:2^30:4 or 1000,2^20"
         ) from error
-    if not powers:
+    if not found:
         raise UsageError(f"{text!r} is an empty range", hint="the smaller size comes first")
-    return [1 << power for power in powers]
+    return found
 
 
 def _number(text: str) -> int:
-    return 1 << _power(text) if "^" in text else int(text)
-
-
-def _power(text: str) -> int:
-    base, _, power = text.strip().partition("^")
-    if base != "2" or not 0 <= int(power) < _MOST_POWER:
-        raise ValueError(text)
-    return int(power)
+    base, _, power = text.partition("^")
+    return int(int(base) ** int(power or 1))

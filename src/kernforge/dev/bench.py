@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The short benchmark of ``kernforge dev``: the kernel, in turns with its last good build.
+"""The short benchmark of ``kernforge dev``: the new build, in turns with the last good one.
 
 It is a separate program, so that a change can end it at once and every run reads the project's
 present files: ``python -m kernforge.dev.bench '{"project": ...}'``. It has few rounds and short
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from kernforge.bench.run import Report
 
 _ROUNDS = 6
-_WIDTH = 0.05
 _BLOCK_S = 0.01
 
 
 def measure(order: dict[str, Any]) -> Report:
-    """Measure a build, and the last good build if there is one.
+    """Measure a build, and the last good build, if there is one, before it.
 
     Args:
         order: ``project``, ``new`` and ``old`` (directories of variants; ``old`` may be None),
@@ -39,38 +38,37 @@ def measure(order: dict[str, Any]) -> Report:
     """
     from kernforge.bench import project  # noqa: PLC0415 - torch's
 
+    builds = [order[name] for name in ("old", "new") if order[name]]
     request = project.BenchRequest(
         project=Path(order["project"]),
-        kernel=Path(order["new"]),
-        against=(order["old"],) if order["old"] else (),
+        kernel=Path(builds[0]),
+        against=tuple(builds[1:]),
         only=tuple(order["only"]),
+        named=(),
         device=order["device"],
     )
     work = project.workloads(request)[: None if order["only"] else 1]
-    racing = [c for c in project.candidates(request) if c.kind in {"kernel", "published"}]
-    settings = Settings(
-        device=order["device"], least=_ROUNDS, most=_ROUNDS, width=_WIDTH, block_s=_BLOCK_S
-    )
-    return project.measure_all(work, racing, settings, lambda _text: None)
+    settings = Settings(device=order["device"], least=_ROUNDS, most=_ROUNDS, block_s=_BLOCK_S)
+    return project.measure_all(work, project.candidates(request), settings, lambda _text: None)
 
 
 def times(report: Report) -> Iterator[dict[str, Any]]:
-    """The kernel's times, each with its ratio to the last good build's."""
+    """The new build's times, each with its ratio to the last good build's."""
     for case in report.cases:
-        for measured in case.measurements:
-            if measured.kind != "kernel":
-                continue
-            row: dict[str, Any] = {"workload": case.name, "mode": measured.mode}
-            median = measured.median
-            if median is None:
-                yield row | {"refused": measured.refused or measured.skipped}
-                continue
-            row |= {"median_ns": median.value, "low_ns": median.low, "high_ns": median.high}
-            others = (each for each in case.of(measured.mode) if each.kind == "published")
-            ratio = next((case.ratio(each) for each in others), None)
-            if ratio is not None:  # the other way about: how the last good one is to the kernel
-                row |= {"ratio": 1 / ratio.value, "low": 1 / ratio.high, "high": 1 / ratio.low}
-            yield row
+        for mode in report.settings.modes:
+            for measured in case.of(mode)[-1:]:
+                median, ratio = measured.median, case.ratio(measured)
+                yield {
+                    "workload": case.name,
+                    "mode": mode,
+                    "median_ns": median.value if median else 0.0,
+                    "low_ns": median.low if median else 0.0,
+                    "high_ns": median.high if median else 0.0,
+                    "ratio": ratio.value if ratio else None,
+                    "low": ratio.low if ratio else None,
+                    "high": ratio.high if ratio else None,
+                    "refused": "" if median else measured.refused or measured.skipped,
+                }
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""End a round of ``kernforge dev``, and report its state.
+"""Report the state of a round of ``kernforge dev``, and end it.
 
 A round runs in a thread. To end it, all programs that it started are killed, and its next step
 raises an error; the store is consistent at any moment.
@@ -19,10 +19,16 @@ class StoppedError(Exception):
     """A round was ended by another thread."""
 
 
-class Stop:
-    """Ends a round."""
+class RoundEvents:
+    """Reports the state of a round, and ends it: the round and its build ask at each step.
 
-    def __init__(self) -> None:
+    Args:
+        notify: called with ``compiling``, ``testing``, ``measuring`` or ``fetching`` and a text.
+    """
+
+    def __init__(self, notify: Callable[[str, str], None]) -> None:
+        self._notify = notify
+        self._running: dict[str, str] = {}
         # No Event: an interrupt inside its methods could leave its lock held.
         self._stopped = False
 
@@ -43,49 +49,29 @@ class Stop:
             kill_all()
             thread.join(_SLEEP_S)
 
-
-class RoundEvents:
-    """Reports the state of a round, and ends its build when the round must end.
-
-    Args:
-        notify: called with ``compiling``, ``testing``, ``measuring`` or ``fetching`` and a text.
-        stop: ends the round.
-    """
-
-    def __init__(self, notify: Callable[[str, str], None], stop: Stop) -> None:
-        self._notify, self._stop = notify, stop
-        self._running: dict[str, str] = {}
-
     def state(self, state: str, text: str = "") -> None:
-        """A stage begins."""
+        """A stage begins, if the round goes on."""
+        self.check()
         self._notify(state, text)
 
     def fetching(self, what: str, total: int | None) -> Callable[[int], None]:
         """A download begins; the returned function ends it if the round must end."""
         size = f" ({total / 1e6:.0f} MB)" if total else ""
         self._notify("fetching", f"{what}{size}")
-        return lambda _count: self._stop.check()
+        return lambda _count: self.check()
 
     def note(self, text: str) -> None:
         """A note for the user."""
         self._notify("compiling", text)
 
     def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
-        """A build begins.
-
-        Raises:
-            StoppedError: the round must end.
-        """
+        """A build begins."""
         del actions, usage
-        self._stop.check()
+        self.check()
 
     def started(self, key: str, title: str) -> None:
-        """An action begins.
-
-        Raises:
-            StoppedError: the round must end.
-        """
-        self._stop.check()
+        """An action begins."""
+        self.check()
         self._running[key] = title
         self._notify("compiling", "; ".join(self._running.values()))
 

@@ -12,14 +12,13 @@ from kernforge.source import diagnostics
 from kernforge.system.tables import table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from kernforge.dev.rounds import GoodBuild, Round, TimeRatio
+    from kernforge.dev.rounds import GoodBuild, Round
 
 FAILED_SHOWN = 5
 KERNELS_SHOWN = 16
 DIAGNOSTICS_SHOWN = 4
-SHORT = "a short run: `kernforge bench` measures"
 _DONE = {"build": "built", "test": "tested", "bench": "measured"}
 
 
@@ -54,7 +53,7 @@ def document(result: Round, good: GoodBuild | None = None) -> dict[str, Any]:
         },
         "kernels": [kernel_usage.document(kernel) for kernel in result.kernels],
         "not_read": result.unread,
-        "times": [asdict(item) for item in result.ratios],
+        "times": [dict(item) for item in result.times],
         "not_measured": result.unmeasured,
         "last_good": good
         and {
@@ -80,9 +79,9 @@ def _lines(result: Round, good: GoodBuild | None) -> Iterator[str]:
     if result.unread:
         yield f"not read: {result.unread}"
     yield from _tests(result)
-    yield from map(_time, result.ratios)
-    if result.ratios:
-        yield f"({SHORT})"
+    yield from map(_time, result.times)
+    if result.times:
+        yield "(a short run: `kernforge bench` measures)"
     if result.unmeasured:
         yield f"not measured: {result.unmeasured}"
     yield _summary(result, good)
@@ -123,18 +122,16 @@ def _tests(result: Round) -> Iterator[str]:
         yield f"{name}: not tested: {reason}"
 
 
-def _time(time_ratio: TimeRatio) -> str:
+def _time(row: Mapping[str, Any]) -> str:
     """A time, compared with that of the last good build."""
-    case = f"{time_ratio.workload}, {time_ratio.mode}"
-    if time_ratio.refused:
-        return f"{case}: no time: {time_ratio.refused}"
-    now = f"{case}: {duration(time_ratio.median_ns)}"
-    if time_ratio.ratio is None or time_ratio.low is None or time_ratio.high is None:
+    case = f"{row['workload']}, {row['mode']}"
+    if row["refused"]:
+        return f"{case}: no time: {row['refused']}"
+    now = f"{case}: {duration(row['median_ns'])}"
+    if row["ratio"] is None:
         return f"{now} (nothing to compare with)"
-    return (
-        f"{now}, {time_ratio.ratio:.3f} of the last good build's (from {time_ratio.low:.3f} to "
-        f"{time_ratio.high:.3f})"
-    )
+    span = f"from {row['low']:.3f} to {row['high']:.3f}"
+    return f"{now}, {row['ratio']:.3f} of the last good build's ({span})"
 
 
 def _summary(result: Round, good: GoodBuild | None) -> str:

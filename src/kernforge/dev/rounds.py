@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernforge.errors import UntestedError
 from kernforge.system.tables import first_names
@@ -101,31 +101,6 @@ class QuotedDiagnostic:
     source: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeRatio:
-    """A time compared with that of the last good build, both measured in turns in one run.
-
-    Attributes:
-        mode: cold or hot.
-        low_ns: lower end of the median's 95 % interval.
-        high_ns: upper end of the median's 95 % interval.
-        ratio: median of this build divided by that of the last good build.
-        low: lower bound of the ratio.
-        high: upper bound of the ratio.
-        refused: why there is no time; the other values are 0 or None then.
-    """
-
-    workload: str
-    mode: str
-    median_ns: float = 0.0
-    low_ns: float = 0.0
-    high_ns: float = 0.0
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
-    refused: str = ""
-
-
 @dataclass(slots=True, kw_only=True)
 class Round:
     """The result of one round, filled while the round runs.
@@ -138,6 +113,7 @@ class Round:
         untested: reasons of the variants that were not tested, by name.
         failing: tests of this build that failed before and did not run in this round.
         unread: why the resources of some device code cannot be read; empty if all were read.
+        times: of the short benchmark, as ``bench.times`` gives them.
         unmeasured: why there are no times; empty if there are.
         exit_code: 0, or the exit code of the error; 13 if every test was skipped.
     """
@@ -156,7 +132,7 @@ class Round:
     failing: tuple[Mapping[str, str], ...] = ()
     kernels: tuple[Kernel, ...] = ()
     unread: str = ""
-    ratios: tuple[TimeRatio, ...] = ()
+    times: tuple[Mapping[str, Any], ...] = ()
     unmeasured: str = ""
     exit_code: int = 0
 

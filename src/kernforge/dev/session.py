@@ -17,7 +17,7 @@ from kernforge.artifact.metadata import FILE
 from kernforge.build import api as build_api
 from kernforge.dev import build as dev_build
 from kernforge.dev.control import StoppedError
-from kernforge.dev.rounds import GoodBuild, QuotedDiagnostic, Round, TimeRatio
+from kernforge.dev.rounds import GoodBuild, QuotedDiagnostic, Round
 from kernforge.errors import BuildError, CheckError, KernforgeError, UntestedError, UsageError
 from kernforge.jit.device.units import DeviceSession
 from kernforge.project.api import read_project
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kernforge.binary import kernel_usage
     from kernforge.build.execute.outcome import Failure
     from kernforge.build.execute.sandbox import Mode
-    from kernforge.dev.control import RoundEvents, Stop
+    from kernforge.dev.control import RoundEvents
     from kernforge.dev.rounds import Work
     from kernforge.system.environment import Environment
     from kernforge.testing.project_tests import Tested
@@ -93,21 +93,19 @@ class Session:
         """Whether there is a build that tests can run on."""
         return bool(self._current)
 
-    def run(
-        self, number: int, changed: tuple[str, ...], work: Work, events: RoundEvents, stop: Stop
-    ) -> Round:
-        """Run a round, which ``stop`` may end.
+    def run(self, number: int, changed: tuple[str, ...], work: Work, events: RoundEvents) -> Round:
+        """Run a round, which ``events`` may end.
 
         Raises:
             StoppedError: the round was ended.
         """
         result = Round(number=number, files=changed, work=work)
         try:
-            self._stages(result, events, stop)
+            self._stages(result, events)
         except StoppedError:
             raise
         except Exception as error:
-            stop.check()  # a killed program causes other errors
+            events.check()  # a killed program causes other errors
             if not isinstance(error, KernforgeError):
                 raise
             result.error = {
@@ -116,7 +114,7 @@ class Session:
                 "hint": error.hint,
             }
             result.exit_code = error.exit_code
-        stop.check()
+        events.check()
         if result.ok and self._current and self._passed:
             self._keep(result)
         return result
@@ -125,24 +123,24 @@ class Session:
     def _passed(self) -> bool:
         return not self._options.test or (self._complete and not self._failing)
 
-    def _stages(self, result: Round, events: RoundEvents, stop: Stop) -> None:
+    def _stages(self, result: Round, events: RoundEvents) -> None:
         if result.work.build:
             with _timed(result, "build"):
-                self._build(result, events, stop)
-        stop.check()
+                self._build(result, events)
+        events.check()
         result.variants, result.kernels, result.unread = self._current, self._kernels, self._unread
         if result.exit_code or not self._current:
             return
         if result.work.tests != () and self._options.test:
             with _timed(result, "test"):
-                self._test(result, events, stop)
+                self._test(result, events)
         if result.ok and self._passed and (result.work.bench or not self._measured):
             with _timed(result, "bench"):
-                self._bench(result, events, stop)
+                self._bench(result, events)
 
     # -- building --------------------------------------------------------------------------
 
-    def _build(self, result: Round, events: RoundEvents, stop: Stop) -> None:
+    def _build(self, result: Round, events: RoundEvents) -> None:
         events.state("compiling")
         project = read_project(self._options.root)
         self._repo_id = project.manifest.general.hub.repo_id
@@ -154,9 +152,9 @@ class Session:
         if self._current and identity == self._identity:
             return
         request = replace(request, out=self._scratch / identity[:16])
-        stop.check()
+        events.check()
         built = build_api.build_project(workspace, request, planned)
-        stop.check()
+        events.check()
         result.ran = built.outcome.ran
         if built.outcome.failures:
             files.remove_tree(self._scratch / identity[:16])
@@ -189,7 +187,7 @@ class Session:
 
     # -- testing ---------------------------------------------------------------------------
 
-    def _test(self, result: Round, events: RoundEvents, stop: Stop) -> None:
+    def _test(self, result: Round, events: RoundEvents) -> None:
         root, options = self._options.root, self._options
         existing = [path for path in result.work.tests or () if (root / path).is_file()]
         if result.work.tests is not None and not existing:
@@ -200,7 +198,7 @@ class Session:
         done: list[Tested] = []
         suitable = project_tests.fitting(tuple(self._current))
         for name, path in self._current.items():
-            stop.check()
+            events.check()
             if name not in suitable:
                 untested[name] = "no GPU here" if name in self._cuda else "not for this machine"
                 continue
@@ -214,7 +212,7 @@ class Session:
                 only=existing,
                 cache=options.place / "pytest",
             )
-            stop.check()
+            events.check()
             done.append(tested)
         idle = {
             t.variant: f"every test was skipped: {t.skip_reason}" for t in done if t.skip_reason
@@ -240,7 +238,7 @@ class Session:
 
     # -- measuring -------------------------------------------------------------------------
 
-    def _bench(self, result: Round, events: RoundEvents, stop: Stop) -> None:
+    def _bench(self, result: Round, events: RoundEvents) -> None:
         if not self._options.bench:
             result.unmeasured = "not asked for"
             return
@@ -263,10 +261,10 @@ class Session:
             "out": str(out),
         }
         events.state("measuring", name)
-        stop.check()
+        events.check()
         argv = (sys.executable, "-m", "kernforge.dev.bench", json.dumps(order))
         done = run(Command(argv=argv, timeout=_BENCH_S, tidies=True))
-        stop.check()
+        events.check()
         if done.timed_out:
             self._measured = True
             result.unmeasured = (
@@ -282,7 +280,7 @@ class Session:
         document: dict[str, Any] = json.loads(out.read_text())
         self._measured = True
         result.unmeasured = document.get("error", "")
-        result.ratios = tuple(TimeRatio(**row) for row in document.get("times", ()))
+        result.times = tuple(document.get("times", ()))
 
     # -- the last good build ---------------------------------------------------------------
 

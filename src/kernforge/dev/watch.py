@@ -13,10 +13,10 @@ import queue
 import stat
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, Union
+from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
 
 from kernforge.dev import rounds
-from kernforge.dev.control import RoundEvents, Stop, StoppedError
+from kernforge.dev.control import RoundEvents, StoppedError
 from kernforge.dev.session import DevOptions, Session
 from kernforge.errors import StorageError
 from kernforge.project.api import is_skipped
@@ -24,7 +24,7 @@ from kernforge.system import digest, files
 from kernforge.toolchain.lockfile import FILE_NAME as LOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from watchfiles import Change
 
@@ -62,12 +62,13 @@ def once(options: DevOptions, watcher: Watcher) -> int:
         KeyboardInterrupt: the user interrupted; all programs were ended.
     """
     messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()
-    with (
-        _session(options) as session,
-        _RoundRunner(session, watcher, messages) as runner,
-    ):
-        runner.start(rounds.EVERYTHING, (), {})
-        return _round(messages.get()).exit_code
+    with files.staging(options.place) as scratch:
+        runner = _RoundRunner(Session(options, scratch), watcher, messages)
+        try:
+            runner.start(rounds.EVERYTHING, (), {})
+            return _round(messages.get()).exit_code
+        finally:
+            runner.end()
 
 
 def watch(options: DevOptions, watcher: Watcher) -> None:
@@ -95,13 +96,23 @@ def watch(options: DevOptions, watcher: Watcher) -> None:
             ):
                 messages.put(None)
         except Exception as error:  # noqa: BLE001 - after any error no change would be found
-            messages.put(_unwatched(options.root, error))
+            messages.put(
+                StorageError(
+                    f"{options.root} cannot be watched: {error}",
+                    hint="raise fs.inotify.max_user_watches (and max_user_instances) with sysctl, "
+                    "set WATCHFILES_FORCE_POLLING=1, or run single rounds: kernforge dev --once",
+                )
+            )
 
     thread = threading.Thread(target=put_changes, daemon=True)
     thread.start()
     try:
-        with _session(options) as session:
-            _rounds(session, options.root, watcher, messages)
+        with files.staging(options.place) as scratch:
+            runner = _RoundRunner(Session(options, scratch), watcher, messages)
+            try:
+                _rounds(runner, options.root, messages)
+            finally:
+                runner.end()
     finally:
         end.set()
         thread.join()
@@ -121,43 +132,29 @@ def _filter(root: Path) -> Callable[[Change, str], bool]:
     return matters
 
 
-def _unwatched(root: Path, error: Exception) -> StorageError:
-    return StorageError(
-        f"{root} cannot be watched: {error}",
-        hint=(
-            "raise fs.inotify.max_user_watches (and max_user_instances) with sysctl, set "
-            "WATCHFILES_FORCE_POLLING=1, or run single rounds: kernforge dev --once"
-        ),
-    )
-
-
-def _rounds(
-    session: Session, root: Path, watcher: Watcher, messages: queue.SimpleQueue[_Message]
-) -> None:
+def _rounds(runner: _RoundRunner, root: Path, messages: queue.SimpleQueue[_Message]) -> None:
     """Run rounds until an error or an interrupt."""
     done: Mapping[str, str] = {}
-    with _RoundRunner(session, watcher, messages) as runner:
-        runner.start(rounds.EVERYTHING, (), snapshot(root))
-        while True:
-            message = messages.get()
-            if message is not None:
-                _round(message)
-                done = runner.seen
-                watcher.state("idle", "")
-            # After a round, too: of a file that was saved before the watch began there is no
-            # message.
-            now = snapshot(root)
-            if now == runner.seen and (message is not None or runner.busy):
-                continue
-            runner.end()
-            changed = rounds.changed(done, now)
-            first = not done
-            work = rounds.EVERYTHING if first else rounds.work(changed, built=session.built)
-            if work.nothing:
-                done = now
-                watcher.state("idle", work.reason)
-            else:
-                runner.start(work, () if first else changed, now)
+    runner.start(rounds.EVERYTHING, (), snapshot(root))
+    while True:
+        message = messages.get()
+        if message is not None:
+            _round(message)
+            done = runner.seen
+            runner.watcher.state("idle", "")
+        # After a round, too: of a file that was saved before the watch began there is no message.
+        now = snapshot(root)
+        if now == runner.seen and (message is not None or runner.busy):
+            continue
+        runner.end()
+        changed = rounds.changed(done, now)
+        first = not done
+        work = rounds.EVERYTHING if first else rounds.work(changed, built=runner.session.built)
+        if work.nothing:
+            done = now
+            runner.watcher.state("idle", work.reason)
+        else:
+            runner.start(work, () if first else changed, now)
 
 
 class _RoundRunner:
@@ -168,25 +165,19 @@ class _RoundRunner:
 
     Args:
         messages: gets each finished round.
+
+    Attributes:
+        seen: digests of the files that the last round began with.
     """
 
     def __init__(
-        self,
-        session: Session,
-        watcher: Watcher,
-        messages: queue.SimpleQueue[_Message],
+        self, session: Session, watcher: Watcher, messages: queue.SimpleQueue[_Message]
     ) -> None:
-        self._session, self._watcher, self._messages = session, watcher, messages
+        self.session, self.watcher, self._messages = session, watcher, messages
         self._thread: threading.Thread | None = None
-        self._stop = Stop()
+        self._events = RoundEvents(watcher.state)
         self._number = 0
         self.seen: Mapping[str, str] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
 
     @property
     def busy(self) -> bool:
@@ -196,25 +187,22 @@ class _RoundRunner:
     def start(self, work: Work, changed: tuple[str, ...], seen: Mapping[str, str]) -> None:
         """Start a round; ``seen`` are the digests of the present files."""
         self._number += 1
-        self._stop, self.seen = Stop(), seen
-        self._thread = threading.Thread(
-            target=self._run, args=(self._number, work, changed, self._stop), daemon=True
-        )
+        self._events, self.seen = RoundEvents(self.watcher.state), seen
+        arguments = (self._number, changed, work, self._events)
+        self._thread = threading.Thread(target=self._run, args=arguments, daemon=True)
         self._thread.start()
 
     def end(self) -> None:
         """End the running round."""
         if self._thread is not None:
-            self._stop.end(self._thread)
+            self._events.end(self._thread)
             self._thread = None
 
-    def _run(self, number: int, work: Work, changed: tuple[str, ...], stop: Stop) -> None:
+    def _run(self, number: int, changed: tuple[str, ...], work: Work, events: RoundEvents) -> None:
         try:
-            stop.check()  # before this thread counted as running
-            result = self._session.run(
-                number, changed, work, RoundEvents(self._watcher.state, stop), stop
-            )
-            self._watcher.round(result, self._session.good)
+            events.check()  # it may have been ended before this thread counted as running
+            result = self.session.run(number, changed, work, events)
+            self.watcher.round(result, self.session.good)
             self._messages.put(result)
         except StoppedError:
             pass
@@ -229,12 +217,6 @@ def _round(message: _Message) -> Round:
     if isinstance(message, BaseException):
         raise message
     return message
-
-
-@contextlib.contextmanager
-def _session(options: DevOptions) -> Iterator[Session]:
-    with files.staging(options.place) as scratch:
-        yield Session(options, scratch)
 
 
 def snapshot(root: Path) -> dict[str, str]:

@@ -6,7 +6,7 @@ import pytest
 from kernforge.binary import kernel_usage, occupancy
 from kernforge.binary.cubin_usage import FunctionUsage
 from kernforge.dev import rounds
-from kernforge.dev.rounds import EVERYTHING, QuotedDiagnostic, Round, TimeRatio
+from kernforge.dev.rounds import EVERYTHING, QuotedDiagnostic, Round
 from kernforge.source.diagnostics import Diagnostic
 from kernforge.testing import project_tests
 
@@ -51,17 +51,16 @@ def good():
         work=EVERYTHING,
         tested=(project_tests.Tested(variant="v", tests=tests, output="", wall_s=1.0),),
         kernels=(kernel_usage.Kernel(name="k(float*)", arch="9.0", use=use, fills=fills),),
-        ratios=(
-            TimeRatio(
-                workload="w",
-                mode="cold",
-                median_ns=1500.0,
-                low_ns=1400.0,
-                high_ns=1600.0,
-                ratio=1.5,
-                low=1.3,
-                high=1.7,
-            ),
+        times=(
+            {
+                "workload": "w",
+                "mode": "cold",
+                "median_ns": 1500.0,
+                "ratio": 1.5,
+                "low": 1.3,
+                "high": 1.7,
+                "refused": "",
+            },
         ),
         exit_code=6,
     )

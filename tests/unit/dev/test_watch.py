@@ -74,7 +74,7 @@ def test_what_was_saved_before_the_watch_began_is_a_change(options, monkeypatch)
     source.write_text("first")
     changes = []
 
-    def run(_session, number, changed, _work, _events, _stop):
+    def run(_session, number, changed, _work, _events):
         changes.append(changed)
         source.write_text("second")
         return types.SimpleNamespace(number=number)

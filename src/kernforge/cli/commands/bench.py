@@ -92,7 +92,7 @@ def _bench(arguments: argparse.Namespace, console: Console) -> None:
             settings,
             console.note,
             against=arguments.against,
-            registry=arguments.registry,
+            registry=options.registry(arguments),
             trusted=arguments.trust_remote_code,
             only=arguments.workload,
         )
@@ -184,13 +184,12 @@ def _repo(arguments: argparse.Namespace) -> Repo:
             "the hub's classes have no sizes and no candidates, and are not profiled",
             hint="leave --sizes, --candidate and --profile out, or write benchmarks/workloads.py",
         )
-    backend = "cpu" if arguments.device == "cpu" else None
     if not arguments.project.is_dir():
         return hub.published(
             str(arguments.project),
             options.registry(arguments),
             arguments.environment,
-            backend=backend,
+            device=arguments.device,
             trusted=arguments.trust_remote_code,
         )
     kernel = _kernel(arguments)
@@ -199,7 +198,7 @@ def _repo(arguments: argparse.Namespace) -> Repo:
             f"{arguments.project} has no build/ to measure",
             hint="kernforge build first, or name another directory with --build-dir",
         )
-    return hub.local(arguments.project, kernel, arguments.environment, backend=backend)
+    return hub.local(arguments.project, kernel, arguments.device)
 
 
 def _kernel(arguments: argparse.Namespace) -> Path | None:

@@ -35,7 +35,6 @@ def add(verbs: options.Verbs) -> None:
     options.add_flag(verb, "--once", "run one round; its result is the exit code")
     options.add_flag(verb, "--no-test", "run no tests")
     options.add_flag(verb, "--no-bench", "run no benchmark")
-    options.add_flag(verb, "--plain", "print lines instead of a live view")
     options.add_pytest(verb)
     options.add_repeated(
         verb,
@@ -84,12 +83,12 @@ def _dev(arguments: argparse.Namespace, console: Console) -> int | None:
         pytest=tuple(arguments.pytest),
         workloads=tuple(arguments.workload),
     )
-    plain = arguments.plain or arguments.json or arguments.quiet or not sys.stdout.isatty()
+    plain = arguments.json or arguments.quiet or not sys.stdout.isatty()
     if plain:
         return _follow(session, _Lines(console), once=arguments.once)
     from kernforge.dev.view import View  # noqa: PLC0415 - a terminal's
 
-    view = View(f"kernforge dev {root.name}")
+    view = View()
     with view:
         return _follow(session, view, once=arguments.once)
 
