@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a GPU reports by NVML: its clock, and what holds the clock back.
 
-The reasons are ``nvmlClocksEventReasons`` of nvml.h. A GPU at its power limit is as fast as it can
-be for long, so that limit is recorded and discards nothing; heat, a power brake and a fault of the
-hardware slow it down for a while, and do.
+The reasons are ``nvmlClocksEventReasons`` of nvml.h: power, heat, and faults of the hardware.
 """
 
 from __future__ import annotations
@@ -12,9 +10,8 @@ import contextlib
 import importlib
 from typing import Any
 
-POWER_CAP = "power cap"
 _REASONS = {
-    0x4: POWER_CAP,
+    0x4: "power cap",
     0x8: "hardware slowdown",
     0x20: "software thermal slowdown",
     0x40: "hardware thermal slowdown",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -77,16 +78,10 @@ def conditions(report: Report) -> Iterator[str]:
         return
     measured = [each for case in report.cases for each in case.measurements]
     if clocks := [clock for each in measured for clock in each.clocks_mhz]:
-        capped = sum(each.power_capped for each in measured)
-        limit = f"; at the power limit after {capped} turns" if capped else ""
-        yield f"SM clock {min(clocks):.0f} to {max(clocks):.0f} MHz{limit}"
-    lost: dict[str, int] = {}
-    for each in measured:
-        for why, calls in each.discarded.items():
-            lost[why] = lost.get(why, 0) + calls
-    if lost:
-        listed = ", ".join(f"{why} {calls}" for why, calls in lost.items())
-        yield f"calls discarded because the GPU was slowed down: {listed}"
+        yield f"SM clock {min(clocks):.0f} to {max(clocks):.0f} MHz"
+    if slowed := sum((each.slowed for each in measured), Counter()):
+        listed = ", ".join(f"{why} in {turns} turns" for why, turns in slowed.items())
+        yield f"the clock was held back: {listed}"
     if where.unavailable:
         yield f"the GPU's clock is not known: {where.unavailable}"
 
@@ -160,7 +155,7 @@ def _result(case: Case, measured: Measurement) -> dict[str, Any]:
         "rounds": len(measured.rounds),
         "calls": len(measured.times_ns),
         "checked": measured.checked,
-        "discarded": measured.discarded,
+        "slowed": measured.slowed,
         "clocks_mhz": [min(measured.clocks_mhz), max(measured.clocks_mhz)]
         if measured.clocks_mhz
         else None,

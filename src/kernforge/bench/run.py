@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kernforge.bench import stats
-from kernforge.bench.gpu import POWER_CAP, Gpu
+from kernforge.bench.gpu import Gpu
 from kernforge.bench.timer import open_timer
 from kernforge.bench.workload import Candidate, Kind, Mode, Settings
 from kernforge.errors import KernforgeError, UsageError
@@ -75,11 +75,10 @@ class Measurement:
 
     Attributes:
         rounds: nanoseconds of a call, by round.
-        times_ns: nanoseconds of every call that counts.
+        times_ns: nanoseconds of every call.
         checked: how many results were compared with the reference.
-        discarded: calls that do not count, by what slowed the GPU down.
         clocks_mhz: the GPU's clock after each turn, where it is known.
-        power_capped: turns after which the GPU was at its power limit.
+        slowed: turns after which something held the clock back, by what.
         refused: why the candidate has no time although it should; empty where it has one.
         skipped: why it is left out; empty where it is not.
     """
@@ -90,9 +89,8 @@ class Measurement:
     rounds: dict[int, float] = field(default_factory=dict)
     times_ns: list[float] = field(default_factory=list)
     checked: int = 0
-    discarded: Counter[str] = field(default_factory=Counter)
     clocks_mhz: list[float] = field(default_factory=list)
-    power_capped: int = 0
+    slowed: Counter[str] = field(default_factory=Counter)
     refused: str = ""
     skipped: str = ""
 
@@ -367,13 +365,6 @@ class Loop:
                 if each.measured.racing and each.measured.rounds
             ):
                 break
-        for each in racing:
-            measured, counted = each.measured, len(each.measured.rounds)
-            if measured.racing and counted < stats.FEWEST:
-                lost = ", ".join(f"{why} {calls}" for why, calls in measured.discarded.items())
-                measured.refused = (
-                    f"{counted} rounds are too few; calls discarded: {lost or 'none'}"
-                )
 
     def _turn(self, runner: _Runner, subject: Subject, number: int, luck: random.Random) -> None:
         """One block of calls of a candidate."""
@@ -401,10 +392,7 @@ class Loop:
         if self._gpu:
             clock, reasons = self._gpu.reading()
             measured.clocks_mhz += [clock] if clock else []
-            measured.power_capped += POWER_CAP in reasons
-            if slowed := min(reasons - {POWER_CAP}, default=""):
-                measured.discarded[slowed] += runner.count
-                return
+            measured.slowed.update(reasons)
         measured.rounds[number] = stats.of_calls(times)
         measured.times_ns += times
 

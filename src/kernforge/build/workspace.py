@@ -79,7 +79,6 @@ def open_workspace(
     *,
     shared: SharedStore | None = None,
     cxx: Compiler | None = None,
-    local_parts: LocalParts | None = None,
 ) -> Workspace:
     """Look at the machine and at a project's files.
 
@@ -87,7 +86,6 @@ def open_workspace(
         options: what the user provides that the package index does not carry.
         shared: the store's second level.
         cxx: the C++ compiler, where it was found before.
-        local_parts: what ``options`` was found to be before.
 
     Raises:
         ToolchainError: there is no C++ compiler.
@@ -98,7 +96,7 @@ def open_workspace(
     store = Store(environment.home / "store", shared)
     store.note = progress.note
     variables = environment.variables
-    found = local_parts or project_parts(project, environment, options)
+    found = project_parts(project, environment, options)
     return Workspace(
         project=project,
         sources=source_files.read(project),

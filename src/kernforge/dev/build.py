@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from kernforge.binary import kernel_usage
-from kernforge.build import workspace as build_workspace
 from kernforge.build.api import BuildRequest
 from kernforge.build.execute.results import STORE_KIND
 from kernforge.errors import CheckError
@@ -25,45 +24,8 @@ if TYPE_CHECKING:
     from kernforge.dev.control import RoundEvents
     from kernforge.dev.session import DevOptions
     from kernforge.jit.device.units import DeviceSession
-    from kernforge.project.api import Project
     from kernforge.project.targets import Target
     from kernforge.store.local import Store
-    from kernforge.toolchain.host_compiler import Compiler
-    from kernforge.toolchain.local_parts import LocalParts
-
-
-Kept: TypeAlias = dict[str, tuple["Compiler", "LocalParts"]]
-"""Compiler and local parts that a session has found, by the manifest's content."""
-
-
-def open_workspace(
-    project: Project, events: RoundEvents, options: DevOptions, kept: Kept
-) -> Workspace:
-    """Examine the machine, the local parts of the toolchain and the project's files.
-
-    The compiler and an installed torch are examined once, because it takes longer than a link. A
-    library that a project depends on may be edited like the project.
-
-    Args:
-        events: gets the progress of downloads.
-        kept: compilers and local parts that were found before.
-
-    Raises:
-        ToolchainError: there is no C++ compiler.
-        UsageError: a part that the user provides is missing or invalid.
-    """
-    key, parts = project.manifest.content, options.local_parts
-    cxx, local_parts = kept.get(key, (None, None))
-    workspace = build_workspace.open_workspace(
-        project,
-        events,
-        options.environment,
-        parts,
-        cxx=cxx,
-        local_parts=None if parts.depends else local_parts,
-    )
-    kept[key] = (workspace.compiler, workspace.local_parts)
-    return workspace
 
 
 def request(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernforge.artifact.metadata import FILE
 from kernforge.build import api as build_api
+from kernforge.build import workspace as build_workspace
 from kernforge.dev import build as dev_build
 from kernforge.dev.control import StoppedError
 from kernforge.dev.rounds import GoodBuild, QuotedDiagnostic, Round
@@ -73,7 +74,6 @@ class Session:
 
     def __init__(self, options: DevOptions, scratch: Path) -> None:
         self._options, self._scratch = options, scratch
-        self._kept: dev_build.Kept = {}
         # Code of NVRTC is compared with nvcc's in the background, where it would disturb
         # measurements.
         self._device = DeviceSession()
@@ -144,7 +144,9 @@ class Session:
         events.state("compiling")
         project = read_project(self._options.root)
         self._repo_id = project.manifest.general.hub.repo_id
-        workspace = dev_build.open_workspace(project, events, self._options, self._kept)
+        workspace = build_workspace.open_workspace(
+            project, events, self._options.environment, self._options.local_parts
+        )
         request = dev_build.request(workspace, self._options, events, self._device)
         planned = build_api.plan_project(workspace, request)
         links = [artifact.extension or "" for artifact in planned.plan.artifacts]
