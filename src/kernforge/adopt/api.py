@@ -69,8 +69,8 @@ def adopt(
     """Write a kernel project that does what another project does.
 
     Args:
-        source: a directory with a setup.py, or a script that calls ``load`` or ``load_inline``. It is not changed; a copy of its setup.py is run up to ``setup()``, in
-            the sandbox.
+        source: a directory with a setup.py, or a script that calls ``load`` or ``load_inline``. It
+            is not changed; a copy of its setup.py is run up to ``setup()``, in the sandbox.
         dest: directory of the new project, which must not exist or must be empty; by default the
             kernel's name in the current directory.
         name: of the kernel; by default that of the distribution or module.
