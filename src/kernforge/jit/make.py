@@ -137,6 +137,11 @@ def _note_whole(
         Console().note(advice.retry_notice(error.message))
     _log.info("%s is compiled with torch's headers as they are: %s", request.name, error)
     session.whole.add(_name(request))
+    note_whole(store, mark)
+
+
+def note_whole(store: Store, mark: str) -> None:
+    """Keep in the store that a source needs torch's headers as they are."""
     store.tree(STORE_KIND, mark, lambda tree: files.write_new(tree / _MARK, ""))
 
 

@@ -155,7 +155,7 @@ def _run(
             return planned
         for failure in short:
             _log.info("%s is compiled with torch's headers as they are", failure.action.title)
-            store.tree(STORE_KIND, _mark(failure.action), _write_mark)
+            make.note_whole(store, _mark(failure.action))
         whole |= {failure.action.title for failure in short}
 
 
@@ -194,10 +194,6 @@ def _fell_short(
 def _mark(action: Action) -> str:
     """Key of the note that a source does not compile with cut headers."""
     return digest.key("setuptools-whole", action=action.key)
-
-
-def _write_mark(tree: Path) -> None:
-    files.write_new(tree / "whole", "")
 
 
 def read_sources(
