@@ -2,6 +2,7 @@
 """A hub, or who stands before it, sends without end, a byte at a time, or leads elsewhere."""
 
 import contextlib
+import operator
 import threading
 import time
 
@@ -50,88 +51,69 @@ REQUESTS = {
     "a search": lambda found: found.search("x", 5),
     "an overview": lambda found: found.trusts("owner"),
 }
+REFS = {"branches": [{"name": "v1", "targetCommit": COMMIT}], "tags": []}
 
 
-@pytest.mark.parametrize("ask", REQUESTS.values(), ids=REQUESTS)
-def test_an_answer_without_end_is_left(tmp_path, ask):
-    with bad_server.serve(bad_server.endless) as server:
-        with pytest.raises(NetworkError, match="more than the 64,000,000 bytes"):
-            ask(client(server.url, tmp_path))
-        assert len(server.requests) == 1, "it is not asked again"
+def endless_error(handler):
+    handler.start(404, Content_Type="application/json")
+    while not handler.server.stopped.is_set():
+        handler.wfile.write(b" " * 65536)
 
 
-@pytest.mark.parametrize("ask", REQUESTS.values(), ids=REQUESTS)
-def test_an_answer_that_drips_is_left(tmp_path, short, ask):
-    with bad_server.serve(bad_server.dripping) as server:
-        with pytest.raises(NetworkError, match=r"bytes in .* seconds"):
-            ask(client(server.url, tmp_path))
-        assert len(server.requests) == 1
-
-
-@pytest.mark.parametrize("ask", REQUESTS.values(), ids=REQUESTS)
-@pytest.mark.parametrize("document", [None, 5, "x", [[]], [5], {"branches": 5}, {"branches": [[]]}])
-def test_an_answer_of_another_kind_is_refused_or_says_nothing(tmp_path, ask, document):
-    with bad_server.serve(lambda handler: handler.json(document)) as server:
-        found = None
-        with contextlib.suppress(RegistryError):
-            found = ask(client(server.url, tmp_path))
-        assert not found
-
-
-HEADERS = {
-    **dict.fromkeys(["X-Error-Message", "X-Error-Code", "X-Request-Id", "Via"], "caf\xe9"),
-    **dict.fromkeys(["Location", "Set-Cookie", "Server", "Content-Type"], "caf\xe9"),
-    "Retry-After": "\xb2",  # a digit to Python, and no number
-}
-
-
-@pytest.mark.parametrize("status", [302, 401, 403, 404, 407, 412, 429, 503])
-@pytest.mark.parametrize("name", HEADERS)
-def test_an_error_with_a_header_that_is_not_ascii_is_ours(tmp_path, name, status):
-    def answer(handler):
-        handler.start(status, Content_Length=2, **{name: HEADERS[name]})
-        handler.wfile.write(b"no")
-
-    with bad_server.serve(answer) as server:
-        for ask in REQUESTS.values():
-            found = None
-            with contextlib.suppress(RegistryError, NetworkError):
-                found = ask(client(server.url, tmp_path))
-            assert not found
-
-
-def test_what_an_error_says_is_shown_if_it_is_not_ascii(tmp_path):
-    def answer(handler):
-        handler.start(403, Content_Length=0, X_Error_Message="le caf\xe9 est ferm\xe9")
-
-    closed = pytest.raises(RegistryError, match="le café est fermé")
-    with bad_server.serve(answer) as server, closed:
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (bad_server.endless, "more than the 64,000,000 bytes"),
+        (bad_server.dripping, r"bytes in .* seconds"),
+        (endless_error, "more than the"),
+    ],
+)
+def test_an_answer_without_end_is_left(tmp_path, short, answer, words):
+    with bad_server.serve(answer) as server, pytest.raises(NetworkError, match=words):
         client(server.url, tmp_path).refs(REPO)
 
 
-def test_a_cookie_that_is_not_ascii_does_not_end_the_next_requests(tmp_path):
-    with bad_server.serve(lambda handler: handler.json(REFS, Set_Cookie="caf\xe9")) as server:
-        found = client(server.url, tmp_path)
-        for _ in range(3):
-            assert found.refs(REPO) == {"v1": COMMIT}
+@pytest.mark.parametrize("ask", REQUESTS.values(), ids=REQUESTS)
+def test_an_answer_of_another_kind_is_refused_or_says_nothing(tmp_path, ask):
+    found = []
+    for document in (None, 5, "x", [[]], [5], {"branches": 5}, {"branches": [[]]}):
+        answer = operator.methodcaller("json", document)
+        with bad_server.serve(answer) as server, contextlib.suppress(RegistryError):
+            found.append(ask(client(server.url, tmp_path)))
+    assert not any(found)
+
+
+@pytest.mark.parametrize("status", [302, 401, 404, 407, 503])
+def test_an_error_with_a_header_that_is_not_ascii_is_ours(tmp_path, status):
+    names = ["X-Error-Message", "X-Error-Code", "Via", "Location", "Set-Cookie", "Content-Type"]
+    headers = {**dict.fromkeys(names, "caf\xe9"), "Retry-After": "\xb2"}  # a digit, no number
+
+    def answer(handler):
+        handler.start(status, Content_Length=2, **headers)
+        handler.wfile.write(b"no")
+
+    with bad_server.serve(answer) as server, pytest.raises((RegistryError, NetworkError)):
+        client(server.url, tmp_path).refs(REPO)
 
 
 BODIES = [
-    *(b"[]", b"5", b'"no"', b"null", b'{"errors":5}', b'{"errors":[5]}', b'{"error":[1,{}]}'),
-    *(b'{"error":5}', b'{"error":"caf\xe9"}', b"[" * 100_000, b"caf\xe9", b""),
+    *(b"[]", b"5", b'"no"', b"null", b'{"errors":[5]}', b'{"error":[1,{}]}'),
+    *(b'{"error":"caf\xe9"}', b"[" * 100_000, b"caf\xe9", b""),
 ]
 
 
-@pytest.mark.parametrize("body", BODIES, ids=[str(body[:20]) for body in BODIES])
-def test_the_body_of_an_error_may_be_anything(tmp_path, body):
+def test_the_body_of_an_error_may_be_anything(tmp_path):
+    bodies = list(BODIES)
+
     def answer(handler):
+        body = bodies.pop()
         handler.start(400, Content_Type="application/json", Content_Length=len(body))
         handler.wfile.write(body)
 
     with bad_server.serve(answer) as server:
-        for ask in REQUESTS.values():
+        for _ in BODIES:
             with pytest.raises(RegistryError, match="HTTP 400"):
-                ask(client(server.url, tmp_path))
+                client(server.url, tmp_path).refs(REPO)
 
 
 def test_the_text_of_an_error_is_short_and_cannot_control_a_terminal(tmp_path):
@@ -146,11 +128,11 @@ def test_the_text_of_an_error_is_short_and_cannot_control_a_terminal(tmp_path):
     assert len(error.value.message) < 500
 
 
-@pytest.mark.parametrize(("status", "why"), [(429, "too many requests"), (503, "HTTP 503")])
-def test_who_waits_is_told_why_and_for_how_long(tmp_path, caplog, status, why):
+@pytest.mark.parametrize(("after", "wait_s"), [("30", 30), ("1000000000", 60), ("-1", 0.5)])
+def test_a_hub_makes_nobody_wait_for_longer_than_a_minute(tmp_path, after, wait_s):
     def answer(handler):
         if len(handler.server.requests) == 1:
-            handler.start(status, Content_Length=0, Retry_After=30)
+            handler.start(429, Content_Length=0, Retry_After=after)
         else:
             handler.json(REFS)
 
@@ -158,21 +140,7 @@ def test_who_waits_is_told_why_and_for_how_long(tmp_path, caplog, status, why):
     with bad_server.serve(answer) as server:
         found = HubClient(endpoint(server.url, tmp_path), wait=waits.append)
         assert found.refs(REPO) == {"v1": COMMIT}
-    assert waits == [30]
-    (said,) = caplog.messages
-    assert server.url in said
-    assert why in said
-    assert said.endswith(": attempt 2 of 5 in 30 s")
-
-
-def test_an_error_without_end_is_left(tmp_path):
-    def answer(handler):
-        handler.start(404, Content_Type="application/json")
-        while not handler.server.stopped.is_set():
-            handler.wfile.write(b" " * 65536)
-
-    with bad_server.serve(answer) as server, pytest.raises(NetworkError, match="more than the"):
-        client(server.url, tmp_path).refs(REPO)
+    assert waits == [wait_s]
 
 
 def test_a_listing_of_pages_without_end_is_left(tmp_path, monkeypatch):
@@ -186,10 +154,9 @@ def test_a_listing_of_pages_without_end_is_left(tmp_path, monkeypatch):
         handler.json(files, Link=f'<{place}>; rel="next"')
 
     monkeypatch.setattr(budgets, "_LIMITS", budgets.Budgets(members=5000))
-    with bad_server.serve(answer) as server:
-        with pytest.raises(RegistryError, match="lists more than 5,000 files"):
-            client(server.url, tmp_path).listing(REPO, COMMIT)
-        assert len(server.requests) == 11
+    too_many = pytest.raises(RegistryError, match="lists more than 5,000 files")
+    with bad_server.serve(answer) as server, too_many:
+        client(server.url, tmp_path).listing(REPO, COMMIT)
 
 
 def test_a_next_page_at_another_host_does_not_get_the_token(tmp_path):
@@ -239,7 +206,6 @@ def test_a_file_that_drips_is_left(tmp_path, short):
                 REPO, COMMIT, "a", file, target=tmp_path / "a", advance=lambda _count: None
             )
         assert error.value.hint.startswith("try again later")
-        assert len(server.requests) == 1
 
 
 def test_a_download_goes_on_where_another_run_ended(hub, tmp_path):
@@ -253,14 +219,10 @@ def test_a_download_goes_on_where_another_run_ended(hub, tmp_path):
     (part,) = (tmp_path / "hub").glob("*/blobs/part-*")
     have = part.stat().st_size
     assert 0.9 * len(LIBRARY) < have < len(LIBRARY)
-    sent = []
     second = HubRegistry(endpoint(hub.url, tmp_path))
-    second.client = client(hub.url, tmp_path)
-    real = second.client._open
-    second.client._open = lambda url, start: sent.append(start) or real(url, start)
     path = second.fetch(REPO, commit, "torch-cpu")
     assert (path / "toy.so").read_bytes() == LIBRARY
-    assert have in sent
+    assert f"bytes={have}-" in hub.ranges
     assert not list((tmp_path / "hub").glob("*/blobs/part-*"))
 
 
@@ -292,7 +254,7 @@ def test_a_file_that_fails_ends_the_download_of_the_others(tmp_path):
         with pytest.raises(RegistryError, match="does not let you read"):
             registry.fetch(REPO, COMMIT, "torch-cpu")
     (part,) = (tmp_path / "hub").glob("*/blobs/part-2*")
-    assert 0 < part.stat().st_size < size
+    assert part.stat().st_size < size
     assert not list((tmp_path / "hub").glob("*/snapshots/*/build"))
 
 
@@ -309,8 +271,6 @@ def test_a_part_of_something_else_is_thrown_away(hub, tmp_path):
 
 # -- connections ------------------------------------------------------------------------------
 
-REFS = {"branches": [{"name": "v1", "targetCommit": COMMIT}], "tags": []}
-
 
 def test_a_certificate_that_is_not_trusted_is_named(tmp_path, monkeypatch):
     certificate = bad_server.self_signed(tmp_path / "server.pem")
@@ -326,14 +286,11 @@ def test_a_certificate_that_is_not_trusted_is_named(tmp_path, monkeypatch):
         assert found.refs(REPO) == {"v1": COMMIT}
 
 
-def test_without_a_network_there_are_two_attempts(tmp_path):
+def test_without_a_network_the_hint_names_the_cache(tmp_path):
     with bad_server.serve(bad_server.endless) as server:
         gone = server.url
-    waits = []
     with pytest.raises(NetworkError, match="cannot be reached") as error:
-        HubClient(endpoint(gone, tmp_path), wait=waits.append).refs(REPO)
-    assert len(waits) == 1
-    assert sum(waits) < 2
+        client(gone, tmp_path).refs(REPO)
     assert "HF_HUB_OFFLINE=1" in error.value.hint
 
 
@@ -347,16 +304,6 @@ def proxied(monkeypatch):
         huggingface_hub.close_session()
 
     return through
-
-
-def test_a_proxy_is_used(tmp_path, proxied):
-    with (
-        bad_server.serve(lambda handler: handler.json(REFS)) as server,
-        bad_server.serve(bad_server.forwarding) as proxy,
-    ):
-        proxied(proxy.url)
-        assert client(server.url, tmp_path).refs(REPO) == {"v1": COMMIT}
-        assert f"{server.url}/api/kernels/{REPO}/refs" in proxy.requests
 
 
 def test_a_proxy_that_asks_for_a_password_or_is_gone_is_an_error(tmp_path, proxied):
@@ -394,13 +341,3 @@ def test_an_environment_with_which_no_request_can_be_made(
         client("http://hub.example", tmp_path, own_token=True).refs(REPO)
     assert name in error.value.hint
     assert "hf_" not in str(error.value)
-
-
-@pytest.mark.parametrize("status", [401, 403])
-def test_who_may_not_read_is_told_what_to_do(tmp_path, status):
-    with bad_server.serve(lambda handler: handler.start(status, Content_Length=0)) as server:
-        with pytest.raises(RegistryError) as error:
-            client(server.url, tmp_path).refs(REPO)
-        assert f"HTTP {status} for {server.url}/api/kernels/{REPO}/refs" in error.value.message
-        assert "HF_TOKEN" in error.value.hint
-        assert "publish" not in error.value.hint

@@ -241,16 +241,15 @@ def read_hub(data: bytes) -> None:
     """Answers of a hub: references, listings, searches; and a listing that the cache keeps."""
     from kernforge import documents  # noqa: PLC0415 - beside what uses it
 
-    try:
-        found = documents.parse_json(data)
-    except ValueError as error:
-        raise hub_client.wrong_answer(str(error)) from None
+    def answer(read: Callable[[object], object]) -> None:
+        with hub_client.reading("https://hub.example"):
+            read(documents.parse_json(data))
+
+    readers = (hub_client.read_refs, hub_client.read_tree, hub_client.read_found)
     with _file(data) as path:
         attempts(
-            lambda: hub_client.read_refs("acme/toy", found),
-            lambda: hub_client.read_tree("acme/toy", found),
-            lambda: hub_client.read_found(found),
-            lambda: hub._read_listing(path, "acme/toy"),
+            *(functools.partial(answer, read) for read in readers),
+            lambda: hub._read_listing(path),
         )
 
 

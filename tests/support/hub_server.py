@@ -83,6 +83,7 @@ class HubServer:
         self.requests: list[tuple[str, str]] = []
         self.tokens: list[str] = []
         self.user_agents: list[str] = []
+        self.ranges: list[str] = []
         self.page = PAGE
         self.on_commit = lambda _repo_id, _branch: None
         self._faults: list[tuple[re.Pattern[str], int | str, int]] = []
@@ -177,6 +178,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.hub.requests.append((self.command, unquote(path)))
             self.hub.tokens.append(self.token)
             self.hub.user_agents.append(self.headers.get("User-Agent", ""))
+            self.hub.ranges.append(self.headers.get("Range", ""))
         self.broken = self.hub.next_fault(f"{self.command} {unquote(path)}")
         if self.broken == "drop":
             self.close_connection = True

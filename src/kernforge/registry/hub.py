@@ -36,10 +36,9 @@ from kernforge.registry.directory import PART, DirectoryRegistry, refuse_other_b
 from kernforge.registry.hub_client import (
     HubClient,
     HubFile,
-    check_path,
     library,
-    listed_file,
     progress_bar,
+    valid_file,
 )
 from kernforge.registry.names import COMMIT, SOURCE, check_repo_id, is_ref
 from kernforge.system import files
@@ -60,8 +59,10 @@ log = logging.getLogger("kernforge")
 class HubRegistry:
     """A hub; the module says which requests a load makes.
 
-    References are requested at most once a minute in a process, so that a model of many layers is
-    one request. When a hub cannot be reached, the references in the cache are used, with a warning.
+    A branch or tag that was found keeps its commit for the life of a process: a model of many
+    layers is one request, and a server does not change its kernels while it runs. Lists of
+    references, and names that were not found, are requested at most once a minute. When a hub
+    cannot be reached, the references in the cache are used, with a warning.
     """
 
     def __init__(self, endpoint: HubEndpoint, client: HubClient | None = None) -> None:
@@ -70,6 +71,7 @@ class HubRegistry:
         self.client = client or HubClient(endpoint)
         self._cache = DirectoryRegistry(endpoint.cache)
         self._refs: dict[str, tuple[float, dict[str, str]]] = {}
+        self._named: dict[tuple[str, str], str] = {}
         self._listings: dict[tuple[str, str], Mapping[str, HubFile]] = {}
         self._asking = threading.RLock()
 
@@ -105,7 +107,11 @@ class HubRegistry:
         """The commit that a branch or tag names; None when there is none."""
         if self.endpoint.offline:
             return self._cache.ref(repo_id, name) or self._unnamed(repo_id).get(name)
-        return self._known_refs(repo_id).get(name)
+        with self._asking:
+            commit = self._named.get((repo_id, name)) or self._known_refs(repo_id).get(name)
+            if commit:
+                self._named[repo_id, name] = commit
+            return commit
 
     def ref_names(self, repo_id: str) -> tuple[str, ...]:
         """All branches and tags, sorted."""
@@ -223,6 +229,7 @@ class HubRegistry:
     def forget(self, repo_id: str) -> None:
         """Request the references again the next time."""
         self._refs.pop(repo_id, None)
+        self._named = {key: at for key, at in self._named.items() if key[0] != repo_id}
 
     # -- answers of the hub -----------------------------------------------------------------
 
@@ -263,7 +270,7 @@ class HubRegistry:
             listing = self._listings.get((repo_id, commit))
             if listing is None:
                 path = self._cache.repo(repo_id) / "listings" / f"{commit}.json"
-                listing = _read_listing(path, repo_id) if COMMIT.fullmatch(commit) else None
+                listing = _read_listing(path) if COMMIT.fullmatch(commit) else None
                 if listing is None:
                     try:
                         listing = self.client.listing(repo_id, commit)
@@ -398,20 +405,17 @@ class HubRegistry:
                     self._cache.set_ref(repo_id, name, commit)
 
 
-def _read_listing(path: Path, repo_id: str) -> dict[str, HubFile] | None:
+def _read_listing(path: Path) -> dict[str, HubFile] | None:
     """A listing in the cache; None when there is none that can be read."""
     try:
         document = documents.parse_json(path.read_bytes())
         if document["schema"] != _LISTING:
             return None
-        listing = {
-            name: listed_file(size, blob) for name, (size, blob) in document["files"].items()
+        return {
+            name: valid_file(name, size, blob) for name, (size, blob) in document["files"].items()
         }
-        for name, file in listing.items():
-            check_path(repo_id, name, file)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RegistryError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return listing
 
 
 def _dump_listing(listing: Mapping[str, HubFile]) -> str:

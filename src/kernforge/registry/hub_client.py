@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to a Hugging Face hub, by ``huggingface_hub``: references, listings, files.
+"""Requests to a Hugging Face hub: references, listings, files.
 
-Every failure of a hub or of the network becomes one of ours (``hub_errors``). What may be temporary
-(a rate limit, a server error, a broken connection) is tried again; a file that was interrupted is
-continued where it stopped.
+Session, proxies, certificates, tokens and uploads are those of ``huggingface_hub``. Its own
+readers are not used, because an answer of a hub is untrusted: they name a file in the cache by the
+header ``ETag`` as it comes, so that a hub can write outside of the cache; they send the token to
+the next page of a listing at any host; and they wait without limit for an answer, or for as long
+as ``Retry-After`` says.
+
+What may be temporary (a rate limit, a server error, a broken connection) is tried again; a file
+that was interrupted is continued where it stopped. Every failure becomes one of ours
+(``hub_errors``).
 """
 
 from __future__ import annotations
@@ -22,17 +28,18 @@ from kernforge import budgets, documents
 from kernforge._version import __version__
 from kernforge.errors import (
     IntegrityError,
+    KernforgeError,
     NetworkError,
     RegistryError,
     UsageError,
 )
 from kernforge.registry import hub_errors
-from kernforge.registry.names import COMMIT, SHA256
+from kernforge.registry.names import COMMIT, SHA256, check_repo_id
 from kernforge.system import extras, files
 from kernforge.system.digest import git_blob
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from types import ModuleType
 
@@ -47,12 +54,12 @@ log = logging.getLogger("kernforge")
 _ATTEMPTS = 5
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 60.0
 _WORTH_A_LINE_S = 2.0
-_ATTEMPTS_TO_CONNECT = 2
 _CONNECT_S, _SILENCE_S = 5.0, 30.0
 _ERROR_BYTES = 1 << 20
-_OF_BODY = {b"content-encoding", b"content-length", b"transfer-encoding"}
-_PARTIAL, _NOT_FOUND = 206, 404
+_PARTIAL = 206
 _CLIENT = {"library_name": "kernforge", "library_version": __version__}
+# What reading an answer raises that is not in the hub's protocol.
+_WRONG = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,18 +102,16 @@ class HubClient:
     def __init__(self, endpoint: HubEndpoint, wait: Callable[[float], None] | None = None) -> None:
         self.endpoint = endpoint
         self._wait = wait
-        self._token = None if endpoint.own_token else False
-        self._said_until = 0.0
+        self._options: dict[str, Any] = {
+            "token": None if endpoint.own_token else False,
+            "user_agent": endpoint.user_agent or None,
+            **_CLIENT,
+        }
 
     @property
     def api(self) -> HfApi:
         """The hub's own client, for this hub."""
-        api: HfApi = library().HfApi(
-            endpoint=self.endpoint.url,
-            token=self._token,
-            user_agent=self.endpoint.user_agent or None,
-            **_CLIENT,
-        )
+        api: HfApi = library().HfApi(endpoint=self.endpoint.url, **self._options)
         return api
 
     def refs(self, repo_id: str) -> dict[str, str]:
@@ -115,56 +120,51 @@ class HubClient:
         Raises:
             NotPublishedError: there is no such kernel, or it is not shown to this user.
         """
-        url = f"{self.endpoint.url}/api/kernels/{_valid(repo_id)}/refs"
-        return self.call(repo_id, lambda: read_refs(repo_id, self._answer(url)[0]))
+        path = f"kernels/{check_repo_id(repo_id)}/refs"
+        return self.call(repo_id, lambda: self._answer(self._address(path), read_refs)[0])
 
     def listing(self, repo_id: str, revision: str) -> dict[str, HubFile] | None:
         """All files of a commit or branch by path; None when there is no such one."""
-        library()
-        first = (
-            f"{self.endpoint.url}/api/kernels/{_valid(repo_id)}/tree/{quote(revision, safe='')}"
-            "?recursive=true&expand=false"
-        )
+        path = f"kernels/{check_repo_id(repo_id)}/tree/{quote(revision, safe='')}"
 
         def ask() -> dict[str, HubFile] | None:
-            from huggingface_hub.errors import RevisionNotFoundError  # noqa: PLC0415 - see library
-
             found: dict[str, HubFile] = {}
-            page: str | None = first
+            page: str | None = self._address(f"{path}?recursive=true&expand=false")
             try:
                 while page:
-                    document, page = self._answer(page)
-                    found |= read_tree(repo_id, document)
+                    listed, page = self._answer(page, read_tree)
+                    found |= listed
                     if len(found) > budgets.current().members:
                         raise RegistryError(
                             f"{repo_id} lists more than {budgets.current().members:,} files",
                             hint="report it to whoever runs the hub",
                         )
-            except RevisionNotFoundError:
-                return None
+            except hub_errors.StatusError as error:
+                if error.code == "RevisionNotFound":
+                    return None
+                raise
             return found
 
         return self.call(repo_id, ask)
 
     def search(self, text: str, limit: int) -> tuple[str, ...]:
         """The repo ids of the kernels that the hub finds for a text."""
-        url = f"{self.endpoint.url}/api/kernels?{urlencode({'search': text, 'limit': limit})}"
-        return self.call(f"search {text!r}", lambda: read_found(self._answer(url)[0]))
+        path = f"kernels?{urlencode({'search': text, 'limit': limit})}"
+        return self.call(
+            f"search {text!r}", lambda: self._answer(self._address(path), read_found)[0]
+        )
 
     def trusts(self, owner: str) -> bool:
         """Whether the hub marks an organisation as a trusted publisher of kernels."""
-        url = f"{self.endpoint.url}/api/organizations/{quote(owner, safe='')}/overview"
+        path = f"organizations/{quote(owner, safe='')}/overview"
 
         def ask() -> bool:
-            from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415 - see library
-
             try:
-                overview = self._answer(url)[0]
-            except HfHubHTTPError as error:
-                if error.response.status_code == _NOT_FOUND:
+                return self._answer(self._address(path), read_trust)[0]
+            except hub_errors.StatusError as error:
+                if error.status == hub_errors.NOT_FOUND:
                     return False  # a user, or an unknown name
                 raise
-            return isinstance(overview, dict) and overview.get("trustedKernelPublisher") is True
 
         return self.call(owner, ask)
 
@@ -198,21 +198,29 @@ class HubClient:
         url = library().hf_hub_url(
             repo_id, path, repo_type="kernel", revision=commit, endpoint=self.endpoint.url
         )
-        for last in (False, True):
-            self._download(repo_id, url, file.size, target, advance=advance, ended=ended)
+        have = target.stat().st_size if target.is_file() else 0
+        if 0 < have <= file.size:
+            advance(have)
+        else:
+            files.write_new(target, b"")
+        for _ in range(2):
+            self.call(
+                repo_id,
+                lambda: self._continue(url, file.size, target, advance=advance, ended=ended),
+                ended.wait,
+            )
             if blob_name(target, file) == file.blob:
                 return
-            files.remove_tree(target)
-            if not last:
-                advance(-file.size)
+            files.write_new(target, b"")
+            advance(-file.size)
+        files.remove_tree(target)
         raise IntegrityError(
             f"{path} of {repo_id} at {commit} is not what {self.endpoint.url} lists",
             hint="a proxy or the hub changes files; nothing of it was kept",
         )
 
-    def _download(
+    def _continue(
         self,
-        repo_id: str,
         url: str,
         size: int,
         target: Path,
@@ -220,110 +228,74 @@ class HubClient:
         advance: Callable[[int], None],
         ended: threading.Event,
     ) -> None:
-        """Read a whole file, continuing where a connection was interrupted."""
-        have = target.stat().st_size if target.is_file() else 0
-        if not 0 < have <= size:
-            files.write_new(target, b"")
-        else:
-            advance(have)
+        """Request the bytes of a file that are not in the target yet, and add them."""
 
-        def more() -> None:
-            have = target.stat().st_size
-            if have < size:
-                _refuse_ended(ended)
-                with self._open(url, have) as (ranged, arriving):
-                    if have and not ranged:
-                        advance(-have)
-                    limit = size - have if ranged else size
-                    chunks = budgets.bounded(_until(ended, arriving), url, limit)
-                    files.write_stream(target, chunks, append=ranged, advance=advance)
-            have = target.stat().st_size
-            if have < size:
-                raise NetworkError(
-                    f"{url} was interrupted after {have} of {size} bytes",
-                    hint="check the network, and try again: it goes on where it stopped",
-                )
+        def until_ended(chunks: Iterator[bytes]) -> Iterator[bytes]:
+            for chunk in chunks:
+                if ended.is_set():
+                    raise CancelledError("the download was ended")
+                yield chunk
 
-        self.call(repo_id, more, ended.wait)
+        have = target.stat().st_size
+        if have < size:
+            # A range of a compressed body would mean nothing.
+            headers = {"Accept-Encoding": "identity"}
+            if have:
+                headers["Range"] = f"bytes={have}-"
+            with reading(url), self._request(url, headers) as response:
+                ranged = response.status_code == _PARTIAL
+                if have and not ranged:
+                    advance(-have)
+                limit = size - have if ranged else size
+                # As they arrive: chunks of a size would hide a server that sends a byte a second.
+                chunks = budgets.bounded(until_ended(response.iter_bytes()), url, limit)
+                files.write_stream(target, chunks, append=ranged, advance=advance)
+        if (have := target.stat().st_size) < size:
+            raise NetworkError(
+                f"{url} was interrupted after {have} of {size} bytes",
+                hint="check the network, and try again: it goes on where it stopped",
+            )
 
-    @contextlib.contextmanager
-    def _open(self, url: str, start: int) -> Iterator[tuple[bool, Iterator[bytes]]]:
-        """Whether the server sends a file from ``start`` on, and the bytes that it sends."""
-        # A range of a compressed body would mean nothing.
-        headers = {"Accept-Encoding": "identity"}
-        if start:
-            headers["Range"] = f"bytes={start}-"
-        with self._request(url, headers) as response:
-            # As they arrive: chunks of a size would hide a server that sends a byte a second.
-            yield response.status_code == _PARTIAL, response.iter_bytes()
+    def _address(self, path: str) -> str:
+        return f"{self.endpoint.url}/api/{path}"
 
-    def _answer(self, url: str) -> tuple[Any, str | None]:
-        """The JSON document at an address of the hub, and the address of its next page.
+    def _answer(self, url: str, read: Callable[[Any], T]) -> tuple[T, str | None]:
+        """What is read from the JSON document at an address, and the address of its next page.
 
         Raises:
-            RegistryError: it is not JSON, or too large, or leads to another host.
+            RegistryError: it is not such a document, or is too large, or leads to another host.
         """
-        library()
-        with self._request(url, {}) as response:
-            limit = budgets.current().document
-            data = b"".join(budgets.bounded(response.iter_bytes(), url, limit))
-            following = response.links.get("next", {}).get("url")
-        try:
-            document = documents.parse_json(data)
-        except ValueError as error:
-            raise wrong_answer(f"{url} is not JSON: {hub_errors.one_line(error)}") from None
-        here, there = urlsplit(self.endpoint.url), urlsplit(following or self.endpoint.url)
-        if (here.scheme, here.netloc) != (there.scheme, there.netloc):
-            # The token would go there too.
-            raise wrong_answer(f"{url} names a next page at {there.netloc}")
-        return document, following
+        with reading(url):
+            with self._request(url, {}) as response:
+                limit = budgets.current().document
+                data = b"".join(budgets.bounded(response.iter_bytes(), url, limit))
+                following = response.links.get("next", {}).get("url")
+            here, there = urlsplit(self.endpoint.url), urlsplit(following or self.endpoint.url)
+            if (here.scheme, here.netloc) != (there.scheme, there.netloc):
+                # The token would go there too.
+                raise ValueError(f"it names a next page at {there.netloc}")
+            return read(documents.parse_json(data)), following
 
     @contextlib.contextmanager
     def _request(self, url: str, headers: dict[str, str]) -> Iterator[Any]:
-        """An answer whose body is still to be read; its status is a good one."""
-        from huggingface_hub.utils import (  # noqa: PLC0415 - see library
-            build_hf_headers,
-            get_session,
-            hf_raise_for_status,
-        )
+        """An answer whose body is still to be read.
 
-        common = build_hf_headers(
-            token=self._token, user_agent=self.endpoint.user_agent or None, **_CLIENT
-        )
-        session = get_session()
-        with contextlib.ExitStack() as stack:
-            try:
-                response = stack.enter_context(
-                    session.stream(
-                        "GET",
-                        url,
-                        headers={**common, **headers},
-                        follow_redirects=True,
-                        timeout=(_CONNECT_S, _SILENCE_S, _SILENCE_S, _SILENCE_S),
-                    )
-                )
-            except UnicodeError as error:
-                # A cookie of an earlier answer cannot be sent back; no later request could be made.
-                session.cookies.clear()
-                raise NetworkError(
-                    f"{url} cannot be asked: a cookie or a redirect of that host is not in ASCII: "
-                    f"{hub_errors.one_line(error)}",
-                    hint="try again; report it to whoever runs the hub, or the proxy before it",
-                ) from error
+        Raises:
+            StatusError: its status is an error.
+        """
+        from huggingface_hub.utils import build_hf_headers, get_session  # noqa: PLC0415 - see library
+
+        with get_session().stream(
+            "GET",
+            url,
+            headers={**build_hf_headers(**self._options), **headers},
+            follow_redirects=True,
+            timeout=(_CONNECT_S, _SILENCE_S, _SILENCE_S, _SILENCE_S),
+        ) as response:
             if response.is_error:
-                # The hub's client reads the message of an error from its body.
                 body = b"".join(budgets.bounded(response.iter_bytes(), url, _ERROR_BYTES))
-                # As bytes: a header may be text that is not in ASCII, as the name of a place.
-                kept = [(k, v) for k, v in response.headers.raw if k.lower() not in _OF_BODY]
-                response = type(response)(
-                    response.status_code,
-                    headers=kept,
-                    content=hub_errors.readable_error(
-                        body, response.headers.get("Content-Type", "")
-                    ),
-                    request=response.request,
-                )
-            hf_raise_for_status(response)
+                kind = response.headers.get("Content-Type", "")
+                raise hub_errors.StatusError.of(response, hub_errors.body_text(body, kind))
             yield response
 
     def call(
@@ -336,8 +308,7 @@ class HubClient:
             ask: makes the request; it can be called again after an error.
             wait: waits for some seconds, where the client was not given another way.
         """
-        _check_session()
-        self._check_token()
+        self._check_environment()
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return ask()
@@ -346,58 +317,63 @@ class HubClient:
                 converted = hub_errors.convert(self.endpoint.url, what, cause)
                 if converted is None:
                     raise
-                lasting = isinstance(converted, budgets.StreamError) or hub_errors.is_lasting(cause)
-                # Without a network every attempt ends alike, some of them after seconds.
-                last = _ATTEMPTS_TO_CONNECT if hub_errors.is_connecting(cause) else _ATTEMPTS
-                if lasting or attempt >= last or not isinstance(converted, NetworkError):
+                last = hub_errors.useful_attempts(cause, _ATTEMPTS)
+                if attempt >= last or not isinstance(converted, NetworkError):
                     raise converted from error
-                pause = min(
-                    _LONGEST_WAIT_S,
-                    max(hub_errors.retry_after_s(cause), _FIRST_WAIT_S * 2**attempt),
-                )
-                self._say(f"{converted.message}: attempt {attempt + 1} of {last}", pause)
+                refused = hub_errors.status_error(cause)
+                pause = max(refused.wait_s if refused else 0.0, _FIRST_WAIT_S * 2**attempt)
+                pause = min(pause, _LONGEST_WAIT_S)
+                if pause >= _WORTH_A_LINE_S:
+                    log.warning(
+                        "%s: attempt %d of %d in %.0f s",
+                        *(converted.message, attempt + 1, last, pause),
+                    )
             (self._wait or wait)(pause)
         raise AssertionError("the last attempt returns or raises")
 
-    def _check_token(self) -> None:
-        """Refuse a token that no request can carry, whose text the HTTP library would print."""
-        from huggingface_hub.utils import build_hf_headers  # noqa: PLC0415 - see library
+    def _check_environment(self) -> None:
+        """Refuse variables with which no request can be made.
 
-        sent = build_hf_headers(token=self._token).get("authorization", "")
+        Raises:
+            UsageError: the HTTP session cannot be made as they say, or no request can carry the
+                token, whose text the HTTP library would print.
+        """
+        library()
+        from huggingface_hub.utils import build_hf_headers, get_session  # noqa: PLC0415 - see library
+
+        try:
+            get_session()
+        except Exception as error:  # each library that has a part in it has its own kinds
+            text = hub_errors.one_line(error)
+            more = "pip install socksio, or " if "socksio" in text else ""
+            raise UsageError(
+                f"no connection can be made as the environment says: {text}",
+                hint=f"{more}correct the proxy (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) or the "
+                "certificates (SSL_CERT_FILE, SSL_CERT_DIR) that it names",
+            ) from error
+        sent = build_hf_headers(**self._options).get("authorization", "")
         if not (sent.isascii() and sent.isprintable()):
             raise UsageError(
                 "the token for the hub has a character that cannot be sent",
                 hint="copy it again into HF_TOKEN, or run hf auth login",
             )
 
-    def _say(self, what: str, pause: float) -> None:
-        """Say why nothing happens for a while; once, where many files wait for the same."""
-        now = time.monotonic()
-        if pause >= _WORTH_A_LINE_S and now >= self._said_until:
-            self._said_until = now + pause
-            log.warning("%s in %.0f s", what, pause)
 
+def valid_file(path: Any, size: Any, blob: Any) -> HubFile:
+    """A file of a listing that somebody else wrote.
 
-def check_path(repo_id: str, path: str, file: HubFile) -> None:
-    """Check that a listed path stays within its commit, and that its content is named by a hash."""
+    Raises:
+        ValueError: its path leaves its commit, or its content is not named by a hash.
+        TypeError: one of them is of another type.
+    """
     limits = budgets.current()
     strange = any(part in {"", ".", ".."} for part in path.split("/")) or not path.isprintable()
     plain = not strange and "\\" not in path and len(path) <= limits.name
-    if not plain or not COMMIT.fullmatch(file.blob) or not 0 <= file.size <= limits.file:
-        raise RegistryError(
-            f"{repo_id} lists {path[:200]!r} of {file.size} bytes with content {file.blob!r}, "
-            "which is not valid",
-            hint="report it to whoever runs the hub",
+    if not plain or not COMMIT.fullmatch(blob) or not 0 <= size <= limits.file:
+        raise ValueError(
+            f"the file {path[:200]!r} of {size} bytes with content {blob[:80]!r} is not valid"
         )
-
-
-def listed_file(size: object, blob: object) -> HubFile:
-    """A file of a listing that somebody else wrote."""
-    if not isinstance(size, int) or isinstance(size, bool) or not isinstance(blob, str):
-        raise wrong_answer(
-            f"a listing has a file of {str(size)[:80]} bytes with content {blob!r:.80}"
-        )
-    return HubFile(size=size, blob=blob)
+    return HubFile(size=int(size), blob=blob)
 
 
 def blob_name(path: Path, file: HubFile) -> str:
@@ -405,103 +381,52 @@ def blob_name(path: Path, file: HubFile) -> str:
     return files.sha256_file(path) if SHA256.fullmatch(file.blob) else git_blob(path)
 
 
-def read_refs(repo_id: str, document: object) -> dict[str, str]:
-    """Commits of branches and tags in a hub's answer; a tag hides the branch of its name."""
-    found: dict[str, str] = {}
-    for kind in ("branches", "tags"):
-        for ref in _tables(repo_id, document.get(kind) if isinstance(document, dict) else None):
-            name, commit = ref.get("name"), ref.get("targetCommit")
-            if (
-                not isinstance(name, str)
-                or not isinstance(commit, str)
-                or not COMMIT.fullmatch(commit)
-            ):
-                raise wrong_answer(
-                    f"the references of {repo_id} have {name!r:.200} at {commit!r:.80}"
-                )
-            found[name] = commit
-    return found
-
-
-def read_tree(repo_id: str, document: object) -> dict[str, HubFile]:
-    """The files of one page of a listing, by path.
-
-    Raises:
-        RegistryError: it is not such an answer, or a file is not valid.
-    """
+def read_refs(document: Any) -> dict[str, str]:
+    """Branches and tags with their commits, in a hub's answer; read it within ``reading``."""
     found = {}
-    for item in _tables(repo_id, document):
-        if item.get("type") != "file":
-            continue
-        path, large = item.get("path"), item.get("lfs")
-        content = large if isinstance(large, dict) else item
-        file = listed_file(content.get("size"), content.get("oid"))
-        if not isinstance(path, str):
-            raise wrong_answer(f"the listing of {repo_id} has a file {path!r:.200}")
-        check_path(repo_id, path, file)
-        found[path] = file
+    for ref in (*document["branches"], *document["tags"]):
+        name, commit = ref["name"], ref["targetCommit"]
+        if not isinstance(name, str) or not COMMIT.fullmatch(commit):
+            raise ValueError(f"the reference {str(name)[:200]!r} names {commit[:80]!r}")
+        found[name] = commit
     return found
 
 
-def read_found(document: object) -> tuple[str, ...]:
-    """The repo ids in the answer to a search."""
-    return tuple(str(found.get("id", ""))[:200] for found in _tables("the search", document))
+def read_tree(document: Any) -> dict[str, HubFile]:
+    """The files of one page of a listing, by path; read it within ``reading``."""
+    found = {}
+    for item in document:
+        if item["type"] == "file":
+            content = item.get("lfs") or item
+            found[item["path"]] = valid_file(item["path"], content["size"], content["oid"])
+    return found
 
 
-def _tables(what: str, document: object) -> list[dict[str, Any]]:
-    if not isinstance(document, list) or not all(isinstance(item, dict) for item in document):
-        raise wrong_answer(f"the answer for {what} is not a list of objects")
-    return document
+def read_found(document: Any) -> tuple[str, ...]:
+    """The repo ids in the answer to a search; read it within ``reading``."""
+    return tuple(str(item["id"])[:200] for item in document)
 
 
-def wrong_answer(problem: str) -> RegistryError:
-    """The error for an answer that is not in the hub's protocol."""
-    return RegistryError(problem, hint="report it to whoever runs the hub, or check HF_ENDPOINT")
+def read_trust(document: Any) -> bool:
+    """Whether the answer about an organisation says that it is trusted; within ``reading``."""
+    return document.get("trustedKernelPublisher") is True
 
 
-def _valid(repo_id: str) -> str:
-    """A repo id that can be a part of an address."""
-    library()
-    from huggingface_hub.errors import HFValidationError  # noqa: PLC0415 - see library
-    from huggingface_hub.utils import validate_repo_id  # noqa: PLC0415 - see library
-
-    try:
-        validate_repo_id(repo_id)
-    except HFValidationError as error:
-        raise UsageError(str(error), hint="write a repo id like owner/name") from None
-    return repo_id
-
-
-def _refuse_ended(ended: threading.Event) -> None:
-    if ended.is_set():
-        raise CancelledError("the download was ended")
-
-
-def _until(ended: threading.Event, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The chunks that arrive before a download is ended."""
-    for chunk in chunks:
-        _refuse_ended(ended)
-        yield chunk
-
-
-def _check_session() -> None:
-    """Make the HTTP session of this process, which the environment describes.
+@contextlib.contextmanager
+def reading(url: str) -> Iterator[None]:
+    """Turn whatever an answer raises that is not in the hub's protocol into one of our errors.
 
     Raises:
-        UsageError: it cannot be made as described.
+        RegistryError: it is not.
     """
-    library()
-    from huggingface_hub.utils import get_session  # noqa: PLC0415 - see library
-
     try:
-        get_session()
-    except Exception as error:  # each library that has a part in it has its own kinds
-        text = hub_errors.one_line(error)
-        more = "pip install socksio, or " if "socksio" in text else ""
-        raise UsageError(
-            f"no connection can be made as the environment says: {text}",
-            hint=f"{more}correct the proxy (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) or the "
-            "certificates (SSL_CERT_FILE, SSL_CERT_DIR) that it names",
+        yield
+    except KernforgeError:
+        raise
+    except _WRONG as error:
+        raise RegistryError(
+            f"the answer of {url} is not a hub's: {hub_errors.one_line(error)}",
+            hint="report it to whoever runs the hub, or check HF_ENDPOINT",
         ) from error
 
 
