@@ -9,7 +9,7 @@ import time
 import pytest
 from support import bad_server
 
-from kernforge import budgets
+from kernforge import untrusted
 from kernforge.errors import IntegrityError, NetworkError, RegistryError, UsageError
 from kernforge.registry.hub import HubRegistry
 from kernforge.registry.hub_client import HubClient, HubFile
@@ -34,7 +34,7 @@ def fresh_session(monkeypatch, tmp_path):
 @pytest.fixture
 def short(monkeypatch):
     """What is slow is so within a moment."""
-    monkeypatch.setattr(budgets, "_WINDOW_S", 0.3)
+    monkeypatch.setattr(untrusted, "_WINDOW_S", 0.3)
 
 
 def endpoint(url, tmp_path, *, own_token=False):
@@ -153,7 +153,7 @@ def test_a_listing_of_pages_without_end_is_left(tmp_path, monkeypatch):
         place = f"{handler.server.url}/api/next?{number}"
         handler.json(files, Link=f'<{place}>; rel="next"')
 
-    monkeypatch.setattr(budgets, "_LIMITS", budgets.Budgets(members=5000))
+    monkeypatch.setattr(untrusted, "MEMBERS", 5000)
     too_many = pytest.raises(RegistryError, match="lists more than 5,000 files")
     with bad_server.serve(answer) as server, too_many:
         client(server.url, tmp_path).listing(REPO, COMMIT)

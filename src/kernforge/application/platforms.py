@@ -11,7 +11,7 @@ import re
 from dataclasses import fields, replace
 from typing import Any
 
-from kernforge import documents
+from kernforge import untrusted
 from kernforge.artifact.variant import Backend
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
@@ -85,7 +85,7 @@ def read(text: str, *, source: str) -> Host:
         UsageError: it does not describe one.
     """
     try:
-        document = documents.parse_json(text)
+        document = untrusted.parse_json(text)
         known = {field.name for field in fields(Host)}
         if not isinstance(document, dict) or not {"cpu", "os", "backend"} <= set(document) <= known:
             raise UsageError(f"{source} does not describe a platform", hint=_HINT)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kernforge import documents
+from kernforge import untrusted
 from kernforge.errors import RequestError, UsageError
 from kernforge.registry import names
 from kernforge.registry.names import is_repo_id
@@ -62,7 +62,7 @@ def load_document(text: str, *, source: str = FILE) -> dict[str, Any]:
         UsageError: it is not TOML.
     """
     try:
-        return documents.parse_toml(text)
+        return untrusted.parse_toml(text)
     except ValueError as error:
         raise UsageError(f"{source} is not TOML: {error}", hint="fix the file") from None
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from kernforge import documents
+from kernforge import untrusted
 from kernforge.errors import MetadataError
 
 FILE = "metadata.json"
@@ -139,7 +139,7 @@ class Metadata:
             MetadataError: the document is invalid; the message has the file and the key.
         """
         try:
-            document = documents.parse_json(data)
+            document = untrusted.parse_json(data)
         except ValueError as error:
             raise MetadataError(f"{source} is not JSON: {error}", hint=_HINT) from None
         top = _Table(document, "the document", source)

@@ -13,7 +13,7 @@ import re
 import struct
 from collections.abc import Iterator
 
-from kernforge import documents
+from kernforge import untrusted
 from kernforge.binary import elf
 
 _SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym: name, info, other, section, value, size
@@ -39,7 +39,7 @@ def kernels(data: bytes) -> tuple[str, ...]:
     Raises:
         CheckError: the bytes are not an ELF file, or the file is damaged.
     """
-    with documents.foreign_parser(elf.damaged):
+    with untrusted.foreign_parser(elf.damaged):
         symbols = _symbols(_contents(data))
     return tuple(n for n, kind, other, _ in symbols if kind == _FUNCTION and other & _ENTRY)
 
@@ -50,7 +50,7 @@ def variables(data: bytes) -> frozenset[str]:
     Raises:
         CheckError: the bytes are not an ELF file, or the file is damaged.
     """
-    with documents.foreign_parser(elf.damaged):
+    with untrusted.foreign_parser(elf.damaged):
         symbols = _symbols(_contents(data))
     return frozenset(n for n, kind, _, _ in symbols if kind == _OBJECT and not n.startswith(_OWN))
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from elftools.elf.sections import SymbolTableSection
 
-from kernforge import documents
+from kernforge import untrusted
 from kernforge.binary import cubin, elf
 from kernforge.errors import CheckError
 
@@ -80,7 +80,7 @@ def uses(data: bytes, major: int) -> tuple[FunctionUsage, ...]:
             "a cubin is compressed, so its registers cannot be read",
             hint="compile without -compress-all and --compress-mode",
         )
-    with documents.foreign_parser(_unknown):
+    with untrusted.foreign_parser(_unknown):
         return tuple(sorted(_CubinReader(data, major).functions(), key=lambda use: use.symbol))
 
 

@@ -17,7 +17,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection, GNUVerSymSection
 from elftools.elf.sections import SymbolTableSection
 
-from kernforge import budgets, documents
+from kernforge import untrusted
 from kernforge.errors import CheckError
 
 _MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
@@ -89,7 +89,7 @@ def parse(data: bytes) -> Elf:
     Raises:
         CheckError: the bytes are not an ELF file, or the file is damaged.
     """
-    with documents.foreign_parser(damaged):
+    with untrusted.foreign_parser(damaged):
         return _parse(opened(data), len(data))
 
 
@@ -99,7 +99,7 @@ def section(data: bytes, name: str) -> bytes:
     Raises:
         CheckError: the bytes are not an ELF file, or the file is damaged.
     """
-    with documents.foreign_parser(damaged):
+    with untrusted.foreign_parser(damaged):
         section_ = opened(data).get_section_by_name(name)
         return b"" if section_ is None else bytes(section_.data())
 
@@ -110,12 +110,11 @@ def opened(data: bytes) -> ELFFile:
     A header of a few bytes can name millions of records; pyelftools would make an object of each.
 
     Raises:
-        ELFError: they do not, or are more than ``budgets`` allows.
+        ELFError: they do not, or are more than ``untrusted`` allows.
     """
-    limits = budgets.current()
     file = ELFFile(io.BytesIO(data))
     count = file.num_sections()
-    if count > limits.records or count * file["e_shentsize"] > len(data):
+    if count > untrusted.RECORDS or count * file["e_shentsize"] > len(data):
         raise ELFError(f"it names {count:,} sections in {len(data):,} bytes")
     if file.elfclass != _BITS:
         raise ELFError(f"it is of {file.elfclass} bits")
@@ -129,14 +128,14 @@ def opened(data: bytes) -> ELFFile:
         if header["sh_flags"] & _COMPRESSED:
             at = header["sh_offset"] + 8  # of the content's size in an Elf64_Chdr
             unpacked += int.from_bytes(data[at : at + 8], "little")
-        if unpacked > max(limits.slack, _OVERLAP * len(data)):
+        if unpacked > max(untrusted.SLACK, _OVERLAP * len(data)):
             raise ELFError("its sections overlap, or unpack to many times their size")
     return file
 
 
 def _refuse_section(name: str, header: Any, end: int) -> None:
     """Refuse a section that leads out of the file, or has more records than it has place for."""
-    size, kind, most = header["sh_size"], header["sh_type"], budgets.current().records
+    size, kind, most = header["sh_size"], header["sh_type"], untrusted.RECORDS
     if header["sh_offset"] + size > end:
         raise ELFError(f"{name} leads out of the file")
     if kind in _RECORDS and header["sh_entsize"] != _RECORDS[kind]:
@@ -164,7 +163,7 @@ def damaged(reason: str) -> CheckError:
 
 
 def _parse(file: ELFFile, size: int) -> Elf:
-    tags = list(_at_most(budgets.current().records, _dynamic_tags(file)))
+    tags = list(_at_most(untrusted.RECORDS, _dynamic_tags(file)))
     symbols = list(_dynamic_symbols(file, size))
     soname = [tag.soname for tag in tags if tag.entry.d_tag == "DT_SONAME"]
     paths = [tag.rpath for tag in tags if tag.entry.d_tag == "DT_RPATH"]
@@ -187,7 +186,7 @@ def _dynamic_tags(file: ELFFile) -> Iterator[Any]:
 
 def _dynamic_symbols(file: ELFFile, size: int) -> Iterator[tuple[Symbol, bool]]:
     """Yield every global symbol, and whether the file defines it."""
-    text = max(budgets.current().slack, _OVERLAP * size)
+    text = max(untrusted.SLACK, _OVERLAP * size)
     table = file.get_section_by_name(".dynsym")
     if not isinstance(table, SymbolTableSection):
         return
@@ -249,7 +248,7 @@ def contents(data: bytes) -> dict[str, bytes]:
     Raises:
         CheckError: the bytes are not an ELF file, or the file is damaged.
     """
-    with documents.foreign_parser(damaged):
+    with untrusted.foreign_parser(damaged):
         return {
             section.name: bytes(section.data())
             for section in opened(data).iter_sections()

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kernforge import documents
+from kernforge import untrusted
 from kernforge.artifact.metadata import GitState
 from kernforge.build.execute.results import ActionRecord
 from kernforge.errors import IntegrityError
@@ -73,7 +73,7 @@ def subjects(text: str, *, source: str = FILE) -> dict[str, str]:
         IntegrityError: it is not an in-toto statement.
     """
     try:
-        listed = {s["name"]: s["digest"]["sha256"] for s in documents.parse_json(text)["subject"]}
+        listed = {s["name"]: s["digest"]["sha256"] for s in untrusted.parse_json(text)["subject"]}
         return {
             path: base64.b64encode(bytes.fromhex(found)).decode() for path, found in listed.items()
         }
@@ -160,7 +160,7 @@ def read(text: str, *, source: str = FILE) -> Statement:
         ToolchainError: its lock is of a version that this kernforge does not know.
     """
     try:
-        document = documents.parse_json(text)
+        document = untrusted.parse_json(text)
         definition = document["predicate"]["buildDefinition"]
         if definition["buildType"] != _BUILD_TYPE:
             raise _strange(source, f"its build type is {definition['buildType']!r}")

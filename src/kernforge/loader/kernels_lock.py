@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernforge import documents
+from kernforge import untrusted
 from kernforge.artifact.metadata import KernelDepend
 from kernforge.errors import IntegrityError, RequestError
 from kernforge.registry import names
@@ -73,7 +73,7 @@ class KernelLocks:
             RequestError: it is not a lock; the message names the file and the mistake.
         """
         try:
-            entries = documents.parse_json(data)
+            entries = untrusted.parse_json(data)
         except ValueError as error:
             raise RequestError(f"{source} is not JSON: {error}", hint=_HINT) from None
         if not isinstance(entries, list):

@@ -19,7 +19,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernforge import documents
+from kernforge import untrusted
 from kernforge.artifact.metadata import KernelDepend
 from kernforge.errors import RequestError
 
@@ -64,7 +64,7 @@ class Pins:
             RequestError: it is not such a file, or has a newer format.
         """
         try:
-            document = documents.parse_json(data)
+            document = untrusted.parse_json(data)
             if document["format"] != FORMAT:
                 raise RequestError(
                     f"{source} has format {document['format']!r}, this kernforge knows {FORMAT}",

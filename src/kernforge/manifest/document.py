@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from kernforge import documents
+from kernforge import untrusted
 from kernforge.errors import ManifestError
 from kernforge.manifest import editions as legacy
 from kernforge.manifest.editions import Edition
@@ -133,8 +133,8 @@ def read_data(text: str, *, source: str) -> legacy.Data:
         ManifestError: it is not TOML.
     """
     try:
-        return documents.parse_toml(text.removeprefix(_BOM))
-    except documents.DocumentError as error:
+        return untrusted.parse_toml(text.removeprefix(_BOM))
+    except untrusted.DocumentError as error:
         raise ManifestError(f"{source}: {error}", hint="make the file smaller or flatter") from None
     except ValueError as error:
         problem, _, position = str(error).partition(" (at ")

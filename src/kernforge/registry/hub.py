@@ -21,7 +21,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from kernforge import documents
+from kernforge import untrusted
 from kernforge.artifact.integrity import is_bytecode
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.errors import (
@@ -408,7 +408,7 @@ class HubRegistry:
 def _read_listing(path: Path) -> dict[str, HubFile] | None:
     """A listing in the cache; None when there is none that can be read."""
     try:
-        document = documents.parse_json(path.read_bytes())
+        document = untrusted.parse_json(path.read_bytes())
         if document["schema"] != _LISTING:
             return None
         return {

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from kernforge import budgets, documents
+from kernforge import untrusted
 from kernforge._version import __version__
 from kernforge.errors import (
     IntegrityError,
@@ -134,9 +134,9 @@ class HubClient:
                 while page:
                     listed, page = self._answer(page, read_tree)
                     found |= listed
-                    if len(found) > budgets.current().members:
+                    if len(found) > untrusted.MEMBERS:
                         raise RegistryError(
-                            f"{repo_id} lists more than {budgets.current().members:,} files",
+                            f"{repo_id} lists more than {untrusted.MEMBERS:,} files",
                             hint="report it to whoever runs the hub",
                         )
             except hub_errors.StatusError as error:
@@ -248,7 +248,7 @@ class HubClient:
                     advance(-have)
                 limit = size - have if ranged else size
                 # As they arrive: chunks of a size would hide a server that sends a byte a second.
-                chunks = budgets.bounded(until_ended(response.iter_bytes()), url, limit)
+                chunks = untrusted.bounded(until_ended(response.iter_bytes()), url, limit)
                 files.write_stream(target, chunks, append=ranged, advance=advance)
         if (have := target.stat().st_size) < size:
             raise NetworkError(
@@ -267,14 +267,14 @@ class HubClient:
         """
         with reading(url):
             with self._request(url, {}) as response:
-                limit = budgets.current().document
-                data = b"".join(budgets.bounded(response.iter_bytes(), url, limit))
+                limit = untrusted.DOCUMENT
+                data = b"".join(untrusted.bounded(response.iter_bytes(), url, limit))
                 following = response.links.get("next", {}).get("url")
             here, there = urlsplit(self.endpoint.url), urlsplit(following or self.endpoint.url)
             if (here.scheme, here.netloc) != (there.scheme, there.netloc):
                 # The token would go there too.
                 raise ValueError(f"it names a next page at {there.netloc}")
-            return read(documents.parse_json(data)), following
+            return read(untrusted.parse_json(data)), following
 
     @contextlib.contextmanager
     def _request(self, url: str, headers: dict[str, str]) -> Iterator[Any]:
@@ -293,7 +293,7 @@ class HubClient:
             timeout=(_CONNECT_S, _SILENCE_S, _SILENCE_S, _SILENCE_S),
         ) as response:
             if response.is_error:
-                body = b"".join(budgets.bounded(response.iter_bytes(), url, _ERROR_BYTES))
+                body = b"".join(untrusted.bounded(response.iter_bytes(), url, _ERROR_BYTES))
                 kind = response.headers.get("Content-Type", "")
                 raise hub_errors.StatusError.of(response, hub_errors.body_text(body, kind))
             yield response
@@ -366,10 +366,9 @@ def valid_file(path: Any, size: Any, blob: Any) -> HubFile:
         ValueError: its path leaves its commit, or its content is not named by a hash.
         TypeError: one of them is of another type.
     """
-    limits = budgets.current()
     strange = any(part in {"", ".", ".."} for part in path.split("/")) or not path.isprintable()
-    plain = not strange and "\\" not in path and len(path) <= limits.name
-    if not plain or not COMMIT.fullmatch(blob) or not 0 <= size <= limits.file:
+    plain = not strange and "\\" not in path and len(path) <= untrusted.NAME
+    if not plain or not COMMIT.fullmatch(blob) or not 0 <= size <= untrusted.FILE:
         raise ValueError(
             f"the file {path[:200]!r} of {size} bytes with content {blob[:80]!r} is not valid"
         )

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from kernforge import documents
-from kernforge.budgets import StreamError
+from kernforge import untrusted
 from kernforge.errors import (
     KernforgeError,
     MovedError,
@@ -21,6 +20,7 @@ from kernforge.errors import (
     RegistryError,
     UsageError,
 )
+from kernforge.untrusted import StreamError
 
 _TEXT = 300
 _UNAUTHORIZED, _FORBIDDEN, NOT_FOUND, _PROXY_LOGIN = 401, 403, 404, 407
@@ -67,7 +67,7 @@ def body_text(body: bytes, content_type: str) -> str:
     """What the body of an error says: the hub's JSON, or text; nothing for a page in HTML."""
     text = body.decode(errors="replace")
     try:
-        return str(documents.parse_json(text)["error"])
+        return str(untrusted.parse_json(text)["error"])
     except (ValueError, KeyError, TypeError, IndexError):
         return "" if "html" in content_type.lower() else text[:_TEXT].strip()
 

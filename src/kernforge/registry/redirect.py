@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernforge import documents
+from kernforge import untrusted
 from kernforge.errors import RegistryError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def parse(data: bytes, *, source: str = FILE) -> Redirect:
         RegistryError: it cannot be read, or is not a redirect.
     """
     try:
-        table = documents.parse_toml(data)
+        table = untrusted.parse_toml(data)
     except ValueError as error:
         raise RegistryError(f"{source} is not TOML: {error}", hint=_HINT) from None
     return of_table(table, source=source)

@@ -15,7 +15,7 @@ import tarfile
 import zlib
 from typing import IO, TYPE_CHECKING, cast
 
-from kernforge import documents
+from kernforge import untrusted
 from kernforge.errors import IntegrityError
 from kernforge.system import archives
 
@@ -88,7 +88,7 @@ def unpack_promised(stream: IO[bytes], into: Path, promised: str) -> None:
             directory. The directory then holds rubbish, and the caller throws it away.
     """
     source = _Inflating(stream)
-    with documents.foreign_parser(lambda reason: IntegrityError(f"it is damaged: {reason}")):
+    with untrusted.foreign_parser(lambda reason: IntegrityError(f"it is damaged: {reason}")):
         archives.unpack_tar(cast("IO[bytes]", source), into, "the packed tree", mode="r|")
         source.drain()
     if source.hash.hexdigest() != promised:

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
-from kernforge import documents
+from kernforge import untrusted
 from kernforge.errors import IntegrityError
 from kernforge.system import files
 
@@ -95,6 +95,6 @@ def _check_size(source: str, total: int, count: int, limit: int) -> None:
 
 
 def _reading(source: str) -> AbstractContextManager[None]:
-    return documents.foreign_parser(
+    return untrusted.foreign_parser(
         lambda reason: IntegrityError(f"{source} cannot be unpacked: {reason}", hint=_HINT)
     )

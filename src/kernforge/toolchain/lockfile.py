@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from kernforge import documents
+from kernforge import untrusted
 from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError
 from kernforge.system import digest
@@ -232,7 +232,7 @@ def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
         ToolchainError: it is not one, or of a version that this kernforge does not know.
     """
     try:
-        data = documents.parse_json(text)
+        data = untrusted.parse_json(text)
         version = data.pop("lock-version")
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise _damaged(source, str(error)) from error

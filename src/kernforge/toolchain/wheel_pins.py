@@ -11,7 +11,7 @@ from packaging.metadata import parse_email
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from kernforge import documents
+from kernforge import untrusted
 from kernforge.errors import IntegrityError, ToolchainError
 from kernforge.system.digest import sha256
 from kernforge.toolchain.index import remote_zip
@@ -97,7 +97,7 @@ def requirements(wheel: bytes, file: str) -> dict[str, SpecifierSet]:
         IntegrityError: the wheel is damaged.
     """
     archive = remote_zip.LocalWheel(io.BytesIO(wheel))
-    with documents.foreign_parser(
+    with untrusted.foreign_parser(
         lambda reason: IntegrityError(
             f"{file} has no METADATA that can be read: {reason}", hint="use another index"
         )

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from kernforge import documents
+from kernforge import untrusted
 from kernforge.errors import TrustError, page
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ def read(data: bytes, source: str) -> Policy:
         TrustError: it is not TOML, or not a policy; a policy with a mistake admits nothing.
     """
     try:
-        document: Any = documents.parse_toml(data)
+        document: Any = untrusted.parse_toml(data)
     except ValueError as error:
         raise TrustError(
             f"{source} is not TOML: {error}", hint="fix it; until then nothing is admitted"

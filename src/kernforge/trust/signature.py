@@ -21,7 +21,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from kernforge import documents
+from kernforge import untrusted
 from kernforge.artifact.metadata import FILE as METADATA
 from kernforge.artifact.metadata import SIGNATURE as FILE
 from kernforge.errors import IntegrityError, TrustError, UsageError
@@ -89,7 +89,7 @@ def _read_bundle(bundle: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         if len(bundle) > _MOST_BYTES:
             raise ValueError(f"it has {len(bundle)} bytes")  # noqa: TRY301 - one way out
-        document = documents.parse_json(bundle)
+        document = untrusted.parse_json(bundle)
         material = document["verificationMaterial"]
         content = document.get("messageSignature") or {}
         if not isinstance(material, dict) or not isinstance(content, dict):

@@ -19,7 +19,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
-from kernforge import budgets
+from kernforge import untrusted
 from kernforge._version import __version__
 from kernforge.errors import NetworkError
 from kernforge.system import extras
@@ -129,7 +129,7 @@ class Transport:
             if response.status_code == _NOT_FOUND:
                 return None
             self._refuse(response)
-            data = b"".join(self._chunks(url, response, budgets.current().document))
+            data = b"".join(self._chunks(url, response, untrusted.DOCUMENT))
             kind, _, rest = response.headers.get("Content-Type", "text/html").partition(";")
             charset = rest.partition("charset=")[2].strip().lower()
             text = data.decode("latin-1" if charset == "iso-8859-1" else "utf-8", "replace")
@@ -160,7 +160,7 @@ class Transport:
         self._refuse(response)
         ranged = response.status_code == _PARTIAL
         first, total = _content_range(response) if ranged else (0, _length(response))
-        most = budgets.current().file
+        most = untrusted.FILE
         if ranged and (start < 0 or stop is not None):
             most = -start if stop is None else stop - start
         chunks = self._chunks(url, response, most)
@@ -193,7 +193,7 @@ class Transport:
         try:
             with response:
                 arriving = iter(lambda: response.raw.read1(_CHUNK, decode_content=True), b"")
-                for chunk in budgets.bounded(arriving, bare(url), most):
+                for chunk in untrusted.bounded(arriving, bare(url), most):
                     self.received += len(chunk)
                     yield chunk
         except (requests.RequestException, HTTPError) as error:

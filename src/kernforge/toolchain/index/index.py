@@ -22,7 +22,7 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 
-from kernforge import budgets, documents
+from kernforge import untrusted
 from kernforge.errors import ToolchainError
 from kernforge.system.environment import expanded
 from kernforge.toolchain.index import pip_config
@@ -167,7 +167,7 @@ def _listed(project: str, page: Page) -> list[tuple[str, str, str]]:
     """
     from pypi_simple import ProjectPage  # noqa: PLC0415 - only where an index is asked
 
-    most = budgets.current().members
+    most = untrusted.MEMBERS
 
     def refused(reason: str) -> ToolchainError:
         return ToolchainError(
@@ -175,9 +175,9 @@ def _listed(project: str, page: Page) -> list[tuple[str, str, str]]:
             hint="check index-url, extra-index-url and find-links in pip's configuration",
         )
 
-    with documents.foreign_parser(refused):
+    with untrusted.foreign_parser(refused):
         if page.content_type.endswith("json"):
-            data = documents.parse_json(page.text)
+            data = untrusted.parse_json(page.text)
             listing = ProjectPage.from_json_data(data, base_url=page.url)
         elif page.text.count("<") > most:
             raise refused(f"it has more than {most:,} elements")

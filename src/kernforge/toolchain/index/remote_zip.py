@@ -19,7 +19,7 @@ import io
 import zipfile
 from typing import TYPE_CHECKING
 
-from kernforge import documents
+from kernforge import untrusted
 from kernforge.errors import IntegrityError, NetworkError
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _infos(archive: zipfile.ZipFile, names: Iterable[str], source: str) -> list[
 
 
 def _reading(source: str) -> AbstractContextManager[None]:
-    return documents.foreign_parser(
+    return untrusted.foreign_parser(
         lambda reason: IntegrityError(
             f"{source} is not a wheel that can be read: {reason}",
             hint="it is damaged or was made to do harm; nothing of it was stored",

@@ -5,7 +5,7 @@ import gzip
 import pytest
 from support import bad_server
 
-from kernforge import budgets
+from kernforge import untrusted
 from kernforge.errors import NetworkError
 from kernforge.toolchain.index.http import Transport
 from kernforge.toolchain.index.pip_config import PipConfig
@@ -20,7 +20,7 @@ def transport():
 
 @pytest.fixture
 def short(monkeypatch):
-    monkeypatch.setattr(budgets, "_WINDOW_S", 0.3)
+    monkeypatch.setattr(untrusted, "_WINDOW_S", 0.3)
 
 
 def test_a_page_without_end_is_left(transport):
