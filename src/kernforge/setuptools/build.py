@@ -15,7 +15,7 @@ from kernforge.binary import elf
 from kernforge.build.execute import executor
 from kernforge.build.execute.action import ActionContext
 from kernforge.build.execute.results import STORE_KIND
-from kernforge.errors import BuildError
+from kernforge.errors import BuildError, UsageError
 from kernforge.jit import flags, make, torch_headers
 from kernforge.jit import machine as jit_machine
 from kernforge.jit.undefined import undefined_error
@@ -32,7 +32,7 @@ from kernforge.setuptools.plan import (
 )
 from kernforge.setuptools.sources import NAME, ProjectFiles, check_suffixes
 from kernforge.setuptools.target import find_target
-from kernforge.source import compiler_advice, extension_source
+from kernforge.source import compiler_advice, cpp_text, extension_source
 from kernforge.store import eviction
 from kernforge.system import digest, files
 from kernforge.system.process import run
@@ -52,6 +52,18 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("kernforge")
 _MISSING = re.compile(r"fatal error: ([^\s:]+): No such file")
+# Headers that have pybind11's, which is not of the limited API.
+_PYBIND11 = re.compile(
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"]"
+    r"((?:pybind11/|torch/(?:extension|python|torch|csrc/utils/pybind)\.h)[^>\"\n]*)",
+    re.MULTILINE,
+)
+# Not in the definition of a macro, also where that goes on in further lines.
+_NAMESPACE = re.compile(
+    r"(?<!\\\n)^[ \t]*(?:STABLE_)?TORCH_LIBRARY"
+    r"(?:_EXPAND(?=\(TORCH_EXTENSION_NAME\b))?\s*\(\s*(\w+)\s*,",
+    re.MULTILINE,
+)
 
 
 def build_extensions(
@@ -89,6 +101,8 @@ def build_extensions(
             f"KERNFORGE_TORCH={wanted.torch} KERNFORGE_CUDA={cuda} (`kernforge pip` has --torch "
             "and --cuda)"
         )
+    for extension in read:
+        _refuse_mistakes(extension)
     toolchain = machine.find_toolchain(wanted, needs, environment, console)
     _note_standard(read, toolchain, console)
     context = ActionContext(
@@ -105,6 +119,35 @@ def build_extensions(
         limit = eviction.limit(environment)
         eviction.keep(toolchain.store, limit)
     return made
+
+
+def _refuse_mistakes(extension: ExtensionSources) -> None:
+    """Refuse what surely cannot be compiled or imported, before a compiler starts.
+
+    Raises:
+        UsageError: a source of the limited API includes pybind11, or two define one op namespace.
+    """
+    request = extension.request
+    limited = request.limited_api and request.kind != "plain"
+    seen: dict[str, str] = {}
+    for unit in extension.units:
+        text = unit.texts[unit.path]
+        if limited and (found := next(cpp_text.unconditional(_PYBIND11, text), None)):
+            raise UsageError(
+                f"{request.name} has py_limited_api=True, and {unit.title} includes {found[1]}, "
+                "whose pybind11 is not of the limited API",
+                hint="register its functions with TORCH_LIBRARY and include torch/library.h "
+                "and ATen/ATen.h, or leave py_limited_api out",
+            )
+        for match in cpp_text.unconditional(_NAMESPACE, text):
+            line = cpp_text.line_of(text, match.start(1))
+            place = f"{_with_user_paths(unit.path, extension.files)}:{line}"
+            if (first := seen.setdefault(match[1], place)) != place:
+                raise UsageError(
+                    f"{request.name} cannot be imported: {first} and {place} both have "
+                    f"TORCH_LIBRARY({match[1]}, ...), and a process can define a namespace once",
+                    hint="write TORCH_LIBRARY_FRAGMENT in all but one of them",
+                )
 
 
 def _note_standard(

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
+_CONDITION = re.compile(r"^[ \t]*#[ \t]*(if(?:n?def)?|endif)\b", re.MULTILINE)
 _QUIET = re.compile(
     r"""//[^\n]*|/\*.*?\*/
     |R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)"
@@ -26,6 +28,16 @@ def code(text: str) -> str:
 def line_of(text: str, offset: int) -> int:
     """The line of an offset, counted from 1."""
     return text.count("\n", 0, offset) + 1
+
+
+def unconditional(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """Matches of a pattern, outside of comments and literals, that no ``#if`` may leave out."""
+    seen = code(text)
+    for match in pattern.finditer(text):
+        directives = _CONDITION.findall(seen, 0, match.start())
+        opened = len(directives) - 2 * directives.count("endif")
+        if opened <= 0 and seen[match.start() : match.end()].strip():
+            yield match
 
 
 def _blank(match: re.Match[str]) -> str:
