@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The published img2gray, read by us and by the unmodified ``kernels``, turns a photo grey."""
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -64,20 +63,3 @@ def test_a_photo_turns_grey(registry, fork_server, load):
     done = fork_server.run(argv, env=env)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("_img2gray_cpu_")
-
-
-def test_the_hubs_client_measures_it(registry, fork_server):
-    """What was published beside the builds is run by ``kernels benchmark``, as it lies there."""
-    pytest.importorskip("tabulate")
-    (snapshot,) = registry.glob("kernels--kernforge--img2gray/snapshots/*")
-    # The command takes no backend: with a torch for CUDA it looks for CUDA variants alone.
-    code = "import torch; torch.version.cuda = None; from kernels.cli import main; main()"
-    asked = ["benchmark", snapshot, "--iterations", "2", "--warmup", "1", "--json"]
-    done = fork_server.run([sys.executable, "-c", code, *asked])
-    assert done.returncode == 0, done.stderr
-    results = json.loads(done.stdout)["results"]
-    assert {each["workload"]: each["verified"] for each in results} == {
-        "Img2GrayBenchmark.4k": True,
-        "Img2GrayBenchmark.4k_bt601": True,
-        "Img2GrayBenchmark.batch": True,
-    }

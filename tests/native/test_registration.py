@@ -54,20 +54,3 @@ def test_python_headers_give_the_same_object(tmp_path):
     # From 3.13 on, headers give the definition the count of an immortal object.
     if sys.version_info < (3, 13):
         assert ours == theirs
-
-
-def test_functions_of_the_module(tmp_path):
-    """Declared here as a kernel without Python's headers declares them."""
-    source = """
-#define EXTENSION_METHODS methods
-#include "registration.h"
-extern "C" {
-using PyCFunction = PyObject* (*)(PyObject*, PyObject*);
-struct PyMethodDef { const char* name; PyCFunction function; int flags; const char* doc; };
-PyObject* PyObject_Str(PyObject*);
-}
-static PyObject* text(PyObject*, PyObject* given) { return PyObject_Str(given); }
-static PyMethodDef methods[] = {{"text", &text, 8, nullptr}, {}};  // 8 is METH_O
-REGISTER_EXTENSION(MODULE_NAME)
-"""
-    _import(tmp_path, source=source, checks="assert _registered.text(12) == '12'")

@@ -25,7 +25,6 @@ FIXED = (
 FORMS = {
     "only-a-name": (),
     "not-universal": (("build.toml", 'name = "img2gray"', 'name = "img2gray"\nuniversal = false'),),
-    "cuda-hipify": (("build.toml", 'backend = "cuda"', 'language = "cuda-hipify"'),),
     "fixed-namespace": FIXED,
 }
 """Edits of img2gray: path, old text, new text."""

@@ -18,7 +18,6 @@ CUDA = f"{SERIES}-cxx11-cu130-x86_64-linux"
 READ_AS = {
     "only-a-name": (2, ["cuda"]),
     "not-universal": (2, ["cuda"]),
-    "cuda-hipify": (1, ["cuda", "rocm"]),
     "fixed-namespace": (2, ["cuda"]),
 }
 # The formula as it is written, every operation rounded to float32; torch's CPU does the same.
