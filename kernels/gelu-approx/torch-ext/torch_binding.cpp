@@ -7,7 +7,6 @@
 
 #include "../gelu_approx.h"
 #include "kernforge/aten_binding.h"
-
 #include "registration.h"
 
 namespace {

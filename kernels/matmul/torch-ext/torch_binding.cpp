@@ -167,9 +167,7 @@ Tensor result_of(const Tensor& a, const Matmul& of, ScalarType type) {
   return kernforge::new_contiguous(a, sizes + (3 - dims), dims, type);
 }
 
-Optional packed(const Optional& t) {
-  return t ? Optional(kernforge::packed(*t)) : t;
-}
+Optional packed(const Optional& t) { return t ? Optional(kernforge::packed(*t)) : t; }
 
 #if defined(CUDA_KERNEL)
 

@@ -5,7 +5,6 @@
 
 #include "../vector_add.h"
 #include "kernforge/aten_binding.h"
-
 #include "registration.h"
 
 namespace {

@@ -148,16 +148,9 @@ extern "C" __attribute__((visibility("hidden"))) const char kernforge_namespace[
 
 #endif
 
-#define KERNFORGE_MODULE(NAME)                              \
-  {                                                         \
-    static PyModuleDef definition = {PyModuleDef_HEAD_INIT, \
-                                     NAME,                  \
-                                     nullptr,               \
-                                     0,                     \
-                                     nullptr,               \
-                                     nullptr,               \
-                                     nullptr,               \
-                                     nullptr,               \
-                                     nullptr};              \
-    return PyModule_Create(&definition);                    \
+#define KERNFORGE_MODULE(NAME)                                                                 \
+  {                                                                                            \
+    static PyModuleDef definition = {                                                          \
+        PyModuleDef_HEAD_INIT, NAME, nullptr, 0, nullptr, nullptr, nullptr, nullptr, nullptr}; \
+    return PyModule_Create(&definition);                                                       \
   }
