@@ -159,11 +159,11 @@ def test_a_file_system_without_programs_is_refused_before_compiling(home, monkey
         ),
         (
             lambda _: inline("near", PLAIN % 1 + "REGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n"),
-            "cpp_sources:11: error: REGISTER_EXTENSION is not defined",
+            "cpp_sources:12: error: REGISTER_EXTENSION is not defined",
         ),
         (
             lambda _: inline("near", PLAIN % 1 + "TORCH_LIBRARY_IMPL_EXPAND(mine, CPU, m) {}\n"),
-            "cpp_sources:11: error: TORCH_LIBRARY_IMPL_EXPAND is not defined",
+            "cpp_sources:12: error: TORCH_LIBRARY_IMPL_EXPAND is not defined",
         ),
     ],
     ids=["path", "function", "module", "library"],
