@@ -99,13 +99,14 @@ def adopted(tmp_path, kernforge_cli):
 
     def adopt(source):
         copy = tmp_path / "old"
+        named = copy
         if source.is_dir():
             shutil.copytree(source, copy)
         else:
             copy.mkdir()
-            shutil.copy(source, copy)
+            named = Path(shutil.copy(source, copy))
         before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
-        done = kernforge_cli("adopt", copy, "--out", tmp_path / "new", "--json", cwd=tmp_path)
+        done = kernforge_cli("adopt", named, "--out", tmp_path / "new", "--json", cwd=tmp_path)
         assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
         return json.loads(done.stdout)
 

@@ -166,7 +166,8 @@ def abandoned(older_than: float, place: Path = PLACE) -> Iterator[Path]:
     Only what has the exact name and the mark of one, and is no link: the place is everybody's.
     """
     for path in place.glob("kernforge-*"):
-        with contextlib.suppress(FileNotFoundError):
+        # One that another user made cannot be looked into.
+        with contextlib.suppress(FileNotFoundError, PermissionError):
             found, mark = path.lstat(), (path / MARK).lstat()
             ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
             if (
