@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kernforge.artifact.metadata import Metadata
     from kernforge.bench.hub import Benchmark
     from kernforge.bench.workload import Tensor, Workload
-    from kernforge.jit.api import load, load_inline
+    from kernforge.extension.api import load, load_inline
     from kernforge.layers.decorators import (
         replace_kernel_forward_from_hub,
         use_kernel_forward_from_hub,

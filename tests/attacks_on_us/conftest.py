@@ -4,9 +4,9 @@
 import pytest
 from support.attacks import SECRET
 
-from kernforge.build.execute import sandbox
-from kernforge.build.execute.action import ActionContext
-from kernforge.build.execute.sandbox import Sandbox
+from kernforge.builder.execute import sandbox
+from kernforge.builder.execute.action import ActionContext
+from kernforge.builder.execute.sandbox import Sandbox
 from kernforge.errors import ToolchainError
 from kernforge.store.local import Store
 from kernforge.system import files, process

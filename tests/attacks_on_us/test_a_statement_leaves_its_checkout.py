@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from kernforge.build import provenance
+from kernforge.builder import provenance
 from kernforge.errors import IntegrityError, UsageError
 from kernforge.project import git as checkout
 

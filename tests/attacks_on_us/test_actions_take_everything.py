@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from support import graphs
 
-from kernforge.build.execute import action as execute_action
-from kernforge.build.execute import sandbox
-from kernforge.build.execute.results import STORE_KIND
+from kernforge.builder.execute import action as execute_action
+from kernforge.builder.execute import sandbox
+from kernforge.builder.execute.results import STORE_KIND
 
 # In a group of its own, too.
 GREED = ("sleep LONG", "setsid sleep LONG & setsid sleep LONG")

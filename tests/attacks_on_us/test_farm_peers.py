@@ -7,7 +7,7 @@ import pytest
 from support import projects
 from support.clusters import Cluster
 
-from kernforge.build import farm
+from kernforge.builder import farm
 from kernforge.errors import UsageError
 
 pytest.importorskip("distributed")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support import projects
 
-from kernforge.build import api as build
-from kernforge.build import from_source
-from kernforge.build.api import BuildRequest
+from kernforge.builder import api as build
+from kernforge.builder import from_source
+from kernforge.builder.api import BuildRequest
 from kernforge.system.environment import Environment
 
 CPU = "torch-stable-abi210-cpu-x86_64-linux"

@@ -10,9 +10,9 @@ import dataclasses
 import pytest
 from support import graphs
 
-from kernforge.build.execute import action as execute_action
-from kernforge.build.execute import sandbox
-from kernforge.build.plan.graph import Input
+from kernforge.builder.execute import action as execute_action
+from kernforge.builder.execute import sandbox
+from kernforge.builder.plan.graph import Input
 from kernforge.system.digest import sha256
 
 TEXT = "what was reviewed\n"

@@ -13,9 +13,9 @@ import pytest
 from support import graphs
 from support.attacks import SECRET, holds
 
-from kernforge.build.execute import action as execute_action
-from kernforge.build.execute import sandbox
-from kernforge.build.execute.results import STORE_KIND
+from kernforge.builder.execute import action as execute_action
+from kernforge.builder.execute import sandbox
+from kernforge.builder.execute.results import STORE_KIND
 from kernforge.system import files
 
 

@@ -26,7 +26,7 @@ from kernforge.application import platforms, requirements
 from kernforge.artifact.metadata import Metadata
 from kernforge.artifact.variant import Variant
 from kernforge.binary import abi_floor, cubin, cubin_usage, elf, fatbin
-from kernforge.build import provenance
+from kernforge.builder import provenance
 from kernforge.errors import KernforgeError
 from kernforge.loader.kernels_lock import KernelLocks
 from kernforge.loader.pins import Pins

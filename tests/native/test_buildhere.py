@@ -12,7 +12,7 @@ import torch
 from support import projects
 
 import kernforge
-from kernforge.build import provenance
+from kernforge.builder import provenance
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.system import files
 
@@ -25,7 +25,7 @@ logging.basicConfig(level=logging.WARNING)
 kernel = kernforge.get_kernel("owner/times-two", version=1, build=True)
 x = torch.arange(7.0)
 assert torch.equal(kernel.times_two(x), 2 * x)
-print(kernel.__file__, "kernforge.build.api" in sys.modules)
+print(kernel.__file__, "kernforge.builder.api" in sys.modules)
 """
 
 

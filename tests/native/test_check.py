@@ -15,7 +15,7 @@ from kernforge.artifact import directories, integrity
 from kernforge.artifact.metadata import Metadata
 from kernforge.artifact.variant import Variant
 from kernforge.binary import abi_floor
-from kernforge.build.layout import ops_module
+from kernforge.builder.layout import ops_module
 from kernforge.check import api as check
 from kernforge.errors import UsageError
 from kernforge.system import process

@@ -11,7 +11,7 @@ from support import abi_stubs, projects
 
 from kernforge.artifact.metadata import Metadata
 from kernforge.binary import abi_floor, cubin, elf, fatbin
-from kernforge.build import workspace
+from kernforge.builder import workspace
 
 GXX = "aarch64-linux-gnu-g++"
 QEMU = "qemu-aarch64-static"

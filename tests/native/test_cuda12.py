@@ -11,7 +11,7 @@ import pytest
 from support import projects
 
 from kernforge.binary import elf, fatbin
-from kernforge.build import workspace
+from kernforge.builder import workspace
 
 pytestmark = pytest.mark.native
 

@@ -12,7 +12,7 @@ import sys
 import pytest
 from support import jit_homes
 
-from kernforge.build import from_source
+from kernforge.builder import from_source
 from kernforge.dev import rounds
 from kernforge.dev.control import RoundEvents
 from kernforge.dev.session import DevOptions, Session

@@ -12,7 +12,7 @@ import time
 import pytest
 from support import processes, projects, trees
 
-from kernforge.build import workspace
+from kernforge.builder import workspace
 from kernforge.store.local import Store
 from kernforge.toolchain import lockfile
 from kernforge.toolchain.provision import STORE_KIND

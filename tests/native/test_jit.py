@@ -15,9 +15,9 @@ import pytest
 from support import jit_homes, processes, projects
 
 import kernforge
-from kernforge.build.execute import sandbox
+from kernforge.builder.execute import sandbox
 from kernforge.errors import BuildError, MissingPackageError, StorageError, UsageError
-from kernforge.jit import advice
+from kernforge.extension import advice
 
 torch = pytest.importorskip("torch")
 

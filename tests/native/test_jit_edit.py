@@ -15,7 +15,7 @@ from support.jit_homes import device_code, same_code, same_module, ways
 import kernforge
 from kernforge.binary import cubin
 from kernforge.errors import BuildError
-from kernforge.jit.device import nvcc_stages
+from kernforge.extension.device import nvcc_stages
 from kernforge.project import scaffold
 from kernforge.system.process import Command, run
 from kernforge.toolchain.installed import find_cuda

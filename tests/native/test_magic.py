@@ -8,7 +8,7 @@ import pytest
 from native.test_jit import PLAIN
 from support import jit_homes
 
-from kernforge.jit import notebook
+from kernforge.extension import notebook
 
 pytest.importorskip("torch")
 interactiveshell = pytest.importorskip("IPython.core.interactiveshell")

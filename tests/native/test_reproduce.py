@@ -13,7 +13,7 @@ from support import projects
 from kernforge.artifact import integrity
 from kernforge.artifact.metadata import Metadata
 from kernforge.binary import elf
-from kernforge.build import provenance
+from kernforge.builder import provenance
 
 pytestmark = pytest.mark.native
 

@@ -18,7 +18,7 @@ from native import another_day
 from support import projects, trees
 
 import kernforge
-from kernforge.build import provenance
+from kernforge.builder import provenance
 from kernforge.store.local import Store
 from kernforge.toolchain.provision import STORE_KIND
 

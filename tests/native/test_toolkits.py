@@ -9,7 +9,7 @@ import sys
 import pytest
 from support import projects
 
-from kernforge.build import workspace
+from kernforge.builder import workspace
 from kernforge.store.local import Store
 from kernforge.toolchain.provision import Toolchains
 

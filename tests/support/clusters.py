@@ -51,7 +51,7 @@ class Cluster:
         (home / "store").mkdir(parents=True)
         (home / "store" / "toolchains").symlink_to(self.toolchains)
         self.workers[name] = self._start(
-            *("worker", self.address, "--preload", "kernforge.build.farm", "--name", name),
+            *("worker", self.address, "--preload", "kernforge.builder.farm", "--name", name),
             *("--nthreads", "1", "--no-nanny", "--no-dashboard"),
             *("--local-directory", str(home / "dask")),
             home=home,

@@ -35,7 +35,12 @@ _FREE = 500  # Numbers of files from here on are not asked for.
 _IMPORTED = (
     *("torch", "torch._dynamo", "torch._inductor.compile_fx", "torch.testing._internal.optests"),
     *("pytest", "requests", "rich.console", "tomlkit"),
-    *("kernforge.cli.main", "kernforge.build.api", "kernforge.check.api", "kernforge.publish.api"),
+    *(
+        "kernforge.cli.main",
+        "kernforge.builder.api",
+        "kernforge.check.api",
+        "kernforge.publish.api",
+    ),
     *("kernforge.bench.project", "kernforge.bench.report", "kernforge.testing.project_tests"),
 )
 

@@ -3,9 +3,9 @@
 
 import types
 
-from kernforge.build.execute import executor
-from kernforge.build.execute.action import ActionContext
-from kernforge.build.plan.graph import Action, Input, Plan
+from kernforge.builder.execute import executor
+from kernforge.builder.execute.action import ActionContext
+from kernforge.builder.plan.graph import Action, Input, Plan
 from kernforge.store.local import Store
 from kernforge.system import digest
 from kernforge.system.process import run

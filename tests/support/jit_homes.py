@@ -5,8 +5,8 @@ import pytest
 from support import trees
 
 from kernforge.binary import elf, fatbin
-from kernforge.build.execute.results import STORE_KIND
-from kernforge.jit import session
+from kernforge.builder.execute.results import STORE_KIND
+from kernforge.extension import session
 from kernforge.store.local import Store
 
 _NOTE = ".note.nv.tkinfo"

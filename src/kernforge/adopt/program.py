@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernforge.adopt import scripts
 from kernforge.adopt.scripts import Computed
-from kernforge.build.execute import sandbox
+from kernforge.builder.execute import sandbox
 from kernforge.errors import UsageError, page
 from kernforge.project.api import is_skipped
 from kernforge.setuptools import stand_in, target

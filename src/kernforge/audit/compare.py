@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.metadata import FILE
-from kernforge.build import provenance
+from kernforge.builder import provenance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kernforge.build.execute.results import ActionRecord
+    from kernforge.builder.execute.results import ActionRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,11 +14,11 @@ from kernforge._version import __version__
 from kernforge.artifact import integrity
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.audit import about, compare
-from kernforge.build import api as build
-from kernforge.build import locking, provenance
-from kernforge.build import workspace as build_workspace
-from kernforge.build.api import BuildRequest
-from kernforge.build.execute import results
+from kernforge.builder import api as build
+from kernforge.builder import locking, provenance
+from kernforge.builder import workspace as build_workspace
+from kernforge.builder.api import BuildRequest
+from kernforge.builder.execute import results
 from kernforge.errors import IntegrityError, ToolchainError, UsageError
 from kernforge.project import git, targets
 from kernforge.project.api import read_project
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kernforge.audit.compare import FileDifference
-    from kernforge.build.execute.outcome import Events
-    from kernforge.build.execute.results import ActionRecord
-    from kernforge.build.execute.sandbox import Mode
-    from kernforge.build.provenance import Statement
-    from kernforge.build.workspace import Workspace
+    from kernforge.builder.execute.outcome import Events
+    from kernforge.builder.execute.results import ActionRecord
+    from kernforge.builder.execute.sandbox import Mode
+    from kernforge.builder.provenance import Statement
+    from kernforge.builder.workspace import Workspace
     from kernforge.project.api import Project
     from kernforge.registry.api import Registry
     from kernforge.system.environment import Environment

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
-from kernforge.build import provenance
+from kernforge.builder import provenance
 from kernforge.errors import IntegrityError, KernforgeError, TrustError
 from kernforge.system.digest import sha256
 from kernforge.system.tables import counted

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kernforge.audit.reproduce import Verdict
-    from kernforge.build.api import BuildResult
-    from kernforge.build.execute.outcome import Outcome
-    from kernforge.build.plan.graph import Plan
+    from kernforge.builder.api import BuildResult
+    from kernforge.builder.execute.outcome import Outcome
+    from kernforge.builder.plan.graph import Plan
     from kernforge.check.finding import Finding
     from kernforge.store.eviction import KindUsage, Removed
 

@@ -16,7 +16,7 @@ from kernforge.system.machine import cores
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from kernforge.build.workspace import Workspace
+    from kernforge.builder.workspace import Workspace
     from kernforge.registry.api import Registry
     from kernforge.system.console import Console
     from kernforge.system.environment import Environment
@@ -355,7 +355,7 @@ def workspace(
     arguments: argparse.Namespace, console: Console, *, shared: str | None = None
 ) -> Workspace:
     """The project of the command line, on this machine, ready to be planned."""
-    from kernforge.build import workspace as build_workspace  # noqa: PLC0415
+    from kernforge.builder import workspace as build_workspace  # noqa: PLC0415
     from kernforge.project.api import read_project  # noqa: PLC0415
     from kernforge.store.remote import SharedStore  # noqa: PLC0415
 

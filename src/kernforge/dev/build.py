@@ -7,11 +7,11 @@ import functools
 from typing import TYPE_CHECKING
 
 from kernforge.binary import kernel_usage
-from kernforge.build.api import BuildRequest
-from kernforge.build.execute.results import STORE_KIND
+from kernforge.builder.api import BuildRequest
+from kernforge.builder.execute.results import STORE_KIND
 from kernforge.errors import CheckError
-from kernforge.jit.device import nvcc_stages
-from kernforge.jit.device.project import replace_edited
+from kernforge.extension.device import nvcc_stages
+from kernforge.extension.device.project import replace_edited
 from kernforge.loader import host
 from kernforge.project import targets as project_targets
 from kernforge.testing import project_tests
@@ -19,11 +19,11 @@ from kernforge.testing import project_tests
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernforge.build.plan.graph import Plan
-    from kernforge.build.workspace import Workspace
+    from kernforge.builder.plan.graph import Plan
+    from kernforge.builder.workspace import Workspace
     from kernforge.dev.control import RoundEvents
     from kernforge.dev.session import DevOptions
-    from kernforge.jit.device.units import DeviceSession
+    from kernforge.extension.device.units import DeviceSession
     from kernforge.project.targets import Target
     from kernforge.store.local import Store
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kernforge.artifact.metadata import FILE
-from kernforge.build import api as build_api
-from kernforge.build import workspace as build_workspace
+from kernforge.builder import api as build_api
+from kernforge.builder import workspace as build_workspace
 from kernforge.dev import build as dev_build
 from kernforge.dev.control import StoppedError
 from kernforge.dev.rounds import GoodBuild, QuotedDiagnostic, Round
 from kernforge.errors import BuildError, CheckError, KernforgeError, UntestedError, UsageError
-from kernforge.jit.device.units import DeviceSession
+from kernforge.extension.device.units import DeviceSession
 from kernforge.project.api import read_project
 from kernforge.source import diagnostics
 from kernforge.system import digest, files, machine
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kernforge.binary import kernel_usage
-    from kernforge.build.execute.outcome import Failure
-    from kernforge.build.execute.sandbox import Mode
+    from kernforge.builder.execute.outcome import Failure
+    from kernforge.builder.execute.sandbox import Mode
     from kernforge.dev.control import RoundEvents
     from kernforge.dev.rounds import Work
     from kernforge.system.environment import Environment

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernforge.artifact.version import Version2
-from kernforge.build.execute import sandbox
+from kernforge.builder.execute import sandbox
 from kernforge.doctor.facts import Directory, IndexFacts, MachineFacts, ToolkitFacts, TorchFacts
 from kernforge.errors import (
     KernforgeError,

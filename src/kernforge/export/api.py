@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import tomlkit
 
-from kernforge.build import api as build
-from kernforge.build import trees as build_trees
-from kernforge.build.api import BuildRequest
+from kernforge.builder import api as build
+from kernforge.builder import trees as build_trees
+from kernforge.builder.api import BuildRequest
 from kernforge.errors import UsageError
 from kernforge.export import cmake, packaging
 from kernforge.export import compile_commands as export_compile_commands
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from kernforge.build.workspace import Workspace
+    from kernforge.builder.workspace import Workspace
     from kernforge.project.api import Project
     from kernforge.project.targets import Target
     from kernforge.project.units import Sources

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2
-from kernforge.build import layout
-from kernforge.build.plan import flags
+from kernforge.builder import layout
+from kernforge.builder.plan import flags
 from kernforge.manifest.model import CudaKernel, Torch, TvmFfi
 from kernforge.project import units
 from kernforge.toolchain import header_libraries

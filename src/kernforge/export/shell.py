@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernforge.build import api as build
-from kernforge.build import trees as build_trees
-from kernforge.build.api import BuildRequest
+from kernforge.builder import api as build
+from kernforge.builder import trees as build_trees
+from kernforge.builder.api import BuildRequest
 from kernforge.loader.search import with_override
 from kernforge.system import digest, files
 from kernforge.system.process import Command, attached
@@ -20,7 +20,7 @@ from kernforge.toolchain import tree_names
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kernforge.build.workspace import Workspace
+    from kernforge.builder.workspace import Workspace
     from kernforge.project.targets import Target
     from kernforge.system.environment import Environment
 

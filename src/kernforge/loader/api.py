@@ -338,7 +338,7 @@ def _builder() -> Builder:
     import importlib  # noqa: PLC0415 - see above
 
     try:
-        builder: Builder = importlib.import_module("kernforge.build.from_source").build_here
+        builder: Builder = importlib.import_module("kernforge.builder.from_source").build_here
     except ImportError as error:
         raise MissingPackageError(
             f"building a kernel here needs more packages: {error}",

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.binary import elf
-from kernforge.build.execute import executor
-from kernforge.build.execute.action import ActionContext
-from kernforge.build.execute.results import STORE_KIND
+from kernforge.builder.execute import executor
+from kernforge.builder.execute.action import ActionContext
+from kernforge.builder.execute.results import STORE_KIND
 from kernforge.errors import BuildError, UsageError
-from kernforge.jit import flags, make, torch_headers
-from kernforge.jit import machine as jit_machine
-from kernforge.jit.undefined import undefined_error
+from kernforge.extension import flags, make, torch_headers
+from kernforge.extension import machine as jit_machine
+from kernforge.extension.undefined import undefined_error
 from kernforge.project import git
 from kernforge.setuptools import machine
 from kernforge.setuptools.machine import ExtensionNeeds
@@ -41,8 +41,8 @@ from kernforge.toolchain import tree_names
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernforge.build.execute.outcome import Failure
-    from kernforge.build.plan.graph import Action
+    from kernforge.builder.execute.outcome import Failure
+    from kernforge.builder.plan.graph import Action
     from kernforge.setuptools.machine import ExtensionToolchain
     from kernforge.setuptools.plan import ExtensionPlan, ExtensionRequest
     from kernforge.setuptools.sources import ExtensionUnit

@@ -13,9 +13,9 @@ import setuptools
 from setuptools import errors
 from setuptools.command.build_ext import build_ext
 
-from kernforge.build.workspace import this_cpu
+from kernforge.builder.workspace import this_cpu
 from kernforge.errors import KernforgeError
-from kernforge.jit.plan import NVCC_FLAGS
+from kernforge.extension.plan import NVCC_FLAGS
 from kernforge.setuptools import build, machine, target
 from kernforge.setuptools.plan import ExtensionRequest
 from kernforge.setuptools.progress import console_of

@@ -18,9 +18,9 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 from kernforge.artifact.variant import Backend
-from kernforge.build import api as build
-from kernforge.build.api import BuildRequest
-from kernforge.build.workspace import open_workspace, this_cpu
+from kernforge.builder import api as build
+from kernforge.builder.api import BuildRequest
+from kernforge.builder.workspace import open_workspace, this_cpu
 from kernforge.errors import KernforgeError, NoVariantError
 from kernforge.loader.host import Host
 from kernforge.loader.resolve import resolve

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.binary import abi_floor
-from kernforge.build.workspace import this_cpu
+from kernforge.builder.workspace import this_cpu
 from kernforge.errors import ManifestError, NetworkError, ToolchainError
-from kernforge.jit import flags
-from kernforge.jit.machine import complete_lock, named_archs, toolkit_trees
+from kernforge.extension import flags
+from kernforge.extension.machine import complete_lock, named_archs, toolkit_trees
 from kernforge.setuptools import python_headers
 from kernforge.setuptools.plan import ExtensionMachine
 from kernforge.store.local import Store

@@ -16,12 +16,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from kernforge.binary import abi_floor
-from kernforge.build.plan import flags, linking
-from kernforge.build.plan.graph import ActionSet, Plan
-from kernforge.build.plan.linking import OBJECT
-from kernforge.jit import torch_headers
-from kernforge.jit.flags import absolute, at_device_link, is_relocatable, linker_flags, parse_flags
-from kernforge.jit.plan import torch_target
+from kernforge.builder.plan import flags, linking
+from kernforge.builder.plan.graph import ActionSet, Plan
+from kernforge.builder.plan.linking import OBJECT
+from kernforge.extension import torch_headers
+from kernforge.extension.flags import (
+    absolute,
+    at_device_link,
+    is_relocatable,
+    linker_flags,
+    parse_flags,
+)
+from kernforge.extension.plan import torch_target
 from kernforge.project.units import Sources
 from kernforge.source.extension_source import EXTENSION_NAME
 from kernforge.toolchain import front_end, tree_names
@@ -30,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from kernforge.artifact.version import Version2
-    from kernforge.build.plan.graph import Action
-    from kernforge.jit.flags import Flags
+    from kernforge.builder.plan.graph import Action
+    from kernforge.extension.flags import Flags
     from kernforge.setuptools.sources import ExtensionUnit, ProjectFiles
     from kernforge.setuptools.target import TorchTarget
     from kernforge.toolchain.cuda_arch import Arch

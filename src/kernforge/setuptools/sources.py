@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernforge.errors import UsageError
-from kernforge.jit.files import OPAQUE_LIMIT, TextFiles, headers_below, read_text
-from kernforge.jit.flags import absolute, is_below, is_installed
-from kernforge.jit.plan import ModuleUnit
+from kernforge.extension.files import OPAQUE_LIMIT, TextFiles, headers_below, read_text
+from kernforge.extension.flags import absolute, is_below, is_installed
+from kernforge.extension.plan import ModuleUnit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -3,9 +3,9 @@ import json
 
 from kernforge.artifact.metadata import GitState
 from kernforge.audit import compare
-from kernforge.build import provenance
-from kernforge.build.execute.results import ActionRecord
-from kernforge.build.provenance import Origin
+from kernforge.builder import provenance
+from kernforge.builder.execute.results import ActionRecord
+from kernforge.builder.provenance import Origin
 from kernforge.toolchain import lockfile
 from kernforge.toolchain.lockfile import (
     Lock,

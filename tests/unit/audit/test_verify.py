@@ -12,7 +12,7 @@ from support.signatures import IDENTITY, ISSUER, Sigstore, token
 from kernels import verify as theirs
 from kernforge.artifact.metadata import SIGNATURE
 from kernforge.audit import verify
-from kernforge.build.provenance import FILE as STATEMENT
+from kernforge.builder.provenance import FILE as STATEMENT
 from kernforge.errors import IntegrityError, TrustError, UsageError
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernforge.build import api as build
+from kernforge.builder import api as build
 from kernforge.cli.commands import test as command
 from kernforge.errors import StorageError
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Collection
 
-    from kernforge.build.api import BuildRequest, MakePool
+    from kernforge.builder.api import BuildRequest, MakePool
     from kernforge.check.finding import Finding
     from kernforge.system.console import Console
 
@@ -122,11 +122,11 @@ def _add_reproduce(verbs: options.Verbs) -> None:
 
 
 def _build(arguments: argparse.Namespace, console: Console) -> None:
-    from kernforge.build import api as build  # noqa: PLC0415
-    from kernforge.build import workspace as build_workspace  # noqa: PLC0415
-    from kernforge.build.api import BuildRequest  # noqa: PLC0415
-    from kernforge.build.execute import results  # noqa: PLC0415
-    from kernforge.build.workspace import read_lock  # noqa: PLC0415
+    from kernforge.builder import api as build  # noqa: PLC0415
+    from kernforge.builder import workspace as build_workspace  # noqa: PLC0415
+    from kernforge.builder.api import BuildRequest  # noqa: PLC0415
+    from kernforge.builder.execute import results  # noqa: PLC0415
+    from kernforge.builder.workspace import read_lock  # noqa: PLC0415
     from kernforge.project import targets  # noqa: PLC0415
 
     shared = options.given(arguments.shared_store, arguments.environment.kernforge_shared_store)
@@ -199,7 +199,7 @@ def _cpu(request: BuildRequest, here: str) -> str:
 def _pool(arguments: argparse.Namespace, console: Console) -> MakePool | None:
     if arguments.scheduler is None:
         return None
-    from kernforge.build.farm import FarmPool  # noqa: PLC0415
+    from kernforge.builder.farm import FarmPool  # noqa: PLC0415
 
     return functools.partial(FarmPool, arguments.scheduler, note=console.note)
 

@@ -47,7 +47,7 @@ def add(verbs: options.Verbs) -> None:
 
 
 def _variants(arguments: argparse.Namespace, console: Console) -> None:
-    from kernforge.build import workspace as build_workspace  # noqa: PLC0415
+    from kernforge.builder import workspace as build_workspace  # noqa: PLC0415
     from kernforge.project.api import read_project  # noqa: PLC0415
 
     project = read_project(arguments.project)
@@ -83,7 +83,7 @@ def _in_short(names: list[str], *, whole: bool) -> list[str]:
 
 
 def _lock(arguments: argparse.Namespace, console: Console) -> None:
-    from kernforge.build import locking  # noqa: PLC0415
+    from kernforge.builder import locking  # noqa: PLC0415
     from kernforge.project import targets as project_targets  # noqa: PLC0415
 
     workspace = options.workspace(arguments, console)

@@ -15,7 +15,7 @@ from kernforge.toolchain import lockfile
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernforge.build.workspace import Workspace
+    from kernforge.builder.workspace import Workspace
     from kernforge.project.targets import Target
     from kernforge.system.console import Console
     from kernforge.testing.project_tests import Tested
@@ -83,7 +83,7 @@ def _build(
     Raises:
         KernforgeError: the error of the build; the message adds that nothing was tested.
     """
-    from kernforge.build import api as build  # noqa: PLC0415
+    from kernforge.builder import api as build  # noqa: PLC0415
     from kernforge.check.finding import refuse_errors  # noqa: PLC0415
     from kernforge.cli import formats  # noqa: PLC0415
     from kernforge.system.console import Console  # noqa: PLC0415

@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a project to artifacts: lock, plan, isolate, fetch, run, lay out, check, trim.
+
+This is the only place where these steps follow each other. Every caller hands in a
+``BuildRequest`` and reads a ``BuildResult``.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from kernforge._version import __version__
+from kernforge.artifact.metadata import FILE
+from kernforge.builder import layout, locking, source_rules, trees
+from kernforge.builder.execute import executor, results, sandbox
+from kernforge.builder.execute.action import ActionContext
+from kernforge.builder.execute.local_pool import LocalPool
+from kernforge.builder.execute.outcome import LogEvents
+from kernforge.builder.execute.sandbox import Sandbox
+from kernforge.builder.plan import planner
+from kernforge.builder.provenance import Origin
+from kernforge.errors import BuildError, StorageError
+from kernforge.project import units
+from kernforge.project.api import folder
+from kernforge.source import compiler_advice, includes
+from kernforge.store import eviction
+from kernforge.system import digest, extras, files
+from kernforge.system.machine import cores
+from kernforge.system.process import run
+from kernforge.system.tables import counted, size
+from kernforge.toolchain import host_compiler, lockfile, system_headers
+from kernforge.toolchain.cuda_arch import Arch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from kernforge.builder.execute.outcome import ActionPool, Events, Outcome
+    from kernforge.builder.execute.sandbox import Mode
+    from kernforge.builder.plan.graph import Plan
+    from kernforge.builder.workspace import Workspace
+    from kernforge.check.finding import Finding
+    from kernforge.project.targets import Target
+    from kernforge.system.process import Runner
+    from kernforge.toolchain.lockfile import Lock
+
+
+# Modules of others that the rules for machine code need.
+_CHECKERS = ("abi3audit", "auditwheel", "elftools")
+_CHECKED = "findings"
+_SLOW_CPU_S = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedBuild:
+    """A build that is planned, with what a user should know of project, lock and toolchain."""
+
+    lock: Lock
+    plan: Plan
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditedPlan:
+    """A plan in the place of another.
+
+    Attributes:
+        plan: what is run instead; it gives the same variants.
+        learn: called after a build without failures.
+    """
+
+    plan: Plan
+    learn: Callable[[], None] | None = None
+
+
+EditPlan: TypeAlias = "Callable[[Workspace, PlannedBuild, ActionContext], EditedPlan]"
+MakePool: TypeAlias = "Callable[[Workspace, PlannedBuild, ActionContext], ActionPool]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildRequest:
+    """What to build and how.
+
+    Attributes:
+        events: listens to the build; the log by default.
+        lock: ``"update"`` completes kernforge.lock, ``"frozen"`` refuses to, and a ``Lock`` is
+            taken as it is.
+        only: compute capabilities to narrow device code to, as ``"9.0"``; empty narrows nothing.
+        sandbox: whether actions are kept to their inputs: always, where this machine can, never.
+        untrusted: whether the project may be a stranger's: ``"auto"`` means ``"required"`` then,
+            and what was built is not imported to check it.
+        out: directory of the variants, ``build`` in the project by default; an old variant of the
+            same name is replaced as a whole.
+        jobs: threads of all compilers together.
+        memory: bytes that all actions together may take; None is what the machine has left.
+        pool: makes what runs actions on other machines; None runs them on this one.
+        edited: may put another plan in the place of the planned one; see ``EditedPlan``.
+        origin: what the provenance names as built from, if not the sources in the workspace.
+            that added to it.
+    """
+
+    targets: tuple[Target, ...]
+    events: Events = field(default_factory=LogEvents)
+    lock: Lock | Literal["update", "frozen"] = "update"
+    only: tuple[str, ...] = ()
+    sandbox: Mode = "auto"
+    untrusted: bool = False
+    out: Path | None = None
+    jobs: int = field(default_factory=cores)
+    memory: int | None = None
+    pool: MakePool | None = None
+    runner: Runner = run
+    edited: EditPlan | None = None
+    origin: Origin | None = None
+    check: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildResult:
+    """What came of a build.
+
+    Attributes:
+        variants: directory of each variant that was built, by name.
+        findings: of the checks; none where they were not asked for.
+    """
+
+    lock: Lock
+    plan: Plan
+    outcome: Outcome
+    variants: Mapping[str, Path]
+    findings: tuple[Finding, ...]
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Names of the variants that could not be built, because an action failed."""
+        names = (each.target.name for each in self.plan.artifacts)
+        return tuple(name for name in names if name not in self.variants)
+
+    def refuse_failures(self) -> None:
+        """Raise an error if an action failed.
+
+        Raises:
+            BuildError: one did.
+        """
+        if self.outcome.failures:
+            raise BuildError(
+                f"{len(self.outcome.failures)} of {counted(len(self.plan.actions), 'action')} "
+                f"failed, so {', '.join(self.left_out)} could not be built",
+                hint=compiler_advice.advice(
+                    "\n".join(each.output for each in self.outcome.failures)
+                )
+                or "the compiler's messages are above",
+            )
+
+
+def build_project(
+    workspace: Workspace, request: BuildRequest, planned: PlannedBuild | None = None
+) -> BuildResult:
+    """Build variants of a project; ``planned`` is what ``plan_project`` made of the request.
+
+    Raises:
+        BuildError: the store is damaged; what a compiler refuses is in the result instead.
+        IntegrityError: a file of the toolchain is not what the lock says.
+        ManifestError: a section leaves nothing to compile, or a source is of an unknown kind.
+        MissingPackageError: a module that the checks need is not installed.
+        SourceError: a source has a mistake that is seen without a compiler.
+        NetworkError: something is not in the store and no index can be reached.
+        StorageError: the disk is full or read-only.
+        ToolchainError: no index has what the lock lacks, or a sandbox is required and there is
+            none.
+        KeyboardInterrupt: passed on after every program was killed; nothing is left half-written.
+    """
+    out = _out(workspace, request)
+    planned = planned or plan_project(workspace, request)
+    if request.check and planned.plan.actions:  # now, and not when everything is compiled
+        extras.require(_CHECKERS, "the check of what is built", otherwise="build with --no-check")
+    store, events = workspace.store, request.events
+    for note in planned.notes:
+        events.note(note)
+    isolation = prepare_sandbox(
+        workspace,
+        planned.plan,
+        _mode(request),
+        elsewhere=request.pool is not None,
+        note=events.note,
+    )
+    context = ActionContext(
+        store=store,
+        trees=_trees(workspace, planned, request),
+        runner=request.runner,
+        jobs=request.jobs,
+        sandbox=isolation,
+    )
+    edited = EditedPlan(plan=planned.plan)
+    if request.edited:
+        edited = request.edited(workspace, planned, context)
+    if request.pool:
+        pool = request.pool(workspace, planned, context)
+    else:
+        pool = LocalPool(jobs=request.jobs, limit=request.memory)
+    outcome = executor.run_actions(
+        edited.plan, context, events, project=workspace.project, pool=pool
+    )
+    if note := _slow_headers(workspace, request, outcome):
+        events.note(note)
+    built = layout.Built(
+        plan=edited.plan,
+        project=workspace.project,
+        sources=workspace.sources,
+        store=store,
+        origin=request.origin or _origin(workspace, planned),
+    )
+    variants = layout.lay_out_variants(built, out)
+    if edited.learn and not outcome.failures:
+        edited.learn()
+    findings = _findings(workspace, request, variants) if request.check else ()
+    if store.made or store.fetched:
+        eviction.keep(store, workspace.store_limit)
+    return BuildResult(
+        lock=planned.lock,
+        plan=edited.plan,
+        outcome=outcome,
+        variants=variants,
+        findings=findings,
+    )
+
+
+def _slow_headers(workspace: Workspace, request: BuildRequest, outcome: Outcome) -> str:
+    """One line on a CUDA unit whose torch headers made a build long, with the way out."""
+    manifest, sources = workspace.project.manifest, workspace.sources
+    compiled = {(t.backend, t.cuda) for t in request.targets if t.cuda and not t.variant.is_noarch}
+    slow: dict[str, tuple[float, str]] = {}
+    for unit in {u for backend, cuda in compiled for u in units.units(manifest, backend, cuda)}:
+        named = includes.heavy_torch(units.closure(unit, sources).foreign)
+        if unit.is_cuda and named:
+            mine = (s.cpu_s for s in outcome.spent if s.title.startswith(f"{unit.path},"))
+            slow[unit.path] = (sum(mine), named)
+    path = max(slow, key=lambda path: slow[path][0], default="")
+    if not path or slow[path][0] < _SLOW_CPU_S:
+        return ""
+    seconds, named = slow[path]
+    return (
+        f"{seconds:.0f} of {outcome.cpu_s:.0f} CPU-s went to {path}, nearly all for the headers of "
+        f"torch that <{named}> brings: include it in the .cpp of the binding alone, and let {path} "
+        "take pointers and sizes"
+    )
+
+
+def _out(workspace: Workspace, request: BuildRequest) -> Path:
+    """The directory of the variants.
+
+    Raises:
+        StorageError: it is the project's own, and a link: it would lead a stranger's build into
+            another project.
+    """
+    if request.out:
+        return request.out
+    path = workspace.project.root / "build"
+    if path.is_symlink():
+        raise StorageError(
+            f"{path} is a link, and variants are not written through it",
+            hint="remove it, or name the directory with --build-dir",
+        )
+    return path
+
+
+def _findings(
+    workspace: Workspace, request: BuildRequest, variants: Mapping[str, Path]
+) -> tuple[Finding, ...]:
+    """What the checks find of the variants that were not checked before without an error."""
+    from kernforge.check.api import check_variant  # noqa: PLC0415 - not for a build without changes
+
+    store, imports = workspace.store, not request.untrusted
+    found: list[Finding] = []
+    for path in variants.values():
+        # Its digest covers every other file.
+        metadata = files.sha256_file(path / FILE)
+        key = digest.key("checked", metadata=metadata, version=__version__, imports=imports)
+        if store.use(_CHECKED, key):
+            continue
+        checked = check_variant(path, run=run, python=sys.executable if imports else None)
+        found += checked
+        if not any(finding.severity == "error" for finding in checked):
+            store.tree(_CHECKED, key, _remember, shared=False)
+    manifest, sources = workspace.project.manifest, workspace.sources
+    return source_rules.with_linkage(found, manifest, sources, variants, request.targets)
+
+
+def _remember(tree: Path) -> None:
+    files.write_new(tree / "checked", "")
+
+
+def _mode(request: BuildRequest) -> Mode:
+    """How actions are kept to their inputs: those of a stranger's project always."""
+    return "required" if request.untrusted and request.sandbox == "auto" else request.sandbox
+
+
+def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
+    """Plan a build, which may write the project's lock; raises what ``build_project`` does."""
+    lock, manifest, notes = request.lock, workspace.project.manifest, []
+    source_rules.refuse_mistakes(workspace.project, workspace.sources, request.targets)
+    if isinstance(lock, str):
+        frozen = lock == "frozen"
+        lock, written = locking.ensure_lock(workspace, request.targets, frozen=frozen)
+        if written:
+            path = workspace.project.root / lockfile.FILE_NAME
+            notes = [f"wrote {path}: keep it in version control"]
+    graph = planner.make(
+        manifest,
+        workspace.sources,
+        request.targets,
+        lock,
+        static_libstdcxx=workspace.compiler.static_libstdcxx,
+        only=tuple(map(Arch.parse, request.only)),
+        machine=system_headers.SystemHeaders(functools.partial(_searched, workspace)),
+    )
+    known = (*manifest.notes, *locking.toolchain_notes(manifest, request.targets, lock))
+    notes += [f"note: {note}" for note in known]
+    return PlannedBuild(lock=lock, plan=graph, notes=tuple(notes))
+
+
+def _searched(workspace: Workspace, cpu: str) -> tuple[str, ...]:
+    """Where the compiler for a processor looks for headers without being told."""
+    compiler = host_compiler.find_cross(cpu, workspace.search_path, run) if cpu else None
+    return system_headers.directories((compiler or workspace.compiler).path, run)
+
+
+def prepare_sandbox(
+    workspace: Workspace,
+    plan: Plan,
+    mode: Mode,
+    *,
+    elsewhere: bool,
+    note: Callable[[str], None],
+) -> Sandbox:
+    """Choose the sandbox of a build; if there is one, refuse results that were made without.
+
+    Those of this store are forgotten, those of the shared store are not taken: both are made
+    again. Nothing is tried when nothing is left to run.
+
+    Args:
+        elsewhere: whether other machines run the actions; they isolate as far as each can, so
+            that results made without a sandbox are refused only if one is required.
+        note: called with the reason why there is no sandbox, and with what was refused.
+    """
+    store, accepts_all = workspace.store, workspace.store.accepts
+    insists = mode == "required" or (mode == "auto" and not elsewhere)
+    if insists:
+        store.accepts = results.isolated
+        results.pull(plan, store)
+    if mode != "off" and results.all_isolated(plan, store):
+        return Sandbox(kind="off", reason="nothing is left to run", wanted=mode)
+    chosen = choose_sandbox(workspace, mode)
+    if chosen.isolates and insists:
+        results.forget_unisolated([action.key for action in plan.actions], store)
+        if store.refused:
+            note(
+                f"{len(store.refused)} results of the shared store were made without a sandbox: "
+                "they are made again"
+            )
+    if not chosen.isolates:
+        store.accepts = accepts_all
+        if mode != "off":
+            note(f"note: actions run without a sandbox: {chosen.reason}")
+    return chosen
+
+
+def choose_sandbox(workspace: Workspace, mode: Mode) -> Sandbox:
+    """How this machine keeps actions to their inputs; see ``sandbox.probe``."""
+    return sandbox.probe(mode, workspace.compiler.path, run)
+
+
+def _trees(workspace: Workspace, planned: PlannedBuild, request: BuildRequest) -> Mapping[str, str]:
+    """The trees that the actions left to run read; none where other machines run them."""
+    if request.pool:
+        results.pull(planned.plan, workspace.store)
+        return {}
+    paths = trees.fetch_trees(workspace, planned.plan, planned.lock)
+    if received := workspace.wheels.received:
+        request.events.note(f"{size(received)} came over the network")
+    return paths
+
+
+def _origin(workspace: Workspace, planned: PlannedBuild) -> Origin:
+    """What a build starts from, for its provenance."""
+    project = workspace.project
+    return Origin(
+        sources=planned.plan.sources_id,
+        lock=planned.lock,
+        version=__version__,
+        url=project.manifest.general.source,
+        git=project.git,
+        folder=folder(project),
+    )

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run one action, in a directory that holds its inputs and nothing else.
+
+Its outputs enter the store by one rename. The directory of one that failed stays, and beside it a
+script that runs it again by hand, unless the context says otherwise. The action can write its
+directory and everything in it, so that this process writes there before it runs and never after,
+and reads it as ``untrusted``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernforge.builder.execute import results, sandbox
+from kernforge.builder.execute.outcome import Done, Failure
+from kernforge.builder.execute.results import STORE_KIND
+from kernforge.builder.execute.sandbox import LIMIT_S, WORK, ActionDirectory, Sandbox
+from kernforge.builder.plan import graph
+from kernforge.errors import BuildError, IntegrityError, ToolchainError
+from kernforge.system import files, untrusted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kernforge.builder.plan.graph import Action, Input, Plan
+    from kernforge.project.api import Project
+    from kernforge.store.local import Store
+    from kernforge.system.process import Completed, Runner
+
+_STOPPED = 124
+LOG = "kernforge-log.txt"
+"""File of a result that holds what the program printed."""
+_PLACEHOLDER = re.compile(r"%\{([\w.+-]+)\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionContext:
+    """What actions are run with.
+
+    Attributes:
+        trees: real path of each toolchain tree by name.
+        jobs: how many actions run at once.
+        sandbox: how an action is kept to its inputs.
+        keeps_failed: whether the directory of an action that failed stays, with a script in it that
+            repeats the command.
+        seconds: how long an action may take.
+    """
+
+    store: Store
+    trees: Mapping[str, str]
+    runner: Runner
+    jobs: int
+    sandbox: Sandbox = sandbox.OFF
+    keeps_failed: bool = True
+    seconds: float = LIMIT_S
+
+    @property
+    def work(self) -> Path:
+        """Where an action runs whose own directory is taken."""
+        return self.store.root / "work"
+
+
+def run_action(
+    action: Action, plan: Plan, project: Project | None, context: ActionContext, *, threads: int = 1
+) -> Done:
+    """Get one action's result into the context's store, whose other results it may read.
+
+    ``threads`` is how many it may use; its result does not depend on them.
+
+    Raises:
+        ToolchainError: a header of this machine is not the one that the key names.
+    """
+    try:
+        completed = ActionRun(plan, project, context, threads).result(action)
+    except _FailedError as error:
+        return Done(origin="failed", failure=error.failure)
+    if completed:
+        return Done(origin="ran", completed=completed)
+    return Done(origin=origin(action.key, context.store))
+
+
+def origin(key: str, store: Store) -> str:
+    """Where a result came from that is in the store."""
+    return "shared" if key in store.fetched else "store"
+
+
+def resolve(text: str, paths: Mapping[str, str]) -> str:
+    """Put real paths in the place of ``%{root}``."""
+    return _PLACEHOLDER.sub(lambda match: paths[match[1]], text)
+
+
+class ActionRun:
+    """Runs one action."""
+
+    def __init__(
+        self, plan: Plan, project: Project | None, context: ActionContext, threads: int
+    ) -> None:
+        self._plan, self._project, self._context = plan, project, context
+        self._threads = threads
+
+    def result(self, action: Action) -> Completed | None:
+        """Get an action's result into the store; None when it was there."""
+        completed: list[Completed] = []
+
+        def fill(tree: Path) -> None:
+            completed.append(self._run(action, tree))
+
+        self._context.store.tree(STORE_KIND, action.key, fill)
+        return completed[0] if completed else None
+
+    def _run(self, action: Action, tree: Path) -> Completed:
+        for path, digest in action.headers:
+            if not Path(path).is_file() or files.sha256_file(Path(path)) != digest:
+                raise ToolchainError(
+                    f"{path} is not the header that {action.title} was planned with",
+                    hint="build again; workers of a farm need the image of the build",
+                )
+        with self._directory(action) as directory:
+            done = self._run_in(action, directory, tree)
+            if log := (done.stdout + done.stderr).strip():
+                files.write_new(tree / LOG, log + "\n")
+            how = self._how(action, directory, tree)
+            files.write_new(tree / results.FILE, json.dumps(how, indent=1))
+            # The directory of an action that failed stays, so that its command can be repeated
+            # there.
+            files.remove_tree(directory.path)
+        return done
+
+    def _how(self, action: Action, directory: ActionDirectory, tree: Path) -> dict[str, Any]:
+        """How an action and all that it needed were run."""
+        known: dict[str, Any] = {}
+        for key in sorted(graph.needs(action)):
+            known |= results.read_histories(self._context.store.path(STORE_KIND, key))
+        known[action.key] = {
+            "isolated": self._context.sandbox.isolates,
+            "fixed": directory.inside == sandbox.fixed_path(action.key),
+            "outputs": {name: files.sha256_file(tree / name) for name in action.outputs},
+        }
+        return known
+
+    @contextlib.contextmanager
+    def _directory(self, action: Action) -> Iterator[ActionDirectory]:
+        """A directory for one action: seen under the fixed path, or really there, or elsewhere."""
+        trees = {name: self._context.trees[name] for name in action.trees}
+        name = action.key[: sandbox.KEY_LENGTH]
+        fixed = sandbox.fixed_path(action.key)
+        for old in self._context.work.glob(f"{name}*"):
+            files.remove_tree(old)
+        if self._context.sandbox.isolates:
+            # A new directory each time: an action may have made its last one hard to remove.
+            path = files.new_dir(self._context.work, f"{name}-")
+            yield self._fill(action, ActionDirectory(path=path, inside=fixed, trees=trees))
+            return
+        with files.claimed(Path(fixed)) as ours:
+            path = Path(fixed) if ours else self._context.work / name
+            if not ours:
+                files.make_new_dir(path)
+            yield self._fill(action, ActionDirectory(path=path, inside=str(path), trees=trees))
+
+    def _fill(self, action: Action, directory: ActionDirectory) -> ActionDirectory:
+        """Put the inputs into an action's empty directory, and its trees next to them."""
+        files.write_new(directory.path / sandbox.MARK, "")
+        for file in action.inputs:
+            self._place(file, directory.work / file.path)
+        # Line tables hold the time of a source.
+        files.make_dir(directory.work)
+        files.set_times(directory.work, sandbox.EPOCH)
+        files.make_dir(directory.scratch)
+        directory = replace(
+            directory,
+            fixed=sandbox.fixed_inputs((file.path for file in action.inputs), action.outputs),
+        )
+        for name, real in directory.mounted().items():
+            seen = directory.path / "roots" / name
+            if self._context.sandbox.isolates:
+                files.make_dir(seen)
+            else:
+                files.symlink(real, seen)
+        return directory
+
+    def _run_in(self, action: Action, directory: ActionDirectory, tree: Path) -> Completed:
+        paths = {name: directory.tree(name) for name in directory.trees} | {
+            "threads": str(self._threads)
+        }
+        argv = tuple(resolve(part, paths) for part in action.argv)
+        command = sandbox.command(self._context.sandbox, directory, argv, self._context.seconds)
+        try:
+            done = self._context.runner(command)
+        except FileNotFoundError as error:
+            raise BuildError(
+                f"{error.filename or argv[0]} is not there any more",
+                hint="it was removed while the build ran; build again",
+            ) from error
+        done = replace(done, returncode=sandbox.returncode(self._context.sandbox, done.returncode))
+        problems = _take_outputs(action, directory, tree, done)
+        if done.returncode != 0 or done.timed_out or problems:
+            if not self._context.keeps_failed:
+                files.remove_tree(directory.path)
+                raise _FailedError(_failure(action, "", done, problems))
+            # Its inputs are enough to repeat it. nvcc leaves hundreds of MB of scratch files, and
+            # what a limit ended may have filled the disk up to that limit.
+            gone = list(directory.path.iterdir()) if done.timed_out else [directory.scratch]
+            for entry in gone:
+                files.remove_tree(entry)
+            if done.timed_out:
+                self._fill(action, directory)
+            files.make_dir(directory.scratch)
+            again = self._context.work / f"{action.key[: sandbox.KEY_LENGTH]}.sh"
+            files.write_atomic(again, sandbox.by_hand(command), durable=False)
+            raise _FailedError(_failure(action, f"sh {again}", done, problems))
+        return done
+
+    def _place(self, file: Input, path: Path) -> None:
+        if file.origin == "project" and self._project:
+            files.copy_file(self._project.files[file.name], path)
+        elif file.origin == "text":
+            files.write_new(path, self._plan.texts[file.name])
+        else:
+            key, _, output = file.name.partition("/")
+            # Not a hard link: the action could write through it into the store.
+            results.copy_output(self._context.store, key, output, path)
+
+
+def _take_outputs(
+    action: Action, directory: ActionDirectory, tree: Path, done: Completed
+) -> list[str]:
+    """Copy what an action made into a tree of ours; returns what is wrong with it."""
+    problems: list[str] = []
+    if done.timed_out:
+        return problems
+    for name in action.outputs:
+        try:
+            untrusted.copy_out(directory.path, f"{WORK}/{name}", tree / name)
+        except FileNotFoundError:
+            problems.append(f"it did not write {name}")
+        except IntegrityError as error:
+            problems.append(error.message)
+    return problems
+
+
+def _failure(action: Action, repeat: str, done: Completed, problems: list[str]) -> Failure:
+    output = (done.stdout + done.stderr).strip()
+    if done.timed_out:
+        output += f"\nended: it took longer than {done.wall_s:,.0f} s"
+    elif done.returncode == 0:
+        output += f"\n{action.argv[0]} succeeded, but {'; '.join(problems)}"
+    if done.returncode < 0 and not done.timed_out:
+        output += f"\nkilled by signal {-done.returncode}" + (
+            ": out of memory? Try fewer: --jobs or MAX_JOBS" if done.returncode == -9 else ""  # noqa: PLR2004
+        )
+    # Not the status of a kill, which is tried once more where it was for memory.
+    code = _STOPPED if done.timed_out else done.returncode
+    return Failure(action=action, returncode=code, output=output.strip(), repeat=repeat)
+
+
+class _FailedError(Exception):
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.action.title)
+        self.failure = failure

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a plan: every action that the store does not know yet.
+
+The order is ``graphlib``'s; a pool runs the actions: threads here, or the workers of a farm. When
+an action fails, what needs it is left out and everything else goes on; when one is killed for its
+memory, it gets a second chance with the machine to itself.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import graphlib
+import time
+from typing import TYPE_CHECKING
+
+from kernforge.builder.execute import action as execute_action
+from kernforge.builder.execute import cost as execute_cost
+from kernforge.builder.execute import results, sandbox
+from kernforge.builder.execute.cost import Measures
+from kernforge.builder.execute.local_pool import LocalPool
+from kernforge.builder.execute.outcome import Done, Outcome, Spent, out_of_memory
+from kernforge.builder.execute.results import STORE_KIND
+from kernforge.builder.plan import graph
+from kernforge.system import files
+
+if TYPE_CHECKING:
+    from kernforge.builder.execute.action import ActionContext
+    from kernforge.builder.execute.outcome import ActionPool, Events, Failure
+    from kernforge.builder.plan.graph import Action, Plan
+    from kernforge.project.api import Project
+
+_STALE_AFTER_S = 24 * 3600
+
+
+def run_actions(
+    plan: Plan,
+    context: ActionContext,
+    events: Events,
+    *,
+    project: Project | None = None,
+    pool: ActionPool | None = None,
+) -> Outcome:
+    """Run a plan's actions; their results go into the store.
+
+    Args:
+        plan: what to do; without a project it holds all its inputs.
+        pool: runs the actions; by default threads of this process, as many as ``context.jobs``.
+
+    Raises:
+        StorageError: the disk is full or read-only.
+        KeyboardInterrupt: passed on after every program was killed; nothing is left half-written.
+    """
+    loop = _Loop(plan, project, context, events)
+    start = time.monotonic()
+    loop.go(pool or LocalPool(jobs=context.jobs))
+    return Outcome(
+        failures=tuple(loop.failures),
+        ran=loop.ran,
+        reused=loop.reused,
+        shared=loop.shared,
+        cpu_s=sum(spent.cpu_s for spent in loop.spent),
+        wall_s=time.monotonic() - start,
+        spent=tuple(sorted(loop.spent, key=lambda spent: -spent.wall_s)),
+    )
+
+
+class _Loop:
+    """The loop that runs actions, and what came of them."""
+
+    def __init__(
+        self, plan: Plan, project: Project | None, context: ActionContext, events: Events
+    ) -> None:
+        self._plan, self._project, self._context, self._events = plan, project, context, events
+        self._by_key = {action.key: action for action in plan.actions}
+        self._measures = Measures(context.store.root, jobs=context.jobs)
+        self._failed: set[str] = set()
+        self._alone: set[str] = set()
+        self._began = time.monotonic()
+        self._started: dict[str, float] = {}
+        self.failures: list[Failure] = []
+        self.spent: list[Spent] = []
+        self.ran = self.reused = self.shared = 0
+
+    def go(self, pool: ActionPool) -> None:
+        # The directories of failed actions stay for a day, so that they can be looked at.
+        self._context.store.sweep(self._context.work, "*")
+        for path in sandbox.abandoned(time.time() - _STALE_AFTER_S):
+            files.remove_tree(path)
+        order = graphlib.TopologicalSorter({a.key: graph.needs(a) for a in self._plan.actions})
+        order.prepare()
+        self._events.planned(len(self._plan.actions), pool.usage)
+        try:
+            self._loop(order, pool)
+        except BaseException:
+            pool.kill()
+            raise
+        finally:
+            self._events.finished()
+        pool.close()
+
+    def _loop(self, order: graphlib.TopologicalSorter[str], pool: ActionPool) -> None:
+        running: dict[concurrent.futures.Future[Done], Action] = {}
+        waiting: dict[str, Action] = {}
+        store = self._context.store
+        results.discard_damaged(self._plan, store)
+        missing = [a for a in self._plan.actions if not store.has(STORE_KIND, a.key)]
+        expected = {action.key: self._measures.expect(action) for action in missing}
+        seconds = {a.key: 0.0 for a in self._plan.actions}
+        seconds |= {key: cost.seconds for key, cost in expected.items()}
+        distance = execute_cost.distances(self._plan.actions, graph.needs, seconds)
+        while order.is_active():
+            for key in order.get_ready():
+                action = self._by_key[key]
+                if graph.needs(action) & self._failed:
+                    self._failed.add(key)
+                    order.done(key)
+                elif store.use(STORE_KIND, key):
+                    self._note(action, Done(origin=execute_action.origin(key, store)))
+                    order.done(key)
+                else:
+                    waiting[key] = action
+                    if key not in expected:  # it was taken away since
+                        expected[key] = self._measures.expect(action)
+            for action in pool.choose(tuple(waiting.values()), expected, distance, self._alone):
+                del waiting[action.key]
+                self._started[action.key] = time.monotonic()
+                self._events.started(action.key, action.title)
+                future = pool.submit(
+                    action,
+                    expected[action.key],
+                    alone=action.key in self._alone,
+                    work=self._run,
+                )
+                running[future] = action
+            finished, _ = concurrent.futures.wait(
+                running, timeout=pool.patience, return_when="FIRST_COMPLETED"
+            )
+            for future in finished:
+                action = running.pop(future)
+                if self._again(action, done := future.result()):
+                    waiting[action.key] = action
+                else:
+                    self._note(action, done)
+                    order.done(action.key)
+
+    def _run(self, action: Action, threads: int) -> Done:
+        return execute_action.run_action(
+            action, self._plan, self._project, self._context, threads=threads
+        )
+
+    def _again(self, action: Action, done: Done) -> bool:
+        """Whether to retry a failed action, once, with nothing running at the same time."""
+        if not done.failure or action.key in self._alone or not out_of_memory(done.failure):
+            return False
+        self._alone.add(action.key)
+        return True
+
+    def _note(self, action: Action, done: Done) -> None:
+        completed = done.completed
+        if done.failure:
+            self.failures.append(done.failure)
+            self._failed.add(action.key)
+        elif completed:
+            self.ran += 1
+            self.spent.append(
+                Spent(
+                    title=action.title,
+                    key=action.key,
+                    start_s=self._started[action.key] - self._began,
+                    wall_s=completed.wall_s,
+                    cpu_s=completed.cpu_s,
+                    peak_bytes=completed.peak_bytes,
+                    where=done.where,
+                )
+            )
+            self._measures.learn(action, peak_bytes=completed.peak_bytes, wall_s=completed.wall_s)
+        else:
+            self.reused += 1
+            self.shared += done.origin == "shared"
+        title = f"{action.title}  on {done.where}" if done.where else action.title
+        self._events.ended(
+            action.key,
+            done.failure.text(done.where) if done.failure else title,
+            seconds=completed.wall_s if completed else 0.0,
+            peak_bytes=completed.peak_bytes if completed else 0,
+            failed=done.failure is not None,
+        )

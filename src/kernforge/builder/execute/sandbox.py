@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where an action runs: what it sees, and under which names.
+
+Every action runs in one directory, ``/var/tmp/kernforge-<key>``, on every machine and with every
+store: nvcc hashes the real path of a source into the names of internal kernels, and compilers write
+paths into line tables. In a sandbox that directory is a mount, and else the program sees the
+system's compilers and its toolchain, read-only, and nothing more: no network, no other process, no
+home. Without a sandbox the same directory is a real one, so that the bytes are the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import stat
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from kernforge.builder.execute import namespaces
+from kernforge.errors import ToolchainError
+from kernforge.system.environment import expanded
+from kernforge.system.process import Command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from kernforge.system.process import Runner
+
+Mode: TypeAlias = Literal["required", "auto", "off"]
+Kind: TypeAlias = Literal["namespaces", "off"]
+MODES: tuple[Mode, ...] = ("required", "auto", "off")
+
+EPOCH = 315_532_800
+"""The time of every file that an action sees, and of ``__DATE__``: 1980-01-01, as in zip files."""
+
+PLACE = Path("/var/tmp")
+"""Where the directories of actions are."""
+KEY_LENGTH = 24
+"""Characters of an action's key in the name of its directory."""
+WORK = "work"
+"""The part of an action's directory that holds its inputs and outputs."""
+LIMIT_S = 6 * 3600.0
+"""The longest that an action may take."""
+_FILE_BYTES = 64 << 30
+# A directory is made exclusively, and refused when it is another user's.
+_NAME = re.compile(rf"kernforge-[0-9a-f]{{{KEY_LENGTH}}}")
+MARK = ".kernforge-action"
+"""A file in the directory of an action, by which a later build knows that it may remove it."""
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+# What a compiler needs of the directory that it is installed in, if that is in somebody's home.
+_COMPILER_PARTS = ("include/c++", "lib/gcc", "lib64/gcc", "libexec/gcc")
+_COMPILER_PROGRAM = re.compile(
+    r"(?:[\w.]+-)*(?:as|ld|ld\.\w+|ar|nm|ranlib|strip|objcopy|cc|c\+\+|cpp|gcc|g\+\+|collect2)"
+    r"(?:-[\d.]+)?"
+)
+_LIBRARY = re.compile(r"[\w.+-]+\.(?:so(?:\.[\w.]+)?|a|o|spec)")
+_TMP_BYTES = 1 << 28
+_SIGNAL_BASE, _LAST_SIGNAL = 128, 64
+# Files that say why a kernel refuses, and what to do about each.
+_SWITCHES = {
+    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": (
+        "1",
+        (
+            "AppArmor keeps user namespaces from programs without a profile: "
+            "`sysctl kernel.apparmor_restrict_unprivileged_userns=0` allows them"
+        ),
+    ),
+    "/proc/sys/kernel/unprivileged_userns_clone": (
+        "0",
+        "`sysctl kernel.unprivileged_userns_clone=1` allows user namespaces",
+    ),
+    "/proc/sys/user/max_user_namespaces": (
+        "0",
+        "`sysctl user.max_user_namespaces=10000` allows user namespaces",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """How this machine isolates an action; plain values, so that it can be sent elsewhere.
+
+    Attributes:
+        reason: why there is none; empty otherwise.
+        wanted: what the user asked for, so that another machine can find its own way.
+    """
+
+    kind: Kind
+    reason: str = ""
+    wanted: Mode = "auto"
+
+    @property
+    def isolates(self) -> bool:
+        """Whether an action sees nothing but what it was given."""
+        return self.kind != "off"
+
+
+OFF = Sandbox(kind="off", reason="it was switched off", wanted="off")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionDirectory:
+    """One action's directory: ``work`` (its inputs, where it runs), ``tmp`` and ``roots``.
+
+    Attributes:
+        path: where it is on the disk.
+        inside: where the action sees it.
+        trees: the trees and programs of the toolchain that it may read, by name.
+        fixed: what it cannot change in ``work``: paths of inputs, or of directories of them.
+    """
+
+    path: Path
+    inside: str
+    trees: Mapping[str, str]
+    fixed: tuple[str, ...] = ()
+
+    @property
+    def work(self) -> Path:
+        """Where inputs are put and outputs are found."""
+        return self.path / WORK
+
+    @property
+    def scratch(self) -> Path:
+        """Where the action's programs put temporary files."""
+        return self.path / "tmp"
+
+    def tree(self, name: str) -> str:
+        """Path of a toolchain's tree as the action sees it; the host compiler stays where it is."""
+        return f"{self.inside}/roots/{name}" if name in self.mounted() else self.trees[name]
+
+    def mounted(self) -> dict[str, str]:
+        """The trees that are seen inside the directory."""
+        return {name: real for name, real in self.trees.items() if Path(real).is_dir()}
+
+
+def fixed_inputs(inputs: Iterable[str], outputs: Iterable[str]) -> tuple[str, ...]:
+    """What of an action's directory it need not write: whole directories where no output lies."""
+    busy = {path[:end] for path in outputs for end in _ends(path)}
+    found = {
+        next((path[:end] for end in _ends(path) if path[:end] not in busy), "") for path in inputs
+    }
+    return tuple(sorted(found - {""}))
+
+
+def _ends(path: str) -> Iterator[int]:
+    """Where a path's directories end, the first one first, and then the path itself."""
+    yield from (match.start() for match in re.finditer("/", path))
+    yield len(path)
+
+
+def fixed_path(key: str) -> str:
+    """The path under which the action with this key runs on every machine."""
+    return f"{PLACE}/kernforge-{key[:KEY_LENGTH]}"
+
+
+def abandoned(older_than: float, place: Path = PLACE) -> Iterator[Path]:
+    """Directories of actions of this user's earlier builds that were last changed before a time.
+
+    Only what has the exact name and the mark of one, and is no link: the place is everybody's.
+    """
+    for path in place.glob("kernforge-*"):
+        # One that another user made cannot be looked into.
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            found, mark = path.lstat(), (path / MARK).lstat()
+            ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+            if (
+                ours
+                and _NAME.fullmatch(path.name)
+                and stat.S_ISREG(mark.st_mode)
+                and found.st_mtime < older_than
+            ):
+                yield path
+
+
+def environment(inside: str, programs: Mapping[str, str]) -> dict[str, str]:
+    """The whole environment of an action; directories of its programs come first in the path."""
+    directories = [str(Path(program).parent) for program in programs.values()]
+    path = dict.fromkeys([*directories, "/usr/bin", "/bin"])
+    return {
+        "HOME": f"{inside}/tmp",
+        "LC_ALL": "C",
+        "PATH": ":".join(path),
+        "SOURCE_DATE_EPOCH": str(EPOCH),
+        "TMPDIR": f"{inside}/tmp",
+        "TZ": "UTC",
+    }
+
+
+def probe(mode: Mode, compiler: str, runner: Runner) -> Sandbox:
+    """Find out whether this machine can isolate, by doing it.
+
+    Args:
+        compiler: path of the host compiler, which must be visible inside.
+
+    Raises:
+        ToolchainError: ``mode`` is ``"required"`` and it cannot.
+    """
+    if mode == "off":
+        return OFF
+    argv = (*_prefix(_mounts(None, {"cxx": compiler}), "/"), compiler, "--version")
+    done = runner(Command(argv=argv, env={}))
+    if done.returncode == 0:
+        return Sandbox(kind="namespaces", wanted=mode)
+    reason = (done.stderr.strip() or "refused").splitlines()[-1]
+    if mode == "required":
+        raise ToolchainError(
+            f"actions cannot be isolated on this machine: {reason}",
+            hint=remedy() + ", or build with --sandbox off what you trust as your own code",
+        )
+    return Sandbox(kind="off", reason=reason, wanted=mode)
+
+
+def remedy() -> str:
+    """What would let this machine isolate actions, as far as its kernel says why it does not."""
+    for path, (value, remedy) in _SWITCHES.items():
+        switch = Path(path)
+        if switch.is_file() and switch.read_text().strip() == value:
+            return remedy
+    return "allow user namespaces (a container needs that from its host)"
+
+
+def command(
+    sandbox: Sandbox,
+    directory: ActionDirectory,
+    argv: tuple[str, ...],
+    seconds: float = LIMIT_S,
+) -> Command:
+    """What runs an action in its directory."""
+    env = environment(
+        directory.inside, {k: v for k, v in directory.trees.items() if Path(v).is_file()}
+    )
+    if not sandbox.isolates:
+        return Command(argv=argv, cwd=directory.work, env=env, timeout=seconds)
+    mounts = _mounts(directory, directory.trees)
+    inside = f"{directory.inside}/{WORK}"
+    words = _prefix(mounts, inside) + argv
+    return Command(argv=words, cwd=directory.work, env=env, timeout=seconds)
+
+
+def isolated(
+    argv: tuple[str, ...], *, cwd: Path, readable: Iterable[Path], writable: Path
+) -> tuple[str, ...]:
+    """What runs a program that sees the system's programs and some directories, and no network.
+
+    Args:
+        readable: directories that it may read besides, under their own names.
+        writable: the directory that it may write.
+    """
+    system = _mounts(None, {})
+    own = {str(path.resolve()) for path in readable if path.is_dir()}
+    tops = sorted(p for p in own if not any(p.startswith(f"{q}/") for q in (*own, *_SYSTEM)))
+    binds = [(path, path, False) for path in tops if path not in _SYSTEM]
+    place = str(writable.resolve())
+    mounts = SandboxMounts(binds=(*system.binds, *binds, (place, place, True)), links=system.links)
+    return _prefix(mounts, str(cwd)) + argv
+
+
+def by_hand(found: Command) -> str:
+    """Shell script that repeats a command with nothing but its own environment."""
+    env = [f"{name}={value}" for name, value in (found.env or {}).items()]
+    line = shlex.join(["env", "-i", *env, *found.argv])
+    return f"#!/bin/sh\ncd {shlex.quote(str(found.cwd))} && exec {line}\n"
+
+
+def returncode(sandbox: Sandbox, code: int) -> int:
+    """Exit status of an action, negative for a signal, from that of what ran it."""
+    signalled = _SIGNAL_BASE < code <= _SIGNAL_BASE + _LAST_SIGNAL
+    return _SIGNAL_BASE - code if sandbox.isolates and signalled else code
+
+
+def facts(*, isolated: bool, fixed: bool) -> dict[str, str]:
+    """What a statement says of how an artifact's actions ran.
+
+    Equal for every kind of isolation and on every machine, so that it is part of the artifact.
+    """
+    if isolated:
+        return {
+            "isolation": "namespaces",
+            "network": "none",
+            "files": "the action's inputs; the locked toolchain and the system's /usr, read-only",
+        }
+    where = "the fixed place" if fixed else "a place of this machine: bytes may differ elsewhere"
+    return {"isolation": "none", "network": "the machine's", "files": f"all; run at {where}"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxMounts:
+    """A file system: binds as (source, target, writable), links as (text, path)."""
+
+    binds: tuple[tuple[str, str, bool], ...]
+    links: tuple[tuple[str, str], ...]
+
+
+def _mounts(directory: ActionDirectory | None, trees: Mapping[str, str]) -> SandboxMounts:
+    binds: list[tuple[str, str, bool]] = []
+    links = []
+    for path in _SYSTEM:
+        if Path(path).is_symlink():
+            links.append((str(Path(path).readlink()), path))
+        elif Path(path).is_dir():
+            binds.append((path, path, False))
+    binds += [(path, path, False) for path in _SYSTEM_FILES if Path(path).exists()]
+    binds += [(f"/dev/{name}", f"/dev/{name}", True) for name in _DEVICES]
+    prefixes = {prefix for real in trees.values() for prefix in _prefixes(real)}
+    programs = {p for real in trees.values() for p in (real, os.path.realpath(real))}
+    for prefix in sorted(prefixes):
+        parts = _compiler_parts(Path(prefix), programs) if _private(prefix) else (prefix,)
+        for part in parts:
+            # A link stays one: a compiler finds its parts from where its program really is.
+            if Path(part).is_symlink() and not Path(part).is_dir():
+                links.append((str(Path(part).readlink()), part))
+            else:
+                binds.append((os.path.realpath(part), part, False))
+    if directory is not None:
+        binds.append((str(directory.path), directory.inside, True))
+        binds += [
+            (str(directory.work / path), f"{directory.inside}/{WORK}/{path}", False)
+            for path in directory.fixed
+        ]
+        for name, real in directory.mounted().items():
+            binds.append((os.path.realpath(real), f"{directory.inside}/roots/{name}", False))
+            binds += [(place, place, False) for place in _linked_outside(os.path.realpath(real))]
+    return SandboxMounts(binds=tuple(binds), links=tuple(links))
+
+
+def _linked_outside(tree: str) -> Iterator[str]:
+    """Directories outside a toolkit's tree to which links at its top lead."""
+    with os.scandir(tree) as entries:
+        for entry in entries:
+            real = os.path.realpath(entry.path)
+            system = f"{real}/".startswith((f"{tree}/", *(f"{d}/" for d in _SYSTEM)))
+            if entry.is_symlink() and os.path.isdir(real) and not system:  # noqa: PTH112
+                yield real
+
+
+def _prefixes(program: str) -> Iterator[str]:
+    """Where a program that is not the system's was installed, by its name and behind its links."""
+    for path in (Path(program).absolute(), Path(os.path.realpath(program))):
+        if len(path.parents) <= 1 or not path.is_file():
+            continue
+        prefix = str(path.parents[1])  # it is in PREFIX/bin
+        if prefix != "/" and not f"{path}".startswith(tuple(f"{d}/" for d in _SYSTEM)):
+            yield prefix
+
+
+def _private(prefix: str) -> bool:
+    """Whether a directory holds, or lies in, a user's home."""
+    home = expanded("~")
+    homes = {home, home.resolve(), Path("/root"), Path("/home")}
+    path = Path(prefix)
+    return any(path.is_relative_to(each) or each.is_relative_to(path) for each in homes)
+
+
+def _compiler_parts(prefix: Path, programs: set[str]) -> Iterator[str]:
+    """What a GCC below a prefix needs of it: a home has more than a compiler in it.
+
+    Its own directories, its headers, the programs that it starts, and libraries as such.
+    """
+    yield from (str(prefix / part) for part in _COMPILER_PARTS if (prefix / part).is_dir())
+    targets = {path.name for path in (prefix / "lib" / "gcc").glob("*") if path.is_dir()}
+    yield from (str(prefix / name) for name in sorted(targets) if (prefix / name).is_dir())
+    for path in sorted((prefix / "bin").glob("*")):
+        if path.is_file() and (_COMPILER_PROGRAM.fullmatch(path.name) or str(path) in programs):
+            yield str(path)
+    for folder in ("lib", "lib64"):
+        found = sorted((prefix / folder).glob("*"))
+        yield from (str(p) for p in found if p.is_file() and _LIBRARY.fullmatch(p.name))
+
+
+def _prefix(mounts: SandboxMounts, cwd: str) -> tuple[str, ...]:
+    """What stands before an action's own argv."""
+    spec = json.dumps(
+        {
+            "binds": mounts.binds,
+            "links": mounts.links,
+            "cwd": cwd,
+            "tmp": _TMP_BYTES,
+            "file": _FILE_BYTES,
+            "seconds": int(LIMIT_S),
+        }
+    )
+    return (sys.executable, "-I", "-S", namespaces.__file__, spec)

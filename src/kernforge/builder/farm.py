@@ -1,0 +1,448 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run the actions of a build on the workers of a Dask scheduler.
+
+Scheduler and workers are Dask's own; ``dask worker ADDRESS --preload kernforge.builder.farm``
+offers its memory, so that Dask gives a worker what fits. TLS is that of Dask's configuration
+(``distributed.comm.tls``). An action travels with everything that it reads; its result comes back,
+or goes through the shared store. A worker that dies costs a retry. distributed is imported here
+alone.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import io
+import pickle
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from kernforge._version import __version__
+from kernforge.builder import locking, trees
+from kernforge.builder.api import choose_sandbox
+from kernforge.builder.execute import action as execute_action
+from kernforge.builder.execute import results
+from kernforge.builder.execute.action import ActionContext
+from kernforge.builder.execute.outcome import Done, Failure, LogEvents
+from kernforge.builder.execute.results import STORE_KIND
+from kernforge.builder.plan import graph
+from kernforge.builder.plan.graph import Plan
+from kernforge.builder.workspace import Workspace
+from kernforge.errors import KernforgeError, NetworkError, ToolchainError, UsageError
+from kernforge.project.units import Sources
+from kernforge.store import tree_archive
+from kernforge.store.local import Store
+from kernforge.store.remote import SharedStore
+from kernforge.system import files
+from kernforge.system.environment import Environment
+from kernforge.system.machine import total_memory
+from kernforge.system.process import run
+from kernforge.toolchain import host_compiler, lockfile
+from kernforge.toolchain.index.index import Index
+from kernforge.toolchain.index.wheels import Wheels
+from kernforge.trust.builders import read_builders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from kernforge.builder.api import PlannedBuild
+    from kernforge.builder.execute.cost import Estimate
+    from kernforge.builder.execute.sandbox import Mode
+    from kernforge.builder.plan.graph import Action
+    from kernforge.project.api import Project
+    from kernforge.toolchain.local_parts import LocalParts
+
+MEMORY = "MEMORY"
+"""The Dask resource, in bytes, that workers offer and actions ask for."""
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_CONNECT_S = 10
+_WORKERS_S = 60
+_RETRIES = 1
+
+
+def dask_setup(worker: Any) -> None:
+    """Offer a worker's memory; Dask calls this where ``--preload`` names the module.
+
+    Raises:
+        UsageError: its connections are plain, and leave the machine.
+    """
+    refuse_plain((worker.address, worker.scheduler.address))
+    offered = worker.memory_manager.memory_limit or total_memory()
+    for resources in (worker.state.total_resources, worker.state.available_resources):
+        resources.setdefault(MEMORY, offered)
+
+
+def refuse_plain(addresses: Iterable[str]) -> None:
+    """Refuse plain connections that leave this machine: a task is code.
+
+    Raises:
+        UsageError: one of the addresses is such a connection.
+    """
+    for address in addresses:
+        parts = urlsplit(address)
+        if parts.scheme not in {"tls", "wss", "inproc"} and parts.hostname not in _LOOPBACK:
+            raise UsageError(
+                f"{address} is a plain connection: whoever reaches it can run programs on the farm",
+                hint="use tls://; Dask reads the certificates from its configuration, "
+                "distributed.comm.tls",
+            )
+
+
+def connect(address: str) -> Any:
+    """Connect to a scheduler with workers, such as ``tls://farm:8786``.
+
+    Returns:
+        A ``distributed.Client``.
+
+    Raises:
+        NetworkError: no scheduler answers there, or it has no workers.
+        UsageError: it is no address; or the connection, or one of the scheduler's to a worker, is
+            plain and leaves the machine.
+    """
+    if "://" not in address:
+        address = f"tls://{address}"
+    refuse_plain([address])
+    from distributed import Client  # noqa: PLC0415 - only a farm needs it
+
+    try:
+        client = Client(address, timeout=_CONNECT_S, set_as_default=False, name="kernforge")
+    except (OSError, TimeoutError, ValueError, TypeError) as error:
+        raise NetworkError(
+            f"no Dask scheduler answers at {address}: {error}",
+            hint="start one with `dask scheduler`, and give its address as tls://HOST:8786; Dask "
+            "reads certificates from its configuration, distributed.comm.tls",
+        ) from error
+    try:
+        client.wait_for_workers(1, timeout=_WORKERS_S)
+        info = client.scheduler_info(n_workers=-1)
+        refuse_plain((info["address"], *info["workers"]))
+    except TimeoutError as error:
+        client.close()
+        raise NetworkError(
+            f"the Dask scheduler at {address} has no workers",
+            hint=f"start one: `dask worker {address} --preload kernforge.builder.farm`",
+        ) from error
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def _of_dask(error: BaseException, client: Any) -> BaseException:
+    """What a user is told of a scheduler that is gone; other errors as they are."""
+    if isinstance(error, OSError) or "Cancelled" in type(error).__name__:
+        return NetworkError(
+            f"the Dask scheduler {client.scheduler.addr} does not answer any more",
+            hint="start it again and repeat the command: what was finished is in the store",
+        )
+    return error
+
+
+def _offers(client: Any) -> list[Mapping[str, float]]:
+    """The resources that each worker offers."""
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    return [worker["resources"] for worker in workers.values()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionTask:
+    """An action with all that a worker needs for it.
+
+    Attributes:
+        texts: generated inputs by digest.
+        sources: the project's inputs by path.
+        results: packed results of other actions by key, where no shared store has them.
+        project: the project, without its files.
+        shared: URL of the shared store.
+    """
+
+    action: Action
+    texts: Mapping[str, str]
+    sources: Mapping[str, bytes]
+    results: Mapping[str, bytes]
+    project: Project
+    local_parts: LocalParts
+    cpu: str
+    lock: str
+    shared: str | None
+    sandbox: Mode
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionResult:
+    """What a worker sends back.
+
+    Attributes:
+        packed: its result; None when it failed or when the shared store has it.
+    """
+
+    done: Done
+    packed: bytes | None
+    notes: tuple[str, ...] = ()
+
+
+class FarmPool:
+    """The workers of a Dask scheduler, as a pool of a build's actions.
+
+    Args:
+        address: the scheduler's, as ``tls://farm:8786``.
+        note: called with what the workers have to say.
+
+    Raises:
+        NetworkError: no scheduler answers there, or it has no workers.
+        UsageError: a connection of the farm is plain and leaves the machine.
+    """
+
+    patience: float | None = None
+
+    def __init__(
+        self,
+        address: str,
+        workspace: Workspace,
+        planned: PlannedBuild,
+        context: ActionContext,
+        *,
+        note: Callable[[str], None],
+    ) -> None:
+        self._workspace, self._planned, self._context = workspace, planned, context
+        self._note, self._noted = note, set[str]()
+        self._client = connect(address)
+        self._executor = self._client.get_executor(pure=False, retries=_RETRIES)
+        self._links = {artifact.extension for artifact in planned.plan.artifacts}
+        self._distance: dict[str, float] = {}
+
+    def choose(
+        self,
+        waiting: Sequence[Action],
+        _expected: Mapping[str, Estimate],
+        distance: Mapping[str, float],
+        _alone: Collection[str],
+    ) -> tuple[Action, ...]:
+        """Everything at once: Dask's scheduler decides, by memory and by distance."""
+        self._distance.update({action.key: distance[action.key] for action in waiting})
+        return tuple(sorted(waiting, key=lambda action: -distance[action.key]))
+
+    def submit(
+        self,
+        action: Action,
+        expected: Estimate,
+        *,
+        alone: bool,
+        work: Callable[[Action, int], Done],  # noqa: ARG002 - a worker does it
+    ) -> concurrent.futures.Future[Done]:
+        """Send an action to the workers."""
+        options: dict[str, Any] = {"priority": int(self._distance[action.key])}
+        largest = max((offered.get(MEMORY, 0) for offered in _offers(self._client)), default=0)
+        if largest:
+            options["resources"] = {MEMORY: largest if alone else min(expected.memory, largest)}
+        sent = pickle.dumps(self._task(action))
+        outer: concurrent.futures.Future[Done] = concurrent.futures.Future()
+
+        def arrived(inner: concurrent.futures.Future[ActionResult]) -> None:
+            try:
+                outer.set_result(self._receive(action, inner.result()))
+            except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+                if type(error).__name__ == "KilledWorker":
+                    outer.set_result(_workers_died(action, error))
+                else:
+                    outer.set_exception(_of_dask(error, self._client))
+
+        inner = self._executor.submit(run_task, __version__, sent, **options)
+        inner.add_done_callback(arrived)
+        return outer
+
+    def usage(self) -> Mapping[str, int]:
+        """Nothing: the workers know."""
+        return {}
+
+    def close(self) -> None:
+        """Leave the farm."""
+        self._client.close()
+
+    def kill(self) -> None:
+        """Leave the farm; what its workers have begun they finish, for their own stores."""
+        self._note("workers finish the actions that they have begun, and keep the results")
+        with contextlib.suppress(Exception):
+            self._executor.shutdown(wait=False)
+            self._client.close()
+
+    def _receive(self, action: Action, result: ActionResult) -> Done:
+        for text in result.notes:
+            if text not in self._noted:
+                self._noted.add(text)
+                self._note(f"{result.done.where}: {text}")
+        store = self._workspace.store
+        if result.packed is not None:
+            _unpack(store, action.key, result.packed, shared=True)
+        elif not result.done.failure and action.key in self._links:
+            _require(store, action.key)
+        return result.done
+
+    def _task(self, action: Action) -> ActionTask:
+        workspace, plan, store = self._workspace, self._planned.plan, self._workspace.store
+        names: dict[str, list[str]] = {"project": [], "text": [], "action": []}
+        for file in action.inputs:
+            names[file.origin].append(file.name)
+        packed = {}
+        for key in graph.needs(action):
+            if not (store.shared and store.shared.has(STORE_KIND, key)):
+                packed[key] = _pack(store, key)
+        return ActionTask(
+            action=action,
+            texts={name: plan.texts[name] for name in names["text"]},
+            sources={n: workspace.project.files[n].read_bytes() for n in names["project"]},
+            results=packed,
+            project=replace(workspace.project, files={}),
+            local_parts=workspace.local_parts,
+            cpu=workspace.cpu,
+            lock=self._planned.lock.to_json(),
+            shared=store.shared.url if store.shared else None,
+            sandbox=self._context.sandbox.wanted,
+            jobs=self._context.jobs,
+        )
+
+
+def _pack(store: Store, key: str) -> bytes:
+    """A result of the store, as it travels."""
+    out = io.BytesIO()
+    tree_archive.pack(store.path(STORE_KIND, key), out)
+    return out.getvalue()
+
+
+def _unpack(store: Store, key: str, data: bytes, *, shared: bool) -> None:
+    """Put a result that travelled into the store, and into the shared one if that is wanted."""
+    store.tree(
+        STORE_KIND, key, lambda tree: tree_archive.unpack(io.BytesIO(data), tree), shared=shared
+    )
+
+
+def _require(store: Store, key: str) -> None:
+    """Take a result of another machine from the shared store."""
+    if not store.bring(STORE_KIND, key):
+        raise NetworkError(
+            "a result was put into the shared store, and cannot be read back",
+            hint="its URL must mean the same store here and on the workers, and each must trust "
+            "the keys of the others (KERNFORGE_STORE_TRUST)",
+        )
+
+
+def _workers_died(action: Action, error: BaseException) -> Done:
+    """The scheduler gave up: each worker that was given the action died."""
+    return Done(
+        origin="failed",
+        failure=Failure(
+            action=action,
+            returncode=-9,
+            output=f"{error}\nout of memory? Let workers have more, and offer what they have",
+            repeat="kernforge build, without --scheduler",
+        ),
+    )
+
+
+# -- on a worker -----------------------------------------------------------------------------------
+
+
+def run_task(sender: str, sent: bytes) -> ActionResult:
+    """Do an action on the machine where this is called.
+
+    Raises:
+        KernforgeError: this machine cannot do it; the message names the machine.
+    """
+    where, threads = _this_worker()
+    try:
+        if sender != __version__:
+            raise ToolchainError(
+                f"it has kernforge {__version__}, the build is of {sender}",
+                hint=f"install kernforge[build,cluster]=={sender} on the workers",
+            )
+        task: ActionTask = pickle.loads(sent)  # noqa: S301 - a task is code in any case
+        return _work(task, where, threads)
+    except KernforgeError as error:
+        raise type(error)(f"worker {where}: {error.message}", hint=error.hint) from error
+
+
+def _work(task: ActionTask, where: str, threads: int) -> ActionResult:
+    notes: list[str] = []
+    environment = Environment.read()
+    shared = None
+    if task.shared:
+        shared = SharedStore(task.shared, notes.append, read_builders(environment))
+    store = Store(environment.home / "store", shared)
+    store.note = notes.append
+    action = task.action
+    with files.staging(store.root / "work") as scratch:
+        if task.sandbox == "required":
+            store.accepts = results.isolated
+            results.forget_unisolated({action.key, *graph.needs(action)}, store)
+        for key, data in task.results.items():
+            _unpack(store, key, data, shared=False)
+        for key in graph.needs(action):
+            _require(store, key)
+        workspace = _workspace(task, store, environment, scratch)
+        lock = lockfile.from_json(task.lock)
+        _require_same_parts(action, workspace, lock)
+        plan = Plan(actions=(action,), artifacts=(), texts=task.texts, sources_id="")
+        context = ActionContext(
+            store=store,
+            trees=trees.fetch_trees(workspace, plan, lock),
+            runner=run,
+            jobs=task.jobs,
+            sandbox=choose_sandbox(workspace, task.sandbox),
+        )
+        done = execute_action.run_action(action, plan, workspace.project, context, threads=threads)
+        known = done.failure or (shared and (STORE_KIND, action.key) in shared.good)
+        packed = None if known else _pack(store, action.key)
+    return ActionResult(done=replace(done, where=where), packed=packed, notes=tuple(notes))
+
+
+def _workspace(
+    task: ActionTask, store: Store, environment: Environment, scratch: Path
+) -> Workspace:
+    """What an action starts from on this machine."""
+    found = {}
+    for path, data in task.sources.items():
+        files.write_new(scratch / path, data)
+        found[path] = scratch / path
+    variables = environment.variables
+    return Workspace(
+        project=replace(task.project, files=found),
+        sources=Sources(digests={}, texts={}, bundled={}),
+        candidates=(),
+        compiler=host_compiler.find(variables, run),
+        store=store,
+        store_limit=0,
+        wheels=Wheels(Index.lazily(variables), store.root / "downloads", LogEvents()),
+        cpu=task.cpu,
+        local_parts=task.local_parts,
+        search_path=variables.get("PATH", ""),
+    )
+
+
+def _require_same_parts(action: Action, workspace: Workspace, lock: lockfile.Lock) -> None:
+    """Refuse compilers, and headers of Python, that are not those of the build."""
+    cpus = {cpu for cpu in lock.cross if any(tree.startswith(f"{cpu}-") for tree in action.trees)}
+    try:
+        locking.refuse_others(
+            lock,
+            locking.locked_compiler(workspace),
+            locking.locked_cross_compilers(workspace, cpus),
+            python="python" in action.trees,
+        )
+    except ToolchainError as error:
+        raise ToolchainError(
+            error.message, hint="start the workers in the same image as the build"
+        ) from error
+
+
+def _this_worker() -> tuple[str, int]:
+    """Name of the Dask worker on which this is called, and the threads that an action may have."""
+    from distributed import get_worker  # noqa: PLC0415 - only a farm has it
+
+    try:
+        worker = get_worker()
+    except ValueError:
+        return "here", 1
+    return str(worker.name), max(1, worker.state.nthreads // max(1, len(worker.state.executing)))

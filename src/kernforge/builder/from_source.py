@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build a published kernel for this machine from its source and lock.
+
+They are published with it; or else a variant says which commit of which repository it was built
+from. Where no package index can be reached for what the lock names, this process's own torch lends
+its headers and an installed CUDA toolkit its compilers; what was used stands in the provenance.
+
+What is built is kept in a directory registry of the user's, ``built`` below ``KERNFORGE_HOME``,
+under a reference for each commit and device. Only a call that asks for it
+(``get_kernel(build=True)``) imports this module, and with it the author's half of the package.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernforge.artifact.integrity import tree_files, verify_tree
+from kernforge.artifact.metadata import FILE, Metadata
+from kernforge.builder import api as build
+from kernforge.builder import provenance
+from kernforge.builder import workspace as build_workspace
+from kernforge.builder.api import BuildRequest
+from kernforge.builder.execute.outcome import LogEvents
+from kernforge.errors import (
+    IntegrityError,
+    KernforgeError,
+    NetworkError,
+    NoVariantError,
+    RegistryError,
+    UsageError,
+)
+from kernforge.loader.host import with_device
+from kernforge.loader.resolve import on_cpu, resolve
+from kernforge.loader.search import Built
+from kernforge.project import git
+from kernforge.project.api import read_project
+from kernforge.registry.directory import DirectoryRegistry
+from kernforge.system import files
+from kernforge.toolchain import installed, lockfile
+from kernforge.toolchain.local_parts import NO_LOCAL_PARTS, LocalPartsOptions
+
+if TYPE_CHECKING:
+    from kernforge.builder.provenance import Statement
+    from kernforge.builder.workspace import Workspace
+    from kernforge.loader.host import Host
+    from kernforge.project.targets import Target
+    from kernforge.registry.api import Registry
+    from kernforge.system.environment import Environment
+
+DIRECTORY = "built"
+
+LENT = "this machine's own torch and compilers are taken instead"
+
+_LOG = logging.getLogger("kernforge")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceBuildRequest:
+    """What to build: a commit, for a host, with device code for ``only`` these capabilities.
+
+    ``environment`` is that of the process that asked for it.
+    """
+
+    repo_id: str
+    commit: str
+    host: Host
+    only: tuple[str, ...]
+    environment: Environment
+
+    @property
+    def ref(self) -> str:
+        """What names it in the user's registry."""
+        return "-".join((self.commit, str(self.host.backend), *self.only))
+
+
+def build_here(
+    registry: Registry, repo_id: str, commit: str, host: Host, environment: Environment
+) -> Built | None:
+    """The variant of a commit that fits a host: from what was built before, or built now.
+
+    Processes that want the same one build it once.
+
+    Args:
+        commit: the one whose source to build.
+        host: what for; on CUDA, device code is made for its current GPU alone.
+
+    Returns:
+        None where nothing says what the source is.
+
+    Raises:
+        RegistryError: the repository that a variant names cannot be had.
+        IntegrityError: the source is not what its published variants were built from.
+        NoVariantError: the project has no variant for this host, or none for its GPU.
+        BuildError: a compiler refuses it.
+        ToolchainError: there is no C++ compiler, or no index has what the lock lacks.
+        NetworkError: no index can be reached, and this machine has no CUDA toolkit of its own.
+    """
+    directory = environment.home / DIRECTORY
+    kept = DirectoryRegistry(directory)
+    wanted = SourceBuildRequest(
+        repo_id=repo_id, commit=commit, host=host, only=_device(host), environment=environment
+    )
+    with kept.writing(repo_id):
+        found = _kept(kept, wanted)
+        if found is not None:
+            return found
+        with files.staging(directory / "work") as work:
+            statement = _statement(registry, repo_id, commit)
+            root = _source(registry, wanted, statement, work / "source")
+            if root is None:
+                return None
+            _LOG.warning("no published build of %s fits: it is built here, once", repo_id)
+            _keep(kept, wanted, _build(root, wanted, statement, work / "build"))
+        found = _kept(kept, wanted)
+    if found is None:
+        raise IntegrityError(
+            f"{kept.url} does not hold what was just built for {repo_id}",
+            hint="remove that directory; nothing but what was built is there",
+        )
+    return found
+
+
+def _device(host: Host) -> tuple[str, ...]:
+    """The GPU to make device code for; none where there is none."""
+    if host.backend.name != "cuda":
+        return ()
+    capability = with_device(host).capability
+    return () if capability is None else (str(capability),)
+
+
+def _kept(kept: DirectoryRegistry, wanted: SourceBuildRequest) -> Built | None:
+    commit = kept.ref(wanted.repo_id, wanted.ref)
+    names = () if commit is None else kept.variants(wanted.repo_id, commit)
+    best = resolve(names, wanted.host).best
+    if commit is None or best is None:
+        return None
+    path = kept.fetch(wanted.repo_id, commit, best.name)
+    return Built(path=path, link_root=kept.link_root(wanted.repo_id))
+
+
+def _keep(kept: DirectoryRegistry, wanted: SourceBuildRequest, variant: Path) -> None:
+    """Add a variant to those that were built for one commit and device."""
+    old = kept.ref(wanted.repo_id, wanted.ref)
+    tree = {} if old is None else kept.tree(wanted.repo_id, old)
+    for path, real in tree_files(variant).items():
+        digest = files.sha256_file(real)
+        kept.add_blob(wanted.repo_id, digest, real)
+        tree[f"build/{variant.name}/{path}"] = digest
+    commit, _ = kept.add_snapshot(wanted.repo_id, tree)
+    kept.set_ref(wanted.repo_id, wanted.ref, commit)
+
+
+def _build(root: Path, wanted: SourceBuildRequest, statement: Statement | None, out: Path) -> Path:
+    """Build the one variant of a project; its path below ``out``."""
+
+    def attempt(options: LocalPartsOptions, name: str) -> Path:
+        workspace = build_workspace.open_workspace(
+            read_project(root), LogEvents(), wanted.environment, options
+        )
+        target = fitting_target(
+            workspace, wanted.host, f"the source of {wanted.repo_id}", for_cpu='pass backend="cpu"'
+        )
+        request = BuildRequest(
+            targets=(target,),
+            only=wanted.only,
+            out=out / name,
+            untrusted=wanted.environment.kernforge_build_trusted != "1",
+        )
+        planned = build.plan_project(workspace, request)
+        if statement is not None and statement.origin.sources != planned.plan.sources_id:
+            raise IntegrityError(
+                f"the source of {wanted.repo_id} at {wanted.commit} is not what "
+                f"{statement.variant} was built from",
+                hint="inform its publisher; nothing of it was built",
+            )
+        result = build.build_project(workspace, request, planned)
+        result.refuse_failures()
+        return result.variants[target.name]
+
+    try:
+        return attempt(NO_LOCAL_PARTS, "locked")
+    except NetworkError as error:
+        parts = lent_parts(wanted.host, wanted.environment, error)
+        _LOG.warning("%s; %s", error.message, LENT)
+    return attempt(parts, "local")
+
+
+def fitting_target(workspace: Workspace, host: Host, what: str, *, for_cpu: str) -> Target:
+    """The variant of a project that fits a process best.
+
+    Args:
+        workspace: the project; where the user's own toolkit compiles, of its version alone.
+        what: the project, as a message names it.
+        for_cpu: how the user gets a variant for the CPU, as a hint says it.
+
+    Raises:
+        NoVariantError: none fits.
+    """
+    toolkit = workspace.local_parts.cuda_home
+    targets = {
+        candidate.name: candidate.target
+        for candidate in workspace.candidates
+        if candidate.target
+        and not (toolkit and candidate.target.cuda not in {None, toolkit.version})
+    }
+    resolution = resolve(targets, host)
+    if resolution.best is not None:
+        return targets[resolution.best.name]
+    reasons = [f"{c.name}: {c.reason}" for c in workspace.candidates if not c.target]
+    backends = f"{host.backend} or the CPU" if host.no_gpu else str(host.backend)
+    ways = (
+        "ask its authors for one, or load another version; `kernforge variants` lists a project's"
+    )
+    if found := resolve(targets, on_cpu(host)).best:
+        ways = f"{found.name} fits: {for_cpu}; or {ways}"
+    raise NoVariantError(
+        "\n".join(
+            (
+                f"{what} has no variant for {backends} on {host.cpu}-{host.os} and this torch:",
+                resolution.trace(),
+                *reasons,
+            )
+        ),
+        hint=ways,
+    )
+
+
+def lent_parts(host: Host, environment: Environment, why: KernforgeError) -> LocalPartsOptions:
+    """What this machine has itself in the place of what a lock names.
+
+    A host that sees no GPU needs no CUDA toolkit: it takes a variant for the CPU.
+
+    Raises:
+        NetworkError: ``why`` the lock's own parts cannot be had, and this machine has none.
+    """
+    import torch
+
+    on_cuda = host.backend.name == "cuda"
+    toolkit = installed.find_cuda(environment.variables) if on_cuda else None
+    if on_cuda and toolkit is None and not host.no_gpu:
+        raise NetworkError(
+            f"{why.message}, and there is no CUDA toolkit on this machine",
+            hint="reach a package index, or install a toolkit and name it in CUDA_HOME",
+        ) from why
+    return LocalPartsOptions(cuda_home=toolkit, torch_home=Path(torch.__file__).resolve().parent)
+
+
+def _statement(registry: Registry, repo_id: str, commit: str) -> Statement | None:
+    """The statement of a variant that was published with the source, if there is one.
+
+    It is covered by the variant's digest, and that by a signature where there is one.
+    """
+    for name in registry.variants(repo_id, commit):
+        document = registry.metadata(repo_id, commit, name)
+        digest = Metadata.from_json(document, source=f"{repo_id}/build/{name}/{FILE}").digest
+        if digest is not None and provenance.FILE in digest.files:
+            path = registry.fetch(repo_id, commit, name)
+            verify_tree(path, digest, within=registry.link_root(repo_id))
+            return provenance.read((path / provenance.FILE).read_text(), source=str(path))
+    return None
+
+
+def _source(
+    registry: Registry, wanted: SourceBuildRequest, statement: Statement | None, into: Path
+) -> Path | None:
+    """A project with its lock, in a directory that may be written to: the lock is completed."""
+    source = registry.source(wanted.repo_id, wanted.commit)
+    if source is not None and (source / lockfile.FILE_NAME).is_file():
+        found = tree_files(source, within=registry.link_root(wanted.repo_id))
+        for path, real in found.items():
+            files.copy_file(real, into / path)
+        return into
+    origin = None if statement is None else statement.origin
+    if origin is None or not origin.url or origin.git is None or origin.git.dirty:
+        return None
+    try:
+        git.clone(origin.url, origin.git.commit, into)
+    except UsageError as error:
+        raise RegistryError(
+            f"{wanted.repo_id} was published without its source, and {error.message}",
+            hint="load it where a published build fits, or see that the repository can be reached",
+        ) from error
+    root = git.below(into, origin.folder)
+    files.write_atomic(root / lockfile.FILE_NAME, origin.lock.to_json())
+    return root

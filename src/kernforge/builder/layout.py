@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lay the directories of variants out as the hub has them, with a statement of how each was made.
+
+Package, extension, ``_ops.py``, ``provenance.intoto.json``, ``metadata.json``.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from kernforge._version import __version__
+from kernforge.artifact.integrity import digest_tree, hash_bytes
+from kernforge.artifact.metadata import FILE, Digest, KernelDepend, Metadata, Provenance
+from kernforge.builder import provenance
+from kernforge.builder.execute import results, sandbox
+from kernforge.builder.execute.results import STORE_KIND
+from kernforge.errors import IntegrityError
+from kernforge.project import units
+from kernforge.source import op_schema
+from kernforge.system import files
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from kernforge.artifact.variant import Variant
+    from kernforge.builder.execute.results import ActionRecord
+    from kernforge.builder.plan.graph import Artifact, Plan
+    from kernforge.builder.provenance import Origin
+    from kernforge.manifest.document import Manifest
+    from kernforge.manifest.fields import Backend
+    from kernforge.project.api import Project
+    from kernforge.project.units import Sources
+    from kernforge.store.local import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """What a build lays out: its plan, what it was made of, and the store with the results."""
+
+    plan: Plan
+    project: Project
+    sources: Sources
+    store: Store
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layout:
+    """What a variant's directory will hold.
+
+    Attributes:
+        files: base64 SHA-256 of each file that the digest covers, by path.
+    """
+
+    statement: str
+    metadata: Metadata
+    files: Mapping[str, str]
+
+
+def lay_out_variants(built: Built, out: Path) -> dict[str, Path]:
+    """Lay out each variant of which the store has all results; one that is there already stays.
+
+    Args:
+        out: directory that will hold a directory for each variant; an old one of the same name
+            is replaced as a whole.
+
+    Returns:
+        The directory of each, by name.
+
+    Raises:
+        IntegrityError: an extension is not what was made, or a file changed meanwhile.
+        StorageError: the disk is full or read-only.
+    """
+    project, store = built.project, built.store
+    modules = {action.key: action.outputs[0] for action in built.plan.actions}
+    variants = {}
+    for artifact in built.plan.artifacts:
+        if artifact.extension and not store.has(STORE_KIND, artifact.extension):
+            continue
+        variants[artifact.target.name] = final = out / artifact.target.name
+        module = modules.get(artifact.extension or "", "")
+        layout = _layout(built, artifact, module)
+        if _is_there(layout, final):
+            continue
+        with files.staging(out) as staged:
+            tree = staged / final.name
+            files.make_dir(tree)
+            _copy_package(artifact, project, tree)
+            if artifact.extension:
+                results.copy_output(store, artifact.extension, module, tree / module)
+            files.write_new(tree / provenance.FILE, layout.statement)
+            if digest_tree(tree).files != layout.files:
+                raise IntegrityError(
+                    f"a file of {artifact.target.name} changed while the build ran",
+                    hint="build again",
+                )
+            files.write_new(tree / FILE, layout.metadata.to_json())
+            files.replace_tree(tree, final)
+    return variants
+
+
+def _layout(built: Built, artifact: Artifact, module: str) -> _Layout:
+    """What a variant will hold, of which every hash is known.
+
+    Args:
+        module: file of the extension; empty without machine code.
+    """
+    origin, actions = built.origin, results.records(built.plan, artifact, built.store)
+    digests = built.sources.digests
+    hashes = {path: _base64(digests[name]) for path, name in artifact.package.items()}
+    hashes["_ops.py"] = _hash(ops_module(artifact.ops_name, artifact.target.variant))
+    if module:
+        hashes[module] = _base64(actions[-1].outputs[module])
+    statement = provenance.write(
+        artifact.target.name,
+        origin,
+        actions,
+        files=hashes,
+        sandbox=sandbox.facts(
+            isolated=all(action.isolated for action in actions),
+            fixed=all(action.fixed for action in actions),
+        ),
+    )
+    hashes[provenance.FILE] = _hash(statement)
+    ordered = dict(sorted(hashes.items()))
+    return _Layout(
+        statement=statement,
+        metadata=replace(
+            _metadata(artifact, built.project, origin, actions),
+            digest=Digest(algorithm="sha256", files=ordered),
+        ),
+        files=ordered,
+    )
+
+
+def _is_there(layout: _Layout, path: Path) -> bool:
+    """Whether a directory holds a variant already, byte by byte."""
+    if path.is_symlink() or not (path / FILE).is_file():
+        return False
+    if (path / FILE).read_bytes() != layout.metadata.to_json():
+        return False
+    try:
+        return digest_tree(path).files == layout.files
+    except IntegrityError:
+        return False
+
+
+def _hash(text: str) -> str:
+    return hash_bytes(text.encode(), "sha256")
+
+
+def _base64(hexadecimal: str) -> str:
+    return base64.b64encode(bytes.fromhex(hexadecimal)).decode()
+
+
+def _copy_package(artifact: Artifact, project: Project, tree: Path) -> None:
+    """Write the Python package of a variant, without its extension, into an empty directory."""
+    for path, source in artifact.package.items():
+        if path != "_ops.py":
+            files.copy_file(project.files[source], tree / path)
+    files.write_new(tree / "_ops.py", ops_module(artifact.ops_name, artifact.target.variant))
+
+
+def ops_module(name: str, variant: Variant) -> str:
+    """Text of ``_ops.py`` for an op namespace ``_<kernel>_<backend>_<id>``."""
+    if variant.framework == "tvm-ffi":
+        return _template("tvm-ffi").format(name=name)
+    if not variant.is_noarch:
+        return _template("compiled").format(name=name)
+    # One build of Python alone may serve several backends, so its name follows the torch that runs
+    # it.
+    rest, _, unique = name.removeprefix("_").rpartition("_")
+    return _template("noarch").format(stem=rest.rpartition("_")[0], unique=unique)
+
+
+def _template(kind: str) -> str:
+    path = resources.files("kernforge") / "data" / "ops" / f"{kind}.txt"
+    return path.read_text(encoding="utf-8")
+
+
+def metadata(
+    manifest: Manifest, backend: Backend, ops_name: str, archs: tuple[str, ...] | None
+) -> Metadata:
+    """What a build says of itself as far as its manifest decides it: no digest, no provenance."""
+    general = manifest.general
+    return Metadata(
+        name=general.name,
+        id=ops_name,
+        version=general.version,
+        license=general.license,
+        backend=backend,
+        archs=archs,
+        python_depends=general.python_depends_for(backend),
+        kernel_depends=tuple(
+            KernelDepend(repo_id=d.repo_id, version=d.version, revision=d.revision)
+            for d in general.kernel_depends_for(backend)
+        ),
+        upstream=general.upstream,
+        source=general.source,
+    )
+
+
+def _metadata(
+    artifact: Artifact, project: Project, origin: Origin, actions: Sequence[ActionRecord]
+) -> Metadata:
+    facts = provenance.facts(artifact.target.name, origin, actions)
+    document = metadata(
+        project.manifest, artifact.target.backend, artifact.ops_name, artifact.archs
+    )
+    return replace(
+        document,
+        provenance=Provenance(
+            builder_version=f"kernforge-{__version__}",
+            kernel=origin.git,
+            kernforge={**facts, **_registered(artifact, project)},
+        ),
+    )
+
+
+def _registered(artifact: Artifact, project: Project) -> dict[str, list[str]]:
+    """The operators that the sources of a variant register with torch, for later comparison."""
+    target = artifact.target
+    if target.variant.framework not in {"torch", "torch-stable-abi"}:
+        return {}
+    compiled = units.units(project.manifest, target.backend, target.cuda)
+    texts = (project.files[unit.path].read_text(errors="replace") for unit in compiled)
+    return {"ops": sorted({schema for text in texts for schema in op_schema.schemas_in(text)})}

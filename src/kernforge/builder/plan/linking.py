@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The actions that make a loadable module of objects: stubs, the ABI floor's extras, the link."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernforge.binary import abi_floor
+from kernforge.builder.plan import flags
+from kernforge.source import op_namespace
+from kernforge.toolchain import tree_names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernforge.artifact.version import Version2
+    from kernforge.builder.plan.graph import Action, ActionSet, Input
+    from kernforge.project.targets import Target
+
+OBJECT = "out.o"
+"""The output of every compile action."""
+STUB_DIR = "stubs"
+SHELL = "/bin/sh"
+"""The only program of an action that is not part of a toolchain: every Linux has it there."""
+_SCRIPT = "stubs.sh"
+
+
+def link(
+    actions: ActionSet,
+    target: Target,
+    ops_name: str,
+    objects: Sequence[Action],
+    *,
+    static_libstdcxx: bool,
+) -> Action:
+    """Link a target's objects."""
+    tvm_ffi = target.variant.framework == "tvm-ffi"
+    output = f"{ops_name}.so" if tvm_ffi else f"{ops_name}.abi3.so"
+    needed = abi_floor.TVM_FFI if tvm_ffi else abi_floor.torch_sonames(target.backend)
+    names, inputs = named_objects(actions, objects)
+    inputs += floor(actions, target, needed)
+    runtime: tuple[str, ...] = ()
+    if target.cuda:
+        runtime = (_static_runtime(target.cuda, target.cross_cpu),)
+    link_args = abi_floor.link_args(
+        stub_dir=STUB_DIR,
+        backend=target.backend,
+        libstdcxx_archive=static_libstdcxx,
+        needed=needed,
+    )
+    argv = (tree_names.cxx_of(target.cross_cpu), "-o", output, *names, *runtime, *link_args)
+    return actions.add(f"link {target.name}", argv, inputs, (output,), target)
+
+
+def named_objects(
+    actions: ActionSet, objects: Sequence[Action]
+) -> tuple[tuple[str, ...], list[Input]]:
+    """The names that objects have in the directory of a link, and the objects."""
+    names = tuple(f"objects/{number}.o" for number in range(len(objects)))
+    return names, [actions.output(o, OBJECT, n) for o, n in zip(objects, names, strict=True)]
+
+
+def _static_runtime(cuda: Version2, cross_cpu: str) -> str:
+    """The static CUDA runtime for a processor: a toolkit has that of its own machine alone."""
+    if cross_cpu:
+        root = tree_names.cross_root(cross_cpu, tree_names.runtime_root(cuda))
+        return tree_names.tree(root, "lib/libcudart_static.a")
+    return tree_names.tree(tree_names.cuda_root(cuda), "lib64/libcudart_static.a")
+
+
+def namespace(actions: ActionSet, target: Target, ops_name: str) -> Action:
+    """Compile the object that holds a build's op namespace."""
+    text = actions.text(op_namespace.SOURCE, op_namespace.source(ops_name))
+    cxx = tree_names.cxx_of(target.cross_cpu)
+    argv = (cxx, *flags.cxx("17"), op_namespace.SOURCE, "-o", OBJECT)
+    return actions.add(f"namespace {ops_name}", argv, [text], (OBJECT,), target)
+
+
+def floor(actions: ActionSet, target: Target, needed: Sequence[str]) -> list[Input]:
+    """What a link finds of the ABI floor, and of the libraries that are needed."""
+    return [
+        _compat(actions, target),
+        *stubs(actions, abi_floor.system_stubs(target.variant.cpu), target, of="the ABI floor"),
+        *stubs(actions, abi_floor.empty_stubs(needed), target, of=", ".join(needed)),
+    ]
+
+
+def _compat(actions: ActionSet, target: Target) -> Input:
+    """What newer headers need in addition to the floor's libraries, compiled."""
+    text = actions.text(abi_floor.COMPAT_SOURCE, abi_floor.compat_source())
+    argv = abi_floor.compat_argv(tree_names.cxx_of(target.cross_cpu))
+    action = actions.add("the ABI floor's extras", argv, [text], (abi_floor.COMPAT_OBJECT,), target)
+    return actions.output(action, abi_floor.COMPAT_OBJECT, f"{STUB_DIR}/{abi_floor.COMPAT_OBJECT}")
+
+
+def stubs(
+    actions: ActionSet, libraries: Sequence[abi_floor.StubLibrary], target: Target, *, of: str
+) -> list[Input]:
+    """What a link finds in the place of libraries that the loading process has.
+
+    One action makes them all: each takes less time than the start of a sandbox.
+    """
+    texts = {_SCRIPT: abi_floor.stubs_script(libraries)}
+    for library in libraries:
+        texts |= {library.source_file: library.source, library.script_file: library.version_script}
+    inputs = [actions.text(path, text) for path, text in texts.items()]
+    argv = (SHELL, "-eu", _SCRIPT, tree_names.cxx_of(target.cross_cpu))
+    files = tuple(library.file for library in libraries)
+    action = actions.add(f"stubs of {of}", argv, inputs, files, target)
+    return [actions.output(action, file, f"{STUB_DIR}/{file}") for file in files]

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a variant was built: a SLSA v1 statement, with all that building it again needs.
+
+``provenance.intoto.json`` is next to ``metadata.json``, whose digest covers it; the statement's
+subjects are the variant's other files. It holds no time, host, user or path, so that the same
+build writes the same statement anywhere.
+
+Formats: in-toto Statement v1 and SLSA Provenance v1 (slsa.dev/spec/v1.0/provenance).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kernforge import untrusted
+from kernforge.artifact.metadata import GitState
+from kernforge.builder.execute.results import ActionRecord
+from kernforge.errors import IntegrityError
+from kernforge.system import digest
+from kernforge.toolchain import lockfile
+from kernforge.toolchain.lockfile import Lock
+
+FILE = "provenance.intoto.json"
+_STATEMENT = "https://in-toto.io/Statement/v1"
+_PREDICATE = "https://slsa.dev/provenance/v1"
+_BUILD_TYPE = "urn:kernforge:build:1"
+_BUILDER = "urn:kernforge:builder"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What a build started from.
+
+    Attributes:
+        sources: digest of the sources that go into any variant.
+        lock: the toolchain, with the compiler that was really there.
+        url: git URL of the kernel project, as the manifest gives it.
+        git: commit and whether tracked files differed from it; None outside a checkout.
+        folder: the project's path in its checkout, with ``/``; empty at the top.
+    """
+
+    sources: str
+    lock: Lock
+    version: str
+    url: str | None = None
+    git: GitState | None = None
+    folder: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """What a reader wants of a statement.
+
+    Attributes:
+        origin: what it was built from; the lock holds only what this variant used.
+        isolation: ``"namespaces"`` or ``"none"``.
+    """
+
+    variant: str
+    origin: Origin
+    actions: tuple[ActionRecord, ...]
+    isolation: str
+
+
+def subjects(text: str, *, source: str = FILE) -> dict[str, str]:
+    """What a statement is about: path to base64 SHA-256, as a digest has it.
+
+    Raises:
+        IntegrityError: it is not an in-toto statement.
+    """
+    try:
+        listed = {s["name"]: s["digest"]["sha256"] for s in untrusted.parse_json(text)["subject"]}
+        return {
+            path: base64.b64encode(bytes.fromhex(found)).decode() for path, found in listed.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _strange(source, f"{type(error).__name__} {error}") from error
+
+
+def used_lock(origin: Origin, actions: Sequence[ActionRecord]) -> Lock:
+    """The part of the lock that a variant's actions read."""
+    return lockfile.part(origin.lock, {name for action in actions for name in action.trees})
+
+
+def facts(variant: str, origin: Origin, actions: Sequence[ActionRecord]) -> dict[str, str]:
+    """The short form, for ``provenance.kernforge`` in ``metadata.json``."""
+    found = {"variant": variant, "version": origin.version, "sources": origin.sources}
+    if actions:  # a variant without machine code is the same whatever toolchain is there
+        lock = used_lock(origin, actions)
+        found["lock"] = digest.sha256(lock.to_json())
+        crossing = (entry.compiler.identity for entry in lock.cross.values())
+        found["compiler"] = lock.compiler.identity or ", ".join(crossing)
+        if front := {kit.front_end.release for kit in lock.cuda.values() if kit.front_end}:
+            found["cuda-compiler"] = f"front end of CUDA {', '.join(sorted(front))}"
+    return found
+
+
+def write(
+    variant: str,
+    origin: Origin,
+    actions: Sequence[ActionRecord],
+    *,
+    files: Mapping[str, str],
+    sandbox: Mapping[str, str],
+) -> str:
+    """Text of a variant's statement.
+
+    Args:
+        files: base64 SHA-256 of each of its other files by path.
+    """
+    lock = used_lock(origin, actions)
+    source = {
+        "repository": origin.url,
+        "commit": origin.git.commit if origin.git else None,
+        "dirty": origin.git.dirty if origin.git else None,
+        "folder": origin.folder,
+        "digest": origin.sources,
+    }
+    internal: dict[str, Any] = {"sandbox": dict(sandbox), "actions": [_action(a) for a in actions]}
+    if actions:
+        internal["lock"] = json.loads(lock.to_json())
+    predicate = {
+        "buildDefinition": {
+            "buildType": _BUILD_TYPE,
+            "externalParameters": {"source": source, "variant": variant},
+            "internalParameters": internal,
+            "resolvedDependencies": _dependencies(origin, lock if actions else None),
+        },
+        "runDetails": {
+            "builder": {"id": _BUILDER, "version": {"kernforge": origin.version}},
+            "metadata": {},
+            "byproducts": [
+                {"name": f"{action.key}/{output}", "digest": {"sha256": found}}
+                for action in actions
+                for output, found in sorted(action.outputs.items())
+            ],
+        },
+    }
+    document = {
+        "_type": _STATEMENT,
+        "subject": [
+            {"name": path, "digest": {"sha256": base64.b64decode(found).hex()}}
+            for path, found in sorted(files.items())
+        ],
+        "predicateType": _PREDICATE,
+        "predicate": predicate,
+    }
+    return json.dumps(document, indent=1, sort_keys=True) + "\n"
+
+
+def read(text: str, *, source: str = FILE) -> Statement:
+    """Parse a statement.
+
+    Raises:
+        IntegrityError: it is not a statement of kernforge.
+        ToolchainError: its lock is of a version that this kernforge does not know.
+    """
+    try:
+        document = untrusted.parse_json(text)
+        definition = document["predicate"]["buildDefinition"]
+        if definition["buildType"] != _BUILD_TYPE:
+            raise _strange(source, f"its build type is {definition['buildType']!r}")
+        external, internal = definition["externalParameters"], definition["internalParameters"]
+        details = document["predicate"]["runDetails"]
+        outputs = {_text(d["name"]): _text(d["digest"]["sha256"]) for d in details["byproducts"]}
+        where, isolation = external["source"], _text(internal["sandbox"]["isolation"])
+        commit = where["commit"] and _text(where["commit"])
+        lock = internal.get("lock")
+        return Statement(
+            variant=_text(external["variant"]),
+            isolation=isolation,
+            actions=tuple(_read_action(a, outputs, isolation) for a in internal["actions"]),
+            origin=Origin(
+                sources=_text(where["digest"]),
+                lock=lockfile.from_json(json.dumps(lock), source=source) if lock else NO_LOCK,
+                version=_text(details["builder"]["version"]["kernforge"]),
+                url=where["repository"] and _text(where["repository"]),
+                git=GitState(commit=commit, dirty=bool(where["dirty"])) if commit else None,
+                folder=_folder(_text(where["folder"])),
+            ),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _strange(source, f"{type(error).__name__} {error}") from error
+
+
+NO_LOCK = Lock(platform="", compiler=lockfile.LockedCompiler(identity="", target=""))
+"""The lock of a variant without machine code."""
+
+
+def _action(action: ActionRecord) -> dict[str, Any]:
+    return {
+        "title": action.title,
+        "key": action.key,
+        "argv": list(action.argv),
+        "roots": list(action.trees),
+    }
+
+
+def _read_action(
+    entry: Mapping[str, Any], outputs: Mapping[str, str], isolation: str
+) -> ActionRecord:
+    start = f"{entry['key']}/"
+    return ActionRecord(
+        title=_text(entry["title"]),
+        key=_text(entry["key"]),
+        argv=tuple(map(_text, entry["argv"])),
+        trees=tuple(map(_text, entry["roots"])),
+        outputs={n.removeprefix(start): d for n, d in outputs.items() if n.startswith(start)},
+        isolated=isolation != "none",
+        fixed=True,
+    )
+
+
+def _folder(text: str) -> str:
+    """A path below a checkout: a statement is a stranger's, and the path is written to."""
+    parts = text.split("/") if text else []
+    if text.startswith("/") or "\\" in text or "\0" in text or {"", ".", "..", ".git"} & set(parts):
+        raise ValueError(f"folder {text!r} is not a path in a checkout")
+    return text
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{str(value)[:80]!r} is not text")
+    return value
+
+
+def _dependencies(origin: Origin, lock: Lock | None) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = []
+    if origin.git:
+        commit = {"gitCommit": origin.git.commit}
+        entries.append({"name": "source", "uri": origin.url, "digest": commit})
+    if lock:
+        compilers = {"host compiler": lock.compiler} if lock.compiler.identity else {}
+        compilers |= {f"compiler for {cpu}": e.compiler for cpu, e in lock.cross.items()}
+        entries += [
+            {"name": name, "annotations": asdict(used), "digest": {"sha256": used.key}}
+            for name, used in compilers.items()
+        ]
+        if lock.python:
+            headers = {"name": "Python's headers", "annotations": asdict(lock.python)}
+            entries.append({**headers, "digest": {"sha256": lock.python.headers}})
+        entries += sorted(_fetched(asdict(lock)), key=lambda entry: str(entry["name"]))
+    return [{k: v for k, v in entry.items() if v is not None} for entry in entries]
+
+
+def _fetched(entry: object) -> Iterator[dict[str, Any]]:
+    """Every file that some part of a lock names."""
+    if isinstance(entry, list | tuple):
+        for item in entry:
+            yield from _fetched(item)
+    elif isinstance(entry, dict) and "sha256" in entry:
+        file = entry.get("file") or entry["path"]
+        dependency: dict[str, Any] = {"name": file, "digest": {"sha256": entry["sha256"]}}
+        if file.endswith(".whl"):
+            name, version = file.split("-")[:2]
+            project = name.replace("_", "-").lower()
+            dependency["uri"] = f"pkg:pypi/{project}@{version}?file_name={file}"
+        if entry.get("record"):
+            # A wheel that is read by ranges is checked against its RECORD; its hash is the index's
+            # claim.
+            dependency["annotations"] = {"record": entry["record"]}
+        yield dependency
+    elif isinstance(entry, dict):
+        for item in entry.values():
+            yield from _fetched(item)
+
+
+def _strange(source: str, reason: str) -> IntegrityError:
+    return IntegrityError(
+        f"{source} is not a statement of a kernforge build: {reason}",
+        hint="build the kernel again with this kernforge",
+    )

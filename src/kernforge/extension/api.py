@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compile sources for this process and import them: ``load`` and ``load_inline``.
+
+Both take the arguments of ``torch.utils.cpp_extension`` (2.13). What was compiled once, by any
+process, comes from the store; what this process has already and has not changed costs a look at the
+files. An edit gives a new module, and what was made with the old one stays valid.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from kernforge.binary import elf
+from kernforge.errors import BuildError, UsageError
+from kernforge.extension import advice, flags, machine, make
+from kernforge.extension import request as jit_request
+from kernforge.extension import session as jit_session
+from kernforge.extension.files import Tree
+from kernforge.extension.modules import LoadedModule, load_module
+from kernforge.extension.request import JitRequest, content_key, resolve_request
+from kernforge.extension.session import CachedModule
+from kernforge.extension.undefined import missing_symbol, undefined_error
+from kernforge.source import extension_source
+from kernforge.system import files
+from kernforge.system.console import Console
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kernforge.extension.device.units import ModulePlan
+    from kernforge.extension.plan import ModuleRequest
+    from kernforge.extension.session import JitSession
+
+
+def load(  # noqa: PLR0917 - torch's signature
+    name: str | os.PathLike[str],
+    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    extra_cflags: Sequence[str] | None = None,
+    extra_cuda_cflags: Sequence[str] | None = None,
+    extra_sycl_cflags: Sequence[str] | None = None,
+    extra_ldflags: Sequence[str] | None = None,
+    extra_include_paths: Sequence[str] | None = None,
+    build_directory: str | os.PathLike[str] | None = None,
+    verbose: bool = False,  # noqa: FBT001, FBT002 - torch's signature
+    with_cuda: bool | None = None,  # noqa: FBT001
+    with_sycl: bool | None = None,  # noqa: FBT001
+    is_python_module: bool = True,  # noqa: FBT001, FBT002
+    is_standalone: bool = False,  # noqa: FBT001, FBT002
+    keep_intermediates: bool = True,  # noqa: ARG001, FBT001, FBT002 - the store keeps or drops them
+) -> Any:
+    """Compile sources and load the module; or build and load a kernel project.
+
+    The arguments are those of ``torch.utils.cpp_extension.load``. ``load(directory)`` builds the
+    project in that directory for this process's torch and GPU.
+
+    Args:
+        name: the module's name; the directory of a project if there are no sources.
+        sources: paths of C++ (``.cpp``, ``.cc``, ...) and CUDA (``.cu``) sources.
+        extra_cflags: for the C++ compiler.
+        extra_cuda_cflags: for nvcc.
+        extra_sycl_cflags: refused: kernforge compiles no SYCL.
+        extra_ldflags: for the linker.
+        extra_include_paths: directories in which headers are looked for.
+        build_directory: also put the shared object here, as ``<name>.so``.
+        verbose: say what is compiled, on stderr.
+        with_cuda: give C++ sources CUDA's headers and link its runtime; None: if a source is CUDA.
+        with_sycl: refused.
+        is_python_module: False for sources that only register operators.
+        is_standalone: link a program.
+        keep_intermediates: accepted for compatibility with torch.
+
+    Returns:
+        The module; the path of the shared object if it is not a Python module; that of the program.
+
+    Raises:
+        BuildError: a compiler failed; the message is what it wrote.
+        ToolchainError: a compiler or toolkit is missing.
+        UsageError: the arguments are not valid.
+    """
+    if sources is None:
+        from kernforge.extension.project import load_project  # noqa: PLC0415 - only who has one
+
+        given = (extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
+        jit_request.refuse_with_project((*given, build_directory, with_cuda))
+        return load_project(jit_session.PROCESS, Path(name), verbose=verbose)
+    jit_request.refuse_sycl(extra_sycl_cflags, with_sycl)
+    if is_python_module and is_standalone:
+        raise UsageError("is_python_module and is_standalone exclude each other")
+    here = jit_request.current_directory()
+    listed = jit_request.paths(sources, "sources")
+    wanted = JitRequest(
+        name=os.fspath(name),
+        sources=tuple(flags.absolute(source, here) for source in listed),
+        cflags=flags.words(extra_cflags, "extra_cflags"),
+        cuda_cflags=flags.words(extra_cuda_cflags, "extra_cuda_cflags"),
+        ldflags=flags.words(extra_ldflags, "extra_ldflags"),
+        includes=jit_request.paths(extra_include_paths, "extra_include_paths"),
+        build_directory=os.fspath(build_directory or ""),
+        with_cuda=with_cuda,
+        is_python_module=is_python_module,
+        is_standalone=is_standalone,
+        here=here,
+        environment=machine.deciding_variables(jit_session.PROCESS.environment),
+    )
+    return load_request(jit_session.PROCESS, wanted, verbose=verbose)
+
+
+def load_inline(  # noqa: PLR0917 - torch's signature
+    name: str,
+    cpp_sources: str | Sequence[str],
+    cuda_sources: str | Sequence[str] | None = None,
+    sycl_sources: str | Sequence[str] | None = None,
+    functions: str | Sequence[str] | Mapping[str, str] | None = None,
+    extra_cflags: Sequence[str] | None = None,
+    extra_cuda_cflags: Sequence[str] | None = None,
+    extra_sycl_cflags: Sequence[str] | None = None,
+    extra_ldflags: Sequence[str] | None = None,
+    extra_include_paths: Sequence[str] | None = None,
+    build_directory: str | os.PathLike[str] | None = None,
+    verbose: bool = False,  # noqa: FBT001, FBT002 - torch's signature
+    with_cuda: bool | None = None,  # noqa: FBT001
+    with_sycl: bool | None = None,  # noqa: FBT001
+    is_python_module: bool = True,  # noqa: FBT001, FBT002
+    with_pytorch_error_handling: bool = True,  # noqa: FBT001, FBT002
+    keep_intermediates: bool = True,  # noqa: ARG001, FBT001, FBT002 - the store keeps or drops them
+    use_pch: bool = False,  # noqa: ARG001, FBT001, FBT002 - headers are compiled ahead anyway
+    no_implicit_headers: bool = False,  # noqa: FBT001, FBT002
+) -> Any:
+    """Compile sources that are given as text; the arguments are those of torch's ``load_inline``.
+
+    Torch's headers are put before the sources as torch does it, but not before CUDA that shows no
+    use of torch nor before a binding on torch's stable ABI, which compile many times faster
+    without.
+
+    Args:
+        name: the module's name.
+        cpp_sources: C++.
+        cuda_sources: CUDA.
+        sycl_sources: refused: kernforge compiles no SYCL.
+        functions: names to bind with pybind11, or names and docstrings.
+        extra_cflags: for the C++ compiler.
+        extra_cuda_cflags: for nvcc.
+        extra_sycl_cflags: refused.
+        extra_ldflags: for the linker.
+        extra_include_paths: directories in which headers are looked for.
+        build_directory: also put the shared object here, as ``<name>.so``.
+        verbose: say what is compiled, on stderr.
+        with_cuda: give C++ sources CUDA's headers and link its runtime; None: if there is CUDA.
+        with_sycl: refused.
+        is_python_module: False for sources that only register operators.
+        with_pytorch_error_handling: call functions through torch's translation of errors.
+        keep_intermediates: accepted for compatibility with torch.
+        use_pch: accepted for compatibility with torch.
+        no_implicit_headers: put no header before the sources.
+
+    Returns:
+        The module; the path of the shared object if it is not a Python module.
+
+    Raises:
+        BuildError: a compiler failed; the message is what it wrote.
+        ToolchainError: a compiler or toolkit is missing.
+        UsageError: the arguments are not valid.
+    """
+    jit_request.refuse_sycl(extra_sycl_cflags or sycl_sources, with_sycl)
+    process = jit_session.PROCESS
+
+    generated = extension_source.inline(
+        cpp_sources,
+        cuda_sources or (),
+        functions,
+        error_handling=with_pytorch_error_handling,
+        implicit_headers=not no_implicit_headers,
+    )
+    wanted = JitRequest(
+        name=name,
+        sources=tuple(f"/{path}" for path in generated),
+        texts=tuple((path, file.text) for path, file in generated.items()),
+        parts=tuple((path, file.parts) for path, file in generated.items()),
+        cflags=flags.words(extra_cflags, "extra_cflags"),
+        cuda_cflags=flags.words(extra_cuda_cflags, "extra_cuda_cflags"),
+        ldflags=flags.words(extra_ldflags, "extra_ldflags"),
+        includes=jit_request.paths(extra_include_paths, "extra_include_paths"),
+        build_directory=os.fspath(build_directory or ""),
+        with_cuda=with_cuda,
+        is_python_module=is_python_module,
+        here=jit_request.current_directory(),
+        environment=machine.deciding_variables(process.environment),
+    )
+    try:
+        return load_request(process, wanted, verbose=verbose)
+    except BuildError as error:
+        # Torch's headers were left out of the text that lacks a name.
+        text = next((file.text for path, file in generated.items() if path.endswith(".cu")), "")
+        left_out = not no_implicit_headers and "torch/types.h" not in text and not error.hint
+        if text and left_out and extension_source.lacks_name(error.message):
+            error.hint = "cuda_sources show no use of torch, so its headers are left out: include "
+            error.hint += "<torch/types.h> if they are to be read"
+        raise
+
+
+def load_request(session: JitSession, request: JitRequest, *, verbose: bool = False) -> Any:
+    """Compile and load what is requested, if this process has not done so already.
+
+    Returns:
+        The module; the path of the shared object or program if it is not a Python module.
+
+    Raises:
+        BuildError: a compiler failed; the message is what it wrote.
+        ToolchainError: a compiler or toolkit is missing.
+        UsageError: the request is not valid.
+    """
+    cached = session.answers.get(request)
+    if not _is_current(cached):
+        with session.alone("module", request.name):
+            cached = session.answers.get(request)
+            if not _is_current(cached):
+                console = Console(quiet=not verbose, failures=False)
+                cached = _load_anew(session, request, console)
+                session.answers[request] = cached
+    loaded = cached.loaded
+    if loaded.namespaces:
+        loaded.show(session, machine.import_torch())
+    return loaded.module if request.is_python_module else str(loaded.path)
+
+
+def _is_current(cached: CachedModule | None) -> TypeGuard[CachedModule]:
+    """Whether nothing has changed since a module was loaded."""
+    return (
+        cached is not None
+        and cached.seen.unchanged()
+        and (not cached.placed or os.path.exists(cached.placed))  # noqa: PTH110 - a hot path
+    )
+
+
+def _load_anew(session: JitSession, request: JitRequest, console: Console) -> CachedModule:
+    tree = Tree(dict(request.texts))
+    wanted, names = resolve_request(request, tree, session.environment)
+    toolchain = machine.find_toolchain(session, wanted, console)
+    key = content_key(request, wanted)
+    loaded = session.modules.get(key)
+    if loaded:
+        placed = _place(request, loaded.path)
+        return CachedModule(seen=tree.seen(), loaded=loaded, placed=placed)
+    start = time.monotonic()
+    module, path = make.make_module(session, wanted, toolchain, console, names)
+    try:
+        if not session.hinted and session.environment.kernforge_jit_hint != "0":
+            hint = advice.slow_hint(wanted.units, time.monotonic() - start, names)
+            session.hinted = bool(hint)
+            if hint:
+                Console().note(hint)
+        placed = _place(request, path)
+        loaded = _load_built(session, request, wanted, module, path)
+    except BaseException:
+        session.release(module)
+        raise
+    session.modules[key] = loaded
+    return CachedModule(seen=tree.seen(), loaded=loaded, placed=placed)
+
+
+def _load_built(
+    session: JitSession, request: JitRequest, wanted: ModuleRequest, module: ModulePlan, path: Path
+) -> LoadedModule:
+    """Load a module from the store; a program stays there."""
+    if request.is_standalone:
+        session.release(module)
+        return LoadedModule(name=request.name, path=path)
+    names = extension_source.module_names([t for u in wanted.units for t in u.texts.values()])
+    written = {name for name in names if name != extension_source.EXTENSION_NAME}
+    name = request.name if not written or request.name in written else min(written)
+    torch = machine.import_torch()
+    python = request.is_python_module
+    if wanted.has_device:
+        machine.require_device_code(name, path, torch)
+    try:
+        return load_module(session, path, name, module.namespaces, torch, python=python)
+    except BuildError as error:
+        missing, texts = missing_symbol(error.message), _user_texts(request, wanted)
+        library = elf.parse(path.read_bytes())
+        where = "the sources"
+        if missing and (wrong := undefined_error(name, library, texts, where, missing=missing)):
+            raise wrong from error
+        raise
+
+
+def _user_texts(request: JitRequest, wanted: ModuleRequest) -> dict[str, str]:
+    """What a module is made of by the names that its user knows: paths, or the arguments' names."""
+    parts, texts = dict(request.parts), {}
+    for path, text in ((p, t) for unit in wanted.units for p, t in unit.texts.items()):
+        if path not in parts:
+            texts[path] = text
+            continue
+        lines = text.split("\n")
+        for part in parts[path]:
+            texts[part.label] = "\n".join(lines[part.first - 1 : part.first - 1 + part.count])
+    return texts
+
+
+def _place(request: JitRequest, path: Path) -> str:
+    """Copy a module into the directory that the caller named, if any; returns the copy's path."""
+    if not request.build_directory:
+        return ""
+    target = Path(request.here, request.build_directory, path.name)
+    files.copy_atomic(path, target)
+    return str(target)

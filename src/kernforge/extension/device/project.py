@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of a kernel project with the objects of edited device code in it.
+
+The plan is that of ``kernforge build``, so that its results come from the same store. ``load`` and
+``kernforge dev`` replace in it the objects of edited units.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kernforge.builder.api import EditedPlan
+from kernforge.builder.execute import executor
+from kernforge.builder.execute.results import STORE_KIND
+from kernforge.builder.plan.graph import ActionSet
+from kernforge.extension.device import swap
+from kernforge.extension.device.units import CudaUnit, DeviceToolchain, ModulePlan
+from kernforge.project import units
+from kernforge.system.console import Console
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kernforge.builder.api import PlannedBuild
+    from kernforge.builder.execute.action import ActionContext
+    from kernforge.builder.execute.outcome import Events, Failure
+    from kernforge.builder.plan.graph import Action, Plan
+    from kernforge.builder.workspace import Workspace
+    from kernforge.extension.device.units import DeviceSession
+    from kernforge.manifest.document import Manifest
+    from kernforge.project.units import Sources
+    from kernforge.toolchain.lockfile import Lock
+
+_OUTPUT_WORDS = 3  # the source, -o and the object end an argv
+
+
+def replace_edited(
+    session: DeviceSession,
+    workspace: Workspace,
+    planned: PlannedBuild,
+    context: ActionContext,
+) -> EditedPlan:
+    """Compile the device code of units of which only that is new, and put it into the plan.
+
+    Args:
+        planned: the plan of one variant, as ``kernforge build`` makes it.
+
+    Returns:
+        The plan to run. The objects that nvcc compiles as a whole are remembered after the build.
+    """
+    whole = EditedPlan(plan=planned.plan)
+    module = module_plan(planned.plan, workspace.project.manifest, workspace.sources)
+    if module is None:
+        return whole
+    toolchain = DeviceToolchain(lock=planned.lock, store=context.store, trees=context.trees)
+    if toolchain.store.has(STORE_KIND, module.link.key):
+        session.remember(module)
+        return whole
+    quiet: Events = Console(quiet=True, failures=False)
+
+    def run_plan(plan: Plan) -> tuple[Failure, ...]:
+        return executor.run_actions(plan, context, quiet, project=workspace.project).failures
+
+    replan = functools.partial(with_objects, module, sources=workspace.sources, lock=toolchain.lock)
+    edited = swap.swap_device_code(session, module, toolchain, run_plan, replan)
+    if edited:
+        return EditedPlan(plan=edited.plan)
+    return replace(whole, learn=functools.partial(swap.learn_objects, session, module, toolchain))
+
+
+def module_plan(plan: Plan, manifest: Manifest, sources: Sources) -> ModulePlan | None:
+    """A project's plan of one variant as ``swap`` takes it.
+
+    Returns:
+        None if the plan has several variants, or if nvcc compiles nothing of it.
+    """
+    if len(plan.artifacts) != 1 or not plan.artifacts[0].extension:
+        return None
+    cuda = tuple(_cuda_units(plan, manifest, sources))
+    if not cuda:
+        return None
+    (link,) = (each for each in plan.actions if each.key == plan.artifacts[0].extension)
+    target = plan.artifacts[0].target
+    return ModulePlan(plan=plan, link=link, namespaces={}, cuda=cuda, target=target)
+
+
+def with_objects(
+    before: ModulePlan, objects: Mapping[str, Action], *, sources: Sources, lock: Lock
+) -> ModulePlan:
+    """The same plan with other objects for the units of these paths.
+
+    What reads such an object gets another key; all else stays.
+    """
+    (artifact,) = before.plan.artifacts
+    actions = ActionSet(sources, lock)
+    now = {unit.action.key: objects[unit.path] for unit in before.cuda if unit.path in objects}
+    for action in before.plan.actions:
+        if action.key in now:
+            continue
+        inputs = []
+        for each in action.inputs:
+            key, _, output = each.name.partition("/")
+            moved = each.origin == "action" and now[key].key != key
+            inputs.append(actions.output(now[key], output, each.path) if moved else each)
+        now[action.key] = (
+            action
+            if inputs == list(action.inputs)
+            else actions.add(action.title, action.argv, inputs, action.outputs, artifact.target)
+        )
+    link = now[before.link.key]
+    plan = replace(
+        before.plan,
+        actions=tuple({now[each.key].key: now[each.key] for each in before.plan.actions}.values()),
+        artifacts=(replace(artifact, extension=link.key),),
+    )
+    return replace(before, plan=plan, link=link)
+
+
+def _cuda_units(plan: Plan, manifest: Manifest, sources: Sources) -> Iterator[CudaUnit]:
+    target = plan.artifacts[0].target
+    texts = {**sources.texts, **sources.brought}
+    for unit in units.units(manifest, target.backend, target.cuda):
+        if not unit.is_cuda:
+            continue
+        for action in plan.actions:
+            compiles_unit = action.argv[-_OUTPUT_WORDS:][0] == unit.path
+            if not compiles_unit or not action.argv[0].endswith("/nvcc"):
+                continue
+            closure = units.closure(unit, sources)
+            yield CudaUnit(
+                path=unit.path,
+                texts={path: texts[path] for path in closure.files},
+                foreign=closure.foreign,
+                opaque=closure.opaque,
+                action=action,
+            )

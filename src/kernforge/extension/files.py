@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files that a compilation reads, found by their includes, and whether they have changed since.
+
+A file with the same size, times of change and inode has the same content, unless it changed so
+shortly before it was read that another change could have the same time. No program can set the time
+of the inode: it shows a change also if the time of the content was set back.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import os
+import posixpath
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from stat import S_ISREG
+from typing import TYPE_CHECKING, TypeAlias
+
+from kernforge.errors import UsageError
+from kernforge.extension import flags
+from kernforge.source import includes
+from kernforge.system import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from kernforge.source.includes import Closure
+
+Stamp: TypeAlias = tuple[int, int, int, int]
+"""Size, time of change in nanoseconds, inode, and when the inode changed, in nanoseconds."""
+_SETTLED_NS = 2_000_000_000  # the coarsest time stamps in use are those of FAT
+SYSTEM_HEADERS = "system-headers.txt"
+"""List of the headers outside an action's directory, with digests; no program reads it."""
+# Headers that are part of the identity of torch, of a toolkit, of Python, or of the compiler.
+_OF_TOOLCHAIN = re.compile(
+    r"(?:torch|ATen|c10|caffe2|pybind11|cuda|cub|thrust|cutlass|cute|bits|sys|linux|asm|gnu)/.*|cuda\w*\.h|Python\.h"
+    r"|[a-z_]+|(?:assert|ctype|dlfcn|errno|fcntl|fenv|float|inttypes|limits|locale|malloc|math|pthread|sched"
+    r"|setjmp|signal|stdarg|stdbool|stddef|stdint|stdio|stdlib|string|strings|time|uchar|unistd|wchar"
+    r"|\w*intrin|omp)\.h"
+)
+OPAQUE_LIMIT = 5000
+"""How many headers an include of a macro may mean."""
+_HEADERS = (".h", ".hpp", ".hh", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What was on the disk when files were read.
+
+    Attributes:
+        stamps: of each file that was read; None for one that was looked for and not there.
+        young: files that had changed shortly before.
+    """
+
+    stamps: Mapping[str, Stamp | None]
+    young: frozenset[str]
+
+    def unchanged(self) -> bool:
+        """Whether all is as it was; False also if that cannot be known."""
+        return not self.young and all(stamp(p) == old for p, old in self.stamps.items())
+
+
+class TextFiles:
+    """Texts of files by path, read on demand: the mapping that ``includes.closure`` takes.
+
+    Args:
+        given: texts of files that are not on the disk.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._texts: dict[str, str | None] = dict(given)
+
+    def __contains__(self, path: object) -> bool:
+        return self._text(str(path)) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return (path for path, text in self._texts.items() if text is not None)
+
+    def get(self, path: str, default: str = "") -> str:
+        """Text of a file."""
+        text = self._text(path)
+        return default if text is None else text
+
+    def closure(self, source: str, directories: tuple[str, ...], first: tuple[str, ...]) -> Closure:
+        """Include closure of a source; with an include that names a macro, all headers count."""
+        known: Mapping[str, str] = self  # type: ignore[assignment]  # what is used of a mapping
+        closure = includes.closure(source, known, directories, first=first)
+        if not closure.opaque:
+            return closure
+        for path in self._headers_below((posixpath.dirname(source), *directories)):
+            self.get(path)
+        return includes.closure(source, known, directories, first=first)
+
+    def texts(self, closure: Closure) -> dict[str, str]:
+        """Texts of a closure's files, and a list of the distribution's headers that it reaches.
+
+        A compiler reads those at their own place. The list makes them part of what is compiled.
+        """
+        texts = {path: self.get(path) for path in closure.files}
+        known: Mapping[str, str] = self  # type: ignore[assignment]  # what is used of a mapping
+        searched = tuple(directory.lstrip("/") for directory in flags.SYSTEM)
+        headers: set[str] = set()
+        for name in closure.foreign:
+            if _OF_TOOLCHAIN.fullmatch(name):
+                continue
+            for path in (f"{directory}/{name}" for directory in searched):
+                if path in self and path not in headers:
+                    headers.update(includes.closure(path, known, searched).files)
+        if headers:
+            lines = (f"/{path} {digest.sha256(self.get(path))}\n" for path in sorted(headers))
+            texts[SYSTEM_HEADERS] = "".join(lines)
+        return texts
+
+    def _text(self, path: str) -> str | None:
+        if path not in self._texts:
+            self._texts[path] = self._read(path)
+        return self._texts[path]
+
+    def _read(self, path: str) -> str | None:
+        raise NotImplementedError
+
+    def _headers_below(self, directories: Iterable[str]) -> Iterable[str]:
+        raise NotImplementedError
+
+
+class Tree(TextFiles):
+    """Files of this machine by their absolute paths without the leading slash."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        super().__init__(given)
+        self._stamps: dict[str, Stamp | None] = {}
+        self._young: set[str] = set()
+
+    def watch(self, path: str) -> Stamp | None:
+        """Stamp of an absolute path, such as of an object; a change of it will be seen."""
+        self._stamps[path] = current = stamp(path)
+        if current and time.time_ns() - current[1] < _SETTLED_NS:
+            self._young.add(path)
+        return current
+
+    def seen(self) -> Seen:
+        """What was read so far."""
+        return Seen(stamps=dict(self._stamps), young=frozenset(self._young))
+
+    def _read(self, path: str) -> str | None:
+        return None if self.watch(f"/{path}") is None else read_text(f"/{path}")
+
+    def _headers_below(self, directories: Iterable[str]) -> Iterable[str]:
+        headers: list[str] = []
+        for top in dict.fromkeys(directories):
+            for header in headers_below(f"/{top}"):
+                headers.append(header.lstrip("/"))
+                if len(headers) > OPAQUE_LIMIT:
+                    raise UsageError(
+                        "an include names a macro, which could mean any of more than "
+                        f"{OPAQUE_LIMIT} headers",
+                        hint="write the header's name into the include, or name a smaller include "
+                        "path",
+                    )
+        return headers
+
+
+def find_closure(
+    source: str, directories: tuple[str, ...], first: tuple[str, ...], tree: Tree
+) -> Closure:
+    """Files that a source may read; all paths are absolute, without the leading slash.
+
+    Args:
+        directories: search path.
+        first: files that flags include.
+
+    Raises:
+        UsageError: there is no such source; a file cannot be read; or an include names a macro, and
+            the search path holds too many files to take all of them.
+    """
+    if source not in tree:
+        if os.path.isdir(f"/{source}"):  # noqa: PTH112
+            raise UsageError(
+                f"the source /{source} is a directory",
+                hint="name files; load(directory) without sources builds a kernel project",
+            )
+        near = _near(source)
+        raise UsageError(
+            f"there is no source /{source}", hint=f"did you mean {near}?" if near else ""
+        )
+    return tree.closure(source, directories, first)
+
+
+def _near(source: str) -> str:
+    """Nearest existing file's path below the directory that exists; empty if none is near."""
+    top = Path(f"/{source}").parent
+    while not top.is_dir():
+        top = top.parent
+    suffix = posixpath.splitext(source)[1]
+    below = itertools.islice(top.rglob(f"*{suffix}"), OPAQUE_LIMIT) if top != Path("/") else ()
+    names = {path.name: str(path.relative_to(top)) for path in below}
+    near = difflib.get_close_matches(posixpath.basename(source), names, n=1)
+    return names[near[0]] if near else ""
+
+
+def stamp(path: str) -> Stamp | None:
+    """Stamp of a file; None if there is none."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - many files, each time
+    except OSError:
+        return None
+    if not S_ISREG(status.st_mode):
+        return None
+    return (status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
+
+
+def read_text(path: str) -> str | None:
+    """Text of a file, as compilers take it; None if there is none.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        # Compilers take any bytes, in comments above all: what is not UTF-8 becomes surrogates.
+        return Path(path).read_bytes().decode(errors="surrogateescape")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def headers_below(top: str) -> Iterator[str]:
+    """Paths of the headers below a directory."""
+    for directory, _, names in os.walk(top):
+        for name in names:
+            if posixpath.splitext(name)[1] in _HEADERS:
+                yield f"{directory}/{name}"

@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this machine compiles with for its own torch: the compiler, torch's headers, a CUDA toolkit.
+
+The toolkit is the installed one (``CUDA_HOME``, ``CUDA_PATH``, the nvcc on the PATH,
+``/usr/local/cuda``) if its major version is torch's, else that of torch's CUDA from wheels.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kernforge.artifact.version import Version2
+from kernforge.binary import abi_floor, fatbin
+from kernforge.builder.workspace import this_cpu
+from kernforge.errors import (
+    BuildError,
+    CheckError,
+    ManifestError,
+    StorageError,
+    ToolchainError,
+    UsageError,
+)
+from kernforge.extension.device.units import DeviceToolchain
+from kernforge.extension.plan import TORCH, JitMachine
+from kernforge.store.local import Store
+from kernforge.system import extras, files
+from kernforge.system.machine import cores
+from kernforge.system.process import run
+from kernforge.toolchain import (
+    cuda_arch,
+    front_end,
+    host_compiler,
+    installed,
+    lockfile,
+    resolver,
+    tree_names,
+)
+from kernforge.toolchain.index.index import Index
+from kernforge.toolchain.index.wheels import Wheels
+from kernforge.toolchain.local_parts import LocalParts
+from kernforge.toolchain.lockfile import Lock, LockedHeaders, LockedToolkit
+from kernforge.toolchain.provision import Toolchains
+
+if TYPE_CHECKING:
+    from kernforge.extension.plan import ModuleRequest
+    from kernforge.extension.session import JitSession
+    from kernforge.system.environment import Environment
+    from kernforge.toolchain.host_compiler import Compiler
+    from kernforge.toolchain.index.wheels import Progress
+    from kernforge.toolchain.lockfile import LockedCompiler, LockedPython
+
+_DEFAULT_CUDA = "13.0"
+_PLAIN_SONAME = 12  # the runtime's soname has the minor version before
+_OWN_CLASS = "__torch__"
+_NAMED_ARCH = re.compile(r"\b(?:compute|sm)_(\d+)(\d)([af]?)\b")
+_DECIDING = (
+    *("CXX", "PATH", "CUDA_HOME", "CUDA_PATH", "TORCH_CUDA_ARCH_LIST", "KERNFORGE_HOME"),
+    *("PIP_INDEX_URL", "PIP_CONFIG_FILE", "KERNFORGE_JIT_SLIM"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JitToolchain(DeviceToolchain):
+    """What sources of one kind are compiled with; ``machine`` is what planning takes of it."""
+
+    machine: JitMachine
+
+
+class _Needs(NamedTuple):
+    """Headers that sources may read: of CUDA, of its libraries, of Python; and a GPU's kind."""
+
+    cuda: bool
+    libraries: bool
+    python: bool
+    device: bool
+
+
+def deciding_variables(environment: Environment) -> tuple[str | None, ...]:
+    """Values of the variables that decide what is found."""
+    return tuple(environment.variables.get(name) for name in _DECIDING)
+
+
+def find_toolchain(session: JitSession, module: ModuleRequest, progress: Progress) -> JitToolchain:
+    """Find what the sources of a module need; once for all modules that need the same.
+
+    Args:
+        progress: shows downloads.
+
+    Raises:
+        ToolchainError: a compiler, a toolkit or Python's headers are missing.
+        UsageError: torch is not installed, or there is no GPU and ``TORCH_CUDA_ARCH_LIST`` does not
+            say what to compile for.
+    """
+    cuda = module.with_cuda or module.has_device
+    needs = _Needs(
+        cuda=cuda,
+        libraries=cuda and module.reads_cuda_libraries,
+        python=module.reads_python,
+        device=module.has_device and not module.names_arch,
+    )
+    key = (deciding_variables(session.environment), needs)
+    with session.alone("toolchain"):
+        if not (toolchain := session.toolchains.get(key)):
+            toolchain = session.toolchains[key] = _find_toolchain(session, needs, progress)
+    if module.names_arch and (version := toolchain.machine.cuda):
+        named = _NAMED_ARCH.findall(" ".join(module.cuda_cflags))
+        archs = {cuda_arch.Arch(int(major), int(minor), suffix) for major, minor, suffix in named}
+        front_end.require(lockfile.toolkit(toolchain.lock, version), sorted(archs))
+    return toolchain
+
+
+def require_executable_home(home: Path) -> None:
+    """Refuse a directory from which no module can be loaded, before anything is compiled for it.
+
+    Raises:
+        StorageError: its file system is mounted with noexec.
+    """
+    there = next(path for path in (home, *home.parents) if path.exists())
+    if os.statvfs(there).f_flag & os.ST_NOEXEC:
+        raise StorageError(
+            f"modules in {home} cannot be loaded: its file system is mounted with noexec",
+            hint="name a directory on another file system in KERNFORGE_HOME",
+        )
+
+
+def _find_toolchain(session: JitSession, needs: _Needs, progress: Progress) -> JitToolchain:
+    require_executable_home(session.environment.home)
+    torch = import_torch()
+    store = Store(session.environment.home / "store")
+    compiler = find_compiler(session)
+    package = Path(torch.__file__).resolve().parent
+    trees = {"cxx": compiler.program(store.root / "compilers"), TORCH: str(package)}
+    headers: LockedPython | None = None
+    if needs.python:
+        headers, trees["python"] = installed.identify_python(), str(installed.python_headers())
+    records = store.root / "compilers"
+    commit = torch.version.git_version or ""
+    lock = Lock(
+        platform=f"{this_cpu()}-linux",
+        compiler=host_compiler.locked(compiler, run, records),
+        headers={
+            TORCH: LockedHeaders(
+                release=torch.__version__,
+                digest=installed.torch_key(package, torch.__version__, commit, records),
+            ),
+        },
+        python=headers,
+    )
+    version: Version2 | None = None
+    archs: tuple[str, ...] = ()
+    if needs.cuda:
+        version, lock, more = _find_cuda(
+            session.environment, torch, lock, store, progress, libraries=needs.libraries
+        )
+        trees |= more
+        if needs.device:
+            gpus = _archs(session.environment, torch)
+            front_end.require(lockfile.toolkit(lock, version), gpus)
+            archs = tuple(word for arch in gpus for word in arch.gencode())
+    machine = JitMachine(
+        torch=Version2.leading(torch.__version__) or Version2(0, 0),
+        sonames=_sonames(package / "lib", cuda=needs.cuda),
+        cuda=version,
+        archs=archs,
+        lock=lock,
+        cpu=this_cpu(),
+        runtime=_runtime(torch, version),
+    )
+    return JitToolchain(machine=machine, lock=lock, store=store, trees=trees)
+
+
+def find_compiler(session: JitSession) -> Compiler:
+    """The C++ compiler; once for values of ``CXX`` and ``PATH``: to ask it takes as long as a link.
+
+    Raises:
+        ToolchainError: there is none.
+    """
+    variables = session.environment.variables
+    key = (variables.get("CXX"), variables.get("PATH"))
+    if not (compiler := session.compilers.get(key)):
+        compiler = session.compilers[key] = host_compiler.find(variables, run)
+    return compiler
+
+
+def import_torch() -> Any:
+    """The installed torch.
+
+    Raises:
+        MissingPackageError: there is none.
+        UsageError: it cannot be imported.
+    """
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name == "torch" and (missing := extras.missing(error, "kernforge's JIT")):
+            raise missing from None
+        raise UsageError(
+            f"torch cannot be imported: {error}", hint="reinstall it: pip install torch"
+        ) from error
+    except ImportError as error:
+        raise UsageError(
+            f"torch cannot be imported: {error}", hint="install it: pip install torch"
+        ) from error
+    return torch
+
+
+def schema_mistake(schema: str) -> str:
+    """What the installed torch has against an operator's schema; empty if it accepts it.
+
+    Args:
+        schema: as ``plus(Tensor x, float a) -> Tensor``.
+    """
+    if _OWN_CLASS in schema:  # It is registered only when the module is loaded.
+        return ""
+    try:
+        # Without type variables, as in TORCH_LIBRARY.
+        import_torch()._C.parse_schema(schema, False)  # noqa: SLF001
+    except RuntimeError as error:
+        said, _, place = str(error).strip().partition(":\n")
+        said = said.partition(". Common valid")[0]
+        return f'the schema "{schema}" is not valid: {said}\n{place}'.rstrip()
+    except TypeError:  # A torch without that argument.
+        return ""
+    return ""
+
+
+def _find_cuda(
+    environment: Environment,
+    torch: Any,
+    lock: Lock,
+    store: Store,
+    progress: Progress,
+    *,
+    libraries: bool,
+) -> tuple[Version2, Lock, dict[str, str]]:
+    """The toolkit's version, the lock with it, and its trees."""
+    wanted = torch.version.cuda
+    path = installed.find_cuda(environment.variables)
+    if path is not None:
+        home = installed.identify_cuda(path, environment.variables, run)
+        if wanted is None or home.version.major == Version2.parse(wanted).major:
+            locked = LockedToolkit(release=home.release, directory=home.digest)
+            trees = {tree_names.cuda_root(home.version): str(home.tree(store))}
+            return home.version, replace(lock, cuda={str(home.version): locked}), trees
+        if environment.cuda_home or environment.cuda_path:
+            raise ToolchainError(
+                f"{path} is CUDA {home.release}, and torch is built for CUDA {wanted}",
+                hint="name a toolkit of that major version; if none is named, wheels bring one",
+            )
+    name = wanted or _DEFAULT_CUDA
+    wheels = Wheels(Index.lazily(environment.variables), store.root / "downloads", progress)
+    path = store.root.parent / "jit" / f"cuda-{name}.lock"
+    needs = resolver.Needs(cuda=frozenset({name}), torch=frozenset(), libraries=libraries)
+    kept = complete_lock(path, needs, wheels, lock.compiler, LocalParts())
+    version = Version2.parse(name)
+    toolkit, trees = toolkit_trees(kept, version, Toolchains(store, wheels), libraries=libraries)
+    return version, replace(lock, cuda={name: toolkit}), trees
+
+
+def complete_lock(
+    path: Path, needs: resolver.Needs, wheels: Wheels, compiler: LockedCompiler, parts: LocalParts
+) -> Lock:
+    """The lock in a file, to which what it lacks is added.
+
+    Raises:
+        NetworkError: it lacks something, and no index can be reached.
+        ToolchainError: no index has it.
+    """
+    old = lockfile.from_json(path.read_text(), source=str(path)) if path.is_file() else None
+    missing = resolver.lacking(needs, old, parts)
+    if old and not missing.names:
+        return old
+    new = resolver.make(
+        missing, wheels, cpu=this_cpu(), compiler=compiler, local_parts=parts, old=old
+    )
+    new = old.merged(new) if old else new
+    files.write_atomic(path, new.to_json())
+    return new
+
+
+def toolkit_trees(
+    lock: Lock, version: Version2, toolchains: Toolchains, *, libraries: bool
+) -> tuple[LockedToolkit, dict[str, str]]:
+    """A toolkit as it is used, with CUDA's libraries or without, and the trees that it needs."""
+    toolkit = lockfile.toolkit(lock, version)
+    toolkit = toolkit if libraries else replace(toolkit, libraries=())
+    trees = {tree_names.cuda_root(version): str(toolchains.toolkit(toolkit))}
+    for wheel in toolkit.libraries:
+        root = tree_names.library_root(version, wheel.file.partition("-")[0])
+        trees[root] = str(toolchains.library_headers(wheel))
+    return toolkit, trees
+
+
+def jobs(environment: Environment) -> int:
+    """How many actions run at once: ``MAX_JOBS``, as for torch's loader, else one for each core.
+
+    Raises:
+        UsageError: ``MAX_JOBS`` is not a number.
+    """
+    given = (environment.max_jobs or "").strip()
+    if given and not given.isdecimal():
+        raise UsageError(
+            f"MAX_JOBS is {given!r}",
+            hint="set it to how many compilers may run at once; without it, one runs per core",
+        )
+    return int(given or 0) or cores()
+
+
+def named_archs(environment: Environment) -> tuple[cuda_arch.Arch, ...]:
+    """What ``TORCH_CUDA_ARCH_LIST`` names; empty if it leaves the choice to the machine.
+
+    Raises:
+        UsageError: it is not a list of compute capabilities.
+    """
+    named = (environment.torch_cuda_arch_list or "").strip()
+    if named in {"", "native"}:
+        return ()
+    try:
+        return cuda_arch.listed(named)
+    except ManifestError as error:
+        raise UsageError(error.message, hint=error.hint) from error
+
+
+def _archs(environment: Environment, torch: Any) -> tuple[cuda_arch.Arch, ...]:
+    """What ``TORCH_CUDA_ARCH_LIST`` names, else the GPUs that this process sees."""
+    if named := named_archs(environment):
+        return named
+    count = torch.cuda.device_count()
+    if not count:
+        raise UsageError(
+            "there is no GPU here that says what to compile for",
+            hint="name its compute capability in TORCH_CUDA_ARCH_LIST, as 9.0",
+        )
+    capabilities = {torch.cuda.get_device_capability(number) for number in range(count)}
+    return tuple(cuda_arch.Arch(major, minor) for major, minor in sorted(capabilities))
+
+
+def require_device_code(name: str, module: Path, torch: Any) -> None:
+    """Refuse a module without code for the GPUs of this process: its launches would do nothing.
+
+    Raises:
+        BuildError: none of its device code runs on any of them.
+    """
+    if torch.version.cuda is None or not torch.cuda.is_available():
+        return
+    count = torch.cuda.device_count()
+    gpus = sorted({Version2(*torch.cuda.get_device_capability(number)) for number in range(count)})
+    try:
+        has = fatbin.architectures(module.read_bytes())
+    except CheckError:  # of a toolkit that is newer than this reader
+        return
+    archs = [cuda_arch.Arch.parse(text) for text in has.cubins]
+    archs += [replace(cuda_arch.Arch.parse(text), ptx=True) for text in has.ptx]
+    if archs and not any(arch.serves(gpu) for arch in archs for gpu in gpus):
+        made_for, here = (", ".join(map(str, each)) for each in (archs, gpus))
+        raise BuildError(
+            f"{name} has device code for {made_for}, and the GPU here is of {here}: it would not "
+            "run",
+            hint=f"add {gpus[0]} to TORCH_CUDA_ARCH_LIST, or unset it, or change -gencode in "
+            "extra_cuda_cflags",
+        )
+
+
+def _sonames(directory: Path, *, cuda: bool) -> tuple[str, ...]:
+    """Torch's libraries that a module may need, in load order."""
+    named = (*abi_floor.torch_sonames("cuda" if cuda else "cpu"), "libtorch_python.so")
+    return tuple(name for name in dict.fromkeys(named) if (directory / name).is_file())
+
+
+def _runtime(torch: Any, cuda: Version2 | None) -> str:
+    """Soname of the CUDA runtime that torch needs, if it has all that the toolkit may call."""
+    if cuda is None or torch.version.cuda is None or cuda.major < _PLAIN_SONAME:
+        return ""
+    version = Version2.parse(torch.version.cuda)
+    return f"libcudart.so.{cuda.major}" if version.major == cuda.major and version >= cuda else ""

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``%%kernforge``: a cell of C++ or CUDA in a notebook or in IPython, compiled and loaded at once.
+
+``%load_ext kernforge`` registers it. The compiler gets the number of the cell's first line, so that
+its messages have the line numbers that the notebook shows: the line of the magic is the first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+
+from kernforge.errors import BuildError, KernforgeError
+from kernforge.extension import flags
+from kernforge.extension.api import load_inline
+from kernforge.extension.machine import import_torch
+from kernforge.source import diagnostics, extension_source
+
+_SWITCH = re.compile(r"//\s*%%\s*(cpp|cuda)\s*$")
+_FIRST_LINE = 2  # the magic's own is 1
+
+
+class CellError(BuildError):
+    """A cell does not become a module; shown without the traceback of kernforge's code."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows."""
+        return str(self).splitlines()
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Register ``%%kernforge``; called by ``%load_ext kernforge``."""
+    shell.register_magics(KernforgeMagics)
+
+
+@magics_class
+class KernforgeMagics(Magics):  # type: ignore[misc] # traitlets has no types
+    """The cell magic."""
+
+    @magic_arguments()
+    @argument("name", help="the module's name; it is a variable afterwards")
+    @argument(
+        "--functions",
+        metavar="F,G",
+        default="",
+        help="bind these C++ functions with pybind11, and make them variables too",
+    )
+    @argument("--cuda", action="store_true", help="the cell begins with CUDA instead of C++")
+    @argument("--cflags", default="", help="for the C++ compiler, as '-O3 -march=native'")
+    @argument("--cuda-cflags", default="", help="for nvcc")
+    @argument("--ldflags", default="", help="for the linker")
+    @argument("--include", action="append", default=[], help="where headers are looked for")
+    @argument("--no-headers", action="store_true", help="put no header before the sources")
+    @argument("--verbose", action="store_true", help="say what is compiled")
+    @cell_magic
+    def kernforge(self, line: str, cell: str) -> None:
+        """Compile the cell with ``kernforge.load_inline`` and load it as a module.
+
+        A cell is C++, or CUDA with ``--cuda``. It may hold both: a line ``// %% cuda`` or
+        ``// %% cpp`` begins the other. Functions of CUDA that ``--functions`` names are declared
+        for you. Run the cell again after an edit to get the new code; unchanged it costs nothing,
+        and what was made with the old module stays valid.
+
+        A cell that registers operators (``TORCH_LIBRARY``, or ``STABLE_TORCH_LIBRARY`` of torch's
+        stable ABI, which compiles in seconds) and defines no Python module needs no
+        ``--functions``: the name is then that of its operators, ``torch.ops.<namespace>``. With
+        ``--functions`` these operators are variables too.
+
+        Example::
+
+            %%kernforge toy --functions plus
+            at::Tensor plus(at::Tensor x, double a) { return x + a; }
+
+        In the next cell: ``plus(torch.ones(3), 2.0)``, or ``toy.plus(...)``.
+        """
+        options = parse_argstring(self.kernforge, line)
+        functions = [name.strip() for name in options.functions.split(",") if name.strip()]
+        texts = split_cell(cell, cuda=options.cuda)
+        space = operators(texts.values(), options.name)
+        bound = [] if space else functions
+        declared = [declaration(texts["cuda"], name) for name in bound]
+        label = f"<cell {options.name}>"
+        try:
+            module = load_inline(
+                options.name,
+                [*filter(None, declared), _with_label(texts["cpp"], label)],
+                [_with_label(texts["cuda"], label)] if texts["cuda"].strip() else None,
+                functions=bound or None,
+                is_python_module=not space,
+                extra_cflags=flags.words(options.cflags),
+                extra_cuda_cflags=flags.words(options.cuda_cflags),
+                extra_ldflags=flags.words(options.ldflags),
+                extra_include_paths=options.include,
+                no_implicit_headers=options.no_headers,
+                verbose=options.verbose,
+            )
+        except KernforgeError as error:
+            raise explain_error(error, label, cell) from None
+        if space:
+            module = getattr(import_torch().ops, space)
+            if unknown := [name for name in functions if not hasattr(module, name)]:
+                raise CellError(f"the cell registers no operator {', '.join(unknown)} in {space}")
+        variables = {options.name: module} | {name: getattr(module, name) for name in functions}
+        self.shell.push(variables)
+
+
+def split_cell(cell: str, *, cuda: bool) -> dict[str, str]:
+    """A cell's C++ and CUDA, each with all lines of the cell; lines of the other are empty."""
+    current = "cuda" if cuda else "cpp"
+    lines: dict[str, list[str]] = {"cpp": [], "cuda": []}
+    for line in cell.splitlines():
+        switch = _SWITCH.fullmatch(line.strip())
+        current = switch[1] if switch else current
+        for language, text in lines.items():
+            text.append(line if language == current and not switch else "")
+    return {language: "\n".join(text) for language, text in lines.items()}
+
+
+def operators(texts: Iterable[str], name: str) -> str:
+    """The op namespace that a cell registers; empty if the cell is a Python module.
+
+    Args:
+        texts: the cell's C++ and CUDA.
+        name: the module's, which ``TORCH_EXTENSION_NAME`` stands for.
+    """
+    texts = tuple(texts)
+    spaces = sorted(extension_source.namespaces(texts))
+    if not spaces or extension_source.module_names(texts):
+        return ""
+    return name if spaces[0] == extension_source.EXTENSION_NAME else spaces[0]
+
+
+def declaration(cuda: str, name: str) -> str:
+    """The declaration of a function that CUDA defines, for the C++ that binds it; empty if none."""
+    match = re.search(
+        rf"^[ \t]*(?!return\b|else\b)([\w:<>,&*\s]+?[\s&*]{re.escape(name)}\s*\([^;{{}}]*\))\s*\{{",
+        cuda,
+        re.MULTILINE,
+    )
+    return f"{' '.join(match[1].split())};" if match else ""
+
+
+def explain_error(error: KernforgeError, label: str, cell: str) -> CellError:
+    """An error with the cell's line numbers, and the lines that the compiler means."""
+    texts = {label: f"\n{cell}"}  # one line for the magic
+    errors = diagnostics.errors(diagnostics.parse(error.message))
+    if not errors:
+        return CellError(error.message, hint=error.hint)
+    lines: list[str] = []
+    for each in errors:
+        lines.append(diagnostics.title(each).replace(label, "cell"))
+        lines += diagnostics.excerpt(each, texts.get)
+    return CellError("\n".join(lines))
+
+
+def _with_label(text: str, label: str) -> str:
+    """The text, with its lines numbered as the cell's."""
+    return f'#line {_FIRST_LINE} "{label}"\n{text}' if text.strip() else ""

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build a kernel project for this process's torch and GPU, and load it.
+
+The plan is that of ``kernforge build``. For an edit of device code, only that code is compiled, as
+for an edit of sources (``device.swap``): its object replaces nvcc's in the plan, and all that comes
+after is as for any build.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeGuard
+
+from kernforge.binary import elf
+from kernforge.builder import api as build
+from kernforge.builder import from_source
+from kernforge.builder import workspace as build_workspace
+from kernforge.builder.api import BuildRequest
+from kernforge.errors import BuildError, NetworkError, ToolchainError
+from kernforge.extension import machine
+from kernforge.extension.device import nvcc_stages
+from kernforge.extension.device.project import replace_edited
+from kernforge.extension.session import CachedProject
+from kernforge.extension.undefined import missing_symbol, undefined_error
+from kernforge.loader import host
+from kernforge.loader.api import get_local_kernel
+from kernforge.manifest.model import TvmFfi
+from kernforge.project import api as project_api
+from kernforge.system.console import Console
+from kernforge.toolchain import lockfile
+from kernforge.toolchain.local_parts import NO_LOCAL_PARTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+    from kernforge.builder.workspace import Workspace
+    from kernforge.errors import KernforgeError
+    from kernforge.extension.session import JitSession
+    from kernforge.project.api import Project
+
+_log = logging.getLogger("kernforge")
+_CODE = (".cpp", ".cc", ".cxx", ".c", ".cu", ".h", ".hpp", ".hh", ".hxx", ".cuh")
+_FOR_CPU = "start the process with no GPU to be seen (CUDA_VISIBLE_DEVICES=)"
+
+
+def load_project(session: JitSession, directory: Path, *, verbose: bool = False) -> ModuleType:
+    """Build the project that holds a directory, and import it, unless it is loaded and unchanged.
+
+    Args:
+        directory: the project's root, or a directory in it.
+        verbose: say what is compiled, on stderr.
+
+    Raises:
+        BuildError: a compiler failed, and the message is what it wrote; or a function is called
+            that no source defines.
+        ManifestError: its build.toml is wrong.
+        NoVariantError: it has no variant for this process.
+        UsageError: there is no project, or no torch.
+    """
+    root = project_api.find(directory)
+    key = (root, session.environment.kernforge_home)
+    with session.alone("project", key):
+        cached = session.projects.get(key)
+        if not _is_current(cached):
+            cached = session.projects[key] = _load_anew(session, root, verbose=verbose)
+    return cached.module
+
+
+def _load_anew(session: JitSession, root: Path, *, verbose: bool) -> CachedProject:
+    machine.require_executable_home(session.environment.home)
+    project = project_api.read_project(root)
+    if not isinstance(project.manifest.framework, TvmFfi):
+        machine.import_torch()  # without it, the error would be that no variant fits
+    paths = {*project.files.values(), *(path.parent for path in project.files.values())}
+    lock = root / lockfile.FILE_NAME
+    stamps, lock_before = {path: _stamp(path) for path in paths}, _stamp(lock)
+    # Copies of a project with the same sources are laid out in the same directory.
+    with session.alone("project name", project.manifest.general.name):
+        variant = _build_variant(session, project, Console(quiet=not verbose, failures=False))
+        module = _import_variant(project, variant)
+    if _stamp(lock) != lock_before:  # it was written just now
+        stamps |= {path: _stamp(path) for path in (root, lock)}
+    return CachedProject(stamps=stamps, module=module)
+
+
+def _is_current(cached: CachedProject | None) -> TypeGuard[CachedProject]:
+    """Whether nothing has changed since a project was loaded."""
+    return cached is not None and all(_stamp(p) == old for p, old in cached.stamps.items())
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """When a file was written, or a directory's list of files; None if it is not there."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return (status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def _import_variant(project: Project, variant: Path) -> ModuleType:
+    try:
+        return get_local_kernel(variant)
+    except ImportError as error:
+        if undefined := _undefined_error(project, variant, str(error)):
+            raise undefined from error
+        raise
+
+
+def _undefined_error(project: Project, variant: Path, message: str) -> BuildError | None:
+    """Which function of a project is undefined; None if that is not what is wrong."""
+    missing = missing_symbol(message)
+    if not missing:
+        return None
+    texts = {
+        name: path.read_text(encoding="utf-8", errors="replace")
+        for name, path in project.files.items()
+        if name.endswith(_CODE)
+    }
+    (library,) = variant.rglob("*.so")
+    where = "build.toml's src, for this backend too"
+    name = project.manifest.general.name
+    return undefined_error(name, elf.parse(library.read_bytes()), texts, where, missing=missing)
+
+
+# -- building ------------------------------------------------------------------------------
+
+
+def _build_variant(session: JitSession, project: Project, console: Console) -> Path:
+    """The project's variant for this process, built if need be.
+
+    With what the lock names, or, if that is not available, with the headers of this machine's torch
+    and the compilers of the installed toolkit.
+    """
+    lock = build_workspace.read_lock(project.root)
+    lent = lock is not None and any(name.startswith("torch-") for name in lock.headers)
+    reason: KernforgeError = ToolchainError("the lock names an installed torch")
+    while True:
+        options = NO_LOCAL_PARTS
+        if lent:
+            options = from_source.lent_parts(host.probe_to_load(), session.environment, reason)
+        try:
+            workspace = build_workspace.open_workspace(
+                project, console, session.environment, options, cxx=machine.find_compiler(session)
+            )
+            return _build(session, workspace, console)
+        except (NetworkError, ToolchainError) as error:
+            if lent:
+                raise
+            lent, reason = True, error
+            _log.warning("%s; %s", error.message, from_source.LENT)
+
+
+def _build(session: JitSession, workspace: Workspace, console: Console) -> Path:
+    root, process = workspace.project.root, host.probe_to_load()
+    target = from_source.fitting_target(workspace, process, str(root), for_cpu=_FOR_CPU)
+    capability = host.with_device(process).capability
+    request = BuildRequest(
+        targets=(target,),
+        events=console,
+        only=(str(capability),) if capability and target.cuda else (),
+        sandbox="off",
+        jobs=machine.jobs(session.environment),
+        runner=nvcc_stages.run_stages,
+        edited=functools.partial(replace_edited, session.device),
+    )
+    planned = build.plan_project(workspace, request)
+    (artifact,) = planned.plan.artifacts
+    # A directory of its own for each state of the sources: what a process has loaded stays.
+    name = f"{artifact.ops_name}-{planned.plan.sources_id[:16]}"
+    request = replace(request, out=session.environment.home / "jit" / "projects" / name)
+    result = build.build_project(workspace, request, planned)
+    if failures := result.outcome.failures:
+        texts = "\n".join(failure.text() for failure in failures)
+        raise BuildError(f"{target.name} could not be built\n{texts}")
+    return result.variants[target.name]

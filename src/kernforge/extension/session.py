@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process has compiled and is compiling.
+
+All state of the JIT is in a ``JitSession``, which the functions of this package take as an
+argument. A process has one, ``PROCESS``; a test makes its own. Threads may share it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from kernforge.extension.device.units import DeviceSession
+from kernforge.extension.plan import plan_module
+from kernforge.system.environment import Environment
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Mapping
+    from pathlib import Path
+    from types import ModuleType
+
+    from kernforge.extension.device.units import ModulePlan
+    from kernforge.extension.files import Seen
+    from kernforge.extension.machine import JitToolchain
+    from kernforge.extension.modules import LoadedModule
+    from kernforge.extension.plan import JitMachine, ModuleRequest
+    from kernforge.extension.request import JitRequest
+    from kernforge.toolchain.host_compiler import Compiler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedModule:
+    """What a request has given; ``placed`` is its copy in the caller's directory, or empty."""
+
+    seen: Seen
+    loaded: LoadedModule
+    placed: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedProject:
+    """A kernel project that is loaded.
+
+    Attributes:
+        stamps: its files and directories as they were.
+    """
+
+    stamps: Mapping[Path, tuple[int, ...] | None]
+    module: ModuleType
+
+
+@dataclass(slots=True, eq=False)
+class JitSession:
+    """All that a process has compiled and is compiling.
+
+    Attributes:
+        environment: environment variables; no other part of the JIT reads them from the process.
+        answers: what each request has given.
+        modules: loaded modules by the digest of all that makes them.
+        namespaces: op namespaces that are registered, or planned by a thread.
+        shown: op namespaces by the name that sources write and by module, the latest last.
+        imports: how many modules of a name were imported.
+        toolchains: by what modules need of them.
+        compilers: C++ compilers by the values of ``CXX`` and ``PATH``.
+        torch_headers: texts of torch's headers by name, for each directory of them.
+        whole: modules, by name and sources, that need torch's headers as they are.
+        hinted: whether the hint on slow headers was shown.
+        projects: loaded projects by directory and ``KERNFORGE_HOME``.
+        device: what edits of device code remember.
+        lock: held while op namespaces are planned and while a module is imported.
+    """
+
+    environment: Environment = field(default_factory=Environment.live)
+    answers: dict[JitRequest, CachedModule] = field(default_factory=dict)
+    modules: dict[str, LoadedModule] = field(default_factory=dict)
+    namespaces: set[str] = field(default_factory=set)
+    shown: dict[str, dict[str, Any]] = field(default_factory=dict)
+    imports: Counter[str] = field(default_factory=Counter)
+    toolchains: dict[Hashable, JitToolchain] = field(default_factory=dict)
+    compilers: dict[Hashable, Compiler] = field(default_factory=dict)
+    torch_headers: dict[str, dict[str, str | None]] = field(default_factory=dict)
+    whole: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
+    hinted: bool = False
+    projects: dict[tuple[Path, str | None], CachedProject] = field(default_factory=dict)
+    device: DeviceSession = field(default_factory=DeviceSession)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    _locks: dict[Hashable, threading.Lock] = field(default_factory=dict)
+
+    @contextmanager
+    def alone(self, *key: Hashable) -> Iterator[None]:
+        """One thread at a time runs the block with this key.
+
+        Locks are taken in one order: project, name of a project, module, toolchain.
+        """
+        with self.lock:
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
+            yield
+
+    @contextmanager
+    def planned(
+        self, request: ModuleRequest, machine: JitMachine
+    ) -> Iterator[tuple[ModuleRequest, ModulePlan]]:
+        """Plan a module whose op namespaces no other thread has or plans.
+
+        They are free again if the block raises.
+
+        Yields:
+            The request with the namespaces that were taken before, and its plan.
+        """
+        with self.lock:
+            request = replace(request, taken=frozenset(self.namespaces))
+            module = plan_module(request, machine)
+            self.namespaces.update(module.namespaces.values())
+        try:
+            yield request, module
+        except BaseException:
+            self.release(module)
+            raise
+
+    def release(self, module: ModulePlan) -> None:
+        """Free the op namespaces of a planned module that is not loaded."""
+        with self.lock:
+            self.namespaces.difference_update(module.namespaces.values())
+
+
+PROCESS = JitSession()
+"""The session of this process, in which ``load`` and ``load_inline`` compile."""

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cut torch's headers to what a source uses.
+
+``torch/types.h`` is 13 MB of text and ``torch/extension.h`` 16, and nvcc's two passes and the host
+compiler each read it. Most of it is for the 2,500 operators that a source does not call. Here the
+include is replaced by one of a header that is written for the source: ``ATen/core/Tensor.h`` (the
+class with its methods), the functions of those operators that the source names, as the installed
+headers define them, and torch's own names for types. If a source uses more than that, its compiler
+misses a name, and the source is compiled again as it is. A source that defines an
+``autograd::Function`` gets torch's header for that, which is half of all.
+
+The functions in ``torch::`` that make tensors are those of the installed ``variable_factories.h``,
+except that they set ``requires_grad`` by the tensor's method instead of
+``autograd::make_variable``, whose header is as large as all of ATen's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from kernforge.source import final_errors
+from kernforge.source.includes import Closure
+from kernforge.system.process import Command, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kernforge.extension.plan import ModuleRequest, ModuleUnit
+
+    UnitT = TypeVar("UnitT", bound=ModuleUnit)
+    ReadHeader = Callable[[str], str | None]
+    """Text of a header below torch's ``include``; None if there is none."""
+
+DIRECTORY = "kernforge-slim"
+HEADER = "kernforge_torch.h"
+PATH = f"{DIRECTORY}/{HEADER}"
+"""The written header, in an action's directory."""
+_LARGE = ("torch/extension.h", "torch/torch.h", "torch/all.h", "torch/types.h", "ATen/ATen.h")
+_LARGE_INCLUDE = re.compile(
+    rf'^([ \t]*)#[ \t]*include[ \t]*[<"](?:{"|".join(map(re.escape, _LARGE))})[>"]', re.MULTILINE
+)
+# Other headers that are allowed. One that is not may define a second time what is written here.
+_ALLOWED = re.compile(
+    r"(?!torch/|ATen/|caffe2/|THC/).*|torch/library\.h|torch/csrc/utils/pybind\.h"
+    r"|torch/csrc/autograd/custom_function\.h"
+    r"|ATen/(?:Dispatch|AccumulateType|OpMathType|cuda/CUDAContext(?:Light)?|cuda/Exceptions)\.h"
+)
+# Parts of torch that are not in the written header.
+_MORE = re.compile(
+    r"\b(?:torch|at)\s*::\s*(?:nn|optim|jit|data|serialize|indexing|save|load|linalg|fft"
+    r"|special|sparse|tensor|from_blob|manual_seed|parallel_for|native|globalContext)\b"
+    r"|\b(?:NoGradGuard|GradMode|InferenceMode|AutoGradMode|Slice|Ellipsis)\b"
+    r"|\.\s*index(?:_put_)?\s*\(\s*\{"
+)
+_PYTHON = re.compile(
+    r"\bPYBIND11_\w+|\b(?:py|pybind11)\s*::|\bwrap_pybind_function|\bPyObject\b|\bTHP\w+"
+)
+_LIBRARY = re.compile(r"\bTORCH_LIBRARY")
+_AUTOGRAD = re.compile(r"\bautograd\s*::")
+# Torch's headers for autograd include all operators, unless this is defined: then those that they
+# use.
+_PER_OPERATOR = "#define AT_PER_OPERATOR_HEADERS"
+_AUTOGRAD_HEADERS = (
+    "torch/csrc/autograd/custom_function.h",
+    "torch/csrc/autograd/autograd.h",
+    "ATen/TensorOperators.h",
+)
+_CALLED = re.compile(r"(?:\b(?:at|torch)\s*::\s*|(?<![\w.>:]))([a-z]\w*)")
+_COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+_DIRECTIVE = re.compile(
+    r"^[ \t]*#[ \t]*(?:include|pragma once|if|else|endif|error)[^\n]*", re.MULTILINE
+)
+_FACTORIES = "torch/csrc/autograd/generated/variable_factories.h"
+_FACTORY = re.compile(r"^inline at::Tensor (\w+)\(.*?^\}\n", re.DOTALL | re.MULTILINE)
+_TYPES = "torch/csrc/api/include/torch/types.h"
+# The operators of C++; they call this one.
+_OPERATORS, _BY_OPERATORS = "ATen/TensorOperators.h", "empty_like"
+_LISTS = "ITensorListRef"
+_ALWAYS = (
+    *("ATen/core/Tensor.h", "ATen/core/Generator.h", "ATen/core/LegacyTypeDispatch.h"),
+    *("ATen/core/Reduction.h", "ATen/Dispatch.h"),
+)
+_NOT_FOUND = 1
+_VARIABLE = """namespace torch { namespace kernforge {
+inline at::Tensor variable(at::Tensor made, bool requires_grad) {
+  if (requires_grad) made.set_requires_grad(true);
+  return made;
+}
+}}
+"""
+
+
+def cut(request: ModuleRequest, read: ReadHeader) -> ModuleRequest | None:
+    """The same request with torch's headers cut to what each unit uses; None if none can be cut."""
+    units = tuple(cut_unit(unit, read) or unit for unit in request.units)
+    if units == request.units:
+        return None
+    return replace(request, units=units, includes=(*request.includes, DIRECTORY))
+
+
+def fell_short(output: str, texts: Mapping[str, str], tree: str, directory: str) -> bool:
+    """Whether a source that did not compile with cut headers may compile with torch's as they are.
+
+    Args:
+        output: what the compiler wrote.
+        texts: the source and what it includes, by path.
+        tree: name of torch's tree among those of the compiler's action.
+        directory: what that tree is.
+    """
+
+    def occurs(name: str) -> bool:
+        # Not in a line of a comment.
+        pattern = rf"^\s*(([^[:space:]/*]|/[^/*]).*\b)?{name}\b"
+        argv = ("grep", "-RqE", "-e", pattern, "--", f"{directory}/include", "/usr/include")
+        try:
+            return run(Command(argv=argv)).returncode != _NOT_FOUND
+        except FileNotFoundError:
+            return True
+
+    users = {path: text for path, text in texts.items() if path != PATH}
+    return final_errors.lacks_header(output, users, (f"/{tree}/", DIRECTORY), occurs)
+
+
+def cut_unit(unit: UnitT, read: ReadHeader) -> UnitT | None:
+    """The same unit with torch's headers cut to what it uses; None if they cannot be."""
+    given, closure = unit.texts, unit.closure
+    others = [name for name in closure.foreign if name not in _LARGE]
+    if closure.opaque or not all(_ALLOWED.fullmatch(name) for name in others):
+        return None
+    texts = {path: _LARGE_INCLUDE.sub(rf'\1#include "{HEADER}"', t) for path, t in given.items()}
+    code = "\n".join(_COMMENT_OR_TEXT.sub(" ", text) for text in given.values())
+    if texts == given or _MORE.search(code):
+        return None
+    written = write_header(code, read)
+    if written is None:
+        return None
+    text, included = written
+    files = tuple(sorted((*closure.files, PATH)))
+    foreign = tuple(sorted({*others, *included}))
+    new = Closure(files=files, foreign=foreign, opaque=False)
+    return replace(unit, texts={**texts, PATH: text}, closure=new)
+
+
+def write_header(code: str, read: ReadHeader) -> tuple[str, tuple[str, ...]] | None:
+    """Header for code without comments, and what it includes; None: torch's is not as expected."""
+    types, factories, operators = read(_TYPES), read(_FACTORIES), read(_OPERATORS)
+    if types is None or factories is None or operators is None:
+        return None
+    if "using namespace at;" not in types:
+        return None
+    words = sorted({*_CALLED.findall(code), _BY_OPERATORS})
+    # Some files are no operator's, such as ATen/ops/tensor.h.
+    bodies = {
+        word: text
+        for word in words
+        if (text := read(f"ATen/ops/{word}.h")) and f"ATen/ops/{word}_ops.h>" in text
+    }
+    included = [*_ALWAYS, *(f"ATen/ops/{word}_ops.h" for word in bodies)]
+    if any(_LISTS in text for text in bodies.values()):
+        included.append("ATen/core/IListRef_inl.h")
+    if _LIBRARY.search(code):
+        included.append("torch/library.h")
+    if _PYTHON.search(code):
+        included += ["torch/csrc/utils/pybind.h", "torch/csrc/Exceptions.h"]
+    tensor_makers = [m[0] for m in _FACTORY.finditer(factories) if m[1] in bodies]
+    if _AUTOGRAD.search(code):
+        # Autograd's headers bring what those of operators include, and some operators.
+        included = [*_AUTOGRAD_HEADERS, *(f"ATen/ops/{word}.h" for word in bodies), *included]
+        first, written = ["#pragma once", _PER_OPERATOR], [_bare(types)]
+    else:
+        first = ["#pragma once"]
+        written = [*map(_bare, (*bodies.values(), operators, types)), _VARIABLE]
+        make, ours = "autograd::make_variable(", "kernforge::variable("
+        tensor_makers = [text.replace(make, ours) for text in tensor_makers]
+    includes = (f"#include <{name}>" for name in included)
+    parts = (*first, *includes, *written, "namespace torch {", *tensor_makers, "}", "")
+    return "\n".join(parts), tuple(included)
+
+
+def _bare(text: str) -> str:
+    """A header without its directives, which are for other uses of it."""
+    return _DIRECTIVE.sub("", text)

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop that runs a graph, with small real programs in the place of compilers."""
+
+import sys
+import time
+
+import pytest
+from support import graphs
+
+from kernforge.builder.execute import executor, results
+from kernforge.builder.execute.cost import Measures
+from kernforge.builder.execute.local_pool import LocalPool
+from kernforge.store.remote import SharedStore
+from kernforge.system import process as run_module
+from kernforge.system.process import Command, run
+from kernforge.trust.builders import Builders
+
+MB = 10**6
+EAT = "import time; held = bytearray({mb}_000_000); time.sleep({s}); open('out', 'w').close()"
+
+# Where many processes run, memory is looked at twice a second.
+LOOKED_AT_S = 2
+
+EVERYONE = Builders(everyone=True)
+
+
+def eat(title, mb, seconds=0.4):
+    return graphs.action(title, EAT.format(mb=mb, s=seconds), shell=sys.executable)
+
+
+def overlap(events):
+    running = most = 0
+    for line in events.log:
+        running += {"+": 1, "-": -1}.get(line[0], 0)
+        most = max(most, running)
+    return most
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_the_memory_of_a_program_and_of_what_it_starts_is_measured(depth):
+    code = EAT.format(mb=200, s=LOOKED_AT_S).replace("open('out', 'w').close()", "pass")
+    argv = (sys.executable, "-c", code)
+    if depth:
+        argv = (sys.executable, "-c", f"import subprocess; subprocess.run({argv!r})")
+    done = run(Command(argv=argv))
+    assert 200 * MB < done.peak_bytes < 300 * MB
+
+
+def test_a_parent_that_was_large_does_not_count():
+    held = bytearray(400 * MB)
+    done = run(Command(argv=("sleep", "0.3")))
+    assert len(held) > done.peak_bytes
+    assert done.peak_bytes < 50 * MB
+
+
+def test_what_ran_teaches_what_to_expect(tmp_path):
+    one = eat("a", 150, LOOKED_AT_S)
+    outcome, _ = graphs.go(tmp_path, one)
+    known = Measures(tmp_path, jobs=4).expect(one)
+    assert 150 * MB < known.memory < 250 * MB
+    assert outcome.spent[0].peak_bytes == known.memory
+
+
+@pytest.mark.parametrize(("limit", "together"), [(250 * MB, 1), (900 * MB, 3)])
+def test_memory_bounds_what_runs_together(tmp_path, limit, together):
+    actions = [eat(name, 100) for name in "abc"]
+    for one in actions:
+        Measures(tmp_path, jobs=4).learn(one, peak_bytes=150 * MB, wall_s=1)
+    pool = LocalPool(jobs=4, limit=limit, available=lambda: 10**12)
+    _, events = graphs.go(tmp_path, *actions, pool=pool)
+    assert overlap(events) == together
+
+
+def test_what_the_machine_has_left_bounds_too(tmp_path):
+    actions = [eat(name, 10, 0.2) for name in "abc"]
+    _, events = graphs.go(tmp_path, *actions, pool=LocalPool(jobs=4, available=lambda: 0))
+    assert overlap(events) == 1
+
+
+def test_long_chains_start_first(tmp_path):
+    short, long = graphs.action("short", ">out"), graphs.action("long", ">out")
+    after = graphs.action("after", ">out", needs=[long])
+    _, events = graphs.go(tmp_path, short, long, after, pool=LocalPool(jobs=1), jobs=1)
+    assert events.log[1:3] == ["+long", "-long"]
+
+
+# The second time it fails if anything runs beside it.
+KILLED_ONCE = "if [ -e mark ]; then ls | grep busy || >$OLDPWD/out; else >mark; {kill}; fi"
+BUSY = "cd {at}; >busy{n}; sleep 0.3; rm busy{n}; >$OLDPWD/out"
+
+
+@pytest.mark.parametrize(
+    "kill",
+    [
+        "kill -9 $$",
+        "echo \"nvcc error : 'cicc' died due to signal 9 (Kill signal)\"; exit 9",
+        "echo 'g++: fatal error: Killed signal terminated program cc1plus'; exit 1",
+        "exit 137",
+    ],
+)
+def test_what_the_kernel_killed_is_tried_again_alone(tmp_path, kill):
+    others = [graphs.action(f"other{n}", BUSY.format(at=tmp_path, n=n)) for n in range(3)]
+    heavy = graphs.action("heavy", f"cd {tmp_path}; {KILLED_ONCE.format(kill=kill)}")
+    outcome, events = graphs.go(tmp_path / "store", heavy, *others)
+    assert outcome.failures == ()
+    assert events.log.count("+heavy") == 2
+
+
+def test_what_is_killed_again_is_a_failure_that_names_memory(tmp_path):
+    heavy = graphs.action("heavy", f"echo x >>{tmp_path}/runs; kill -9 $$")
+    needs = graphs.action("needs", ">out", needs=[heavy])
+    outcome, _ = graphs.go(tmp_path / "store", heavy, needs)
+    (failure,) = outcome.failures
+    assert "out of memory?" in failure.output
+    assert (tmp_path / "runs").read_text() == "x\nx\n"
+
+
+def test_what_failed_of_itself_is_not_tried_again(tmp_path):
+    bad = graphs.action("bad", f"echo x >>{tmp_path}/runs; exit 1")
+    outcome, _ = graphs.go(tmp_path / "store", bad)
+    assert outcome.failures[0].returncode == 1
+    assert (tmp_path / "runs").read_text() == "x\n"
+
+
+def test_the_outcome_says_where_time_went(tmp_path):
+    outcome, _ = graphs.go(
+        tmp_path, graphs.action("long", "sleep 0.3; >out"), graphs.action("short", ">out")
+    )
+    assert [one.title for one in outcome.spent] == ["long", "short"]
+    assert 0.3 <= outcome.spent[0].wall_s <= outcome.wall_s
+    assert (outcome.ran, outcome.reused, outcome.shared) == (2, 0, 0)
+
+
+def test_a_second_machine_takes_results_from_the_shared_store(tmp_path):
+    first = graphs.action("first", "echo hello >out")
+    second = graphs.action("second", "cat in/0 in/0 >out", needs=[first])
+    url = f"file://{tmp_path}/far"
+    made, _ = graphs.go(tmp_path / "a", first, second, shared=SharedStore(url, print, EVERYONE))
+    assert made.ran == 2
+    used, _ = graphs.go(tmp_path / "b", first, second, shared=SharedStore(url, print, EVERYONE))
+    assert (used.ran, used.reused, used.shared) == (0, 2, 2)
+    tree = tmp_path / "b" / "actions" / second.key[:2] / second.key
+    assert (tree / "out").read_text() == "hello\nhello\n"
+
+
+def test_pulling_leaves_only_what_must_run(tmp_path):
+    first, second = graphs.action("first", ">out"), graphs.action("second", ">out")
+    url = f"file://{tmp_path}/far"
+    graphs.go(tmp_path / "a", first, shared=SharedStore(url, print, EVERYONE))
+    context = graphs.context(tmp_path / "b", shared=SharedStore(url, print, EVERYONE))
+    assert results.pull(graphs.plan(first, second), context.store) == (second,)
+    outcome, _ = graphs.go(tmp_path / "b", first, second, context=context)
+    assert (outcome.ran, outcome.shared) == (1, 1)
+
+
+def test_an_interrupt_stops_everything(tmp_path):
+    class Impatient(graphs.Events):
+        def started(self, key, title):
+            super().started(key, title)
+            if title == "b":
+                raise KeyboardInterrupt
+
+    start, running = time.monotonic(), run_module._running
+    actions = [graphs.action(name, "sleep 600") for name in "ab"]
+    context = graphs.context(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        executor.run_actions(
+            graphs.plan(*sorted(actions, key=lambda a: a.key)), context, Impatient()
+        )
+    assert time.monotonic() - start < 300
+    assert not running  # not even what was about to start

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import pytest
+
+from kernforge.builder.execute import sandbox
+from kernforge.builder.execute.sandbox import ActionDirectory
+from kernforge.errors import ToolchainError
+from kernforge.system import files, process
+from kernforge.system.process import Completed
+
+PLACE = "/var/tmp/kernforge-test"  # noqa: S108 - the name inside
+
+
+def refuse(command):
+    return Completed(returncode=126, stdout="", stderr="sandbox: unshare: not permitted\n")
+
+
+def test_required_says_what_the_machine_refuses():
+    with pytest.raises(ToolchainError, match="sandbox: unshare: not permitted"):
+        sandbox.probe("required", "/usr/bin/g++", refuse)
+    found = sandbox.probe("auto", "/usr/bin/g++", refuse)
+    assert not found.isolates
+    assert "not permitted" in found.reason
+    assert sandbox.probe("off", "/usr/bin/g++", refuse) == sandbox.OFF
+
+
+def kinds():
+    try:
+        return [sandbox.probe("required", "/usr/bin/env", process.run)]
+    except ToolchainError:
+        return []
+
+
+@pytest.fixture
+def directory(tmp_path):
+    for name in ("work", "tmp", "roots/tree"):
+        (tmp_path / "directory" / name).mkdir(parents=True)
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "file").write_text("of the toolchain\n")
+    return ActionDirectory(
+        path=tmp_path / "directory", inside=PLACE, trees={"tree": str(tree), "sh": "/bin/sh"}
+    )
+
+
+@pytest.mark.skipif(not kinds(), reason="this machine allows no namespaces")
+@pytest.mark.parametrize("kind", kinds(), ids=lambda one: one.kind)
+class TestInside:
+    def inside(self, kind, directory, script):
+        return process.run(sandbox.command(kind, directory, ("/bin/sh", "-c", script)))
+
+    def test_it_sees_its_room_and_its_toolchain(self, kind, directory):
+        done = self.inside(kind, directory, "pwd; cat ../roots/tree/file; echo made > out; echo $$")
+        assert done.stdout == f"{PLACE}/work\nof the toolchain\n2\n", done.stderr
+        assert (directory.work / "out").read_text() == "made\n"
+
+    @pytest.mark.parametrize(
+        "script",
+        [
+            "echo x > ../roots/tree/file",
+            "echo x > /usr/x",
+            "echo x > /x",
+            "cat /etc/passwd",
+            "ls /home /root /proc/1",
+            f"{sys.executable} -V" if not sys.executable.startswith("/usr") else "false",
+        ],
+    )
+    def test_it_can_neither_write_nor_see_anything_else(self, kind, directory, script):
+        assert self.inside(kind, directory, script).returncode != 0
+
+    def test_it_has_no_network(self, kind, directory):
+        listing = self.inside(kind, directory, "ls /sys/class/net; cat /proc/net/dev")
+        assert listing.returncode != 0
+        if shutil.which("python3", path="/usr/bin"):
+            connect = "import socket; socket.create_connection(('127.0.0.1', 9), 1)"
+            done = self.inside(kind, directory, f'/usr/bin/python3 -c "{connect}"')
+            assert "unreachable" in done.stderr or "refused" in done.stderr
+
+    def test_its_environment_is_fixed(self, kind, directory, monkeypatch):
+        monkeypatch.setenv("LEAK", "1")
+        done = self.inside(kind, directory, "export -p")
+        names = {line.split()[1].partition("=")[0] for line in done.stdout.splitlines()}
+        assert names - {"PWD", "OLDPWD"} == set(sandbox.environment(PLACE, {}))
+
+    def test_status_and_signals_come_through(self, kind, directory):
+        assert self.inside(kind, directory, "exit 3").returncode == 3
+        code = self.inside(kind, directory, "kill -9 $$").returncode
+        assert sandbox.returncode(kind, code) == -9
+
+    def test_the_script_to_repeat_it_repeats_it(self, kind, directory, tmp_path):
+        command = sandbox.command(kind, directory, ("/bin/sh", "-c", 'echo "$TMPDIR"; exit 5'))
+        (tmp_path / "again.sh").write_text(sandbox.by_hand(command))
+        done = subprocess.run(
+            ["sh", tmp_path / "again.sh"], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout) == (5, f"{PLACE}/tmp\n")  # noqa: S108
+
+
+def test_a_place_is_held_by_one_at_a_time(tmp_path):
+    path, order = tmp_path / "place", []
+
+    def second():
+        with files.claimed(path) as ours:
+            order.append(f"second {ours} {list(path.iterdir())}")
+
+    with files.claimed(path) as ours:
+        assert ours
+        (path / "left").write_text("by the first")
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join(0.2)
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second True []"]
+
+
+def test_a_place_that_is_a_link_or_cannot_be_made_is_not_ours(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path)
+    for path in (tmp_path / "link", tmp_path / "missing" / "place"):
+        with files.claimed(path) as ours:
+            assert not ours
+
+
+def test_only_marked_directories_of_actions_are_abandoned(tmp_path):
+    """Anybody may name a directory kernforge-x, as a KERNFORGE_HOME below /var/tmp."""
+    names = [f"kernforge-{letter * sandbox.KEY_LENGTH}" for letter in "abcd"]
+    paths = {name: tmp_path / name for name in ("kernforge-home", "kernforge-mine", *names[:3])}
+    for path in paths.values():
+        path.mkdir()
+    for name in ("kernforge-mine", *names[:2]):
+        (paths[name] / sandbox.MARK).touch()
+    paths[names[3]] = tmp_path / names[3]
+    paths[names[3]].symlink_to(paths[names[0]])
+    for path in paths.values():
+        os.utime(path, (1000, 1000), follow_symlinks=False)
+    os.utime(paths[names[1]], (3000, 3000))
+    assert list(sandbox.abandoned(2000, tmp_path)) == [paths[names[0]]]
+
+
+def test_everything_in_a_tree_gets_one_time(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "file").write_text("")
+    (tmp_path / "link").symlink_to("nowhere")
+    assert files.set_times(tmp_path, 7)
+    paths = [tmp_path, *tmp_path.rglob("*")]
+    assert {path.lstat().st_mtime for path in paths} == {7}
+
+
+@pytest.mark.skipif(not kinds(), reason="this machine allows no namespaces")
+@pytest.mark.parametrize("kind", kinds(), ids=lambda one: one.kind)
+def test_what_the_host_compiler_was_installed_with_is_seen_where_it_is(kind, directory, tmp_path):
+    compiler, header = tmp_path / "opt" / "bin" / "g++", tmp_path / "opt" / "include" / "vector"
+    for path in (compiler, header):
+        path.parent.mkdir(parents=True)
+        path.write_text("of the compiler\n")
+    directory = replace(directory, trees={**directory.trees, "cxx": str(compiler)})
+    assert directory.tree("cxx") == str(compiler)
+    assert directory.tree("tree") == f"{PLACE}/roots/tree"
+    done = process.run(sandbox.command(kind, directory, ("/bin/cat", str(header))))
+    assert done.stdout == "of the compiler\n", done.stderr

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may start: cores, memory, long chains first, nobody starves."""
+
+import pytest
+
+from kernforge.builder.execute.cost import Estimate
+from kernforge.builder.execute.schedule import Capacity, Running, Waiting, admit, threads
+
+GB = 10**9
+
+
+def wants(key, gb, seconds=10.0, distance=None, *, alone=False):
+    return Waiting(
+        key=key,
+        estimate=Estimate(memory=int(gb * GB), seconds=seconds),
+        distance=seconds if distance is None else distance,
+        alone=alone,
+    )
+
+
+def has(gb, seconds=10.0, elapsed=0.0, current=0.0, *, alone=False):
+    return Running(
+        estimate=Estimate(memory=int(gb * GB), seconds=seconds),
+        elapsed=elapsed,
+        current=int(current * GB),
+        alone=alone,
+    )
+
+
+def room(slots=8, available=16.0, limit=None):
+    return Capacity(
+        slots=slots,
+        available=int(available * GB),
+        limit=None if limit is None else int(limit * GB),
+    )
+
+
+@pytest.mark.parametrize(
+    ("waiting", "running", "space", "chosen"),
+    [
+        pytest.param([wants("a", 1), wants("b", 1)], [], room(slots=1), "a", id="cores"),
+        pytest.param([wants("a", 9), wants("b", 9)], [], room(), "a", id="memory"),
+        pytest.param([wants("a", 1, 1), wants("b", 1, 9)], [], room(slots=1), "b", id="long first"),
+        pytest.param(
+            [wants("a", 1, 1, 99), wants("b", 1, 9)], [], room(slots=1), "a", id="long chain first"
+        ),
+        pytest.param([wants("a", 99)], [], room(), "a", id="too big for any room, so now"),
+        pytest.param([wants("a", 99)], [has(1)], room(), "", id="too big waits for the others"),
+        pytest.param([wants("a", 9)], [has(9)], room(), "", id="memory that was promised is taken"),
+        pytest.param(
+            [wants("a", 9)], [has(9, current=9)], room(), "a", id="memory in use is counted once"
+        ),
+        pytest.param([wants("a", 3)], [has(2, current=2)], room(limit=4), "", id="limit"),
+        pytest.param([wants("a", 2)], [has(2, current=2)], room(limit=4), "a", id="within limit"),
+        pytest.param([wants("a", 1)], [has(2, current=4)], room(limit=4), "", id="more than said"),
+        pytest.param(
+            [wants("big", 15, 50), wants("short", 1, 5)], [has(2, 10)], room(), "short", id="passes"
+        ),
+        pytest.param(
+            [wants("big", 15, 50), wants("long", 1, 40)],
+            [has(2, 10)],
+            room(),
+            "",
+            id="may not pass",
+        ),
+        pytest.param([wants("a", 1)], [has(1, alone=True)], room(), "", id="beside one alone"),
+        pytest.param([wants("a", 1, alone=True)], [has(1)], room(), "", id="alone waits"),
+        pytest.param(
+            [wants("x", 1, 99, alone=True), wants("b", 1)], [], room(), "b", id="alone comes last"
+        ),
+        pytest.param([wants("x", 1, alone=True)], [], room(), "x", id="alone"),
+    ],
+)
+def test_who_may_start(waiting, running, space, chosen):
+    assert "".join(one.key for one in admit(waiting, running, space)) == chosen
+
+
+def test_threads_of_running_actions_are_slots():
+    running = [Running(estimate=Estimate(memory=GB, seconds=1), threads=6)]
+    waiting = [wants(key, 1) for key in "abc"]
+    assert [one.key for one in admit(waiting, running, room(slots=8))] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("widths", "taken", "slots", "given"),
+    [
+        pytest.param([7], 1, 16, [7], id="as many as it can use"),
+        pytest.param([7], 1, 4, [3], id="as many as there are"),
+        pytest.param([7, 7], 1, 8, [4, 3], id="the first gets what is left over"),
+        pytest.param([1, 7, 2], 1, 16, [1, 7, 2], id="no more than each can use"),
+        pytest.param([7, 7, 7], 1, 4, [1, 1, 1], id="one each when all are taken"),
+        pytest.param([7], 1, -3, [1], id="others wait for the slots"),
+    ],
+)
+def test_spare_slots_become_threads(widths, taken, slots, given):
+    running = [Running(estimate=Estimate(memory=GB, seconds=1), threads=taken)]
+    chosen = [
+        Waiting(key=str(n), estimate=Estimate(memory=GB, seconds=1), distance=1, width=width)
+        for n, width in enumerate(widths)
+    ]
+    assert list(threads(chosen, running, slots).values()) == given
+
+
+def test_no_admission_is_beyond_the_memory():
+    chosen = admit([wants(str(n), 3) for n in range(9)], [], room())
+    assert len(chosen) == 5

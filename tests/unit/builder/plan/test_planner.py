@@ -1,0 +1,534 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The graph of actions: what it shares, what moves its keys and what does not."""
+
+import hashlib
+from dataclasses import replace
+
+import pytest
+
+from kernforge.artifact.version import Version2
+from kernforge.builder.plan import flags, graph, linking, planner
+from kernforge.errors import ManifestError, ToolchainError
+from kernforge.manifest import document
+from kernforge.project import targets, units
+from kernforge.toolchain.cuda_arch import Arch
+from kernforge.toolchain.lockfile import (
+    Lock,
+    LockedCompiler,
+    LockedCross,
+    LockedFrontEnd,
+    LockedHeaders,
+    LockedPython,
+    LockedToolkit,
+    LockedTorch,
+    LockedWheel,
+)
+from kernforge.toolchain.system_headers import SystemHeaders
+
+MANIFEST = """
+[general]
+name = "my-op"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu", "cuda"]
+[torch]
+src = ["torch-ext/torch_binding.cpp"]
+{abi}
+[kernel.c]
+backend = "cpu"
+depends = []
+src = ["op.cpp", "op.h"]
+cxx-flags = ["-DONLY_HERE"]
+[kernel.g]
+backend = "cuda"
+depends = []
+src = ["op.cu", "op.h"]
+cuda-capabilities = ["8.0", "9.0a"]
+cuda-flags = ["--use_fast_math"]
+"""
+FILES = {
+    "torch-ext/torch_binding.cpp": '#include <torch/library.h>\n#include "registration.h"\n'
+    '#include "../op.h"\nTORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, m) {}\n',
+    "torch-ext/my_op/__init__.py": "from ._ops import ops\n",
+    "torch-ext/my_op/py.typed": "",
+    "torch-ext/my_op/__pycache__/x.pyc": "",
+    "op.h": "#pragma once\n",
+    "op.cpp": '#include "op.h"\n',
+    "op.cu": '#include "op.h"\n',
+    "README.md": "text",
+}
+RELEASES = {
+    Version2(2, 11): (Version2(13, 0),),
+    Version2(2, 12): (Version2(13, 0), Version2(13, 2)),
+    Version2(2, 13): (Version2(13, 0), Version2(13, 2)),
+}
+
+
+def wheel(name):
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    return LockedWheel(file=f"{name}-1-py3-none-any.whl", sha256=digest, record=digest)
+
+
+LOCK = Lock(
+    platform="x86_64-linux",
+    compiler=LockedCompiler(identity="g++ 12", target="x86_64-linux-gnu"),
+    cuda={v: LockedToolkit(release=v, wheels=(wheel(f"nvcc{v}"),)) for v in ("13.0", "13.2")},
+    torch={
+        v: LockedTorch(release=v, wheel=wheel(f"torch{v}"))
+        for v in ("2.10", "2.11", "2.12", "2.13")
+    },
+)
+
+
+def make(
+    patterns=("*-cpu-*", "*-cu13*"),
+    files=None,
+    abi="",
+    lock=LOCK,
+    *,
+    manifest_text=MANIFEST,
+    only=(),
+    bundled="// bundled\n",
+    headers=None,
+    machine=planner._NO_HEADERS,
+):
+    files = FILES | (files or {})
+    parsed = document.parse(manifest_text.format(abi=abi))
+    sources = units.Sources(
+        digests={path: hashlib.sha256(text.encode()).hexdigest() for path, text in files.items()},
+        texts={p: t for p, t in files.items() if p.endswith((".cpp", ".cu", ".h"))},
+        bundled={"torch-ext/registration.h": bundled, **(headers or {})},
+    )
+    found = targets.candidates(parsed, cpu="x86_64", releases=RELEASES)
+    chosen = targets.choose(found, patterns)
+    return planner.make(parsed, sources, chosen, lock, only=only, machine=machine)
+
+
+def with_python(headers):
+    return replace(LOCK, python=LockedPython(release="3.11.7", headers=headers))
+
+
+def titled(made, start):
+    return [action for action in made.actions if action.title.startswith(start)]
+
+
+def test_a_torch_free_unit_is_compiled_once_per_toolkit_for_all_torches():
+    made = make(["*-cu13*"])
+    assert [a.title for a in titled(made, "op.cu")] == ["op.cu, CUDA 13.0", "op.cu, CUDA 13.2"]
+    first = titled(made, "op.cu, CUDA 13.0")[0]
+    assert len(first.variants) == 3
+    assert not any("torch" in part for part in first.argv)
+
+
+def test_a_header_of_the_machine_is_in_the_key_of_the_units_that_read_it(tmp_path):
+    files = {"op.cpp": "#include <zlib.h>\n"}
+    made = []
+    for text in ("one", "two"):
+        (tmp_path / "zlib.h").write_text(text)
+        machine = SystemHeaders(lambda _cpu: (str(tmp_path),))
+        made.append(make(["*-cpu-*"], files, machine=machine))
+    keys = [{a.title: a.key for a in each.actions} for each in made]
+    changed = {title for title in keys[0] if keys[0][title] != keys[1].get(title)}
+    assert "op.cpp" in changed
+    assert not any("torch_binding" in title for title in changed)
+    (unit,) = titled(made[0], "op.cpp")
+    assert [path for path, _ in unit.headers] == [str(tmp_path / "zlib.h")]
+
+
+def test_a_torch_free_cpp_is_compiled_once_for_all_torches():
+    (unit,) = titled(make(["*-cpu-*"]), "op.cpp")
+    assert "-std=gnu++20" in unit.argv
+    assert len(unit.variants) == 3
+
+
+def test_a_project_that_stops_before_cxx20_is_cxx17():
+    (unit,) = titled(make(["*-cpu-*"], abi='maxver = "2.11"'), "op.cpp")
+    assert "-std=gnu++17" in unit.argv
+
+
+def test_a_binding_is_compiled_for_each_torch():
+    assert len(titled(make(["*-cpu-*"]), "torch-ext/torch_binding.cpp")) == 3
+
+
+def test_a_stable_binding_is_compiled_once():
+    made = make(["*-cpu-*"], abi='stable-abi = "2.10"')
+    assert len(titled(made, "torch-ext/torch_binding.cpp")) == 1
+    (binding,) = titled(made, "torch-ext/torch_binding.cpp")
+    assert "-DTORCH_TARGET_VERSION=0x020a000000000000" in binding.argv
+
+
+def test_flags_reach_the_units_that_they_are_for():
+    made = make(["torch213-*-cpu-*", "torch213-*-cu130-*"])
+    (cpp,) = titled(made, "op.cpp")
+    (cu,) = titled(made, "op.cu")
+    assert "-DONLY_HERE" in cpp.argv
+    assert "-DCPU_KERNEL" in cpp.argv
+    assert "-DONLY_HERE" not in cu.argv
+    assert "--use_fast_math" in cu.argv
+    assert "arch=compute_90a,code=sm_90a" in cu.argv
+    assert "--expt-extended-lambda" in cu.argv
+    assert cu.argv[0] == "%{cuda-13.0}/bin/nvcc"
+
+
+def test_only_units_that_can_see_the_namespace_depend_on_it():
+    made = make(["torch213-*-cpu-*"])
+    (cpp,) = titled(made, "op.cpp")
+    (binding,) = titled(made, "torch-ext")
+    assert not any("TORCH_EXTENSION_NAME" in part for part in cpp.argv)
+    name = made.artifacts[0].ops_name
+    assert f"-DTORCH_EXTENSION_NAME={name}" in binding.argv
+    assert name == f"_my_op_cpu_{made.sources_id[:10]}"
+
+
+def keys(made, start):
+    return {action.key for action in titled(made, start)}
+
+
+@pytest.mark.parametrize(
+    ("edit", "moved", "kept"),
+    [
+        ({"op.cu": '#include "op.h"\n// edited'}, ["op.cu", "torch-ext", "link"], ["op.cpp"]),
+        ({"op.h": "// edited"}, ["op.cu", "op.cpp", "torch-ext"], ["stub"]),
+        ({"torch-ext/my_op/__init__.py": "# edited"}, ["torch-ext", "link"], ["op.cu", "op.cpp"]),
+        ({"README.md": "edited"}, [], ["op.cu", "op.cpp", "torch-ext", "link"]),
+        ({"unused.h": "new"}, [], ["op.cu", "op.cpp", "torch-ext", "link"]),
+    ],
+)
+def test_an_edit_moves_the_keys_of_what_could_see_it_and_no_others(edit, moved, kept):
+    before, after = make(), make(files=edit)
+    for start in moved:
+        assert not keys(before, start) & keys(after, start), start
+    for start in kept:
+        assert keys(before, start) == keys(after, start), start
+
+
+def test_another_toolchain_moves_the_keys_of_what_it_compiles():
+    newer = Lock(
+        platform=LOCK.platform,
+        compiler=LOCK.compiler,
+        cuda=LOCK.cuda,
+        torch={**LOCK.torch, "2.13": LockedTorch(release="2.13.1", wheel=wheel("torch2.13.1"))},
+    )
+    before, after = make(["torch213-*-cpu-*"]), make(["torch213-*-cpu-*"], lock=newer)
+    assert not keys(before, "torch-ext") & keys(after, "torch-ext")
+    assert keys(before, "op.cpp") == keys(after, "op.cpp")
+
+
+def test_another_host_compiler_moves_every_key():
+    other = LockedCompiler(identity="g++ 13", target="x86_64-linux-gnu")
+    lock = Lock(platform=LOCK.platform, compiler=other, cuda=LOCK.cuda, torch=LOCK.torch)
+    before, after = make(), make(lock=lock)
+    assert not {a.key for a in before.actions} & {a.key for a in after.actions}
+
+
+def test_the_bundled_registration_header_is_brought_unless_the_project_has_one():
+    (binding,) = titled(make(["torch213-*-cpu-*"]), "torch-ext")
+    (header,) = [i for i in binding.inputs if i.path == "torch-ext/registration.h"]
+    assert header.origin == "text"
+    own = {"torch-ext/registration.h": "// own\n"}
+    (binding,) = titled(make(["torch213-*-cpu-*"], files=own), "torch-ext")
+    (header,) = [i for i in binding.inputs if i.path == "torch-ext/registration.h"]
+    assert header.origin == "project"
+
+
+def test_a_bundled_header_counts_where_it_is_included_and_nowhere_else():
+    first = {"csrc/kernforge/pdl.cuh": "// first\n"}
+    assert make(headers=first).actions == make().actions
+    files = {"op.cu": '#include "kernforge/pdl.cuh"\n'}
+    before = make(files=files, headers=first)
+    after = make(files=files, headers={"csrc/kernforge/pdl.cuh": "// second\n"})
+    unit = titled(before, "op.cu, CUDA 13.0")[0]
+    assert "-Icsrc" in unit.argv
+    assert [i.origin for i in unit.inputs if i.path == "csrc/kernforge/pdl.cuh"] == ["text"]
+    assert keys(before, "op.cpp") == keys(after, "op.cpp")
+    assert not keys(before, "op.cu") & keys(after, "op.cu")
+    assert before.sources_id != after.sources_id
+
+
+def test_a_copy_of_a_bundled_header_makes_the_same_build():
+    files, headers = {"op.cu": '#include "kernforge/a.h"\n'}, {"csrc/kernforge/a.h": "// a\n"}
+    before = make(files=files, headers=headers)
+    copied = make(files={**files, **headers}, headers=headers)
+    assert copied.sources_id == before.sources_id
+    assert keys(copied, "op.cu") == keys(before, "op.cu")
+    # So does the copy where kernforge has another.
+    later = make(files={**files, **headers}, headers={"csrc/kernforge/a.h": "// b\n"})
+    assert later.sources_id == before.sources_id
+
+
+def test_the_graph_is_in_order():
+    made = make()
+    seen = set()
+    for action in made.actions:
+        needed = {i.name.partition("/")[0] for i in action.inputs if i.origin == "action"}
+        assert needed <= seen, action.title
+        seen.add(action.key)
+
+
+def test_an_artifact_has_its_package_and_architectures():
+    made = make(["torch213-*-cu130-*"])
+    (artifact,) = made.artifacts
+    assert artifact.package == {"__init__.py": "torch-ext/my_op/__init__.py"}
+    assert artifact.archs == ("8.0", "9.0a")
+
+
+def test_what_the_lock_lacks_is_said():
+    lock = Lock(platform=LOCK.platform, compiler=LOCK.compiler)
+    with pytest.raises(ToolchainError, match=r"no torch 2\.13"):
+        make(["torch213-*-cpu-*"], lock=lock)
+
+
+def test_no_argv_holds_a_path_of_a_machine():
+    for action in make().actions:
+        named = {part for part in action.argv if part.startswith("/")}
+        assert named <= {linking.SHELL}, action.title
+
+
+def test_what_a_variant_was_made_of_has_one_order_whatever_else_is_built():
+    def order(patterns, name):
+        made = make(patterns)
+        (artifact,) = (a for a in made.artifacts if a.target.name == name)
+        found = graph.behind(made, artifact.extension)
+        assert [a.key for a in found if name not in a.variants] == []
+        return [a.key for a in found]
+
+    everything = ("*-cpu-*", "torch213-*-cu130-*")
+    for name in (one.target.name for one in make(everything).artifacts):
+        alone = order((name,), name)
+        assert order(everything, name) == order(everything[::-1], name) == alone
+        assert {a.key for a in make((name,)).actions} == set(alone)
+
+
+def test_the_standard_follows_torch():
+    standards = {
+        str(target.torch): flags.standard(target)
+        for target in (a.target for a in make(["*-cpu-*"]).artifacts)
+    }
+    assert standards == {"2.11": "17", "2.12": "20", "2.13": "20"}
+
+
+def test_a_torch_unit_that_does_not_name_the_namespace_survives_an_edit_of_another():
+    files = {"op.cu": "#include <ATen/ATen.h>\n"}
+    edited = {**files, "torch-ext/my_op/__init__.py": "# edited"}
+    before, after = make(["*-cu130-*"], files=files), make(["*-cu130-*"], files=edited)
+    assert keys(before, "op.cu") == keys(after, "op.cu")
+
+
+def test_a_source_of_two_sections_is_linked_once():
+    extra = 'cuda-flags = ["-DX"]\n[kernel.h]\nbackend = "cuda"\ndepends = []\nsrc = ["op.cu"]\n'
+    text = MANIFEST.replace('cuda-flags = ["--use_fast_math"]', extra)
+    made = make(["torch213-*-cu130-*"], manifest_text=text)
+    assert len(titled(made, "op.cu")) == 1
+
+
+def test_only_units_that_include_cutlass_depend_on_it():
+    text = MANIFEST.replace(
+        'backend = "cuda"\ndepends = []', 'backend = "cuda"\ndepends = ["cutlass_3_6"]'
+    )
+    with_cutlass = Lock(
+        platform=LOCK.platform,
+        compiler=LOCK.compiler,
+        cuda=LOCK.cuda,
+        torch=LOCK.torch,
+        headers={"cutlass_3_6": LockedHeaders(release="3.6.0", wheel=wheel("nvidia_cutlass"))},
+    )
+    files = {"op.cu": "#include <cutlass/cutlass.h>\n"}
+    made = make(["torch213-*"], files=files, manifest_text=text, lock=with_cutlass)
+    assert [a.title for a in made.actions if "cutlass_3_6" in a.trees] == [
+        "op.cu, CUDA 13.0",
+        "op.cu, CUDA 13.2",
+    ]
+    with pytest.raises(ToolchainError, match="no cutlass_3_6"):
+        make(["torch213-*"], files=files, manifest_text=text)
+
+
+def test_a_gpu_that_one_section_does_not_serve_leaves_that_section_whole():
+    extra = (
+        'cuda-flags = []\n[kernel.h]\nbackend = "cuda"\ndepends = []\nsrc = ["new.cu"]\n'
+        'cuda-capabilities = ["10.0a"]\n'
+    )
+    text = MANIFEST.replace('cuda-flags = ["--use_fast_math"]', extra)
+    made = make(
+        ["torch213-*-cu130-*"],
+        files={"new.cu": ""},
+        manifest_text=text,
+        only=(Arch.parse("9.0"),),
+    )
+    assert made.artifacts[0].archs == ("10.0a", "9.0a")
+    with pytest.raises(ManifestError, match="serves a GPU"):
+        make(["torch213-*-cu130-*"], only=(Arch.parse("12.0"),))
+
+
+TVM_FFI = """
+[general]
+name = "my-op"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu", "cuda"]
+[tvm-ffi]
+src = ["tvm-ffi-ext/binding.cpp"]
+[kernel.c]
+backend = "cpu"
+depends = []
+src = ["op.cpp"]
+[kernel.g]
+backend = "cuda"
+depends = []
+src = ["op.cu"]
+"""
+
+
+def test_tvm_ffi_knows_nothing_of_torch_and_python():
+    lock = Lock(
+        platform=LOCK.platform,
+        compiler=LOCK.compiler,
+        cuda=LOCK.cuda,
+        headers={"tvm-ffi-0.1": LockedHeaders(release="0.1.15", wheel=wheel("apache_tvm_ffi"))},
+    )
+    files = {
+        "tvm-ffi-ext/binding.cpp": "#include <tvm/ffi/tvm_ffi.h>\n// TVM_FFI_EXTENSION_NAME\n",
+        "tvm-ffi-ext/my_op/__init__.py": "",
+        "op.cu": "#include <tvm/ffi/tvm_ffi.h>\n",
+    }
+    made = make(files=files, manifest_text=TVM_FFI, lock=lock)
+    cpu = made.artifacts[0]
+    (binding,) = titled(made, "tvm-ffi-ext/binding.cpp, CUDA 13.0")
+    assert f"-DTVM_FFI_EXTENSION_NAME={made.artifacts[1].ops_name}" in binding.argv
+    assert "-DCUDA_KERNEL" in binding.argv
+    assert "-std=gnu++17" in binding.argv
+    assert "tvm-ffi-0.1" in binding.trees
+    assert not [
+        part for a in made.actions for part in a.argv if "Py_LIMITED" in part or "torch" in part
+    ]
+    (link,) = titled(made, f"link {cpu.target.name}")
+    assert link.outputs == (f"{cpu.ops_name}.so",)
+    assert "stubs/libtvm_ffi.so" in link.argv
+    assert cpu.package == {"__init__.py": "tvm-ffi-ext/my_op/__init__.py"}
+
+
+def test_python_headers_are_keyed_by_content_where_a_source_includes_them():
+    binding = {"torch-ext/torch_binding.cpp": "#include <torch/extension.h>\n"}
+    keys = set()
+    for headers in ("a" * 64, "b" * 64):
+        (action,) = titled(
+            make(["torch213-*-cpu-*"], binding, lock=with_python(headers)),
+            "torch-ext/torch_binding.cpp",
+        )
+        assert "python" in action.trees
+        keys.add(action.key)
+    assert len(keys) == 2
+    with pytest.raises(ToolchainError, match="headers of Python"):
+        make(["torch213-*-cpu-*"], binding)
+
+
+def test_registration_alone_needs_no_python_headers():
+    bundled = "#if __has_include(<Python.h>)\n#include <Python.h>\n#endif\n"
+    made = make(["*-cpu-*"], abi='stable-abi = "2.10"', bundled=bundled)
+    assert not any("python" in action.trees for action in made.actions)
+    own = {"torch-ext/registration.h": bundled}  # one of the project's own may mean it
+    made = make(["*-cpu-*"], own, abi='stable-abi = "2.10"', lock=with_python("a" * 64))
+    assert any("python" in action.trees for action in made.actions)
+
+
+REGISTERED = """#include <torch/library.h>
+#include "registration.h"
+TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {}
+REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
+"""
+
+
+def test_an_edit_of_another_source_leaves_a_binding_that_is_named_at_link_time():
+    binding = {"torch-ext/torch_binding.cpp": REGISTERED}
+    edited = binding | {"op.cpp": FILES["op.cpp"] + "// edited\n"}
+    before, after = make(["torch213-*-cpu-*"], binding), make(["torch213-*-cpu-*"], edited)
+    moved = {a.title for a in after.actions} - {
+        a.title for a in after.actions if a.key in {b.key for b in before.actions}
+    }
+    assert moved == {
+        "op.cpp",
+        f"namespace {after.artifacts[0].ops_name}",
+        "link torch213-cxx11-cpu-x86_64-linux",
+    }
+    assert before.artifacts[0].ops_name != after.artifacts[0].ops_name
+
+
+def with_front_end(release="13.0.3"):
+    """The lock with a CUDA 12.8 whose front end is of another one for each release."""
+    parts = {p: wheel(f"{p}{release}") for p in ("compiler", "headers", "optimizer", "runtime")}
+    kit = LockedToolkit(
+        release="12.8.1",
+        wheels=(wheel("nvidia_cuda_nvcc_cu12-12.8.93-x"),),
+        front_end=LockedFrontEnd(release=release, **parts),
+    )
+    return replace(LOCK, cuda={**LOCK.cuda, "12.8": kit})
+
+
+CU128 = ["*stable-abi210-cu128*"]
+
+
+def test_cuda_12_is_compiled_by_the_front_end_of_13_as_nvcc_12_would():
+    made = make(CU128, lock=with_front_end(), abi='stable-abi = "2.10"')
+    (action,) = titled(made, "op.cu, CUDA 12.8")
+    assert action.argv[0] == "%{cuda-12.8}/bin/nvcc"
+    assert "-static-global-template-stub=false" in action.argv
+    assert "-Xfatbin=--compress-mode=speed" in action.argv
+
+
+def test_code_for_a_device_linker_of_cuda_12_is_refused_before_anything_is_compiled():
+    text = MANIFEST.replace("--use_fast_math", "-rdc=true")
+    with pytest.raises(ToolchainError, match=r"op\.cu is compiled with '-rdc=true'"):
+        make(CU128, lock=with_front_end(), abi='stable-abi = "2.10"', manifest_text=text)
+
+
+def test_the_compiler_is_part_of_the_key():
+    keys = {
+        titled(make(CU128, lock=lock, abi='stable-abi = "2.10"'), "op.cu, CUDA 12.8")[0].key
+        for lock in (with_front_end("13.0.3"), with_front_end("13.0.4"))
+    }
+    assert len(keys) == 2
+
+
+def crossing(patterns, abi=""):
+    arm = LockedCross(
+        compiler=LockedCompiler(identity="aarch64 g++ 12", target="aarch64-linux-gnu"),
+        torch={v: LockedTorch(release=v, wheel=wheel(f"arm{v}")) for v in ("2.10", "2.13")},
+        runtime={"13.0": wheel("arm_runtime")},
+    )
+    parsed = document.parse(MANIFEST.format(abi=abi))
+    found = targets.candidates(parsed, cpu="aarch64", releases=RELEASES, cross=True)
+    sources = units.Sources(
+        digests={path: hashlib.sha256(text.encode()).hexdigest() for path, text in FILES.items()},
+        texts={p: t for p, t in FILES.items() if p.endswith((".cpp", ".cu", ".h"))},
+        bundled={"torch-ext/registration.h": "// bundled\n"},
+    )
+    lock = replace(LOCK, cross={"aarch64": arm})
+    return planner.make(parsed, sources, targets.choose(found, patterns), lock)
+
+
+def test_another_processor_has_its_own_compiler_headers_and_runtime():
+    made = crossing(["*-cu130-*"], abi='stable-abi = "2.10"')
+    assert "cxx" not in made.trees
+    (device,) = titled(made, "op.cu")
+    assert device.argv[0] == "%{cuda-13.0}/bin/nvcc"
+    assert "-ccbin=%{aarch64-cxx}" in device.argv
+    (linked,) = titled(made, "link")
+    assert "%{aarch64-cudart-13.0}/lib/libcudart_static.a" in linked.argv
+    assert not [part for part in linked.argv if "cuda-13.0}/lib64" in part]
+
+
+def test_cuda_headers_of_an_old_torch_are_searched_after_those_of_the_other_processor():
+    made = crossing(["*-cu130-*"], abi='stable-abi = "2.10"')
+    (binding,) = titled(made, "torch-ext/torch_binding.cpp")
+    own, borrowed = "%{aarch64-torch-2.10}/include", "%{torch-2.10}/include"
+    assert binding.argv.index(own) < binding.argv.index(borrowed)
+    made = crossing(["torch213-*-cpu-*"])
+    assert "torch-2.13" not in made.trees
+    assert "aarch64-torch-2.13" in made.trees
+
+
+def test_another_processor_shares_no_action_with_this_one():
+    here = make(["torch213-*-cpu-*"])
+    there = crossing(["torch213-*-cpu-*"])
+    assert not {a.key for a in here.actions} & {a.key for a in there.actions}

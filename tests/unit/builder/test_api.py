@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The course of a build, with a project of Python alone: it needs no compiler."""
+
+import functools
+import importlib.util
+from dataclasses import replace
+
+import pytest
+from support import graphs
+
+from kernforge.builder import api
+from kernforge.builder.api import BuildRequest, EditedPlan
+from kernforge.builder.execute.outcome import LogEvents
+from kernforge.builder.provenance import NO_LOCK
+from kernforge.builder.workspace import Workspace, candidates
+from kernforge.errors import BuildError, MissingPackageError, StorageError, ToolchainError
+from kernforge.manifest import document
+from kernforge.project import source_files
+from kernforge.project.api import Project
+from kernforge.store.local import Store
+from kernforge.toolchain.host_compiler import Compiler
+from kernforge.toolchain.index.index import Index
+from kernforge.toolchain.index.wheels import Wheels
+from kernforge.toolchain.local_parts import LocalParts
+
+MANIFEST = """[general]
+name = "my-op"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu", "cuda"]
+
+[torch-noarch]
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    root = tmp_path / "project"
+    package = root / "torch-ext" / "my_op" / "__init__.py"
+    package.parent.mkdir(parents=True)
+    package.write_text("def twice(x):\n    return x + x\n")
+    (root / "build.toml").write_text(MANIFEST)
+    project = Project(
+        root=root,
+        manifest=document.parse(MANIFEST, source="build.toml"),
+        manifest_text=MANIFEST,
+        files={str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()},
+        git=None,
+    )
+    return Workspace(
+        project=project,
+        sources=source_files.read(project),
+        candidates=candidates(project, "x86_64", LocalParts()),
+        compiler=Compiler(path="/usr/bin/g++", identity="g++ 12", target="x86_64-linux-gnu"),
+        store=Store(tmp_path / "store"),
+        store_limit=10**9,
+        wheels=Wheels(
+            functools.partial(Index.from_environment, {}), tmp_path / "downloads", LogEvents()
+        ),
+        cpu="x86_64",
+        local_parts=LocalParts(),
+        search_path="",
+    )
+
+
+def request(workspace, **fields):
+    targets = tuple(c.target for c in workspace.candidates)
+    return BuildRequest(
+        **{"targets": targets, "lock": NO_LOCK, "events": graphs.Events(), **fields}
+    )
+
+
+def test_each_variant_is_laid_out_and_the_listener_hears_of_the_course(workspace):
+    noted = request(workspace)
+    result = api.build_project(workspace, noted)
+    out = workspace.project.root / "build"
+    assert result.variants == {name: out / name for name in ("torch-cpu", "torch-cuda")}
+    assert (out / "torch-cpu" / "metadata.json").is_file()
+    assert (result.left_out, result.findings) == ((), ())
+    result.refuse_failures()
+    assert noted.events.log == ["planned", "finished"]
+
+
+def test_a_build_directory_that_is_a_link_is_not_written_through(workspace, tmp_path):
+    """A stranger's project would replace a variant of my own."""
+    mine = tmp_path / "mine" / "torch-cpu" / "metadata.json"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    (workspace.project.root / "build").symlink_to(tmp_path / "mine")
+    with pytest.raises(StorageError, match="is a link"):
+        api.build_project(workspace, request(workspace, untrusted=True))
+    assert mine.read_text() == "mine"
+
+
+def test_a_build_without_changes_writes_nothing_and_a_changed_file_is_made_again(workspace):
+    first = api.build_project(workspace, request(workspace)).variants["torch-cpu"]
+    module, before = first / "__init__.py", (first / "__init__.py").stat()
+    api.build_project(workspace, request(workspace))
+    assert module.stat() == before
+    module.chmod(0o644)
+    module.write_text("tampered\n")
+    api.build_project(workspace, request(workspace))
+    assert module.read_text() == "def twice(x):\n    return x + x\n"
+
+
+def test_a_variant_with_an_error_is_checked_until_it_has_none(workspace):
+    asked = request(workspace, check=True)
+    source = workspace.project.files["torch-ext/my_op/__init__.py"]
+    assert not [f for f in api.build_project(workspace, asked).findings if f.severity == "error"]
+    assert api.build_project(workspace, asked).findings == ()
+    source.write_text("import nothing_like_it\n")
+    changed = replace(workspace, sources=source_files.read(workspace.project))
+    for _ in range(2):
+        rules = {f.rule for f in api.build_project(changed, asked).findings}
+        assert "import" in rules
+
+
+def test_a_variant_that_is_a_link_is_replaced_and_not_followed(workspace, tmp_path):
+    (tmp_path / "mine").mkdir()
+    out = workspace.project.root / "build"
+    out.mkdir()
+    (out / "torch-cpu").symlink_to(tmp_path / "mine")
+    api.build_project(workspace, request(workspace))
+    assert not list((tmp_path / "mine").iterdir())
+    assert not (out / "torch-cpu").is_symlink()
+
+
+def test_a_plan_that_a_caller_looked_at_is_the_one_that_is_built(workspace):
+    asked = request(workspace)
+    planned = replace(api.plan_project(workspace, asked), notes=("a note",))
+    result = api.build_project(workspace, asked, planned)
+    assert result.plan is planned.plan
+    assert asked.events.log[0] == "a note"
+
+
+def test_a_frozen_lock_is_not_written(workspace):
+    source = workspace.project.root / "build.toml"
+    before = sorted(source.parent.iterdir())
+    with pytest.raises(ToolchainError, match="has no content"):
+        api.plan_project(workspace, request(workspace, lock="frozen"))
+    assert sorted(source.parent.iterdir()) == before
+
+
+def edited(*actions):
+    """What puts another plan in the place of one: its variants are linked by these actions."""
+    learned = []
+
+    def edit(workspace, planned, context):
+        assert context.store is workspace.store
+        linked = [
+            replace(artifact, extension=action.key)
+            for artifact, action in zip(planned.plan.artifacts, actions, strict=True)
+        ]
+        plan = replace(planned.plan, actions=actions, artifacts=tuple(linked))
+        return EditedPlan(plan=plan, learn=lambda: learned.append(plan))
+
+    return edit, learned
+
+
+def test_a_variant_whose_action_fails_is_left_out_and_nothing_is_learned(workspace):
+    edit, learned = edited(
+        graphs.action("good", ">k.so", outputs=("k.so",)), graphs.action("bad", "exit 3")
+    )
+    asked = request(workspace, edited=edit, sandbox="off")
+    result = api.build_project(workspace, asked)
+    assert set(result.variants) == {"torch-cpu"}
+    assert (result.left_out, learned) == (("torch-cuda",), [])
+    with pytest.raises(BuildError, match="1 of 2 actions failed, so torch-cuda could not be built"):
+        result.refuse_failures()
+    # Who switched the sandbox off is not told that there is none.
+    assert not [line for line in asked.events.log if "sandbox" in line]
+
+
+def test_what_an_edited_plan_gives_is_learned(workspace):
+    edit, learned = edited(*(graphs.action(n, ">k.so", outputs=("k.so",)) for n in "ab"))
+    result = api.build_project(workspace, request(workspace, edited=edit, sandbox="off"))
+    assert learned == [result.plan]
+    assert (result.outcome.ran, result.left_out) == (2, ())
+
+
+def test_a_pool_elsewhere_is_made_of_what_is_planned_and_no_tree_is_fetched(workspace):
+    asked = []
+
+    def pool(*arguments):
+        asked.append(arguments)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        api.build_project(workspace, request(workspace, pool=pool))
+    ((there, planned, context),) = asked
+    assert (there, context.trees) == (workspace, {})
+    assert planned.lock is NO_LOCK
+
+
+def test_a_module_that_the_checks_need_is_asked_for_before_anything_is_compiled(
+    workspace, monkeypatch
+):
+    ran = graphs.action("compiles", "touch k.so", outputs=("k.so",))
+    asked = request(workspace, check=True)
+    planned = api.plan_project(workspace, asked)
+    planned = replace(planned, plan=replace(planned.plan, actions=(ran,)))
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "auditwheel" else real(name)
+    )
+    with pytest.raises(MissingPackageError, match="needs auditwheel") as caught:
+        api.build_project(workspace, asked, planned)
+    assert caught.value.hint == "pip install 'kernforge[build]', or build with --no-check"
+    assert asked.events.log == []

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which variant of a project is built for a process."""
+
+import dataclasses
+import types
+
+import pytest
+
+from kernforge.artifact.variant import Backend
+from kernforge.artifact.version import Version2
+from kernforge.builder import from_source
+from kernforge.errors import NetworkError, NoVariantError
+from kernforge.loader.host import Host
+from kernforge.manifest import document
+from kernforge.project import targets
+from kernforge.system.environment import Environment
+from kernforge.toolchain import installed
+from kernforge.toolchain.installed import CudaHome
+from kernforge.toolchain.local_parts import LocalParts
+
+MANIFEST = """[general]
+name = "my-op"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cuda"]
+
+[torch]
+stable-abi = "2.10"
+
+[kernel.g]
+backend = "cuda"
+depends = []
+src = ["g.cu"]
+"""
+CUDA_12 = Version2(12, 8)
+
+
+def workspace(tmp_path, toolkit=None, manifest=MANIFEST):
+    own = LocalParts(
+        cuda_home=toolkit and CudaHome(path=tmp_path, version=toolkit, release="", digest="")
+    )
+    parsed = document.parse(manifest, source="build.toml")
+    found = targets.candidates(parsed, cpu="x86_64", local_toolkits=[toolkit] if toolkit else [])
+    return types.SimpleNamespace(candidates=found, local_parts=own)
+
+
+def host(cuda):
+    return Host(
+        cpu="x86_64", os="linux", backend=Backend("cuda", cuda), torch=Version2(2, 12), cxx11=True
+    )
+
+
+def test_the_best_that_the_process_can_load_is_built(tmp_path):
+    found = from_source.fitting_target(
+        workspace(tmp_path), host(Version2(13, 2)), "it", for_cpu="do so"
+    )
+    assert found.cuda == (13, 2)
+
+
+def test_a_toolkit_of_the_users_builds_its_own_version_alone(tmp_path):
+    mine = workspace(tmp_path, CUDA_12)
+    assert from_source.fitting_target(mine, host(CUDA_12), "it", for_cpu="do so").cuda == CUDA_12
+    with pytest.raises(NoVariantError):
+        from_source.fitting_target(mine, host(Version2(13, 2)), "it", for_cpu="do so")
+
+
+def test_where_none_fits_each_variant_has_its_reason(tmp_path):
+    with pytest.raises(NoVariantError, match="it has no variant for cu118") as raised:
+        from_source.fitting_target(
+            workspace(tmp_path), host(Version2(11, 8)), "it", for_cpu="do so"
+        )
+    assert "cu126-x86_64-linux: needs CUDA 12.6" in raised.value.message
+    assert "do so" not in raised.value.hint  # nothing of it is for the CPU
+
+
+CPU_TOO = (
+    MANIFEST.replace('["cuda"]', '["cpu", "cuda"]')
+    + """
+[kernel.c]
+backend = "cpu"
+depends = []
+src = ["g.cpp"]
+"""
+)
+
+
+def test_where_only_the_variant_for_the_cpu_fits_the_hint_says_how_to_get_it(tmp_path):
+    both = workspace(tmp_path, manifest=CPU_TOO)
+    with pytest.raises(NoVariantError, match="it has no variant for cu118 on") as raised:
+        from_source.fitting_target(both, host(Version2(11, 8)), "it", for_cpu="do so")
+    assert raised.value.hint.startswith("torch-stable-abi210-cpu-x86_64-linux fits: do so; or ")
+
+
+def test_a_host_that_sees_no_gpu_gets_the_variant_for_the_cpu(tmp_path):
+    blind = dataclasses.replace(host(Version2(11, 8)), no_gpu=True)
+    both = workspace(tmp_path, manifest=CPU_TOO)
+    found = from_source.fitting_target(both, blind, "it", for_cpu="do so")
+    assert found.name == "torch-stable-abi210-cpu-x86_64-linux"
+    with pytest.raises(NoVariantError, match="it has no variant for cu118 or the CPU on"):
+        from_source.fitting_target(workspace(tmp_path), blind, "it", for_cpu="do so")
+
+
+def test_a_toolkit_is_only_needed_where_a_gpu_is_seen(monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setattr(installed, "find_cuda", lambda _environment: None)  # /usr/local has one
+    why, nothing = NetworkError("no index answers"), Environment({})
+    seeing = host(Version2(13, 0))
+    with pytest.raises(NetworkError, match="there is no CUDA toolkit"):
+        from_source.lent_parts(seeing, nothing, why)
+    lent = from_source.lent_parts(dataclasses.replace(seeing, no_gpu=True), nothing, why)
+    assert lent.cuda_home is None
+    assert lent.torch_home is not None

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+import dataclasses
+
+import pytest
+
+from kernforge.artifact.version import Version2
+from kernforge.extension import plan as jit_plan
+from kernforge.extension.device import plan as device_plan
+from kernforge.source.includes import closure
+from kernforge.toolchain.lockfile import Lock, LockedCompiler, LockedHeaders, LockedToolkit
+
+MACHINE = jit_plan.JitMachine(
+    torch=Version2(2, 11),
+    sonames=(),
+    cuda=Version2(13, 0),
+    archs=("-gencode", "arch=compute_90,code=sm_90"),
+    lock=Lock(
+        platform="x86_64-linux",
+        compiler=LockedCompiler(identity="g++ 13", target="x86_64-linux-gnu"),
+        cuda={"13.0": LockedToolkit(release="13.0.3", directory="kit")},
+        headers={jit_plan.TORCH: LockedHeaders(release="2.11.0", digest="torch")},
+    ),
+    cpu="x86_64",
+)
+HEADER = "#pragma once\n__device__ inline float f(float x) { return x; }\n"
+SOURCE = """#include <cstdint>
+#include "inc/f.h"
+__global__ void k(float* x) { x[0] = f(x[0]); }
+void launch(float* x) { k<<<1, 1>>>(x); }
+"""
+
+
+def part(source=SOURCE, header=HEADER, flags=(), archs=None, path="home/me/a.cu"):
+    texts = {path: source, "home/me/inc/f.h": header}
+    found = closure(path, texts, ())
+    unit = jit_plan.ModuleUnit(path=path, texts={p: texts[p] for p in found.files}, closure=found)
+    request = jit_plan.ModuleRequest(
+        name="a", units=(unit,), cuda_cflags=tuple(flags), with_cuda=True
+    )
+    machine = MACHINE if archs is None else dataclasses.replace(MACHINE, archs=archs)
+    made = jit_plan.plan_module(request, machine)
+    (cuda,) = made.cuda
+    return device_plan.device_part(cuda, machine.lock, made.target)
+
+
+def test_units_that_differ_in_device_code_share_the_hosts_part():
+    one = part()
+    other = part(SOURCE.replace("f(x[0])", "2 * f(x[0])"))
+    third = part(header=HEADER.replace("return x;", "return -x;"))
+    assert one.host == other.host == third.host
+    assert len({one.cubin.key, other.cubin.key, third.cubin.key}) == 3
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"source": SOURCE.replace("<<<1, 1>>>", "<<<2, 1>>>")},
+        {"header": HEADER + "int n;\n"},
+        {"flags": ["-DN=1"]},
+        {"archs": ("-gencode", "arch=compute_80,code=sm_80")},
+        {"path": "home/me/b.cu"},
+    ],
+)
+def test_the_hosts_part_holds_all_else_that_makes_the_object(more):
+    one, other = part(), part(**more)
+    assert one.host != other.host
+
+
+def test_a_function_that_another_file_declares_for_the_host_is_the_hosts_too():
+    source = SOURCE.replace(
+        "__global__", "__device__ int twice(int x) { return 2 * x; }\n__global__"
+    )
+    edited = source.replace("2 * x", "x + x")
+    assert part(source).host == part(edited).host
+    header = HEADER + "__host__ __device__ int twice(int);\n"
+    assert part(source, header).host != part(edited, header).host
+    unread = 'const char* text = R"()";\n' + header  # a file that is not followed
+    assert part(source, unread).host != part(edited, unread).host
+
+
+def test_nvccs_device_stages_have_the_units_own_flags():
+    found = part(flags=["--use_fast_math", "-DN=1"])
+    assert found is not None
+    assert "-c" not in found.cubin.argv
+    assert {"-cubin", "--use_fast_math", "-DN=1", "arch=compute_90,code=sm_90"} <= {
+        *found.cubin.argv
+    }
+    assert found.cubin.argv[-3:] == ("home/me/a.cu", "-o", "unit.cubin")
+
+
+@pytest.mark.parametrize(
+    ("flags", "archs"),
+    [
+        (("-rdc=true",), None),
+        (("--relocatable-device-code", "true"), None),
+        (("-dlto",), None),
+        (("-arch=sm_90",), None),
+        ((), ("-gencode", "arch=compute_90,code=[compute_90,sm_90]")),
+        ((), ("-gencode", "arch=compute_80,code=sm_80", "-gencode", "arch=compute_90,code=sm_90")),
+    ],
+)
+def test_an_object_with_more_than_one_piece_of_code_has_no_part(flags, archs):
+    assert part(flags=flags, archs=archs) is None
+
+
+def test_where_flags_or_headers_are_not_known_lines_count():
+    moved = SOURCE.replace("x[0] = f(x[0]);", "x[0] =\n f(x[0]);")
+    for head, flags in (("", ["-lineinfo"]), ("#include <other.h>\n", [])):
+        one, other = part(head + SOURCE, flags=flags), part(head + moved, flags=flags)
+        assert one.host != other.host
+    one, other = part(), part(moved)
+    assert one.host == other.host
+
+
+def test_a_module_takes_the_runtime_that_torch_has_brought():
+    def link(**more):
+        found = closure("a.cu", {"a.cu": SOURCE}, ())
+        unit = jit_plan.ModuleUnit(path="a.cu", texts={"a.cu": SOURCE}, closure=found)
+        request = jit_plan.ModuleRequest(name="a", units=(unit,), with_cuda=True, **more)
+        machine = dataclasses.replace(MACHINE, runtime="libcudart.so.13")
+        return jit_plan.plan_module(request, machine).link.argv
+
+    assert "stubs/libcudart.so.13" in link()
+    assert "-lcudart_static" not in link()
+    # A program begins without torch.
+    assert "-lcudart_static" in link(executable=True)

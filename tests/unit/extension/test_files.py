@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+
+import pytest
+
+from kernforge.errors import UsageError
+from kernforge.extension import flags
+from kernforge.extension.files import SYSTEM_HEADERS, Tree, find_closure
+
+
+@pytest.fixture
+def source(tmp_path):
+    (tmp_path / "inc").mkdir()
+    (tmp_path / "a.cpp").write_text('#include "b.h"\n#include <c.h>\n#include <vector>\n')
+    (tmp_path / "b.h").write_text("int b;\n")
+    (tmp_path / "inc" / "c.h").write_text("int c;\n")
+    for path in tmp_path.rglob("*"):
+        os.utime(path, (1, 1))
+    return tmp_path
+
+
+def read(source):
+    tree = Tree({})
+    top = str(source).lstrip("/")
+    return find_closure(f"{top}/a.cpp", (f"{top}/inc",), (), tree), tree.seen()
+
+
+def test_a_source_reads_what_it_includes(source):
+    found, seen = read(source)
+    assert [path.rpartition("/")[2] for path in found.files] == ["a.cpp", "b.h", "c.h"]
+    assert found.foreign == ("vector",)
+    assert seen.unchanged()
+
+
+@pytest.mark.parametrize("change", ["content", "shadow", "gone"])
+def test_a_change_is_seen(source, change):
+    _, seen = read(source)
+    if change == "content":
+        (source / "inc" / "c.h").write_text("int d;\n")
+    elif change == "shadow":  # the same name where it is looked for first
+        (source / "inc" / "b.h").write_text("")
+    else:
+        (source / "b.h").unlink()
+    assert not seen.unchanged()
+
+
+def test_a_change_is_seen_though_the_time_was_set_back(source):
+    _, seen = read(source)
+    (source / "b.h").write_text("int d;\n")
+    os.utime(source / "b.h", (1, 1))
+    assert not seen.unchanged()
+
+
+def test_a_file_that_changed_just_now_is_not_trusted(source):
+    (source / "b.h").write_text("int b;\n")
+    _, seen = read(source)
+    assert not seen.unchanged()
+
+
+def test_a_source_that_is_not_there_is_named(source):
+    with pytest.raises(UsageError, match=r"there is no source /nowhere/x\.cpp"):
+        find_closure("nowhere/x.cpp", (), (), Tree({}))
+
+
+def test_an_include_by_macro_takes_every_header_in_reach(source):
+    (source / "a.cpp").write_text("#include WHICH\n")
+    found, _ = read(source)
+    assert found.opaque
+    assert any(path.endswith("c.h") for path in found.files)
+
+
+def test_a_file_that_is_not_utf8_keeps_its_bytes(source):
+    (source / "b.h").write_bytes("// \xa9\n".encode("latin-1"))
+    tree = Tree({})
+    text = tree.get(str(source / "b.h").lstrip("/"))
+    assert text.encode(errors="surrogateescape") == b"// \xa9\n"
+
+
+def test_a_directory_is_not_a_source(source):
+    with pytest.raises(UsageError, match="is a directory"):
+        find_closure(str(source).lstrip("/"), (), (), Tree({}))
+
+
+def test_a_change_of_a_watched_file_is_seen(source):
+    tree = Tree({})
+    assert tree.watch(str(source / "b.h"))
+    assert tree.watch(str(source / "absent.o")) is None
+    seen = tree.seen()
+    assert seen.unchanged()
+    (source / "absent.o").write_text("")
+    assert not seen.unchanged()
+
+
+def test_a_header_of_the_distribution_is_part_of_what_is_compiled(source, tmp_path, monkeypatch):
+    """As <zlib.h>, which no identity of the toolchain covers; an upgrade is another input."""
+    include = tmp_path / "usr" / "include"
+    include.mkdir(parents=True)
+    monkeypatch.setattr(flags, "SYSTEM", (str(include),))
+    (source / "a.cpp").write_text("#include <zlib.h>\n#include <vector>\n#include <cuda_fp16.h>\n")
+    (include / "zlib.h").write_text('#include "zconf.h"\n')
+    listed = []
+    for version in (1, 2):
+        (include / "zconf.h").write_text(f"#define VERSION {version}\n")
+        tree = Tree({})
+        top = str(source).lstrip("/")
+        texts = tree.texts(find_closure(f"{top}/a.cpp", (), (), tree))
+        listed.append(texts.pop(SYSTEM_HEADERS))
+        assert [*texts] == [f"{top}/a.cpp"]
+        assert f"{include}/zconf.h" in tree.seen().stamps
+    assert listed[0] != listed[1]
+    assert f"{include}/zlib.h" in listed[0]
+
+
+@pytest.mark.parametrize(
+    ("directory", "installed"),
+    [
+        ("/usr/src/app/include", False),
+        ("/usr/include/eigen3", False),
+        ("/usr/include", True),
+        ("/opt/torch/include", True),
+    ],
+)
+def test_a_directory_below_usr_is_the_users(directory, installed):
+    assert flags.is_installed(directory, ["/opt/torch"]) is installed

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from kernforge.binary.elf import Elf, Symbol
+from kernforge.extension import undefined
+
+CPP = """#include <torch/extension.h>
+void launch(float* x, int n);
+void run() { launch(nullptr, 3); }
+"""
+CU = """extern "C" {
+void launch(float* x, int n) {
+}
+}
+"""
+
+
+def library(undefined=(), exported=()):
+    return Elf(
+        machine="x86_64",
+        soname="",
+        needed=(),
+        rpath=(),
+        undefined=tuple(Symbol(name=name) for name in undefined),
+        exported=tuple(Symbol(name=name) for name in exported),
+    )
+
+
+def error(elf, texts, **more):
+    return undefined.undefined_error("ops", elf, texts, "the sources", **more)
+
+
+def test_defined_as_c_and_declared_as_cpp():
+    found = error(library(["_Z6launchPfi"], ["launch"]), {"b.cpp": CPP, "k.cu": CU})
+    assert 'launch has extern "C" on one side only (b.cpp, k.cu)' in found.message
+    assert 'write extern "C" before launch' in found.hint
+
+
+def test_defined_as_cpp_and_declared_as_c():
+    found = error(library(["launch"], ["_Z6launchPfi"]), {"b.cpp": CPP, "k.cu": CU})
+    assert 'launch has extern "C" on one side only' in found.message
+
+
+def test_a_function_of_the_sources_that_nothing_defines():
+    found = error(library(["_Z6launchPfi"]), {"b.cpp": CPP})
+    assert "launch(float*, int) is named in b.cpp:2, and no source defines it" in found.message
+
+
+def test_what_torch_and_python_provide_is_not_missing():
+    wanted = [
+        "_ZN2at11TensorMaker11make_tensorEv",
+        "PyLong_FromLong",
+        "_ZTVN5torch8autograd4NodeE",
+        "_ZN3c105ErrorC1ENS_14SourceLocationESs",
+        "cudaLaunchKernel",
+    ]
+    assert error(library(wanted, ["PyInit_ops"]), {"b.cpp": CPP}) is None
+
+
+def test_the_dynamic_loaders_symbol_may_be_a_name_of_c():
+    assert error(library(["launch"]), {"b.cpp": CPP}) is None
+    assert error(library(["launch"]), {"b.cpp": CPP}, missing="launch").message.startswith(
+        "ops cannot be imported: launch is named in b.cpp:2, and no source defines it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "symbol"),
+    [
+        ("/a/b.so: undefined symbol: _ZN4mine4reluEPKf", "_ZN4mine4reluEPKf"),
+        ("libcudart.so.13: cannot open shared object file", ""),
+    ],
+)
+def test_the_missing_symbol_is_read_from_the_loaders_words(words, symbol):
+    assert undefined.missing_symbol(words) == symbol
