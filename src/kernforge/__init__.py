@@ -103,8 +103,8 @@ __getattr__, __dir__ = _lazy.attributes(
         "artifact.metadata": "Metadata",
         "bench.workload": "Tensor Workload",
         "bench.hub": "Benchmark",
-        "jit.api": "load load_inline",
-        "jit.notebook": "load_ipython_extension",
+        "extension.api": "load load_inline",
+        "extension.notebook": "load_ipython_extension",
         "layers.decorators": "replace_kernel_forward_from_hub use_kernel_forward_from_hub "
         "use_kernel_func_from_hub use_kernelized_func",
         "layers.kernelize": "kernelize kernelize_report kernelized unkernelize",
