@@ -9,8 +9,9 @@ from support.jit_homes import device_code, same_code, same_module, ways
 
 from kernforge.binary import cubin
 from kernforge.dev import rounds
+from kernforge.dev.build import DevOptions
 from kernforge.dev.control import RoundEvents
-from kernforge.dev.session import DevOptions, Session
+from kernforge.dev.session import Session
 from kernforge.project import scaffold
 from kernforge.system.environment import Environment
 

@@ -8,31 +8,24 @@ itself and that the hub's client can use as its cache; correct files are not cop
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from kernforge.artifact.integrity import tree_files, verify_tree
-from kernforge.artifact.metadata import FILE
+from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.errors import IntegrityError, NoVariantError, RegistryError
+from kernforge.loader.host import Host
+from kernforge.loader.kernels_lock import KernelLocks
 from kernforge.loader.resolve import resolve, way_out
-from kernforge.loader.search import fetch_variant
+from kernforge.loader.search import Search, fetch_variant
 from kernforge.registry import names
-from kernforge.registry.api import find, locked
+from kernforge.registry.api import Answer, Registry, find, locked
+from kernforge.registry.directory import DirectoryRegistry
+from kernforge.registry.names import Request
 from kernforge.registry.redirect import find_redirect
 from kernforge.store import tree_archive
 from kernforge.system import files
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from kernforge.artifact.metadata import Metadata
-    from kernforge.loader.host import Host
-    from kernforge.loader.kernels_lock import KernelLocks
-    from kernforge.loader.search import Search
-    from kernforge.registry.api import Answer, Registry
-    from kernforge.registry.directory import DirectoryRegistry
-    from kernforge.registry.names import Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,22 +3,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from kernforge.application import requirements, resolver
+from kernforge.application.requirements import Dependency
 from kernforge.errors import CheckError, UsageError
 from kernforge.loader import kernels_lock, pins
+from kernforge.loader.kernels_lock import KernelLocks
+from kernforge.loader.pins import Pins
+from kernforge.registry.api import Registry
 from kernforge.system import files
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
-
-    from kernforge.application.requirements import Dependency
-    from kernforge.loader.kernels_lock import KernelLocks
-    from kernforge.loader.pins import Pins
-    from kernforge.registry.api import Registry
 
 NAMES = (kernels_lock.FILE, pins.FILE)
 

@@ -9,24 +9,18 @@ from __future__ import annotations
 
 import graphlib
 import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from kernforge.application.requirements import Dependency
 from kernforge.artifact.metadata import FILE, KernelDepend, Metadata
 from kernforge.errors import RegistryError, UsageError
-from kernforge.loader.kernels_lock import sort_key
+from kernforge.loader.kernels_lock import KernelLocks, sort_key
 from kernforge.loader.pins import Pin, Pins, depend_json
-from kernforge.registry.api import find
+from kernforge.registry.api import Registry, find
 from kernforge.registry.names import request, versions
 from kernforge.registry.redirect import find_redirect
 from kernforge.system.digest import sha256
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from kernforge.application.requirements import Dependency
-    from kernforge.loader.kernels_lock import KernelLocks
-    from kernforge.registry.api import Registry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,10 @@ every project that is built where kernforge is installed; only those with
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from kernforge.application import project_lock, requirements
-
-if TYPE_CHECKING:
-    from kernforge.application.project_lock import Application
+from kernforge.application.project_lock import Application
 
 
 class _EggInfo(Protocol):

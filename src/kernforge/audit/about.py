@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from kernforge.artifact import directories as artifact_directories
 from kernforge.artifact.integrity import tree_files
@@ -22,10 +24,6 @@ from kernforge.registry.redirect import find_redirect
 from kernforge.system.tables import size as size_text
 from kernforge.trust import signature
 from kernforge.trust.policy import Subject
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

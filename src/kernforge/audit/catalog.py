@@ -3,19 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kernforge.audit.about import published_versions
 from kernforge.errors import KernforgeError, NotPublishedError
-from kernforge.registry.api import Chain
+from kernforge.registry.api import Chain, Registry
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubRegistry
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kernforge.registry.api import Registry
 
 _LIMIT = 100
 

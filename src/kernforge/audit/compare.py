@@ -4,16 +4,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kernforge.artifact.metadata import FILE
 from kernforge.builder import provenance
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from kernforge.builder.execute.results import ActionRecord
+from kernforge.builder.execute.results import ActionRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,39 +7,34 @@ build shares nothing with earlier ones but the toolchain's trees, which are keye
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from kernforge._version import __version__
 from kernforge.artifact import integrity
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.audit import about, compare
+from kernforge.audit.compare import FileDifference
 from kernforge.builder import api as build
 from kernforge.builder import locking, provenance
 from kernforge.builder import workspace as build_workspace
 from kernforge.builder.api import BuildRequest
 from kernforge.builder.execute import results
+from kernforge.builder.execute.outcome import Events
+from kernforge.builder.execute.results import ActionRecord
+from kernforge.builder.execute.sandbox import Mode
+from kernforge.builder.provenance import Statement
+from kernforge.builder.workspace import Workspace
 from kernforge.errors import IntegrityError, ToolchainError, UsageError
 from kernforge.project import git, targets
-from kernforge.project.api import read_project
+from kernforge.project.api import Project, read_project
+from kernforge.registry.api import Registry
 from kernforge.store.local import Store
 from kernforge.system import files
+from kernforge.system.environment import Environment
+from kernforge.toolchain.index.wheels import Progress
 from kernforge.toolchain.provision import STORE_KIND as TOOLCHAINS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from kernforge.audit.compare import FileDifference
-    from kernforge.builder.execute.outcome import Events
-    from kernforge.builder.execute.results import ActionRecord
-    from kernforge.builder.execute.sandbox import Mode
-    from kernforge.builder.provenance import Statement
-    from kernforge.builder.workspace import Workspace
-    from kernforge.project.api import Project
-    from kernforge.registry.api import Registry
-    from kernforge.system.environment import Environment
-    from kernforge.toolchain.index.wheels import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,26 +7,21 @@ A failed check does not stop the others, so that a report is complete.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from kernforge.artifact.integrity import verify_tree
-from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
+from kernforge.artifact.metadata import FILE, SIGNATURE, Digest, Metadata
+from kernforge.audit.about import KernelLocation
 from kernforge.builder import provenance
 from kernforge.errors import IntegrityError, KernforgeError, TrustError
 from kernforge.system.digest import sha256
+from kernforge.system.environment import Environment
 from kernforge.system.tables import counted
 from kernforge.trust import admission, signature
 from kernforge.trust.policy import COMMUNITY, Admit, Signer, Subject, matching_rules
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from kernforge.artifact.metadata import Digest
-    from kernforge.audit.about import KernelLocation
-    from kernforge.system.environment import Environment
 
 
 class Result(StrEnum):

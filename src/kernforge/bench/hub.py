@@ -16,10 +16,11 @@ import platform
 import random
 import statistics
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernforge.artifact.integrity import tree_files
 from kernforge.bench import run, verify
@@ -27,16 +28,11 @@ from kernforge.bench.project import load_kernel
 from kernforge.bench.workload import Candidate, Settings
 from kernforge.errors import CheckError, NotPublishedError, UsageError, page
 from kernforge.loader.importer import LoadedKernel, get_loaded_kernels
-from kernforge.registry.api import member_for
+from kernforge.registry.api import Registry, member_for
 from kernforge.registry.names import BENCHMARKS
+from kernforge.system.environment import Environment
 from kernforge.trust import admission
 from kernforge.trust.policy import Subject
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from kernforge.registry.api import Registry
-    from kernforge.system.environment import Environment
 
 PATTERN = "benchmark*.py"
 KERNEL, REFERENCE = "kernel", "reference"

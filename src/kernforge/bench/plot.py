@@ -6,14 +6,11 @@ from __future__ import annotations
 import base64
 import html
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from kernforge.bench import report as bench_report
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kernforge.bench.run import Case, Report
+from kernforge.bench.run import Case, Report
 
 KINDS = (".html", ".svg", ".png", ".pdf")
 _WIDTH_IN, _ROW_IN = 8.0, 0.3

@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernforge.bench import project, report
 from kernforge.bench.project import BenchRequest
+from kernforge.bench.run import Case, Report
 from kernforge.bench.verify import Inputs
 from kernforge.errors import page
 from kernforge.system import process
 from kernforge.system.process import Command
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from kernforge.bench.run import Case, Report
 
 _RANGE = "kernforge"
 _WARM_UP = 3

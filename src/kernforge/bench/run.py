@@ -14,8 +14,9 @@ import math
 import platform
 import random
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from kernforge.bench import stats
 from kernforge.bench.gpu import Gpu
@@ -23,9 +24,6 @@ from kernforge.bench.timer import open_timer
 from kernforge.bench.workload import Candidate, Kind, Mode, Settings
 from kernforge.errors import KernforgeError, UsageError
 from kernforge.system import machine as system_machine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 COPY = "a copy of as many bytes"
 _MOST_CALLS = 32

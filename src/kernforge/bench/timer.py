@@ -9,10 +9,8 @@ for a cold call, twice the L2 cache is written before the first event.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, NoReturn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 _CPU_CACHE = 64 << 20
 _LONGEST_SLEEP_S = 0.1

@@ -15,17 +15,13 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING
 
+from kernforge.binary.elf import Symbol
 from kernforge.errors import ToolchainError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from kernforge.binary.elf import Symbol
 
 POLICY = "manylinux_2_28"
 FLOOR = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11), "GCC": (7, 0, 0)}

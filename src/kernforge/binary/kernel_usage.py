@@ -7,16 +7,13 @@ because a cubin contains the command line of its compilation; and it cannot exam
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernforge.binary import cubin_usage, fatbin, occupancy, symbols
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kernforge.binary.cubin_usage import FunctionUsage
-    from kernforge.binary.occupancy import Occupancy
+from kernforge.binary.cubin_usage import FunctionUsage
+from kernforge.binary.occupancy import Occupancy
 
 _BLOCKS = (128, 256, 512, 1024)
 HEAD = (

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from pathlib import Path
+from typing import Literal, TypeAlias
 
 from kernforge._version import __version__
 from kernforge.artifact.metadata import FILE
@@ -18,35 +20,26 @@ from kernforge.builder import layout, locking, source_rules, trees
 from kernforge.builder.execute import executor, results, sandbox
 from kernforge.builder.execute.action import ActionContext
 from kernforge.builder.execute.local_pool import LocalPool
-from kernforge.builder.execute.outcome import LogEvents
-from kernforge.builder.execute.sandbox import Sandbox
+from kernforge.builder.execute.outcome import ActionPool, Events, LogEvents, Outcome
+from kernforge.builder.execute.sandbox import Mode, Sandbox
 from kernforge.builder.plan import planner
+from kernforge.builder.plan.graph import Plan
 from kernforge.builder.provenance import Origin
+from kernforge.builder.workspace import Workspace
+from kernforge.check.finding import Finding
 from kernforge.errors import BuildError, StorageError
 from kernforge.project import units
 from kernforge.project.api import folder
+from kernforge.project.targets import Target
 from kernforge.source import compiler_advice, includes
 from kernforge.store import eviction
 from kernforge.system import digest, extras, files
 from kernforge.system.machine import cores
-from kernforge.system.process import run
+from kernforge.system.process import Runner, run
 from kernforge.system.tables import counted, size
 from kernforge.toolchain import host_compiler, lockfile, system_headers
 from kernforge.toolchain.cuda_arch import Arch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from kernforge.builder.execute.outcome import ActionPool, Events, Outcome
-    from kernforge.builder.execute.sandbox import Mode
-    from kernforge.builder.plan.graph import Plan
-    from kernforge.builder.workspace import Workspace
-    from kernforge.check.finding import Finding
-    from kernforge.project.targets import Target
-    from kernforge.system.process import Runner
-    from kernforge.toolchain.lockfile import Lock
-
+from kernforge.toolchain.lockfile import Lock
 
 # Modules of others that the rules for machine code need.
 _CHECKERS = ("abi3audit", "auditwheel", "elftools")

@@ -14,22 +14,27 @@ import concurrent.futures
 import contextlib
 import io
 import pickle
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from kernforge._version import __version__
 from kernforge.builder import locking, trees
-from kernforge.builder.api import choose_sandbox
+from kernforge.builder.api import PlannedBuild, choose_sandbox
 from kernforge.builder.execute import action as execute_action
 from kernforge.builder.execute import results
 from kernforge.builder.execute.action import ActionContext
+from kernforge.builder.execute.cost import Estimate
 from kernforge.builder.execute.outcome import Done, Failure, LogEvents
 from kernforge.builder.execute.results import STORE_KIND
+from kernforge.builder.execute.sandbox import Mode
 from kernforge.builder.plan import graph
-from kernforge.builder.plan.graph import Plan
+from kernforge.builder.plan.graph import Action, Plan
 from kernforge.builder.workspace import Workspace
 from kernforge.errors import KernforgeError, NetworkError, ToolchainError, UsageError
+from kernforge.project.api import Project
 from kernforge.project.units import Sources
 from kernforge.store import tree_archive
 from kernforge.store.local import Store
@@ -41,18 +46,8 @@ from kernforge.system.process import run
 from kernforge.toolchain import host_compiler, lockfile
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
+from kernforge.toolchain.local_parts import LocalParts
 from kernforge.trust.builders import read_builders
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from kernforge.builder.api import PlannedBuild
-    from kernforge.builder.execute.cost import Estimate
-    from kernforge.builder.execute.sandbox import Mode
-    from kernforge.builder.plan.graph import Action
-    from kernforge.project.api import Project
-    from kernforge.toolchain.local_parts import LocalParts
 
 MEMORY = "MEMORY"
 """The Dask resource, in bytes, that workers offer and actions ask for."""

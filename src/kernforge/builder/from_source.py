@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.artifact.integrity import tree_files, verify_tree
 from kernforge.artifact.metadata import FILE, Metadata
@@ -24,6 +23,8 @@ from kernforge.builder import provenance
 from kernforge.builder import workspace as build_workspace
 from kernforge.builder.api import BuildRequest
 from kernforge.builder.execute.outcome import LogEvents
+from kernforge.builder.provenance import Statement
+from kernforge.builder.workspace import Workspace
 from kernforge.errors import (
     IntegrityError,
     KernforgeError,
@@ -32,23 +33,18 @@ from kernforge.errors import (
     RegistryError,
     UsageError,
 )
-from kernforge.loader.host import with_device
+from kernforge.loader.host import Host, with_device
 from kernforge.loader.resolve import on_cpu, resolve
 from kernforge.loader.search import Built
 from kernforge.project import git
 from kernforge.project.api import read_project
+from kernforge.project.targets import Target
+from kernforge.registry.api import Registry
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.system import files
+from kernforge.system.environment import Environment
 from kernforge.toolchain import installed, lockfile
 from kernforge.toolchain.local_parts import NO_LOCAL_PARTS, LocalPartsOptions
-
-if TYPE_CHECKING:
-    from kernforge.builder.provenance import Statement
-    from kernforge.builder.workspace import Workspace
-    from kernforge.loader.host import Host
-    from kernforge.project.targets import Target
-    from kernforge.registry.api import Registry
-    from kernforge.system.environment import Environment
 
 DIRECTORY = "built"
 

@@ -7,34 +7,29 @@ Package, extension, ``_ops.py``, ``provenance.intoto.json``, ``metadata.json``.
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from kernforge._version import __version__
 from kernforge.artifact.integrity import digest_tree, hash_bytes
 from kernforge.artifact.metadata import FILE, Digest, KernelDepend, Metadata, Provenance
+from kernforge.artifact.variant import Variant
 from kernforge.builder import provenance
 from kernforge.builder.execute import results, sandbox
-from kernforge.builder.execute.results import STORE_KIND
+from kernforge.builder.execute.results import STORE_KIND, ActionRecord
+from kernforge.builder.plan.graph import Artifact, Plan
+from kernforge.builder.provenance import Origin
 from kernforge.errors import IntegrityError
+from kernforge.manifest.document import Manifest
+from kernforge.manifest.fields import Backend
 from kernforge.project import units
+from kernforge.project.api import Project
+from kernforge.project.units import Sources
 from kernforge.source import op_schema
+from kernforge.store.local import Store
 from kernforge.system import files
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from kernforge.artifact.variant import Variant
-    from kernforge.builder.execute.results import ActionRecord
-    from kernforge.builder.plan.graph import Artifact, Plan
-    from kernforge.builder.provenance import Origin
-    from kernforge.manifest.document import Manifest
-    from kernforge.manifest.fields import Backend
-    from kernforge.project.api import Project
-    from kernforge.project.units import Sources
-    from kernforge.store.local import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

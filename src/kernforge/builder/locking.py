@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from kernforge.artifact.version import Version2
 from kernforge.builder.plan import planner
-from kernforge.builder.workspace import read_lock
+from kernforge.builder.workspace import Workspace, read_lock
 from kernforge.errors import NetworkError, StorageError, ToolchainError
+from kernforge.manifest.document import Manifest
 from kernforge.project import units
+from kernforge.project.targets import Target
 from kernforge.system import files
 from kernforge.system.process import run
 from kernforge.toolchain import (
@@ -23,17 +27,7 @@ from kernforge.toolchain import (
 )
 from kernforge.toolchain.cross import CrossNeeds
 from kernforge.toolchain.cuda_arch import Arch
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from kernforge.artifact.version import Version2
-    from kernforge.builder.workspace import Workspace
-    from kernforge.manifest.document import Manifest
-    from kernforge.project.targets import Target
-    from kernforge.toolchain.lockfile import Lock, LockedCompiler
-
+from kernforge.toolchain.lockfile import Lock, LockedCompiler
 
 # In KERNFORGE_HOME: what was found in the indexes, so that a new project needs no network.
 _REMEMBERED = "toolchain.lock"

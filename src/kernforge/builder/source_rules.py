@@ -7,27 +7,22 @@ found in the linked modules.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
+from kernforge.artifact.version import Version2
 from kernforge.binary import elf, symbols
 from kernforge.check.finding import Finding, finding
 from kernforge.errors import SourceError
+from kernforge.manifest.document import Manifest
+from kernforge.manifest.fields import Backend
 from kernforge.manifest.model import Torch
 from kernforge.project import units
+from kernforge.project.api import Project
+from kernforge.project.targets import Target
+from kernforge.project.units import Sources
 from kernforge.source import binding_mistakes, op_schema
 from kernforge.source.binding_mistakes import SourceMistake
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from kernforge.artifact.version import Version2
-    from kernforge.manifest.document import Manifest
-    from kernforge.manifest.fields import Backend
-    from kernforge.project.api import Project
-    from kernforge.project.targets import Target
-    from kernforge.project.units import Sources
-
 
 # Rules that find a symbol that nothing defines.
 _MISSING = ("unresolved", "import")

@@ -4,24 +4,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
 from kernforge.builder.execute import results, sandbox
+from kernforge.builder.plan.graph import Plan
+from kernforge.builder.workspace import Workspace
 from kernforge.errors import ToolchainError
 from kernforge.system import files
 from kernforge.system.process import run
 from kernforge.toolchain import host_compiler, installed, tree_names
+from kernforge.toolchain.local_parts import LocalParts
+from kernforge.toolchain.lockfile import Lock, LockedCross
 from kernforge.toolchain.provision import STORE_KIND, Toolchains
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kernforge.builder.plan.graph import Plan
-    from kernforge.builder.workspace import Workspace
-    from kernforge.toolchain.local_parts import LocalParts
-    from kernforge.toolchain.lockfile import Lock, LockedCross
 
 
 def fetch_trees(workspace: Workspace, plan: Plan, lock: Lock) -> dict[str, str]:

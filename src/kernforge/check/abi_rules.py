@@ -5,23 +5,18 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING
 
+from kernforge.artifact.variant import Variant
 from kernforge.artifact.version import Version2, in_order
 from kernforge.binary import abi_floor
+from kernforge.binary.elf import Elf, Symbol
+from kernforge.binary.fatbin import Architectures
 from kernforge.binary.symbols import demangled
-from kernforge.check.finding import finding
+from kernforge.check.finding import Finding, finding
 from kernforge.system.tables import first_names
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
-    from kernforge.artifact.variant import Variant
-    from kernforge.binary.elf import Elf, Symbol
-    from kernforge.binary.fatbin import Architectures
-    from kernforge.check.finding import Finding
 
 _PTX = "+PTX"
 # Nested names (Itanium ABI, chapter 5.1.3) in torch's namespaces; two of them are the stable ABI.

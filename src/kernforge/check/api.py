@@ -12,8 +12,9 @@ import json
 import platform
 import shlex
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from kernforge.artifact.integrity import digest_tree
 from kernforge.artifact.metadata import FILE, Metadata
@@ -23,13 +24,7 @@ from kernforge.check import abi_rules, package_rules
 from kernforge.check.finding import Finding, finding
 from kernforge.errors import CheckError, IntegrityError, UsageError
 from kernforge.source import binding_mistakes
-from kernforge.system.process import Command
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from kernforge.system.process import Runner
+from kernforge.system.process import Command, Runner
 
 __all__ = ["PYTHON_ABI", "Finding", "check_variant"]
 

@@ -4,16 +4,11 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator
 
-from kernforge.check.finding import finding
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from kernforge.artifact.metadata import Metadata
-    from kernforge.artifact.variant import Variant
-    from kernforge.check.finding import Finding
+from kernforge.artifact.metadata import Metadata
+from kernforge.artifact.variant import Variant
+from kernforge.check.finding import Finding, finding
 
 # torch.library's decorators whose first argument is the operator's qualified name.
 _REGISTRATIONS = frozenset(

@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kernforge.bench.run import Report
 from kernforge.bench.workload import Settings
 from kernforge.errors import KernforgeError
 from kernforge.system import files, garbage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kernforge.bench.run import Report
 
 _ROUNDS = 6
 _BLOCK_S = 0.01

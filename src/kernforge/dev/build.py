@@ -4,28 +4,54 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from kernforge.binary import kernel_usage
 from kernforge.builder.api import BuildRequest
 from kernforge.builder.execute.results import STORE_KIND
+from kernforge.builder.execute.sandbox import Mode
+from kernforge.builder.plan.graph import Plan
+from kernforge.builder.workspace import Workspace
+from kernforge.dev.control import RoundEvents
 from kernforge.errors import CheckError
 from kernforge.extension.device import nvcc_stages
 from kernforge.extension.device.project import replace_edited
+from kernforge.extension.device.units import DeviceSession
 from kernforge.loader import host
 from kernforge.project import targets as project_targets
+from kernforge.project.targets import Target
+from kernforge.store.local import Store
+from kernforge.system import machine
+from kernforge.system.environment import Environment
 from kernforge.testing import project_tests
+from kernforge.toolchain.local_parts import NO_LOCAL_PARTS, LocalPartsOptions
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
-    from kernforge.builder.plan.graph import Plan
-    from kernforge.builder.workspace import Workspace
-    from kernforge.dev.control import RoundEvents
-    from kernforge.dev.session import DevOptions
-    from kernforge.extension.device.units import DeviceSession
-    from kernforge.project.targets import Target
-    from kernforge.store.local import Store
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevOptions:
+    """Options of a session.
+
+    Attributes:
+        place: directory for the builds and figures of the project.
+        variants: names or patterns; empty for the best variant for this process.
+        arch: compute capabilities to compile for; empty for this machine's GPU.
+        workloads: workloads to measure; empty for the first one.
+    """
+
+    root: Path
+    place: Path
+    environment: Environment
+    variants: tuple[str, ...] = ()
+    arch: tuple[str, ...] = ()
+    local_parts: LocalPartsOptions = NO_LOCAL_PARTS
+    sandbox: Mode = "auto"
+    jobs: int = field(default_factory=machine.cores)
+    test: bool = True
+    bench: bool = True
+    pytest: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
 
 
 def request(

@@ -3,18 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernforge.bench.report import duration
 from kernforge.binary import kernel_usage
+from kernforge.dev.rounds import GoodBuild, Round
 from kernforge.source import diagnostics
 from kernforge.system.tables import table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from kernforge.dev.rounds import GoodBuild, Round
 
 FAILED_SHOWN = 5
 KERNELS_SHOWN = 16

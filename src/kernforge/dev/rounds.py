@@ -8,20 +8,16 @@ that file.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePosixPath
+from typing import Any
 
+from kernforge.binary.kernel_usage import Kernel
 from kernforge.errors import UntestedError
+from kernforge.source.diagnostics import Diagnostic
 from kernforge.system.tables import first_names
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from kernforge.binary.kernel_usage import Kernel
-    from kernforge.source.diagnostics import Diagnostic
-    from kernforge.testing.project_tests import Tested
+from kernforge.testing.project_tests import Tested
 
 _PROSE = {".md", ".rst"}
 _SHOWN = 3

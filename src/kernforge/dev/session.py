@@ -10,63 +10,30 @@ import contextlib
 import json
 import sys
 import time
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from kernforge.artifact.metadata import FILE
+from kernforge.binary import kernel_usage
 from kernforge.builder import api as build_api
 from kernforge.builder import workspace as build_workspace
+from kernforge.builder.execute.outcome import Failure
 from kernforge.dev import build as dev_build
-from kernforge.dev.control import StoppedError
-from kernforge.dev.rounds import GoodBuild, QuotedDiagnostic, Round
+from kernforge.dev.build import DevOptions
+from kernforge.dev.control import RoundEvents, StoppedError
+from kernforge.dev.rounds import GoodBuild, QuotedDiagnostic, Round, Work
 from kernforge.errors import BuildError, CheckError, KernforgeError, UntestedError, UsageError
 from kernforge.extension.device.units import DeviceSession
 from kernforge.project.api import read_project
 from kernforge.source import diagnostics
-from kernforge.system import digest, files, machine
+from kernforge.system import digest, files
 from kernforge.system.process import Command, run
 from kernforge.testing import project_tests
-from kernforge.toolchain.local_parts import NO_LOCAL_PARTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from kernforge.binary import kernel_usage
-    from kernforge.builder.execute.outcome import Failure
-    from kernforge.builder.execute.sandbox import Mode
-    from kernforge.dev.control import RoundEvents
-    from kernforge.dev.rounds import Work
-    from kernforge.system.environment import Environment
-    from kernforge.testing.project_tests import Tested
-    from kernforge.toolchain.local_parts import LocalPartsOptions
+from kernforge.testing.project_tests import Tested
 
 _BENCH_S = 300.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DevOptions:
-    """Options of a session.
-
-    Attributes:
-        place: directory for the builds and figures of the project.
-        variants: names or patterns; empty for the best variant for this process.
-        arch: compute capabilities to compile for; empty for this machine's GPU.
-        workloads: workloads to measure; empty for the first one.
-    """
-
-    root: Path
-    place: Path
-    environment: Environment
-    variants: tuple[str, ...] = ()
-    arch: tuple[str, ...] = ()
-    local_parts: LocalPartsOptions = NO_LOCAL_PARTS
-    sandbox: Mode = "auto"
-    jobs: int = field(default_factory=machine.cores)
-    test: bool = True
-    bench: bool = True
-    pytest: tuple[str, ...] = ()
-    workloads: tuple[str, ...] = ()
 
 
 class Session:
@@ -74,8 +41,6 @@ class Session:
 
     def __init__(self, options: DevOptions, scratch: Path) -> None:
         self._options, self._scratch = options, scratch
-        # Code of NVRTC is compared with nvcc's in the background, where it would disturb
-        # measurements.
         self._device = DeviceSession()
         self._current: Mapping[str, Path] = {}
         self._identity = ""

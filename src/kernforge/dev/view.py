@@ -3,15 +3,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rich.console import Console
 from rich.text import Text
 
 from kernforge.dev import report
-
-if TYPE_CHECKING:
-    from kernforge.dev.rounds import GoodBuild, Round
+from kernforge.dev.rounds import GoodBuild, Round
 
 _WAITING = "waiting for a change; Ctrl-C ends"
 

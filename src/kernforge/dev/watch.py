@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
 
 from kernforge.dev import rounds
+from kernforge.dev.build import DevOptions
 from kernforge.dev.control import RoundEvents, StoppedError
-from kernforge.dev.session import DevOptions, Session
+from kernforge.dev.session import Session
 from kernforge.errors import StorageError
 from kernforge.project.api import is_skipped
 from kernforge.system import digest, files

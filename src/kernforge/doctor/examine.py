@@ -11,8 +11,9 @@ import os
 import platform
 import sys
 import sysconfig
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernforge.artifact.version import Version2
 from kernforge.builder.execute import sandbox
@@ -26,14 +27,9 @@ from kernforge.errors import (
 )
 from kernforge.loader import host
 from kernforge.system import disk, extras, files, machine
-from kernforge.system.process import Command
+from kernforge.system.environment import Environment
+from kernforge.system.process import Command, Runner
 from kernforge.toolchain import host_compiler, installed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from kernforge.system.environment import Environment
-    from kernforge.system.process import Runner
 
 _TORCH_TIMEOUT_S = 120.0
 _PROGRAM_TIMEOUT_S = 60.0

@@ -8,22 +8,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
-from kernforge.check.finding import Finding
-from kernforge.doctor.facts import GB
+from kernforge.check.finding import Finding, Severity
+from kernforge.doctor.facts import GB, IndexFacts, MachineFacts
 from kernforge.errors import ManifestError
 from kernforge.system import extras
 from kernforge.toolchain import cuda_arch
 from kernforge.toolchain.cuda_arch import Arch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from kernforge.check.finding import Severity
-    from kernforge.doctor.facts import IndexFacts, MachineFacts
 
 # A CUDA toolkit and the headers of one torch take 1 GB of the store, a large build several GB more.
 _DISK_NEEDED, _DISK_WANTED = GB, 10 * GB

@@ -8,30 +8,25 @@ from __future__ import annotations
 
 import json
 import posixpath
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
 import tomlkit
 
 from kernforge.builder import api as build
 from kernforge.builder import trees as build_trees
 from kernforge.builder.api import BuildRequest
+from kernforge.builder.workspace import Workspace
 from kernforge.errors import UsageError
 from kernforge.export import cmake, packaging
 from kernforge.export import compile_commands as export_compile_commands
 from kernforge.manifest import sources as sources_named
 from kernforge.manifest.model import Torch, TorchNoarch
 from kernforge.project import source_files, units
-from kernforge.project.api import MANIFEST
+from kernforge.project.api import MANIFEST, Project
+from kernforge.project.targets import Target
+from kernforge.project.units import Sources
 from kernforge.system import files, untrusted
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from pathlib import Path
-
-    from kernforge.builder.workspace import Workspace
-    from kernforge.project.api import Project
-    from kernforge.project.targets import Target
-    from kernforge.project.units import Sources
 
 _WRITTEN = "Written by `kernforge export`"
 # What only a file of an export has; the last is a directory that compile_commands.json names.

@@ -7,23 +7,19 @@ the file has no rules, only their results, and can be read and changed by hand.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
-from typing import TYPE_CHECKING
 
 from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2
 from kernforge.builder import layout
 from kernforge.builder.plan import flags
+from kernforge.manifest import fields
+from kernforge.manifest.document import Manifest
 from kernforge.manifest.model import CudaKernel, Torch, TvmFfi
 from kernforge.project import units
+from kernforge.project.units import Unit
 from kernforge.toolchain import header_libraries
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from kernforge.manifest import fields
-    from kernforge.manifest.document import Manifest
-    from kernforge.project.units import Unit
 
 _TEMPLATE = resources.files("kernforge") / "templates" / "export" / "CMakeLists.txt"
 # CUDA versions at which the default architectures and the rules for flags change.

@@ -8,16 +8,12 @@ definitions, search paths, the standard. Options for CUDA are those of clang.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
 
 from kernforge.builder.execute import action as execute_action
+from kernforge.builder.plan.graph import Action, Plan
 from kernforge.builder.plan.linking import OBJECT
 from kernforge.project import units
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from kernforge.builder.plan.graph import Action, Plan
 
 _KEPT = ("-D", "-U", "-I", "-std=", "-include", "-isystem", "-iquote")
 _PAIRS = ("-isystem", "-iquote", "-include", "-I", "-D", "-U")

@@ -4,15 +4,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
+from kernforge.manifest.document import Manifest
 from kernforge.manifest.model import TorchNoarch, TvmFfi
 from kernforge.project import units
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kernforge.manifest.document import Manifest
 
 # Distributions of names in python-depends, if they have another name.
 _DISTRIBUTIONS = {"tvm-ffi": "apache-tvm-ffi", "onednn": "onednn-devel"}

@@ -5,24 +5,20 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.builder import api as build
 from kernforge.builder import trees as build_trees
 from kernforge.builder.api import BuildRequest
+from kernforge.builder.workspace import Workspace
 from kernforge.loader.search import with_override
+from kernforge.project.targets import Target
 from kernforge.system import digest, files
+from kernforge.system.environment import Environment
 from kernforge.system.process import Command, attached
 from kernforge.toolchain import tree_names
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from kernforge.builder.workspace import Workspace
-    from kernforge.project.targets import Target
-    from kernforge.system.environment import Environment
 
 _RC = """[ -f ~/.bashrc ] && . ~/.bashrc
 {exports}

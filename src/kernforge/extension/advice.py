@@ -3,17 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from kernforge.errors import page
+from kernforge.extension.plan import ModuleUnit
 from kernforge.source import diagnostics
 from kernforge.source.extension_source import is_stable, is_torch_header
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kernforge.extension.plan import ModuleUnit
-    from kernforge.source.message_names import MessageNames
+from kernforge.source.message_names import MessageNames
 
 _LONG_S = 3.0
 

@@ -10,29 +10,25 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 from kernforge.binary import elf
 from kernforge.errors import BuildError, UsageError
 from kernforge.extension import advice, flags, machine, make
 from kernforge.extension import request as jit_request
 from kernforge.extension import session as jit_session
+from kernforge.extension.device.units import ModulePlan
 from kernforge.extension.files import Tree
 from kernforge.extension.modules import LoadedModule, load_module
+from kernforge.extension.plan import ModuleRequest
 from kernforge.extension.request import JitRequest, content_key, resolve_request
-from kernforge.extension.session import CachedModule
+from kernforge.extension.session import CachedModule, JitSession
 from kernforge.extension.undefined import missing_symbol, undefined_error
 from kernforge.source import extension_source
 from kernforge.system import files
 from kernforge.system.console import Console
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from kernforge.extension.device.units import ModulePlan
-    from kernforge.extension.plan import ModuleRequest
-    from kernforge.extension.session import JitSession
 
 
 def load(  # noqa: PLR0917 - torch's signature

@@ -14,20 +14,17 @@ import os
 import posixpath
 import re
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from kernforge.errors import UsageError
 from kernforge.extension import flags
 from kernforge.source import includes
+from kernforge.source.includes import Closure
 from kernforge.system import digest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from kernforge.source.includes import Closure
 
 Stamp: TypeAlias = tuple[int, int, int, int]
 """Size, time of change in nanoseconds, inode, and when the inode changed, in nanoseconds."""

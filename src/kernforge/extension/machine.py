@@ -11,7 +11,7 @@ import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor, fatbin
@@ -25,9 +25,11 @@ from kernforge.errors import (
     UsageError,
 )
 from kernforge.extension.device.units import DeviceToolchain
-from kernforge.extension.plan import TORCH, JitMachine
+from kernforge.extension.plan import TORCH, JitMachine, ModuleRequest
+from kernforge.extension.session import JitSession
 from kernforge.store.local import Store
 from kernforge.system import extras, files
+from kernforge.system.environment import Environment
 from kernforge.system.machine import cores
 from kernforge.system.process import run
 from kernforge.toolchain import (
@@ -39,19 +41,18 @@ from kernforge.toolchain import (
     resolver,
     tree_names,
 )
+from kernforge.toolchain.host_compiler import Compiler
 from kernforge.toolchain.index.index import Index
-from kernforge.toolchain.index.wheels import Wheels
+from kernforge.toolchain.index.wheels import Progress, Wheels
 from kernforge.toolchain.local_parts import LocalParts
-from kernforge.toolchain.lockfile import Lock, LockedHeaders, LockedToolkit
+from kernforge.toolchain.lockfile import (
+    Lock,
+    LockedCompiler,
+    LockedHeaders,
+    LockedPython,
+    LockedToolkit,
+)
 from kernforge.toolchain.provision import Toolchains
-
-if TYPE_CHECKING:
-    from kernforge.extension.plan import ModuleRequest
-    from kernforge.extension.session import JitSession
-    from kernforge.system.environment import Environment
-    from kernforge.toolchain.host_compiler import Compiler
-    from kernforge.toolchain.index.wheels import Progress
-    from kernforge.toolchain.lockfile import LockedCompiler, LockedPython
 
 _DEFAULT_CUDA = "13.0"
 _PLAIN_SONAME = 12  # the runtime's soname has the minor version before

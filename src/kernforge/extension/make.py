@@ -8,34 +8,29 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.builder.execute import action as execute_action
 from kernforge.builder.execute import executor
 from kernforge.builder.execute.action import ActionContext
+from kernforge.builder.execute.outcome import Events, Failure
 from kernforge.builder.execute.results import STORE_KIND
+from kernforge.builder.plan.graph import Plan
 from kernforge.errors import BuildError
 from kernforge.extension import advice, machine, torch_headers
 from kernforge.extension.device import nvcc_stages, swap
-from kernforge.extension.plan import TORCH, plan_module
+from kernforge.extension.device.units import ModulePlan
+from kernforge.extension.machine import JitToolchain
+from kernforge.extension.plan import TORCH, ModuleRequest, plan_module
+from kernforge.extension.session import JitSession
+from kernforge.extension.torch_headers import ReadHeader
 from kernforge.source import compiler_advice
+from kernforge.source.message_names import MessageNames
 from kernforge.store import eviction
+from kernforge.store.local import Store
 from kernforge.system import digest, files
 from kernforge.system.console import Console
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kernforge.builder.execute.outcome import Events, Failure
-    from kernforge.builder.plan.graph import Plan
-    from kernforge.extension.device.units import ModulePlan
-    from kernforge.extension.machine import JitToolchain
-    from kernforge.extension.plan import ModuleRequest
-    from kernforge.extension.session import JitSession
-    from kernforge.extension.torch_headers import ReadHeader
-    from kernforge.source.message_names import MessageNames
-    from kernforge.store.local import Store
 
 _log = logging.getLogger("kernforge")
 _MARK = "whole"

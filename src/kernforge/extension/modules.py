@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernforge.binary.symbols import demangled
 from kernforge.errors import BuildError
+from kernforge.extension.session import JitSession
 from kernforge.extension.undefined import missing_symbol
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from kernforge.extension.session import JitSession
 
 _HINTS = (
     (

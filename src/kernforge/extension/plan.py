@@ -9,13 +9,14 @@ process has loaded: empty libraries with the same names stand for them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from kernforge.artifact.variant import Backend, Variant
+from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor
 from kernforge.builder.plan import flags, linking
-from kernforge.builder.plan.graph import ActionSet, Plan
+from kernforge.builder.plan.graph import Action, ActionSet, Plan
 from kernforge.builder.plan.linking import OBJECT
 from kernforge.extension import flags as jit_flags
 from kernforge.extension.device.units import CudaUnit, ModulePlan
@@ -23,16 +24,10 @@ from kernforge.project.targets import Target
 from kernforge.project.units import Sources
 from kernforge.source import extension_source as generated
 from kernforge.source.extension_source import CUDA_SUFFIXES
+from kernforge.source.includes import Closure
 from kernforge.system import digest
 from kernforge.toolchain import front_end, tree_names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from kernforge.artifact.version import Version2
-    from kernforge.builder.plan.graph import Action
-    from kernforge.source.includes import Closure
-    from kernforge.toolchain.lockfile import Lock
+from kernforge.toolchain.lockfile import Lock
 
 TORCH = "installed-torch"
 """Name of the tree of the installed torch."""

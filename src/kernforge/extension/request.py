@@ -11,26 +11,21 @@ import os
 import posixpath
 import re
 import sysconfig
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernforge.errors import BuildError, UsageError
 from kernforge.extension import flags, machine
-from kernforge.extension.files import find_closure
+from kernforge.extension.files import Tree, find_closure
 from kernforge.extension.plan import ModuleRequest, ModuleUnit
 from kernforge.source import extension_source, op_schema
 from kernforge.source.extension_source import CUDA_SUFFIXES, EXTENSION_NAME
-from kernforge.source.message_names import MessageNames
+from kernforge.source.message_names import MessageNames, Part
 from kernforge.system import digest
+from kernforge.system.environment import Environment
 from kernforge.toolchain import installed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from kernforge.extension.files import Tree
-    from kernforge.source.message_names import Part
-    from kernforge.system.environment import Environment
 
 _SUFFIXES = (
     *(".cpp", ".cc", ".cxx", ".c++", ".cp", ".C", ".CPP", ".c", ".ii", ".i", ".s", ".S"),

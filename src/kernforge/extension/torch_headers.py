@@ -17,21 +17,18 @@ except that they set ``requires_grad`` by the tensor's method instead of
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from kernforge.extension.plan import ModuleRequest, ModuleUnit
 from kernforge.source import final_errors
 from kernforge.source.includes import Closure
 from kernforge.system.process import Command, run
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from kernforge.extension.plan import ModuleRequest, ModuleUnit
-
-    UnitT = TypeVar("UnitT", bound=ModuleUnit)
-    ReadHeader = Callable[[str], str | None]
-    """Text of a header below torch's ``include``; None if there is none."""
+UnitT = TypeVar("UnitT", bound=ModuleUnit)
+ReadHeader = Callable[[str], str | None]
+"""Text of a header below torch's ``include``; None if there is none."""
 
 DIRECTORY = "kernforge-slim"
 HEADER = "kernforge_torch.h"

@@ -8,16 +8,12 @@ launcher shows only at its import.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from kernforge.binary.elf import Elf
 from kernforge.binary.symbols import bare_name, demangled, one_sided
 from kernforge.errors import BuildError
 from kernforge.source import cpp_text
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kernforge.binary.elf import Elf
 
 _UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 # Names that torch, its headers and the C++ library have, in whichever instance.

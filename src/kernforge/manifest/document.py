@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -19,15 +19,18 @@ from kernforge import untrusted
 from kernforge.errors import ManifestError
 from kernforge.manifest import editions as legacy
 from kernforge.manifest.editions import Edition
+from kernforge.manifest.fields import Backend
 from kernforge.manifest.mistakes import Mistake, from_pydantic, report
-from kernforge.manifest.model import FRAMEWORKS, Document, TorchNoarch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from kernforge.manifest.fields import Backend
-    from kernforge.manifest.model import AnyKernel, General, Torch, TvmFfi
-    from kernforge.manifest.toml_positions import Path
+from kernforge.manifest.model import (
+    FRAMEWORKS,
+    AnyKernel,
+    Document,
+    General,
+    Torch,
+    TorchNoarch,
+    TvmFfi,
+)
+from kernforge.manifest.toml_positions import Path
 
 _TABLE, _BETWEEN = re.compile(r"\('([^()]*)',?\)"), "', '"
 _BOM = "\ufeff"

@@ -11,13 +11,11 @@ These functions take the plain data of ``tomllib``, valid or not.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kernforge.manifest.toml_positions import Path
+from kernforge.manifest.toml_positions import Path
 
 Data: TypeAlias = dict[str, Any]
 

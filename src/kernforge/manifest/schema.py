@@ -10,14 +10,10 @@ as ``" 12.8 "``.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-from kernforge.manifest.model import KERNELS, TABLES, Document, KernelDependency, fields
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kernforge.manifest.model import Table
+from kernforge.manifest.model import KERNELS, TABLES, Document, KernelDependency, Table, fields
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _INTRODUCTION = """\

@@ -10,17 +10,13 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from kernforge.manifest.document import Manifest
 from kernforge.manifest.mistakes import Mistake, did_you_mean
 from kernforge.manifest.model import Torch, TorchNoarch
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from kernforge.manifest.document import Manifest
-    from kernforge.manifest.toml_positions import Path
+from kernforge.manifest.toml_positions import Path
 
 _PARTS = {"*": "[^/]*", "?": "[^/]"}
 

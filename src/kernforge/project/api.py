@@ -7,22 +7,18 @@ import difflib
 import os
 import posixpath
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from kernforge.artifact.metadata import GitState
 from kernforge.errors import ManifestError, UsageError
 from kernforge.manifest import document as manifests
 from kernforge.manifest import editions, sources
+from kernforge.manifest.document import Manifest
 from kernforge.manifest.mistakes import report
 from kernforge.project import git, units, values
 from kernforge.system import untrusted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from kernforge.artifact.metadata import GitState
-    from kernforge.manifest.document import Manifest
 
 MANIFEST = "build.toml"
 # What holds no sources: caches and environments anywhere, results at the top.

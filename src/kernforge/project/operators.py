@@ -9,24 +9,20 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import tomlkit
 
 from kernforge.errors import UsageError
 from kernforge.manifest import document as manifests
 from kernforge.manifest import sources
+from kernforge.manifest.fields import Backend
 from kernforge.manifest.model import Torch
 from kernforge.project import scaffold
+from kernforge.project.api import Project
 from kernforge.system.files import write_atomic
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from kernforge.manifest.fields import Backend
-    from kernforge.project.api import Project
 
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*[a-z0-9]")
 _STABLE_SINCE = (2, 10)

@@ -16,16 +16,14 @@ import keyword
 import re
 import shlex
 import unicodedata
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Literal
 
 from kernforge.errors import UsageError
 from kernforge.system.files import publish_tree, staging, write_new
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from importlib.resources.abc import Traversable
-    from pathlib import Path
 
 BACKENDS = ("cpu", "cuda")
 """What a new project can be made for."""

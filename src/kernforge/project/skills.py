@@ -13,16 +13,13 @@ import hashlib
 import json
 import posixpath
 import re
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.errors import UsageError
 from kernforge.project.scaffold import render
 from kernforge.system.files import remove_tree, write_atomic
-
-if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
 
 NAME = "kernforge"
 """The skill's name and directory."""

@@ -4,21 +4,17 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from kernforge.manifest.document import Manifest
 from kernforge.manifest.model import Torch, TorchNoarch
 from kernforge.project import units
+from kernforge.project.api import Project
 from kernforge.project.units import Sources
 from kernforge.source import includes
 from kernforge.system import digest, files
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from kernforge.manifest.document import Manifest
-    from kernforge.project.api import Project
 
 # Headers that kernforge brings, each at its path in a project.
 _INCLUDE = Path(str(resources.files("kernforge"))) / "include"

@@ -6,22 +6,19 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import functools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
+from kernforge.manifest.document import Manifest
+from kernforge.manifest.fields import Backend as BackendName
 from kernforge.manifest.model import Torch, TorchNoarch, TvmFfi
+from kernforge.toolchain.installed import TorchHere
+from kernforge.toolchain.lockfile import Lock
 from kernforge.toolchain.releases import SERVING, TOOLKITS, TVM_FFI, USUAL, torch_releases
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from kernforge.manifest.document import Manifest
-    from kernforge.manifest.fields import Backend as BackendName
-    from kernforge.toolchain.installed import TorchHere
-    from kernforge.toolchain.lockfile import Lock
 
 COMPILED = ("cpu", "cuda")
 # Headers older than this lack what a stable-ABI binding registers its operators with.

@@ -11,23 +11,18 @@ from __future__ import annotations
 import functools
 import posixpath
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from kernforge.manifest.model import CudaKernel, TorchNoarch, TvmFfi
+from kernforge.artifact.version import Version2
+from kernforge.manifest.document import Manifest
+from kernforge.manifest.fields import Backend
+from kernforge.manifest.model import CudaKernel, KernelSection, TorchNoarch, TvmFfi
 from kernforge.source import includes
+from kernforge.source.includes import Closure
 from kernforge.system import digest
 from kernforge.toolchain import cuda_arch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from kernforge.artifact.version import Version2
-    from kernforge.manifest.document import Manifest
-    from kernforge.manifest.fields import Backend
-    from kernforge.manifest.model import KernelSection
-    from kernforge.source.includes import Closure
-    from kernforge.toolchain.cuda_arch import Arch
+from kernforge.toolchain.cuda_arch import Arch
 
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".c")
 CUDA_SUFFIXES = (".cu",)

@@ -5,19 +5,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError
+from kernforge.manifest.document import Manifest
 from kernforge.manifest.mistakes import Mistake
 from kernforge.manifest.model import CudaKernel, Torch
+from kernforge.manifest.toml_positions import Path
 from kernforge.toolchain.cuda_arch import CAPABILITIES, Arch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kernforge.manifest.document import Manifest
-    from kernforge.manifest.toml_positions import Path
 
 # torch/csrc/stable is in torch's wheels since then.
 _FIRST_STABLE = Version2(2, 9)

@@ -10,10 +10,9 @@ import base64
 import contextlib
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.artifact import directories
 from kernforge.artifact.integrity import UNHASHED, tree_files, verify_tree
@@ -24,16 +23,12 @@ from kernforge.publish import offers
 from kernforge.publish.directory import Destination, DirectoryDestination, Release
 from kernforge.publish.hub import PUBLISHING, HubDestination
 from kernforge.publish.version import VersionChoice, choose_version
+from kernforge.registry.api import Registry
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubRegistry
 from kernforge.registry.names import COMMIT, Version3, dotted, is_ref, majors, versions
 from kernforge.system.digest import sha256
 from kernforge.system.files import sha256_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from kernforge.registry.api import Registry
 
 _VERSION = re.compile(r"v?(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 _ATTEMPTS = 6

@@ -15,22 +15,18 @@ version may have the changes of a major version.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 from kernforge.loader.host import Host
 from kernforge.loader.resolve import check_archs, resolve
+from kernforge.registry.names import Version3
+from kernforge.source.python_api import ApiEntry, Parameter
 from kernforge.toolchain.cuda_arch import CAPABILITIES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from kernforge.registry.names import Version3
-    from kernforge.source.python_api import ApiEntry, Parameter
 
 _NEWEST = Version2(9, 99)
 """Stands for every future version of torch."""

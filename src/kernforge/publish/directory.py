@@ -8,20 +8,17 @@ one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
+from kernforge.publish.version import Contents
+from kernforge.registry.api import Registry
+from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.names import BENCHMARKS, SOURCE, Version3, tag_of, versions
 from kernforge.system.digest import sha256
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from kernforge.publish.version import Contents
-    from kernforge.registry.api import Registry
-    from kernforge.registry.directory import DirectoryRegistry
 
 CARD = "README.md"
 

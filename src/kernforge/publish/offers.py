@@ -3,21 +3,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 from kernforge.artifact import directories
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.artifact.variant import Variant
 from kernforge.errors import IntegrityError
 from kernforge.publish.api_diff import Offer
+from kernforge.registry.api import Registry
 from kernforge.source import op_schema, python_api
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from kernforge.registry.api import Registry
-    from kernforge.source.python_api import ApiEntry
+from kernforge.source.python_api import ApiEntry
 
 
 def offer(directory: Path, metadata: Metadata) -> Offer:

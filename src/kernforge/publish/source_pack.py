@@ -4,17 +4,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from kernforge.errors import UsageError
 from kernforge.project import source_files, units
-from kernforge.project.api import MANIFEST
+from kernforge.project.api import MANIFEST, Project
 from kernforge.toolchain import lockfile
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kernforge.project.api import Project
 
 # SPDX identifiers, without the version, of licences that allow everyone to redistribute the source.
 _OPEN = (

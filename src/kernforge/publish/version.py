@@ -3,22 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from kernforge.errors import RegistryError
 from kernforge.publish import api_diff
-from kernforge.publish.api_diff import ApiChange, Level
-from kernforge.registry.names import dotted
+from kernforge.publish.api_diff import ApiChange, Level, Offer
+from kernforge.registry.names import Version3, dotted
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from kernforge.publish.api_diff import Offer
-    from kernforge.registry.names import Version3
-
-    Contents: TypeAlias = Mapping[str, Mapping[str, str]]
-    """Hex SHA-256 by path in the variant, by variant name."""
+Contents: TypeAlias = Mapping[str, Mapping[str, str]]
+"""Hex SHA-256 by path in the variant, by variant name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping
 
 from kernforge.source import cpp_text, diagnostics
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
-    from kernforge.source.diagnostics import Diagnostic
+from kernforge.source.diagnostics import Diagnostic
 
 _OF_A_NAME = re.compile(
     r"undefined|not declared|has not been declared|not a member|has no (?:actual )?member"

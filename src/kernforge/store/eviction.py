@@ -11,19 +11,15 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from kernforge.errors import UsageError
+from kernforge.store.local import Store
 from kernforge.system import files
+from kernforge.system.environment import Environment
 from kernforge.system.machine import parse_size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from kernforge.store.local import Store
-    from kernforge.system.environment import Environment
 
 DEFAULT_SIZE = 30 * 10**9
 STORE_KINDS = ("toolchains", "actions", "findings")

@@ -14,15 +14,13 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, Protocol
 
 from kernforge.errors import IntegrityError, StorageError, UsageError
 from kernforge.store import tree_archive
 from kernforge.system import extras
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _LAYOUT = "v2"
 _UNFINISHED_LASTS_S = 24 * 3600

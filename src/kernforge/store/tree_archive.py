@@ -13,15 +13,13 @@ import hashlib
 import io
 import tarfile
 import zlib
-from typing import IO, TYPE_CHECKING, cast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, cast
 
 from kernforge import untrusted
 from kernforge.errors import IntegrityError
 from kernforge.system import archives
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 _MAGIC = b"kernforge-tree 1 "
 _LINE = len(_MAGIC) + 64 + 1

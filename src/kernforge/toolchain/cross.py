@@ -7,21 +7,23 @@ compilers run on the building machine, and NVIDIA's headers are the same for eve
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError
 from kernforge.toolchain import front_end, projects, wheel_pins
-from kernforge.toolchain.lockfile import LockedCross, LockedTorch
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kernforge.toolchain.index.wheels import Wheels
-    from kernforge.toolchain.lockfile import Lock, LockedCompiler, LockedToolkit, LockedWheel
+from kernforge.toolchain.index.wheels import Wheels
+from kernforge.toolchain.lockfile import (
+    Lock,
+    LockedCompiler,
+    LockedCross,
+    LockedToolkit,
+    LockedTorch,
+    LockedWheel,
+)
 
 _OLDEST_OWN_RUNTIME = 13
 

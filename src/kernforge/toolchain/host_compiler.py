@@ -6,19 +6,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.errors import ToolchainError
 from kernforge.system import digest, files
-from kernforge.system.process import Command
+from kernforge.system.process import Command, Runner
 from kernforge.toolchain.lockfile import LockedCompiler
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from kernforge.system.process import Runner
 
 _OLDEST = 10  # the first that knows -std=gnu++20
 # What the driver starts, and which of their libraries do the work.

@@ -15,21 +15,16 @@ import os
 import platform
 import re
 import sysconfig
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError, UsageError
+from kernforge.store.local import Store
 from kernforge.system import digest, files
-from kernforge.system.process import Command, run
+from kernforge.system.process import Command, Runner, run
 from kernforge.toolchain.lockfile import LockedPython
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from kernforge.store.local import Store
-    from kernforge.system.process import Runner
 
 _RELEASE = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
 _PARTS = ("bin", "include", "lib64", "nvvm")

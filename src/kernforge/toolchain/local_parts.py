@@ -3,20 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
+from kernforge.system.environment import Environment
 from kernforge.system.process import run
 from kernforge.toolchain import header_libraries, installed
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from kernforge.system.environment import Environment
-    from kernforge.toolchain.header_libraries import HeaderFiles
-    from kernforge.toolchain.installed import CudaHome, TorchHome
+from kernforge.toolchain.header_libraries import HeaderFiles
+from kernforge.toolchain.installed import CudaHome, TorchHome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,17 +11,13 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Iterable, Mapping
 from importlib import resources
-from typing import TYPE_CHECKING
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from kernforge.errors import ToolchainError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from kernforge.toolchain.lockfile import LockedWheel
+from kernforge.toolchain.lockfile import LockedWheel
 
 TOOLKIT = (
     "nvidia-cuda-nvcc",

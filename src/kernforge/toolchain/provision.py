@@ -8,22 +8,18 @@ store no connection is opened.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 from kernforge.errors import IntegrityError, ToolchainError
+from kernforge.store.local import Store
 from kernforge.system import archives, files
 from kernforge.system.digest import sha256
 from kernforge.toolchain import front_end, header_libraries, lockfile, projects
 from kernforge.toolchain.index import remote_zip
+from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.local_parts import LocalParts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from kernforge.store.local import Store
-    from kernforge.toolchain.index.wheels import Wheels
-    from kernforge.toolchain.lockfile import LockedHeaders, LockedToolkit, LockedWheel
+from kernforge.toolchain.lockfile import LockedHeaders, LockedToolkit, LockedWheel
 
 STORE_KIND = "toolchains"
 _TORCH_HEADERS = "torch/include/"

@@ -9,30 +9,28 @@ the index.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError
 from kernforge.toolchain import cross, front_end, header_libraries, projects, wheel_pins
+from kernforge.toolchain.cross import CrossNeeds
+from kernforge.toolchain.index.index import Wheel
+from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import (
     Lock,
+    LockedCompiler,
     LockedFrontEnd,
     LockedHeaders,
+    LockedPython,
     LockedToolkit,
     LockedTorch,
+    LockedWheel,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kernforge.toolchain.cross import CrossNeeds
-    from kernforge.toolchain.index.index import Wheel
-    from kernforge.toolchain.index.wheels import Wheels
-    from kernforge.toolchain.lockfile import LockedCompiler, LockedPython, LockedWheel
 
 _META = "cuda-toolkit"
 _NO_PARTS = LocalParts()

@@ -9,17 +9,12 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.source import includes
 from kernforge.system import files
-from kernforge.system.process import Command
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from kernforge.system.process import Runner
+from kernforge.system.process import Command, Runner
 
 _SEARCHED = re.compile(r"^#include <\.\.\.> .*?\n(?P<paths>(?: .*\n)+)", re.MULTILINE)
 # Directories of the C++ library and of the compiler.

@@ -7,10 +7,7 @@ its path, goes into the action's key.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from kernforge.artifact.version import Version2
+from kernforge.artifact.version import Version2
 
 CXX = "%{cxx}"
 THREADS = "%{threads}"

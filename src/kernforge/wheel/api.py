@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from kernforge.artifact import directories
 from kernforge.artifact.integrity import tree_files, verify_tree
@@ -18,22 +19,15 @@ from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.artifact.variant import Variant
 from kernforge.errors import IntegrityError, RegistryError, UsageError
 from kernforge.loader.search import Search, fetch_variant
-from kernforge.registry.api import find
+from kernforge.registry.api import Registry, find
 from kernforge.registry.names import majors, request, versions
 from kernforge.registry.redirect import find_redirect
 from kernforge.system import files
+from kernforge.system.environment import Environment
 from kernforge.wheel import archive as wheel_archive
 from kernforge.wheel import plan as wheel_plan
 from kernforge.wheel.needs import is_library, libraries
-from kernforge.wheel.plan import Texts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    from kernforge.registry.api import Registry
-    from kernforge.system.environment import Environment
-    from kernforge.wheel.plan import WheelPlan
+from kernforge.wheel.plan import Texts, WheelPlan
 
 # A process can register an operator namespace once, and a build has one namespace for all ways to
 # load it. The loaders import a build's extension as <id>.<id>, so a wheel uses the same name: the

@@ -17,15 +17,11 @@ import io
 import stat
 import time
 import zipfile
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 from kernforge.system import files
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from kernforge.wheel.plan import WheelPlan
+from kernforge.wheel.plan import WheelPlan
 
 # The earliest time of a zip file.
 _EARLIEST = 315532800

@@ -4,19 +4,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from kernforge.artifact.version import Version2
 from kernforge.binary import elf
+from kernforge.binary.elf import Elf
 from kernforge.errors import CheckError
 from kernforge.wheel import plan
 from kernforge.wheel.plan import Library
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from kernforge.binary.elf import Elf
 
 _SUFFIX = re.compile(r"\.(?:so(?:\.[0-9]+)*|dylib|dll|pyd)$")
 

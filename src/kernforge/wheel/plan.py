@@ -15,22 +15,19 @@ numbers as numbers: hence ``2.10`` and not ``210``).
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from kernforge.artifact.metadata import GitState, Metadata
 from kernforge.artifact.python_depends import python_depends
+from kernforge.artifact.variant import Variant
 from kernforge.artifact.version import Version2
 from kernforge.errors import CheckError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from kernforge.artifact.metadata import GitState, Metadata
-    from kernforge.artifact.variant import Variant
 
 LEAST_PYTHON = Version2(3, 9)
 """The oldest Python of every hub build: no extension needs a newer limited API."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernforge.dev import watch as dev_watch
-from kernforge.dev.session import DevOptions
+from kernforge.dev.build import DevOptions
 from kernforge.errors import StorageError
 from kernforge.system.environment import Environment
 

@@ -12,25 +12,22 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernforge.builder.execute import results, sandbox
 from kernforge.builder.execute.outcome import Done, Failure
 from kernforge.builder.execute.results import STORE_KIND
 from kernforge.builder.execute.sandbox import LIMIT_S, WORK, ActionDirectory, Sandbox
 from kernforge.builder.plan import graph
+from kernforge.builder.plan.graph import Action, Input, Plan
 from kernforge.errors import BuildError, IntegrityError, ToolchainError
+from kernforge.project.api import Project
+from kernforge.store.local import Store
 from kernforge.system import files, untrusted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from kernforge.builder.plan.graph import Action, Input, Plan
-    from kernforge.project.api import Project
-    from kernforge.store.local import Store
-    from kernforge.system.process import Completed, Runner
+from kernforge.system.process import Completed, Runner
 
 _STOPPED = 124
 LOG = "kernforge-log.txt"

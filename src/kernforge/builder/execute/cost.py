@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from kernforge.builder.plan.graph import Action
 from kernforge.system import digest, files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
-
-    from kernforge.builder.plan.graph import Action
 
 _MIB = 2**20
 # Part of an op namespace that changes with every edit.

@@ -11,23 +11,27 @@ from __future__ import annotations
 import concurrent.futures
 import graphlib
 import time
-from typing import TYPE_CHECKING
 
 from kernforge.builder.execute import action as execute_action
 from kernforge.builder.execute import cost as execute_cost
 from kernforge.builder.execute import results, sandbox
+from kernforge.builder.execute.action import ActionContext
 from kernforge.builder.execute.cost import Measures
 from kernforge.builder.execute.local_pool import LocalPool
-from kernforge.builder.execute.outcome import Done, Outcome, Spent, out_of_memory
+from kernforge.builder.execute.outcome import (
+    ActionPool,
+    Done,
+    Events,
+    Failure,
+    Outcome,
+    Spent,
+    out_of_memory,
+)
 from kernforge.builder.execute.results import STORE_KIND
 from kernforge.builder.plan import graph
+from kernforge.builder.plan.graph import Action, Plan
+from kernforge.project.api import Project
 from kernforge.system import files
-
-if TYPE_CHECKING:
-    from kernforge.builder.execute.action import ActionContext
-    from kernforge.builder.execute.outcome import ActionPool, Events, Failure
-    from kernforge.builder.plan.graph import Action, Plan
-    from kernforge.project.api import Project
 
 _STALE_AFTER_S = 24 * 3600
 

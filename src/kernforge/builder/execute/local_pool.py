@@ -6,18 +6,15 @@ from __future__ import annotations
 import concurrent.futures
 import threading
 import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from kernforge.builder.execute import cost, schedule
+from kernforge.builder.execute.cost import Estimate
+from kernforge.builder.plan.graph import Action
 from kernforge.system import machine
 from kernforge.system.process import kill_all, meter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from kernforge.builder.execute.cost import Estimate
-    from kernforge.builder.plan.graph import Action
 
 T = TypeVar("T")
 # Others on the machine may free memory without telling us.

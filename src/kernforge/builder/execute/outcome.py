@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import logging
 import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    import concurrent.futures
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from kernforge.builder.execute.cost import Estimate
-    from kernforge.builder.plan.graph import Action
-    from kernforge.system.process import Completed
+from kernforge.builder.execute.cost import Estimate
+from kernforge.builder.plan.graph import Action
+from kernforge.system.process import Completed
 
 # How a compiler, a driver that started one, and a shell say that the kernel killed it.
 _KILLED = re.compile(

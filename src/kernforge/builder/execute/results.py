@@ -9,19 +9,16 @@ from __future__ import annotations
 import concurrent.futures
 import graphlib
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from kernforge.builder.plan import graph
+from kernforge.builder.plan.graph import Action, Artifact, Plan
 from kernforge.errors import IntegrityError
+from kernforge.store.local import Store
 from kernforge.system import files
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
-    from kernforge.builder.plan.graph import Action, Artifact, Plan
-    from kernforge.store.local import Store
 
 STORE_KIND = "actions"
 """The kind of the results in the store."""

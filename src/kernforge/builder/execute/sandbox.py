@@ -17,19 +17,15 @@ import re
 import shlex
 import stat
 import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from kernforge.builder.execute import namespaces
 from kernforge.errors import ToolchainError
 from kernforge.system.environment import expanded
-from kernforge.system.process import Command
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from kernforge.system.process import Runner
+from kernforge.system.process import Command, Runner
 
 Mode: TypeAlias = Literal["required", "auto", "off"]
 Kind: TypeAlias = Literal["namespaces", "off"]

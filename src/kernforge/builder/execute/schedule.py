@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kernforge.builder.execute.cost import Estimate
+from kernforge.builder.execute.cost import Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

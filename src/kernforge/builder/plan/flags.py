@@ -7,9 +7,11 @@ compiles the same from both tools.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from kernforge.artifact.version import Version2
+from kernforge.project.targets import Target
+from kernforge.toolchain.lockfile import LockedToolkit
 from kernforge.toolchain.tree_names import (
     THREADS,
     cross_root,
@@ -19,12 +21,6 @@ from kernforge.toolchain.tree_names import (
     torch_root,
     tree,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kernforge.project.targets import Target
-    from kernforge.toolchain.lockfile import LockedToolkit
 
 PYTHON_LIMITED_API = "-DPy_LIMITED_API=0x03090000"
 # From this release on torch's headers are compiled as C++20; 2.14 and later demand it.

@@ -4,18 +4,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from kernforge.project.targets import Target
+from kernforge.project.units import Sources
 from kernforge.system import digest
 from kernforge.toolchain import lockfile
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from kernforge.project.targets import Target
-    from kernforge.project.units import Sources
-    from kernforge.toolchain.lockfile import Lock
+from kernforge.toolchain.lockfile import Lock
 
 # How actions are run, as far as it can change a result; decision 5.
 _RECIPE = 2

@@ -3,19 +3,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor
 from kernforge.builder.plan import flags
+from kernforge.builder.plan.graph import Action, ActionSet, Input
+from kernforge.project.targets import Target
 from kernforge.source import op_namespace
 from kernforge.toolchain import tree_names
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kernforge.artifact.version import Version2
-    from kernforge.builder.plan.graph import Action, ActionSet, Input
-    from kernforge.project.targets import Target
 
 OBJECT = "out.o"
 """The output of every compile action."""

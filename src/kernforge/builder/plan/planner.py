@@ -8,29 +8,24 @@ of a toolchain stands in its argv as ``%{root}``; the key holds the root's ident
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
+from kernforge.artifact.version import Version2
 from kernforge.builder.plan import flags, linking
-from kernforge.builder.plan.graph import ActionSet, Artifact, Plan
+from kernforge.builder.plan.graph import Action, ActionSet, Artifact, Plan
 from kernforge.builder.plan.linking import OBJECT
 from kernforge.errors import ManifestError
+from kernforge.manifest.document import Manifest
 from kernforge.manifest.model import Torch
 from kernforge.project import source_files, units
+from kernforge.project.targets import Target
+from kernforge.project.units import Sources, Unit
 from kernforge.source import op_namespace
+from kernforge.source.includes import Closure
 from kernforge.toolchain import cuda_arch, front_end, lockfile, tree_names
+from kernforge.toolchain.cuda_arch import Arch
+from kernforge.toolchain.lockfile import Lock
 from kernforge.toolchain.system_headers import SystemHeaders
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from kernforge.artifact.version import Version2
-    from kernforge.builder.plan.graph import Action
-    from kernforge.manifest.document import Manifest
-    from kernforge.project.targets import Target
-    from kernforge.project.units import Sources, Unit
-    from kernforge.source.includes import Closure
-    from kernforge.toolchain.cuda_arch import Arch
-    from kernforge.toolchain.lockfile import Lock
 
 _ID_LENGTH = 10
 _NO_HEADERS = SystemHeaders(lambda _cpu: ())

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from kernforge.dev.build import DevOptions
     from kernforge.dev.rounds import GoodBuild, Round
-    from kernforge.dev.session import DevOptions
     from kernforge.dev.watch import Watcher
     from kernforge.system.console import Console
 
@@ -65,7 +65,7 @@ def _machine_code(text: str) -> str:
 
 def _dev(arguments: argparse.Namespace, console: Console) -> int | None:
     from kernforge.dev import watch  # noqa: PLC0415
-    from kernforge.dev.session import DevOptions  # noqa: PLC0415
+    from kernforge.dev.build import DevOptions  # noqa: PLC0415
     from kernforge.project import api as project  # noqa: PLC0415
 
     root = project.find(arguments.project)

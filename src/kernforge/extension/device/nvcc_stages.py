@@ -14,16 +14,11 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from kernforge.system.process import run
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kernforge.system.process import Command, Completed
+from kernforge.system.process import Command, Completed, run
 
 _LINE = re.compile(r"#\$ (.*)")
 _SETTING = re.compile(r"(\w+)=(.*)")

@@ -7,24 +7,19 @@ It is compiled by nvcc's device stages (``nvcc -cubin``) with the unit's own fla
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from kernforge.builder.plan.graph import ActionSet
+from kernforge.builder.plan.graph import Action, ActionSet
 from kernforge.extension.device import split as device_split
 from kernforge.extension.device import tokens
+from kernforge.extension.device.split import Split
+from kernforge.extension.device.units import CudaUnit
+from kernforge.project.targets import Target
 from kernforge.project.units import Sources
+from kernforge.toolchain.lockfile import Lock
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from kernforge.builder.plan.graph import Action
-    from kernforge.extension.device.split import Split
-    from kernforge.extension.device.units import CudaUnit
-    from kernforge.project.targets import Target
-    from kernforge.toolchain.lockfile import Lock
-
-    SplitText = Callable[..., Split | None]
+SplitText = Callable[..., Split | None]
 
 CUBIN = "unit.cubin"
 _GENCODE = re.compile(r"arch=compute_(\w+),code=sm_(\w+)")

@@ -11,20 +11,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kernforge.extension.device.tokens import (
     CLOSE,
     OPEN,
     DoubtError,
+    Token,
     after_template,
     closing,
     significant,
     tokens,
 )
-
-if TYPE_CHECKING:
-    from kernforge.extension.device.tokens import Token
 
 _PRAGMA = re.compile(r"#\s*pragma\s+(?:no)?unroll\b")
 _DEFINE = re.compile(r"#\s*define\b")

@@ -5,21 +5,17 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from kernforge.builder.execute.results import STORE_KIND
+from kernforge.builder.plan.graph import Action, Plan
 from kernforge.builder.plan.linking import OBJECT
 from kernforge.extension.device import split
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from kernforge.builder.plan.graph import Action, Plan
-    from kernforge.project.targets import Target
-    from kernforge.store.local import Store
-    from kernforge.toolchain.lockfile import Lock
+from kernforge.project.targets import Target
+from kernforge.store.local import Store
+from kernforge.toolchain.lockfile import Lock
 
 _MOST_HOSTS = 100
 _MOST_SPLITS = 256
