@@ -103,7 +103,7 @@ class TextFiles:
         for name in closure.foreign:
             if _OF_TOOLCHAIN.fullmatch(name):
                 continue
-            for path in (f"{directory}/{name}" for directory in searched):
+            for path in (posixpath.join(directory, name).lstrip("/") for directory in searched):
                 if path in self and path not in headers:
                     headers.update(includes.closure(path, known, searched).files)
         if headers:

@@ -19,6 +19,9 @@ _INCLUDE = re.compile(
     r'(?:"([^"\n]+)"|<([^>\n]+)>|([A-Za-z_]\w*))',
     re.MULTILINE,
 )
+_DEFINED = re.compile(
+    r'^[ \t]*#[ \t]*define[ \t]+\w+[ \t]+(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE
+)
 _TORCH = ("torch/", "ATen/", "c10/", "caffe2/", "THC/", "pybind11/")
 # Headers that include Python's.
 _PYTHON = ("Python.h", "torch/extension.h", "torch/python.h", "pybind11/", "torch/csrc/utils/")
@@ -39,7 +42,8 @@ class Closure:
     Attributes:
         files: paths of the project's files, sorted, with the unit itself.
         foreign: included names that the project does not have, as written, sorted.
-        opaque: whether an include names a macro, so that the two lists may be incomplete.
+        opaque: whether an include names a macro. Then all files of the project count, with all
+            that they include or define a macro as, and any tree of the toolchain may be read.
     """
 
     files: tuple[str, ...]
@@ -100,7 +104,9 @@ def closure(
             continue
         seen.add(path)
         for quoted, angled, macro in _includes(sources.get(path, "")):
-            opaque = opaque or bool(macro)
+            if macro and not opaque:
+                opaque = True
+                pending += sources
             name = quoted or angled
             if not name:
                 continue
@@ -110,6 +116,8 @@ def closure(
             pending += files_of_name
             if not files_of_name and path not in content:
                 foreign.add(name)
+    if opaque:
+        foreign.update(name for path in seen for name, _ in _defined(sources.get(path, "")))
     files = set(sources) if opaque else seen
     return Closure(files=tuple(sorted(files)), foreign=tuple(sorted(foreign)), opaque=opaque)
 
@@ -130,10 +138,15 @@ def is_of_a_tree(name: str) -> bool:
 
 
 def names_in(text: str) -> tuple[tuple[str, bool], ...]:
-    """The names that a text includes, each with whether it stands in quotes."""
-    return tuple(
-        (quoted or angled, bool(quoted)) for quoted, angled, macro in _includes(text) if not macro
-    )
+    """The names that a text includes, by a macro of its own too, each with whether in quotes."""
+    found = _includes(text)
+    names = tuple((quoted or angled, bool(quoted)) for quoted, angled, macro in found if not macro)
+    return (*names, *_defined(text)) if any(macro for _, _, macro in found) else names
+
+
+def _defined(text: str) -> Iterator[tuple[str, bool]]:
+    """The names of headers that macros of a text stand for, each with whether in quotes."""
+    return ((quoted or angled, bool(quoted)) for quoted, angled in _DEFINED.findall(text))
 
 
 @functools.lru_cache(maxsize=1 << 14)

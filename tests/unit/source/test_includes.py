@@ -42,6 +42,17 @@ def test_an_include_of_a_macro_may_reach_everything():
     assert set(found.files) == set(SOURCES)
 
 
+def test_a_header_that_a_macro_stands_for_is_reached():
+    sources = {
+        "a.cu": '#include "config.h"\n#include ZLIB\n',
+        "config.h": '#define ZLIB <zlib.h>\n#  define OTHER "/opt/x.h"\n#define LINE 3\n',
+        "other.h": "#include <png.h>\n",
+    }
+    assert {"zlib.h", "/opt/x.h", "png.h"} <= set(closure("a.cu", sources, ()).foreign)
+    sources["a.cu"] = '#include "config.h"\n'
+    assert closure("a.cu", sources, ()).foreign == ()
+
+
 def test_nothing_outside_the_project_is_reached():
     assert closure("escape.cu", SOURCES, ()).foreign == ("../outside.h",)
 

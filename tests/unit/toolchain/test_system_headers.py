@@ -14,6 +14,7 @@ FILES = {
     "usr/include/c++/12/own.h": "",
     "usr/include/zlib.h": '#include "zconf.h"\n#include <vector>\n#include <own.h>\n',
     "usr/include/zconf.h": "",
+    "usr/include/boost.h": "#define USER <zlib.h>\n#include USER\n",
     "usr/include/Eigen/Core": '#include "src/Core.h"\n',
     "usr/include/Eigen/src/Core.h": "#include <zlib.h>\n",
     "opt/eigen/Eigen/Dense": "",
@@ -40,6 +41,11 @@ def machine(tmp_path):
 def test_a_header_counts_with_all_that_it_includes(machine):
     assert machine("zlib.h") == {"usr/include/zlib.h", "usr/include/zconf.h"}
     assert machine("Eigen/Core") >= {"usr/include/Eigen/Core", "usr/include/Eigen/src/Core.h"}
+
+
+def test_a_header_that_a_header_names_by_a_macro_counts(machine):
+    found = machine("boost.h")
+    assert found == {"usr/include/boost.h", "usr/include/zlib.h", "usr/include/zconf.h"}
 
 
 def test_nccl_counts_where_torch_includes_it(machine, tmp_path):
