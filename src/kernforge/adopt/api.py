@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernforge.adopt import bindings, package, program, scripts
-from kernforge.adopt.bindings import Operator
 from kernforge.adopt.package import Section
 from kernforge.adopt.program import Module, Program, Remark
 from kernforge.errors import UsageError
@@ -23,6 +22,11 @@ from kernforge.project import scaffold
 from kernforge.source import extension_source
 from kernforge.system import untrusted
 from kernforge.system.files import make_dir, publish_tree, staging
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kernforge.adopt.bindings import Operator
 
 BINDING = "torch-ext/torch_binding.cpp"
 _REGISTRATION = "torch-ext/registration.h"

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kernforge.source import cpp_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\\n|\\)*", re.MULTILINE)
 _OPEN, _CLOSE = "([{", ")]}"

@@ -6,11 +6,15 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kernforge.adopt.bindings import Operator, OperatorArgument
 from kernforge.manifest import document
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kernforge.adopt.bindings import Operator, OperatorArgument
 
 _WIDTH = 100
 _PYTHON = {

@@ -18,19 +18,19 @@ Nothing is imported until a name is used: setup.py files import more than they u
 
 from __future__ import annotations
 
-from kernforge.setuptools.extension import (
-    CUDA_HOME as CUDA_HOME,
-)
-from kernforge.setuptools.extension import (
-    BuildExtension,
-    CppExtension,
-    CUDAExtension,
-    include_paths,
-    library_paths,
-)
-from kernforge.setuptools.kernel import kernel_project
-
 TYPE_CHECKING = False  # type checkers know the name; importing typing takes nearly ten milliseconds
+if TYPE_CHECKING:
+    from kernforge.setuptools.extension import (
+        CUDA_HOME as CUDA_HOME,
+    )
+    from kernforge.setuptools.extension import (
+        BuildExtension,
+        CppExtension,
+        CUDAExtension,
+        include_paths,
+        library_paths,
+    )
+    from kernforge.setuptools.kernel import kernel_project
 
 __all__ = [
     "BuildExtension",

@@ -7,26 +7,22 @@ import functools
 import logging
 import posixpath
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernforge.binary import elf
 from kernforge.builder.execute import executor
 from kernforge.builder.execute.action import ActionContext
-from kernforge.builder.execute.outcome import Failure
 from kernforge.builder.execute.results import STORE_KIND
-from kernforge.builder.plan.graph import Action
 from kernforge.errors import BuildError, UsageError
 from kernforge.extension import flags, make, torch_headers
 from kernforge.extension import machine as jit_machine
 from kernforge.extension.undefined import undefined_error
 from kernforge.project import git
 from kernforge.setuptools import machine
-from kernforge.setuptools.machine import ExtensionNeeds, ExtensionToolchain
+from kernforge.setuptools.machine import ExtensionNeeds
 from kernforge.setuptools.plan import (
-    ExtensionPlan,
-    ExtensionRequest,
     ExtensionSources,
     included_first,
     linked_objects,
@@ -34,16 +30,25 @@ from kernforge.setuptools.plan import (
     raised,
     read_path,
 )
-from kernforge.setuptools.sources import NAME, ExtensionUnit, ProjectFiles, check_suffixes
+from kernforge.setuptools.sources import NAME, ProjectFiles, check_suffixes
 from kernforge.setuptools.target import find_target
 from kernforge.source import compiler_advice, cpp_text, extension_source
 from kernforge.store import eviction
-from kernforge.store.local import Store
 from kernforge.system import digest, files
-from kernforge.system.console import Console
-from kernforge.system.environment import Environment
 from kernforge.system.process import run
 from kernforge.toolchain import tree_names
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernforge.builder.execute.outcome import Failure
+    from kernforge.builder.plan.graph import Action
+    from kernforge.setuptools.machine import ExtensionToolchain
+    from kernforge.setuptools.plan import ExtensionPlan, ExtensionRequest
+    from kernforge.setuptools.sources import ExtensionUnit
+    from kernforge.store.local import Store
+    from kernforge.system.console import Console
+    from kernforge.system.environment import Environment
 
 _log = logging.getLogger("kernforge")
 _MISSING = re.compile(r"fatal error: ([^\s:]+): No such file")

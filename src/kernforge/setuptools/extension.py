@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import os
 import sysconfig
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import setuptools
 from setuptools import errors
@@ -18,13 +17,18 @@ from kernforge.builder.workspace import this_cpu
 from kernforge.errors import KernforgeError
 from kernforge.extension.plan import NVCC_FLAGS
 from kernforge.setuptools import build, machine, target
-from kernforge.setuptools.plan import ExtensionRequest, Kind
+from kernforge.setuptools.plan import ExtensionRequest
 from kernforge.setuptools.progress import console_of
 from kernforge.setuptools.sources import SUFFIXES
-from kernforge.setuptools.target import TorchTarget
 from kernforge.system import files
 from kernforge.system.console import Console
 from kernforge.system.environment import Environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kernforge.setuptools.plan import Kind
+    from kernforge.setuptools.target import TorchTarget
 
 COMMON_NVCC_FLAGS = list(NVCC_FLAGS)
 """Flags of every CUDA source, as torch's; a setup.py may change the list."""

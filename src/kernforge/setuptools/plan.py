@@ -12,18 +12,15 @@ there. These things differ, so that results are small, portable and shared:
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor
 from kernforge.builder.plan import flags, linking
-from kernforge.builder.plan.graph import Action, ActionSet, Plan
+from kernforge.builder.plan.graph import ActionSet, Plan
 from kernforge.builder.plan.linking import OBJECT
 from kernforge.extension import torch_headers
 from kernforge.extension.flags import (
-    Flags,
     absolute,
     at_device_link,
     is_relocatable,
@@ -32,12 +29,19 @@ from kernforge.extension.flags import (
 )
 from kernforge.extension.plan import torch_target
 from kernforge.project.units import Sources
-from kernforge.setuptools.sources import ExtensionUnit, ProjectFiles
-from kernforge.setuptools.target import TorchTarget
 from kernforge.source.extension_source import EXTENSION_NAME
 from kernforge.toolchain import front_end, tree_names
-from kernforge.toolchain.cuda_arch import Arch
-from kernforge.toolchain.lockfile import Lock
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from kernforge.artifact.version import Version2
+    from kernforge.builder.plan.graph import Action
+    from kernforge.extension.flags import Flags
+    from kernforge.setuptools.sources import ExtensionUnit, ProjectFiles
+    from kernforge.setuptools.target import TorchTarget
+    from kernforge.toolchain.cuda_arch import Arch
+    from kernforge.toolchain.lockfile import Lock
 
 Kind: TypeAlias = Literal["cuda", "cpp", "plain"]
 

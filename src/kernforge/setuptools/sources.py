@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import itertools
 import posixpath
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kernforge.errors import UsageError
 from kernforge.extension.files import OPAQUE_LIMIT, TextFiles, headers_below, read_text
 from kernforge.extension.flags import absolute, is_below, is_installed
 from kernforge.extension.plan import ModuleUnit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 NAME = "src"
 """The project's directory in that of an action."""

@@ -19,13 +19,14 @@ This module imports nothing until a name is used.
 from __future__ import annotations
 
 from kernforge import _lazy
-from kernforge.testing.beside import load_beside
-from kernforge.testing.checks import op_tests
-from kernforge.testing.compare import FACTOR, assert_bitwise, assert_near, tolerance, ulp
-from kernforge.testing.guards import Guarded, surround, watched
-from kernforge.testing.inputs import SHAPES, VIEWS, Draw
 
 TYPE_CHECKING = False  # type checkers know the name; importing typing takes nearly ten milliseconds
+if TYPE_CHECKING:
+    from kernforge.testing.beside import load_beside
+    from kernforge.testing.checks import op_tests
+    from kernforge.testing.compare import FACTOR, assert_bitwise, assert_near, tolerance, ulp
+    from kernforge.testing.guards import Guarded, surround, watched
+    from kernforge.testing.inputs import SHAPES, VIEWS, Draw
 
 __all__ = [
     "FACTOR",

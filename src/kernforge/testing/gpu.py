@@ -6,10 +6,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,8 +15,13 @@ from kernforge.system import files
 from kernforge.system.process import Command, run
 from kernforge.testing import case as cases
 from kernforge.testing import guards, plugin
-from kernforge.testing.case import OpDeclaration
-from kernforge.testing.inputs import Draw
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from kernforge.testing.case import OpDeclaration
+    from kernforge.testing.inputs import Draw
 
 __tracebackhide__ = True  # a failure shows the test and the operator, not how we compare
 SANITIZED = ("test_values", "test_views")
