@@ -193,7 +193,6 @@ VALUES = {
         [{"repo-id": "a/b", "revision": "x"}],
         [{"repo-id": "a/b", "revision": "x", "version": 1}],
         [{"repo-id": "a/b"}],
-        [{"repo-id": "a/b", "version": 1, "x": 1}],
     ],
     "backend": [
         {"type": "cpu", "archs": None},

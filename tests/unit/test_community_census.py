@@ -2,12 +2,13 @@
 """Every manifest of kernels-community: what is built of it, and why the rest is not."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from kernforge.errors import UsageError
-from kernforge.manifest import document
+from kernforge.manifest import document, migrate
 from kernforge.project import targets
 
 TEXTS = json.loads((Path(__file__).parents[1] / "data/kernels_community.json").read_text())
@@ -78,3 +79,13 @@ def test_what_is_built_for_x86_is_built_for_arm(name):
     assert [c.name.replace("x86_64", "aarch64") for c in here if c.target] == [
         c.name for c in arm if c.target
     ]
+
+
+@per_manifest
+def test_the_spelling_of_edition_6_means_the_same(name):
+    edition_5, _ = migrate.migrate(TEXTS["manifests"][name], license_name="MIT")
+    text = re.sub(r'^backend = "(\w+)"', r'language = "cpp-\1"', edition_5, flags=re.MULTILINE)
+    text = re.sub(r'^upstream = (".*?")', r"upstream = [\1]", text, flags=re.MULTILINE)
+    edition_6 = document.parse(text.replace("edition = 5", "edition = 6"))
+    assert edition_6.kernels == MANIFESTS[name].kernels
+    assert targets.candidates(edition_6, cpu="x86_64") == considered(name)

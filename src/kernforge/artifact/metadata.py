@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``metadata.json``, the description of one built variant.
 
-The format is the hub's, as its client (``kernels`` 0.17) reads it and its builder writes it:
+The format is the hub's, as its client (``kernels`` 0.18) reads it and its builder writes it:
 unknown keys are ignored, ``python-depends`` is required even if it is empty, invalid values in
 ``provenance`` and ``digest`` are errors. The client requires ``provenance.kernel-builder`` if there
 is a ``provenance``, and ignores other keys of it; kernforge's own facts are in
@@ -19,6 +19,11 @@ from typing import Any, Literal, TypeAlias
 from kernforge import untrusted
 from kernforge.errors import MetadataError
 
+CLIENT_VERSION = "0.18.2"
+"""The version of the hub's client, ``kernels``, whose formats are read and written here.
+
+``KERNFORGE_KERNELS_VERSION`` claims another one.
+"""
 FILE = "metadata.json"
 SIGNATURE = f"{FILE}.sigstore"
 """Name of its signature, a file in the same directory."""
@@ -101,7 +106,7 @@ class Metadata:
             they are not recorded.
         python_depends: names of required Python packages, of the list in ``python_depends``.
         kernel_depends: kernels that this kernel loads.
-        upstream: git URL of the project that the kernel comes from.
+        upstream: git URLs of the projects that the kernel comes from.
         source: git URL of the kernel project.
         kernels_minver: oldest version of the hub's client that can load the variant; None for old
             builds. If it is None, ``to_json`` writes the version that the document needs.
@@ -117,7 +122,7 @@ class Metadata:
     archs: tuple[str, ...] | None = None
     python_depends: tuple[str, ...] = ()
     kernel_depends: tuple[KernelDepend, ...] = ()
-    upstream: str | None = None
+    upstream: tuple[str, ...] = ()
     source: str | None = None
     kernels_minver: str | None = None
     digest: Digest | None = None
@@ -150,8 +155,8 @@ class Metadata:
             version=top.version("version"),
             kernels_minver=_minver(top),
             license=top.text("license"),
-            upstream=_git_url(top, "upstream"),
-            source=_git_url(top, "source"),
+            upstream=_upstream(top),
+            source=None if top.absent("source") else _git_url(top, "source", top.text("source")),
             python_depends=top.texts("python-depends"),
             kernel_depends=tuple(_kernel_depend(t) for t in top.tables("kernel-depends")),
             backend=backend.one_of("type", BACKENDS),
@@ -171,6 +176,8 @@ class Metadata:
         Architectures are sorted as strings, so ``10.0`` comes before ``7.5``.
         """
         least = "0.17.0" if self.kernel_depends else "0.14.0"
+        if len(self.upstream) > 1:
+            least = "0.18.0"
         backend: dict[str, Any] = {"type": self.backend}
         if self.archs is not None:
             backend["archs"] = sorted(set(self.archs))
@@ -180,7 +187,7 @@ class Metadata:
             "version": self.version,
             "kernels-minver": self.kernels_minver or least,
             "license": self.license,
-            "upstream": self.upstream,
+            "upstream": _upstream_json(self.upstream),
             "source": self.source,
             "python-depends": list(self.python_depends),
             "kernel-depends": [_without_none(_depend_json(d)) for d in self.kernel_depends],
@@ -272,11 +279,19 @@ def _minver(top: _Table) -> str | None:
     return ".".join(str(int(part)) for part in text.split("."))
 
 
-def _git_url(top: _Table, key: str) -> str | None:
-    """A URL, or ``host:path`` in the form of git and scp."""
+def _upstream(top: _Table) -> tuple[str, ...]:
+    """None, one as a text, or a list of them."""
+    key = "upstream"
     if top.absent(key):
-        return None
-    text = top.text(key)
+        return ()
+    several = isinstance(top.value[key], list)
+    return tuple(
+        _git_url(top, key, text) for text in (top.texts(key) if several else (top.text(key),))
+    )
+
+
+def _git_url(top: _Table, key: str, text: str) -> str:
+    """A URL, or ``host:path`` in the form of git and scp."""
     if not (_URL.fullmatch(text) or _SCP.fullmatch(text)):
         raise top.wrong(key, "a git URL (https, http, git, ssh) or host:path")
     return text
@@ -284,12 +299,6 @@ def _git_url(top: _Table, key: str) -> str | None:
 
 def _kernel_depend(table: _Table) -> KernelDepend:
     repo_id = table.text("repo-id")
-    unknown = sorted(set(table.value) - {"repo-id", "version", "revision"})
-    if unknown:
-        raise MetadataError(
-            f"{table.source}: the kernel dependency {repo_id!r} has an unknown key {unknown[0]!r}",
-            hint=_HINT,
-        )
     if table.absent("version") == table.absent("revision"):
         raise MetadataError(
             f"{table.source}: the kernel dependency {repo_id!r} must have either a version or a "
@@ -334,6 +343,13 @@ def _git_state(table: _Table, *, required: bool) -> GitState | None:
 
 def _without_none(table: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in table.items() if value is not None}
+
+
+def _upstream_json(upstream: tuple[str, ...]) -> str | list[str] | None:
+    """Several as a list; one as a text, which clients before 0.18 read, too."""
+    if len(upstream) > 1:
+        return list(upstream)
+    return upstream[0] if upstream else None
 
 
 def _depend_json(depend: KernelDepend) -> dict[str, Any]:

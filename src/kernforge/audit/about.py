@@ -224,7 +224,7 @@ def describe(source: AboutSource, backend: str | None = None) -> dict[str, Any]:
         "version": first.version,
         "kernels_minver": first.kernels_minver,
         "license": first.license,
-        "upstream": first.upstream,
+        "upstream": list(first.upstream),
         "source": first.source,
         "python_depends": sorted({name for row in documents for name in row.python_depends}),
         "kernel_depends": [asdict(depend) for depend in first.kernel_depends],
@@ -261,7 +261,8 @@ def as_text(info: dict[str, Any]) -> str:
     lines = [f"{info.get('repo_id') or info['path']}"]
     if info["commit"]:
         lines[0] += f" at {info['commit']} in {info['registry']}"
-    lines += [f"  {key.replace('_', ' ')}: {info[key] or '-'}" for key in _SHOWN]
+    shown = {**info, "upstream": ", ".join(info["upstream"])}
+    lines += [f"  {key.replace('_', ' ')}: {shown[key] or '-'}" for key in _SHOWN]
     lines.append(f"  Python packages: {', '.join(info['python_depends']) or '-'}")
     needs = [f"{d['repo_id']} {d['version'] or d['revision']}" for d in info["kernel_depends"]]
     lines.append(f"  kernels: {', '.join(needs) or '-'}")

@@ -26,8 +26,23 @@ def translated(argv: Sequence[str]) -> list[str]:
             return ["verify", *_verified(rest)]
         case ["benchmark", *rest]:
             return ["bench", *_measured(rest)]
+        case ["variants", *rest] if "--all-versions" in rest:
+            dropped = {"--all-versions", "--only-compatible"}
+            return ["versions", *(word for word in rest if word not in dropped)]
+        case ["variants", *rest]:
+            return ["info", *_newest(rest)]
         case _:
             return list(argv)
+
+
+def _newest(words: Sequence[str]) -> Iterator[str]:
+    """The options of ``kernels variants``, without the word for the newest version."""
+    theirs = argparse.ArgumentParser(prog="kernels variants", allow_abbrev=False)
+    theirs.add_argument("--version")
+    given, others = theirs.parse_known_args(words)
+    if given.version not in {None, "latest"}:
+        yield from ("--version", given.version)
+    yield from others
 
 
 def _verified(words: Sequence[str]) -> Iterator[str]:

@@ -124,7 +124,7 @@ COMMANDS = (
     Verb(
         "write",
         "migrate",
-        "convert an older build.toml to edition 5",
+        "convert a build.toml without an edition to edition 5",
         "--license Apache-2.0",
         page="how-to/author/build-an-existing-project",
         others=("update-build", "upgrade"),

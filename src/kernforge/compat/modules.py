@@ -16,6 +16,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from kernforge.artifact.metadata import CLIENT_VERSION
 from kernforge.compat import shim
 from kernforge.errors import UsageError
 from kernforge.system.environment import Environment
@@ -83,7 +84,7 @@ def install(version: str | None = None) -> None:
 
     Args:
         version: the version of ``kernels`` to claim; None takes ``KERNFORGE_KERNELS_VERSION``, or
-            else 0.17.2.
+            else 0.18.2.
 
     Raises:
         UsageError: the client itself is imported already.
@@ -150,7 +151,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> Iterable[importlib.metadata.Distribution]:
         wanted = None if context is None else context.name
         if wanted is None or wanted.lower() == CLIENT:
-            yield _Distribution(self.version or shim.VERSION)
+            yield _Distribution(self.version or CLIENT_VERSION)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _Module(spec.name)

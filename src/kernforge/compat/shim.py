@@ -15,6 +15,7 @@ import stat
 import zipfile
 from typing import TYPE_CHECKING
 
+from kernforge.artifact.metadata import CLIENT_VERSION
 from kernforge.errors import RequestError, StorageError
 from kernforge.system import files
 
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kernforge.system.environment import Environment
-
-VERSION = "0.17.2"
-"""The version of the client whose behaviour is measured here, and which is claimed by default."""
 
 MARK = "__kernforge__"
 """An attribute of our modules, by which they are told from the client's."""
@@ -66,7 +64,7 @@ _FIRST_DATE = (1980, 1, 1, 0, 0, 0)
 
 def claimed_version(environment: Environment) -> str:
     """The version of ``kernels`` that kernforge claims to be."""
-    return environment.kernforge_kernels_version or VERSION
+    return environment.kernforge_kernels_version or CLIENT_VERSION
 
 
 def metadata_files(version: str) -> dict[str, str]:
@@ -77,7 +75,7 @@ def metadata_files(version: str) -> dict[str, str]:
         Version(version)
     except InvalidVersion:
         raise RequestError(
-            f"{version!r} is not a version of kernels", hint="write one such as 0.17.2"
+            f"{version!r} is not a version of kernels", hint=f"write one such as {CLIENT_VERSION}"
         ) from None
     return {
         "METADATA": _METADATA.format(version=version),

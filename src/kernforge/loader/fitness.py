@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.integrity import verify_tree
-from kernforge.artifact.metadata import FILE
+from kernforge.artifact.metadata import CLIENT_VERSION, FILE
 from kernforge.artifact.python_depends import python_depends
 from kernforge.errors import IntegrityError, KernelError, MachineError, MissingPackageError
 from kernforge.loader.host import has_module, with_device
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from kernforge.loader.search import Node
     from kernforge.system.environment import Environment
 
-CLIENT = "0.17.2"
-"""The version of the hub's client, ``kernels``, whose formats were measured here.
-
-``KERNFORGE_KERNELS_VERSION`` claims another one.
-"""
-
 
 def check_needs(node: Node, environment: Environment) -> None:
     """Refuse a kernel with needs that this process lacks; warn of one whose sources are unknown.
@@ -37,7 +31,7 @@ def check_needs(node: Node, environment: Environment) -> None:
         MachineError: it needs newer formats.
     """
     check_python_depends(node.metadata)
-    _check_minver(node, environment.kernforge_kernels_version or CLIENT)
+    _check_minver(node, environment.kernforge_kernels_version or CLIENT_VERSION)
     _warn_if_dirty(node)
 
 
@@ -73,8 +67,8 @@ def _check_minver(node: Node, claimed: str) -> None:
     wanted = node.metadata.kernels_minver
     if wanted is not None and _numbers(wanted) > _numbers(claimed):
         raise MachineError(
-            f"kernel {node.metadata.name!r} ({node.path.name}) needs the formats of kernels "
-            f"{wanted}; this kernforge reads those of {claimed}",
+            f"Kernel {node.metadata.name!r} variant {node.path.name!r} requires kernels>={wanted}, "
+            f"and this kernforge stands for version {claimed}",
             hint="pip install --upgrade kernforge, or take an older version of the kernel; "
             f"KERNFORGE_KERNELS_VERSION={wanted} tries it nevertheless",
         )

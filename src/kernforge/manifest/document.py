@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
@@ -48,11 +48,14 @@ class Manifest:
         general: the table ``[general]``; its backends are as written, with repetitions.
         framework: the framework table; a manifest has exactly one.
         kernels: the ``[kernel.<name>]`` sections by name, in the order of the file.
+        other_languages: the language of each section that kernforge cannot compile, by the name of
+            the section, as ``{"scan": "rust-cpu"}``; such sections are not in ``kernels``.
     """
 
     general: General
     framework: Torch | TorchNoarch | TvmFfi
     kernels: Mapping[str, AnyKernel]
+    other_languages: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
@@ -81,7 +84,7 @@ class Manifest:
 
 
 def parse(text: str, *, source: str = "build.toml") -> Manifest:
-    """Parse a manifest of edition 5, or of an older one, which is upgraded in memory.
+    """Parse a manifest of edition 5 or 6, or of an older one, which is upgraded in memory.
 
     Args:
         text: the content of build.toml.
@@ -100,6 +103,7 @@ def parse(text: str, *, source: str = "build.toml") -> Manifest:
         general=document.general,
         framework=framework,
         kernels=document.kernel,
+        other_languages=legacy.other_languages(data),
         notes=(_note(data, edition, document, source),) if edition < Edition.V5 else (),
     )
 
@@ -157,8 +161,11 @@ def _validate(data: legacy.Data, text: str, source: str) -> tuple[Edition, Docum
     edition_key = general.get("edition") if isinstance(general, dict) else None
     document: Document | None = None
     edition = Edition.V5
-    if isinstance(edition_key, int) and edition_key == Edition.V5:
-        document, mistakes = _check(data)
+    if isinstance(edition_key, int) and edition_key in {Edition.V5, Edition.V6}:
+        edition = Edition(edition_key)
+        document, mistakes = _check(legacy.with_backends(data))
+        mistakes += _newer(data, edition)
+        mistakes += [Mistake(path=p, problem=text) for p, text in legacy.wrong_languages(data)]
     elif edition_key is not None:
         mistakes = [_wrong_edition(edition_key)]
     elif legacy.is_before_3(data):
@@ -169,7 +176,7 @@ def _validate(data: legacy.Data, text: str, source: str) -> tuple[Edition, Docum
     else:
         edition = Edition.V4
         document, mistakes = _check(legacy.upgraded(data, edition))
-        mistakes += _newer(data)
+        mistakes += _newer(data, edition)
     if document is None or mistakes:
         raise ManifestError(report(mistakes, data, text=text.removeprefix(_BOM), source=source))
     return edition, document
@@ -194,21 +201,26 @@ def _as_edition_2(data: legacy.Data) -> tuple[Document | None, list[Mistake]]:
 
 def _wrong_edition(value: object) -> Mistake:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        problem = "expected 5"
-    elif value > Edition.V5:
-        problem = "expected 5, the newest that this kernforge can read; upgrade kernforge"
+        problem = "expected 5 or 6"
+    elif value > max(Edition):
+        problem = (
+            f"edition {value} is newer than this kernforge reads ({max(Edition)}): update kernforge"
+        )
     else:
-        problem = f"expected 5; older editions do not have this key: remove it and {_MIGRATE}"
+        problem = f"expected 5 or 6; older editions do not have this key: remove it and {_MIGRATE}"
     return Mistake(path=("general", "edition"), problem=problem)
 
 
-def _newer(data: legacy.Data) -> list[Mistake]:
-    problem = "new in edition 5, but the file is of edition 4; write edition = 5 in [general]"
-    return [Mistake(path=path, problem=problem) for path in legacy.newer_keys(data, Edition.V4)]
+def _newer(data: legacy.Data, edition: Edition) -> list[Mistake]:
+    problem = "new in edition {0}, but the file is of edition {1}; write edition = {0} in [general]"
+    return [
+        Mistake(path=path, problem=problem.format(int(since), int(edition)))
+        for path, since in legacy.newer_keys(data, edition).items()
+    ]
 
 
 def _check(data: legacy.Data) -> tuple[Document | None, list[Mistake]]:
-    """Check data as edition 5."""
+    """Check data as edition 5, or 6."""
     mistakes = [*_framework_mistakes(data), *_oversized((), data)]
     try:
         return Document.model_validate(data), mistakes

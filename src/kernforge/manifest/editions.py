@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Editions 2 to 4 of build.toml, as differences to edition 5.
+"""Editions 2 to 4 and 6 of build.toml, as differences to edition 5.
 
-None of them has the key ``edition``. All are upgraded in memory whenever they are read, and
-rewritten by ``kernforge migrate``. What an old edition does not say gets a value that a note names:
-version 1, and the license ``unknown``. Source: the migrations of kernel-builder 0.17.2 for editions
-3 and 4, and for edition 2 those of ``build2cmake``, its predecessor.
+Editions before 5 do not have the key ``edition``. They are upgraded in memory whenever they are
+read, and rewritten by ``kernforge migrate``. What an old edition does not say gets a value that a
+note names: version 1, and the license ``unknown``. Source: the migrations of kernel-builder 0.17.2
+for editions 3 and 4, and for edition 2 those of ``build2cmake``, its predecessor.
+
+Edition 6 has two more spellings: ``language`` for a section's ``backend``, and a list for
+``upstream``.
 
 These functions take the plain data of ``tomllib``, valid or not.
 """
@@ -13,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
+from kernforge.manifest.fields import Backend
 from kernforge.manifest.toml_positions import Path
 
 Data: TypeAlias = dict[str, Any]
@@ -27,6 +31,7 @@ class Edition(IntEnum):
     V3 = 3
     V4 = 4
     V5 = 5
+    V6 = 6
 
 
 UNKNOWN_LICENSE = "unknown"
@@ -35,9 +40,12 @@ RENAMED = {"cutlass_sycl": "sycl_tla"}
 """Dependencies that had another name up to edition 3."""
 _UNIVERSAL = ("cpu", "cuda", "metal", "rocm", "xpu")
 _UNIVERSAL_KEY = ("general", "universal")
+LANGUAGES = {f"cpp-{name}": name for name in _UNIVERSAL}
+"""The languages that are compiled here, each with its backend."""
 _CUDA_BOUNDS = {"cuda-minver": "minver", "cuda-maxver": "maxver"}
 _FRAMEWORKS = ("torch", "torch-noarch", "tvm-ffi")
 _STABLE_ABI = ("torch", "stable-abi")
+_UPSTREAM = ("general", "upstream")
 # Each key or table with its first edition.
 _SINCE = {
     ("general", "source"): Edition.V4,
@@ -56,12 +64,62 @@ _SINCE = {
 def newer_keys(data: Data, edition: Edition) -> dict[tuple[str, ...], Edition]:
     """The paths in a file of this edition that need a later edition, with that edition.
 
-    ``[torch] stable-abi`` is of edition 4 as text, and of edition 5 as a table.
+    ``[torch] stable-abi`` is of edition 4 as text, and of edition 5 as a table;
+    ``[general] upstream`` is of edition 6 as a list.
     """
     newer = {path: since for path, since in _SINCE.items() if since > edition and _has(data, path)}
-    if _has(data, _STABLE_ABI) and isinstance(data["torch"]["stable-abi"], dict):
-        newer[_STABLE_ABI] = Edition.V5
+    other_types = ((_STABLE_ABI, dict, Edition.V5), (_UPSTREAM, list, Edition.V6))
+    newer |= {
+        (table, key): since
+        for (table, key), kind, since in other_types
+        if since > edition and _has(data, (table, key)) and isinstance(data[table][key], kind)
+    }
+    if edition == Edition.V5:
+        named = (name for name, section in _sections(data).items() if "language" in section)
+        newer |= {("kernel", name, "language"): Edition.V6 for name in named}
     return newer
+
+
+def with_backends(data: Data) -> Data:
+    """The same file with ``backend`` for ``language``; the argument is not changed.
+
+    Left out are sections of a language that is not compiled here, or is none.
+    """
+    if not isinstance(data.get("kernel"), dict):
+        return data
+    kernels = dict(data["kernel"])
+    for name, section in _sections(data).items():
+        if "language" not in section:
+            continue
+        backend = LANGUAGES.get(str(section["language"]))
+        without = {key: value for key, value in section.items() if key != "language"}
+        if backend or "backend" in section:
+            kernels[name] = {"backend": backend, **without}
+        else:
+            del kernels[name]
+    return {**data, "kernel": kernels}
+
+
+def other_languages(data: Data) -> dict[str, str]:
+    """The sections of a language that is not compiled here, such as ``rust-cpu``, by name."""
+    named = {name: str(section.get("language")) for name, section in _sections(data).items()}
+    known = get_args(Backend)
+    return {
+        name: language
+        for name, language in named.items()
+        if language not in LANGUAGES and language.rpartition("-")[2] in known
+    }
+
+
+def wrong_languages(data: Data) -> Iterator[tuple[Path, str]]:
+    """What is wrong with the sections' languages: path and problem."""
+    other = other_languages(data)
+    for name, section in _sections(data).items():
+        path = ("kernel", name, "language")
+        if {"language", "backend"} <= section.keys():
+            yield path, "the section has a backend, too; write one of them"
+        elif "language" in section and name not in other and section["language"] not in LANGUAGES:
+            yield path, f"expected one of {', '.join(LANGUAGES)}"
 
 
 def is_before_4(data: Data) -> bool:

@@ -80,6 +80,10 @@ def _git_url_if_text(value: object) -> object:
     return _git_url(value) if isinstance(value, str) else value
 
 
+def _as_list_if_text(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
 def _stable_abi_kind(value: object) -> str:
     return TABLE_TAG if isinstance(value, dict) else VERSION_TAG
 
@@ -92,6 +96,12 @@ VersionText: TypeAlias = Annotated[
     WithJsonSchema({"type": "string", "pattern": r"^[0-9]+\.[0-9]+$"}),
 ]
 GitUrl: TypeAlias = Annotated[str, BeforeValidator(_git_url_if_text)]
+GitUrls: TypeAlias = Annotated[
+    tuple[GitUrl, ...],
+    Strict(strict=False),
+    BeforeValidator(_as_list_if_text),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
 StableAbi: TypeAlias = Annotated[
     Annotated[VersionText, Tag(VERSION_TAG)]
     | Annotated[Mapping[Backend, VersionText], Tag(TABLE_TAG)],

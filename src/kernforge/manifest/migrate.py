@@ -37,14 +37,14 @@ def migrate(
         license_name: license of a file that names none, best as an SPDX identifier.
 
     Returns:
-        The new text, and a note for each change; a text of edition 5 is not changed.
+        The new text, and a note for each change; a text of edition 5 or 6 is not changed.
 
     Raises:
         ManifestError: the file is wrong, or names no license and none is given.
     """
     edition = edition_of(text, source=source)
-    if edition == Edition.V5:
-        return text, [f"{source} is already of edition 5; nothing is changed"]
+    if edition >= Edition.V5:
+        return text, [f"{source} is of edition {int(edition)} already; nothing is changed"]
     data = manifest.read_data(text, source=source)
     if "license" not in data["general"] and not license_name:
         raise ManifestError(

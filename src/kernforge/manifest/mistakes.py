@@ -53,6 +53,8 @@ class Mistake:
 def from_pydantic(error: ErrorDetails, data: Data) -> Mistake:
     """The mistake of one error of a failed ``Document.model_validate(data)``."""
     path, kind = _path(error["loc"]), error["type"]
+    if isinstance(path[-1], int) and not isinstance(_find(path[:-1], data), list):
+        path = path[:-1]  # one text, read as a list of one
     context = error.get("ctx", {})
     match kind:
         case "missing":

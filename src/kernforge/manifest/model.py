@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of build.toml, edition 5, as types.
+"""The tables of build.toml, editions 5 and 6, as types.
 
 Source of the format: the ``build.toml`` of Hugging Face's kernel-builder as ``kernels`` 0.17.2
-reads it. Keys are kebab-case, except in ``[torch-noarch]``, whose keys are snake_case there and so
-here. Every table refuses unknown keys.
+reads it, and as 0.18 does for edition 6. Keys are kebab-case, except in ``[torch-noarch]``, whose
+keys are snake_case there and so here. Every table refuses unknown keys.
 
 ``document.parse`` reads files into these types, ``mistakes`` describes invalid values, and
 ``schema`` makes the JSON schema and the reference page from the descriptions.
@@ -20,6 +20,7 @@ from kernforge.manifest.fields import (
     Backend,
     Dependency,
     GitUrl,
+    GitUrls,
     Name,
     StableAbi,
     Strings,
@@ -133,13 +134,15 @@ class General(Table):
         ge=0,
         description="Major version of the kernel's interface; published on branch `v<version>`.",
     )
-    edition: Literal[5] = Field(description="Edition of this file's format.")
+    edition: Literal[5, 6] = Field(description="Edition of this file's format.")
     license: str = Field(description="License of the kernel, best as an SPDX identifier.")
     backends: Annotated[tuple[Backend, ...], Strict(strict=False)] = Field(
         description="Backends to build for."
     )
-    upstream: GitUrl | None = Field(
-        default=None, description="Git address of the project that the kernel's code comes from."
+    upstream: GitUrls = Field(
+        default=(),
+        description="Git address of the project that the kernel's code comes from; in edition 6 "
+        "also a list of them.",
     )
     source: GitUrl | None = Field(
         default=None, description="Git address of the repository that holds this build.toml."
@@ -244,7 +247,7 @@ class TorchNoarch(Framework):
 class TvmFfi(Framework):
     """A kernel with a compiled TVM FFI binding, for any framework."""
 
-    src: Strings = Field(description=_FRAMEWORK_SRC)
+    src: Strings = Field(default=(), description=_FRAMEWORK_SRC)
     include: Strings = Field(default=(), description=_FRAMEWORK_INCLUDE)
     cxx_flags: Strings = Field(default=(), description=_FRAMEWORK_FLAGS)
 

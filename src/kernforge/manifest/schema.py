@@ -2,9 +2,9 @@
 """The JSON schema of build.toml for editors, and its reference page, both made from the types.
 
 Taplo and Even Better TOML complete and check a file that begins with
-``#:schema build.schema.json``. The schema is of edition 5 (JSON Schema draft 2020-12). It accepts
-every file of edition 5 that ``document.parse`` accepts, except unusual spellings of a version, such
-as ``" 12.8 "``.
+``#:schema build.schema.json``. The schema is of editions 5 and 6 (JSON Schema draft 2020-12). It
+accepts every file of them that ``document.parse`` accepts, except unusual spellings of a version,
+such as ``" 12.8 "``, and sections of a language that is not compiled here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from kernforge.manifest.editions import LANGUAGES
 from kernforge.manifest.model import KERNELS, TABLES, Document, KernelDependency, Table, fields
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -20,14 +21,21 @@ _INTRODUCTION = """\
 # build.toml
 
 One table `[general]`, exactly one of `[torch]`, `[torch-noarch]` and `[tvm-ffi]`, and a table
-`[kernel.<name>]` for each group of files to compile, under names of your choice. Unknown keys are
-refused. A version has two numbers, as in `"12.8"`. Paths are relative to the directory of the file.
+`[kernel.<name>]` for each group of files to compile, under names of your choice. In edition 6, a
+section may have the key `language`, as `"cpp-cuda"`, instead of `backend`, as `"cuda"`. Unknown
+keys are refused. A version has two numbers, as in `"12.8"`. Paths are relative to the directory of
+the file.
 """
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of a build.toml of edition 5, as plain data."""
+    """The JSON schema of a build.toml of edition 5 or 6, as plain data."""
     schema = Document.model_json_schema(by_alias=True)
+    for language, backend in LANGUAGES.items():
+        section = schema["$defs"][KERNELS[backend].__name__]
+        section["properties"]["language"] = {"const": language}
+        section["required"].remove("backend")
+        section["oneOf"] = [{"required": ["backend"]}, {"required": ["language"]}]
     tidy: dict[str, Any] = _as_toml(schema)
     return {"$schema": _DIALECT, **tidy}
 

@@ -102,7 +102,7 @@ def read(project: Project) -> CardTemplate:
             "name": general.name,
             "version": general.version,
             "license": (general.license or "").lower(),
-            "upstream": general.upstream,
+            "upstream": ", ".join(general.upstream) or None,
             "source": general.source,
             "functions": functions,
             "layers": layers,

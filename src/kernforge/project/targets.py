@@ -263,6 +263,11 @@ def _hint(pattern: str, considered: Sequence[TargetCandidate]) -> str:
 
 def _for_backend(given: _Given, backend: BackendName) -> Iterator[TargetCandidate]:
     framework = given.manifest.framework
+    for name, language in given.manifest.other_languages.items():
+        if language.endswith(f"-{backend}"):
+            reason = f"[kernel.{name}] is of language {language}, which kernforge does not compile"
+            yield _left_out(backend, reason)
+            return
     if isinstance(framework, TorchNoarch) or (
         isinstance(framework, Torch) and not given.manifest.sections(backend)
     ):

@@ -66,7 +66,7 @@ class Environment:
     kernforge_registry = Variable("KERNFORGE_REGISTRY", "path or URL of the default registry")
     kernforge_kernels_version = Variable(
         "KERNFORGE_KERNELS_VERSION",
-        "version of `kernels` that kernforge claims to be, and whose kernels it accepts; 0.17.2 by "
+        "version of `kernels` that kernforge claims to be, and whose kernels it accepts; 0.18.2 by "
         "default",
     )
     kernforge_trust = Variable("KERNFORGE_TRUST", "file of the user's trust policy")

@@ -287,7 +287,9 @@ def _licence(text: str) -> list[tuple[str, str]]:
 
 
 def _urls(metadata: Metadata) -> list[tuple[str, str]]:
-    urls = [("Source", metadata.source), ("Upstream", metadata.upstream)]
+    urls = [("Source", metadata.source)]
+    for number, url in enumerate(metadata.upstream, start=1):
+        urls.append(("Upstream" if number == 1 else f"Upstream {number}", url))
     kernel = _kernel(metadata)
     if metadata.source and kernel and "://" in metadata.source:
         scheme = "" if metadata.source.startswith("git") else "git+"

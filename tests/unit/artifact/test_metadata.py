@@ -13,7 +13,7 @@ WHOLE = Metadata(
     id="_flash_attn_cuda_d0610aa",
     version=2,
     license="Apache-2.0",
-    upstream="https://example.org/up.git",
+    upstream=("https://example.org/up.git",),
     source="git@example.org:owner/source",
     python_depends=("einops",),
     kernel_depends=(
@@ -88,6 +88,19 @@ def test_empty_lists_and_the_least_client_are_always_written():
     assert not {"digest", "provenance", "upstream"} & set(document)
 
 
+def test_several_upstreams_need_the_client_that_reads_them():
+    addresses = ["https://example.org/a.git", "https://example.org/b.git"]
+    document = json.loads(read(upstream=addresses).to_json())
+    assert (document["upstream"], document["kernels-minver"]) == (addresses, "0.18.0")
+    assert json.loads(read(upstream=addresses[:1]).to_json())["upstream"] == addresses[0]
+
+
+def test_an_unknown_key_never_ends_a_load():
+    depend = {"repo-id": "a/b", "version": 1}
+    known = read(**{"kernel-depends": [depend]})
+    assert read(**{"kernel-depends": [{**depend, "new": 1}]}, new={"a": 1}) == known
+
+
 def test_old_documents_spell_commit_as_sha():
     state = {"sha": COMMIT.upper(), "dirty": False}
     provenance = read(provenance={"kernel-builder": {"version": "1"}, "kernel": state}).provenance
@@ -114,8 +127,8 @@ def test_null_is_as_good_as_absent():
         ({"backend": []}, "'backend' is not an object"),
         ({"upstream": "ftp://a/b"}, "'upstream' is"),
         ({"upstream": "not a url"}, "'upstream' is"),
+        ({"upstream": ["https://a/b", "not a url"]}, "'upstream' is"),
         ({"kernel-depends": [{"repo-id": "a/b"}]}, "either a version or a revision"),
-        ({"kernel-depends": [{"repo-id": "a/b", "version": 1, "x": 1}]}, "unknown key 'x'"),
         ({"provenance": {}}, "lacks 'kernel-builder'"),
         ({"provenance": {"kernel-builder": {"version": "1", "dirty": True}}}, "lacks 'commit'"),
         (

@@ -42,6 +42,9 @@ from kernforge.registry.directory import DirectoryRegistry
             ["bench", "a/b@v1", "--out", "x", "--json"],
         ),
         (["info", "a/b", "--json"], ["info", "a/b", "--json"]),
+        (["variants", "a/b", "--version", "latest", "--json"], ["info", "a/b", "--json"]),
+        (["variants", "a/b", "--version", "2"], ["info", "--version", "2", "a/b"]),
+        (["variants", "a/b", "--all-versions", "--json"], ["versions", "a/b", "--json"]),
         ([], []),
     ],
 )
@@ -55,6 +58,8 @@ def test_translated(theirs, ours):
         "download . --all-variants",
         "info a/b --revision v1 --json",
         "versions a/b",
+        "variants a/b --only-compatible --revision v1 --json",
+        "variants a/b --all-versions",
         "lock .",
         "benchmark a/b --branch v1 --output x --json --iterations 5 --warmup 1 --visual p",
         "verify-signature a/b 1 --all-variants --filter-unsigned --filter-no-digest",

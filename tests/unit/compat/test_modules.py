@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 from support.client_programs import INSTALL, SRC, python, run
 
 from kernforge import errors
+from kernforge.artifact.metadata import CLIENT_VERSION
 from kernforge.compat import shim
 from kernforge.errors import RequestError
 from kernforge.publish.api import publish
@@ -28,7 +29,7 @@ print(json.dumps({
 """
 
 
-def facts(text, version=shim.VERSION):
+def facts(text, version=CLIENT_VERSION):
     found = json.loads(text)
     assert found["spec"]
     assert found["version"] == [version, version]
@@ -38,11 +39,11 @@ def facts(text, version=shim.VERSION):
 
 def test_a_process_that_installs_it(tmp_path):
     facts(python(INSTALL + FACTS, HOME=str(tmp_path)))
-    claimed = python(INSTALL + FACTS, HOME=str(tmp_path), KERNFORGE_KERNELS_VERSION="0.18.2")
-    facts(claimed, "0.18.2")
+    claimed = python(INSTALL + FACTS, HOME=str(tmp_path), KERNFORGE_KERNELS_VERSION="0.18.3")
+    facts(claimed, "0.18.3")
 
 
-@pytest.mark.parametrize("option", ["--as-kernels", "--as-kernels=0.18.2"])
+@pytest.mark.parametrize("option", ["--as-kernels", "--as-kernels=0.18.3"])
 def test_a_command_and_what_it_starts(tmp_path, option):
     inner = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {FACTS!r}], check=True)"
     done = run(
@@ -50,7 +51,7 @@ def test_a_command_and_what_it_starts(tmp_path, option):
         HOME=str(tmp_path),
     )
     assert done.returncode == 0, done.stderr
-    facts(done.stdout, "0.18.2" if "=" in option else shim.VERSION)
+    facts(done.stdout, "0.18.3" if "=" in option else CLIENT_VERSION)
 
 
 def test_the_exit_code_is_that_of_the_command(tmp_path):
@@ -63,7 +64,7 @@ def test_the_exit_code_is_that_of_the_command(tmp_path):
     assert done.returncode == 7
 
 
-@pytest.mark.parametrize("shared", ["", "as-kernels", "as-kernels/0.17.2/kernels"])
+@pytest.mark.parametrize("shared", ["", "as-kernels", "as-kernels/0.18.2/kernels"])
 def test_a_directory_that_others_may_write_is_not_imported_from(tmp_path, shared):
     argv = (sys.executable, "-m", "kernforge", "run", "--as-kernels", "--", "true")
     variables = {"HOME": str(tmp_path), "KERNFORGE_HOME": str(tmp_path / "home")}
@@ -76,16 +77,16 @@ def test_a_directory_that_others_may_write_is_not_imported_from(tmp_path, shared
 
 
 def test_a_wheel_satisfies_requirements(tmp_path):
-    wheel = shim.write_wheel(tmp_path, "0.18.2")
-    assert wheel.name == "kernels-0.18.2-py3-none-any.whl"
-    assert wheel.read_bytes() == shim.write_wheel(tmp_path / "again", "0.18.2").read_bytes()
+    wheel = shim.write_wheel(tmp_path, "0.18.3")
+    assert wheel.name == "kernels-0.18.3-py3-none-any.whl"
+    assert wheel.read_bytes() == shim.write_wheel(tmp_path / "again", "0.18.3").read_bytes()
     with zipfile.ZipFile(wheel) as archive:
-        record = archive.read("kernels-0.18.2.dist-info/RECORD").decode()
+        record = archive.read("kernels-0.18.3.dist-info/RECORD").decode()
         assert {line.partition(",")[0] for line in record.split()} == set(archive.namelist())
         archive.extractall(tmp_path / "site")
     path = f"{tmp_path / 'site'}:{SRC}"
-    facts(python(FACTS, HOME=str(tmp_path), PYTHONPATH=path), "0.18.2")
-    assert Requirement("kernels>=0.18.2,<0.19").specifier.contains("0.18.2")
+    facts(python(FACTS, HOME=str(tmp_path), PYTHONPATH=path), "0.18.3")
+    assert Requirement("kernels>=0.18.3,<0.19").specifier.contains("0.18.3")
 
 
 def test_what_is_no_version_is_refused(tmp_path):
@@ -96,7 +97,7 @@ def test_what_is_no_version_is_refused(tmp_path):
 
 
 def test_the_client_itself_is_not_replaced_after_its_import(tmp_path):
-    (tmp_path / "kernels.py").write_text("__version__ = '0.17.2'\n")
+    (tmp_path / "kernels.py").write_text("__version__ = '0.18.2'\n")
     program = (
         "import kernels\nfrom kernforge import compat\n"
         "try:\n    compat.install()\nexcept Exception as error:\n    print(type(error).__name__)\n"

@@ -5,7 +5,7 @@ import pytest
 from support.kernels import CUDA_HOST
 
 import kernforge
-from kernforge.artifact.metadata import GitState, Provenance
+from kernforge.artifact.metadata import CLIENT_VERSION, GitState, Provenance
 from kernforge.artifact.variant import Backend
 from kernforge.artifact.version import Version2
 from kernforge.errors import (
@@ -83,7 +83,7 @@ def test_a_dirty_build_is_warned_of(build, caplog):
 @pytest.mark.parametrize(
     ("fields", "kind", "words"),
     [
-        ({"kernels_minver": "0.18.0"}, MachineError, "needs the formats of kernels 0.18.0"),
+        ({"kernels_minver": "0.19.0"}, MachineError, "requires kernels>=0.19.0, .* version 0.18.2"),
         (
             {"python_depends": ("helion",)},
             MissingPackageError,
@@ -98,7 +98,7 @@ def test_what_this_process_lacks_is_reported_before_anything_runs(put, fields, k
 
 
 def test_a_kernel_for_these_formats_loads(put):
-    put(REPO, kernels_minver=fitness.CLIENT)
+    put(REPO, kernels_minver=CLIENT_VERSION)
     assert kernforge.get_kernel(REPO, version=1).ANSWER == 42
 
 

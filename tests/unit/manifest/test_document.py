@@ -52,7 +52,7 @@ def test_every_key_has_its_value():
     manifest = _good("every-key")
     general, torch = manifest.general, manifest.framework
     assert (general.name, general.python_name, general.version) == ("every-key2", "every_key2", 3)
-    assert general.upstream == "https://example.com/a/b.git"
+    assert general.upstream == ("https://example.com/a/b.git",)
     assert general.source == "git@example.com:a/b.git"
     assert (general.cuda.minver, general.cuda.maxver) == (Version2(12, 8), Version2(13, 0))
     assert (general.hub.repo_id, general.hub.branch) == ("o/every-key2", "next")
@@ -83,6 +83,16 @@ def test_dependencies_of_a_backend_follow_the_general_ones():
     assert general.python_depends_for("cuda") == ("einops", "nvidia-cutlass-dsl")
     # kernel-builder reads those of neuron and uses them nowhere.
     assert general.python_depends_for("neuron") == ("einops",)
+
+
+def test_edition_6_has_two_spellings_of_a_backend_and_leaves_other_languages_out():
+    manifest = _good("edition-6")
+    assert {name: kernel.backend for name, kernel in manifest.kernels.items()} == {
+        "toy": "cuda",
+        "toy_rocm": "rocm",
+    }
+    assert manifest.other_languages == {"toy_rust": "rust-cpu"}
+    assert len(manifest.general.upstream) == 2
 
 
 @pytest.mark.parametrize(

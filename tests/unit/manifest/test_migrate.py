@@ -105,7 +105,7 @@ def test_every_way_to_write_the_general_table_migrates(text):
 
 def test_edition_5_stays_as_it_is():
     text, _ = migrate(V4)
-    assert migrate(text) == (text, ["build.toml is already of edition 5; nothing is changed"])
+    assert migrate(text) == (text, ["build.toml is of edition 5 already; nothing is changed"])
 
 
 def test_a_missing_license_is_asked_for():

@@ -346,3 +346,12 @@ def test_torchs_cuda_headers_are_borrowed_where_the_other_processors_wheel_lacks
 def test_a_universal_variant_is_listed_once():
     found = both_processors(("cuda",), "[torch-noarch]\n")
     assert [c.name for c in found] == ["torch-cuda"]
+
+
+def test_a_language_that_is_not_compiled_leaves_its_backend_out_with_the_reason():
+    rust = '[torch]\n[kernel.scan]\nlanguage = "rust-cpu"\n' + CUDA
+    edition_6 = GENERAL.format(backends='"cpu", "cuda"').replace("edition = 5", "edition = 6")
+    found = targets.candidates(document.parse(edition_6 + rust), cpu="x86_64", releases=RELEASES)
+    (cpu,) = [each for each in found if each.name == "cpu"]
+    assert cpu.target is None
+    assert cpu.reason == "[kernel.scan] is of language rust-cpu, which kernforge does not compile"

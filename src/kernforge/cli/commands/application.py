@@ -80,7 +80,7 @@ def add(verbs: options.Verbs) -> None:
         const="",
         metavar="VERSION",
         required=True,
-        help="answer `import kernels`, and claim this version of it (default: 0.17.2)",
+        help="answer `import kernels`, and claim this version of it (default: 0.18.2)",
     )
     verb.add_argument("command", nargs="+", metavar="COMMAND", help="after --, with its arguments")
 
@@ -89,7 +89,7 @@ def add(verbs: options.Verbs) -> None:
         "--out", type=Path, default=Path("dist"), metavar="DIR", help="default: dist/"
     )
     verb.add_argument(
-        "--version", metavar="VERSION", help="the version of kernels to claim (default: 0.17.2)"
+        "--version", metavar="VERSION", help="the version of kernels to claim (default: 0.18.2)"
     )
 
     verb = options.add_verb(verbs, _platform, "platform")

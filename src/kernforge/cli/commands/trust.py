@@ -26,6 +26,7 @@ def add(verbs: options.Verbs) -> None:
     info = options.add_verb(verbs, _info, "info")
     _add_kernel(info)
     info.add_argument("--backend", help="show what would load for this backend, such as cpu")
+    options.add_flag(info, "--only-compatible", "show only the variants that this machine can load")
 
     here = options.add_verb(verbs, _list, "list")
     here.add_argument("text", nargs="?", default="", help="only kernels with this text in the name")
@@ -118,6 +119,8 @@ def _info(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.audit import about  # noqa: PLC0415
 
     description = about.describe(_source(arguments), arguments.backend)
+    if arguments.only_compatible:
+        description["variants"] = [row for row in description["variants"] if row["fits"]]
     console.result(description, about.as_text(description))
 
 
