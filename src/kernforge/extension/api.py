@@ -124,6 +124,7 @@ def load_inline(  # noqa: PLR0917 - torch's signature
     keep_intermediates: bool = True,  # noqa: ARG001, FBT001, FBT002 - the store keeps or drops them
     use_pch: bool = False,  # noqa: ARG001, FBT001, FBT002 - headers are compiled ahead anyway
     no_implicit_headers: bool = False,  # noqa: FBT001, FBT002
+    gil_not_used: bool = False,  # noqa: FBT001, FBT002
 ) -> Any:
     """Compile sources that are given as text; the arguments are those of torch's ``load_inline``.
 
@@ -151,6 +152,8 @@ def load_inline(  # noqa: PLR0917 - torch's signature
         keep_intermediates: accepted for compatibility with torch.
         use_pch: accepted for compatibility with torch.
         no_implicit_headers: put no header before the sources.
+        gil_not_used: say that the functions of ``functions`` may run without the GIL in a Python
+            that is built so.
 
     Returns:
         The module; the path of the shared object if it is not a Python module.
@@ -169,6 +172,7 @@ def load_inline(  # noqa: PLR0917 - torch's signature
         functions,
         error_handling=with_pytorch_error_handling,
         implicit_headers=not no_implicit_headers,
+        gil_not_used=gil_not_used,
     )
     wanted = JitRequest(
         name=name,

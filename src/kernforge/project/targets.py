@@ -299,7 +299,7 @@ def _for_all_cuda(
 def _needless(given: _Given, backend: BackendName, cuda: Version2) -> str:
     """Why a binary for this CUDA is not built unasked; empty where it is."""
     inside = [c for c in given.toolkits if not _outside_cuda_bounds(given.manifest, c)]
-    serving = [c for c in inside if c in SERVING] or inside
+    serving = [c for c in inside if c in SERVING] or inside[:1]
     here = given.torch_here
     if here and here.cuda:  # the one that this torch loads, if there is one
         fitting = [c for c in serving if c.major == here.cuda.major and c <= here.cuda]

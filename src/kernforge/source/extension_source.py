@@ -149,6 +149,7 @@ def inline(
     *,
     error_handling: bool = True,
     implicit_headers: bool = True,
+    gil_not_used: bool = False,
 ) -> dict[str, InlineFile]:
     """Each file that ``load_inline`` compiles, by the file's name.
 
@@ -158,13 +159,16 @@ def inline(
         functions: names of the functions to bind with pybind11; a mapping gives their docstrings.
         error_handling: call each function through torch's translation of errors.
         implicit_headers: put torch's headers before the sources.
+        gil_not_used: say in the binding that the functions may run without the GIL.
 
     Raises:
         UsageError: ``functions`` is neither names nor a mapping of names, or a source is not text.
     """
     cpp, cuda = _listed(cpp_sources), _listed(cuda_sources)
     _check_functions(functions, "\n".join((*cpp, *cuda)))
-    bound = [] if functions is None else _bindings(functions, error_handling=error_handling)
+    bound = []
+    if functions is not None:
+        bound = _bindings(functions, error_handling=error_handling, gil_not_used=gil_not_used)
     prepend = implicit_headers and (bool(bound) or not is_stable("\n".join(cpp)))
     files = {MAIN: _joined([_EXTENSION] if prepend else [], CPP_LABEL, cpp, bound)}
     if cuda:
@@ -336,7 +340,7 @@ def _code(text: str) -> str:
 
 
 def _bindings(
-    functions: str | Sequence[str] | Mapping[str, str], *, error_handling: bool
+    functions: str | Sequence[str] | Mapping[str, str], *, error_handling: bool, gil_not_used: bool
 ) -> list[str]:
     if isinstance(functions, str):
         functions = [functions]
@@ -347,7 +351,8 @@ def _bindings(
             f"functions has the type {type(functions).__name__}",
             hint="give a list of names, or a dict of names and docstrings",
         )
-    lines = [f"PYBIND11_MODULE({EXTENSION_NAME}, m) {{"]
+    options = ", pybind11::mod_gil_not_used()" if gil_not_used else ""
+    lines = [f"PYBIND11_MODULE({EXTENSION_NAME}, m{options}) {{"]
     for name, doc in functions.items():
         value = f"torch::wrap_pybind_function({name})" if error_handling else name
         lines.append(f'm.def("{name}", {value}, {_literal(doc)});')

@@ -21,7 +21,7 @@ _OF_NVCC = re.compile(r"(?:sm_|compute_)?(\d+)(\d)([af]?)")
 
 # Newest toolkit that a list holds for, from the newest to the oldest.
 _DEFAULTS = (
-    ((13, 0), "7.5 8.0 8.6 8.7 8.9 9.0 10.0 11.0 12.0 12.1+PTX"),
+    ((13, 0), "7.5 8.0 8.6 8.7 8.9 9.0 10.0 10.3 11.0 12.0 12.1+PTX"),
     ((12, 8), "7.0 7.2 7.5 8.0 8.6 8.7 8.9 9.0 10.0 10.1 12.0+PTX"),
     ((0, 0), "7.0 7.2 7.5 8.0 8.6 8.7 8.9 9.0+PTX"),
 )
@@ -46,13 +46,14 @@ _COMPILED_BY: dict[tuple[int, int], tuple[str, str]] = {
     (10, 0): ("12.8", ""),
     (10, 1): ("12.8", "12.9"),
     (10, 3): ("12.9", ""),
+    (10, 7): ("13.4", ""),
     (11, 0): ("13.0", ""),
     (12, 0): ("12.8", ""),
     (12, 1): ("12.9", ""),
 }
-_NEWEST_KNOWN = Version2(13, 2)
+_NEWEST_KNOWN = Version2(13, 5)
 CAPABILITIES = tuple(Version2(*capability) for capability in _COMPILED_BY)
-"""Compute capabilities of the GPUs that CUDA 9 to 13.2 compile for."""
+"""Compute capabilities of the GPUs that CUDA 9 to 13.5 compile for."""
 _RENAMED = (10, 1)
 # The first GPU and the first CUDA that have code for one GPU, and code for a family.
 _FIRST_OF_SUFFIX = {
@@ -68,6 +69,7 @@ GENERATIONS = {
     "Hopper": "9.0+PTX",
     "Blackwell": "10.0 10.3 12.0 12.1+PTX",
     "Blackwell+Tegra": "11.0",
+    "Rubin": "10.7+PTX",
 }
 """Names that torch's loader takes too, of what a toolkit of CUDA 12 or 13 compiles for."""
 

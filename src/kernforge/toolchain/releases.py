@@ -12,7 +12,10 @@ from kernforge.artifact.version import Version2
 from kernforge.toolchain import front_end
 
 # CUDA toolkits that are made of what the package index carries.
-TOOLKITS: tuple[Version2, ...] = (*front_end.TOOLKITS, Version2(13, 0), Version2(13, 2))
+TOOLKITS: tuple[Version2, ...] = (
+    *front_end.TOOLKITS,
+    *(Version2(13, minor) for minor in (0, 2, 3, 4, 5)),
+)
 # What a binary that serves every later CUDA of its major version is built with: the oldest of each
 # major version, and the first of 12 that has code for Blackwell.
 SERVING: tuple[Version2, ...] = (Version2(12, 6), Version2(12, 8), Version2(13, 0))

@@ -85,6 +85,11 @@ def test_functions_can_be_called_without_torchs_errors():
     assert 'm.def("f", f, "f");' in text
 
 
+def test_functions_may_run_without_the_gil():
+    text = extension_source.inline("int f();", "", ["f"], gil_not_used=True)["main.cpp"].text
+    assert "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m, pybind11::mod_gil_not_used()) {" in text
+
+
 def test_functions_of_another_kind_are_refused():
     with pytest.raises(UsageError, match="functions has the type int"):
         extension_source.inline("", "", 3)

@@ -82,7 +82,7 @@ LOCK = Lock(
 
 
 def make(
-    patterns=("*-cpu-*", "*-cu13*"),
+    patterns=("*-cpu-*", "*-cu13[02]*"),
     files=None,
     abi="",
     lock=LOCK,
