@@ -41,13 +41,4 @@ struct Activation {
   }
 };
 
-// Likewise where time is the products': exact far in the tail, too.
-template <Formula kFormula>
-struct Exact {
-  template <class W>
-  static __device__ __forceinline__ W of(W z) {
-    return gelu<kFormula>(z);
-  }
-};
-
 }  // namespace linear_gelu

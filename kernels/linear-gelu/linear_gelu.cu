@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which kernel computes what, and all but hopper_*.cu: few rows, the plain path, the slope.
+// Which kernel computes what, and all but hopper_*.cu: few rows, GELU alone, the slope.
 
 #include <algorithm>
 
 #include "few_rows.cuh"
 #include "gelu.cuh"
 #include "hopper.h"
-#include "plain.cuh"
+#include "kernforge/elementwise.cuh"
 #include "slope.cuh"
 
 namespace linear_gelu {
@@ -29,18 +29,6 @@ bool aligned(const void* address, int64_t bytes) {
 }
 
 int64_t parts(int64_t all, int64_t part) { return (all + part - 1) / part; }
-
-cudaError_t is_hopper(bool* is) {
-  int device = 0, major = 0, minor = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (!error) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  if (!error) error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-  *is = major == 9 && minor == 0;
-  return error;
-}
-
-// Rows up to which few_rows.cuh computes: measured on an H200.
-constexpr int64_t kFew = 32;
 
 template <class T, class A, int kEights, int kTiles, int kUnroll, int kWarps = 8>
 void few_by_tensor_cores(const Linear& of, const few_rows::Problem& p, cudaStream_t stream) {
@@ -100,14 +88,14 @@ cudaError_t few(const Linear& of, bool tf32, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
+// What follows torch's linear.
 template <class T, Formula kFormula>
-cudaError_t plain_linear(const Linear& of, cudaStream_t stream) {
-  const kernforge::plain::Problem problem{
-      {of.x, of.x_stride, 1, 0}, {of.w, of.w_stride, 1, 0}, of.rows, of.columns, of.depth, 1};
-  const plain::Finish<T, Exact<kFormula>> finish{
-      static_cast<const T*>(of.bias), static_cast<T*>(of.y), static_cast<T*>(of.z), of.columns};
-  return kernforge::plain::launch<T, kernforge::widened_t<T>>(problem, finish, stream);
-}
+struct Gelu {
+  using W = kernforge::widened_t<T>;
+  __device__ __forceinline__ W operator()(W z) const {
+    return Activation<T, kFormula, Sigmoid::kExp>::of(z);
+  }
+};
 
 cudaError_t launch_hopper(DType dtype, Formula formula, const Linear& of, cudaStream_t stream) {
   if (dtype == DType::kBFloat16) return hopper::launch_bfloat16(formula, of, stream);
@@ -122,44 +110,56 @@ int64_t slope_blocks(const Slope& of) {
   return std::max<int64_t>(1, std::min(most, parts(2048, across)));
 }
 
+// Where our kernels are not slower than torch's linear and GELU, on an H100 and an H200: README.md
+// has the figures. Few rows: up to so many, of half types, of float32 as tf32, and exactly.
+constexpr int64_t kFewHalves = 16, kFewTf32 = 16, kFewFloats = 8;
+// Tiles: from so many of 128 x 256 and so much depth on. Fewer leave multiprocessors without one,
+// and cuBLAS splits the depth of a small result.
+constexpr int64_t kTiles = 66, kDepth = 512;
+
 }  // namespace
 
 cudaError_t path_of(DType dtype, bool tf32, const Linear& of, Path* path) {
+  *path = Path::kTorch;
   const int64_t size = size_of(dtype);
   const bool whole = aligned(of.x, 16) && aligned(of.w, 16) && of.x_stride * size % 16 == 0 &&
                      of.w_stride * size % 16 == 0;
-  *path = Path::kPlain;
-  if (dtype == DType::kFloat64 || !whole || of.depth == 0) return cudaSuccess;
-  if (of.rows <= kFew && of.depth * size % 16 == 0) {
+  if (size == 8 || !whole || of.depth == 0) return cudaSuccess;
+  const int64_t few = size == 2 ? kFewHalves : tf32 ? kFewTf32 : kFewFloats;
+  if (of.rows <= few && of.depth * size % 16 == 0) {
     *path = Path::kFewRows;
     return cudaSuccess;
   }
-  if (size == 4 && !tf32) return cudaSuccess;
   // A tensor map has no row that overlaps the next, and the result's rows begin on 16 bytes.
-  if (of.x_stride < of.depth || of.w_stride < of.depth || of.columns * size % 16 != 0 ||
-      !aligned(of.bias, 2 * size)) {
+  if ((size == 4 && !tf32) || of.x_stride < of.depth || of.w_stride < of.depth ||
+      of.columns * size % 16 != 0 || !aligned(of.bias, 2 * size) || of.depth < kDepth ||
+      parts(of.rows, 128) * parts(of.columns, 256) < kTiles) {
     return cudaSuccess;
   }
-  bool hopper = false;
-  const cudaError_t error = is_hopper(&hopper);
-  if (hopper) *path = Path::kHopper;
+  kernforge::Device device;
+  const cudaError_t error = kernforge::current_device(&device);
+  if (!error && device.compute_capability == 90) *path = Path::kHopper;
   return error;
 }
 
-cudaError_t linear_launch(DType dtype, Formula formula, bool tf32, const Linear& of,
+cudaError_t linear_launch(DType dtype, Formula formula, bool tf32, const Linear& of, Path path,
                           cudaStream_t stream) {
-  if (of.rows == 0 || of.columns == 0) return cudaSuccess;
-  Path path;
-  if (const cudaError_t error = path_of(dtype, tf32, of, &path)) return error;
   if (path == Path::kHopper) return launch_hopper(dtype, formula, of, stream);
   return with_formula(formula, [&](auto chosen) {
-    constexpr Formula kFormula = decltype(chosen)::value;
     return kernforge::dispatch(dtype, [&](auto element) {
       using T = decltype(element);
-      if constexpr (sizeof(T) < 8) {
-        if (path == Path::kFewRows) return few<T, kFormula>(of, tf32, stream);
-      }
-      return plain_linear<T, kFormula>(of, stream);
+      if constexpr (sizeof(T) < 8) return few<T, decltype(chosen)::value>(of, tf32, stream);
+      return cudaErrorNotSupported;
+    });
+  });
+}
+
+cudaError_t gelu_launch(DType dtype, Formula formula, const void* z, void* y, int64_t n,
+                        cudaStream_t stream) {
+  return with_formula(formula, [&](auto chosen) {
+    return kernforge::dispatch(dtype, [&](auto element) {
+      using T = decltype(element);
+      return kernforge::elementwise<T>(Gelu<T, decltype(chosen)::value>{}, n, stream, y, z);
     });
   });
 }

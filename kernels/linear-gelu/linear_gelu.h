@@ -37,26 +37,30 @@ struct Slope {
   int64_t rows, columns;
 };
 
-// GELU in place, and its gradient, of n elements side by side.
-void gelu_cpu(DType dtype, Formula formula, void* y, int64_t n);
+// GELU, in place where z is y, and its gradient, of n elements side by side.
+void gelu_cpu(DType dtype, Formula formula, const void* z, void* y, int64_t n);
 void slope_cpu(DType dtype, Formula formula, const void* dy, const void* z, void* dz, int64_t n);
 
 #if defined(CUDA_KERNEL) || defined(__CUDACC__)
 
-// Who computes.
+// Who computes: linear_gelu.cu has the table.
 enum class Path {
   kHopper,   // tensor cores of compute capability 9.0 by wgmma
   kFewRows,  // for reading w once
-  kPlain,    // everything else, without tensor cores
+  kTorch,    // torch's linear, then `gelu_launch`
 };
 
 // `tf32`: float32 may be multiplied as tf32. Of the current device.
 cudaError_t path_of(DType dtype, bool tf32, const Linear& of, Path* path);
 
-// On the current device, asynchronously on the stream. Nothing is launched for an empty result.
-// Each size is below 2^31.
-cudaError_t linear_launch(DType dtype, Formula formula, bool tf32, const Linear& of,
+// By one of the first two paths, on the current device, asynchronously on the stream. Each size is
+// below 2^31.
+cudaError_t linear_launch(DType dtype, Formula formula, bool tf32, const Linear& of, Path path,
                           cudaStream_t stream);
+
+// GELU, in place where z is y, of n elements side by side.
+cudaError_t gelu_launch(DType dtype, Formula formula, const void* z, void* y, int64_t n,
+                        cudaStream_t stream);
 
 // How many doubles of memory `slope_launch` takes as `scratch`; 0 without sums.
 int64_t slope_scratch(const Slope& of);

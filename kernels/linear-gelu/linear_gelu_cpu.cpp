@@ -10,10 +10,10 @@ namespace linear_gelu {
 namespace {
 
 template <Formula kFormula>
-void gelu_of(DType dtype, void* y, int64_t n) {
+void gelu_of(DType dtype, const void* z, void* y, int64_t n) {
   kernforge::dispatch(dtype, [&](auto element) {
     using T = decltype(element);
-    kernforge::elementwise<T>([](auto z) { return gelu<kFormula>(z); }, n, y, y);
+    kernforge::elementwise<T>([](auto z) { return gelu<kFormula>(z); }, n, y, z);
   });
 }
 
@@ -28,9 +28,9 @@ void slope_of(DType dtype, const void* dy, const void* z, void* dz, int64_t n) {
 
 }  // namespace
 
-void gelu_cpu(DType dtype, Formula formula, void* y, int64_t n) {
-  if (formula == Formula::kTanh) return gelu_of<Formula::kTanh>(dtype, y, n);
-  gelu_of<Formula::kErf>(dtype, y, n);
+void gelu_cpu(DType dtype, Formula formula, const void* z, void* y, int64_t n) {
+  if (formula == Formula::kTanh) return gelu_of<Formula::kTanh>(dtype, z, y, n);
+  gelu_of<Formula::kErf>(dtype, z, y, n);
 }
 
 void slope_cpu(DType dtype, Formula formula, const void* dy, const void* z, void* dz, int64_t n) {

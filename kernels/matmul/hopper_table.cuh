@@ -4,9 +4,9 @@
 
 #pragma once
 
+#include "activation.cuh"
 #include "hopper.h"
 #include "kernforge/hopper_tiles.cuh"
-#include "kernforge/sigmoid.cuh"
 
 namespace matmul::hopper {
 
@@ -14,39 +14,6 @@ using kernforge::hopper::Kind;
 using kernforge::hopper::Major;
 using kernforge::hopper::Second;
 using kernforge::hopper::Shape;
-
-// An activation that is chosen when the kernel is launched.
-template <class T>
-struct Chosen {
-  Activation which;
-
-  __device__ __forceinline__ float scale() const {
-    return which == Activation::kNone || which == Activation::kRelu ? 1.f : 0.5f;
-  }
-  template <int kCount>
-  __device__ __forceinline__ void apply(float* v) const {
-    using kernforge::Curve;
-    if (which == Activation::kRelu) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) v[i] = v[i] < 0 ? 0.f : v[i];  // NaN stays
-    } else if (which == Activation::kGeluTanh) {
-      curved<Curve::kGeluTanh, kCount>(v);
-    } else if (which == Activation::kGeluErf) {
-      curved<Curve::kGeluErf, kCount>(v);
-    } else if (which == Activation::kSilu) {
-      curved<Curve::kSilu, kCount>(v);
-    }
-  }
-
- private:
-  template <kernforge::Curve kCurve, int kCount>
-  static __device__ __forceinline__ void curved(float* v) {
-    using kernforge::Sigmoid;
-    constexpr Sigmoid kSigmoid = sizeof(T) == 2 ? Sigmoid::kTanh : Sigmoid::kExp;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) v[i] = kernforge::activation_of_twice<kCurve, kSigmoid>(v[i]);
-  }
-};
 
 inline kernforge::hopper::Given given_of(const Matmul& of) {
   const Extras& extras = of.extras;

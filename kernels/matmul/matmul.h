@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "kernforge/dtype.h"
@@ -15,13 +16,35 @@
 
 namespace matmul {
 
-enum class Type { kFloat32, kFloat16, kBFloat16, kFloat64, kE4M3, kE5M2 };
+enum class Type { kFloat32, kFloat16, kBFloat16, kFloat64, kE4M3, kE5M2 };  // DType's, and fp8
 
 // As Python names them: none, relu, gelu (by tanh), gelu by the normal distribution, silu.
 enum class Activation { kNone, kRelu, kGeluTanh, kGeluErf, kSilu };
 
 inline int size_of(Type type) {
   return type == Type::kFloat64 ? 8 : type == Type::kFloat32 ? 4 : type >= Type::kE4M3 ? 1 : 2;
+}
+inline bool is_fp8(Type type) { return type >= Type::kE4M3; }
+inline kernforge::DType dtype_of(Type type) {  // not of fp8
+  return static_cast<kernforge::DType>(type);
+}
+
+template <class W>
+KERNFORGE_HOST_DEVICE inline W activated(Activation activation, W z) {
+  switch (activation) {
+    case Activation::kRelu:
+      return z < 0 ? W{0} : z;  // NaN stays
+    case Activation::kGeluTanh: {
+      constexpr W kTwice = 1.5957691216057308, kCubic = 0.044715;
+      return z / (1 + std::exp(-kTwice * (z + kCubic * z * z * z)));
+    }
+    case Activation::kGeluErf:
+      return W{0.5} * z * std::erfc(W{-0.7071067811865476} * z);
+    case Activation::kSilu:
+      return z / (1 + std::exp(-z));
+    default:
+      return z;
+  }
 }
 
 // `matrices` matrices [rows, columns]; strides in elements, 0 where all are one.
@@ -52,30 +75,20 @@ struct Matmul {
   Extras extras;
 };
 
-// In place, of n rows of c without gaps of which the first is row `first` of a matrix of `rows`.
-void finish_cpu(kernforge::DType dtype, void* c, const void* residual, const void* bias,
-                Activation activation, int64_t n, int64_t columns);
-
-// Products of fp8, one row of c at a time, rounded to float.
-void fp8_rows_cpu(const Matmul& of, int64_t matrix, int64_t first, int64_t last);
+// What follows a product of torch, [matrices, rows, columns] without gaps, of the type of c or, of
+// fp8, of float: c of it, in place where the product is c. On CPUs of the lines from `first` on.
+void finish_cpu(const Matmul& of, const void* product, int64_t first, int64_t last);
 
 #if defined(CUDA_KERNEL) || defined(__CUDACC__)
 
-enum class Path {
-  kHopper,  // tensor cores of compute capability 9.0 by wgmma
-  kPlain,   // without tensor cores
-};
+cudaError_t finish_launch(const Matmul& of, const void* product, cudaStream_t stream);
 
-// `scratch`: bytes that the path needs for copies of what it cannot read as it lies.
-struct Plan {
-  Path path;
-  bool copy_a, copy_b, copy_c, copy_residual;
-  int64_t scratch;
-};
-cudaError_t plan_of(const Matmul& of, bool tf32, Plan* plan);
+// Whether tiles can read the operands and write the result as they lie on the current device, and
+// are not slower than torch: matmul.cu has the table. `tf32`: float32 may be multiplied as tf32.
+cudaError_t tiles_are_ahead(const Matmul& of, bool tf32, bool* ahead);
 
-// On the current device, asynchronously on the stream. Nothing is launched for an empty result.
-cudaError_t matmul_launch(const Matmul& of, const Plan& plan, void* scratch, cudaStream_t stream);
+// On the current device, asynchronously on the stream.
+cudaError_t tiles_launch(const Matmul& of, cudaStream_t stream);
 
 #endif
 

@@ -315,7 +315,11 @@ def compiled(*argv):
 
 
 @pytest.mark.parametrize(
-    "header", ["dtype.h", "elementwise.h", "binding.h", "stable_binding.h", "aten_binding.h"]
+    "header",
+    [
+        *("dtype.h", "elementwise.h", "binding.h"),
+        *("stable_binding.h", "stable_products.h", "aten_binding.h"),
+    ],
 )
 def test_a_header_for_the_host_compiles_by_itself(tmp_path, header):
     source = tmp_path / "a.cpp"

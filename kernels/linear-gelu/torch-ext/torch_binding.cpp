@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The ops as torch sees them: checks, layout, allocation, stream, registration. On torch's stable
-// ABI, so one build serves every torch from 2.10 on. All arithmetic is behind linear_gelu.h; on
-// CPUs the matrix product is torch's own.
+// ABI, so one build serves every torch from 2.10 on. All arithmetic is behind linear_gelu.h, but
+// for the products that are torch's own.
 
-#include <array>
 #include <optional>
 #include <tuple>
 
 #include "../linear_gelu.h"
-#include "kernforge/stable_binding.h"
+#include "kernforge/stable_products.h"
 #include "registration.h"
 
 namespace {
@@ -89,30 +88,39 @@ Tensor memory_for_sums(const Tensor& z, bool wanted) {
 
 #if defined(CUDA_KERNEL)
 
-Two run(const Tensor& x, const Tensor& weight, const Bias& bias, bool by_tanh, bool tf32,
-        bool keep) {
+using linear_gelu::Path;
+
+// By a kernel of ours, where one is not slower than torch.
+bool done(const Tensor& x, const Tensor& weight, const Bias& bias, const Sizes& sizes, bool by_tanh,
+          bool tf32, const Tensor& y, const Tensor* z) {
+  const int64_t x_stride = kernforge::row_stride(x), w_stride = kernforge::row_stride(weight);
+  if (x_stride < 0 || w_stride < 0) return false;
   const DType dtype = kernforge::dtype_of(x, "linear_gelu: x");
-  const Sizes sizes = sizes_of(x, weight, bias);
-  int64_t x_stride = kernforge::row_stride(x), w_stride = kernforge::row_stride(weight);
-  const Tensor left = x_stride < 0 ? torch::stable::contiguous(x) : x;
-  const Tensor right = w_stride < 0 ? torch::stable::contiguous(weight) : weight;
   const Bias added = bias ? Bias(packed(*bias)) : bias;
-  Tensor y = result_of(x, sizes.columns);
-  Tensor z = keep ? result_of(x, sizes.columns) : y;
-  const linear_gelu::Linear of = {left.const_data_ptr(),
-                                  right.const_data_ptr(),
+  const linear_gelu::Linear of = {x.const_data_ptr(),
+                                  weight.const_data_ptr(),
                                   added ? added->const_data_ptr() : nullptr,
                                   y.mutable_data_ptr(),
-                                  keep ? z.mutable_data_ptr() : nullptr,
+                                  z ? z->mutable_data_ptr() : nullptr,
                                   sizes.rows,
                                   sizes.columns,
                                   sizes.depth,
-                                  x_stride < 0 ? sizes.depth : x_stride,
-                                  w_stride < 0 ? sizes.depth : w_stride};
+                                  x_stride,
+                                  w_stride};
+  Path path;
   kernforge::on_device_of(x, "linear_gelu", [&](cudaStream_t stream) {
-    return linear_gelu::linear_launch(dtype, formula_of(by_tanh), tf32, of, stream);
+    const cudaError_t error = linear_gelu::path_of(dtype, tf32, of, &path);
+    if (error || path == Path::kTorch) return error;
+    return linear_gelu::linear_launch(dtype, formula_of(by_tanh), tf32, of, path, stream);
   });
-  return {y, z};
+  return path != Path::kTorch;
+}
+
+void gelu(DType dtype, bool by_tanh, const Tensor& z, const Tensor& y) {
+  kernforge::on_device_of(y, "linear_gelu", [&](cudaStream_t stream) {
+    return linear_gelu::gelu_launch(dtype, formula_of(by_tanh), z.const_data_ptr(),
+                                    y.mutable_data_ptr(), y.numel(), stream);
+  });
 }
 
 Two backward(const Tensor& grad, const Tensor& z, bool by_tanh, bool with_sums) {
@@ -141,44 +149,20 @@ Two backward(const Tensor& grad, const Tensor& z, bool by_tanh, bool with_sums) 
 
 constexpr int64_t kGrain = 1 << 12;  // elements: some 20 us of one core, over a thread's start
 
-// Nothing below is recorded for a gradient: that is the Python function's part.
-class NoGradient {
- public:
-  NoGradient() : before_(aoti_torch_grad_mode_is_enabled()) {
-    aoti_torch_grad_mode_set_enabled(false);
-  }
-  ~NoGradient() { aoti_torch_grad_mode_set_enabled(before_); }
-  NoGradient(const NoGradient&) = delete;
-  NoGradient& operator=(const NoGradient&) = delete;
-
- private:
-  bool before_;
-};
-
-Tensor torch_linear(const Tensor& x, const Tensor& weight, const Bias& bias) {
-  using torch::stable::detail::from;
-  std::array<StableIValue, 3> stack{from(x), from(weight), from(bias)};
-  TORCH_ERROR_CODE_CHECK(
-      torch_call_dispatcher("aten::linear", "", stack.data(), TORCH_ABI_VERSION));
-  return torch::stable::detail::to<Tensor>(stack[0]);
+bool done(const Tensor&, const Tensor&, const Bias&, const Sizes&, bool, bool, const Tensor&,
+          const Tensor*) {
+  return false;
 }
 
-Two run(const Tensor& x, const Tensor& weight, const Bias& bias, bool by_tanh, bool /*tf32*/,
-        bool keep) {
-  const NoGradient guard;
-  const DType dtype = kernforge::dtype_of(x, "linear_gelu: x");
-  sizes_of(x, weight, bias);
-  const Tensor z = packed(torch_linear(x, weight, bias));
-  Tensor y = keep ? torch::stable::clone(z) : z;
+void gelu(DType dtype, bool by_tanh, const Tensor& z, const Tensor& y) {
   torch::stable::parallel_for(0, y.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    linear_gelu::gelu_cpu(dtype, formula_of(by_tanh), kernforge::mutable_element(y, begin),
-                          end - begin);
+    linear_gelu::gelu_cpu(dtype, formula_of(by_tanh), kernforge::element(z, begin),
+                          kernforge::mutable_element(y, begin), end - begin);
   });
-  return {y, z};
 }
 
 Two backward(const Tensor& grad, const Tensor& z, bool by_tanh, bool with_sums) {
-  const NoGradient guard;
+  const kernforge::NoGradient guard;
   const DType dtype = kernforge::dtype_of(z, "linear_gelu: z");
   check_gradient(grad, z);
   const Tensor dy = packed(grad), at = packed(z);
@@ -194,6 +178,25 @@ Two backward(const Tensor& grad, const Tensor& z, bool by_tanh, bool with_sums) 
 }
 
 #endif
+
+// y, and z where it is kept, else y again.
+Two run(const Tensor& x, const Tensor& weight, const Bias& bias, bool by_tanh, bool tf32,
+        bool keep) {
+  const DType dtype = kernforge::dtype_of(x, "linear_gelu: x");
+  const Sizes of = sizes_of(x, weight, bias);
+  const Tensor y = result_of(x, of.columns), z = keep ? result_of(x, of.columns) : y;
+  if (of.rows == 0 || of.columns == 0) return {y, z};
+  if (done(x, weight, bias, of, by_tanh, tf32, y, keep ? &z : nullptr)) return {y, z};
+  const int64_t stride = kernforge::row_stride(x);
+  const Tensor rows = stride < 0 && x.dim() != 2 ? packed(x) : x;
+  kernforge::product_into(kernforge::matrix_of(z, of.rows, of.columns, of.columns, 1),
+                          x.dim() == 2 ? x
+                                       : kernforge::matrix_of(rows, of.rows, of.depth,
+                                                              stride < 0 ? of.depth : stride, 1),
+                          kernforge::transposed(weight), bias);
+  gelu(dtype, by_tanh, z, y);
+  return {y, z};
+}
 
 Tensor forward(const Tensor& x, const Tensor& weight, const Bias& bias, bool by_tanh, bool tf32) {
   return std::get<0>(run(x, weight, bias, by_tanh, tf32, false));

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The ops as torch sees them: checks, allocation, stream, registration. On torch's stable ABI, so
-// one build serves every torch from 2.10 on. All arithmetic is behind matmul.h; on CPUs the matrix
-// product is torch's own.
+// one build serves every torch from 2.10 on. All arithmetic is behind matmul.h, but for the
+// products that are torch's own.
 
-#include <array>
 #include <optional>
 
 #include "../matmul.h"
-#include "kernforge/stable_binding.h"
+#include "kernforge/stable_products.h"
 #include "registration.h"
 
 namespace {
@@ -169,74 +168,59 @@ Tensor result_of(const Tensor& a, const Matmul& of, ScalarType type) {
 
 Optional packed(const Optional& t) { return t ? Optional(kernforge::packed(*t)) : t; }
 
+Tensor as_float(const Tensor& t) {
+  const kernforge::NoGradient guard;
+  return torch::stable::to(t, ScalarType::Float);
+}
+
 #if defined(CUDA_KERNEL)
 
-void compute(const Tensor& a, const Given&, Matmul of, bool tf32, Tensor& out) {
-  of.c = matrices_of(out);
+bool done_by_tiles(const Tensor& a, const Matmul& of, bool tf32) {
+  bool ahead = false;
   kernforge::on_device_of(a, "matmul", [&](cudaStream_t stream) {
-    matmul::Plan plan;
-    if (const cudaError_t error = matmul::plan_of(of, tf32, &plan)) return error;
-    if (plan.scratch == 0) return matmul::matmul_launch(of, plan, nullptr, stream);
-    const Tensor scratch = kernforge::new_contiguous(a, &plan.scratch, 1, ScalarType::Byte);
-    return matmul::matmul_launch(of, plan, scratch.mutable_data_ptr(), stream);
+    const cudaError_t error = matmul::tiles_are_ahead(of, tf32, &ahead);
+    return error || !ahead ? error : matmul::tiles_launch(of, stream);
+  });
+  return ahead;
+}
+
+void finish(const Tensor& a, const Matmul& of, const Tensor& product) {
+  kernforge::on_device_of(a, "matmul", [&](cudaStream_t stream) {
+    return matmul::finish_launch(of, product.const_data_ptr(), stream);
   });
 }
 
 #else
 
-// Nothing below is recorded for a gradient: that is the Python function's part.
-class NoGradient {
- public:
-  NoGradient() : before_(aoti_torch_grad_mode_is_enabled()) {
-    aoti_torch_grad_mode_set_enabled(false);
-  }
-  ~NoGradient() { aoti_torch_grad_mode_set_enabled(before_); }
-  NoGradient(const NoGradient&) = delete;
-  NoGradient& operator=(const NoGradient&) = delete;
+bool done_by_tiles(const Tensor&, const Matmul&, bool) { return false; }
 
- private:
-  bool before_;
-};
-
-Tensor torch_matmul(const Tensor& a, const Tensor& b) {
-  using torch::stable::detail::from;
-  std::array<StableIValue, 2> stack{from(a), from(b)};
-  TORCH_ERROR_CODE_CHECK(
-      torch_call_dispatcher("aten::matmul", "", stack.data(), TORCH_ABI_VERSION));
-  return torch::stable::detail::to<Tensor>(stack[0]);
-}
-
-void compute(const Tensor& a, const Given& given, Matmul of, bool /*tf32*/, Tensor& out) {
-  const NoGradient guard;
-  const int64_t lines = of.matrices * of.rows;
-  if (lines == 0 || of.columns == 0) return;
-  if (is_fp8(a.scalar_type())) {
-    of.c = matrices_of(out);
-    for (int64_t matrix = 0; matrix < of.matrices; ++matrix) {
-      torch::stable::parallel_for(0, of.rows, 1, [&](int64_t first, int64_t last) {
-        matmul::fp8_rows_cpu(of, matrix, first, last);
-      });
-    }
-    return;
-  }
-  Tensor c = torch_matmul(a, given.b);
-  if (of.extras.any()) {
-    const auto dtype = kernforge::dtype_of(a, "matmul: a");
-    c = c.is_contiguous() ? c : torch::stable::contiguous(c);
-    const Optional residual = packed(given.residual);
-    const int64_t row = of.columns * c.element_size();
-    const int64_t grain = std::max<int64_t>(1, (1 << 12) / of.columns);
-    torch::stable::parallel_for(0, lines, grain, [&](int64_t first, int64_t last) {
-      const auto* added = residual ? static_cast<const char*>(residual->const_data_ptr()) : nullptr;
-      matmul::finish_cpu(dtype, static_cast<char*>(c.mutable_data_ptr()) + first * row,
-                         added ? added + first * row : nullptr, of.extras.bias,
-                         of.extras.activation, last - first, of.columns);
-    });
-  }
-  torch::stable::copy_(out, c);
+void finish(const Tensor&, const Matmul& of, const Tensor& product) {
+  const int64_t grain = std::max<int64_t>(1, (1 << 12) / of.columns);
+  torch::stable::parallel_for(0, of.matrices * of.rows, grain, [&](int64_t first, int64_t last) {
+    matmul::finish_cpu(of, product.const_data_ptr(), first, last);
+  });
 }
 
 #endif
+
+// `fresh`: out is ours, without gaps. The product is torch's where tiles are not ahead.
+void compute(const Tensor& a, const Given& given, Matmul of, bool tf32, const Tensor& out,
+             bool fresh) {
+  if (of.matrices == 0 || of.rows == 0 || of.columns == 0) return;
+  of.c = matrices_of(out);
+  if (done_by_tiles(a, of, tf32)) return;
+  if (is_fp8(a.scalar_type())) {  // exact in float
+    const Tensor product = result_of(a, of, ScalarType::Float);
+    kernforge::product_into(product, as_float(a), as_float(given.b));
+    return finish(a, of, product);
+  }
+  const bool adds = out.dim() == 2;  // of one matrix torch adds the bias
+  if (adds) of.extras.bias = nullptr;
+  const bool follows = of.extras.any();
+  const Tensor product = fresh || !follows ? out : result_of(a, of, out.scalar_type());
+  kernforge::product_into(product, a, given.b, adds ? given.bias : std::nullopt);
+  if (follows) finish(a, of, product);
+}
 
 Tensor forward(const Tensor& a, const Tensor& b, const Optional& bias, const Optional& residual,
                const Optional& scale_a, const Optional& scale_b, int64_t activation, bool half,
@@ -246,7 +230,7 @@ Tensor forward(const Tensor& a, const Tensor& b, const Optional& bias, const Opt
   const ScalarType type = type_of_result(a, half);
   const Matmul of = described(given, type);
   Tensor out = result_of(a, of, type);
-  compute(a, given, of, tf32, out);
+  compute(a, given, of, tf32, out, true);
   return out;
 }
 
@@ -268,7 +252,7 @@ void into(const Tensor& a, const Tensor& b, const Optional& bias, const Optional
     refuse("out must be [..., " + std::to_string(of.rows) + ", " + std::to_string(of.columns) +
            "], got " + shape_of(out));
   }
-  compute(a, given, of, tf32, out);
+  compute(a, given, of, tf32, out, false);
 }
 
 }  // namespace

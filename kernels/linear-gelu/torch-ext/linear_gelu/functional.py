@@ -21,17 +21,16 @@ def linear_gelu(
     bias: torch.Tensor | None = None,
     approximate: str = "tanh",
 ) -> torch.Tensor:
-    """``gelu(x @ weight.T + bias)``, the sum and GELU computed before anything is rounded.
+    """``gelu(x @ weight.T + bias)``, by a fused kernel where one is ahead of torch's two.
 
     Differentiable in all three, any number of times. A call that records a gradient also writes the
     values before GELU, once, rounded to the dtype. Under ``torch.autocast`` the inputs are cast as
     those of ``torch.nn.functional.linear`` are.
 
     Args:
-        x: float32, float16, bfloat16 or float64 ``[..., in_features]``. Copied once where its rows
-            do not lie side by side, or where the distance of its leading dimensions differs.
-        weight: ``[out_features, in_features]`` of the dtype of ``x``; copied once where its rows do
-            not lie side by side.
+        x: float32, float16, bfloat16 or float64 ``[..., in_features]``. Copied once where the
+            distance of its leading dimensions differs.
+        weight: ``[out_features, in_features]`` of the dtype of ``x``.
         bias: ``[out_features]`` of the dtype of ``x``, or None.
         approximate: ``"tanh"`` or ``"none"``, as of ``torch.nn.functional.gelu``.
 

@@ -29,10 +29,11 @@ def matmul(
     activation: str | None = None,
     residual: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """``activation(a @ b + bias) + residual``, all of it computed before anything is rounded.
+    """``activation(a @ b + bias) + residual``, by a fused kernel where one is ahead of torch.
 
-    Differentiable in all four, any number of times. A call that records a gradient rounds the
-    values before the activation, and the activation and the residual are torch's own. Under
+    Differentiable in all four, any number of times. A call that records a gradient, and one whose
+    product is torch's, rounds the values before the activation; with a gradient, the activation
+    and the residual are torch's own. Under
     ``torch.autocast`` the inputs are cast as those of ``torch.matmul`` are.
 
     Args:
@@ -118,6 +119,10 @@ def scaled_matmul(
         )
     if a.dtype not in _FP8:
         raise ValueError(f"matmul: a must be float8_e4m3fn or float8_e5m2, got {a.dtype}")
+    if a.stride(-1) != 1:
+        a = a.contiguous()
+    if b.stride(-2) != 1:
+        b = b.mT.contiguous().mT
     options = (bias, None, scale_a.flatten(), scale_b.flatten(), 0, out_dtype is torch.float16)
     return _run(a, b, options, tf32=False)
 
