@@ -130,7 +130,7 @@ def test_no_gradient_is_recorded_where_none_is_wanted(kernel, device, way):
     [
         (lambda x: x[:1], r"shape of a \[4, 6\], got \[1, 6\]; shapes are not broadcast"),
         (lambda x: x[0], r"shape of a \[4, 6\], got \[6\]; shapes are not broadcast"),
-        (lambda x: x.half(), "b must be Float like a, got Half"),
+        (lambda x: x.int(), "b must be float32, .* got Int"),
     ],
 )
 @ways
@@ -138,6 +138,18 @@ def test_refusals_say_the_value(kernel, device, way, other, message):
     x = random(4, 6, device=device)
     with pytest.raises(ValueError, match=message):
         getattr(kernel, way)(x, other(x))
+
+
+@ways
+def test_two_dtypes_are_promoted_as_torch_does(kernel, device, way):
+    a, b = random(4, 6, dtype="bfloat16", device=device), random(4, 6, device=device)
+    for left, right in ((a, b), (b, a), (a, a.half()), (b, b.double())):
+        leaves = [left.clone().requires_grad_(), right.clone().requires_grad_()]
+        got, want = getattr(kernel, way)(*leaves), left + right
+        assert got.dtype == want.dtype
+        assert torch.equal(got, want)
+        grads = torch.autograd.grad(got.sum(), leaves)
+        assert [g.dtype for g in grads] == [left.dtype, right.dtype]
 
 
 def test_a_dtype_that_is_not_taken_is_named(kernel, device):

@@ -3,6 +3,9 @@
 // The ops as torch sees them: checks, allocation, stream, registration, and the gradient in C++.
 // All arithmetic is behind vector_add.h.
 
+#include <ATen/ops/add.h>
+#include <ATen/ops/result_type.h>
+
 #include "../vector_add.h"
 #include "kernforge/aten_binding.h"
 #include "registration.h"
@@ -13,8 +16,6 @@ using at::Tensor;
 using kernforge::DType;
 
 void check(const Tensor& a, const Tensor& b) {
-  TORCH_CHECK_VALUE(a.scalar_type() == b.scalar_type(), "vector_add: b must be ", a.scalar_type(),
-                    " like a, got ", b.scalar_type());
   TORCH_CHECK_VALUE(a.device() == b.device(), "vector_add: b must be on ", a.device(),
                     " like a, got ", b.device());
   TORCH_CHECK_VALUE(a.sizes() == b.sizes(), "vector_add: b must have the shape of a ", a.sizes(),
@@ -36,13 +37,21 @@ void add(DType dtype, const Tensor& a, const Tensor& b, const Tensor& out) {
 #endif
 }
 
-// Inputs that are not laid out as the result are copied.
+// Two dtypes, and inputs that are not laid out as the result, are torch's.
 Tensor forward(const Tensor& a, const Tensor& b) {
   const DType dtype = kernforge::dtype_of(a, "vector_add: a");
+  kernforge::dtype_of(b, "vector_add: b");
   check(a, b);
-  Tensor out = kernforge::new_like(a);
-  add(dtype, kernforge::laid_out_as(out, a), kernforge::laid_out_as(out, b), out);
-  return out;
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  const auto type = at::promote_types(a.scalar_type(), b.scalar_type());
+  Tensor out =
+      a.scalar_type() == type ? kernforge::new_like(a) : at::empty_like(a, at::TensorOptions(type));
+  if (a.scalar_type() == b.scalar_type() && a.strides() == out.strides() &&
+      b.strides() == out.strides()) {
+    add(dtype, a, b, out);
+    return out;
+  }
+  return at::add_out(out, a, b);
 }
 
 const auto& vector_add_op() {

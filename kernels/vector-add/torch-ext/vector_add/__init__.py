@@ -19,20 +19,20 @@ _forward = ops.vector_add_forward.default
 
 
 def vector_add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """``a + b``, with the same bits, for two tensors of one shape, dtype and device.
+    """``a + b``, with the same bits, for two tensors of one shape and device.
 
     Differentiable in both, any number of times.
 
     Args:
-        a: float32, float16, bfloat16 or float64, of any shape and strides. Fastest when dense;
-            others are copied once.
-        b: like ``a``; laid out otherwise it is copied once.
+        a: float32, float16, bfloat16 or float64, of any shape and strides.
+        b: one of these dtypes, of the shape of ``a``. Of another dtype, or laid out otherwise, the
+            sum is torch's own.
 
     Returns:
-        A tensor like ``a``.
+        A tensor like ``a``, of the dtype that torch promotes both to.
 
     Raises:
-        ValueError: dtypes, devices or shapes differ (shapes are never broadcast), or are not as
+        ValueError: devices or shapes differ (shapes are never broadcast), or a dtype is not as
             above.
         RuntimeError: CUDA refused the launch.
     """
@@ -59,13 +59,14 @@ class _VectorAdd(torch.autograd.Function):
 @torch.library.register_fake(add_op_namespace_prefix("vector_add"))
 @torch.library.register_fake(add_op_namespace_prefix("vector_add_forward"))
 def _fake(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    torch._check(
-        a.dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64),
-        lambda: f"vector_add: a must be float32, float16, bfloat16 or float64, got {a.dtype}",
-    )
-    torch._check(
-        a.dtype == b.dtype, lambda: f"vector_add: b must be {a.dtype} like a, got {b.dtype}"
-    )
+    for name, given in (("a", a), ("b", b)):
+        torch._check(
+            given.dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64),
+            lambda name=name, given=given: (
+                f"vector_add: {name} must be float32, float16, bfloat16 or float64,"
+                f" got {given.dtype}"
+            ),
+        )
     torch._check(
         a.shape == b.shape,
         lambda: (
@@ -73,4 +74,4 @@ def _fake(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
             "shapes are not broadcast: expand the smaller one"
         ),
     )
-    return torch.empty_like(a)
+    return torch.empty_like(a, dtype=torch.promote_types(a.dtype, b.dtype))
