@@ -110,6 +110,23 @@ def test_another_process_takes_the_result_from_the_store(home):
     assert results(home) == before
 
 
+def test_a_process_that_may_not_compile_takes_what_the_store_has(monkeypatch):
+    plain("shared", 1)
+    monkeypatch.setenv("KERNFORGE_NO_COMPILE", "1")
+    program = (
+        "import kernforge, sys\n"
+        "load = lambda text: kernforge.load_inline('shared', text, no_implicit_headers=True)\n"
+        "assert load(sys.argv[1]).value() == 1\n"
+        "try:\n"
+        "    load(sys.argv[2])\n"
+        "except kernforge.errors.ToolchainError as error:\n"
+        "    assert 'KERNFORGE_NO_COMPILE=1 forbids' in error.message, error.message\n"
+        "else:\n"
+        "    raise SystemExit('it compiled')\n"
+    )
+    subprocess.run([sys.executable, "-c", program, PLAIN % 1, PLAIN % 2], check=True)
+
+
 def test_an_error_names_the_users_file_and_line_once(tmp_path, capfd):
     source = tmp_path / "wrong.cpp"
     source.write_text("int good;\nint wrong = nonsense;\n" + PLAIN % 1)

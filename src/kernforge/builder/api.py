@@ -186,6 +186,7 @@ def build_project(
         runner=request.runner,
         jobs=request.jobs,
         sandbox=isolation,
+        compiles=workspace.compiles,
     )
     edited = EditedPlan(plan=planned.plan)
     if request.edited:

@@ -413,6 +413,7 @@ def _workspace(
         cpu=task.cpu,
         local_parts=task.local_parts,
         search_path=variables.get("PATH", ""),
+        compiles=True,
     )
 
 

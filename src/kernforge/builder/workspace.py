@@ -42,6 +42,7 @@ class Workspace:
     Attributes:
         store_limit: bytes that the store may take.
         search_path: the ``PATH`` of this process.
+        compiles: whether compilers may run.
     """
 
     project: Project
@@ -54,6 +55,7 @@ class Workspace:
     cpu: str
     local_parts: LocalParts
     search_path: str
+    compiles: bool
 
 
 def this_cpu() -> str:
@@ -108,6 +110,7 @@ def open_workspace(
         cpu=cpu,
         local_parts=found,
         search_path=variables.get("PATH", ""),
+        compiles=environment.may_compile,
     )
 
 

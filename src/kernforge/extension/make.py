@@ -191,6 +191,7 @@ def _run_plan(
         runner=nvcc_stages.run_stages,
         jobs=machine.jobs(session.environment),
         keeps_failed=False,
+        compiles=session.environment.may_compile,
     )
     events = events or Console(quiet=True, failures=False)
     return executor.run_actions(plan, context, events).failures

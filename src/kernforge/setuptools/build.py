@@ -110,6 +110,7 @@ def build_extensions(
         trees=toolchain.trees,
         runner=run,
         jobs=jit_machine.jobs(environment),
+        compiles=environment.may_compile,
     )
     planned = _run(read, toolchain, context, environment, console)
     restore = functools.partial(_with_user_paths, project=read[0].files)

@@ -138,6 +138,10 @@ class Environment:
         "KERNFORGE_STAND_IN",
         "directory of the package that `kernforge pip` and `kernforge wheel` put in torch's place",
     )
+    kernforge_no_compile = Variable(
+        "KERNFORGE_NO_COMPILE",
+        "1: no compiler runs; `load`, `load_inline` and builds take what the store has",
+    )
     kernforge_jit_slim = Variable(
         "KERNFORGE_JIT_SLIM", "0: `kernforge.load` compiles torch's headers as they are"
     )
@@ -172,6 +176,11 @@ class Environment:
         if self.kernforge_home:
             return expanded(self.kernforge_home)
         return _user_directory("cache", self.xdg_cache_home, "~/.cache")
+
+    @property
+    def may_compile(self) -> bool:
+        """Whether compilers may run, and not only results of the store be used."""
+        return self.kernforge_no_compile != "1"
 
     @property
     def own_registry(self) -> Path:

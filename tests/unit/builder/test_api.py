@@ -61,6 +61,7 @@ def workspace(tmp_path):
         cpu="x86_64",
         local_parts=LocalParts(),
         search_path="",
+        compiles=True,
     )
 
 

@@ -46,6 +46,7 @@ class ActionContext:
         keeps_failed: whether the directory of an action that failed stays, with a script in it that
             repeats the command.
         seconds: how long an action may take.
+        compiles: whether an action may run; if not, its result must be in the store.
     """
 
     store: Store
@@ -55,6 +56,7 @@ class ActionContext:
     sandbox: Sandbox = sandbox.OFF
     keeps_failed: bool = True
     seconds: float = LIMIT_S
+    compiles: bool = True
 
     @property
     def work(self) -> Path:

@@ -30,6 +30,7 @@ from kernforge.builder.execute.outcome import (
 from kernforge.builder.execute.results import STORE_KIND
 from kernforge.builder.plan import graph
 from kernforge.builder.plan.graph import Action, Plan
+from kernforge.errors import ToolchainError
 from kernforge.project.api import Project
 from kernforge.system import files
 
@@ -52,6 +53,7 @@ def run_actions(
 
     Raises:
         StorageError: the disk is full or read-only.
+        ToolchainError: the store lacks a result, and nothing may be compiled.
         KeyboardInterrupt: passed on after every program was killed; nothing is left half-written.
     """
     loop = _Loop(plan, project, context, events)
@@ -121,6 +123,13 @@ class _Loop:
                 elif store.use(STORE_KIND, key):
                     self._note(action, Done(origin=execute_action.origin(key, store)))
                     order.done(key)
+                elif not self._context.compiles:
+                    raise ToolchainError(
+                        f"{action.title} is not in the store, and KERNFORGE_NO_COMPILE=1 forbids "
+                        "to compile it",
+                        hint="compile it before, on the same system with the same compiler and "
+                        "torch, into this store (KERNFORGE_HOME)",
+                    )
                 else:
                     waiting[key] = action
                     if key not in expected:  # it was taken away since
