@@ -435,6 +435,25 @@ def test_pythons_that_a_wheel_of_the_limited_api_does_not_serve_are_named(
     assert f"-{here}-abi3-" in wheel.name
 
 
+def test_a_wheel_that_breaks_its_promise_of_the_limited_api_is_refused(
+    plain, tmp_path, environment
+):
+    setup = plain / "setup.py"
+    here = f"cp3{sys.version_info.minor}"
+    options = f'OPTIONS = {{"bdist_wheel": {{"py_limited_api": "{here}"}}}}\n'
+    text = setup.read_text().replace('    version="1.0",', '    version="1.0", options=OPTIONS,')
+    setup.write_text(options + text)
+    asked = ("--python", f"3.{sys.version_info.minor}", "--torch", "2.11", "--cuda", "cpu")
+    source = plain / "csrc/plain.cpp"
+    value = "PyLong_FromLong(VALUE + BONUS)"
+    source.write_text(PLAIN.replace(value, '(PyObject*)PyCode_NewEmpty("a", "b", VALUE)'))
+    argv = ("wheel", ".", *asked, "--out", tmp_path / "out")
+    said = kernforge(*argv, cwd=plain, env=environment, expect=6)
+    assert "says abi3, and" in said
+    assert "uses what is not in that limited API: PyCode_NewEmpty (never)" in said
+    assert not [*(tmp_path / "out").glob("*.whl")]
+
+
 CUDA_12 = """
 import re, subprocess
 from setuptools import setup

@@ -12,7 +12,7 @@ import json
 import platform
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -226,30 +226,53 @@ def _auditwheel(parsed: elf.Elf) -> tuple[str, Mapping[str, frozenset[str]]]:
     return found.name if found.priority < wanted.priority else "", wanted.symbol_versions
 
 
-def _python_abi(checked: _CheckedVariant, objects: list[Path], run: Runner) -> Iterator[Finding]:
-    """Have abi3audit hold every library against Python's limited API."""
+def beyond_limited_api(files: Iterable[Path], run: Runner) -> dict[str, list[str]]:
+    """What libraries use that is not in Python's limited API, as abi3audit finds it.
+
+    Args:
+        files: libraries, which are to serve Python ``PYTHON_ABI``, or wheels, whose tag says it.
+
+    Returns:
+        The symbols of each library that uses any, with the first Python that has them.
+
+    Raises:
+        CheckError: abi3audit did not report.
+    """
     options = ("--assume-minimum-abi3", PYTHON_ABI, "--strict", "--report")
-    argv = (sys.executable, "-m", "abi3audit", *options, *(str(file) for file in objects))
-    done = run(Command(argv=argv, cwd=checked.path, timeout=_TIMEOUT_S))
+    argv = (sys.executable, "-m", "abi3audit", *options, *map(str, files))
+    done = run(Command(argv=argv, timeout=_TIMEOUT_S))
     try:
         specs = json.loads(done.stdout)["specs"]
     except (ValueError, KeyError):
-        message = f"abi3audit did not report: {_tail(done.stderr)}"
-        hint = "install kernforge[build], which brings abi3audit"
-        yield finding("python-abi", checked.where, message, hint, "skipped")
-        return
+        raise CheckError(
+            f"abi3audit did not report: {_tail(done.stderr)}",
+            hint="install kernforge[build], which brings abi3audit",
+        ) from None
+    found: dict[str, list[str]] = {}
     for spec, report in specs.items():
-        result = report["object"]["result"]
-        newer = [f"{name} (Python {v})" for name, v in result["future_abi3_objects"].items()]
-        outside = [f"{name} (never)" for name in result["non_abi3_symbols"]]
-        if newer or outside:
-            yield finding(
-                "python-abi",
-                f"{checked.where}/{spec.removeprefix(f'{checked.path}/')}",
-                f"it uses what is not in the limited API of Python {PYTHON_ABI}: "
-                f"{', '.join(sorted(outside + newer))}",
-                "define Py_LIMITED_API=0x03090000; bind with TORCH_LIBRARY, not with pybind11",
-            )
+        in_wheel = {each["name"]: each["result"] for each in report.get("wheel", ())}
+        for name, result in (in_wheel or {spec: report["object"]["result"]}).items():
+            newer = [f"{name} (Python {v})" for name, v in result["future_abi3_objects"].items()]
+            outside = [f"{name} (never)" for name in result["non_abi3_symbols"]]
+            if newer or outside:
+                found[name] = sorted(outside + newer)
+    return found
+
+
+def _python_abi(checked: _CheckedVariant, objects: list[Path], run: Runner) -> Iterator[Finding]:
+    """Hold every library against Python's limited API."""
+    try:
+        beyond = beyond_limited_api(objects, run)
+    except CheckError as error:
+        yield finding("python-abi", checked.where, error.message, error.hint, "skipped")
+        return
+    for name, symbols in beyond.items():
+        yield finding(
+            "python-abi",
+            f"{checked.where}/{name.removeprefix(f'{checked.path}/')}",
+            f"it uses what is not in the limited API of Python {PYTHON_ABI}: {', '.join(symbols)}",
+            "define Py_LIMITED_API=0x03090000; bind with TORCH_LIBRARY, not with pybind11",
+        )
 
 
 def _import(checked: _CheckedVariant, run: Runner, python: str | None) -> Iterator[Finding]:

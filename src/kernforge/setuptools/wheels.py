@@ -22,11 +22,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from kernforge.errors import UsageError
+from kernforge.check.api import beyond_limited_api
+from kernforge.errors import CheckError, UsageError
 from kernforge.project.api import is_skipped
 from kernforge.setuptools import python_headers, target
 from kernforge.setuptools.pip import ProjectBuilder, workplace
 from kernforge.system import files
+from kernforge.system.process import run
 from kernforge.toolchain.releases import torch_releases
 from kernforge.wheel import archive
 from kernforge.wheel import plan as wheel_plan
@@ -133,6 +135,7 @@ def make_wheels(
 
     Raises:
         BuildError: one could not be built; those before it are there.
+        CheckError: one says that it keeps to Python's limited API, and does not.
         ToolchainError: a part of the toolchain is missing.
         UsageError: it is not a project, or it makes a wheel without extensions.
     """
@@ -150,6 +153,7 @@ def make_wheels(
                 each, environment, console, place / str(number), packages=place / "packages"
             )
             built = builder.wheel(copy)
+            _audit(built)
             path, requires, tag = relabel(built, each, out, seconds=seconds)
             wheel = ExtensionWheel(
                 path=path,
@@ -165,6 +169,23 @@ def make_wheels(
                 _note_unserved(each.python, tag[0], console)
             files.remove_tree(place / str(number))
             yield wheel
+
+
+def _audit(wheel: Path) -> None:
+    """Refuse a wheel whose tag promises the limited API, and whose libraries use more.
+
+    Raises:
+        CheckError: it is one; other Pythons would fail to import it.
+    """
+    if "abi3" not in {tag.abi for tag in parse_wheel_filename(wheel.name)[3]}:
+        return
+    for library, symbols in beyond_limited_api([wheel], run).items():
+        raise CheckError(
+            f"{wheel.name} says abi3, and {library} uses what is not in that limited API: "
+            f"{', '.join(symbols)}",
+            hint="define Py_LIMITED_API for the Python of bdist_wheel's py_limited_api and bind "
+            "with TORCH_LIBRARY, or leave py_limited_api out",
+        )
 
 
 def _note_unserved(python: str, oldest: str, console: Console) -> None:

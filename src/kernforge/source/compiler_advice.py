@@ -82,6 +82,20 @@ _ADVICE = tuple(
             ),
         ),
         (
+            r"Instruction '(?P<name>[\w.]+)' not supported on \.target 'sm_90'",
+            (
+                "{name} needs 9.0a: name it in TORCH_CUDA_ARCH_LIST, or in build.toml's "
+                "cuda-capabilities"
+            ),
+        ),
+        (
+            r"Instruction '(?P<name>[\w.]+)' not supported on \.target 'sm_100'",
+            (
+                "{name} needs 10.0a: name it in TORCH_CUDA_ARCH_LIST, or in build.toml's "
+                "cuda-capabilities"
+            ),
+        ),
+        (
             (
                 r'error: no (?:operator "[^\n]*|suitable [^\n]*)'
                 r"(?:\n[^\n]*operand types are:[^\n]*)?"

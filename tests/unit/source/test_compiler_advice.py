@@ -21,6 +21,13 @@ from kernforge.source.compiler_advice import advice
             "generated:4:1: error: redefinition of 'PyObject* PyInit_e18()'",
             "functions= writes PYBIND11_MODULE",
         ),
+        (
+            (
+                "ptxas k.ptx, line 21; error   : Instruction 'wgmma.fence' not supported on "
+                ".target 'sm_90'"
+            ),
+            "wgmma.fence needs 9.0a",
+        ),
         ("a.cpp:3:1: error: '__global__' does not name a type", ".cu file"),
         (
             "k.cu:1:10: fatal error: THC/THC.h: No such file or directory",
