@@ -24,13 +24,12 @@ from kernforge.toolchain import resolver
 from kernforge.toolchain.index.http import Transport
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
-from kernforge.toolchain.lockfile import LockedCompiler
+from kernforge.toolchain.lockfile import Tree
 from kernforge.toolchain.provision import Toolchains
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-COMPILER = LockedCompiler(identity="", target="")
 MB = 1e6
 
 
@@ -59,11 +58,12 @@ def measure_torch(series: str) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as home:
         index, wheels, toolchains = fresh(Path(home))
         start = time.monotonic()
-        needs = resolver.Needs(cuda=frozenset(), torch=frozenset({series}))
-        locked = resolver.make(needs, wheels, cpu="x86_64", compiler=COMPILER).torch[series]
-        tree = toolchains.torch_headers(locked.wheel)
+        wanted = Tree("torch", series)
+        locked = resolver.make([wanted], wheels, cpu="x86_64", compilers={}).tree(wanted.name)
+        tree = toolchains.path(locked)
         seconds = time.monotonic() - start
-        url = index.find(locked.wheel.file, locked.wheel.sha256).url
+        (wheel,) = locked.wheels
+        url = index.find(wheel.file, wheel.sha256).url
         return {
             "torch": locked.release,
             "wheel_bytes": index.transport.body(url, start=-1).total,
@@ -78,9 +78,9 @@ def measure_toolkit(version: str) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as home:
         index, wheels, toolchains = fresh(Path(home))
         start = time.monotonic()
-        needs = resolver.Needs(cuda=frozenset({version}), torch=frozenset())
-        locked = resolver.make(needs, wheels, cpu="x86_64", compiler=COMPILER).cuda[version]
-        toolchains.toolkit(locked)
+        wanted = Tree("cuda", version)
+        locked = resolver.make([wanted], wheels, cpu="x86_64", compilers={}).tree(wanted.name)
+        toolchains.path(locked)
         return {
             "cuda": locked.release,
             "fetched_bytes": index.transport.received,

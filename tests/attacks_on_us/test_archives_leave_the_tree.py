@@ -26,7 +26,7 @@ from kernforge.store.local import Store
 from kernforge.system import archives
 from kernforge.toolchain import projects
 from kernforge.toolchain.index.remote_zip import LocalWheel
-from kernforge.toolchain.lockfile import LockedToolkit, LockedWheel
+from kernforge.toolchain.lockfile import LockedTree, LockedWheel
 from kernforge.toolchain.provision import Toolchains
 
 EVIL = "evil"
@@ -115,12 +115,16 @@ def locked(file, data, record=b""):
     )
 
 
+def headers(kind, wheel):
+    return LockedTree(kind=kind, release="", wheels=(wheel,))
+
+
 def as_toolkit(members, tmp_path):
     good = [Member("bin/nvcc", b"#!/bin/sh\n")]
     data = zipped([*good, *members], "nvidia/cu13/")
     wheel = locked("nvidia_cuda_nvcc-13.9.99-py3-none-manylinux_2_28_x86_64.whl", data)
-    toolkit = LockedToolkit(release="13.9.9", wheels=(wheel,))
-    Toolchains(Store(tmp_path / "store"), FakeIndex(data)).toolkit(toolkit)
+    toolkit = LockedTree(kind="cuda", release="13.9.9", wheels=(wheel,))
+    Toolchains(Store(tmp_path / "store"), FakeIndex(data)).path(toolkit)
 
 
 def as_torch_headers(members, tmp_path):
@@ -128,7 +132,7 @@ def as_torch_headers(members, tmp_path):
     data = zipped(members, "torch/include/", record=name)
     record = zipfile.ZipFile(io.BytesIO(data)).read(name)
     wheel = locked("torch-9.9.0-cp310-cp310-manylinux_2_28_x86_64.whl", data, record)
-    Toolchains(Store(tmp_path / "store"), FakeIndex(data)).torch_headers(wheel)
+    Toolchains(Store(tmp_path / "store"), FakeIndex(data)).path(headers("torch", wheel))
 
 
 def as_sdist(suffix, pack):
@@ -200,7 +204,8 @@ def test_a_small_archive_that_holds_gigabytes_is_refused(way, outside, monkeypat
 
 
 def toolkit_of(file, sha256="0" * 64, **more):
-    return LockedToolkit(release="13.0.0", wheels=(LockedWheel(file=file, sha256=sha256),), **more)
+    wheels = (LockedWheel(file=file, sha256=sha256),)
+    return LockedTree(kind="cuda", release="13.0.0", wheels=wheels, **more)
 
 
 FOREIGN = [
@@ -224,16 +229,16 @@ class NoIndex:
 def test_a_lock_cannot_name_another_project_as_the_toolkit(file, tmp_path):
     toolchains = Toolchains(Store(tmp_path / "store"), NoIndex())
     with pytest.raises(KernforgeError, match=r"not a wheel of|is not a SHA-256 hash"):
-        toolchains.toolkit(toolkit_of(file))
+        toolchains.path(toolkit_of(file))
     wheel = LockedWheel(file=file, sha256="0" * 64, record="0" * 64)
     with pytest.raises(KernforgeError):
-        toolchains.library_headers(wheel)
+        toolchains.path(headers("cuda-libraries", wheel))
     if not file.startswith("torch"):
         with pytest.raises(KernforgeError):
-            toolchains.torch_headers(wheel)
+            toolchains.path(headers("torch", wheel))
 
 
 def test_a_known_release_has_its_hash(tmp_path):
     file = next(name for name in projects.known_hashes() if name.startswith("nvidia_cuda_nvcc-13"))
     with pytest.raises(KernforgeError, match="its release has"):
-        Toolchains(Store(tmp_path / "store"), NoIndex()).toolkit(toolkit_of(file, "1" * 64))
+        Toolchains(Store(tmp_path / "store"), NoIndex()).path(toolkit_of(file, "1" * 64))

@@ -12,9 +12,9 @@ import pytest
 
 from kernforge.store.local import Store
 from kernforge.system.digest import sha256
-from kernforge.toolchain import lockfile
+from kernforge.toolchain import tree_names
 from kernforge.toolchain.index.remote_zip import LocalWheel
-from kernforge.toolchain.lockfile import LockedHeaders, LockedWheel
+from kernforge.toolchain.lockfile import LockedTree, LockedWheel
 from kernforge.toolchain.provision import Toolchains
 
 MEMBERS = {
@@ -59,14 +59,9 @@ class Index:
 
 def made(toolchains, index, name):
     """What a maker made of the wheel: names of headers."""
-    wheel = index.locked(name)
-    if name == "torch":
-        tree = toolchains.torch_headers(wheel)
-    elif name == "library":
-        tree = toolchains.library_headers(wheel)
-    else:
-        root = "cutlass-9.9" if name == "cutlass" else "tvm-ffi-9.9"
-        tree = toolchains.headers(root, LockedHeaders(release="9.9.0", wheel=wheel))
+    kind = {"library": "cuda-libraries", "cutlass": "cutlass_3_6", "tvm": "tvm-ffi"}.get(name, name)
+    wheels = (index.locked(name),)
+    tree = toolchains.path(LockedTree(kind=kind, release="9.9.0", wheels=wheels))
     return tree, sorted(path.name for path in tree.rglob("*.h"))
 
 
@@ -86,5 +81,15 @@ def test_each_maker_has_trees_of_its_own(tmp_path, first):
 
 
 def test_keys_of_makers_differ():
-    keys = [lockfile.tree_key(maker, "0" * 64) for maker in ("a", "b")]
-    assert len({*keys, "0" * 64}) == len(keys) + 1
+    keys = [tree_names.key(LockedTree(kind=kind, release="")) for kind in ("torch", "tvm-ffi")]
+    assert len(set(keys)) == len(keys)
+
+
+def test_what_is_not_verified_of_a_wheel_does_not_choose_its_tree():
+    """A toolkit's wheels are read whole, and a lock may say of their RECORD what it likes."""
+    wheels = [
+        LockedWheel(file="nvidia_nvvm-13.0-x.whl", sha256=whole * 64, record=record)
+        for whole, record in (("a", ""), ("b", "a" * 64))
+    ]
+    trees = [LockedTree(kind="cuda", release="13.0", wheels=(wheel,)) for wheel in wheels]
+    assert len({*map(tree_names.key, trees)}) == len(trees)

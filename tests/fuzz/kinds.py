@@ -36,11 +36,11 @@ from kernforge.setuptools import requirements as sdists
 from kernforge.store import tree_archive
 from kernforge.store.local import Store
 from kernforge.system import files
-from kernforge.toolchain import lockfile, wheel_pins
+from kernforge.toolchain import lockfile, tree_names, wheel_pins
 from kernforge.toolchain.index import index, remote_zip
 from kernforge.toolchain.index.http import Body, Page
 from kernforge.toolchain.index.remote_zip import LocalWheel, RemoteWheel
-from kernforge.toolchain.lockfile import LockedToolkit, LockedWheel
+from kernforge.toolchain.lockfile import LockedTree, LockedWheel
 from kernforge.toolchain.provision import Toolchains
 from kernforge.trust import policy, signature
 from kernforge.trust.policy import IdentitySigner, KeySigner, Subject
@@ -126,22 +126,17 @@ def read_toolchain_lock(data: bytes) -> None:
     """kernforge.lock: parsed, written, its trees named, its toolkits asked of a store."""
     lock = lockfile.from_json(_text(data))
     lock.to_json().encode()
-    lock.compiler.difference(lock.merged(lock).compiler)
+    compilers = lock.merged(lock).compilers
+    for name, compiler in lock.compilers.items():
+        compiler.difference(compilers[name])
     reads: list[Callable[[], object]] = []
     with tempfile.TemporaryDirectory() as place:
         toolchains = Toolchains(Store(Path(place)), _NoIndex())
-        for name, toolkit in lock.cuda.items():
+        for name, tree in lock.trees.items():
             reads += [
-                functools.partial(lockfile.identity, f"cuda-{name}", lock),
-                functools.partial(toolchains.toolkit, toolkit),
+                functools.partial(tree_names.identity, name, lock),
+                functools.partial(toolchains.path, tree),
             ]
-        for name, torch in lock.torch.items():
-            reads += [
-                functools.partial(lockfile.identity, f"torch-{name}", lock),
-                functools.partial(toolchains.torch_headers, torch.wheel),
-            ]
-        for name in lock.headers:
-            reads.append(functools.partial(lockfile.identity, name, lock))
         attempts(*reads)
 
 
@@ -374,19 +369,20 @@ def read_wheel(data: bytes) -> None:
     """A wheel: whole as a toolkit, by ranges for its headers, and what it requires."""
     file = f"{TOOLKIT}-py3-none-manylinux_2_28_x86_64.whl"
     torch = f"{TORCH}-cp310-cp310-manylinux_2_28_x86_64.whl"
-    kit = LockedToolkit(release="13.9.9", wheels=(LockedWheel(file=file, sha256="0" * 64),))
+    wheel = LockedWheel(file=file, sha256="0" * 64)
+    kit = LockedTree(kind="cuda", version="13.9", release="13.9.9", wheels=(wheel,))
 
     def headers(toolchains: Toolchains) -> None:
         found = RemoteWheel(_Served(data), "https://files.example/a.whl")  # type: ignore[arg-type]
         ((_, record),) = found.fetch([remote_zip.record_name(found.names())])
         remote_zip.record_hashes(record)
         pinned = LockedWheel(file=torch, sha256="", record=hashlib.sha256(record).hexdigest())
-        toolchains.torch_headers(pinned)
+        toolchains.path(LockedTree(kind="torch", version="2.9", release="", wheels=(pinned,)))
 
     with tempfile.TemporaryDirectory(prefix="kernforge-fuzz-") as place:
         toolchains = Toolchains(Store(Path(place)), _OneWheel(data))  # type: ignore[arg-type]
         attempts(
-            lambda: toolchains.toolkit(kit),
+            lambda: toolchains.path(kit),
             lambda: headers(toolchains),
             lambda: wheel_pins.requirements(data, file),
         )

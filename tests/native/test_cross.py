@@ -56,10 +56,12 @@ def test_a_cpu_variant_for_arm_keeps_to_the_floor(kernforge_cli, tmp_path, stabl
     metadata = Metadata.from_json((variant / "metadata.json").read_bytes())
     assert metadata.provenance.kernforge["compiler"].startswith(GXX)
     lock = json.loads((root / "kernforge.lock").read_text())
-    assert lock["cross"]["aarch64"]["compiler"]["identity"].startswith(GXX)
+    assert lock["compilers"]["aarch64-cxx"]["identity"].startswith(GXX)
     assert (
         "aarch64"
-        in lock["cross"]["aarch64"]["torch"]["2.10" if stable else "2.13"]["wheel"]["file"]
+        in lock["trees"]["aarch64-torch-2.10" if stable else "aarch64-torch-2.13"]["wheels"][0][
+            "file"
+        ]
     )
 
 

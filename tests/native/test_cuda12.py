@@ -76,7 +76,7 @@ def built(request, kept_home, tmp_path_factory, kernforge):
 
 def test_it_builds_and_says_what_it_is_made_of(built):
     cuda, name, root, _ = built
-    kit = workspace.read_lock(root).cuda[cuda]
+    kit = workspace.read_lock(root).tree(f"cuda-{cuda}")
     assert kit.release.startswith(f"{cuda}.")
     assert kit.front_end.release.startswith("13.0.")
     metadata = json.loads((root / "build" / name / "metadata.json").read_text())

@@ -10,7 +10,7 @@ from kernforge.store.local import Store
 from kernforge.toolchain import header_libraries, wheel_pins
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
-from kernforge.toolchain.lockfile import LockedHeaders
+from kernforge.toolchain.lockfile import LockedTree
 from kernforge.toolchain.provision import Toolchains
 
 pytestmark = pytest.mark.native
@@ -33,8 +33,9 @@ def headers(kept_home):
 
     def read(project, version, release):
         wheel = wheel_pins.matching(wheels, project, SpecifierSet(f"=={version}"), "x86_64")
-        locked = LockedHeaders(release=release, wheel=wheel_pins.by_record(wheel, wheels))
-        tree = Toolchains(store, wheels).headers("cutlass_4_0", locked) / "include"
+        pinned = (wheel_pins.by_record(wheel, wheels),)
+        locked = LockedTree(kind="cutlass_4_0", release=release, wheels=pinned)
+        tree = Toolchains(store, wheels).path(locked) / "include"
         return {
             p.relative_to(tree).as_posix(): p.read_bytes() for p in tree.rglob("*") if p.is_file()
         }

@@ -127,7 +127,7 @@ def test_another_compiler_is_named_by_its_part(kernforge_cli, built):
     path = artifact / provenance.FILE
     document = json.loads(path.read_text())
     lock = document["predicate"]["buildDefinition"]["internalParameters"]["lock"]
-    lock["compiler"]["parts"]["as"] = "0" * 64
+    lock["compilers"]["cxx"]["parts"]["as"] = "0" * 64
     path.write_text(json.dumps(document))
     seal(artifact)
     done = kernforge_cli("reproduce", artifact, "--source", root, expect=4)

@@ -51,8 +51,8 @@ def toolkit(kept_home, build, tmp_path):
     """Tree of CUDA 13.0 from the index's wheels."""
     root = projects.write(tmp_path / "first", backends=("cuda",))
     build(root)
-    locked = workspace.read_lock(root).cuda["13.0"]
-    return Toolchains(Store(kept_home / "store"), None).toolkit(locked)
+    locked = workspace.read_lock(root).trees["cuda-13.0"]
+    return Toolchains(Store(kept_home / "store"), None).path(locked)
 
 
 def test_a_new_project_needs_no_network_where_another_was_locked(kernforge_cli, tmp_path):
@@ -68,8 +68,8 @@ def test_an_installed_toolkit_builds(build, toolkit, tmp_path):
     root = projects.write(tmp_path / "project", backends=("cuda",))
     build(root, "--cuda-home", toolkit)
     lock = workspace.read_lock(root)
-    assert lock.cuda["13.0"].directory
-    assert not lock.cuda["13.0"].wheels
+    assert lock.trees["cuda-13.0"].digest
+    assert not lock.trees["cuda-13.0"].wheels
     assert str(toolkit) not in lock.to_json()
     # With the result in the store no toolkit is needed; with another source it is.
     build(root, "--locked")

@@ -177,16 +177,11 @@ def _refuse_other_toolchain(workspace: Workspace, statement: Statement) -> None:
         ToolchainError: one is not.
     """
     lock = statement.origin.lock
-    if difference := lock.compiler.difference(locking.locked_compiler(workspace)):
+    here = locking.locked_compilers(workspace, lock.compilers)
+    if difference := locking.other_compiler(lock, here):
         raise ToolchainError(
-            f"{statement.variant} was built with another compiler: {difference}",
+            f"{statement.variant} was built with {difference}",
             hint="reproduce it where that compiler is, or name it in CXX",
-        )
-    crossing = locking.locked_cross_compilers(workspace, lock.cross)
-    if difference := locking.other_cross_compiler(lock, crossing):
-        raise ToolchainError(
-            f"{statement.variant} was built with another compiler: {difference}",
-            hint="reproduce it where that compiler is",
         )
     if difference := locking.other_python(lock):
         raise ToolchainError(

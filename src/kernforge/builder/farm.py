@@ -419,14 +419,9 @@ def _workspace(
 
 def _require_same_parts(action: Action, workspace: Workspace, lock: lockfile.Lock) -> None:
     """Refuse compilers, and headers of Python, that are not those of the build."""
-    cpus = {cpu for cpu in lock.cross if any(tree.startswith(f"{cpu}-") for tree in action.trees)}
     try:
-        locking.refuse_others(
-            lock,
-            locking.locked_compiler(workspace),
-            locking.locked_cross_compilers(workspace, cpus),
-            python="python" in action.trees,
-        )
+        compilers = locking.locked_compilers(workspace, action.trees)
+        locking.refuse_others(lock, compilers, python="python" in action.trees)
     except ToolchainError as error:
         raise ToolchainError(
             error.message, hint="start the workers in the same image as the build"

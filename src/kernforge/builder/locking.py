@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,50 +23,49 @@ from kernforge.toolchain import (
     installed,
     lockfile,
     resolver,
-    tree_names,
 )
-from kernforge.toolchain.cross import CrossNeeds
 from kernforge.toolchain.cuda_arch import Arch
-from kernforge.toolchain.lockfile import Lock, LockedCompiler
+from kernforge.toolchain.lockfile import Lock, LockedCompiler, Tree
 
 # In KERNFORGE_HOME: what was found in the indexes, so that a new project needs no network.
 _REMEMBERED = "toolchain.lock"
 
 
-def needs(workspace: Workspace, targets: Sequence[Target]) -> resolver.Needs:
-    """What the lock must have to build these targets."""
-    cuda = {t.cuda for t in targets if t.cuda}
-    torch = {t.torch for t in targets if t.torch and (not t.cross or t.borrows_cuda_headers)}
-    return resolver.Needs(
-        cuda=frozenset(map(str, cuda)),
-        torch=frozenset(map(str, torch)),
-        cross=_cross_needs(targets),
-        headers=frozenset(_headers(workspace, targets)),
-        python=planner.wants_python(workspace.project.manifest, workspace.sources, targets),
-        libraries=bool(cuda)
-        and planner.wants_cuda_libraries(workspace.project.manifest, workspace.sources),
-    )
+def needs(workspace: Workspace, targets: Sequence[Target]) -> frozenset[Tree]:
+    """What the lock must have to build these targets; of compilers, those for other processors."""
+    manifest, sources = workspace.project.manifest, workspace.sources
+    trees = {tree for target in targets for tree in _needs(target)}
+    cuda = {str(target.cuda) for target in targets if target.cuda}
+    if cuda and (cutlass := units.cutlass(manifest)):
+        trees.add(Tree(cutlass))
+    if cuda and planner.wants_cuda_libraries(manifest, sources):
+        trees.update(Tree("cuda-libraries", version) for version in cuda)
+    if planner.wants_python(manifest, sources, targets):
+        trees.add(Tree("python"))
+    return frozenset(trees)
 
 
-def _cross_needs(targets: Sequence[Target]) -> dict[str, CrossNeeds]:
-    """What the targets for each other processor need."""
-    return {
-        cpu: CrossNeeds(
-            torch=frozenset(str(t.torch) for t in targets if t.torch and t.cross_cpu == cpu),
-            cuda=frozenset(str(t.cuda) for t in targets if t.cuda and t.cross_cpu == cpu),
-        )
-        for cpu in sorted({t.cross_cpu for t in targets if t.cross})
-    }
+def _names(trees: Iterable[Tree]) -> set[str]:
+    return {tree.name for tree in trees}
 
 
-def _headers(workspace: Workspace, targets: Sequence[Target]) -> Iterator[str]:
-    cutlass = units.cutlass(workspace.project.manifest)
-    if cutlass and any(target.cuda for target in targets):
-        yield cutlass
-    yield from {tree_names.tvm_ffi_root(t.tvm_ffi) for t in targets if t.tvm_ffi}
+def _needs(target: Target) -> Iterator[Tree]:
+    cpu = target.cross_cpu
+    if target.torch:
+        yield Tree("torch", str(target.torch), cpu)
+    if target.torch and target.borrows_cuda_headers:
+        yield Tree("torch", str(target.torch))
+    if target.tvm_ffi:
+        yield Tree("tvm-ffi", str(target.tvm_ffi))
+    if target.cuda:
+        yield Tree("cuda", str(target.cuda))
+    if cpu:
+        yield Tree("cxx", cpu=cpu)
+    if cpu and target.cuda:
+        yield Tree("cudart", str(target.cuda), cpu)
 
 
-def write_lock(workspace: Workspace, wanted: resolver.Needs, *, upgrade: bool) -> Lock:
+def write_lock(workspace: Workspace, wanted: Collection[Tree], *, upgrade: bool) -> Lock:
     """Bring the project's lock up to what is wanted, and write it if that changed anything.
 
     Args:
@@ -81,9 +80,7 @@ def write_lock(workspace: Workspace, wanted: resolver.Needs, *, upgrade: bool) -
         old = None
     _refuse_other_platform(workspace, old)
     missing = wanted if upgrade else resolver.lacking(wanted, old, workspace.local_parts)
-    here = locked_compiler(workspace)
-    python = installed.identify_python() if wanted.python else None
-    crossing = locked_cross_compilers(workspace, missing.cross)
+    compilers = locked_compilers(workspace, _names(missing))
     remembered = workspace.store.root.parent / _REMEMBERED
     known = _read_remembered(remembered)
     try:
@@ -91,23 +88,22 @@ def write_lock(workspace: Workspace, wanted: resolver.Needs, *, upgrade: bool) -
             missing,
             workspace.wheels,
             cpu=workspace.cpu,
-            compiler=here,
-            python=python,
+            compilers=compilers,
             local_parts=workspace.local_parts,
             old=None if upgrade else old,
-            cross_compilers=crossing,
         )
     except (NetworkError, ToolchainError) as error:
-        wheels = replace(missing, python=False)  # Python's headers are this machine's
-        lacking = resolver.lacking(wheels, known, workspace.local_parts)
-        if upgrade or known is None or lacking.names or known.platform != f"{workspace.cpu}-linux":
+        here = {tree for tree in missing if tree.kind == "python" or tree.name in compilers}
+        lacking = resolver.lacking(set(missing) - here, known, workspace.local_parts)
+        if upgrade or known is None or lacking or known.platform != f"{workspace.cpu}-linux":
             raise
-        found = lockfile.on_machine(resolver.picked(missing, known), here, python, crossing)
+        part = known.part(_names(missing))
+        found = _as_here(replace(part, compilers=compilers), missing, compilers)
         workspace.wheels.progress.note(
             f"{error.message}: the toolchain of earlier builds is locked"
         )
     else:
-        if missing.names:
+        if missing:
             both = known.merged(found) if known and known.platform == found.platform else found
             files.write_atomic(remembered, resolver.of_indexes(both).to_json(), durable=False)
     new = old.merged(found) if old else found
@@ -121,6 +117,12 @@ def write_lock(workspace: Workspace, wanted: resolver.Needs, *, upgrade: bool) -
                 "files, with `kernforge lock-toolchain`, and commit it",
             ) from error
     return new
+
+
+def _as_here(lock: Lock, wanted: Collection[Tree], compilers: Mapping[str, LockedCompiler]) -> Lock:
+    """The lock as it is on this machine: with its compilers, and its headers of Python."""
+    here = replace(lock, compilers={**lock.compilers, **compilers})
+    return here.having(installed.identify_python()) if Tree("python") in wanted else here
 
 
 def _read_remembered(path: Path) -> Lock | None:
@@ -144,35 +146,31 @@ def ensure_lock(
             another kind of machine.
     """
     wanted = needs(workspace, targets)
-    if note := workspace.local_parts.unused_note(wanted.cuda):
+    toolkits = {tree.version for tree in wanted if tree.kind == "cuda"}
+    if note := workspace.local_parts.unused_note(toolkits):
         workspace.wheels.progress.note(f"note: {note}")
     old = read_lock(workspace.project.root)
     _refuse_other_platform(workspace, old)
     missing = resolver.lacking(wanted, old, workspace.local_parts)
-    if frozen and (old is None or missing.names):
+    if frozen and (old is None or missing):
+        names = ", ".join(map(str, sorted(missing)))
         raise ToolchainError(
-            f"{lockfile.FILE_NAME} has no {', '.join(missing.names) or 'content'}",
+            f"{lockfile.FILE_NAME} has no {names or 'content'}",
             hint="run `kernforge lock-toolchain`, or build without --locked",
         )
-    here = locked_compiler(workspace)
-    crossing = locked_cross_compilers(workspace, wanted.cross)
+    compilers = locked_compilers(workspace, _names(wanted))
     if frozen and old is not None:
-        refuse_others(old, here, crossing, python=wanted.python)
-    python = installed.identify_python() if wanted.python else None
-    if old is not None and not missing.names:
-        return lockfile.on_machine(old, here, python, crossing), False
+        refuse_others(old, compilers, python=Tree("python") in wanted)
+    if old is not None and not missing:
+        return _as_here(old, wanted, compilers), False
     written = write_lock(workspace, wanted, upgrade=False)
-    return lockfile.on_machine(written, here, python, crossing), True
+    return _as_here(written, wanted, compilers), True
 
 
-def refuse_others(
-    lock: Lock, here: LockedCompiler, crossing: Mapping[str, LockedCompiler], *, python: bool
-) -> None:
+def refuse_others(lock: Lock, compilers: Mapping[str, LockedCompiler], *, python: bool) -> None:
     """Refuse compilers, and headers of Python, that are not those of a lock."""
-    native, cross = lock.compiler.difference(here), other_cross_compiler(lock, crossing)
     for wrong, remedy in (
-        (native and f"another compiler: {native}", "install that compiler and name it in CXX"),
-        (cross and f"another compiler: {cross}", "install that compiler"),
+        (other_compiler(lock, compilers), "install that compiler (CXX names that of this machine)"),
         (other_python(lock) if python else "", "build with that Python"),
     ):
         if wrong:
@@ -201,22 +199,23 @@ def other_python(wanted: Lock) -> str:
     Raises:
         ToolchainError: the lock names some, and none are installed here.
     """
-    if wanted.python is None or wanted.python.headers == installed.identify_python().headers:
+    there = wanted.trees.get("python")
+    if there is None or there.digest == installed.identify_python().digest:
         return ""
     here = installed.identify_python().release
-    return f"other headers of Python ({wanted.python.release}) than those that are here ({here})"
+    return f"other headers of Python ({there.release}) than those that are here ({here})"
 
 
 def toolchain_notes(manifest: Manifest, targets: Sequence[Target], locked: Lock) -> tuple[str, ...]:
     """What a user should know of the compilers and headers of these targets' device code."""
     name = units.cutlass(manifest) if any(target.cuda for target in targets) else ""
-    headers = locked.headers.get(name)
-    about = header_libraries.note(name) if headers and headers.wheel else ""
+    headers = locked.trees.get(name)
+    about = header_libraries.note(name) if headers and headers.wheels else ""
     lacking = (
         f"CUDA {version} has no code for {', '.join(left)}, which its wheels' compiler lacks: "
         "--cuda-home names one that has them"
         for version in sorted({t.cuda for t in targets if t.cuda})
-        if lockfile.toolkit(locked, version).front_end and (left := _lacking(manifest, version))
+        if locked.toolkit(version).front_end and (left := _lacking(manifest, version))
     )
     no_ptx = (
         f"cuda-capabilities {', '.join(map(str, gone))}: CUDA {version} compiles no such PTX"
@@ -250,30 +249,26 @@ def _without_ptx(manifest: Manifest, cuda: Version2) -> tuple[Arch, ...]:
     return tuple(sorted(left))
 
 
-def locked_compiler(workspace: Workspace) -> LockedCompiler:
-    """The host compiler as a lock records it."""
-    return host_compiler.locked(workspace.compiler, run, workspace.store.root / "compilers")
+def locked_compilers(workspace: Workspace, trees: Iterable[str]) -> dict[str, LockedCompiler]:
+    """This machine's compilers as a lock records them: its own, and those among trees.
 
-
-def locked_cross_compilers(
-    workspace: Workspace, cpus: Collection[str]
-) -> dict[str, LockedCompiler]:
-    """The compiler for each other processor, as a lock records it.
+    Args:
+        trees: names, as ``aarch64-cxx``; all others are passed over.
 
     Raises:
-        ToolchainError: there is none for one of them.
+        ToolchainError: there is none for another processor.
     """
-    return {
-        cpu: host_compiler.locked(
-            host_compiler.find_cross(cpu, workspace.search_path, run),
-            run,
-            workspace.store.root / "compilers",
-        )
-        for cpu in cpus
-    }
+    found = {"cxx": workspace.compiler}
+    for name in trees:
+        cpu, is_compiler, _ = name.partition("-cxx")
+        if is_compiler:
+            found[name] = host_compiler.find_cross(cpu, workspace.search_path, run)
+    memory = workspace.store.root / "compilers"
+    return {name: host_compiler.locked(each, run, memory) for name, each in found.items()}
 
 
-def other_cross_compiler(lock: Lock, here: Mapping[str, LockedCompiler]) -> str:
-    """In words how a compiler for another processor differs from a lock's; else empty."""
-    wrong = (lock.cross[cpu].compiler.difference(found) for cpu, found in here.items())
-    return "; ".join(filter(None, wrong))
+def other_compiler(lock: Lock, here: Mapping[str, LockedCompiler]) -> str:
+    """In words how the compilers here differ from a lock's; empty when they do not."""
+    wrong = (lock.compilers[name].difference(here[name]) for name in here if name in lock.compilers)
+    told = "; ".join(filter(None, wrong))
+    return f"another compiler: {told}" if told else ""

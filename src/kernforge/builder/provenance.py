@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from kernforge.builder.execute.results import ActionRecord
 from kernforge.errors import IntegrityError
 from kernforge.system import digest
 from kernforge.toolchain import lockfile
-from kernforge.toolchain.lockfile import Lock
+from kernforge.toolchain.lockfile import Lock, LockedWheel
 
 FILE = "provenance.intoto.json"
 _STATEMENT = "https://in-toto.io/Statement/v1"
@@ -83,7 +83,7 @@ def subjects(text: str, *, source: str = FILE) -> dict[str, str]:
 
 def used_lock(origin: Origin, actions: Sequence[ActionRecord]) -> Lock:
     """The part of the lock that a variant's actions read."""
-    return lockfile.part(origin.lock, {name for action in actions for name in action.trees})
+    return origin.lock.part({name for action in actions for name in action.trees})
 
 
 def facts(variant: str, origin: Origin, actions: Sequence[ActionRecord]) -> dict[str, str]:
@@ -92,9 +92,8 @@ def facts(variant: str, origin: Origin, actions: Sequence[ActionRecord]) -> dict
     if actions:  # a variant without machine code is the same whatever toolchain is there
         lock = used_lock(origin, actions)
         found["lock"] = digest.sha256(lock.to_json())
-        crossing = (entry.compiler.identity for entry in lock.cross.values())
-        found["compiler"] = lock.compiler.identity or ", ".join(crossing)
-        if front := {kit.front_end.release for kit in lock.cuda.values() if kit.front_end}:
+        found["compiler"] = ", ".join(compiler.identity for compiler in lock.compilers.values())
+        if front := {tree.front_end.release for tree in lock.trees.values() if tree.front_end}:
             found["cuda-compiler"] = f"front end of CUDA {', '.join(sorted(front))}"
     return found
 
@@ -187,7 +186,7 @@ def read(text: str, *, source: str = FILE) -> Statement:
         raise _strange(source, f"{type(error).__name__} {error}") from error
 
 
-NO_LOCK = Lock(platform="", compiler=lockfile.LockedCompiler(identity="", target=""))
+NO_LOCK = Lock(platform="")
 """The lock of a variant without machine code."""
 
 
@@ -235,39 +234,41 @@ def _dependencies(origin: Origin, lock: Lock | None) -> list[dict[str, Any]]:
         commit = {"gitCommit": origin.git.commit}
         entries.append({"name": "source", "uri": origin.url, "digest": commit})
     if lock:
-        compilers = {"host compiler": lock.compiler} if lock.compiler.identity else {}
-        compilers |= {f"compiler for {cpu}": e.compiler for cpu, e in lock.cross.items()}
         entries += [
-            {"name": name, "annotations": asdict(used), "digest": {"sha256": used.key}}
-            for name, used in compilers.items()
+            {
+                "name": "host compiler" if name == "cxx" else f"compiler {name}",
+                "annotations": asdict(used),
+                "digest": {"sha256": used.key},
+            }
+            for name, used in lock.compilers.items()
         ]
-        if lock.python:
-            headers = {"name": "Python's headers", "annotations": asdict(lock.python)}
-            entries.append({**headers, "digest": {"sha256": lock.python.headers}})
-        entries += sorted(_fetched(asdict(lock)), key=lambda entry: str(entry["name"]))
+        entries += [
+            {
+                "name": str(tree),
+                "annotations": {"release": tree.release},
+                "digest": {"sha256": tree.digest},
+            }
+            for tree in lock.trees.values()
+            if tree.digest
+        ]
+        wheels = {wheel for tree in lock.trees.values() for wheel in tree.every_wheel}
+        entries += map(_fetched, sorted(wheels))
     return [{k: v for k, v in entry.items() if v is not None} for entry in entries]
 
 
-def _fetched(entry: object) -> Iterator[dict[str, Any]]:
-    """Every file that some part of a lock names."""
-    if isinstance(entry, list | tuple):
-        for item in entry:
-            yield from _fetched(item)
-    elif isinstance(entry, dict) and "sha256" in entry:
-        file = entry.get("file") or entry["path"]
-        dependency: dict[str, Any] = {"name": file, "digest": {"sha256": entry["sha256"]}}
-        if file.endswith(".whl"):
-            name, version = file.split("-")[:2]
-            project = name.replace("_", "-").lower()
-            dependency["uri"] = f"pkg:pypi/{project}@{version}?file_name={file}"
-        if entry.get("record"):
-            # A wheel that is read by ranges is checked against its RECORD; its hash is the index's
-            # claim.
-            dependency["annotations"] = {"record": entry["record"]}
-        yield dependency
-    elif isinstance(entry, dict):
-        for item in entry.values():
-            yield from _fetched(item)
+def _fetched(wheel: LockedWheel) -> dict[str, Any]:
+    """A wheel that some tree of a lock is made of."""
+    name, version = wheel.file.split("-")[:2]
+    dependency = {
+        "name": wheel.file,
+        "digest": {"sha256": wheel.sha256},
+        "uri": f"pkg:pypi/{name.replace('_', '-').lower()}@{version}?file_name={wheel.file}",
+    }
+    if wheel.record:
+        # A wheel that is read by ranges is checked against its RECORD; its hash is the index's
+        # claim.
+        return {**dependency, "annotations": {"record": wheel.record}}
+    return dependency
 
 
 def _strange(source: str, reason: str) -> IntegrityError:

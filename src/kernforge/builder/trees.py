@@ -7,16 +7,13 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from kernforge.artifact.version import Version2
 from kernforge.builder.execute import results, sandbox
 from kernforge.builder.plan.graph import Plan
 from kernforge.builder.workspace import Workspace
-from kernforge.errors import ToolchainError
 from kernforge.system import files
 from kernforge.system.process import run
-from kernforge.toolchain import host_compiler, installed, tree_names
-from kernforge.toolchain.local_parts import LocalParts
-from kernforge.toolchain.lockfile import Lock, LockedCross
+from kernforge.toolchain import host_compiler
+from kernforge.toolchain.lockfile import Lock
 from kernforge.toolchain.provision import STORE_KIND, Toolchains
 
 
@@ -59,53 +56,9 @@ def _real(path: str) -> str:
 
 
 def _tree(name: str, workspace: Workspace, toolchains: Toolchains, lock: Lock) -> str:
-    kind, _, rest = name.partition("-")
-    if kind in lock.cross:
-        return _cross_tree(rest, workspace, toolchains, lock.cross[kind], kind)
-    if kind == "cxx":
+    if name == "cxx":
         return workspace.compiler.program(workspace.store.root / "compilers")
-    if kind == "python":
-        return str(installed.python_headers())
-    if kind == "torch" and name in lock.headers:
-        return _installed_torch(name, workspace.local_parts, lock)
-    if kind == "torch":
-        return str(toolchains.torch_headers(lock.torch[rest].wheel))
-    if name in lock.headers:
-        return str(toolchains.headers(name, lock.headers[name]))
-    version, _, library = rest.partition("-")
-    toolkit = lock.cuda[version]
-    if not library:
-        return str(toolchains.toolkit(toolkit))
-    wheel = next(
-        w
-        for w in toolkit.libraries
-        if tree_names.library_root(Version2.parse(version), w.file.partition("-")[0]) == name
-    )
-    return str(toolchains.library_headers(wheel))
-
-
-def _cross_tree(
-    name: str, workspace: Workspace, toolchains: Toolchains, cross: LockedCross, cpu: str
-) -> str:
-    """A tree for another processor."""
-    kind, _, version = name.partition("-")
-    if kind == "cxx":
+    if name in lock.compilers:
+        cpu = name.partition("-cxx")[0]
         return host_compiler.find_cross(cpu, workspace.search_path, run).path
-    if kind == "torch":
-        return str(toolchains.torch_headers(cross.torch[version].wheel))
-    return str(toolchains.static_runtime(cross.runtime[version]))
-
-
-def _installed_torch(name: str, local_parts: LocalParts, lock: Lock) -> str:
-    """The installed torch whose headers a lock names.
-
-    Raises:
-        ToolchainError: it is not here.
-    """
-    there = lock.headers[name]
-    if local_parts.torch is None or local_parts.torch.digest != there.digest:
-        raise ToolchainError(
-            f"the lock names the headers of an installed torch {there.release}, which is not here",
-            hint="lock the toolchain again: kernforge lock-toolchain",
-        )
-    return str(local_parts.torch.path)
+    return str(toolchains.path(lock.tree(name)))

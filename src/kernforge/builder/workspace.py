@@ -170,8 +170,7 @@ def candidates(project: Project, cpu: str, local_parts: LocalParts) -> tuple[Tar
     """
     cross = cpu != this_cpu()
     lock = read_lock(project.root)
-    kits = lock.cuda if lock else {}
-    has = {Version2.parse(name) for name in kits}
+    has = {Version2.parse(version) for version in lock.versions("cuda")} if lock else set()
     if local_parts.cuda_home:
         has.add(local_parts.cuda_home.version)
     return targets.candidates(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,19 +40,12 @@ from kernforge.toolchain import (
     installed,
     lockfile,
     resolver,
-    tree_names,
 )
 from kernforge.toolchain.host_compiler import Compiler
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Progress, Wheels
 from kernforge.toolchain.local_parts import LocalParts
-from kernforge.toolchain.lockfile import (
-    Lock,
-    LockedCompiler,
-    LockedHeaders,
-    LockedPython,
-    LockedToolkit,
-)
+from kernforge.toolchain.lockfile import Lock, LockedCompiler, LockedTree, Tree
 from kernforge.toolchain.provision import Toolchains
 
 _DEFAULT_CUDA = "13.0"
@@ -110,7 +104,7 @@ def find_toolchain(session: JitSession, module: ModuleRequest, progress: Progres
     if module.names_arch and (version := toolchain.machine.cuda):
         named = _NAMED_ARCH.findall(" ".join(module.cuda_cflags))
         archs = {cuda_arch.Arch(int(major), int(minor), suffix) for major, minor, suffix in named}
-        front_end.require(lockfile.toolkit(toolchain.lock, version), sorted(archs))
+        front_end.require(toolchain.lock.toolkit(version), sorted(archs))
     return toolchain
 
 
@@ -135,22 +129,21 @@ def _find_toolchain(session: JitSession, needs: _Needs, progress: Progress) -> J
     compiler = find_compiler(session)
     package = Path(torch.__file__).resolve().parent
     trees = {"cxx": compiler.program(store.root / "compilers"), TORCH: str(package)}
-    headers: LockedPython | None = None
-    if needs.python:
-        headers, trees["python"] = installed.identify_python(), str(installed.python_headers())
     records = store.root / "compilers"
     commit = torch.version.git_version or ""
+    headers = LockedTree(
+        kind=TORCH,
+        release=torch.__version__,
+        digest=installed.torch_key(package, torch.__version__, commit, records),
+    )
     lock = Lock(
         platform=f"{this_cpu()}-linux",
-        compiler=host_compiler.locked(compiler, run, records),
-        headers={
-            TORCH: LockedHeaders(
-                release=torch.__version__,
-                digest=installed.torch_key(package, torch.__version__, commit, records),
-            ),
-        },
-        python=headers,
+        compilers={"cxx": host_compiler.locked(compiler, run, records)},
+        trees={TORCH: headers},
     )
+    if needs.python:
+        trees["python"] = str(installed.python_headers())
+        lock = lock.having(installed.identify_python())
     version: Version2 | None = None
     archs: tuple[str, ...] = ()
     if needs.cuda:
@@ -160,7 +153,7 @@ def _find_toolchain(session: JitSession, needs: _Needs, progress: Progress) -> J
         trees |= more
         if needs.device:
             gpus = _archs(session.environment, torch)
-            front_end.require(lockfile.toolkit(lock, version), gpus)
+            front_end.require(lock.toolkit(version), gpus)
             archs = tuple(word for arch in gpus for word in arch.gencode())
     machine = JitMachine(
         torch=Version2.leading(torch.__version__) or Version2(0, 0),
@@ -244,9 +237,10 @@ def _find_cuda(
     if path is not None:
         home = installed.identify_cuda(path, environment.variables, run)
         if wanted is None or home.version.major == Version2.parse(wanted).major:
-            locked = LockedToolkit(release=home.release, directory=home.digest)
-            trees = {tree_names.cuda_root(home.version): str(home.tree(store))}
-            return home.version, replace(lock, cuda={str(home.version): locked}), trees
+            locked = LockedTree(
+                kind="cuda", version=str(home.version), release=home.release, digest=home.digest
+            )
+            return home.version, lock.having(locked), {locked.name: str(home.tree(store))}
         if environment.cuda_home or environment.cuda_path:
             raise ToolchainError(
                 f"{path} is CUDA {home.release}, and torch is built for CUDA {wanted}",
@@ -255,15 +249,19 @@ def _find_cuda(
     name = wanted or _DEFAULT_CUDA
     wheels = Wheels(Index.lazily(environment.variables), store.root / "downloads", progress)
     path = store.root.parent / "jit" / f"cuda-{name}.lock"
-    needs = resolver.Needs(cuda=frozenset({name}), torch=frozenset(), libraries=libraries)
-    kept = complete_lock(path, needs, wheels, lock.compiler, LocalParts())
-    version = Version2.parse(name)
-    toolkit, trees = toolkit_trees(kept, version, Toolchains(store, wheels), libraries=libraries)
-    return version, replace(lock, cuda={name: toolkit}), trees
+    needs = toolkit_needs(name, libraries=libraries)
+    kept = complete_lock(path, needs, wheels, lock.compilers, LocalParts()).part(needs)
+    toolchains = Toolchains(store, wheels)
+    paths = {name: str(toolchains.path(tree)) for name, tree in kept.trees.items()}
+    return Version2.parse(name), lock.merged(kept), paths
 
 
 def complete_lock(
-    path: Path, needs: resolver.Needs, wheels: Wheels, compiler: LockedCompiler, parts: LocalParts
+    path: Path,
+    needs: Mapping[str, Tree],
+    wheels: Wheels,
+    compilers: Mapping[str, LockedCompiler],
+    parts: LocalParts,
 ) -> Lock:
     """The lock in a file, to which what it lacks is added.
 
@@ -272,28 +270,22 @@ def complete_lock(
         ToolchainError: no index has it.
     """
     old = lockfile.from_json(path.read_text(), source=str(path)) if path.is_file() else None
-    missing = resolver.lacking(needs, old, parts)
-    if old and not missing.names:
+    missing = resolver.lacking(needs.values(), old, parts)
+    if old and not missing:
         return old
     new = resolver.make(
-        missing, wheels, cpu=this_cpu(), compiler=compiler, local_parts=parts, old=old
+        missing, wheels, cpu=this_cpu(), compilers=compilers, local_parts=parts, old=old
     )
     new = old.merged(new) if old else new
     files.write_atomic(path, new.to_json())
     return new
 
 
-def toolkit_trees(
-    lock: Lock, version: Version2, toolchains: Toolchains, *, libraries: bool
-) -> tuple[LockedToolkit, dict[str, str]]:
-    """A toolkit as it is used, with CUDA's libraries or without, and the trees that it needs."""
-    toolkit = lockfile.toolkit(lock, version)
-    toolkit = toolkit if libraries else replace(toolkit, libraries=())
-    trees = {tree_names.cuda_root(version): str(toolchains.toolkit(toolkit))}
-    for wheel in toolkit.libraries:
-        root = tree_names.library_root(version, wheel.file.partition("-")[0])
-        trees[root] = str(toolchains.library_headers(wheel))
-    return toolkit, trees
+def toolkit_needs(cuda: str, *, libraries: bool) -> dict[str, Tree]:
+    """The trees of a toolkit by name, with the headers of CUDA's libraries or without."""
+    kinds = ("cuda", "cuda-libraries") if libraries else ("cuda",)
+    trees = (Tree(kind, cuda) for kind in kinds)
+    return {tree.name: tree for tree in trees}
 
 
 def jobs(environment: Environment) -> int:

@@ -151,7 +151,8 @@ def plan_module(
     defined = generated.namespaces(texts)
     content = {p: digest.sha256(t) for unit in request.units for p, t in unit.texts.items()}
     argv = [*request.cflags, "", *request.cuda_cflags, "", *request.ldflags]
-    suffix = digest.key("jit", files=content, flags=argv, cxx=machine.lock.compiler.key)[:10]
+    cxx = machine.lock.compilers["cxx"].key
+    suffix = digest.key("jit", files=content, flags=argv, cxx=cxx)[:10]
     written = {n: request.name if n == generated.EXTENSION_NAME else n for n in defined}
     actual = {n: _free_namespace(w, suffix, request.taken) for n, w in written.items()}
     planner = _ModulePlanner(request, machine, actual, objects or {})
@@ -268,10 +269,10 @@ class _ModulePlanner:
         if self._request.with_cuda and not unit.path.endswith(CUDA_SUFFIXES):
             yield from flags.cuda_includes(cuda)
         if unit.closure.reaches_cuda_libraries:
-            yield from flags.library_includes(cuda, self._machine.lock.cuda[str(cuda)])
+            yield from flags.library_includes(cuda, self._machine.lock)
 
     def _nvcc(self) -> tuple[str, ...]:
-        toolkit = self._machine.lock.cuda[str(self._machine.cuda)]
+        toolkit = self._machine.lock.toolkit(self._machine.cuda)
         return (
             self._toolkit("bin/nvcc"),
             "-c",

@@ -135,7 +135,9 @@ def _build_variant(session: JitSession, project: Project, console: Console) -> P
     and the compilers of the installed toolkit.
     """
     lock = build_workspace.read_lock(project.root)
-    lent = lock is not None and any(name.startswith("torch-") for name in lock.headers)
+    lent = lock is not None and any(
+        tree.kind == "torch" and tree.digest for tree in lock.trees.values()
+    )
     reason: KernforgeError = ToolchainError("the lock names an installed torch")
     while True:
         options = NO_LOCAL_PARTS

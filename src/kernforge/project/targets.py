@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -198,11 +198,8 @@ def within_lock(
 
 def _has(lock: Lock, target: Target) -> bool:
     """Whether a lock has a target's torch and CUDA, if it needs them."""
-    torch: Collection[str] = lock.torch
-    cuda: Collection[str] = lock.cuda
-    if target.cross:
-        cross = lock.cross.get(target.variant.cpu)
-        torch, cuda = (cross.torch, cross.runtime) if cross else ((), ())
+    torch = lock.versions("torch", target.cross_cpu)
+    cuda = lock.versions("cudart" if target.cross else "cuda", target.cross_cpu)
     has_torch = target.variant.framework != "torch" or str(target.torch) in torch
     return has_torch and (target.cuda is None or str(target.cuda) in cuda)
 

@@ -19,7 +19,7 @@ from kernforge.binary import abi_floor
 from kernforge.builder.workspace import this_cpu
 from kernforge.errors import ManifestError, NetworkError, ToolchainError
 from kernforge.extension import flags
-from kernforge.extension.machine import complete_lock, named_archs, toolkit_trees
+from kernforge.extension.machine import complete_lock, named_archs, toolkit_needs
 from kernforge.setuptools import python_headers
 from kernforge.setuptools.plan import ExtensionMachine
 from kernforge.store.local import Store
@@ -29,13 +29,12 @@ from kernforge.toolchain import (
     front_end,
     host_compiler,
     installed,
-    lockfile,
-    resolver,
     tree_names,
 )
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.local_parts import LocalParts, LocalPartsOptions, find_local_parts
+from kernforge.toolchain.lockfile import Lock, Tree
 from kernforge.toolchain.provision import Toolchains
 from kernforge.toolchain.releases import USUAL
 
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from kernforge.setuptools.target import TorchTarget
     from kernforge.system.environment import Environment
     from kernforge.toolchain.index.wheels import Progress
-    from kernforge.toolchain.lockfile import Lock
+
 
 _log = logging.getLogger("kernforge")
 _STANDARD = re.compile(r"__cplusplus < 20(\d\d)\d\dL")
@@ -116,30 +115,24 @@ def find_toolchain(
     wheels = Wheels(Index.lazily(environment.variables), store.root / "downloads", progress)
     compiler = host_compiler.find(environment.variables, run)
     cuda = toolkit_version(target) if needs.cuda else None
-    wanted = resolver.Needs(
-        cuda=frozenset({str(cuda)} if cuda else ()),
-        torch=frozenset({str(target.torch)} if needs.torch else ()),
-        libraries=needs.libraries,
-    )
+    wanted = toolkit_needs(str(cuda), libraries=needs.libraries) if cuda else {}
+    if needs.torch:
+        torch = Tree("torch", str(target.torch))
+        wanted[torch.name] = torch
     lock, parts = _lock(target, wanted, environment, wheels)
-    lock = replace(lock, compiler=host_compiler.locked(compiler, run, store.root / "compilers"))
+    lock = replace(
+        lock.part(wanted),
+        compilers={"cxx": host_compiler.locked(compiler, run, store.root / "compilers")},
+    )
     trees = {"cxx": compiler.program(store.root / "compilers")}
     toolchains = Toolchains(store, wheels, parts)
-    if needs.torch:
-        trees[tree_names.torch_root(target.torch)] = str(
-            parts.torch.path
-            if parts.torch
-            else toolchains.torch_headers(lock.torch[str(target.torch)].wheel)
-        )
+    trees |= {name: str(toolchains.path(tree)) for name, tree in lock.trees.items()}
     if needs.python:
         headers = python_headers.find(target.python, environment.variables)
-        lock, trees["python"] = replace(lock, python=headers.locked()), str(headers.path)
-    if cuda:
-        toolkit, more = toolkit_trees(lock, cuda, toolchains, libraries=needs.libraries)
-        lock, trees = replace(lock, cuda={**lock.cuda, str(cuda): toolkit}), trees | more
+        lock, trees["python"] = lock.having(headers.locked()), str(headers.path)
     archs = find_archs(cuda, environment, progress) if cuda and needs.device else ()
     if cuda:
-        front_end.require(lockfile.toolkit(lock, cuda), archs)
+        front_end.require(lock.toolkit(cuda), archs)
     named = named_archs(environment) if cuda else ()
     variables = environment.variables
     machine = ExtensionMachine(
@@ -208,13 +201,14 @@ def arch_flags(
 
 def _lock(
     target: TorchTarget,
-    wanted: resolver.Needs,
+    wanted: Mapping[str, Tree],
     environment: Environment,
     wheels: Wheels,
 ) -> tuple[Lock, LocalParts]:
     """What the index has, or the installed torch's headers and toolkit where it does not serve."""
     options = _local_options(environment)
-    cuda = "-".join(("cuda", *wanted.cuda)) if wanted.cuda else "cpu"
+    kinds = {tree.kind: name for name, tree in wanted.items()}
+    cuda = kinds.get("cuda", "cpu")
     path = environment.home / "setuptools" / f"torch-{target.torch}-{cuda}.lock"
     try:
         return _complete(path, wanted, options, wheels, environment)
@@ -223,24 +217,23 @@ def _lock(
             raise
         _log.warning("%s; the installed torch and CUDA toolkit are used", error.message)
     home = options.cuda_home or installed.find_cuda(environment.variables)
-    torch = target.installed.path if wanted.torch else None
-    options = replace(options, torch_home=torch, cuda_home=home if wanted.cuda else None)
+    torch = target.installed.path if "torch" in kinds else None
+    options = replace(options, torch_home=torch, cuda_home=home if "cuda" in kinds else None)
     return _complete(path.with_suffix(".installed.lock"), wanted, options, wheels, environment)
 
 
 def _complete(
     path: Path,
-    wanted: resolver.Needs,
+    wanted: Mapping[str, Tree],
     options: LocalPartsOptions,
     wheels: Wheels,
     environment: Environment,
 ) -> tuple[Lock, LocalParts]:
     parts = find_local_parts(options, "", environment)
-    if note := parts.unused_note(wanted.cuda):
+    if note := parts.unused_note([t.version for t in wanted.values() if t.kind == "cuda"]):
         wheels.progress.note(f"note: {note}, which comes from wheels")
     # The compiler is that of the moment: the file keeps what came from the index.
-    unknown = lockfile.LockedCompiler(identity="", target="")
-    return complete_lock(path, wanted, wheels, unknown, parts), parts
+    return complete_lock(path, wanted, wheels, {}, parts), parts
 
 
 def _local_options(environment: Environment) -> LocalPartsOptions:

@@ -385,8 +385,7 @@ class _ExtensionPlanner:
 
     def _adapted(self, user: tuple[str, ...], path: str) -> tuple[str, ...]:
         """What makes a front end of a later CUDA do what that of this one does."""
-        cuda = self._machine.cuda
-        toolkit = self._machine.lock.cuda[str(cuda)]
+        toolkit = self._machine.lock.toolkit(self._machine.cuda)
         return front_end.nvcc_flags(toolkit, (*self._request.nvcc_defaults, *user), path)
 
     def _common(self, unit: ExtensionUnit) -> Iterator[str]:
@@ -427,7 +426,7 @@ class _ExtensionPlanner:
         if not unit.is_cuda:
             yield from flags.cuda_includes(cuda)
         if unit.closure.reaches_cuda_libraries:
-            yield from flags.library_includes(cuda, self._machine.lock.cuda[str(cuda)])
+            yield from flags.library_includes(cuda, self._machine.lock)
 
     def _raised(self, unit: ExtensionUnit, user: tuple[str, ...]) -> tuple[str, ...]:
         """The user's flags, and the C++ standard of torch's headers where a unit reads them."""

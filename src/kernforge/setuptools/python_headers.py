@@ -20,7 +20,7 @@ from kernforge.toolchain import installed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kernforge.toolchain.lockfile import LockedPython
+    from kernforge.toolchain.lockfile import LockedTree
 
 # What installs interpreters, and where, from the user's home or from the root.
 _PLACES = (
@@ -43,7 +43,7 @@ class PythonHeaders:
     path: Path
     release: str
 
-    def locked(self) -> LockedPython:
+    def locked(self) -> LockedTree:
         """The headers as a lock records them."""
         return installed.identify_headers(self.path, self.release)
 

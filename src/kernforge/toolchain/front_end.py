@@ -13,19 +13,14 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError, ToolchainError
-from kernforge.system import digest
 from kernforge.toolchain import cuda_arch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from kernforge.toolchain.cuda_arch import Arch
-    from kernforge.toolchain.lockfile import LockedToolkit, LockedWheel
+from kernforge.toolchain.cuda_arch import Arch
+from kernforge.toolchain.lockfile import LockedTree, LockedWheel
 
 FRONT_END_OF, RUNTIME_OF = "13.0", "12.9"
 """Whose wheels have the front end, and whose have the static runtime."""
@@ -107,7 +102,7 @@ _MACROS = """\
 """
 
 
-def layout(toolkit: LockedToolkit) -> Iterator[tuple[LockedWheel, dict[str, str]]]:
+def layout(toolkit: LockedTree) -> Iterator[tuple[LockedWheel, dict[str, str]]]:
     """What is taken of each wheel, as start of a member's name -> start of its path in the tree."""
     front = toolkit.front_end
     if front is None:
@@ -143,7 +138,7 @@ def placed(starts: dict[str, str], name: str) -> str:
     return ""
 
 
-def texts(toolkit: LockedToolkit) -> dict[str, str]:
+def texts(toolkit: LockedTree) -> dict[str, str]:
     """The files of the tree that no wheel has, by path.
 
     Raises:
@@ -180,15 +175,7 @@ def texts(toolkit: LockedToolkit) -> dict[str, str]:
     }
 
 
-def key(toolkit: LockedToolkit) -> str:
-    """Key of the toolkit in the store: its wheels, and the text of what kernforge adds to them."""
-    front = toolkit.front_end
-    records = [wheel.record for wheel in (*toolkit.wheels, *(front.wheels if front else ()))]
-    written = {path: digest.sha256(text) for path, text in texts(toolkit).items()}
-    return digest.key("cuda-front-end", layout=1, records=records, files=written)
-
-
-def nvcc_flags(toolkit: LockedToolkit, given: Sequence[str], source: str) -> tuple[str, ...]:
+def nvcc_flags(toolkit: LockedTree, given: Sequence[str], source: str) -> tuple[str, ...]:
     """Flags that a toolkit's nvcc gets before all others; none for one that is of one CUDA.
 
     Args:
@@ -251,7 +238,7 @@ def compiled_as(arch: Arch) -> Arch | None:
     return replace(arch, major=_OLDEST[0], minor=_OLDEST[1]) if serves else None
 
 
-def require(toolkit: LockedToolkit, archs: Iterable[Arch]) -> None:
+def require(toolkit: LockedTree, archs: Iterable[Arch]) -> None:
     """Refuse GPUs that a toolkit has no code for.
 
     Raises:

@@ -24,7 +24,7 @@ from kernforge.errors import ToolchainError, UsageError
 from kernforge.store.local import Store
 from kernforge.system import digest, files
 from kernforge.system.process import Command, Runner, run
-from kernforge.toolchain.lockfile import LockedPython
+from kernforge.toolchain.lockfile import LockedTree
 
 _RELEASE = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
 _PARTS = ("bin", "include", "lib64", "nvvm")
@@ -333,7 +333,7 @@ def python_headers() -> Path:
 
 
 @functools.cache
-def identify_python() -> LockedPython:
+def identify_python() -> LockedTree:
     """Python's own headers as a lock records them.
 
     Raises:
@@ -343,7 +343,7 @@ def identify_python() -> LockedPython:
 
 
 @functools.cache
-def identify_headers(top: Path, release: str) -> LockedPython:
+def identify_headers(top: Path, release: str) -> LockedTree:
     """The headers of a Python as a lock records them.
 
     Args:
@@ -357,7 +357,9 @@ def identify_headers(top: Path, release: str) -> LockedPython:
     if multiarch and apart.is_file():
         headers[f"{multiarch}/pyconfig.h"] = apart
     contents = {name: files.sha256_file(path) for name, path in headers.items()}
-    return LockedPython(release=release, headers=digest.key("python-headers", files=contents))
+    return LockedTree(
+        kind="python", release=release, digest=digest.key("python-headers", files=contents)
+    )
 
 
 def _sizes(root: Path, parts: Iterable[str], *, follow: bool = False) -> dict[str, int]:

@@ -13,6 +13,7 @@ from kernforge.system.process import run
 from kernforge.toolchain import header_libraries, installed
 from kernforge.toolchain.header_libraries import HeaderFiles
 from kernforge.toolchain.installed import CudaHome, TorchHome
+from kernforge.toolchain.lockfile import LockedTree, Tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,23 @@ class LocalParts:
         """The installed toolkit if it is of this version, as ``"12.8"``."""
         home = self.cuda_home
         return home if home and home.version == Version2.parse(version) else None
+
+    def locked(self, tree: Tree) -> LockedTree | None:
+        """What the user provides in the place of a tree's wheels, as a lock records it."""
+        release = digest = ""
+        if tree.cpu:
+            return None
+        if tree.kind == "python":
+            return installed.identify_python()
+        if tree.kind == "cuda" and (home := self.home_of(tree.version)):
+            release, digest = home.release, home.digest
+        elif tree.kind == "torch" and self.torch:
+            release, digest = self.torch.release, self.torch.digest
+        elif headers := self.headers.get(tree.name):
+            release, digest = headers.release, headers.digest
+        else:
+            return None
+        return LockedTree(kind=tree.kind, version=tree.version, release=release, digest=digest)
 
     def unused_note(self, versions: Collection[str]) -> str:
         """What to say of an installed toolkit that is of none of these versions; else empty."""

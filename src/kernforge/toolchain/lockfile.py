@@ -13,22 +13,21 @@ import functools
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kernforge import untrusted
 from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError
 from kernforge.system import digest
-from kernforge.toolchain import front_end
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-_VERSION = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}")
+_VERSION = re.compile(r"(?:[0-9]{1,9}\.[0-9]{1,9})?")
 
 FILE_NAME = "kernforge.lock"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -64,47 +63,62 @@ class LockedFrontEnd:
         return (self.compiler, self.optimizer, self.headers, self.runtime)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LockedToolkit:
-    """A CUDA toolkit: from wheels, or a directory on the user's machine.
+@dataclass(frozen=True, slots=True, order=True)
+class Tree:
+    """A directory of compilers or headers that builds read.
 
     Attributes:
-        release: its full version, as ``"13.0.3"``.
-        wheels: compilers, runtime and headers.
-        libraries: wheels of which only the headers are read, for sources that include headers of
-            CUDA's libraries.
-        directory: hex digest of what a directory that the user names says of itself.
-        front_end: what a later CUDA gives; then ``wheels`` are read by ranges and hold the rest.
-            None where all is of one CUDA.
+        kind: ``cuda``, ``cuda-libraries``, ``cudart``, ``torch``, ``tvm-ffi``, ``python``, ``cxx``
+            or the name of a CUTLASS, as ``cutlass_3_6``.
+        version: of the release, as ``"13.0"``; empty where there is only one.
+        cpu: another processor than the building machine's, for which it is.
     """
 
-    release: str
+    kind: str
+    version: str = ""
+    cpu: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name in locks and in arguments, as ``aarch64-torch-2.10``."""
+        return "-".join(filter(None, (self.cpu, self.kind, self.version)))
+
+    def __str__(self) -> str:
+        """What it is, for a person to read."""
+        words = _WORDS.get(self.kind, self.kind)
+        where = f" for {self.cpu}" if self.cpu else ""
+        return f"{words} {self.version}".rstrip() + where
+
+
+_WORDS = {
+    "cuda": "CUDA",
+    "cudart": "CUDA",
+    "cuda-libraries": "libraries of CUDA",
+    "cxx": "compiler",
+    "python": "headers of Python",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedTree(Tree):
+    """A tree as a lock pins it: made of wheels, or what the user has on the machine.
+
+    Attributes:
+        release: its full version, as ``"13.0.3"``; empty where it is not known.
+        wheels: of what it is made.
+        digest: hex digest of what the user has, in the place of wheels.
+        front_end: what a later CUDA gives; then ``wheels`` hold the rest of the toolkit.
+    """
+
+    release: str = ""
     wheels: tuple[LockedWheel, ...] = ()
-    libraries: tuple[LockedWheel, ...] = ()
-    directory: str = ""
+    digest: str = ""
     front_end: LockedFrontEnd | None = None
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LockedHeaders:
-    """The headers of a library: from a wheel, or from files that the user names.
-
-    Attributes:
-        release: its version; empty where it is not known.
-        digest: hex digest of the user's header files and their names, in the place of a wheel.
-    """
-
-    release: str
-    wheel: LockedWheel | None = None
-    digest: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LockedTorch:
-    """The headers of one torch release."""
-
-    release: str
-    wheel: LockedWheel
+    @property
+    def every_wheel(self) -> tuple[LockedWheel, ...]:
+        """Its wheels, and those of its front end."""
+        return (*self.wheels, *(self.front_end.wheels if self.front_end else ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +143,6 @@ class LockedCompiler:
 
     def difference(self, other: LockedCompiler) -> str:
         """In words what ``other`` has that this one has not; empty when they serve alike."""
-        if not self.identity:  # of a variant that was made by another compiler
-            return ""
         if (self.identity, self.target) != (other.identity, other.target):
             return f"{self.identity} ({self.target}) is wanted; here is {other.identity}"
         if not self.parts or not other.parts:
@@ -141,88 +153,80 @@ class LockedCompiler:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LockedCross:
-    """What a build for another processor needs in the place of the building machine's.
-
-    Attributes:
-        compiler: the C++ compiler that makes its machine code.
-        torch: header releases of that processor's wheels by ``"major.minor"``.
-        runtime: wheel with the static CUDA runtime by toolkit.
-    """
-
-    compiler: LockedCompiler
-    torch: Mapping[str, LockedTorch] = field(default_factory=dict)
-    runtime: Mapping[str, LockedWheel] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LockedPython:
-    """Python's own headers: not shipped, only recognised.
-
-    Attributes:
-        release: the version of the Python that they belong to.
-        headers: hex digest of their names and contents.
-    """
-
-    release: str
-    headers: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
     """A toolchain lock.
 
     Attributes:
         platform: the building machine's kind, as ``"x86_64-linux"``.
-        cuda: toolkits by ``"major.minor"``.
-        torch: header releases by ``"major.minor"``.
-        headers: other libraries' headers by the name of their tree, as ``"cutlass_3_6"``.
-        python: Python's headers, if a source includes them.
-        cross: what builds for other processors need, by processor.
+        compilers: by the names of their trees, as ``cxx`` and ``aarch64-cxx``.
+        trees: by name.
     """
 
     platform: str
-    compiler: LockedCompiler
-    cuda: Mapping[str, LockedToolkit] = field(default_factory=dict)
-    torch: Mapping[str, LockedTorch] = field(default_factory=dict)
-    headers: Mapping[str, LockedHeaders] = field(default_factory=dict)
-    python: LockedPython | None = None
-    cross: Mapping[str, LockedCross] = field(default_factory=dict)
+    compilers: Mapping[str, LockedCompiler] = field(default_factory=dict)
+    trees: Mapping[str, LockedTree] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Text of the lock file."""
-        document = {"lock-version": VERSION, **asdict(self)}
-        for toolkit in document["cuda"].values():
-            if toolkit["front_end"] is None:  # locks and statements from before stay as they are
-                del toolkit["front_end"]
-        if not self.cross:  # a lock for one processor stays as it was before there were others
-            del document["cross"]
+        document = {
+            "lock-version": VERSION,
+            "platform": self.platform,
+            "compilers": {name: asdict(compiler) for name, compiler in self.compilers.items()},
+            "trees": {name: _said(tree) for name, tree in self.trees.items()},
+        }
         return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
-    def check_versions(self) -> None:
-        """Raise ``ValueError`` where a toolkit or a torch is not named by its version."""
-        tables = (
-            self.cuda,
-            self.torch,
-            *(t for c in self.cross.values() for t in (c.torch, c.runtime)),
-        )
-        for name in (name for table in tables for name in table):
-            if not _VERSION.fullmatch(name):
-                raise ValueError(f"{name[:80]!r} is not a version such as 13.0")
+    def check_names(self) -> None:
+        """Raise ``ValueError`` where a tree is not named by its kind and its version."""
+        for name, tree in self.trees.items():
+            if name != tree.name or not _VERSION.fullmatch(tree.version):
+                raise ValueError(f"{name[:80]!r} is not the name of a tree such as torch-2.10")
+
+    def tree(self, name: str) -> LockedTree:
+        """The tree of this name.
+
+        Raises:
+            ToolchainError: it has none.
+        """
+        if name not in self.trees:
+            raise ToolchainError(
+                f"the toolchain lock has no {_WORDS.get(name, name)}",
+                hint="run `kernforge lock-toolchain`, or build without --locked",
+            )
+        return self.trees[name]
+
+    def toolkit(self, version: Version2 | None) -> LockedTree:
+        """The toolkit of a CUDA version; raises what ``tree`` does."""
+        return self.tree(Tree("cuda", str(version)).name)
+
+    def versions(self, kind: str, cpu: str = "") -> tuple[str, ...]:
+        """Versions of its trees of a kind."""
+        return tuple(t.version for t in self.trees.values() if (t.kind, t.cpu) == (kind, cpu))
+
+    def having(self, *trees: LockedTree) -> Lock:
+        """Return this lock with these trees in addition, or in the place of those it has."""
+        return replace(self, trees={**self.trees, **{tree.name: tree for tree in trees}})
 
     def merged(self, other: Lock) -> Lock:
         """Return this lock with what ``other`` has more or newer."""
-        return replace(
-            other,
-            cuda={**self.cuda, **other.cuda},
-            torch={**self.torch, **other.torch},
-            headers={**self.headers, **other.headers},
-            python=other.python or self.python,
-            cross={
-                **self.cross,
-                **{cpu: _merged(self.cross.get(cpu), new) for cpu, new in other.cross.items()},
-            },
+        return Lock(
+            platform=other.platform,
+            compilers={**self.compilers, **other.compilers},
+            trees={**self.trees, **other.trees},
         )
+
+    def part(self, names: Collection[str]) -> Lock:
+        """The part of it that builds which read these trees need, whatever else it has."""
+        return replace(
+            self,
+            compilers={name: c for name, c in self.compilers.items() if name in names},
+            trees={name: tree for name, tree in self.trees.items() if name in names},
+        )
+
+
+def _said(tree: LockedTree) -> dict[str, Any]:
+    """What a lock file says of a tree: nothing of what is empty."""
+    return {name: value for name, value in asdict(tree).items() if value}
 
 
 def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
@@ -234,19 +238,57 @@ def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
     try:
         data = untrusted.parse_json(text)
         version = data.pop("lock-version")
+        if version == 1:
+            data = _of_version_1(data)
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise _damaged(source, str(error)) from error
-    if version != VERSION:
+    if version not in {1, VERSION}:
         raise ToolchainError(
             f"{source} has lock-version {version!r}; this kernforge reads {VERSION}",
             hint="upgrade kernforge, or write the lock again with `kernforge lock-toolchain`",
         )
     try:
         lock: Lock = _adapter().validate_python(data)
-        lock.check_versions()
+        lock.check_names()
     except ValueError as error:  # also pydantic's
         raise _damaged(source, " ".join(str(error).split())) from error
     return lock
+
+
+def _of_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The document of a lock from before all of its trees stood in one table.
+
+    What such locks may leave out was added to them one by one.
+    """
+    compilers = {"cxx": data["compiler"]} if data["compiler"]["identity"] else {}
+    trees: list[dict[str, Any]] = []
+
+    def add(kind: str, version: str, entry: Mapping[str, Any], cpu: str = "", **more: Any) -> None:
+        own = {"kind": kind, "version": version, "cpu": cpu, "release": entry.get("release", "")}
+        trees.append({**own, **more})
+
+    for version, kit in data.get("cuda", {}).items():
+        own = {name: kit[name] for name in ("wheels", "front_end") if name in kit}
+        add("cuda", version, kit, digest=kit.get("directory", ""), **own)
+        if wheels := kit.get("libraries"):
+            add("cuda-libraries", version, kit, wheels=wheels)
+    for version, torch in data.get("torch", {}).items():
+        add("torch", version, torch, wheels=[torch["wheel"]])
+    for name, headers in data.get("headers", {}).items():
+        kind, _, version = name.rpartition("-")
+        wheels = [headers["wheel"]] if headers.get("wheel") else []
+        given = headers.get("digest", "")
+        add(kind or name, version if kind else "", headers, wheels=wheels, digest=given)
+    if python := data.get("python"):
+        add("python", "", python, digest=python["headers"])
+    for cpu, cross in data.get("cross", {}).items():
+        compilers[f"{cpu}-cxx"] = cross["compiler"]
+        for version, torch in cross.get("torch", {}).items():
+            add("torch", version, torch, cpu, wheels=[torch["wheel"]])
+        for version, wheel in cross.get("runtime", {}).items():
+            add("cudart", version, {}, cpu, wheels=[wheel])
+    named = {Tree(t["kind"], t["version"], t["cpu"]).name: t for t in trees}
+    return {"platform": data["platform"], "compilers": compilers, "trees": named}
 
 
 @functools.cache
@@ -255,146 +297,6 @@ def _adapter() -> TypeAdapter[Lock]:
     from pydantic import TypeAdapter  # noqa: PLC0415
 
     return TypeAdapter(Lock)
-
-
-def on_machine(
-    lock: Lock,
-    compiler: LockedCompiler,
-    python: LockedPython | None,
-    cross: Mapping[str, LockedCompiler],
-) -> Lock:
-    """Return the lock as it is on a machine with these compilers and these headers of Python."""
-    here = {cpu: replace(lock.cross[cpu], compiler=found) for cpu, found in cross.items()}
-    return replace(
-        lock, compiler=compiler, python=python or lock.python, cross={**lock.cross, **here}
-    )
-
-
-def toolkit(lock: Lock, version: Version2) -> LockedToolkit:
-    """The lock's toolkit of a CUDA version.
-
-    Raises:
-        ToolchainError: it has none.
-    """
-    name = str(version)
-    if name not in lock.cuda:
-        raise _not_locked(f"CUDA {name}")
-    return lock.cuda[name]
-
-
-def part(lock: Lock, roots: Collection[str]) -> Lock:
-    """The part of a lock that builds which read these trees need, whatever else it has."""
-
-    def read(kind: str, name: str) -> bool:
-        return any(root == name or f"{root}-".startswith(f"{kind}-{name}-") for root in roots)
-
-    kept: dict[str, Any] = {}
-    for field_ in fields(lock):
-        entries = getattr(lock, field_.name)
-        if isinstance(entries, Mapping):
-            kept[field_.name] = {n: e for n, e in entries.items() if read(field_.name, n)}
-    kept["cross"] = {
-        cpu: LockedCross(
-            compiler=entry.compiler,
-            torch={n: e for n, e in entry.torch.items() if f"{cpu}-torch-{n}" in roots},
-            runtime={n: e for n, e in entry.runtime.items() if f"{cpu}-cudart-{n}" in roots},
-        )
-        for cpu, entry in lock.cross.items()
-        if f"{cpu}-cxx" in roots
-    }
-    if kept["cross"] and "cxx" not in roots:
-        kept["compiler"] = LockedCompiler(identity="", target="")
-    return replace(lock, python=lock.python if "python" in roots else None, **kept)
-
-
-def toolkit_key(toolkit: LockedToolkit) -> str:
-    """Key of a toolkit's compilers, runtime and headers in the store."""
-    if toolkit.directory:
-        return digest.key("cuda-directory", digest=toolkit.directory)
-    if toolkit.front_end:
-        return front_end.key(toolkit)
-    return digest.key("cuda-toolkit", layout=1, wheels=[w.sha256 for w in sorted(toolkit.wheels)])
-
-
-def headers_key(headers: LockedHeaders) -> str:
-    """Key of a library's headers in the store."""
-    if headers.wheel:
-        return wheel_headers_key(headers.wheel)
-    return digest.key("header-files", digest=headers.digest)
-
-
-def runtime_key(wheel: LockedWheel) -> str:
-    """Key of the static CUDA runtime of one range-read wheel in the store."""
-    return digest.key("wheel-cudart", layout=1, record=wheel.record)
-
-
-def wheel_headers_key(wheel: LockedWheel) -> str:
-    """Key of the headers of one range-read wheel in the store."""
-    return digest.key("wheel-headers", layout=1, record=wheel.record)
-
-
-def tree_key(maker: str, content: str) -> str:
-    """Key of a tree in the store, by who makes it of a wheel with this content.
-
-    Different makers take different members of one wheel, so that each has keys of its own.
-    """
-    return digest.key("headers-of-wheel", maker=maker, content=content)
-
-
-def identity(root: str, lock: Lock) -> str:
-    """What a tree of the toolchain is, whatever its path; ``tree_names`` makes the names.
-
-    Raises:
-        ToolchainError: the lock does not have it.
-    """
-    kind, _, rest = root.partition("-")
-    if kind in lock.cross:
-        return _cross_identity(rest, lock.cross[kind], kind)
-    if kind == "cxx":
-        return lock.compiler.key
-    if kind == "python":
-        if lock.python is None:
-            raise _not_locked("headers of Python")
-        return lock.python.headers
-    if kind == "torch" and root not in lock.headers:
-        if rest not in lock.torch:
-            raise _not_locked(f"torch {rest}")
-        return wheel_headers_key(lock.torch[rest].wheel)
-    if kind == "cuda":
-        version, _, library = rest.partition("-")
-        kit = toolkit(lock, Version2.parse(version))
-        if not library:
-            return toolkit_key(kit)
-        (wheel,) = [w for w in kit.libraries if w.file.partition("-")[0] == library]
-        return wheel_headers_key(wheel)
-    if root not in lock.headers:
-        raise _not_locked(root)
-    return headers_key(lock.headers[root])
-
-
-def _cross_identity(root: str, cross: LockedCross, cpu: str) -> str:
-    """What a tree for another processor is."""
-    kind, _, version = root.partition("-")
-    if kind == "cxx":
-        return cross.compiler.key
-    if kind == "torch" and version in cross.torch:
-        return wheel_headers_key(cross.torch[version].wheel)
-    if kind == "cudart" and version in cross.runtime:
-        return runtime_key(cross.runtime[version])
-    raise _not_locked(f"{kind} {version} for {cpu}")
-
-
-def _merged(old: LockedCross | None, new: LockedCross) -> LockedCross:
-    if old is None:
-        return new
-    return replace(new, torch={**old.torch, **new.torch}, runtime={**old.runtime, **new.runtime})
-
-
-def _not_locked(what: str) -> ToolchainError:
-    return ToolchainError(
-        f"the toolchain lock has no {what}",
-        hint="run `kernforge lock-toolchain`, or build without --locked",
-    )
 
 
 def _damaged(source: str, reason: str) -> ToolchainError:

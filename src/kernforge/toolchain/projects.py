@@ -17,7 +17,7 @@ from importlib import resources
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from kernforge.errors import ToolchainError
-from kernforge.toolchain.lockfile import LockedWheel
+from kernforge.toolchain.lockfile import LockedTree, LockedWheel
 
 TOOLKIT = (
     "nvidia-cuda-nvcc",
@@ -39,6 +39,15 @@ LIBRARIES_12 = tuple(f"{name}-cu12" for name in LIBRARIES)
 TORCH, TVM_FFI = "torch", "apache-tvm-ffi"
 CUTLASS = ("nvidia-cutlass", "sgl-kernel", "flashinfer-python")
 """Whose wheels carry releases of CUTLASS; nothing else is read of them."""
+# As LockedFrontEnd lists its wheels.
+FRONT_END = ("nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-crt", RUNTIME_12)
+_OF_KIND = {
+    "cuda": TOOLKIT,
+    "cuda-libraries": (*LIBRARIES, *LIBRARIES_12),
+    "cudart": (RUNTIME, RUNTIME_12),
+    "torch": (TORCH,),
+    "tvm-ffi": (TVM_FFI,),
+}
 ALL = frozenset(
     (
         *TOOLKIT,
@@ -62,16 +71,22 @@ def known_hashes() -> Mapping[str, str]:
     return hashes
 
 
-def check_wheels(wheels: Iterable[LockedWheel], allowed: Iterable[str], part: str) -> None:
-    """Refuse a lock that takes a part of a toolchain from elsewhere.
-
-    Args:
-        allowed: the projects that may provide the part.
-        part: the part, as the error calls it.
+def check(tree: LockedTree) -> None:
+    """Refuse a lock that takes a part of a toolchain from elsewhere than the part's own projects.
 
     Raises:
         ToolchainError: a wheel is of another project, or differs from the one that is known.
     """
+    part = f"CUDA {tree.release}" if tree.kind == "cuda" else str(tree)
+    if front := tree.front_end:
+        _check(tree.wheels, TOOLKIT_12, part)
+        for wheel, project in zip(front.wheels, FRONT_END, strict=True):
+            _check([wheel], [project], "the front end")
+    else:
+        _check(tree.wheels, _OF_KIND.get(tree.kind, CUTLASS), part)
+
+
+def _check(wheels: Iterable[LockedWheel], allowed: Iterable[str], part: str) -> None:
     names = frozenset(allowed)
     for wheel in wheels:
         try:

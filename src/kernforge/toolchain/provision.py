@@ -15,11 +15,11 @@ from kernforge.errors import IntegrityError, ToolchainError
 from kernforge.store.local import Store
 from kernforge.system import archives, files
 from kernforge.system.digest import sha256
-from kernforge.toolchain import front_end, header_libraries, lockfile, projects
+from kernforge.toolchain import front_end, header_libraries, installed, projects, tree_names
 from kernforge.toolchain.index import remote_zip
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.local_parts import LocalParts
-from kernforge.toolchain.lockfile import LockedHeaders, LockedToolkit, LockedWheel
+from kernforge.toolchain.lockfile import LockedTree, LockedWheel
 
 STORE_KIND = "toolchains"
 _TORCH_HEADERS = "torch/include/"
@@ -35,115 +35,69 @@ class Toolchains:
         self._store, self._wheels = store, wheels
         self._local_parts = local_parts or LocalParts()
 
-    def toolkit(self, toolkit: LockedToolkit) -> Path:
-        """Directory of a CUDA toolkit: ``bin/nvcc``, ``include``, ``lib64``, ``nvvm``.
+    def path(self, tree: LockedTree) -> Path:
+        """Directory of a tree, which is fetched if it is not here.
+
+        That of a toolkit holds ``bin/nvcc``, ``include``, ``lib64`` and ``nvvm``; that of headers
+        ``include``; that of a static runtime ``lib/libcudart_static.a``.
 
         Raises:
             IntegrityError: a wheel is not what the lock says.
-            ToolchainError: nothing has it.
+            ToolchainError: nothing has it, or a wheel is of another project.
             NetworkError: the index cannot be reached.
         """
-        if toolkit.directory:
-            return self._installed(toolkit)
-        _check_toolkit(toolkit)
+        if tree.digest:
+            return self._local(tree)
+        projects.check(tree)
+        key = tree_names.key(tree)
+        return self._store.tree(STORE_KIND, key, functools.partial(self._fill, tree))
 
-        def fill(tree: Path) -> None:
-            if toolkit.front_end:
-                self._gather(toolkit, tree)
-                return
-            for wheel in toolkit.wheels:
-                archive = self._wheels.whole(wheel.file, wheel.sha256)
-                for name, data in archive.fetch(archive.names()):
-                    if path := _below_toolkit(name):
-                        _write(tree, path, data, wheel.file)
-            if not (tree / "bin" / "nvcc").is_file():
-                raise ToolchainError(f"the files of CUDA {toolkit.release} hold no bin/nvcc")
-            if not (tree / "lib64").exists():
-                files.symlink("lib", tree / "lib64")  # nvcc 13.0 looks for lib64
+    def _local(self, tree: LockedTree) -> Path:
+        """What the user has, if it is that of the lock."""
+        here = self._local_parts.locked(tree)
+        has = here is not None and here.digest == tree.digest
 
-        return self._store.tree(STORE_KIND, lockfile.toolkit_key(toolkit), fill)
+        def fill(place: Path) -> None:
+            if not has:
+                raise _not_here(tree, here)
+            header_libraries.write(self._local_parts.headers[tree.name], place)
 
-    def library_headers(self, wheel: LockedWheel) -> Path:
-        """Directory whose ``include`` holds the headers of a CUDA library's wheel."""
-        libraries = (*projects.LIBRARIES, *projects.LIBRARIES_12)
-        projects.check_wheels([wheel], libraries, "the headers of a CUDA library")
+        if tree.kind in header_libraries.RELEASES:
+            return self._store.tree(STORE_KIND, tree_names.key(tree), fill)
+        if has and tree.kind == "python":
+            return installed.python_headers()
+        if has and tree.kind == "torch" and self._local_parts.torch:
+            return self._local_parts.torch.path
+        if has and tree.kind == "cuda" and self._local_parts.cuda_home:
+            return self._local_parts.cuda_home.tree(self._store)
+        raise _not_here(tree, here)
 
-        def fill(tree: Path) -> None:
-            self._take(wheel, tree, lambda n: _below_toolkit(n) if _LIBRARY_HEADERS in n else "")
+    def _fill(self, locked: LockedTree, tree: Path) -> None:
+        """Write a tree that is made of wheels."""
+        if locked.front_end:
+            self._gather(locked, tree)
+        elif locked.kind == "cuda":
+            self._unpack(locked, tree)
+        else:
+            placed = _PLACED.get(locked.kind, _cutlass)
+            for wheel in locked.wheels:
+                self._take(wheel, tree, placed)
+        if locked.kind == "cudart" and not (tree / _STATIC_RUNTIME).is_file():
+            raise ToolchainError(f"{locked.wheels[0].file} holds no {_STATIC_RUNTIME}")
 
-        key = lockfile.tree_key("cuda-library", lockfile.wheel_headers_key(wheel))
-        return self._store.tree(STORE_KIND, key, fill)
+    def _unpack(self, toolkit: LockedTree, tree: Path) -> None:
+        """Put together a toolkit whose wheels have all of it."""
+        for wheel in toolkit.wheels:
+            archive = self._wheels.whole(wheel.file, wheel.sha256)
+            for name, data in archive.fetch(archive.names()):
+                if path := _below_toolkit(name):
+                    _write(tree, path, data, wheel.file)
+        if not (tree / "bin" / "nvcc").is_file():
+            raise ToolchainError(f"the files of CUDA {toolkit.release} hold no bin/nvcc")
+        if not (tree / "lib64").exists():
+            files.symlink("lib", tree / "lib64")  # nvcc 13.0 looks for lib64
 
-    def static_runtime(self, wheel: LockedWheel) -> Path:
-        """Directory with ``lib/libcudart_static.a`` of a CUDA runtime's wheel."""
-        projects.check_wheels([wheel], [projects.RUNTIME, projects.RUNTIME_12], "the CUDA runtime")
-
-        def fill(tree: Path) -> None:
-            self._take(
-                wheel, tree, lambda n: _STATIC_RUNTIME if n.endswith(f"/{_STATIC_RUNTIME}") else ""
-            )
-            if not (tree / _STATIC_RUNTIME).is_file():
-                raise ToolchainError(f"{wheel.file} holds no {_STATIC_RUNTIME}")
-
-        return self._store.tree(STORE_KIND, lockfile.runtime_key(wheel), fill)
-
-    def torch_headers(self, wheel: LockedWheel) -> Path:
-        """Directory whose ``include`` holds the headers of a torch release."""
-        projects.check_wheels([wheel], [projects.TORCH], "the headers of torch")
-
-        def fill(tree: Path) -> None:
-            self._take(
-                wheel,
-                tree,
-                lambda n: n.removeprefix("torch/") if n.startswith(_TORCH_HEADERS) else "",
-            )
-
-        return self._store.tree(STORE_KIND, lockfile.wheel_headers_key(wheel), fill)
-
-    def headers(self, name: str, headers: LockedHeaders) -> Path:
-        """Directory whose ``include`` holds the headers of a library.
-
-        Raises:
-            ToolchainError: the lock names files of the user's, and these are not here, or a wheel
-                of another project.
-        """
-        is_tvm_ffi = name.startswith("tvm-ffi-")
-        allowed = (projects.TVM_FFI,) if is_tvm_ffi else projects.CUTLASS
-        wheels = [headers.wheel] if headers.wheel else []
-        projects.check_wheels(wheels, allowed, f"the headers of {name}")
-
-        def fill(tree: Path) -> None:
-            if headers.wheel is None:
-                local = self._local_parts.headers.get(name)
-                if local is None or local.digest != headers.digest:
-                    raise ToolchainError(
-                        f"the lock names header files of {name} with digest {headers.digest[:12]}, "
-                        f"{'which differ from ' + local.place if local else 'not given here'}",
-                        hint=f"name them with --depends {name}=PATH",
-                    )
-                header_libraries.write(local, tree)
-                return
-            below = _tvm_ffi if is_tvm_ffi else header_libraries.below_wheel
-            self._take(
-                headers.wheel, tree, lambda n: f"include/{path}" if (path := below(n)) else ""
-            )
-
-        content = lockfile.headers_key(headers)
-        key = lockfile.tree_key("tvm-ffi" if is_tvm_ffi else "cutlass", content)
-        return self._store.tree(STORE_KIND, key, fill)
-
-    def _installed(self, toolkit: LockedToolkit) -> Path:
-        home = self._local_parts.cuda_home
-        if home is None or home.digest != toolkit.directory:
-            raise ToolchainError(
-                f"the lock names an installed CUDA {toolkit.release}, and "
-                f"{f'{home.path} is another one' if home else 'none is named here'}",
-                hint="name that toolkit's directory with --cuda-home, or take another source into "
-                "the lock with `kernforge lock-toolchain`",
-            )
-        return home.tree(self._store)
-
-    def _gather(self, toolkit: LockedToolkit, tree: Path) -> None:
+    def _gather(self, toolkit: LockedTree, tree: Path) -> None:
         """Put together a toolkit whose front end is that of a later CUDA."""
         for wheel, starts in front_end.layout(toolkit):
             self._take(wheel, tree, functools.partial(front_end.placed, starts))
@@ -175,23 +129,41 @@ def _write(tree: Path, path: str, data: bytes, source: str) -> None:
     archives.write_member(tree, path, data, source, executable=path.startswith(_PROGRAMS))
 
 
-def _check_toolkit(toolkit: LockedToolkit) -> None:
-    """Refuse a toolkit that is not made of the projects that a toolkit is made of."""
-    release = f"CUDA {toolkit.release}"
-    names = projects.TOOLKIT_12 if toolkit.front_end else projects.TOOLKIT
-    projects.check_wheels(toolkit.wheels, names, release)
-    if front := toolkit.front_end:
-        parts = (front.compiler, front.headers, front.optimizer)
-        for part, name in zip(parts, projects.TOOLKIT[:3], strict=True):
-            projects.check_wheels([part], [name], "the front end")
-        projects.check_wheels([front.runtime], [projects.RUNTIME_12], "the CUDA runtime")
+def _not_here(tree: LockedTree, here: LockedTree | None) -> ToolchainError:
+    hints = {
+        "cuda": "name that toolkit's directory with --cuda-home",
+        "python": "build with that Python",
+        "torch": "build where that torch is installed",
+    }
+    hint = hints.get(tree.kind, f"name them with --depends {tree.name}=PATH")
+    return ToolchainError(
+        f"the lock names {tree} ({tree.release or tree.digest[:12]}) of a machine, and "
+        f"{f'here is {here.release or here.digest[:12]}' if here else 'none is named here'}",
+        hint=f"{hint}, or take another source into the lock with `kernforge lock-toolchain`",
+    )
+
+
+def _torch(name: str) -> str:
+    return name.removeprefix("torch/") if name.startswith(_TORCH_HEADERS) else ""
+
+
+def _libraries(name: str) -> str:
+    return _below_toolkit(name) if _LIBRARY_HEADERS in name else ""
+
+
+def _runtime(name: str) -> str:
+    return _STATIC_RUNTIME if name.endswith(f"/{_STATIC_RUNTIME}") else ""
+
+
+def _cutlass(name: str) -> str:
+    below = header_libraries.below_wheel(name)
+    return f"include/{below}" if below else ""
 
 
 def _tvm_ffi(name: str) -> str:
-    """Path below ``include`` of a member of tvm-ffi's wheel; empty for what is not a C++ header."""
-    prefix = "tvm_ffi/include/"
-    below = name.removeprefix(prefix)
-    return below if name.startswith(prefix) and "/" in below.rstrip("/") else ""
+    """Path of a C++ header of tvm-ffi's wheel."""
+    below = name.removeprefix("tvm_ffi/include/")
+    return f"include/{below}" if below != name and "/" in below.rstrip("/") else ""
 
 
 def _below_toolkit(name: str) -> str:
@@ -199,3 +171,12 @@ def _below_toolkit(name: str) -> str:
     owner, _, below = name.partition("/")
     path = below.partition("/")[2]
     return path if owner == "nvidia" and not path.endswith("/") else ""
+
+
+_PLACED = {
+    "cuda-libraries": _libraries,
+    "cudart": _runtime,
+    "torch": _torch,
+    "tvm-ffi": _tvm_ffi,
+}
+"""Path in the tree of a wheel's member, empty for what is not taken, by the tree's kind."""

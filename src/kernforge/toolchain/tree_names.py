@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of the trees of a toolchain, and how the arguments of an action refer to them.
+"""Names and identities of the trees of a toolchain, as the arguments of an action refer to them.
 
 A tree is written ``%{name}``. It becomes a real path only when an action runs; its identity, not
 its path, goes into the action's key.
@@ -7,7 +7,12 @@ its path, goes into the action's key.
 
 from __future__ import annotations
 
+import functools
+
 from kernforge.artifact.version import Version2
+from kernforge.system import digest
+from kernforge.toolchain import front_end
+from kernforge.toolchain.lockfile import Lock, LockedTree, Tree
 
 CXX = "%{cxx}"
 THREADS = "%{threads}"
@@ -16,44 +21,64 @@ THREADS = "%{threads}"
 
 def cuda_root(version: Version2) -> str:
     """Name of a CUDA toolkit's tree."""
-    return f"cuda-{version}"
-
-
-def cross_root(cpu: str, root: str) -> str:
-    """Name of a tree for another processor than the building machine's, as ``aarch64-torch-2.10``.
-
-    Args:
-        cpu: the processor; empty for the building machine's own.
-        root: name of the same tree for the building machine.
-    """
-    return f"{cpu}-{root}" if cpu else root
+    return Tree("cuda", str(version)).name
 
 
 def cxx_of(cpu: str) -> str:
     """The C++ compiler as an argv writes it, of the building machine or for another processor."""
-    return tree(cross_root(cpu, "cxx"))
+    return tree(Tree("cxx", cpu=cpu).name)
 
 
-def runtime_root(version: Version2) -> str:
+def runtime_root(version: Version2, cpu: str) -> str:
     """Name of the tree with the static CUDA runtime for another processor."""
-    return f"cudart-{version}"
+    return Tree("cudart", str(version), cpu).name
 
 
-def library_root(version: Version2, project: str) -> str:
-    """Name of the tree with a CUDA library's headers."""
-    return f"cuda-{version}-{project}"
+def libraries_root(version: Version2) -> str:
+    """Name of the tree with the headers of CUDA's libraries."""
+    return Tree("cuda-libraries", str(version)).name
 
 
-def torch_root(version: Version2) -> str:
+def torch_root(version: Version2, cpu: str = "") -> str:
     """Name of the tree with a torch release's headers."""
-    return f"torch-{version}"
+    return Tree("torch", str(version), cpu).name
 
 
 def tvm_ffi_root(version: Version2) -> str:
     """Name of the tree with tvm-ffi's headers."""
-    return f"tvm-ffi-{version}"
+    return Tree("tvm-ffi", str(version)).name
 
 
 def tree(root: str, path: str = "") -> str:
     """A path in a tree, as an argv writes it."""
     return f"%{{{root}}}/{path}" if path else f"%{{{root}}}"
+
+
+def identity(name: str, lock: Lock) -> str:
+    """What a tree of a lock is, whatever its path.
+
+    Raises:
+        ToolchainError: the lock does not have it.
+    """
+    compiler = lock.compilers.get(name)
+    return compiler.key if compiler else key(lock.tree(name))
+
+
+@functools.lru_cache(maxsize=256)
+def key(tree: LockedTree) -> str:
+    """Fingerprint of what a tree is made of, also its key in the store.
+
+    Different kinds take different members of one wheel, so that each has keys of its own.
+
+    Raises:
+        ToolchainError: it is a toolkit whose front end kernforge cannot adapt.
+    """
+    added = front_end.texts(tree) if tree.front_end else {}
+    return digest.key(
+        "tree",
+        of=tree.kind,
+        layout=1,
+        digest=tree.digest,
+        wheels=[[wheel.sha256, wheel.record] for wheel in sorted(tree.every_wheel)],
+        added={path: digest.sha256(text) for path, text in added.items()},
+    )

@@ -1,26 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 
+from support.locks import table, tree
+
 from kernforge.artifact.metadata import GitState
 from kernforge.audit import compare
 from kernforge.builder import provenance
 from kernforge.builder.execute.results import ActionRecord
 from kernforge.builder.provenance import Origin
 from kernforge.toolchain import lockfile
-from kernforge.toolchain.lockfile import (
-    Lock,
-    LockedCompiler,
-    LockedToolkit,
-    LockedTorch,
-    LockedWheel,
-)
+from kernforge.toolchain.lockfile import Lock, LockedCompiler, LockedWheel
 
 WHEEL = LockedWheel(file="torch-2.10.0-cp311-linux.whl", sha256="ab" * 32, record="cd" * 32)
+COMPILER = LockedCompiler(identity="g++ 12", target="x86_64", parts={"as": "1", "ld.bfd": "2"})
 LOCK = Lock(
     platform="x86_64-linux",
-    compiler=LockedCompiler(identity="g++ 12", target="x86_64", parts={"as": "1", "ld.bfd": "2"}),
-    cuda={v: LockedToolkit(release=v, wheels=(WHEEL,)) for v in ("13.0", "13.2")},
-    torch={v: LockedTorch(release=v, wheel=WHEEL) for v in ("2.1", "2.10")},
+    compilers={"cxx": COMPILER},
+    trees=table(
+        *(tree("cuda", version, WHEEL) for version in ("13.0", "13.2")),
+        *(tree("torch", version, WHEEL) for version in ("2.1", "2.10")),
+    ),
 )
 GIT = GitState(commit="a" * 40, dirty=False)
 ORIGIN = Origin(sources="5", lock=LOCK, version="1", url="https://x/y", git=GIT, folder="k/one")
@@ -64,9 +63,8 @@ def test_a_statement_is_read_as_it_was_written():
 
 
 def test_a_variant_records_the_part_of_the_lock_that_it_used():
-    used = lockfile.part(LOCK, {"cxx", "torch-2.10", "cuda-13.2-nvidia_cublas"})
-    assert set(used.torch) == {"2.10"}
-    assert set(used.cuda) == {"13.2"}
+    used = LOCK.part({"cxx", "torch-2.10", "cuda-13.2"})
+    assert set(used.trees) == {"torch-2.10", "cuda-13.2"}
 
 
 def test_a_variant_without_machine_code_mentions_no_toolchain():
@@ -77,14 +75,14 @@ def test_a_variant_without_machine_code_mentions_no_toolchain():
 
 def test_compilers_are_distinguished_by_their_parts():
     here = LockedCompiler(identity="g++ 12", target="x86_64", parts={"as": "1", "ld.bfd": "3"})
-    assert LOCK.compiler.difference(here) == "g++ 12: ld.bfd differ here"
-    assert LOCK.compiler.key != here.key
+    assert COMPILER.difference(here) == "g++ 12: ld.bfd differ here"
+    assert COMPILER.key != here.key
     older = LockedCompiler(identity="g++ 12", target="x86_64")
     assert older.difference(here) == ""
-    assert "g++ 13" in LOCK.compiler.difference(LockedCompiler(identity="g++ 13", target="x86_64"))
+    assert "g++ 13" in COMPILER.difference(LockedCompiler(identity="g++ 13", target="x86_64"))
 
 
 def test_a_lock_without_parts_is_still_read():
     document = json.loads(LOCK.to_json())
-    del document["compiler"]["parts"]
-    assert lockfile.from_json(json.dumps(document)).compiler.parts == {}
+    del document["compilers"]["cxx"]["parts"]
+    assert lockfile.from_json(json.dumps(document)).compilers["cxx"].parts == {}

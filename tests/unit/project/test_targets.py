@@ -8,11 +8,7 @@ from kernforge.project import targets
 from kernforge.toolchain.installed import TorchHere
 from kernforge.toolchain.lockfile import (
     Lock,
-    LockedCompiler,
-    LockedCross,
-    LockedToolkit,
-    LockedTorch,
-    LockedWheel,
+    LockedTree,
 )
 
 GENERAL = """
@@ -255,15 +251,12 @@ def test_the_real_table_of_releases_is_in_order():
 
 
 def lock(torch=(), cuda=(), arm=()):
-    compiler = LockedCompiler(identity="g++", target="x86_64-linux-gnu")
-    release = LockedTorch(release="", wheel=LockedWheel(file="", sha256=""))
-    return Lock(
-        platform="x86_64-linux",
-        compiler=compiler,
-        torch=dict.fromkeys(torch, release),
-        cuda=dict.fromkeys(cuda, LockedToolkit(release="")),
-        cross={"aarch64": LockedCross(compiler=compiler, torch=dict.fromkeys(arm, release))},
-    )
+    trees = [
+        *(LockedTree(kind="torch", version=version, release="") for version in torch),
+        *(LockedTree(kind="cuda", version=version, release="") for version in cuda),
+        *(LockedTree(kind="torch", version=version, cpu="aarch64", release="") for version in arm),
+    ]
+    return Lock(platform="x86_64-linux", trees={tree.name: tree for tree in trees})
 
 
 def test_with_a_lock_what_it_has_is_built_unasked():

@@ -3,32 +3,29 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.locks import table, tree
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 from kernforge.setuptools import build, plan, target
 from kernforge.setuptools.plan import ExtensionMachine, ExtensionRequest
 from kernforge.toolchain.cuda_arch import Arch
-from kernforge.toolchain.lockfile import (
-    Lock,
-    LockedCompiler,
-    LockedPython,
-    LockedToolkit,
-    LockedTorch,
-    LockedWheel,
-)
+from kernforge.toolchain.lockfile import Lock, LockedCompiler, LockedWheel
 
 
 def lock():
     return Lock(
         platform="x86_64-linux",
-        compiler=LockedCompiler(identity="g++ 12", target="x86_64-linux-gnu"),
-        cuda={"13.0": LockedToolkit(release="13.0.2")},
-        torch={
-            name: LockedTorch(release=name, wheel=LockedWheel(file=name, sha256=name, record=name))
-            for name in ("2.9", "2.11", "2.13")
-        },
-        python=LockedPython(release="3.12.1", headers="p312"),
+        compilers={"cxx": LockedCompiler(identity="g++ 12", target="x86_64-linux-gnu")},
+        trees=table(
+            tree("cuda", "13.0"),
+            tree("cuda-libraries", "13.0"),
+            tree("python", digest="p312"),
+            *(
+                tree("torch", name, LockedWheel(file=name, sha256=name, record=name))
+                for name in ("2.9", "2.11", "2.13")
+            ),
+        ),
     )
 
 

@@ -22,7 +22,7 @@ def test_interpreters_of_uv_and_pyenv_are_found(tmp_path):
     found = python_headers.available(variables)
     assert (found["3.18"].release, found["3.19"].release) == ("3.18.2", "3.19.0")
     again = python_headers.find("3.18", variables).locked()
-    assert again.headers != python_headers.find("3.19", variables).locked().headers
+    assert again.digest != python_headers.find("3.19", variables).locked().digest
 
 
 def test_a_python_that_is_not_here_is_named_with_those_that_are(tmp_path):

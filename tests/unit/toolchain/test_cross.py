@@ -1,26 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a lock has for another processor, and what it lacks."""
 
-import json
+from dataclasses import replace
 
 import pytest
+from support.locks import table, tree
 from support.wheel_maker import make_wheel
 
 from kernforge.errors import IntegrityError, ToolchainError
 from kernforge.store.local import Store
 from kernforge.system.process import run
-from kernforge.toolchain import cross, host_compiler, lockfile, resolver
-from kernforge.toolchain.cross import CrossNeeds
+from kernforge.toolchain import host_compiler, lockfile, resolver, tree_names
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.lockfile import (
     Lock,
     LockedCompiler,
-    LockedCross,
     LockedFrontEnd,
-    LockedToolkit,
-    LockedTorch,
     LockedWheel,
+    Tree,
 )
 from kernforge.toolchain.provision import Toolchains
 
@@ -28,31 +26,37 @@ NATIVE = LockedCompiler(identity="g++ 12", target="x86_64-linux-gnu")
 CROSS = LockedCompiler(identity="aarch64-linux-gnu-g++ 12", target="aarch64-linux-gnu")
 TORCH = "torch-2.10.0-cp310-cp310-manylinux_2_28_{cpu}.whl"
 RUNTIME = "nvidia_cuda_runtime-13.0.96-py3-none-manylinux_2_17_{cpu}.whl"
-WANTED = CrossNeeds(torch=frozenset({"2.10"}), cuda=frozenset({"13.0"}))
+WANTED = frozenset(
+    {
+        Tree("cxx", cpu="aarch64"),
+        Tree("torch", "2.10", "aarch64"),
+        Tree("cudart", "13.0", "aarch64"),
+    }
+)
 
 
 def wheel(file):
     return LockedWheel(file=file, sha256="0" * 64, record="1" * 64)
 
 
-def toolkit():
-    return LockedToolkit(release="13.0.2", wheels=(wheel(RUNTIME.format(cpu="x86_64")),))
-
-
-def locked(**entries):
-    x86 = LockedTorch(release="2.10.0", wheel=wheel(TORCH.format(cpu="x86_64")))
+def locked(*cross):
+    """A lock for x86_64, and with these kinds of trees for another processor."""
+    toolkit = tree("cuda", "13.0", wheel(RUNTIME.format(cpu="x86_64")), release="13.0.2")
+    here = tree("torch", "2.10", wheel(TORCH.format(cpu="x86_64")), release="2.10.0")
+    there = {
+        "torch": tree("torch", "2.10", wheel(TORCH.format(cpu="aarch64")), cpu="aarch64"),
+        "cudart": tree("cudart", "13.0", wheel(RUNTIME.format(cpu="aarch64")), cpu="aarch64"),
+    }
     return Lock(
         platform="x86_64-linux",
-        compiler=NATIVE,
-        torch={"2.10": x86},
-        cuda={"13.0": toolkit()},
-        cross={"aarch64": LockedCross(compiler=CROSS, **entries)} if entries else {},
+        compilers={"cxx": NATIVE, **({"aarch64-cxx": CROSS} if cross else {})},
+        trees=table(toolkit, here, *(there[kind] for kind in cross)),
     )
 
 
-def complete():
-    arm = LockedTorch(release="2.10.0", wheel=wheel(TORCH.format(cpu="aarch64")))
-    return locked(torch={"2.10": arm}, runtime={"13.0": wheel(RUNTIME.format(cpu="aarch64"))})
+def resolve(wheels, *wanted, old=None):
+    compilers = {"cxx": NATIVE, "aarch64-cxx": CROSS}
+    return resolver.make(wanted, wheels, cpu="x86_64", compilers=compilers, old=old).trees
 
 
 @pytest.fixture
@@ -71,10 +75,10 @@ def wheels(index_server, transport, tmp_path, progress):
 
 
 def test_the_other_processors_wheels_are_locked_and_the_runtime_is_of_the_same_release(wheels):
-    found = cross.resolve("aarch64", WANTED, wheels, CROSS, {"13.0": toolkit()})
-    assert found.torch["2.10"].wheel.file == TORCH.format(cpu="aarch64")
+    found = resolve(wheels, *WANTED, old=locked())
+    assert found["aarch64-torch-2.10"].wheels[0].file == TORCH.format(cpu="aarch64")
     # 13.0.99 is newer, but the toolkit's own runtime is 13.0.96.
-    assert found.runtime["13.0"].file == RUNTIME.format(cpu="aarch64")
+    assert found["aarch64-cudart-13.0"].wheels[0].file == RUNTIME.format(cpu="aarch64")
 
 
 def test_cuda_12_is_linked_with_the_runtime_that_its_toolkit_has(wheels, index_server):
@@ -87,93 +91,73 @@ def test_cuda_12_is_linked_with_the_runtime_that_its_toolkit_has(wheels, index_s
     }
     runtime = wheel(file.format("12.9.79").replace("aarch64", "x86_64"))
     front = LockedFrontEnd(release="13.0.3", runtime=runtime, **named)
-    needs = CrossNeeds(cuda=frozenset({"12.8"}))
 
-    def runtime_of(toolkits):
-        return cross.resolve("aarch64", needs, wheels, CROSS, toolkits).runtime["12.8"].file
+    def runtime_of(**toolkit):
+        old = locked().having(tree("cuda", "12.8", **toolkit))
+        (found,) = resolve(wheels, Tree("cudart", "12.8", "aarch64"), old=old).values()
+        return found.wheels[0].file
 
-    wheels_12 = LockedToolkit(release="12.8.93", front_end=front)
-    assert runtime_of({"12.8": wheels_12}) == file.format("12.9.79")
+    assert runtime_of(front_end=front) == file.format("12.9.79")
     # An installed toolkit says nothing of the index's wheels: the newest that has the library.
-    assert runtime_of({"12.8": LockedToolkit(release="12.8", directory="d")}) == file.format(
-        "12.9.99"
-    )
+    assert runtime_of(digest="d") == file.format("12.9.99")
 
 
 def test_what_is_locked_is_put_into_the_store(wheels, tmp_path):
-    found = cross.resolve("aarch64", WANTED, wheels, CROSS, {"13.0": toolkit()})
+    found = resolve(wheels, *WANTED, old=locked())
     toolchains = Toolchains(Store(tmp_path / "store"), wheels)
-    tree = toolchains.static_runtime(found.runtime["13.0"])
-    assert (tree / "lib" / "libcudart_static.a").read_bytes() == b"aarch64"
-    assert [p.name for p in tree.rglob("*") if p.is_file()] == ["libcudart_static.a"]
-    headers = toolchains.torch_headers(found.torch["2.10"].wheel)
+    runtime = toolchains.path(found["aarch64-cudart-13.0"])
+    assert (runtime / "lib" / "libcudart_static.a").read_bytes() == b"aarch64"
+    assert [p.name for p in runtime.rglob("*") if p.is_file()] == ["libcudart_static.a"]
+    headers = toolchains.path(found["aarch64-torch-2.10"])
     assert (headers / "include" / "ATen" / "ATen.h").read_bytes() == b"aarch64"
 
 
 def test_another_runtime_than_the_locked_one_is_refused(wheels, tmp_path):
-    found = cross.resolve("aarch64", WANTED, wheels, CROSS, {"13.0": toolkit()})
-    forged = LockedWheel(
-        file=found.runtime["13.0"].file, sha256=found.runtime["13.0"].sha256, record="2" * 64
-    )
+    (found,) = resolve(wheels, Tree("cudart", "13.0", "aarch64"), old=locked()).values()
+    forged = replace(found, wheels=(replace(found.wheels[0], record="2" * 64),))
+    toolchains = Toolchains(Store(tmp_path / "store"), wheels)
     with pytest.raises(IntegrityError):
-        Toolchains(Store(tmp_path / "store"), wheels).static_runtime(forged)
+        toolchains.path(forged)
     with pytest.raises(ToolchainError, match="not a wheel of"):
-        Toolchains(Store(tmp_path / "store"), wheels).static_runtime(
-            wheel("evil-1-py3-none-any.whl")
-        )
+        toolchains.path(replace(found, wheels=(wheel("evil-1-py3-none-any.whl"),)))
 
 
 def test_an_index_without_the_runtime_says_so(wheels):
     with pytest.raises(ToolchainError, match=r"13\.2") as caught:
-        cross.resolve("aarch64", CrossNeeds(cuda=frozenset({"13.2"})), wheels, CROSS, {})
+        resolve(wheels, Tree("cudart", "13.2", "aarch64"))
     assert "aarch64" in caught.value.hint
 
 
 def test_what_a_lock_lacks_is_named_with_the_processor():
-    needs = resolver.Needs(cuda=frozenset(), torch=frozenset(), cross={"aarch64": WANTED})
-    assert resolver.lacking(needs, complete()).names == ()
-    assert resolver.lacking(needs, locked()).names == (
+    assert not resolver.lacking(WANTED, locked("torch", "cudart"))
+    assert sorted(map(str, resolver.lacking(WANTED, locked()))) == [
+        "CUDA 13.0 for aarch64",
         "compiler for aarch64",
         "torch 2.10 for aarch64",
-        "CUDA 13.0 for aarch64",
-    )
-    only_torch = locked(torch=complete().cross["aarch64"].torch)
-    assert resolver.lacking(needs, only_torch).cross["aarch64"] == CrossNeeds(cuda=WANTED.cuda)
+    ]
+    assert resolver.lacking(WANTED, locked("torch")) == {Tree("cudart", "13.0", "aarch64")}
 
 
 def test_a_lock_with_another_processor_is_written_read_and_merged():
-    full = complete()
+    full = locked("torch", "cudart")
     assert lockfile.from_json(full.to_json()) == full
-    assert "cross" not in json.loads(locked().to_json())
     assert locked().merged(full) == full
-    only_torch = locked(torch=full.cross["aarch64"].torch)
-    only_runtime = locked(runtime=full.cross["aarch64"].runtime)
-    assert only_torch.merged(only_runtime) == full
+    assert locked("torch").merged(locked("cudart")) == full
 
 
 def test_each_tree_is_what_the_lock_says_of_that_processor():
-    full = complete()
-    assert lockfile.identity("aarch64-cxx", full) == CROSS.key
-    assert lockfile.identity("cxx", full) == NATIVE.key
-    assert lockfile.identity("aarch64-torch-2.10", full) == lockfile.identity("torch-2.10", full)
-    with pytest.raises(ToolchainError, match=r"2\.11 for aarch64"):
-        lockfile.identity("aarch64-torch-2.11", full)
+    full = locked("torch", "cudart")
+    assert tree_names.identity("aarch64-cxx", full) == CROSS.key
+    assert tree_names.identity("cxx", full) == NATIVE.key
+    with pytest.raises(ToolchainError, match=r"aarch64-torch-2\.11"):
+        tree_names.identity("aarch64-torch-2.11", full)
 
 
 def test_a_variant_for_another_processor_names_its_compiler_alone():
-    full = complete()
-    part = lockfile.part(full, {"aarch64-cxx", "aarch64-torch-2.10", "cuda-13.0"})
-    assert part.compiler.identity == ""
-    assert part.cross["aarch64"].compiler == CROSS
-    assert (list(part.cross["aarch64"].torch), list(part.cross["aarch64"].runtime)) == (
-        ["2.10"],
-        [],
-    )
-    assert (list(part.torch), list(part.cuda)) == ([], ["13.0"])
-    # Such a lock says nothing of the machine's own compiler, so any serves.
-    assert part.compiler.difference(NATIVE) == ""
-    native = lockfile.part(full, {"cxx", "torch-2.10"})
-    assert (native.compiler, native.cross) == (NATIVE, {})
+    full = locked("torch", "cudart")
+    part = full.part({"aarch64-cxx", "aarch64-torch-2.10", "cuda-13.0"})
+    assert part.compilers == {"aarch64-cxx": CROSS}
+    assert set(part.trees) == {"aarch64-torch-2.10", "cuda-13.0"}
 
 
 def test_a_missing_compiler_says_how_to_get_it(tmp_path):

@@ -11,22 +11,18 @@ from support.wheel_maker import make_wheel
 from kernforge.artifact.version import Version2
 from kernforge.errors import IntegrityError, ManifestError, ToolchainError
 from kernforge.store.local import Store
-from kernforge.toolchain import front_end
+from kernforge.toolchain import front_end, tree_names
 from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
-from kernforge.toolchain.lockfile import (
-    LockedCompiler,
-    from_json,
-    toolkit_key,
-)
+from kernforge.toolchain.lockfile import LockedCompiler, Tree, from_json
 from kernforge.toolchain.provision import Toolchains
-from kernforge.toolchain.resolver import Needs, lacking, make
+from kernforge.toolchain.resolver import lacking, make
 
 TAG = "py3-none-manylinux2014_x86_64"
 COMPILER = LockedCompiler(identity="g++ 12", target="x86_64-linux-gnu")
 CUDA = Version2(12, 8)
-NEEDS = Needs(cuda=frozenset({"12.8"}), torch=frozenset())
+NEEDS = frozenset({Tree("cuda", "12.8")})
 WHEELS = {
     f"nvidia_cuda_nvcc_cu12-12.8.93-{TAG}.whl": {
         "nvidia/cuda_nvcc/bin/ptxas": b"ptxas of 12.8",
@@ -101,12 +97,12 @@ def wheels(index, transport, tmp_path, progress):
 
 
 def lock_of(wheels, needs=NEEDS, old=None):
-    return make(needs, wheels, cpu="x86_64", compiler=COMPILER, old=old)
+    return make(needs, wheels, cpu="x86_64", compilers={"cxx": COMPILER}, old=old)
 
 
 def test_every_part_is_pinned_by_its_record(wheels):
     lock = lock_of(wheels)
-    kit = lock.cuda["12.8"]
+    kit = lock.trees["cuda-12.8"]
     assert (kit.release, kit.front_end.release) == ("12.8.1", "13.0.3")
     assert [wheel.file.split("-")[:2] for wheel in kit.wheels] == [
         ["nvidia_cuda_nvcc_cu12", "12.8.93"],
@@ -119,8 +115,8 @@ def test_every_part_is_pinned_by_its_record(wheels):
 
 
 def test_the_tree_has_one_front_end_and_nothing_large(wheels, tmp_path):
-    kit = lock_of(wheels).cuda["12.8"]
-    tree = Toolchains(Store(tmp_path / "store"), wheels).toolkit(kit)
+    kit = lock_of(wheels).trees["cuda-12.8"]
+    tree = Toolchains(Store(tmp_path / "store"), wheels).path(kit)
     found = {str(p.relative_to(tree)): p.read_bytes() for p in tree.rglob("*") if p.is_file()}
     written = front_end.texts(kit)
     assert {path: found.pop(path).decode() for path in written} == written
@@ -142,7 +138,7 @@ def test_the_tree_has_one_front_end_and_nothing_large(wheels, tmp_path):
 
 
 def test_cicc_says_the_ptx_version_of_the_older_ptxas(wheels, tmp_path):
-    kit = lock_of(wheels).cuda["12.8"]
+    kit = lock_of(wheels).trees["cuda-12.8"]
     cicc = tmp_path / "cicc"
     cicc.write_text(front_end.texts(kit)["nvvm/bin/cicc"])
     real = tmp_path / "cicc-13.0"
@@ -161,7 +157,7 @@ def test_cicc_says_the_ptx_version_of_the_older_ptxas(wheels, tmp_path):
 
 
 def test_nvcc_says_the_version_that_it_compiles_for(wheels, tmp_path):
-    written = front_end.texts(lock_of(wheels).cuda["12.8"])
+    written = front_end.texts(lock_of(wheels).trees["cuda-12.8"])
     for name in ("nvcc", "version.txt"):
         (tmp_path / name).write_text(written[f"bin/{name}"])
     (tmp_path / "nvcc-13.0").write_text('#!/bin/sh\nprintf "%s;" "$@"\n')
@@ -181,32 +177,33 @@ def test_nvcc_says_the_version_that_it_compiles_for(wheels, tmp_path):
 
 
 def test_what_kernforge_adds_is_part_of_the_key(wheels, monkeypatch):
-    kit = lock_of(wheels).cuda["12.8"]
-    before = toolkit_key(kit)
+    kit = lock_of(wheels).trees["cuda-12.8"]
+    before = tree_names.key(kit)
     monkeypatch.setattr(front_end, "_PROFILE", "another")
-    assert toolkit_key(kit) != before
+    tree_names.key.cache_clear()
+    assert tree_names.key(kit) != before
 
 
 def test_a_damaged_part_is_refused_and_nothing_is_stored(wheels, index, tmp_path):
     (name,) = [name for name in WHEELS if name.startswith("nvidia_nvvm")]
     make_wheel(index.root / name, WHEELS[name], tampered=("nvidia/cu13/nvvm/bin/cicc",))
-    kit = lock_of(wheels).cuda["12.8"]
+    kit = lock_of(wheels).trees["cuda-12.8"]
     store = Store(tmp_path / "store")
     with pytest.raises(IntegrityError, match="nvvm/bin/cicc"):
-        Toolchains(store, wheels).toolkit(kit)
-    assert not store.has("toolchains", toolkit_key(kit))
+        Toolchains(store, wheels).path(kit)
+    assert not store.has("toolchains", tree_names.key(kit))
 
 
 def test_the_headers_of_cudas_libraries_are_those_of_the_same_release(wheels):
-    needs = Needs(cuda=frozenset({"12.8"}), torch=frozenset(), libraries=True)
+    needs = NEEDS | {Tree("cuda-libraries", "12.8")}
     without = lock_of(wheels)
-    assert lacking(needs, without).names == ("CUDA 12.8",)
-    lock = lock_of(wheels, needs, old=without)
-    assert [wheel.file.split("-")[0] for wheel in lock.cuda["12.8"].libraries] == [
+    assert lacking(needs, without) == needs - NEEDS
+    lock = without.merged(lock_of(wheels, needs - NEEDS, old=without))
+    assert [wheel.file.split("-")[0] for wheel in lock.trees["cuda-libraries-12.8"].wheels] == [
         "nvidia_cublas_cu12"
     ]
     assert lock == lock_of(wheels, needs)
-    assert not lacking(needs, lock).names
+    assert not lacking(needs, lock)
 
 
 def test_an_index_without_the_static_runtime_is_reported(wheels, index):
@@ -217,22 +214,22 @@ def test_an_index_without_the_static_runtime_is_reported(wheels, index):
 
 
 def test_a_lock_may_not_take_the_front_end_from_elsewhere(wheels, tmp_path):
-    kit = lock_of(wheels).cuda["12.8"]
+    kit = lock_of(wheels).trees["cuda-12.8"]
     other = replace(kit.front_end, optimizer=kit.front_end.runtime)
     with pytest.raises(ToolchainError, match="not a wheel of nvidia-nvvm"):
-        Toolchains(Store(tmp_path / "store"), wheels).toolkit(replace(kit, front_end=other))
+        Toolchains(Store(tmp_path / "store"), wheels).path(replace(kit, front_end=other))
 
 
 @pytest.mark.parametrize("release", ["12.4.1", "13.0.3", "x"])
 def test_a_lock_of_another_cuda_with_a_front_end_is_refused(wheels, release):
-    kit = lock_of(wheels).cuda["12.8"]
+    kit = lock_of(wheels).trees["cuda-12.8"]
     for wrong in (
         replace(kit, release=release),
         replace(kit, wheels=()),
         replace(kit, front_end=replace(kit.front_end, release=release.replace("13.0", "13.2"))),
     ):
         with pytest.raises(ToolchainError, match="kernforge makes 12"):
-            toolkit_key(wrong)
+            tree_names.key(wrong)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +257,7 @@ def test_other_code_is_not(flags):
 
 
 def test_flags_for_a_gpu_that_the_front_end_lacks_are_refused(wheels):
-    kit = lock_of(wheels).cuda["12.8"]
+    kit = lock_of(wheels).trees["cuda-12.8"]
     good = ["-gencode", "arch=compute_80,code=sm_80", "-gencode=arch=compute_120,code=compute_120"]
     assert front_end.nvcc_flags(kit, good, "op.cu") == front_end.usual_flags(good)
     bad = [*good, "-gencode=arch=compute_70,code=sm_70", "-arch=sm_101a"]

@@ -10,11 +10,11 @@ from kernforge.toolchain import header_libraries
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.local_parts import LocalParts
-from kernforge.toolchain.lockfile import LockedCompiler, from_json
+from kernforge.toolchain.lockfile import LockedCompiler, Tree, from_json
 from kernforge.toolchain.provision import Toolchains
-from kernforge.toolchain.resolver import Needs, lacking, make
+from kernforge.toolchain.resolver import lacking, make
 
-COMPILER = LockedCompiler(identity="g++ 12", target="x86_64-linux-gnu")
+COMPILERS = {"cxx": LockedCompiler(identity="g++ 12", target="x86_64-linux-gnu")}
 VERSION = b"#define CUTLASS_MAJOR 4\n#define CUTLASS_MINOR 0\n#define CUTLASS_PATCH 0\n"
 TREE = {
     "include/cutlass/cutlass.h": b"// cutlass",
@@ -32,7 +32,7 @@ HEADERS = [
 
 
 def needs(*names):
-    return Needs(cuda=frozenset(), torch=frozenset(), headers=frozenset(names))
+    return frozenset(map(Tree, names))
 
 
 @pytest.fixture
@@ -59,12 +59,10 @@ def test_a_wheel_of_the_release_is_read_by_ranges_and_pinned(wheels, index_serve
     members["cutlass_library/big.bin"] = bytes(100)
     file = "nvidia_cutlass-3.6.0.0-py3-none-any.whl"
     index_server.add(make_wheel(index_server.root / "files" / file, members))
-    lock = make(needs("cutlass_3_6"), wheels, cpu="x86_64", compiler=COMPILER)
-    assert lock.headers["cutlass_3_6"].wheel.file == file
+    lock = make(needs("cutlass_3_6"), wheels, cpu="x86_64", compilers=COMPILERS)
+    assert lock.trees["cutlass_3_6"].wheels[0].file == file
     assert from_json(lock.to_json()) == lock
-    tree = Toolchains(Store(tmp_path / "store"), wheels).headers(
-        "cutlass_3_6", lock.headers["cutlass_3_6"]
-    )
+    tree = Toolchains(Store(tmp_path / "store"), wheels).path(lock.trees["cutlass_3_6"])
     assert headers_in(tree) == HEADERS
 
 
@@ -79,11 +77,11 @@ def test_wheels_of_others_give_cutlass_alone(wheels, index_server, name, file, b
     members = {f"{below}/{path}": data for path, data in TREE.items()}
     members |= {f"{below}/include/theirs/x.cuh": b"//", "deep_gemm/jit/cutlass/x.h": b"//"}
     index_server.add(make_wheel(index_server.root / "files" / file, members))
-    lock = make(needs(name), wheels, cpu="x86_64", compiler=COMPILER)
+    lock = make(needs(name), wheels, cpu="x86_64", compilers=COMPILERS)
     carried = header_libraries.CARRIED[name]
-    assert (lock.headers[name].wheel.file, lock.headers[name].release) == (file, carried.release)
+    assert (lock.trees[name].wheels[0].file, lock.trees[name].release) == (file, carried.release)
     store = Store(index_server.root / "store")
-    tree = Toolchains(store, wheels).headers(name, lock.headers[name])
+    tree = Toolchains(store, wheels).path(lock.trees[name])
     assert headers_in(tree) == HEADERS
 
 
@@ -103,7 +101,7 @@ def test_what_kernel_builder_names_is_known_and_only_the_oldest_is_in_no_wheel()
 def test_a_release_without_a_wheel_says_where_to_put_it(wheels):
     name = "cutlass_2_10"
     with pytest.raises(ToolchainError, match="no package index carries it") as caught:
-        make(needs(name), wheels, cpu="x86_64", compiler=COMPILER)
+        make(needs(name), wheels, cpu="x86_64", compilers=COMPILERS)
     assert f"--depends {name}=PATH" in caught.value.hint
     assert "CUTLASS_SRC_DIR" in caught.value.hint
 
@@ -112,28 +110,24 @@ def test_files_of_the_users_are_pinned_by_their_content(wheels, checkout, tmp_pa
     found = header_libraries.read(checkout)
     assert found.release == "4.0.0"
     own = LocalParts(headers={"cutlass_4_0": found})
-    lock = make(needs("cutlass_4_0"), wheels, cpu="x86_64", compiler=COMPILER, local_parts=own)
+    lock = make(needs("cutlass_4_0"), wheels, cpu="x86_64", compilers=COMPILERS, local_parts=own)
     assert str(checkout) not in lock.to_json()
-    tree = Toolchains(Store(tmp_path / "store"), wheels, own).headers(
-        "cutlass_4_0", lock.headers["cutlass_4_0"]
-    )
+    tree = Toolchains(Store(tmp_path / "store"), wheels, own).path(lock.trees["cutlass_4_0"])
     assert headers_in(tree) == HEADERS
     # Once in the store they need not be named again.
     again = Toolchains(Store(tmp_path / "store"), wheels)
-    assert again.headers("cutlass_4_0", lock.headers["cutlass_4_0"]) == tree
+    assert again.path(lock.trees["cutlass_4_0"]) == tree
 
 
 def test_other_files_than_the_locked_ones_are_noticed(wheels, checkout, tmp_path):
     own = LocalParts(headers={"cutlass_4_0": header_libraries.read(checkout)})
-    lock = make(needs("cutlass_4_0"), wheels, cpu="x86_64", compiler=COMPILER, local_parts=own)
-    assert not lacking(needs("cutlass_4_0"), lock, own).names
+    lock = make(needs("cutlass_4_0"), wheels, cpu="x86_64", compilers=COMPILERS, local_parts=own)
+    assert not lacking(needs("cutlass_4_0"), lock, own)
     (checkout / "include/cute/tensor.hpp").write_bytes(b"// edited")
     edited = LocalParts(headers={"cutlass_4_0": header_libraries.read(checkout)})
-    assert lacking(needs("cutlass_4_0"), lock, edited).names == ("cutlass_4_0",)
-    with pytest.raises(ToolchainError, match="which differ from"):
-        Toolchains(Store(tmp_path / "store"), wheels, edited).headers(
-            "cutlass_4_0", lock.headers["cutlass_4_0"]
-        )
+    assert lacking(needs("cutlass_4_0"), lock, edited) == needs("cutlass_4_0")
+    with pytest.raises(ToolchainError, match="and here is"):
+        Toolchains(Store(tmp_path / "store"), wheels, edited).path(lock.trees["cutlass_4_0"])
 
 
 def test_what_is_not_cutlass_is_refused(tmp_path):

@@ -7,17 +7,14 @@ compiles the same from both tools.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from kernforge.artifact.version import Version2
 from kernforge.project.targets import Target
-from kernforge.toolchain.lockfile import LockedToolkit
+from kernforge.toolchain.lockfile import Lock
 from kernforge.toolchain.tree_names import (
     THREADS,
-    cross_root,
     cuda_root,
     cxx_of,
-    library_root,
+    libraries_root,
     torch_root,
     tree,
 )
@@ -100,11 +97,11 @@ def cuda_includes(version: Version2) -> tuple[str, ...]:
     return tuple(part for path in below for part in ("-isystem", tree(root, path)))
 
 
-def library_includes(version: Version2, toolkit: LockedToolkit) -> Iterator[str]:
-    """Search paths of the headers of CUDA's libraries, which come in their own wheels."""
-    for wheel in toolkit.libraries:
-        root = library_root(version, wheel.file.partition("-")[0])
-        yield from ("-isystem", tree(root, "include"))
+def library_includes(version: Version2, lock: Lock) -> tuple[str, ...]:
+    """Search path of the headers of CUDA's libraries; an installed toolkit has them itself."""
+    if lock.toolkit(version).digest:
+        return ()
+    return ("-isystem", tree(libraries_root(version), "include"))
 
 
 def stable_target(oldest: Version2) -> str:
@@ -119,7 +116,7 @@ def torch_includes(target: Target) -> tuple[str, ...]:
     """
     if target.torch is None:
         return ()
-    roots = [cross_root(target.cross_cpu, torch_root(target.torch))]
+    roots = [torch_root(target.torch, target.cross_cpu)]
     if target.borrows_cuda_headers:  # of this machine's wheel; its others come second
         roots.append(torch_root(target.torch))
     return (

@@ -59,7 +59,7 @@ def named_objects(
 def _static_runtime(cuda: Version2, cross_cpu: str) -> str:
     """The static CUDA runtime for a processor: a toolkit has that of its own machine alone."""
     if cross_cpu:
-        root = tree_names.cross_root(cross_cpu, tree_names.runtime_root(cuda))
+        root = tree_names.runtime_root(cuda, cross_cpu)
         return tree_names.tree(root, "lib/libcudart_static.a")
     return tree_names.tree(tree_names.cuda_root(cuda), "lib64/libcudart_static.a")
 

@@ -22,7 +22,7 @@ from kernforge.project.targets import Target
 from kernforge.project.units import Sources, Unit
 from kernforge.source import op_namespace
 from kernforge.source.includes import Closure
-from kernforge.toolchain import cuda_arch, front_end, lockfile, tree_names
+from kernforge.toolchain import cuda_arch, front_end, tree_names
 from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import Lock
 from kernforge.toolchain.system_headers import SystemHeaders
@@ -177,7 +177,7 @@ class _Planner:
         if target.cuda is None:
             raise ManifestError(f"build.toml: {unit.path} is CUDA, {target.name} is not")
         archs = self._narrowed(unit, target.cuda)
-        toolkit = lockfile.toolkit(self.lock, target.cuda)
+        toolkit = self.lock.toolkit(target.cuda)
         gencode = (part for arch in archs for part in arch.gencode())
         return (
             tree_names.tree(tree_names.cuda_root(target.cuda), "bin/nvcc"),
@@ -191,7 +191,7 @@ class _Planner:
     def _compiled_for(self, unit: Unit, cuda: Version2) -> tuple[Arch, ...]:
         """Architectures of a unit that the lock's toolkit has."""
         chosen = unit.archs(cuda)
-        if lockfile.toolkit(self.lock, cuda).front_end:
+        if self.lock.toolkit(cuda).front_end:
             return front_end.supported(chosen, cuda)
         return chosen
 
@@ -234,8 +234,7 @@ class _Planner:
         if target.cuda and not unit.is_cuda:
             yield from flags.cuda_includes(target.cuda)
         if target.cuda and closure.reaches_cuda_libraries:
-            toolkit = lockfile.toolkit(self.lock, target.cuda)
-            yield from flags.library_includes(target.cuda, toolkit)
+            yield from flags.library_includes(target.cuda, self.lock)
 
 
 def _common_include(closure: Closure) -> tuple[str, ...]:

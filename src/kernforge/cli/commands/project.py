@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import operator
 from pathlib import Path
@@ -85,22 +84,20 @@ def _in_short(names: list[str], *, whole: bool) -> list[str]:
 def _lock(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.builder import locking  # noqa: PLC0415
     from kernforge.project import targets as project_targets  # noqa: PLC0415
+    from kernforge.toolchain.lockfile import Tree  # noqa: PLC0415
 
     workspace = options.workspace(arguments, console)
     targets = project_targets.choose(workspace.candidates, [])
-    wanted = locking.needs(workspace, targets)
-    wanted = dataclasses.replace(
-        wanted, cuda=wanted.cuda | set(arguments.cuda), torch=wanted.torch | set(arguments.torch)
-    )
+    more = [Tree("cuda", version) for version in arguments.cuda]
+    more += [Tree("torch", version) for version in arguments.torch]
+    wanted = locking.needs(workspace, targets).union(more)
     locked = locking.write_lock(workspace, wanted, upgrade=arguments.upgrade)
     lines = [
-        f"CUDA {name}: {kit.release}"
-        + (f", front end of {kit.front_end.release}" if kit.front_end else "")
-        for name, kit in sorted(locked.cuda.items())
+        f"{tree}: {tree.release}"
+        + (f", front end of {tree.front_end.release}" if tree.front_end else "")
+        for tree in sorted(locked.trees.values())
     ]
-    lines += [f"torch {name}: {torch.release}" for name, torch in sorted(locked.torch.items())]
-    lines += [f"{name}: {headers.release}" for name, headers in sorted(locked.headers.items())]
-    lines.append(f"host compiler: {locked.compiler.identity}")
+    lines += [f"{name}: {each.identity}" for name, each in sorted(locked.compilers.items())]
     path = workspace.project.root / "kernforge.lock"
     console.result({"lock": str(path)}, "\n".join([str(path), *(f"  {line}" for line in lines)]))
 

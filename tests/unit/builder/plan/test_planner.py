@@ -5,6 +5,7 @@ import hashlib
 from dataclasses import replace
 
 import pytest
+from support.locks import table, tree
 
 from kernforge.artifact.version import Version2
 from kernforge.builder.plan import flags, graph, linking, planner
@@ -15,12 +16,7 @@ from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import (
     Lock,
     LockedCompiler,
-    LockedCross,
     LockedFrontEnd,
-    LockedHeaders,
-    LockedPython,
-    LockedToolkit,
-    LockedTorch,
     LockedWheel,
 )
 from kernforge.toolchain.system_headers import SystemHeaders
@@ -72,12 +68,11 @@ def wheel(name):
 
 LOCK = Lock(
     platform="x86_64-linux",
-    compiler=LockedCompiler(identity="g++ 12", target="x86_64-linux-gnu"),
-    cuda={v: LockedToolkit(release=v, wheels=(wheel(f"nvcc{v}"),)) for v in ("13.0", "13.2")},
-    torch={
-        v: LockedTorch(release=v, wheel=wheel(f"torch{v}"))
-        for v in ("2.10", "2.11", "2.12", "2.13")
-    },
+    compilers={"cxx": LockedCompiler(identity="g++ 12", target="x86_64-linux-gnu")},
+    trees=table(
+        *(tree("cuda", v, wheel(f"nvcc{v}")) for v in ("13.0", "13.2")),
+        *(tree("torch", v, wheel(f"torch{v}")) for v in ("2.10", "2.11", "2.12", "2.13")),
+    ),
 )
 
 
@@ -106,7 +101,7 @@ def make(
 
 
 def with_python(headers):
-    return replace(LOCK, python=LockedPython(release="3.11.7", headers=headers))
+    return LOCK.having(tree("python", digest=headers))
 
 
 def titled(made, start):
@@ -204,12 +199,7 @@ def test_an_edit_moves_the_keys_of_what_could_see_it_and_no_others(edit, moved, 
 
 
 def test_another_toolchain_moves_the_keys_of_what_it_compiles():
-    newer = Lock(
-        platform=LOCK.platform,
-        compiler=LOCK.compiler,
-        cuda=LOCK.cuda,
-        torch={**LOCK.torch, "2.13": LockedTorch(release="2.13.1", wheel=wheel("torch2.13.1"))},
-    )
+    newer = LOCK.having(tree("torch", "2.13", wheel("torch2.13.1"), release="2.13.1"))
     before, after = make(["torch213-*-cpu-*"]), make(["torch213-*-cpu-*"], lock=newer)
     assert not keys(before, "torch-ext") & keys(after, "torch-ext")
     assert keys(before, "op.cpp") == keys(after, "op.cpp")
@@ -217,7 +207,7 @@ def test_another_toolchain_moves_the_keys_of_what_it_compiles():
 
 def test_another_host_compiler_moves_every_key():
     other = LockedCompiler(identity="g++ 13", target="x86_64-linux-gnu")
-    lock = Lock(platform=LOCK.platform, compiler=other, cuda=LOCK.cuda, torch=LOCK.torch)
+    lock = replace(LOCK, compilers={"cxx": other})
     before, after = make(), make(lock=lock)
     assert not {a.key for a in before.actions} & {a.key for a in after.actions}
 
@@ -274,8 +264,8 @@ def test_an_artifact_has_its_package_and_architectures():
 
 
 def test_what_the_lock_lacks_is_said():
-    lock = Lock(platform=LOCK.platform, compiler=LOCK.compiler)
-    with pytest.raises(ToolchainError, match=r"no torch 2\.13"):
+    lock = replace(LOCK, trees={})
+    with pytest.raises(ToolchainError, match=r"no torch-2\.13"):
         make(["torch213-*-cpu-*"], lock=lock)
 
 
@@ -326,13 +316,7 @@ def test_only_units_that_include_cutlass_depend_on_it():
     text = MANIFEST.replace(
         'backend = "cuda"\ndepends = []', 'backend = "cuda"\ndepends = ["cutlass_3_6"]'
     )
-    with_cutlass = Lock(
-        platform=LOCK.platform,
-        compiler=LOCK.compiler,
-        cuda=LOCK.cuda,
-        torch=LOCK.torch,
-        headers={"cutlass_3_6": LockedHeaders(release="3.6.0", wheel=wheel("nvidia_cutlass"))},
-    )
+    with_cutlass = LOCK.having(tree("cutlass_3_6", wheel=wheel("nvidia_cutlass")))
     files = {"op.cu": "#include <cutlass/cutlass.h>\n"}
     made = make(["torch213-*"], files=files, manifest_text=text, lock=with_cutlass)
     assert [a.title for a in made.actions if "cutlass_3_6" in a.trees] == [
@@ -381,12 +365,7 @@ src = ["op.cu"]
 
 
 def test_tvm_ffi_knows_nothing_of_torch_and_python():
-    lock = Lock(
-        platform=LOCK.platform,
-        compiler=LOCK.compiler,
-        cuda=LOCK.cuda,
-        headers={"tvm-ffi-0.1": LockedHeaders(release="0.1.15", wheel=wheel("apache_tvm_ffi"))},
-    )
+    lock = LOCK.having(tree("tvm-ffi", "0.1", wheel("apache_tvm_ffi")))
     files = {
         "tvm-ffi-ext/binding.cpp": "#include <tvm/ffi/tvm_ffi.h>\n// TVM_FFI_EXTENSION_NAME\n",
         "tvm-ffi-ext/my_op/__init__.py": "",
@@ -457,12 +436,9 @@ def test_an_edit_of_another_source_leaves_a_binding_that_is_named_at_link_time()
 def with_front_end(release="13.0.3"):
     """The lock with a CUDA 12.8 whose front end is of another one for each release."""
     parts = {p: wheel(f"{p}{release}") for p in ("compiler", "headers", "optimizer", "runtime")}
-    kit = LockedToolkit(
-        release="12.8.1",
-        wheels=(wheel("nvidia_cuda_nvcc_cu12-12.8.93-x"),),
-        front_end=LockedFrontEnd(release=release, **parts),
-    )
-    return replace(LOCK, cuda={**LOCK.cuda, "12.8": kit})
+    front = LockedFrontEnd(release=release, **parts)
+    own = wheel("nvidia_cuda_nvcc_cu12-12.8.93-x")
+    return LOCK.having(tree("cuda", "12.8", own, release="12.8.1", front_end=front))
 
 
 CU128 = ["*stable-abi210-cu128*"]
@@ -491,11 +467,9 @@ def test_the_compiler_is_part_of_the_key():
 
 
 def crossing(patterns, abi=""):
-    arm = LockedCross(
-        compiler=LockedCompiler(identity="aarch64 g++ 12", target="aarch64-linux-gnu"),
-        torch={v: LockedTorch(release=v, wheel=wheel(f"arm{v}")) for v in ("2.10", "2.13")},
-        runtime={"13.0": wheel("arm_runtime")},
-    )
+    arm = [tree("torch", v, wheel(f"arm{v}"), cpu="aarch64") for v in ("2.10", "2.13")]
+    arm.append(tree("cudart", "13.0", wheel("arm_runtime"), cpu="aarch64"))
+    compiler = LockedCompiler(identity="aarch64 g++ 12", target="aarch64-linux-gnu")
     parsed = document.parse(MANIFEST.format(abi=abi))
     found = targets.candidates(parsed, cpu="aarch64", releases=RELEASES, cross=True)
     sources = units.Sources(
@@ -503,7 +477,7 @@ def crossing(patterns, abi=""):
         texts={p: t for p, t in FILES.items() if p.endswith((".cpp", ".cu", ".h"))},
         bundled={"torch-ext/registration.h": "// bundled\n"},
     )
-    lock = replace(LOCK, cross={"aarch64": arm})
+    lock = replace(LOCK.having(*arm), compilers={**LOCK.compilers, "aarch64-cxx": compiler})
     return planner.make(parsed, sources, targets.choose(found, patterns), lock)
 
 

@@ -2,12 +2,13 @@
 import dataclasses
 
 import pytest
+from support.locks import table, tree
 
 from kernforge.artifact.version import Version2
 from kernforge.extension import plan as jit_plan
 from kernforge.extension.device import plan as device_plan
 from kernforge.source.includes import closure
-from kernforge.toolchain.lockfile import Lock, LockedCompiler, LockedHeaders, LockedToolkit
+from kernforge.toolchain.lockfile import Lock, LockedCompiler
 
 MACHINE = jit_plan.JitMachine(
     torch=Version2(2, 11),
@@ -16,9 +17,11 @@ MACHINE = jit_plan.JitMachine(
     archs=("-gencode", "arch=compute_90,code=sm_90"),
     lock=Lock(
         platform="x86_64-linux",
-        compiler=LockedCompiler(identity="g++ 13", target="x86_64-linux-gnu"),
-        cuda={"13.0": LockedToolkit(release="13.0.3", directory="kit")},
-        headers={jit_plan.TORCH: LockedHeaders(release="2.11.0", digest="torch")},
+        compilers={"cxx": LockedCompiler(identity="g++ 13", target="x86_64-linux-gnu")},
+        trees=table(
+            tree("cuda", "13.0", digest="kit"),
+            tree(jit_plan.TORCH, release="2.11.0", digest="torch"),
+        ),
     ),
     cpu="x86_64",
 )

@@ -3,6 +3,7 @@
 
 import hashlib
 import threading
+from dataclasses import replace
 
 import pytest
 from support.wheel_maker import make_wheel
@@ -11,9 +12,9 @@ from kernforge.errors import IntegrityError, NetworkError, ToolchainError
 from kernforge.store.local import Store
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
-from kernforge.toolchain.lockfile import LockedCompiler, LockedWheel, from_json
+from kernforge.toolchain.lockfile import LockedCompiler, Tree, from_json
 from kernforge.toolchain.provision import Toolchains
-from kernforge.toolchain.resolver import Needs, lacking, make
+from kernforge.toolchain.resolver import lacking, make
 
 TORCH = "torch-2.10.0-3-cp310-cp310-manylinux_2_28_x86_64.whl"
 HEADERS = {"torch/include/ATen/ATen.h": b"// ATen", "torch/include/torch/library.h": b"// lib"}
@@ -44,14 +45,16 @@ def torch_wheel(index_server):
 
 
 def lock_torch(wheels):
-    needs = Needs(cuda=frozenset(), torch=frozenset({"2.10"}))
-    return make(needs, wheels, cpu="x86_64", compiler=COMPILER)
+    return make([Tree("torch", "2.10")], wheels, cpu="x86_64", compilers={"cxx": COMPILER})
 
 
 def test_a_lock_of_torch_pins_the_record_and_names_no_host(wheels, torch_wheel, index_server):
     lock = lock_torch(wheels)
-    assert lock.torch["2.10"].wheel.file == TORCH
-    assert lock.torch["2.10"].wheel.sha256 == hashlib.sha256(torch_wheel.read_bytes()).hexdigest()
+    assert lock.trees["torch-2.10"].wheels[0].file == TORCH
+    assert (
+        lock.trees["torch-2.10"].wheels[0].sha256
+        == hashlib.sha256(torch_wheel.read_bytes()).hexdigest()
+    )
     assert index_server.url not in lock.to_json()
     assert "127.0.0.1" not in lock.to_json()
     assert from_json(lock.to_json()) == lock
@@ -65,16 +68,16 @@ def test_the_newest_patch_release_and_build_is_locked(wheels, torch_wheel, index
         index_server.add(make_wheel(index_server.root / "files" / older, HEADERS))
     cpu_only = "torch-2.10.1+cpu-cp310-cp310-manylinux_2_28_x86_64.whl"
     index_server.add(make_wheel(index_server.root / "files" / cpu_only, HEADERS))
-    assert lock_torch(wheels).torch["2.10"].wheel.file == TORCH
+    assert lock_torch(wheels).trees["torch-2.10"].wheels[0].file == TORCH
 
 
 def test_headers_arrive_alone_and_stay(toolchains, wheels, torch_wheel, index_server):
-    wheel = lock_torch(wheels).torch["2.10"].wheel
-    tree = toolchains.torch_headers(wheel)
+    locked = lock_torch(wheels).trees["torch-2.10"]
+    tree = toolchains.path(locked)
     found = {p.relative_to(tree).as_posix() for p in tree.rglob("*") if p.is_file()}
     assert found == {"include/ATen/ATen.h", "include/torch/library.h"}
     requests = len(index_server.requests)
-    assert toolchains.torch_headers(wheel) == tree
+    assert toolchains.path(locked) == tree
     assert len(index_server.requests) == requests
 
 
@@ -82,16 +85,16 @@ def test_a_server_without_ranges_gives_the_same_headers(
     toolchains, wheels, torch_wheel, index_server, progress
 ):
     index_server.ranges = False
-    tree = toolchains.torch_headers(lock_torch(wheels).torch["2.10"].wheel)
+    tree = toolchains.path(lock_torch(wheels).trees["torch-2.10"])
     assert (tree / "include/ATen/ATen.h").read_bytes() == b"// ATen"
     assert any("whole wheel" in note for note in progress.notes)
 
 
 def test_a_replaced_wheel_is_refused(toolchains, wheels, torch_wheel, index_server):
-    wheel = lock_torch(wheels).torch["2.10"].wheel
-    other = LockedWheel(file=wheel.file, sha256=wheel.sha256, record="0" * 64)
+    tree = lock_torch(wheels).trees["torch-2.10"]
+    other = replace(tree, wheels=(replace(tree.wheels[0], record="0" * 64),))
     with pytest.raises(IntegrityError, match="its RECORD has sha256"):
-        toolchains.torch_headers(other)
+        toolchains.path(other)
     assert not list((toolchains._store.root / "toolchains").rglob("include"))
 
 
@@ -101,9 +104,9 @@ def test_a_tampered_header_is_refused_and_nothing_is_stored(toolchains, wheels, 
         index_server.root / "files" / TORCH, members, tampered=("torch/include/torch/library.h",)
     )
     index_server.add(path)
-    wheel = lock_torch(wheels).torch["2.10"].wheel
+    tree = lock_torch(wheels).trees["torch-2.10"]
     with pytest.raises(IntegrityError, match=r"torch/include/torch/library\.h"):
-        toolchains.torch_headers(wheel)
+        toolchains.path(tree)
     assert not list((toolchains._store.root / "toolchains").rglob("*.h"))
 
 
@@ -147,12 +150,11 @@ def test_a_dead_index_is_a_network_error_with_a_hint(wheels, index_server):
 
 
 def test_many_threads_make_a_tree_once(toolchains, wheels, torch_wheel, index_server):
-    wheel = lock_torch(wheels).torch["2.10"].wheel
+    tree = lock_torch(wheels).trees["torch-2.10"]
     requests = len(index_server.requests)
     found = []
     threads = [
-        threading.Thread(target=lambda: found.append(toolchains.torch_headers(wheel)))
-        for _ in range(8)
+        threading.Thread(target=lambda: found.append(toolchains.path(tree))) for _ in range(8)
     ]
     for thread in threads:
         thread.start()
@@ -192,8 +194,8 @@ def test_a_page_of_links_is_read_as_pip_reads_it(
 
 def test_what_a_lock_lacks_is_only_what_is_new(wheels, torch_wheel):
     lock = lock_torch(wheels)
-    needs = Needs(cuda=frozenset({"13.0"}), torch=frozenset({"2.10", "2.11"}))
-    assert lacking(needs, lock) == Needs(cuda=frozenset({"13.0"}), torch=frozenset({"2.11"}))
+    needs = frozenset({Tree("cuda", "13.0"), Tree("torch", "2.10"), Tree("torch", "2.11")})
+    assert lacking(needs, lock) == needs - {Tree("torch", "2.10")}
     assert lacking(needs, None) == needs
 
 
