@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 # What installs interpreters, and where, from the user's home or from the root.
 _PLACES = (
     ("this Python", "", ""),
-    ("uv", "~/.local/share/uv/python", "cpython-{python}*/include/python{python}"),
-    ("pyenv", "~/.pyenv/versions", "{python}*/include/python{python}"),
+    ("uv", "~/.local/share/uv/python", "cpython-{number}*/include/python{python}"),
+    ("pyenv", "~/.pyenv/versions", "{number}*/include/python{python}"),
     ("the system", "/usr/include", "python{python}"),
     ("/usr/local", "/usr/local/include", "python{python}"),
-    ("manylinux", "/opt/python", "cp{digits}-cp{digits}/include/python{python}"),
+    ("manylinux", "/opt/python", "cp{digits}-{abi}/include/python{python}"),
     ("conda", "~/miniconda3/envs", "*/include/python{python}"),
     ("conda", "~/miniforge3/envs", "*/include/python{python}"),
 )
@@ -94,10 +94,12 @@ def _paths(python: str, top: str, pattern: str, variables: Mapping[str, str]) ->
         root = Path(variables["UV_PYTHON_INSTALL_DIR"])
     else:
         root = Path(top).expanduser()
-    digits = python.replace(".", "")
-    shape = pattern.format(python=python, digits=digits)
+    # Who installs a free-threaded Python has the t in the name of its headers alone.
+    number = python.removesuffix("t")
+    digits, abi = number.replace(".", ""), f"cp{python.replace('.', '')}"
+    shape = pattern.format(python=python, number=number, digits=digits, abi=abi)
     # 3.1* is not 3.12: what follows the version is a dot, a dash or nothing.
-    exact = re.compile(rf"(?:cpython-)?{re.escape(python)}(?:[.+-].*)?")
+    exact = re.compile(rf"(?:cpython-)?{re.escape(number)}t?(?:[.+-].*)?")
     for path in sorted(root.glob(shape), reverse=True):
         first = path.relative_to(root).parts[0]
         numbered = first[0].isdigit() or first.startswith("cpython-")
