@@ -132,11 +132,6 @@ def staging(parent: Path) -> Iterator[Path]:
         remove_tree(path)
 
 
-def temporary_name() -> str:
-    """A name that no other file has, for what is renamed to its final name when it is complete."""
-    return f"{_PREFIX}{uuid.uuid4().hex}"
-
-
 def sweep(directory: Path) -> None:
     """Remove what killed processes of this user left in a directory more than a day ago."""
     horizon = time.time() - _LASTS_S
@@ -341,7 +336,7 @@ def symlink(target: str, path: Path) -> None:
     """Create a symbolic link, replacing an old one atomically."""
     with disk_errors(f"writing {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(temporary_name())
+        temporary = path.with_name(f"{_PREFIX}{uuid.uuid4().hex}")
         temporary.symlink_to(target)
         temporary.replace(path)
 
@@ -526,13 +521,6 @@ def tree_bytes(path: Path) -> int:
             with contextlib.suppress(FileNotFoundError):
                 total += os.lstat(os.path.join(directory, name)).st_blocks * 512  # noqa: PTH118
     return total
-
-
-def write_chunks(path: Path, chunks: Iterable[bytes], *, executable: bool = False) -> None:
-    """Write a large file inside a tree that is not published yet."""
-    write_stream(path, chunks, append=False, advance=lambda _count: None)
-    if executable:
-        path.chmod(0o755)
 
 
 def refuse_writable(path: Path) -> None:
