@@ -76,7 +76,7 @@ def _unregistered(
     schemas = [schema for text in texts for schema in op_schema.schemas_in(text)]
     registered = [name.removeprefix("ops.") for name in op_schema.read_operators(schemas)]
     for call in missing:
-        if call.name.encode() not in rest:
+        if call.operator.encode() not in rest:
             yield binding_mistakes.unregistered(call, registered)
 
 

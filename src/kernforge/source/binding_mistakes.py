@@ -11,13 +11,12 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernforge.source import cpp_text, op_schema
 
 _PYBIND = re.compile(r"\bPYBIND11_MODULE\s*\(\s*\w+\s*,")
-_CONDITION = re.compile(r"^[ \t]*#[ \t]*(?P<word>if|ifdef|ifndef|endif)\b", re.MULTILINE)
 _LIBRARY = re.compile(
     r"\b(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?(?:_EXPAND)?\s*\(\s*(?P<name>\w+)\s*,"
 )
@@ -54,16 +53,18 @@ class SourceMistake:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceCall:
-    """An op namespace that a file registers or calls, or an operator that it calls.
+    """An op namespace that a file registers or calls, or an operator of the build that it calls.
 
     Attributes:
-        name: its name; ``OWN`` is the namespace of the build.
+        name: of the namespace; ``OWN`` is that of the build.
         line: its line, counted from 1.
+        operator: its name, where it is taken from ``ops`` of ``._ops``.
     """
 
     name: str
     path: str
     line: int
+    operator: str = ""
 
 
 def pybind_modules(sources: Mapping[str, str]) -> Iterator[SourceMistake]:
@@ -75,14 +76,10 @@ def pybind_modules(sources: Mapping[str, str]) -> Iterator[SourceMistake]:
         sources: text of the sources that are compiled, by path.
     """
     for path, text in sources.items():
-        code = cpp_text.code(text) if "PYBIND11_MODULE" in text else ""
-        for match in _PYBIND.finditer(code):
-            words = [m["word"] for m in _CONDITION.finditer(code, 0, match.start())]
-            if sum(-1 if word == "endif" else 1 for word in words) > 0:
-                continue
+        for match in cpp_text.unconditional(_PYBIND, text) if "PYBIND11_MODULE" in text else ():
             yield SourceMistake(
                 path=path,
-                line=cpp_text.line_of(code, match.start()),
+                line=cpp_text.line_of(text, match.start()),
                 problem="PYBIND11_MODULE makes a module for one Python and one torch; a kernel "
                 "project registers operators, and one build serves every Python",
                 fix="write TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) { ops.def(...); "
@@ -122,10 +119,9 @@ def unregistered_operators(
     """
     if any("##" in text for text in sources) or any(map(_DEFINES.search, package.values())):
         return
-    for path, text in sorted(package.items()):
-        for name, line in _operators(text):
-            if not any(name in source for source in sources):
-                yield NamespaceCall(name=name, path=path, line=line)
+    for call in _calls(package):
+        if call.operator and not any(call.operator in source for source in sources):
+            yield call
 
 
 def unregistered(call: NamespaceCall, registered: Sequence[str]) -> SourceMistake:
@@ -134,36 +130,15 @@ def unregistered(call: NamespaceCall, registered: Sequence[str]) -> SourceMistak
     Args:
         registered: names that are registered.
     """
-    near = difflib.get_close_matches(call.name, registered, n=1)
+    near = difflib.get_close_matches(call.operator, registered, n=1)
     return SourceMistake(
         path=call.path,
         line=call.line,
-        problem=f"ops.{call.name} is called, and no source registers it",
+        problem=f"ops.{call.operator} is called, and no source registers it",
         fix=f"did you mean ops.{near[0]}?"
         if near
         else "register it with ops.def(...) in the TORCH_LIBRARY_EXPAND block of the binding",
     )
-
-
-def _operators(text: str) -> Iterator[tuple[str, int]]:
-    """The operators that a module takes from ``ops`` of ``._ops``, with the lines."""
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:  # the import at the check says it better
-        return
-    names = {
-        alias.asname or alias.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        and (node.module or "").rpartition(".")[2] == _OPS_MODULE
-        for alias in node.names
-        if alias.name == "ops"
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            of_build = node.value.id in names and isinstance(node.ctx, ast.Load)
-            if of_build and not node.attr.startswith("_") and node.attr != "name":
-                yield node.attr, node.lineno
 
 
 def unfilled_namespaces(
@@ -205,13 +180,7 @@ def called_namespaces(package: Mapping[str, str]) -> Iterator[NamespaceCall]:
     Args:
         package: text of the package's Python files, by path.
     """
-    for path, text in sorted(package.items()):
-        try:
-            tree = ast.parse(text)
-        except SyntaxError:  # the import at the check says it better
-            continue
-        for name, line in _calls(tree):
-            yield NamespaceCall(name=name, path=path, line=line)
+    return (call for call in _calls(package) if not call.operator)
 
 
 def _shown(use: NamespaceCall) -> str:
@@ -228,16 +197,44 @@ def _registered(path: str, text: str) -> Iterator[NamespaceCall]:
             yield NamespaceCall(name=match["name"], path=path, line=line)
 
 
-def _calls(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """The op namespaces that a module calls, with the lines."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom):
-            names = {alias.name for alias in node.names}
-            whole = (node.module or "").rpartition(".")[2] == _OPS_MODULE
-            if whole and names & {"ops", "add_op_namespace_prefix"}:
-                yield OWN, node.lineno
-        elif isinstance(node, ast.Attribute):
-            if ast.unparse(node) == f"{_OPS_MODULE}.ops":
-                yield OWN, node.lineno
-            elif ast.unparse(node.value) == "torch.ops" and node.attr not in _NOT_NAMESPACES:
-                yield node.attr, node.lineno
+def _calls(package: Mapping[str, str]) -> Iterator[NamespaceCall]:
+    """What a package's files call: op namespaces, and operators of the build's."""
+    for path, text in sorted(package.items()):
+        try:
+            tree = ast.parse(text)
+        except SyntaxError:  # the import at the check says it better
+            continue
+        nodes = [*ast.walk(tree)]
+        own = {alias.asname or alias.name for alias in _imported(nodes) if alias.name == "ops"}
+        for node in nodes:
+            name, operator = _called(node, own)
+            if name:
+                line = getattr(node, "lineno", 0)
+                yield NamespaceCall(name=name, path=path, line=line, operator=operator)
+
+
+def _imported(nodes: Iterable[ast.AST]) -> Iterator[ast.alias]:
+    """What is imported from the module that the builder writes."""
+    for node in nodes:
+        module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
+        if isinstance(node, ast.ImportFrom) and module.rpartition(".")[2] == _OPS_MODULE:
+            yield from node.names
+
+
+def _called(node: ast.AST, own: Collection[str]) -> tuple[str, str]:
+    """The op namespace that a node names and the operator that it takes of the build's; or empty.
+
+    Args:
+        own: names of the build's ``ops`` in the module.
+    """
+    if {alias.name for alias in _imported([node])} & {"ops", "add_op_namespace_prefix"}:
+        return OWN, ""
+    if not isinstance(node, ast.Attribute):
+        return "", ""
+    if isinstance(node.value, ast.Name) and node.value.id in own:
+        taken = isinstance(node.ctx, ast.Load) and node.attr != "name"
+        return (OWN, node.attr) if taken and not node.attr.startswith("_") else ("", "")
+    if ast.unparse(node) == f"{_OPS_MODULE}.ops":
+        return OWN, ""
+    is_namespace = node.attr not in _NOT_NAMESPACES and ast.unparse(node.value) == "torch.ops"
+    return (node.attr, "") if is_namespace else ("", "")

@@ -34,10 +34,14 @@ def unconditional(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]
     """Matches of a pattern, outside of comments and literals, that no ``#if`` may leave out."""
     seen = code(text)
     for match in pattern.finditer(text):
-        directives = _CONDITION.findall(seen, 0, match.start())
-        opened = len(directives) - 2 * directives.count("endif")
-        if opened <= 0 and seen[match.start() : match.end()].strip():
+        if seen[match.start() : match.end()].strip() and not is_conditional(seen, match.start()):
             yield match
+
+
+def is_conditional(text: str, offset: int) -> bool:
+    """Whether an ``#if`` may leave out what is at an offset of a text without comments."""
+    directives = _CONDITION.findall(text, 0, offset)
+    return len(directives) > 2 * directives.count("endif")
 
 
 def _blank(match: re.Match[str]) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from kernforge.source import cpp_text
 from kernforge.source.python_api import ApiEntry, Parameter
 
 _TOKEN = re.compile(
@@ -42,8 +43,6 @@ _MEANT = {
 }
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _LIBRARY = re.compile(r"\bTORCH_LIBRARY|\bSTABLE_TORCH_LIBRARY")
-_IF = re.compile(r"^[ \t]*#[ \t]*if", re.MULTILINE)
-_ENDIF = re.compile(r"^[ \t]*#[ \t]*endif", re.MULTILINE)
 
 
 def schemas_in(source: str) -> tuple[str, ...]:
@@ -63,13 +62,12 @@ def schema_lines(source: str) -> list[tuple[int, str]]:
     """
     if not _LIBRARY.search(source):
         return []
-    lines = []
-    for start, text in _defined(source):
-        before = source[:start]
-        ends = len(_ENDIF.findall(before))
-        if "(" in text and len(_IF.findall(before)) == ends:
-            lines.append((before.count("\n") + 1, " ".join(text.split())))
-    return lines
+    code = cpp_text.code(source)
+    return [
+        (cpp_text.line_of(source, start), " ".join(text.split()))
+        for start, text in _defined(source)
+        if "(" in text and not cpp_text.is_conditional(code, start)
+    ]
 
 
 def mistake(schema: str) -> str:
@@ -117,18 +115,20 @@ def _argument_mistake(text: str) -> str:
 
 def _closing(text: str, opening: int) -> int:
     """Offset of the parenthesis that closes one, outside of strings; 0 where none does."""
+    brackets = _brackets(text, "()", opening)
+    return next((offset for offset, _, depth in brackets if depth == 0), 0)
+
+
+def _brackets(text: str, characters: str, start: int = 0) -> Iterator[tuple[int, str, int]]:
+    """These characters outside of strings, with offset and the depth of brackets after each."""
     depth, quote = 0, ""
-    for offset in range(opening, len(text)):
+    for offset in range(start, len(text)):
         character = text[offset]
-        if quote:
-            quote = "" if character == quote else quote
-        elif character in "\"'":
-            quote = character
-        else:
-            depth += (character == "(") - (character == ")")
-            if depth == 0:
-                return offset
-    return 0
+        if quote or character in "\"'":
+            quote = "" if character == quote else quote or character
+        elif character in characters:
+            depth += (character in "([") - (character in ")]")
+            yield offset, character, depth
 
 
 def _defined(source: str) -> Iterator[tuple[int, str]]:
@@ -198,17 +198,9 @@ def _type(text: str) -> str:
 
 def _split(text: str) -> list[str]:
     """Split at the commas outside brackets and strings."""
-    parts, depth, quote, last = [], 0, "", 0
-    for position, character in enumerate(text):
-        if quote:
-            quote = "" if character == quote else quote
-        elif character in "\"'":
-            quote = character
-        elif character in "([":
-            depth += 1
-        elif character in ")]":
-            depth -= 1
-        elif character == "," and not depth:
+    parts, last = [], 0
+    for position, character, depth in _brackets(text, "([)],"):
+        if character == "," and not depth:
             parts.append(text[last:position].strip())
             last = position + 1
     parts.append(text[last:].strip())

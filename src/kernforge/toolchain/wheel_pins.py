@@ -5,72 +5,51 @@ from __future__ import annotations
 
 import hashlib
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from packaging.metadata import parse_email
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from kernforge import untrusted
 from kernforge.errors import IntegrityError, ToolchainError
 from kernforge.system.digest import sha256
 from kernforge.toolchain.index import remote_zip
+from kernforge.toolchain.index.index import Wheel
+from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.lockfile import LockedWheel
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from packaging.specifiers import SpecifierSet
-
-    from kernforge.toolchain.index.index import Wheel
-    from kernforge.toolchain.index.wheels import Wheels
+_SHOWN = 8
 
 
 def newest(wheels: Wheels, project: str, version: str, cpu: str) -> Wheel:
-    """Newest wheel of a project's release series, as ``"13.0"``.
-
-    Raises:
-        ToolchainError: there is none.
-    """
-    candidates = [
-        wheel
-        for wheel in wheels.index.wheels(project)
-        if f"{wheel.version.major}.{wheel.version.minor}" == version
-        and not wheel.version.is_prerelease
-        and wheel.version.local is None
-        and _runs_on(wheel, cpu)
-    ]
-    if not candidates:
-        there = {f"{w.version.major}.{w.version.minor}" for w in wheels.index.wheels(project)}
-        newest = sorted(there, key=lambda v: tuple(map(int, v.split("."))))[-8:]
-        raise ToolchainError(
-            f"no configured package index has {project} {version} for {cpu} Linux",
-            hint=f"it has {', '.join(newest)}" if newest else "check pip's index-url",
-        )
-    best = max((wheel.version, wheel.build) for wheel in candidates)
-    return min(
-        (wheel for wheel in candidates if (wheel.version, wheel.build) == best),
-        key=lambda wheel: wheel.file,
-    )
+    """Newest wheel of a project's release series, as ``"13.0"``; raises what ``matching`` does."""
+    return matching(wheels, project, SpecifierSet(f"=={version}.*"), cpu)
 
 
 def matching(wheels: Wheels, project: str, specifier: SpecifierSet, cpu: str) -> Wheel:
-    """Newest wheel of a project that a specifier admits.
+    """Newest wheel of a project that a specifier admits, of no local version.
 
     Raises:
         ToolchainError: there is none.
     """
+    listed = wheels.index.wheels(project)
     candidates = [
         wheel
-        for wheel in wheels.index.wheels(project)
-        if wheel.version in specifier and _runs_on(wheel, cpu)
+        for wheel in listed
+        if wheel.version in specifier and wheel.version.local is None and _runs_on(wheel, cpu)
     ]
     if not candidates:
+        there = sorted({wheel.version.release[:2] for wheel in listed})[-_SHOWN:]
+        newest = ", ".join(".".join(map(str, release)) for release in there)
         raise ToolchainError(
             f"no configured package index has {project}{specifier} for {cpu} Linux",
-            hint="the index lacks a part of this toolkit: ask for another CUDA version",
+            hint=f"it has {newest}: ask for another version" if newest else "check pip's index-url",
         )
-    return max(candidates, key=lambda wheel: (wheel.version, wheel.build, wheel.file))
+    best = max((wheel.version, wheel.build) for wheel in candidates)
+    of_best = (wheel for wheel in candidates if (wheel.version, wheel.build) == best)
+    return min(of_best, key=lambda wheel: wheel.file)
 
 
 def _runs_on(wheel: Wheel, cpu: str) -> bool:
