@@ -21,10 +21,10 @@ from kernforge.extension import request as jit_request
 from kernforge.extension import session as jit_session
 from kernforge.extension.device.units import ModulePlan
 from kernforge.extension.files import Tree
-from kernforge.extension.modules import LoadedModule, load_module
+from kernforge.extension.modules import load_module, show
 from kernforge.extension.plan import ModuleRequest
 from kernforge.extension.request import JitRequest, content_key, resolve_request
-from kernforge.extension.session import CachedModule, JitSession
+from kernforge.extension.session import CachedModule, JitSession, LoadedModule
 from kernforge.extension.undefined import missing_symbol, undefined_error
 from kernforge.source import extension_source
 from kernforge.system import files
@@ -222,7 +222,7 @@ def load_request(session: JitSession, request: JitRequest, *, verbose: bool = Fa
                 session.answers[request] = cached
     loaded = cached.loaded
     if loaded.namespaces:
-        loaded.show(session, machine.import_torch())
+        show(session, loaded, machine.import_torch())
     return loaded.module if request.is_python_module else str(loaded.path)
 
 

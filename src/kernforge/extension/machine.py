@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,8 +25,7 @@ from kernforge.errors import (
     ToolchainError,
     UsageError,
 )
-from kernforge.extension.device.units import DeviceToolchain
-from kernforge.extension.plan import TORCH, JitMachine, ModuleRequest
+from kernforge.extension.plan import TORCH, JitMachine, JitToolchain, ModuleRequest
 from kernforge.extension.session import JitSession
 from kernforge.store.local import Store
 from kernforge.system import extras, files
@@ -56,13 +55,6 @@ _DECIDING = (
     *("CXX", "PATH", "CUDA_HOME", "CUDA_PATH", "TORCH_CUDA_ARCH_LIST", "KERNFORGE_HOME"),
     *("PIP_INDEX_URL", "PIP_CONFIG_FILE", "KERNFORGE_JIT_SLIM"),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JitToolchain(DeviceToolchain):
-    """What sources of one kind are compiled with; ``machine`` is what planning takes of it."""
-
-    machine: JitMachine
 
 
 class _Needs(NamedTuple):

@@ -21,8 +21,7 @@ from kernforge.errors import BuildError
 from kernforge.extension import advice, machine, torch_headers
 from kernforge.extension.device import nvcc_stages, swap
 from kernforge.extension.device.units import ModulePlan
-from kernforge.extension.machine import JitToolchain
-from kernforge.extension.plan import TORCH, ModuleRequest, plan_module
+from kernforge.extension.plan import TORCH, JitToolchain, ModuleRequest, plan_module
 from kernforge.extension.session import JitSession
 from kernforge.extension.torch_headers import ReadHeader
 from kernforge.source import compiler_advice

@@ -12,14 +12,13 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from kernforge.binary.symbols import demangled
 from kernforge.errors import BuildError
-from kernforge.extension.session import JitSession
+from kernforge.extension.session import JitSession, LoadedModule
 from kernforge.extension.undefined import missing_symbol
 
 _HINTS = (
@@ -34,33 +33,18 @@ _HINTS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedModule:
-    """A module in this process.
-
-    Attributes:
-        name: what its caller calls it; all builds of one module have one name.
-        module: what Python sees; None if it only registers operators.
-        namespaces: what ``torch.ops`` shows by name.
-    """
-
-    name: str
-    path: Path
-    module: ModuleType | None = None
-    namespaces: Mapping[str, Any] = field(default_factory=dict)
-
-    def show(self, session: JitSession, torch: Any) -> None:
-        """Show this build's operators in ``torch.ops``, beside those of other modules."""
-        for name, namespace in self.namespaces.items():
-            shown = session.shown.setdefault(name, {})
-            if [*shown.items()][-1:] != [(self.name, namespace)]:
-                shown.pop(self.name, None)
-                shown[self.name] = namespace
-            setattr(
-                torch.ops,
-                name,
-                _SharedNamespace(name, shown) if shown.keys() - {self.name} else namespace,
-            )
+def show(session: JitSession, loaded: LoadedModule, torch: Any) -> None:
+    """Show a build's operators in ``torch.ops``, beside those of other modules."""
+    for name, namespace in loaded.namespaces.items():
+        shown = session.shown.setdefault(name, {})
+        if [*shown.items()][-1:] != [(loaded.name, namespace)]:
+            shown.pop(loaded.name, None)
+            shown[loaded.name] = namespace
+        setattr(
+            torch.ops,
+            name,
+            _SharedNamespace(name, shown) if shown.keys() - {loaded.name} else namespace,
+        )
 
 
 class _SharedNamespace(ModuleType):
@@ -102,7 +86,7 @@ def load_module(
             _load_library(path, torch)
     operators = {written: _op_namespace(torch, actual) for written, actual in namespaces.items()}
     loaded = LoadedModule(name=name, path=path, module=module, namespaces=operators)
-    loaded.show(session, torch)
+    show(session, loaded, torch)
     return loaded
 
 

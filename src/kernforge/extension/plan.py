@@ -19,7 +19,7 @@ from kernforge.builder.plan import flags, linking
 from kernforge.builder.plan.graph import Action, ActionSet, Plan
 from kernforge.builder.plan.linking import OBJECT
 from kernforge.extension import flags as jit_flags
-from kernforge.extension.device.units import CudaUnit, ModulePlan
+from kernforge.extension.device.units import CudaUnit, DeviceToolchain, ModulePlan
 from kernforge.project.targets import Target
 from kernforge.project.units import Sources
 from kernforge.source import extension_source as generated
@@ -64,6 +64,13 @@ class JitMachine:
     lock: Lock
     cpu: str
     runtime: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JitToolchain(DeviceToolchain):
+    """What sources of one kind are compiled with; ``machine`` is what planning takes of it."""
+
+    machine: JitMachine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,26 +9,34 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-from kernforge.extension.device.units import DeviceSession
-from kernforge.extension.plan import plan_module
+from kernforge.extension.device.units import DeviceSession, ModulePlan
+from kernforge.extension.files import Seen
+from kernforge.extension.plan import JitMachine, JitToolchain, ModuleRequest, plan_module
 from kernforge.system.environment import Environment
+from kernforge.toolchain.host_compiler import Compiler
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping
-    from pathlib import Path
-    from types import ModuleType
 
-    from kernforge.extension.device.units import ModulePlan
-    from kernforge.extension.files import Seen
-    from kernforge.extension.machine import JitToolchain
-    from kernforge.extension.modules import LoadedModule
-    from kernforge.extension.plan import JitMachine, ModuleRequest
-    from kernforge.extension.request import JitRequest
-    from kernforge.toolchain.host_compiler import Compiler
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModule:
+    """A module in this process.
+
+    Attributes:
+        name: what its caller calls it; all builds of one module have one name.
+        module: what Python sees; None if it only registers operators.
+        namespaces: what ``torch.ops`` shows by name.
+    """
+
+    name: str
+    path: Path
+    module: ModuleType | None = None
+    namespaces: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +82,7 @@ class JitSession:
     """
 
     environment: Environment = field(default_factory=Environment.live)
-    answers: dict[JitRequest, CachedModule] = field(default_factory=dict)
+    answers: dict[Hashable, CachedModule] = field(default_factory=dict)
     modules: dict[str, LoadedModule] = field(default_factory=dict)
     namespaces: set[str] = field(default_factory=set)
     shown: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -223,7 +223,8 @@ class Checks:
             pytest.skip(
                 "no tool was chosen: pass --sanitizer memcheck (racecheck, initcheck, synccheck)"
             )
-        gpu.assert_sanitized(tool, request.node.nodeid, request.config)
+        config = request.config
+        gpu.assert_sanitized(tool, request.node.nodeid, config, environment(config))
 
     # -- the case --------------------------------------------------------------------------
 

@@ -14,12 +14,13 @@ import pytest
 from kernforge.system import files
 from kernforge.system.process import Command, run
 from kernforge.testing import case as cases
-from kernforge.testing import guards, plugin
+from kernforge.testing import guards
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from kernforge.system.environment import Environment
     from kernforge.testing.case import OpDeclaration
     from kernforge.testing.inputs import Draw
 
@@ -172,7 +173,7 @@ def sanitizer_argv(
     )
 
 
-def assert_sanitized(tool: str, node: str, config: pytest.Config) -> None:
+def assert_sanitized(tool: str, node: str, config: pytest.Config, environment: Environment) -> None:
     """Run the checks of values of one operator under compute-sanitizer.
 
     Every tensor is a separate allocation there, so that an access of one byte too many is found.
@@ -181,7 +182,6 @@ def assert_sanitized(tool: str, node: str, config: pytest.Config) -> None:
         node: node id of a test of the operator.
         config: configuration of this run of pytest, which the other run takes over.
     """
-    environment = plugin.environment(config)
     program = environment.kernforge_sanitizer or "compute-sanitizer"
     root, ini = config.rootpath, config.inipath
     options = ("--rootdir", str(root), "-c", str(ini or os.devnull), "-k", "cuda")
