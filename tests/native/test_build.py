@@ -188,6 +188,40 @@ def test_nothing_runs_twice(kernforge_cli, tmp_path):
     assert {a["cached"] for a in graph["actions"]} == {True}
 
 
+def test_a_header_that_a_macro_names_is_in_no_stale_result(kernforge_cli, tmp_path):
+    machine = tmp_path / "machine"
+    machine.mkdir()
+    # One that the host compiler alone opens, and one that only the pass for a device opens.
+    named = "#define NAMED(name) <name.h>\n#include NAMED(of_host)\n"
+    on_device = (
+        "#define NAMED(name) <name.h>\n#ifdef __CUDA_ARCH__\n#include NAMED(of_device)\n#endif\n"
+    )
+    root = projects.write(
+        tmp_path / "project",
+        backends=("cpu", "cuda"),
+        cpp=named + projects.CPP,
+        cu=on_device + projects.CU,
+    )
+    text = (root / "build.toml").read_text()
+    for section, flags in (("cpu", "cxx-flags"), ("cuda", "cuda-flags")):
+        line = f'backend = "{section}"\n'
+        assert line in text
+        text = text.replace(line, f'{line}{flags} = ["-isystem", "{machine}"]\n')
+    (root / "build.toml").write_text(text)
+
+    def ran(**headers):
+        for name, number in headers.items():
+            (machine / f"{name}.h").write_text(f"int {name} = {number};\n")
+        done = kernforge_cli("build", root, "--sandbox", "off", "--no-check", "--json")
+        return json.loads(done.stdout)["actions"]["ran"]
+
+    assert ran(of_host=1, of_device=1) > 4
+    assert ran() == 0
+    assert ran(of_host=2) == 2  # the unit and its link
+    assert ran(of_device=2) == 2
+    assert ran() == 0
+
+
 def test_a_compiler_error_is_shown_whole_and_the_other_variant_goes_on(kernforge_cli, tmp_path):
     root = projects.write(tmp_path, backends=("cpu", "cuda"), cpp="int broken( {\n")
     done = kernforge_cli("build", root, expect=5)

@@ -343,7 +343,7 @@ def prepare_sandbox(
     store, accepts_all = workspace.store, workspace.store.accepts
     insists = mode == "required" or (mode == "auto" and not elsewhere)
     if insists:
-        store.accepts = results.isolated
+        store.accepts = results.isolated_here
         results.pull(plan, store)
     if mode != "off" and results.all_isolated(plan, store):
         return Sandbox(kind="off", reason="nothing is left to run", wanted=mode)
@@ -352,8 +352,8 @@ def prepare_sandbox(
         results.forget_unisolated([action.key for action in plan.actions], store)
         if store.refused:
             note(
-                f"{len(store.refused)} results of the shared store were made without a sandbox: "
-                "they are made again"
+                f"{len(store.refused)} results of the shared store were made without a sandbox or "
+                "with other headers: they are made again"
             )
     if not chosen.isolates:
         store.accepts = accepts_all

@@ -366,11 +366,11 @@ def _work(task: ActionTask, where: str, threads: int) -> ActionResult:
     if task.shared:
         shared = SharedStore(task.shared, notes.append, read_builders(environment))
     store = Store(environment.home / "store", shared)
-    store.note = notes.append
+    store.note, store.accepts = notes.append, results.holds_here
     action = task.action
     with files.staging(store.root / "work") as scratch:
         if task.sandbox == "required":
-            store.accepts = results.isolated
+            store.accepts = results.isolated_here
             results.forget_unisolated({action.key, *graph.needs(action)}, store)
         for key, data in task.results.items():
             _unpack(store, key, data, shared=False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
+from kernforge.builder.execute import results
 from kernforge.errors import ToolchainError, UsageError
 from kernforge.project import source_files, targets, units
 from kernforge.project.api import read_document
@@ -96,7 +97,7 @@ def open_workspace(
     """
     cpu = this_cpu()
     store = Store(environment.home / "store", shared)
-    store.note = progress.note
+    store.note, store.accepts = progress.note, results.holds_here
     variables = environment.variables
     found = project_parts(project, environment, options)
     return Workspace(

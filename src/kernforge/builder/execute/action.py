@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kernforge.builder.execute import results, sandbox
+from kernforge.builder.execute import opened, results, sandbox
 from kernforge.builder.execute.outcome import Done, Failure
 from kernforge.builder.execute.results import STORE_KIND
 from kernforge.builder.execute.sandbox import LIMIT_S, WORK, ActionDirectory, Sandbox
@@ -125,6 +125,10 @@ class ActionRun:
                 files.write_new(tree / LOG, log + "\n")
             how = self._how(action, directory, tree)
             files.write_new(tree / results.FILE, json.dumps(how, indent=1))
+            headers = opened.read(directory, dict(action.headers))
+            store = self._context.store
+            needed = (store.path(STORE_KIND, key) for key in sorted(graph.needs(action)))
+            opened.write(tree, headers, needed)
             # The directory of an action that failed stays, so that its command can be repeated
             # there.
             files.remove_tree(directory.path)

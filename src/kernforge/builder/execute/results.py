@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernforge.builder.execute import opened
 from kernforge.builder.plan import graph
 from kernforge.builder.plan.graph import Action, Artifact, Plan
 from kernforge.errors import IntegrityError
@@ -55,7 +56,7 @@ def pull(plan: Plan, store: Store) -> tuple[Action, ...]:
 
 
 def discard_damaged(plan: Plan, store: Store) -> None:
-    """Take those damaged results away that a run of the plan reads, so that they are made again.
+    """Remove results that a run of the plan reads and that are damaged or of other headers.
 
     What nothing reads because all that needs it is there is not looked at: that would take longer
     than the rest of a build with nothing to do.
@@ -69,20 +70,27 @@ def discard_damaged(plan: Plan, store: Store) -> None:
 
 
 def _is_sound(store: Store, key: str) -> bool:
-    """Whether a result is here with the bytes that its action made; one with others is removed."""
+    """Whether a result is here as its action made it, and holds good; another is removed."""
     tree = store.use(STORE_KIND, key)
     if tree is None:
         return False
     how = read_histories(tree).get(key)
     if how and all(_sha256(tree / n) == sha256 for n, sha256 in how.get("outputs", {}).items()):
-        return True
+        if opened.are_here(tree):
+            return True
+    else:
+        store.note(f"the store's {STORE_KIND}/{key[:12]} was damaged, and is made again")
     store.forget(STORE_KIND, key)
-    store.note(f"the store's {STORE_KIND}/{key[:12]} was damaged, and is made again")
     return False
 
 
 def _sha256(path: Path) -> str:
-    return files.sha256_file(path) if path.is_file() and not path.is_symlink() else ""
+    return "" if path.is_symlink() else opened.sha256(str(path))
+
+
+def holds_here(kind: str, tree: Path) -> bool:
+    """Whether a tree is not a result, or was made with headers that this machine has."""
+    return kind != STORE_KIND or opened.are_here(tree)
 
 
 def cached(plan: Plan, store: Store) -> frozenset[str]:
@@ -146,6 +154,11 @@ def forget_unisolated(keys: Iterable[str], store: Store) -> None:
     for key in keys:
         if store.has(STORE_KIND, key) and not isolated(STORE_KIND, store.path(STORE_KIND, key)):
             store.forget(STORE_KIND, key)
+
+
+def isolated_here(kind: str, tree: Path) -> bool:
+    """Whether a tree is not a result, or holds here and was made in a sandbox."""
+    return holds_here(kind, tree) and isolated(kind, tree)
 
 
 def isolated(kind: str, tree: Path) -> bool:

@@ -40,6 +40,8 @@ KEY_LENGTH = 24
 """Characters of an action's key in the name of its directory."""
 WORK = "work"
 """The part of an action's directory that holds its inputs and outputs."""
+OPENED = "opened.d"
+"""The list of what its compilers opened, among the temporary files of an action."""
 LIMIT_S = 6 * 3600.0
 """The longest that an action may take."""
 _FILE_BYTES = 64 << 30
@@ -184,6 +186,8 @@ def environment(inside: str, programs: Mapping[str, str]) -> dict[str, str]:
         "LC_ALL": "C",
         "PATH": ":".join(path),
         "SOURCE_DATE_EPOCH": str(EPOCH),
+        # GCC adds what it opens to this list, also where nvcc starts it.
+        "SUNPRO_DEPENDENCIES": f"{inside}/tmp/{OPENED}",
         "TMPDIR": f"{inside}/tmp",
         "TZ": "UTC",
     }
