@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the suite and every kernel's own tests share."""
 
+import gc
 import os
 import signal
 
@@ -21,6 +22,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 pytest_plugins = ["kernforge.testing.plugin"]
 
 
+USUAL = gc.get_threshold()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
     """With ``-n auto``, a third more than cores: tests wait for disks, clocks and processes."""
@@ -34,7 +38,8 @@ def pytest_configure():
 
 def pytest_collection_finish():
     """From here on, as everywhere."""
-    garbage.collect_as_usual()
+    gc.freeze()
+    gc.set_threshold(*USUAL)
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from kernforge.errors import KernforgeError
-    from kernforge.system.live_view import Live
 
 _ON_TERMINAL_S = 2.0
 _WORTH_A_LINE_S = 0.3
@@ -57,7 +56,7 @@ class Console:
         self._failures = failures
         self._watched = sys.stderr.isatty() and not quiet
         self._every_s = every_s
-        self._live: Live | ProgressLines | None = None
+        self._live: ProgressLines | None = None
         self._result: Any = None
         self._indent: int | None = 2
         self._lock = threading.Lock()

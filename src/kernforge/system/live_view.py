@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.live import Live as Screen
 from rich.table import Table
 
-from kernforge.system.progress_lines import RunningActions
+from kernforge.system.progress_lines import ProgressLines
 
 _ROWS = 12
 
 
-class Live(RunningActions):
+class Live(ProgressLines):
     """A few lines at the end of standard error that are updated while a build runs."""
 
     def __init__(
@@ -24,30 +24,21 @@ class Live(RunningActions):
         usage: Callable[[], Mapping[str, int]],
         console: Console | None = None,
     ) -> None:
-        super().__init__(total, usage)
+        super().__init__(total, usage, self._print)
         self._screen = Screen(
             get_renderable=self._draw,
             console=console or Console(stderr=True),
             refresh_per_second=4,
             transient=True,
         )
-        self._shown = False
 
-    def started(self, key: str, title: str) -> None:
-        """An action begins."""
-        super().started(key, title)
-        if not self._shown:  # a build without actions to run draws nothing
-            self._shown = True
-            self._screen.start()
-
-    def print_above(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         """Print above the view."""
         self._screen.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def stop(self) -> None:
-        """Remove the view."""
-        if self._shown:
-            self._screen.stop()
+    def _show(self) -> Callable[[], None]:
+        self._screen.start()
+        return self._screen.stop
 
     def _draw(self) -> Table:
         now, usage = time.monotonic(), self._usage()

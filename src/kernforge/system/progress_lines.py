@@ -26,34 +26,14 @@ def repeat(
     return over.set
 
 
-class RunningActions:
-    """The actions of a build that run, and how many have ended.
+class ProgressLines:
+    """The running actions of a build as a line from time to time.
 
     Args:
         total: number of actions.
         usage: gives the memory in bytes of running actions by key.
+        say: prints a line.
     """
-
-    def __init__(self, total: int, usage: Callable[[], Mapping[str, int]]) -> None:
-        self._total, self._usage = total, usage
-        self._ended = 0
-        self._running: dict[str, tuple[str, float]] = {}
-        self._lock = threading.Lock()
-
-    def started(self, key: str, title: str) -> None:
-        """An action begins."""
-        with self._lock:
-            self._running[key] = (title, time.monotonic())
-
-    def ended(self, key: str) -> None:
-        """An action ended."""
-        with self._lock:
-            self._running.pop(key, None)
-            self._ended += 1
-
-
-class ProgressLines(RunningActions):
-    """The running actions of a build as a line from time to time, which ``say`` prints."""
 
     def __init__(
         self,
@@ -62,15 +42,25 @@ class ProgressLines(RunningActions):
         say: Callable[[str], None],
         every_s: float = EVERY_S,
     ) -> None:
-        super().__init__(total, usage)
+        self._total, self._usage = total, usage
+        self._ended = 0
+        self._running: dict[str, tuple[str, float]] = {}
+        self._lock = threading.Lock()
         self._say, self._every_s = say, every_s
-        self._end: Callable[[], None] | None = None
+        self._stop: Callable[[], None] | None = None
 
     def started(self, key: str, title: str) -> None:
         """An action begins."""
-        super().started(key, title)
-        if self._end is None:  # a build without actions to run prints nothing
-            self._end = repeat(self.text, self._say, self._every_s)
+        with self._lock:
+            self._running[key] = (title, time.monotonic())
+        if self._stop is None:  # a build without actions to run shows nothing
+            self._stop = self._show()
+
+    def ended(self, key: str) -> None:
+        """An action ended."""
+        with self._lock:
+            self._running.pop(key, None)
+            self._ended += 1
 
     def print_above(self, text: str) -> None:
         """Print another line."""
@@ -78,8 +68,12 @@ class ProgressLines(RunningActions):
 
     def stop(self) -> None:
         """The build ends."""
-        if self._end:
-            self._end()
+        if self._stop:
+            self._stop()
+
+    def _show(self) -> Callable[[], None]:
+        """Begin to show it; returns what ends that."""
+        return repeat(self.text, self._say, self._every_s)
 
     def text(self) -> str:
         """The line: how many actions ended, and which run for longest."""
