@@ -122,12 +122,8 @@ def _find_toolchain(session: JitSession, needs: _Needs, progress: Progress) -> J
     package = Path(torch.__file__).resolve().parent
     trees = {"cxx": compiler.program(store.root / "compilers"), TORCH: str(package)}
     records = store.root / "compilers"
-    commit = torch.version.git_version or ""
-    headers = LockedTree(
-        kind=TORCH,
-        release=torch.__version__,
-        digest=installed.torch_key(package, torch.__version__, commit, records),
-    )
+    here = installed.identify_torch(package, records)
+    headers = LockedTree(kind=TORCH, release=here.release, digest=here.digest)
     lock = Lock(
         platform=f"{this_cpu()}-linux",
         compilers={"cxx": host_compiler.locked(compiler, run, records)},

@@ -224,7 +224,7 @@ class TorchHome:
     Attributes:
         path: directory of its package, which holds ``include``.
         release: its full version.
-        digest: of its version and of the names and sizes of its headers, as locks record it.
+        digest: of its version.py and of the names and sizes of its headers.
     """
 
     path: Path
@@ -232,24 +232,35 @@ class TorchHome:
     digest: str
 
 
-def identify_torch(path: Path) -> TorchHome:
+def identify_torch(path: Path, records: Path) -> TorchHome:
     """Say which torch is in the directory of a package.
+
+    Its 10,000 headers are looked at once: the digest is recorded until ``version.py`` changes.
+
+    Args:
+        path: directory of torch's package.
+        records: directory of what is recorded.
 
     Raises:
         UsageError: there is none, or its headers were left out.
     """
     stated = path / "version.py"
-    match = _TORCH_VERSION.search(stated.read_text()) if stated.is_file() else None
+    text = stated.read_text() if stated.is_file() else ""
+    match = _TORCH_VERSION.search(text)
     if match is None or not (path / "include" / "torch").is_dir():
         raise UsageError(
             f"{path} holds no torch with its headers",
             hint="install torch from its own wheel",
         )
-    return TorchHome(
-        path=path,
-        release=match[1],
-        digest=digest.key("torch-home", version=match[1], sizes=_sizes(path, ("include",))),
-    )
+    stat = stated.stat()
+    stamp: list[str | int] = [str(stated), stat.st_size, stat.st_mtime_ns, stat.st_ino]
+    record = records / f"torch-{digest.key('torch', of=stamp)[:24]}.note"
+    key: str | None = files.read_json(record)
+    if not key:
+        # The file has the version, and the commit of the sources.
+        key = digest.key("torch-home", version=text, sizes=_sizes(path, ("include",)))
+        files.write_json(record, key)
+    return TorchHome(path=path, release=match[1], digest=key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,34 +297,6 @@ def torch_in(package: Path) -> TorchHere | None:
     if version is None:
         return None
     return TorchHere(version=version, cuda=Version2.leading(cuda[1]) if cuda else None)
-
-
-def torch_key(path: Path, release: str, commit: str, records: Path) -> str:
-    """Digest of an installed torch as keys of the JIT's results have it.
-
-    It is of the same files as ``TorchHome.digest``, and of torch's commit. Those 10,000 files are
-    looked at once: the digest is recorded until the package's ``version.py`` changes.
-
-    Args:
-        path: directory of torch's package.
-        commit: of its sources; empty if it does not say.
-        records: directory of what is recorded.
-    """
-    about = path / "version.py"
-    stat = about.stat()
-    stamp: list[str | int] = [str(about), stat.st_size, stat.st_mtime_ns, stat.st_ino]
-    record = records / f"torch-{digest.key('torch', of=stamp)[:24]}.note"
-    known: str | None = files.read_json(record)
-    if known:
-        return known
-    key = digest.key(
-        "installed-torch",
-        version=release,
-        git=commit,
-        sizes=_sizes(path, ("include",)),
-    )
-    files.write_json(record, key)
-    return key
 
 
 def python_headers() -> Path:

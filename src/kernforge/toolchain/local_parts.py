@@ -89,10 +89,11 @@ def find_local_parts(
     Raises:
         UsageError: something is not there or not what it should be.
     """
-    home = options.cuda_home
+    home, torch = options.cuda_home, options.torch_home
+    records = environment.home / "store" / "compilers"
     path = (options.depends.get(cutlass) or options.depends.get("")) if cutlass else None
     return LocalParts(
         cuda_home=installed.identify_cuda(home, environment.variables, run) if home else None,
         headers={cutlass: header_libraries.read(path)} if path else {},
-        torch=installed.identify_torch(options.torch_home) if options.torch_home else None,
+        torch=installed.identify_torch(torch, records) if torch else None,
     )
