@@ -137,13 +137,6 @@ def is_of_a_tree(name: str) -> bool:
     return name.startswith((*_TORCH, *_CUTLASS))
 
 
-def names_in(text: str) -> tuple[tuple[str, bool], ...]:
-    """The names that a text includes, by a macro of its own too, each with whether in quotes."""
-    found = _includes(text)
-    names = tuple((quoted or angled, bool(quoted)) for quoted, angled, macro in found if not macro)
-    return (*names, *_defined(text)) if any(macro for _, _, macro in found) else names
-
-
 def _defined(text: str) -> Iterator[tuple[str, bool]]:
     """The names of headers that macros of a text stand for, each with whether in quotes."""
     return ((quoted or angled, bool(quoted)) for quoted, angled in _DEFINED.findall(text))

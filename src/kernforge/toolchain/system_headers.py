@@ -2,7 +2,8 @@
 """Headers of the machine that are part of no tree of the toolchain, as those of zlib or Eigen.
 
 Compilers find them without being told, in ``/usr/include`` and beside it. The compiler's own are
-part of its fingerprint; the content of all others that a unit may read is part of its key.
+part of its fingerprint; the content of all others that a unit names is part of its key, so that one
+that is installed later counts too. What these include stands in the result.
 """
 
 from __future__ import annotations
@@ -27,8 +28,6 @@ _C_LIBRARY = frozenset(
         *("stdio", "stdlib", "string", "sys/mman", "sys/stat", "time", "unistd", "wchar"),
     )
 )
-# Headers of torch that include one of the machine's.
-_OVER_NCCL = ("torch/csrc/distributed/", "torch/csrc/cuda/nccl.h")
 _OWN = re.compile(r"/(?:c\+\+|gcc)(?:/|$)")
 
 
@@ -50,33 +49,20 @@ class SystemHeaders:
 
     def __init__(self, searched: Callable[[str], Sequence[str]]) -> None:
         self._searched = functools.cache(searched)
-        self._named = functools.cache(_named)
         self._sha256 = functools.cache(files.sha256_file)
 
     def read_by(
         self, names: Iterable[str], cpu: str = "", first: Sequence[str] = ()
     ) -> dict[str, str]:
-        """Hex SHA-256 of each header that includes of these names may reach, by path.
+        """Hex SHA-256 of each header that includes of these names may mean, by path.
 
         Args:
             names: as they are written, of files that the project does not have.
             first: directories that the unit's flags name.
         """
-        reached: dict[str, str] = {}
-        written = [*names]
-        pending = [name for name in written if _may_be_other(name)]
-        if any(name.startswith(_OVER_NCCL) for name in written):
-            pending.append("nccl.h")
-        seen = set(pending)
-        while pending:
-            path = self._path(pending.pop(), cpu, first)
-            if path is None or str(path) in reached:
-                continue
-            reached[str(path)] = self._sha256(path)
-            new = set(self._named(path)) - seen
-            seen |= new
-            pending += new
-        return dict(sorted(reached.items()))
+        found = (self._path(name, cpu, first) for name in names if _may_be_other(name))
+        paths = {path for path in found if path}
+        return {str(path): self._sha256(path) for path in sorted(paths)}
 
     def _path(self, name: str, cpu: str, first: Sequence[str]) -> Path | None:
         """The header that a name means; None for the compiler's own, and where there is none."""
@@ -93,11 +79,3 @@ def _may_be_other(name: str) -> bool:
     """Whether a name may be that of a header of the machine; the C++ library's have no suffix."""
     likely = ("." in name or "/" in name) and name not in _C_LIBRARY
     return likely and not includes.is_of_a_tree(name)
-
-
-def _named(path: Path) -> tuple[str, ...]:
-    """What a header includes: names, and the path of what lies beside it."""
-    found = includes.names_in(path.read_text(errors="replace"))
-    beside = ((name, path.parent / name) for name, quoted in found if quoted)
-    there = {name: str(real) for name, real in beside if real.is_file()}
-    return tuple(there.get(name, name) for name, _ in found if _may_be_other(name))
