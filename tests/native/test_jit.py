@@ -99,6 +99,27 @@ def test_sources_on_the_disk_are_read_again_when_they_changed(tmp_path):
     assert (first.value(), ask().value()) == (1, 2)
 
 
+def test_a_header_that_no_include_line_can_name_is_seen(tmp_path):
+    header = tmp_path / "machine" / "named.h"
+    header.parent.mkdir()
+    source = tmp_path / "source.cpp"
+    named = "#define NAMED(name) <name.h>\n#include NAMED(named)\n"
+    source.write_text(named + PLAIN % "VALUE")
+    program = (
+        "import kernforge, sys\n"
+        "flags = [f'-Wp,-I,{sys.argv[2]}']\n"
+        "print(kernforge.load('named', [sys.argv[1]], extra_cflags=flags).value())\n"
+    )
+    argv = [sys.executable, "-c", program, str(source), str(header.parent)]
+    load = lambda: kernforge.load("named", [str(source)], extra_cflags=[f"-Wp,-I,{header.parent}"])  # noqa: E731
+    for value in (1, 2):
+        header.write_text(f"#define VALUE {value}\n")
+        assert load().value() == value
+    header.write_text("#define VALUE 3\n")  # of what the store has, too
+    done = subprocess.run(argv, check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["3"]
+
+
 def test_another_process_takes_the_result_from_the_store(home):
     plain("shared", 1)
     before = results(home)

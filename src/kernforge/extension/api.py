@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from kernforge.binary import elf
+from kernforge.builder.execute import opened
 from kernforge.errors import BuildError, UsageError
 from kernforge.extension import advice, flags, machine, make
 from kernforge.extension import request as jit_request
@@ -241,7 +242,8 @@ def _load_anew(session: JitSession, request: JitRequest, console: Console) -> Ca
     toolchain = machine.find_toolchain(session, wanted, console)
     key = content_key(request, wanted)
     loaded = session.modules.get(key)
-    if loaded:
+    if loaded and opened.are_here(loaded.path.parent):
+        _watch_opened(tree, loaded.path)
         placed = _place(request, loaded.path)
         return CachedModule(seen=tree.seen(), loaded=loaded, placed=placed)
     start = time.monotonic()
@@ -258,7 +260,14 @@ def _load_anew(session: JitSession, request: JitRequest, console: Console) -> Ca
         session.release(module)
         raise
     session.modules[key] = loaded
+    _watch_opened(tree, path)
     return CachedModule(seen=tree.seen(), loaded=loaded, placed=placed)
+
+
+def _watch_opened(tree: Tree, module: Path) -> None:
+    """Watch the headers too that a compiler opened and that no include line names."""
+    for header in opened.noted(module.parent):
+        tree.watch(header)
 
 
 def _load_built(

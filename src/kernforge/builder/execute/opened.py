@@ -13,7 +13,7 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from kernforge.builder.execute.sandbox import OPENED, WORK, ActionDirectory
@@ -62,7 +62,7 @@ def _paths(text: str, cwd: str) -> set[str]:
 
 def write(tree: Path, headers: Mapping[str, str], needed: Iterable[Path]) -> None:
     """Note in a result which headers it and the results that it was made of were made with."""
-    behind = {path: digest for each in needed for path, digest in _noted(each)}
+    behind = {path: digest for each in needed for path, digest in noted(each).items()}
     if found := behind | dict(headers):
         files.write_new(tree / FILE, json.dumps(found, indent=0, sort_keys=True))
 
@@ -70,15 +70,16 @@ def write(tree: Path, headers: Mapping[str, str], needed: Iterable[Path]) -> Non
 def are_here(tree: Path) -> bool:
     """Whether this machine has the headers that a result was made with."""
     try:
-        return all(sha256(path) == digest for path, digest in _noted(tree))
+        return all(sha256(path) == digest for path, digest in noted(tree).items())
     except (ValueError, AttributeError):  # damaged, and of no use for anything
         return False
 
 
-def _noted(tree: Path) -> Iterator[tuple[str, str]]:
+def noted(tree: Path) -> dict[str, str]:
+    """Hex SHA-256 by path of the headers that a result, or what it was made of, was made with."""
     path = tree / FILE
-    if path.is_file():
-        yield from json.loads(path.read_bytes()).items()
+    found: dict[str, str] = json.loads(path.read_bytes()) if path.is_file() else {}
+    return found
 
 
 def sha256(path: str) -> str:
