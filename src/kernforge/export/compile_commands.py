@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kernforge.builder.execute import action as execute_action
 from kernforge.builder.plan.graph import Action, Plan
-from kernforge.builder.plan.linking import OBJECT
 from kernforge.project import units
 
 _KEPT = ("-D", "-U", "-I", "-std=", "-include", "-isystem", "-iquote")
@@ -32,7 +31,7 @@ def entries(
     entries_by_path: dict[str, dict[str, object]] = {}
     search = [f"-I{place}" for place in bundled]
     for action in compiling(plan):
-        path = action.argv[-3]
+        path = action.source
         argv = [*_compiler(action, roots), *_meaning(action, roots), *search, "-c", path]
         entries_by_path.setdefault(path, {"directory": directory, "file": path, "arguments": argv})
     return [entries_by_path[path] for path in sorted(entries_by_path)]
@@ -40,16 +39,11 @@ def entries(
 
 def compiling(plan: Plan) -> tuple[Action, ...]:
     """The actions that compile a source of the project."""
-    return tuple(
-        action
-        for action in plan.actions
-        if action.outputs == (OBJECT,)
-        and any(i.path == action.argv[-3] and i.origin == "project" for i in action.inputs)
-    )
+    return tuple(action for action in plan.actions if action.source)
 
 
 def _compiler(action: Action, roots: Mapping[str, str]) -> list[str]:
-    if not action.argv[-3].endswith(units.CUDA_SUFFIXES):
+    if not action.source.endswith(units.CUDA_SUFFIXES):
         return [roots["cxx"], "-x", "c++"]
     toolkit = execute_action.resolve(action.argv[0], roots).rpartition("/bin/")[0]
     codes = [a.rpartition("=")[2] for a in action.argv if a.startswith("arch=compute_")]

@@ -45,6 +45,7 @@ class Action:
         trees: the toolchain trees that its argv names.
         headers: hex SHA-256 of each header of the machine that it may read, by path.
         key: of everything above but the title.
+        source: path of the project's source that it compiles; empty for other actions.
         variants: names of the targets that need it.
     """
 
@@ -56,6 +57,7 @@ class Action:
     key: str
     variants: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,11 +138,13 @@ class ActionSet:
         outputs: tuple[str, ...],
         target: Target,
         *,
+        source: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> Action:
         """Add an action for a target, or the target to the action that is the same.
 
         Args:
+            source: path of the project's source that it compiles.
             headers: hex SHA-256 of each header of the machine that it may read, by path.
         """
         trees = tuple(sorted({r for part in argv for r in _ROOT.findall(part)} - {"threads"}))
@@ -163,6 +167,7 @@ class ActionSet:
             trees=trees,
             key=key,
             headers=tuple((headers or {}).items()),
+            source=source,
         )
         if target.name not in action.variants:
             action = replace(action, variants=(*action.variants, target.name))

@@ -157,7 +157,9 @@ class _Planner:
         title = f"{unit.path}{toolkit}{where}"
         headers = self.machine.read_by(closure.foreign, target.cross_cpu, unit.system_directories)
         whole = (*argv, unit.path, "-o", OBJECT)
-        return self.actions.add(title, whole, inputs, (OBJECT,), target, headers=headers)
+        return self.actions.add(
+            title, whole, inputs, (OBJECT,), target, source=unit.path, headers=headers
+        )
 
     def _use(self, unit: Unit, target: Target) -> op_namespace.NamespaceUse:
         """How a unit uses the op namespace; what kernforge brings does not use it of itself."""

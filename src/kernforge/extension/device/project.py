@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from kernforge.project.units import Sources
     from kernforge.toolchain.lockfile import Lock
 
-_OUTPUT_WORDS = 3  # the source, -o and the object end an argv
-
 
 def replace_edited(
     session: DeviceSession,
@@ -125,8 +123,7 @@ def _cuda_units(plan: Plan, manifest: Manifest, sources: Sources) -> Iterator[Cu
         if not unit.is_cuda:
             continue
         for action in plan.actions:
-            compiles_unit = action.argv[-_OUTPUT_WORDS:][0] == unit.path
-            if not compiles_unit or not action.argv[0].endswith("/nvcc"):
+            if action.source != unit.path:
                 continue
             closure = units.closure(unit, sources)
             yield CudaUnit(
