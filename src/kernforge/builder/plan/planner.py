@@ -94,6 +94,9 @@ class _Planner:
         self.machine = _NO_HEADERS
         self.actions = ActionSet(sources, lock)
         self.sources_id = source_files.identity(manifest, sources)
+        # Targets share their units: what is found for one holds for the next.
+        self._archs_of: dict[tuple[str, Version2], tuple[Arch, ...]] = {}
+        self._uses: dict[tuple[object, ...], op_namespace.NamespaceUse] = {}
 
     def artifact(self, target: Target) -> Artifact:
         """Plan one variant."""
@@ -163,14 +166,17 @@ class _Planner:
 
     def _use(self, unit: Unit, target: Target) -> op_namespace.NamespaceUse:
         """How a unit uses the op namespace; what kernforge brings does not use it of itself."""
-        closure, brought = self._closure(unit), self.sources.brought
-        paths = [path for path in closure.files if path not in brought]
-        read = units.REGISTRATION in closure.files and not closure.opaque
-        return op_namespace.use(
-            [self.sources.texts.get(path, "") for path in paths],
-            bundled=read and units.REGISTRATION in brought,
-            torch=target.torch,
-        )
+        of = (unit.path, unit.include, unit.flags, target.torch)
+        if of not in self._uses:
+            closure, brought = self._closure(unit), self.sources.brought
+            paths = [path for path in closure.files if path not in brought]
+            read = units.REGISTRATION in closure.files and not closure.opaque
+            self._uses[of] = op_namespace.use(
+                [self.sources.texts.get(path, "") for path in paths],
+                bundled=read and units.REGISTRATION in brought,
+                torch=target.torch,
+            )
+        return self._uses[of]
 
     def _device(
         self, unit: Unit, target: Target, standard: str, common: tuple[str, ...]
@@ -192,10 +198,12 @@ class _Planner:
 
     def _compiled_for(self, unit: Unit, cuda: Version2) -> tuple[Arch, ...]:
         """Architectures of a unit that the lock's toolkit has."""
-        chosen = unit.archs(cuda)
-        if self.lock.toolkit(cuda).front_end:
-            return front_end.supported(chosen, cuda)
-        return chosen
+        of = (unit.path, cuda)
+        if of not in self._archs_of:
+            chosen = unit.archs(cuda)
+            served = self.lock.toolkit(cuda).front_end
+            self._archs_of[of] = front_end.supported(chosen, cuda) if served else chosen
+        return self._archs_of[of]
 
     def _narrowed(self, unit: Unit, cuda: Version2) -> tuple[Arch, ...]:
         """Architectures of a unit, for the wanted GPUs if it serves them."""

@@ -2,6 +2,7 @@
 """The graph of actions: what it shares, what moves its keys and what does not."""
 
 import hashlib
+import time
 from dataclasses import replace
 
 import pytest
@@ -87,6 +88,7 @@ def make(
     bundled="// bundled\n",
     headers=None,
     machine=planner._NO_HEADERS,
+    times=1,
 ):
     files = FILES | (files or {})
     parsed = document.parse(manifest_text.format(abi=abi))
@@ -96,7 +98,7 @@ def make(
         bundled={"torch-ext/registration.h": bundled, **(headers or {})},
     )
     found = targets.candidates(parsed, cpu="x86_64", releases=RELEASES)
-    chosen = targets.choose(found, patterns)
+    chosen = tuple(targets.choose(found, patterns)) * times
     return planner.make(parsed, sources, chosen, lock, only=only, machine=machine)
 
 
@@ -506,3 +508,18 @@ def test_another_processor_shares_no_action_with_this_one():
     here = make(["torch213-*-cpu-*"])
     there = crossing(["torch213-*-cpu-*"])
     assert not {a.key for a in here.actions} & {a.key for a in there.actions}
+
+
+def test_many_units_and_targets_are_planned_in_seconds():
+    body = "".join(f"__global__ void k{i}(float* x) {{ x[0] = {i}; }}\n" for i in range(400))
+    header = '#include "h{}.h"\n'
+    files = {f"csrc/h{i}.h": "".join(map(header.format, range(40))) + body for i in range(40)} | {
+        f"u{i}.cu": header.format(39) + body for i in range(158)
+    }
+    named = ", ".join(f'"u{i}.cu"' for i in range(158))
+    before = time.process_time()
+    manifest = MANIFEST.replace('"op.cu"', named)
+    plan = make(["*-cu13[02]*"], files, manifest_text=manifest, times=6)
+    # A second or two; compiling one of the units takes longer than this bound.
+    assert time.process_time() - before < 12
+    assert len(plan.artifacts) == 30
