@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from kernforge.cli.table import COMMANDS, GROUPS
+from kernforge.cli.table import COMMANDS, FORMER, GROUPS
 from kernforge.errors import UsageError
 from kernforge.system.tables import table
 
@@ -25,6 +25,8 @@ class Grammar(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no public name
+            if value in FORMER:
+                raise UsageError(f"`kernforge {value}` is now `kernforge {FORMER[value]}`")
             raise UsageError(f"there is no command {value!r}", hint=_command_hint(str(value)))
         choices = [str(choice) for choice in action.choices]
         meant = f"; did you mean {close[0]}?" if (close := _close(str(value), choices)) else ""

@@ -237,16 +237,10 @@ COMMANDS = (
     ),
     Verb(
         "publish",
-        "keygen",
-        "make an Ed25519 key to sign kernels with",
-        "acme.key",
-        page="how-to/release/prove-a-build",
-    ),
-    Verb(
-        "publish",
         "sign",
         "sign built variants, with a key or an identity",
         "--key acme.key",
+        "`kernforge sign --new-key acme.key` makes the Ed25519 key to sign with.",
         page="how-to/release/prove-a-build",
     ),
     Verb(
@@ -263,20 +257,12 @@ COMMANDS = (
     Verb(
         "use",
         "search",
-        "find kernels in your registry and at the Hugging Face hub",
+        "find kernels in your registry and at the Hugging Face hub, or on this machine",
         "relu",
+        "With --local it lists those of your own registry and those in the hub's cache, without a "
+        "request. `kernforge versions` lists the versions of one kernel.",
         page="how-to/user/load-kernels",
-        others=("find",),
-    ),
-    Verb(
-        "use",
-        "list",
-        "list the kernels that are on this machine",
-        "",
-        "They are those of your own registry and those in the hub's cache. `kernforge versions` "
-        "lists the versions of one kernel.",
-        page="how-to/user/load-kernels",
-        others=("ls", "installed"),
+        others=("find", "ls", "installed"),
     ),
     Verb(
         "use",
@@ -309,19 +295,11 @@ COMMANDS = (
         "run",
         "run a program with kernforge in the place of `kernels`",
         "--as-kernels -- python app.py",
-        "`import kernels` is answered by kernforge in the program and in those that it starts.",
+        "`import kernels` is answered by kernforge in the program and in those that it starts. "
+        "With --write-wheel it writes a wheel named `kernels` instead: installed, it satisfies "
+        "requirements on `kernels` and answers `import kernels`.",
         page="how-to/user/switch-from-kernels",
-        others=("exec", "as-kernels"),
-    ),
-    Verb(
-        "use",
-        "shim-wheel",
-        "write a wheel named `kernels` whose code is kernforge",
-        "--out dist",
-        "Installed, it satisfies requirements on `kernels`, and `import kernels` is answered by "
-        "kernforge.",
-        page="how-to/user/switch-from-kernels",
-        others=("shim",),
+        others=("exec", "as-kernels", "shim"),
     ),
     Verb(
         "use",
@@ -388,3 +366,10 @@ COMMANDS = (
 )
 
 BY_NAME = {command.name: command for command in COMMANDS}
+
+FORMER = {
+    "keygen": "sign --new-key",
+    "list": "search --local",
+    "shim-wheel": "run --write-wheel",
+}
+"""Former names of commands, with the words that replaced them."""

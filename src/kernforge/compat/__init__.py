@@ -10,7 +10,8 @@
     import kernels   # kernforge answers
 
 ``kernforge run --as-kernels -- python app.py`` does the same for one command, and ``kernforge
-shim-wheel`` for an environment. It has the client's public names; each is the one of ``kernforge``.
+run --write-wheel dist`` for an environment. It has the client's public names; each is the one of
+``kernforge``.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class HubRegistry:
         if self.endpoint.offline:
             raise RegistryError(
                 f"{self.endpoint.url} is not asked: HF_HUB_OFFLINE is set",
-                hint="unset it, or `kernforge list` what is on this machine",
+                hint="unset it, or list what is on this machine: kernforge search --local",
             )
         return self.client.search(text, limit)
 

@@ -81,8 +81,8 @@ def read_builders(environment: Environment) -> Builders:
         raise UsageError(
             "a shared store is named, and nothing says whose results are taken from it",
             hint="name a file with the builders' public keys in KERNFORGE_STORE_BUILDERS (make "
-            f"keys with `kernforge keygen`), or set KERNFORGE_STORE_TRUST={ALL_WRITERS} if you "
-            "trust everyone who can write to it",
+            "keys with `kernforge sign --new-key`), or set "
+            f"KERNFORGE_STORE_TRUST={ALL_WRITERS} if you trust everyone who can write to it",
         )
     named = environment.kernforge_store_sign_key
     passphrase = environment.kernforge_sign_passphrase or ""
@@ -99,7 +99,7 @@ def _listed(path: Path) -> tuple[KeySigner, ...]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"KERNFORGE_STORE_BUILDERS names {path}, which cannot be read: {error}",
-            hint="write one public key on each line, as `kernforge keygen` prints it",
+            hint="write one public key on each line, as `kernforge sign --new-key` prints it",
         ) from error
     found = []
     for number, line in enumerate(lines, 1):

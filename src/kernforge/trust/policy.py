@@ -392,7 +392,9 @@ def public_key(text: str, where: str) -> bytes:
     raw = der.removeprefix(ED25519_DER)
     if len(raw) != _RAW_KEY_BYTES or len(der) == len(raw):
         raise _wrong(
-            where, "that is not an Ed25519 public key", "paste the output of kernforge keygen"
+            where,
+            "that is not an Ed25519 public key",
+            "paste the output of kernforge sign --new-key",
         )
     return raw
 

@@ -204,10 +204,12 @@ def _private_key(pem: bytes, passphrase: bytes | None) -> Any:
     except (ValueError, TypeError) as error:
         raise UsageError(
             f"the key cannot be read: {error}",
-            hint="give the private key file of kernforge keygen, and its passphrase",
+            hint="give the private key file of kernforge sign --new-key, and its passphrase",
         ) from None
     if not isinstance(key, ed25519.Ed25519PrivateKey):
-        raise UsageError("that is not an Ed25519 key", hint="make one with kernforge keygen")
+        raise UsageError(
+            "that is not an Ed25519 key", hint="make one with kernforge sign --new-key"
+        )
     return key
 
 

@@ -51,12 +51,13 @@ def open_key(path: Path, passphrase: Callable[[], str]) -> Key:
         pem = path.read_bytes()
     except OSError as error:
         raise UsageError(
-            f"the key {path} cannot be read: {error.strerror}", hint="make one: kernforge keygen"
+            f"the key {path} cannot be read: {error.strerror}",
+            hint="make one: kernforge sign --new-key",
         ) from error
     if _PUBLIC in pem:
         raise UsageError(
             f"{path} is a public key, and signing needs the private one",
-            hint="name the file without .pub: kernforge keygen writes both",
+            hint="name the file without .pub: kernforge sign --new-key writes both",
         )
     key = Key(pem=pem, passphrase=passphrase().encode() if _ENCRYPTED in pem else None)
     try:

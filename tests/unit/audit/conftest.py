@@ -33,6 +33,6 @@ def build(tmp_path, write_variant):
 def key(tmp_path, monkeypatch):
     monkeypatch.setenv("KERNFORGE_SIGN_PASSPHRASE", "some words")
     with pytest.raises(SystemExit) as ended:
-        main.main(["keygen", str(tmp_path / "acme.key")])
+        main.main(["sign", "--new-key", str(tmp_path / "acme.key")])
     assert ended.value.code == 0
     return tmp_path / "acme.key"

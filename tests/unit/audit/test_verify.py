@@ -30,13 +30,13 @@ def told(capsys, *argv: str) -> tuple[int, list[dict]]:
     return code, document
 
 
-def test_keygen_makes_a_key_of_its_owners_alone_and_never_overwrites_one(key, capsys):
+def test_a_new_key_is_its_owners_alone_and_overwrites_none(key, capsys):
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     assert b"ENCRYPTED" in key.read_bytes()
     before = key.read_bytes()
-    assert call("keygen", str(key)) == UsageError.exit_code
+    assert call("sign", "--new-key", str(key)) == UsageError.exit_code
     assert key.read_bytes() == before
-    assert call("keygen", "open.key", "--no-passphrase") == 0
+    assert call("sign", "--new-key", "open.key", "--no-passphrase") == 0
     assert b"ENCRYPTED" not in Path("open.key").read_bytes()
     assert 'public-key = "MCowBQYDK2VwAyEA' in capsys.readouterr().out
 

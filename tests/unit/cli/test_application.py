@@ -97,7 +97,7 @@ def test_kernels_are_listed_and_searched_here_and_at_the_hub(new_user, hub, writ
     own = DirectoryRegistry(new_user / "data/kernforge/registry")
     publish(new_user / "inner", own, "me/my-relu", "1.2.0", card="# mine")
     publish(new_user / "inner", own, "me/other", "1.0.0", card="# other")
-    assert call("list", "--json") == 0
+    assert call("search", "--local", "--json") == 0
     listed = json.loads(capsys.readouterr().out)
     assert [(k["repo_id"], k["version"], k["variants"]) for k in listed] == [
         ("me/my-relu", "1.2.0", 1),
@@ -113,7 +113,7 @@ def test_kernels_are_listed_and_searched_here_and_at_the_hub(new_user, hub, writ
     assert call("download", "them/relu", "--version", "1", "--all-variants") == 0
     hub.counted()
     capsys.readouterr()
-    assert call("list", "RELU") == 0
+    assert call("search", "--local", "RELU") == 0
     told = capsys.readouterr().out
     assert "me/my-relu" in told
     assert "them/relu" in told
@@ -135,7 +135,7 @@ def test_a_search_without_the_hub_says_so_and_finds_the_rest(
     assert call("search", "relu", "--registry", "hf://") == 8
     assert call("search", "nothing-like-it") == 0
     assert "no kernel with 'nothing-like-it'" in capsys.readouterr().out
-    assert call("list", "--registry", new_user / "none") == 0
+    assert call("search", "--local", "--registry", new_user / "none") == 0
     assert "is on this machine" in capsys.readouterr().out
 
 
@@ -161,3 +161,13 @@ def test_a_platform_file_that_is_not_there_is_said_to_be_missing(new_user, write
 def test_a_project_without_a_lock_is_told_how_it_gets_one(new_user, capsys):
     assert call("download", new_user) == 2
     assert "hint: lock the project's kernels: kernforge lock PROJECT\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("claim", "version"), [((), "0.18.2"), (("--as-kernels=0.17.0",), "0.17.0")]
+)
+def test_a_wheel_named_kernels_is_written_of_the_claimed_version(tmp_path, capsys, claim, version):
+    assert call("run", "--write-wheel", str(tmp_path), *claim, "--json") == 0
+    path = tmp_path / f"kernels-{version}-py3-none-any.whl"
+    assert json.loads(capsys.readouterr().out) == {"path": str(path), "version": version}
+    assert path.is_file()

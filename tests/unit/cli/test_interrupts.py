@@ -22,7 +22,7 @@ def interrupted_at(tmp_path, module, answer):
         "sys.meta_path.insert(0, Finder())\n"
     )
     paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
-    argv = [sys.executable, "-m", "kernforge", "list"]
+    argv = [sys.executable, "-m", "kernforge", "search", "--local"]
     env = {**os.environ, "PYTHONPATH": paths}
     return subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
 

@@ -16,7 +16,7 @@ from support.manifests import CPU_AND_METAL
 from kernforge import errors
 from kernforge.cli import grammar, main
 from kernforge.cli.commands import project as cli_project
-from kernforge.cli.table import BY_NAME, COMMANDS, GROUPS
+from kernforge.cli.table import BY_NAME, COMMANDS, FORMER, GROUPS
 from kernforge.system import console
 
 
@@ -65,9 +65,24 @@ def test_a_misspelt_command_and_another_tools_word_are_answered(said, meant, cap
     assert "did you mean" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", sorted(FORMER))
+def test_a_former_name_is_answered_with_the_new_one(name, capsys):
+    assert call(name) == 2
+    err = capsys.readouterr().err
+    assert err == f"error: `kernforge {name}` is now `kernforge {FORMER[name]}`\n"
+    verb, option = FORMER[name].split()
+    assert call(verb, "--help") == 0
+    assert option in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
+        (("search",), "--local lists what is on this machine"),
+        (("sign", "--no-passphrase"), "--no-passphrase is for a new key"),
+        (("run", "--", "true"), "kernforge run --as-kernels -- python app.py"),
+        (("run", "--as-kernels"), "kernforge run --as-kernels -- python app.py"),
+        (("run", "--write-wheel", "dist", "--", "true"), "--write-wheel runs no program"),
         (("build", "--varint=x"), "did you mean --variant?"),
         (("test", "--sandbox", "atuo"), "did you mean auto?"),
         (("get",), "`kernforge get --help`"),

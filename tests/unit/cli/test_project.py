@@ -45,7 +45,7 @@ def test_what_was_built_is_named_in_the_same_ways(
     project, verb, write_variant, capsys, monkeypatch
 ):
     monkeypatch.setenv("KERNFORGE_SIGN_PASSPHRASE", "")
-    assert call("keygen", "--no-passphrase", str(project / "key")) == 0
+    assert call("sign", "--no-passphrase", "--new-key", str(project / "key")) == 0
     variant = write_variant(project / "build", variant="torch-cpu")
     (variant / "code.so").write_bytes(b"\x7fELF")
     (project / "venv").mkdir()

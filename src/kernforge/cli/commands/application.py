@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands for applications that use kernels: lock, download, get, run, shim-wheel, platform."""
+"""Commands for applications that use kernels: lock, download, get, run, platform."""
 
 from __future__ import annotations
 
@@ -79,18 +79,16 @@ def add(verbs: options.Verbs) -> None:
         nargs="?",
         const="",
         metavar="VERSION",
-        required=True,
         help="answer `import kernels`, and claim this version of it (default: 0.18.2)",
     )
-    verb.add_argument("command", nargs="+", metavar="COMMAND", help="after --, with its arguments")
-
-    verb = options.add_verb(verbs, _shim_wheel, "shim-wheel")
     verb.add_argument(
-        "--out", type=Path, default=Path("dist"), metavar="DIR", help="default: dist/"
+        "--write-wheel",
+        type=Path,
+        metavar="DIR",
+        help="run nothing: write a wheel named kernels to this directory, of the version of "
+        "--as-kernels",
     )
-    verb.add_argument(
-        "--version", metavar="VERSION", help="the version of kernels to claim (default: 0.18.2)"
-    )
+    verb.add_argument("command", nargs="*", metavar="COMMAND", help="after --, with its arguments")
 
     verb = options.add_verb(verbs, _platform, "platform")
 
@@ -289,9 +287,22 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
     from kernforge.compat import shim  # noqa: PLC0415
     from kernforge.system.process import Command, attached  # noqa: PLC0415
 
-    del console
     environment: Environment = arguments.environment
     version = arguments.as_kernels or shim.claimed_version(environment)
+    if arguments.write_wheel is not None:
+        if arguments.command:
+            raise UsageError(
+                "--write-wheel runs no program, but one was given",
+                hint="remove --write-wheel or the program",
+            )
+        path = shim.write_wheel(arguments.write_wheel, version)
+        console.result({"path": str(path), "version": version}, str(path))
+        return 0
+    if arguments.as_kernels is None or not arguments.command:
+        raise UsageError(
+            "--as-kernels or the program to run is missing",
+            hint="give both: kernforge run --as-kernels -- python app.py",
+        )
     added = shim.command_environment(environment, version)
     try:
         return attached(
@@ -301,14 +312,6 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
         raise UsageError(
             f"there is no program {arguments.command[0]!r}", hint="write it as in a shell"
         ) from None
-
-
-def _shim_wheel(arguments: argparse.Namespace, console: Console) -> None:
-    from kernforge.compat import shim  # noqa: PLC0415
-
-    version = arguments.version or shim.claimed_version(arguments.environment)
-    path = shim.write_wheel(arguments.out, version)
-    console.result({"path": str(path), "version": version}, str(path))
 
 
 def _platform(arguments: argparse.Namespace, console: Console) -> None:  # noqa: ARG001 - as all

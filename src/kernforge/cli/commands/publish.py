@@ -52,7 +52,7 @@ def add(verbs: options.Verbs) -> None:
         "--sign",
         type=Path,
         metavar="KEY",
-        help="sign each variant with this key of kernforge keygen",
+        help="sign each variant with this key of kernforge sign --new-key",
     )
     options.add_flag(verb, "--private", "make a new kernel on a hub private")
     options.add_flag(verb, "--create-pr", "open a pull request on a hub instead")

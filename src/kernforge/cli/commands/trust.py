@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on kernels and signatures: list, search, info, versions, verify, sign, keygen."""
+"""Commands on kernels and signatures: search, info, versions, verify, sign."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ def add(verbs: options.Verbs) -> None:
     info.add_argument("--backend", help="show what would load for this backend, such as cpu")
     options.add_flag(info, "--only-compatible", "show only the variants that this machine can load")
 
-    here = options.add_verb(verbs, _list, "list")
-    here.add_argument("text", nargs="?", default="", help="only kernels with this text in the name")
-    options.add_registry(here)
-
     search = options.add_verb(verbs, _search, "search")
-    search.add_argument("text", help="a part of the owner or the name")
+    search.add_argument(
+        "text",
+        nargs="?",
+        default="",
+        help="a part of the owner or the name (default with --local: all kernels)",
+    )
+    options.add_flag(search, "--local", "list only kernels that are on this machine")
     options.add_registry(search)
 
     listed = options.add_verb(verbs, _versions, "versions")
@@ -42,10 +44,6 @@ def add(verbs: options.Verbs) -> None:
 
     _add_verify(verbs)
     _add_sign(verbs)
-
-    keygen = options.add_verb(verbs, _keygen, "keygen")
-    keygen.add_argument("file", type=Path, help="file of the private key; the public key gets .pub")
-    options.add_flag(keygen, "--no-passphrase", "do not encrypt the private key")
 
 
 def _add_verify(verbs: options.Verbs) -> None:
@@ -82,7 +80,13 @@ def _add_sign(verbs: options.Verbs) -> None:
     verb = options.add_verb(verbs, _sign, "sign")
     options.add_built(verb)
     signer = verb.add_mutually_exclusive_group()
-    signer.add_argument("--key", type=Path, metavar="FILE", help="private key of kernforge keygen")
+    signer.add_argument("--key", type=Path, metavar="FILE", help="private key of --new-key")
+    signer.add_argument(
+        "--new-key",
+        type=Path,
+        metavar="FILE",
+        help="sign nothing: make a private key in this file, its public key in FILE.pub",
+    )
     signer.add_argument(
         "--identity-token",
         metavar="FILE",
@@ -96,6 +100,7 @@ def _add_sign(verbs: options.Verbs) -> None:
         help="Sigstore instance (default: the public instance)",
     )
     options.add_flag(verb, "--replace", "overwrite the signature of an identity")
+    options.add_flag(verb, "--no-passphrase", "do not encrypt the private key of --new-key")
 
 
 def _add_kernel(verb: argparse.ArgumentParser) -> None:
@@ -154,6 +159,14 @@ def _list(arguments: argparse.Namespace, console: Console) -> None:
 def _search(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.audit import catalog  # noqa: PLC0415
 
+    if arguments.local:
+        _list(arguments, console)
+        return
+    if not arguments.text:
+        raise UsageError(
+            "no text to search for was given",
+            hint="give a part of the owner or the name; --local lists what is on this machine",
+        )
     registry = options.registry(arguments)
     found = catalog.search(registry, arguments.text)
     for url, error in found.errors.items():
@@ -204,6 +217,13 @@ def _sign(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.artifact import directories as artifact_directories  # noqa: PLC0415
     from kernforge.trust import signature, signing  # noqa: PLC0415
 
+    if arguments.new_key:
+        _make_key(arguments, console)
+        return
+    if arguments.no_passphrase:
+        raise UsageError(
+            "--no-passphrase is for a new key", hint="give --new-key FILE, or remove it"
+        )
     directories = artifact_directories.variants(arguments.built)
     if arguments.key:
         make_signatures = options.open_key(arguments.key, arguments.environment).sign
@@ -224,19 +244,19 @@ def _token(file: str | None) -> str | None:
     return (sys.stdin.read() if file == "-" else options.text_of(Path(file))).strip()
 
 
-def _keygen(arguments: argparse.Namespace, console: Console) -> None:
+def _make_key(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.trust import signing  # noqa: PLC0415
 
     passphrase = (
         "" if arguments.no_passphrase else options.passphrase(arguments.environment, twice=True)
     )
-    public, text = signing.make_key(arguments.file, passphrase)
-    name = arguments.file.stem
+    public, text = signing.make_key(arguments.new_key, passphrase)
+    name = arguments.new_key.stem
     lines = (
-        f"{arguments.file}: keep this key secret; {public}: publish this key",
+        f"{arguments.new_key}: keep this key secret; {public}: publish this key",
         "",
         f"[signer.{name}]",
         f'public-key = "{text}"',
     )
-    document = {"private": str(arguments.file), "public": str(public), "public-key": text}
+    document = {"private": str(arguments.new_key), "public": str(public), "public-key": text}
     console.result(document, "\n".join(lines))
