@@ -67,14 +67,15 @@ def setting(workspace: Workspace, target: Target, out: Path, *, links: Path) -> 
     trees = _trees(workspace, target)
     torch, tvm_ffi = tree_names.torch_root, tree_names.tvm_ffi_root
     cuda = trees.get(tree_names.cuda_root(target.cuda)) if target.cuda else None
+    libraries = trees.get(tree_names.libraries_root(target.cuda)) if target.cuda else None
     include = [f"{trees[tvm_ffi(target.tvm_ffi)]}/include"] if target.tvm_ffi else []
     if target.torch:
         base = f"{trees[torch(target.torch)]}/include"
         include += [base, f"{base}/torch/csrc/api/include"]
     if cuda:
         include += [d for name in ("", "/cccl") if Path(d := f"{cuda}/include{name}").is_dir()]
-        libraries = (root for name, root in trees.items() if name.count("-") > 1)
-        include += [f"{root}/include" for root in libraries if root not in include]
+    if libraries:
+        include.append(f"{libraries}/include")
     if "python" in trees:
         include.append(trees["python"])
     values = {
