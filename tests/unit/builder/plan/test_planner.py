@@ -521,5 +521,5 @@ def test_many_units_and_targets_are_planned_in_seconds():
     manifest = MANIFEST.replace('"op.cu"', named)
     plan = make(["*-cu13[02]*"], files, manifest_text=manifest, times=6)
     # A second or two; compiling one of the units takes longer than this bound.
-    assert time.process_time() - before < 12
+    assert time.process_time() - before < 20
     assert len(plan.artifacts) == 30
