@@ -203,8 +203,10 @@ def year_of_a_compilation(env: dict[str, str]) -> int:
     return int(done.stdout.strip('"\n').split()[-1])
 
 
-def python_of(files: dict[str, bytes]) -> str:
-    return provenance.read(files[f"{CUDA}/{provenance.FILE}"].decode()).origin.lock.python
+def python_of(files: dict[str, bytes]) -> object:
+    return provenance.read(files[f"{CUDA}/{provenance.FILE}"].decode()).origin.lock.trees.get(
+        "python"
+    )
 
 
 def somebody_else(base: Path) -> tuple[tuple[str, ...], dict[str, str]]:

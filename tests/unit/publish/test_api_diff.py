@@ -105,7 +105,7 @@ def test_operators_that_a_build_did_not_record_are_not_compared():
         (["8.6"], ["8.0"], ""),
         (["9.0a"], ["9.0"], ""),
         (["9.0"], ["8.0+PTX"], ""),
-        (["8.0+PTX"], ["8.0"], "9.0, 10.0, 10.1, 10.3, 11.0, 12.0, 12.1"),
+        (["8.0+PTX"], ["8.0"], "9.0, 10.0, 10.1, 10.3, 10.7, 11.0, 12.0, 12.1"),
     ],
 )
 def test_device_code_is_compared_by_the_gpus_that_it_runs_on(old, new, lost):
