@@ -256,11 +256,17 @@ KERNELS: dict[str, Callable[[Draw], Case | None]] = {
 
 
 def gradients(call: Call, inputs: tuple[Any, ...]) -> Call:
-    """A call that computes the gradients of another's result by all its inputs."""
+    """A call that computes the gradients of another's result by all its inputs.
+
+    What comes in from above is the same for each contender.
+    """
+    source = torch.Generator(device="cuda").manual_seed(0)
     leaves = [None if t is None else t.detach().requires_grad_() for t in inputs]
     result = call(*leaves)
     results = result if isinstance(result, tuple) else (result,)
-    incoming = [torch.randn_like(each) for each in results]
+    incoming = [
+        torch.randn(each.shape, generator=source, device="cuda").to(each.dtype) for each in results
+    ]
     wanted = [t for t in leaves if t is not None]
     return lambda: torch.autograd.grad(results, wanted, incoming, retain_graph=True)
 
@@ -280,7 +286,7 @@ class Clock:
             for name in names:
                 first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
                 self.memory.zero_()
-                torch.cuda._sleep(200_000)  # noqa: SLF001 - the host is ahead
+                torch.cuda._sleep(1_000_000)  # noqa: SLF001 - half a ms, so that the host is ahead
                 first.record()
                 calls[name]()
                 last.record()

@@ -5,8 +5,7 @@
 // A block has 16 or 32 columns of the result and its warps share the depth; every lane reads 16
 // bytes of rows of w at a time, a step ahead, straight to registers. The tensor cores multiply
 // (mma.sync) with w on the left, so that 8 rows of x are the narrow side; which numbers of the
-// depth meet in which step does not matter, so each lane's 16 bytes are used as they come. float32
-// that may not be rounded to tf32 has a kernel of its own.
+// depth meet in which step does not matter, so each lane's 16 bytes are used as they come.
 //
 // Sums are in one order: the result is the same bits every time.
 
@@ -169,69 +168,6 @@ static __global__ void __launch_bounds__(kWarps * 32)
     if (z != nullptr) z[at] = kernforge::narrow<T>(sum);
     y[at] = kernforge::narrow<T>(Activation::of(sum));
   }
-}
-
-// Sums of 32 values over the lanes of a warp: lane i returns the sum of values[i].
-__device__ __forceinline__ float sums_over_lanes(float (&values)[32], int lane) {
-#pragma unroll
-  for (int width = 16; width > 0; width /= 2) {
-    const bool upper = lane & width;
-#pragma unroll
-    for (int i = 0; i < width; ++i) {
-      const float mine = upper ? values[i + width] : values[i];
-      const float other = upper ? values[i] : values[i + width];
-      values[i] = mine + __shfl_xor_sync(0xFFFFFFFFu, other, width);
-    }
-  }
-  return values[0];
-}
-
-// float32, multiplied exactly: a warp has 8 rows of x and 4 columns of the result; blockIdx.y is
-// the group of 8 rows.
-template <class Activation, int kWarps>
-static __global__ void __launch_bounds__(kWarps * 32)
-    floats(const float* __restrict__ x, const float* __restrict__ w, const float* __restrict__ bias,
-           float* __restrict__ y, float* __restrict__ z, const Problem p, int warps_a_column) {
-  __shared__ float partial[kWarps][32];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int part = warp % warps_a_column;
-  const int column = (blockIdx.x * (kWarps / warps_a_column) + warp / warps_a_column) * 4;
-  const int row = blockIdx.y * 8;
-
-  float d[32] = {};
-  for (int k = (part * 32 + lane) * 4; k < p.depth; k += warps_a_column * 128) {
-    float4 a[4], b[8];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int64_t at = min(column + i, p.columns - 1);
-      a[i] = __ldg(reinterpret_cast<const float4*>(w + at * p.w_stride + k));
-    }
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int64_t at = min(row + i, p.rows - 1);
-      b[i] = __ldg(reinterpret_cast<const float4*>(x + at * p.x_stride + k));
-    }
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        float& sum = d[i * 4 + j];
-        sum = fmaf(a[j].x, b[i].x, sum), sum = fmaf(a[j].y, b[i].y, sum);
-        sum = fmaf(a[j].z, b[i].z, sum), sum = fmaf(a[j].w, b[i].w, sum);
-      }
-    }
-  }
-  float sum = sums_over_lanes(d, lane);
-  partial[warp][lane] = sum;
-  __syncthreads();
-  if (part != 0) return;
-  for (int i = 1; i < warps_a_column; ++i) sum += partial[warp + i][lane];
-  const int r = row + lane / 4, c = column + lane % 4;
-  if (r >= p.rows || c >= p.columns) return;
-  if (bias != nullptr) sum += bias[c];
-  const int64_t at = r * p.y_stride + c;
-  if (z != nullptr) z[at] = sum;
-  y[at] = Activation::of(sum);
 }
 
 }  // namespace linear_gelu::few_rows

@@ -40,7 +40,7 @@ void few_by_tensor_cores(const Linear& of, const few_rows::Problem& p, cudaStrea
 }
 
 template <class T, Formula kFormula>
-cudaError_t few(const Linear& of, bool tf32, cudaStream_t stream) {
+cudaError_t few(const Linear& of, cudaStream_t stream) {
   using A = Activation<T, kFormula, Sigmoid::kExp>;
   const few_rows::Problem p = {static_cast<int>(of.rows),
                                static_cast<int>(of.columns),
@@ -54,47 +54,26 @@ cudaError_t few(const Linear& of, bool tf32, cudaStream_t stream) {
     if (of.rows <= 8) {
       wide ? few_by_tensor_cores<T, A, 1, 1, 1>(of, p, stream)
            : few_by_tensor_cores<T, A, 1, 1, 2>(of, p, stream);
-    } else if (of.rows <= 16) {
+    } else {
       few_by_tensor_cores<T, A, 2, 1, 1>(of, p, stream);
-    } else {
-      wide ? few_by_tensor_cores<T, A, 4, 1, 2, 4>(of, p, stream)
-           : few_by_tensor_cores<T, A, 4, 1, 2>(of, p, stream);
     }
     return cudaGetLastError();
   }
-  if (tf32) {
-    if (of.rows <= 8) {
-      wide ? few_by_tensor_cores<T, A, 1, 2, 2>(of, p, stream)
-           : few_by_tensor_cores<T, A, 1, 1, 1>(of, p, stream);
-    } else if (of.rows <= 16) {
-      wide ? few_by_tensor_cores<T, A, 2, 2, 2>(of, p, stream)
-           : few_by_tensor_cores<T, A, 2, 1, 1>(of, p, stream);
-    } else {
-      few_by_tensor_cores<T, A, 4, 1, 1>(of, p, stream);
-    }
-    return cudaGetLastError();
-  }
-  if constexpr (sizeof(T) == 4) {
-    constexpr int kWarps = 8;
-    // Warps that share a column: as many as have a step of the depth each.
-    const int split = of.depth >= 2048 ? 8 : of.depth >= 1024 ? 2 : 1;
-    const dim3 blocks(static_cast<unsigned>(parts(of.columns, kWarps / split * 4)),
-                      static_cast<unsigned>(parts(of.rows, 8)));
-    few_rows::floats<A, kWarps><<<blocks, kWarps * 32, 0, stream>>>(
-        static_cast<const float*>(of.x), static_cast<const float*>(of.w),
-        static_cast<const float*>(of.bias), static_cast<float*>(of.y), static_cast<float*>(of.z), p,
-        split);
+  if (of.rows <= 8) {
+    wide ? few_by_tensor_cores<T, A, 1, 2, 2>(of, p, stream)
+         : few_by_tensor_cores<T, A, 1, 1, 1>(of, p, stream);
+  } else {
+    wide ? few_by_tensor_cores<T, A, 2, 2, 2>(of, p, stream)
+         : few_by_tensor_cores<T, A, 2, 1, 1>(of, p, stream);
   }
   return cudaGetLastError();
 }
 
-// What follows torch's linear.
+// What follows torch's linear: exact far in the tail, too, since memory is what takes the time.
 template <class T, Formula kFormula>
 struct Gelu {
   using W = kernforge::widened_t<T>;
-  __device__ __forceinline__ W operator()(W z) const {
-    return Activation<T, kFormula, Sigmoid::kExp>::of(z);
-  }
+  __device__ __forceinline__ W operator()(W z) const { return gelu<kFormula>(z); }
 };
 
 cudaError_t launch_hopper(DType dtype, Formula formula, const Linear& of, cudaStream_t stream) {
@@ -111,8 +90,13 @@ int64_t slope_blocks(const Slope& of) {
 }
 
 // Where our kernels are not slower than torch's linear and GELU, on an H100 and an H200: README.md
-// has the figures. Few rows: up to so many, of half types, of float32 as tf32, and exactly.
-constexpr int64_t kFewHalves = 16, kFewTf32 = 16, kFewFloats = 8;
+// has the figures. Few rows: up to so many, to so much depth. Where a row of blocks reads a deeper
+// weight, cuBLAS splits the depth; with many columns there are blocks enough.
+struct FewRows {
+  int64_t rows, depth, least_columns;
+};
+constexpr FewRows kFewHalves[] = {{8, 8192, 0}, {16, 2048, 0}, {16, 8192, 4096}};
+constexpr FewRows kFewTf32[] = {{8, 4096, 0}, {16, 2048, 0}, {8, 8192, 4096}};
 // Tiles: from so many of 128 x 256 and so much depth on. Fewer leave multiprocessors without one,
 // and cuBLAS splits the depth of a small result.
 constexpr int64_t kTiles = 66, kDepth = 512;
@@ -125,14 +109,17 @@ cudaError_t path_of(DType dtype, bool tf32, const Linear& of, Path* path) {
   const bool whole = aligned(of.x, 16) && aligned(of.w, 16) && of.x_stride * size % 16 == 0 &&
                      of.w_stride * size % 16 == 0;
   if (size == 8 || !whole || of.depth == 0) return cudaSuccess;
-  const int64_t few = size == 2 ? kFewHalves : tf32 ? kFewTf32 : kFewFloats;
-  if (of.rows <= few && of.depth * size % 16 == 0) {
-    *path = Path::kFewRows;
-    return cudaSuccess;
+  if (size == 4 && !tf32) return cudaSuccess;
+  for (const FewRows& few : size == 2 ? kFewHalves : kFewTf32) {
+    if (of.rows <= few.rows && of.depth <= few.depth && of.columns >= few.least_columns &&
+        of.depth * size % 16 == 0) {
+      *path = Path::kFewRows;
+      return cudaSuccess;
+    }
   }
   // A tensor map has no row that overlaps the next, and the result's rows begin on 16 bytes.
-  if ((size == 4 && !tf32) || of.x_stride < of.depth || of.w_stride < of.depth ||
-      of.columns * size % 16 != 0 || !aligned(of.bias, 2 * size) || of.depth < kDepth ||
+  if (of.x_stride < of.depth || of.w_stride < of.depth || of.columns * size % 16 != 0 ||
+      !aligned(of.bias, 2 * size) || of.depth < kDepth ||
       parts(of.rows, 128) * parts(of.columns, 256) < kTiles) {
     return cudaSuccess;
   }
@@ -148,7 +135,7 @@ cudaError_t linear_launch(DType dtype, Formula formula, bool tf32, const Linear&
   return with_formula(formula, [&](auto chosen) {
     return kernforge::dispatch(dtype, [&](auto element) {
       using T = decltype(element);
-      if constexpr (sizeof(T) < 8) return few<T, decltype(chosen)::value>(of, tf32, stream);
+      if constexpr (sizeof(T) < 8) return few<T, decltype(chosen)::value>(of, stream);
       return cudaErrorNotSupported;
     });
   });

@@ -214,11 +214,16 @@ void compute(const Tensor& a, const Given& given, Matmul of, bool tf32, const Te
     kernforge::product_into(product, as_float(a), as_float(given.b));
     return finish(a, of, product);
   }
-  const bool adds = out.dim() == 2;  // of one matrix torch adds the bias
-  if (adds) of.extras.bias = nullptr;
+  // To one matrix torch adds the bias, or a residual where nothing comes between.
+  Optional added;
+  if (out.dim() == 2 && given.bias) {
+    added = given.bias, of.extras.bias = nullptr;
+  } else if (out.dim() == 2 && of.extras.activation == Activation::kNone) {
+    added = given.residual, of.extras.residual = {};
+  }
   const bool follows = of.extras.any();
   const Tensor product = fresh || !follows ? out : result_of(a, of, out.scalar_type());
-  kernforge::product_into(product, a, given.b, adds ? given.bias : std::nullopt);
+  kernforge::product_into(product, a, given.b, added);
   if (follows) finish(a, of, product);
 }
 

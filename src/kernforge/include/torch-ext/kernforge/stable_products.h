@@ -42,10 +42,10 @@ inline Tensor transposed(const Tensor& t) {
   return matrix_of(t, t.size(1), t.size(0), t.stride(1), t.stride(0));
 }
 
-// to = a b, of matrices or, with three dimensions, of as many of them. Two dimensions may have a
-// bias [columns], which is added before the result is rounded.
+// to = a b, of matrices or, with three dimensions, of as many of them. To two dimensions `added`,
+// [columns] or [rows, columns], is added before the result is rounded.
 inline void product_into(const Tensor& to, const Tensor& a, const Tensor& b,
-                         const std::optional<Tensor>& bias = std::nullopt) {
+                         const std::optional<Tensor>& added = std::nullopt) {
 #if defined(CUDA_KERNEL)
   constexpr auto mm = aoti_torch_cuda_mm_out;
   constexpr auto addmm = aoti_torch_cuda_addmm_out;
@@ -55,11 +55,11 @@ inline void product_into(const Tensor& to, const Tensor& a, const Tensor& b,
   constexpr auto addmm = aoti_torch_cpu_addmm_out;
   constexpr auto bmm = aoti_torch_cpu_bmm_out;
 #endif
-  const NoGradient guard;  // a product copies its bias through the dispatcher
+  const NoGradient guard;  // a product copies what it adds through the dispatcher
   if (to.dim() == 3) {
     TORCH_ERROR_CODE_CHECK(bmm(to.get(), a.get(), b.get()));
-  } else if (bias) {
-    TORCH_ERROR_CODE_CHECK(addmm(to.get(), bias->get(), a.get(), b.get(), 1, 1));
+  } else if (added) {
+    TORCH_ERROR_CODE_CHECK(addmm(to.get(), added->get(), a.get(), b.get(), 1, 1));
   } else {
     TORCH_ERROR_CODE_CHECK(mm(to.get(), a.get(), b.get()));
   }
