@@ -82,8 +82,11 @@ cudaError_t run(const Backward& of, kernforge::widened_t<T>* scratch, const Devi
     };
     const auto apart = [&](auto length) {
       constexpr int kLength = decltype(length)::value;
-      const cudaError_t failed =
-          launch(device, stream, input_gradient<T, kLength>, of.rows, kAnyThreads, of);
+      const cudaError_t failed = with_lanes(parts(of.width, kLength), [&](auto lanes) {
+        constexpr int kLanes = decltype(lanes)::value;
+        const int64_t rows = parts(of.rows, kAnyThreads / kLanes);
+        return launch(device, stream, input_gradient<T, kLength, kLanes>, rows, kAnyThreads, of);
+      });
       if (failed || !wanted) return failed;
       const auto columns = static_cast<unsigned>(across<kLength>(of));
       const Columns<T> given = {of, scratch, parts(of.rows, blocks), columns,

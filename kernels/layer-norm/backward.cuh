@@ -227,19 +227,22 @@ static __global__ void __launch_bounds__(C::kThreads, C::kBlocks) gradients(cons
   }
 }
 
-// Without vectors, or for rows that are too wide for registers: a block a row, which it reads
-// twice.
-template <class T, int kLength>
+// Without vectors, or for rows that are too wide for registers: kLanes threads a row, a part of a
+// warp or all of the block, which read it twice.
+template <class T, int kLength, int kLanes>
 static __global__ void __launch_bounds__(kAnyThreads) input_gradient(const Backward of) {
   using W = kernforge::widened_t<T>;
   using V = kernforge::AlignedVector<T, kLength>;
+  constexpr int kOfWarp = kLanes < 32 ? kLanes : 32;
   kernforge::grid_dependency_synchronize();
-  __shared__ W shared[2][kAnyThreads / 32];
-  const int64_t first = blockIdx.x * of.width;
-  const auto* statistics = static_cast<const W*>(of.statistics) + blockIdx.x;
+  const int lane = threadIdx.x % kLanes;
+  const int64_t row = int64_t{blockIdx.x} * (kAnyThreads / kLanes) + threadIdx.x / kLanes;
+  if (row >= of.rows) return;
+  const int64_t first = row * of.width;
+  const auto* statistics = static_cast<const W*>(of.statistics) + row;
   const W mean = of.rms ? 0 : *statistics, inverse = statistics[of.rms ? 0 : of.rows];
   const auto each = [&](const auto& run) {
-    for (int64_t at = int64_t{threadIdx.x} * kLength; at < of.width; at += kAnyThreads * kLength) {
+    for (int64_t at = int64_t{lane} * kLength; at < of.width; at += kLanes * kLength) {
       const V x = *reinterpret_cast<const V*>(static_cast<const T*>(of.x) + first + at);
       const V dy = *reinterpret_cast<const V*>(static_cast<const T*>(of.dy) + first + at);
       W n[kLength], g[kLength];
@@ -259,14 +262,19 @@ static __global__ void __launch_bounds__(kAnyThreads) input_gradient(const Backw
 #pragma unroll
   for (int s = 0; s < 2; ++s) {
 #pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-      sums[s] += __shfl_down_sync(0xffffffff, sums[s], step);
+    for (int step = kOfWarp / 2; step > 0; step /= 2) {
+      sums[s] += __shfl_down_sync(0xffffffff, sums[s], step, kOfWarp);
     }
-    if (threadIdx.x % 32 == 0) shared[s][threadIdx.x / 32] = sums[s];
+    sums[s] = __shfl_sync(0xffffffff, sums[s], 0, kOfWarp);
   }
-  __syncthreads();
-  W means[2] = {0, 0};
-  for (int i = 0; i < kAnyThreads / 32; ++i) means[0] += shared[0][i], means[1] += shared[1][i];
+  W means[2] = {sums[0], sums[1]};
+  if constexpr (kLanes > 32) {
+    __shared__ W shared[2][kLanes / 32];
+    if (lane % 32 == 0) shared[0][lane / 32] = sums[0], shared[1][lane / 32] = sums[1];
+    __syncthreads();
+    means[0] = means[1] = 0;
+    for (int i = 0; i < kLanes / 32; ++i) means[0] += shared[0][i], means[1] += shared[1][i];
+  }
   means[0] = of.rms ? 0 : means[0] / static_cast<W>(of.width);
   means[1] /= static_cast<W>(of.width);
   each([&](int64_t at, const W(&n)[kLength], const W(&g)[kLength]) {

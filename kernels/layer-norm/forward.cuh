@@ -154,16 +154,20 @@ __device__ __forceinline__ Moments<W> merged(const Moments<W>& a, const Moments<
   return {count, a.mean + d * share, a.squares + b.squares + d * d * a.count * share};
 }
 
-// A block a row, elements of a thread a block apart, vectors of kLength where that is not 1.
-template <class T, int kLength>
+// kLanes threads a row, a part of a warp or all of the block; elements of a thread are as many
+// apart, in vectors of kLength where that is not 1.
+template <class T, int kLength, int kLanes>
 static __global__ void __launch_bounds__(kAnyThreads) of_any(const Forward of) {
   using W = kernforge::widened_t<T>;
   using V = kernforge::AlignedVector<T, kLength>;
+  constexpr int kOfWarp = kLanes < 32 ? kLanes : 32;
   kernforge::grid_dependency_synchronize();
-  __shared__ Moments<W> shared[kAnyThreads / 32];
-  const auto* x = static_cast<const T*>(of.x) + blockIdx.x * of.x_stride;
-  const auto* residual = static_cast<const T*>(of.residual) + blockIdx.x * of.residual_stride;
-  auto* sum = static_cast<T*>(of.sum) + blockIdx.x * of.width;
+  const int lane = threadIdx.x % kLanes;
+  const int64_t row = int64_t{blockIdx.x} * (kAnyThreads / kLanes) + threadIdx.x / kLanes;
+  if (row >= of.rows) return;
+  const auto* x = static_cast<const T*>(of.x) + row * of.x_stride;
+  const auto* residual = static_cast<const T*>(of.residual) + row * of.residual_stride;
+  auto* sum = static_cast<T*>(of.sum) + row * of.width;
   const auto load = [&](int64_t at) {
     V in = *reinterpret_cast<const V*>(x + at);
     if (of.residual != nullptr) {
@@ -176,7 +180,7 @@ static __global__ void __launch_bounds__(kAnyThreads) of_any(const Forward of) {
     return in;
   };
   Moments<W> moments = {};
-  for (int64_t at = int64_t{threadIdx.x} * kLength; at < of.width; at += kAnyThreads * kLength) {
+  for (int64_t at = int64_t{lane} * kLength; at < of.width; at += kLanes * kLength) {
     const V in = load(at);
     if (of.sum != nullptr) *reinterpret_cast<V*>(sum + at) = in;
     Moments<W> piece = {kLength, 0, 0};
@@ -194,27 +198,34 @@ static __global__ void __launch_bounds__(kAnyThreads) of_any(const Forward of) {
   }
   // Of RMSNorm all means are 0, and what is merged are sums of squares.
 #pragma unroll
-  for (int step = 16; step > 0; step /= 2) {
-    moments = merged(moments, {__shfl_down_sync(0xffffffff, moments.count, step),
-                               __shfl_down_sync(0xffffffff, moments.mean, step),
-                               __shfl_down_sync(0xffffffff, moments.squares, step)});
+  for (int step = kOfWarp / 2; step > 0; step /= 2) {
+    moments = merged(moments, {__shfl_down_sync(0xffffffff, moments.count, step, kOfWarp),
+                               __shfl_down_sync(0xffffffff, moments.mean, step, kOfWarp),
+                               __shfl_down_sync(0xffffffff, moments.squares, step, kOfWarp)});
   }
-  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = moments;
-  __syncthreads();
-  moments = shared[0];
-  for (int i = 1; i < kAnyThreads / 32; ++i) moments = merged(moments, shared[i]);
+  if constexpr (kLanes <= 32) {
+    moments = {__shfl_sync(0xffffffff, moments.count, 0, kOfWarp),
+               __shfl_sync(0xffffffff, moments.mean, 0, kOfWarp),
+               __shfl_sync(0xffffffff, moments.squares, 0, kOfWarp)};
+  } else {
+    __shared__ Moments<W> shared[kLanes / 32];
+    if (lane % 32 == 0) shared[lane / 32] = moments;
+    __syncthreads();
+    moments = shared[0];
+    for (int i = 1; i < kLanes / 32; ++i) moments = merged(moments, shared[i]);
+  }
   const W mean = moments.mean;
   const W inverse = 1 / sqrt(moments.squares / static_cast<W>(of.width) + static_cast<W>(of.eps));
-  if (of.statistics != nullptr && threadIdx.x == 0) {
-    auto* statistics = static_cast<W*>(of.statistics) + blockIdx.x;
+  if (of.statistics != nullptr && lane == 0) {
+    auto* statistics = static_cast<W*>(of.statistics) + row;
     if (!of.rms) {
       *statistics = mean;
       statistics += of.rows;
     }
     *statistics = inverse;
   }
-  auto* y = static_cast<T*>(of.y) + blockIdx.x * of.width;
-  for (int64_t at = int64_t{threadIdx.x} * kLength; at < of.width; at += kAnyThreads * kLength) {
+  auto* y = static_cast<T*>(of.y) + row * of.width;
+  for (int64_t at = int64_t{lane} * kLength; at < of.width; at += kLanes * kLength) {
     const V in = load(at);
     V out;
 #pragma unroll

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernforge/pdl.cuh"
 #include "rows.cuh"
@@ -44,7 +45,16 @@ auto forward_cut(int64_t vectors, const Run& run, const Otherwise& otherwise) {
   return otherwise();
 }
 
-// The same for gradients, which keep two sums for each column: 16 columns a thread.
+// Returns run(lanes) for rows of so many pieces that a thread reads at a time: how many threads a
+// row has where it is not cut.
+template <class Run>
+auto with_lanes(int64_t pieces, const Run& run) {
+  if (pieces <= 32) return run(std::integral_constant<int, 8>{});
+  if (pieces <= 512) return run(std::integral_constant<int, 32>{});
+  return run(std::integral_constant<int, kAnyThreads>{});
+}
+
+// `forward_cut` for gradients, which keep two sums for each column: 16 columns a thread.
 template <class T, class Run, class Otherwise>
 auto gradient_cut(int64_t vectors, const Run& run, const Otherwise& otherwise) {
   constexpr int kVectors = 16 / kernforge::kVectorLength<T>;
