@@ -82,7 +82,7 @@ cudaError_t run(const Backward& of, kernforge::widened_t<T>* scratch, const Devi
     };
     const auto apart = [&](auto length) {
       constexpr int kLength = decltype(length)::value;
-      const cudaError_t failed = with_lanes(parts(of.width, kLength), [&](auto lanes) {
+      const cudaError_t failed = with_lanes(of.rows, parts(of.width, kLength), [&](auto lanes) {
         constexpr int kLanes = decltype(lanes)::value;
         const int64_t rows = parts(of.rows, kAnyThreads / kLanes);
         return launch(device, stream, input_gradient<T, kLength, kLanes>, rows, kAnyThreads, of);

@@ -10,7 +10,7 @@ namespace {
 
 template <class T, int kLength>
 cudaError_t any_row(const Forward& of, const kernforge::Device& device, cudaStream_t stream) {
-  return with_lanes(parts(of.width, kLength), [&](auto lanes) {
+  return with_lanes(of.rows, parts(of.width, kLength), [&](auto lanes) {
     constexpr int kLanes = decltype(lanes)::value;
     const int64_t blocks = parts(of.rows, kAnyThreads / kLanes);
     return kernforge::launch(device, stream, of_any<T, kLength, kLanes>, blocks, kAnyThreads, of);

@@ -46,11 +46,11 @@ auto forward_cut(int64_t vectors, const Run& run, const Otherwise& otherwise) {
 }
 
 // Returns run(lanes) for rows of so many pieces that a thread reads at a time: how many threads a
-// row has where it is not cut.
+// row has where it is not cut. Few rows are done sooner by a block each.
 template <class Run>
-auto with_lanes(int64_t pieces, const Run& run) {
+auto with_lanes(int64_t rows, int64_t pieces, const Run& run) {
   if (pieces <= 32) return run(std::integral_constant<int, 8>{});
-  if (pieces <= 512) return run(std::integral_constant<int, 32>{});
+  if (pieces <= 512 && rows >= 1024) return run(std::integral_constant<int, 32>{});
   return run(std::integral_constant<int, kAnyThreads>{});
 }
 
