@@ -2,6 +2,7 @@
 """Modules that are compiled and loaded in this process, with the installed torch."""
 
 import contextlib
+import gc
 import os
 import random
 import signal
@@ -331,11 +332,14 @@ def test_distinct_builds_leak_nothing_but_their_code(home):
 
     for number in range(10):
         assert plain("distinct", number).value() == number
+    # What earlier tests of this process left may be closed meanwhile, so fewer is no fault.
+    gc.collect()
     open_, threads, resident, files = held()
     for number in range(10, 40):
         assert plain("distinct", number).value() == number
     after = held()
-    assert after[:2] == (open_, threads)
+    assert after[0] <= open_
+    assert set(after[1]) <= set(threads)
     modules = after[3] - files
     assert len(modules) == 30
     assert all(path.endswith("/distinct.so") for path in modules)
