@@ -129,17 +129,24 @@ struct PolicySelector {
 
 }  // namespace
 
-cudaError_t forward_launch(DType dtype, const void* x, void* y, int64_t n, cudaStream_t stream) {
+cudaError_t forward_launch(DType dtype, const void* x, void* y, int64_t n, cudaStream_t stream,
+                           const kernforge::Strides<1>* strides) {
   return kernforge::dispatch(dtype, [&](auto element) {
     using T = decltype(element);
+    if (strides) {
+      return kernforge::strided_elementwise<T>(Forward<T>{}, n, *strides, stream, y, x);
+    }
     return kernforge::elementwise<T, PolicySelector>(Forward<T>{}, n, stream, y, x);
   });
 }
 
 cudaError_t backward_launch(DType dtype, const void* dy, const void* x, void* dx, int64_t n,
-                            cudaStream_t stream) {
+                            cudaStream_t stream, const kernforge::Strides<2>* strides) {
   return kernforge::dispatch(dtype, [&](auto element) {
     using T = decltype(element);
+    if (strides) {
+      return kernforge::strided_elementwise<T>(Backward<T>{}, n, *strides, stream, dx, dy, x);
+    }
     return kernforge::elementwise<T, PolicySelector>(Backward<T>{}, n, stream, dx, dy, x);
   });
 }

@@ -317,7 +317,7 @@ def compiled(*argv):
 @pytest.mark.parametrize(
     "header",
     [
-        *("dtype.h", "elementwise.h", "binding.h"),
+        *("dtype.h", "elementwise.h", "strides.h", "binding.h"),
         *("stable_binding.h", "stable_products.h", "aten_binding.h"),
     ],
 )

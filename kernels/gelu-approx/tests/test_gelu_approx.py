@@ -128,6 +128,21 @@ def test_the_result_is_laid_out_as_torchs_are(kernel, device, view):
     assert kernel.gelu_approx(x).stride() == torch.empty_like(x).stride()
 
 
+@per_dtype
+@pytest.mark.parametrize("dims", [1, 2, 3, 6, 7])
+def test_values_do_not_depend_on_the_layout(kernel, device, dtype, dims):
+    every_second = (slice(None, 5, 2),) * dims
+    x, grad = (torch.randn((6,) * dims, device=device).to(dtype)[every_second] for _ in range(2))
+    x = x.permute(*reversed(range(dims)))
+    for one in (grad, grad[:1].expand_as(x)):
+        got = kernel.gelu_approx(x), kernel._backward(one, x)
+        want = (
+            kernel.gelu_approx(x.contiguous()),
+            kernel._backward(one.contiguous(), x.contiguous()),
+        )
+        assert all(map(torch.equal, got, want))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -5,6 +5,8 @@
 // the stable ABI's half microsecond a call is a tenth of the time (README.md). All arithmetic is
 // behind gelu_approx.h.
 
+#include <ATen/ops/gelu.h>
+
 #include "../gelu_approx.h"
 #include "kernforge/aten_binding.h"
 #include "registration.h"
@@ -26,31 +28,40 @@ void check_gradient(const Tensor& grad, const Tensor& x) {
 #if defined(CUDA_KERNEL)
 
 void run_forward(DType dtype, const Tensor& x, const Tensor& out) {
-  kernforge::on_device_of(out, "gelu_approx", [&](cudaStream_t stream) {
-    return gelu_approx::forward_launch(dtype, x.const_data_ptr(), out.mutable_data_ptr(),
-                                       out.numel(), stream);
-  });
+  kernforge::launch_elementwise(
+      "gelu_approx", out,
+      [&](const kernforge::Strides<1>* strides, cudaStream_t stream, const void* from) {
+        return gelu_approx::forward_launch(dtype, from, out.mutable_data_ptr(), out.numel(), stream,
+                                           strides);
+      },
+      x);
 }
 
 void run_backward(DType dtype, const Tensor& grad, const Tensor& x, const Tensor& out) {
-  kernforge::on_device_of(out, "gelu_approx", [&](cudaStream_t stream) {
-    return gelu_approx::backward_launch(dtype, grad.const_data_ptr(), x.const_data_ptr(),
-                                        out.mutable_data_ptr(), out.numel(), stream);
-  });
+  kernforge::launch_elementwise(
+      "gelu_approx", out,
+      [&](const kernforge::Strides<2>* strides, cudaStream_t stream, const void* dy,
+          const void* from) {
+        return gelu_approx::backward_launch(dtype, dy, from, out.mutable_data_ptr(), out.numel(),
+                                            stream, strides);
+      },
+      grad, x);
 }
 
 #else
 
 constexpr int64_t kGrain = 1 << 13;  // elements: some 10 us of one core, over a thread's start
 
-void run_forward(DType dtype, const Tensor& x, const Tensor& out) {
+void run_forward(DType dtype, const Tensor& given, const Tensor& out) {
+  const Tensor x = kernforge::laid_out_as(out, given);
   at::parallel_for(0, out.numel(), kGrain, [&](int64_t begin, int64_t end) {
     gelu_approx::forward_cpu(dtype, kernforge::element(x, begin),
                              kernforge::mutable_element(out, begin), end - begin);
   });
 }
 
-void run_backward(DType dtype, const Tensor& grad, const Tensor& x, const Tensor& out) {
+void run_backward(DType dtype, const Tensor& given, const Tensor& of, const Tensor& out) {
+  const Tensor grad = kernforge::laid_out_as(out, given), x = kernforge::laid_out_as(out, of);
   at::parallel_for(0, out.numel(), kGrain, [&](int64_t begin, int64_t end) {
     gelu_approx::backward_cpu(dtype, kernforge::element(grad, begin), kernforge::element(x, begin),
                               kernforge::mutable_element(out, begin), end - begin);
@@ -59,11 +70,10 @@ void run_backward(DType dtype, const Tensor& grad, const Tensor& x, const Tensor
 
 #endif
 
-// Inputs that are not laid out as the result are copied.
 Tensor forward(const Tensor& x) {
   const DType dtype = kernforge::dtype_of(x, "gelu_approx: x");
   Tensor out = kernforge::new_like(x);
-  run_forward(dtype, kernforge::laid_out_as(out, x), out);
+  run_forward(dtype, x, out);
   return out;
 }
 
@@ -71,7 +81,7 @@ Tensor backward(const Tensor& grad, const Tensor& x) {
   const DType dtype = kernforge::dtype_of(x, "gelu_approx: x");
   check_gradient(grad, x);
   Tensor out = kernforge::new_like(x);
-  run_backward(dtype, kernforge::laid_out_as(out, grad), kernforge::laid_out_as(out, x), out);
+  run_backward(dtype, grad, x, out);
   return out;
 }
 
@@ -120,6 +130,7 @@ struct Gelu : torch::autograd::Function<Gelu> {
 };
 
 Tensor with_gradient(c10::DispatchKeySet keys, const Tensor& x) {
+  if (kernforge::only_by_torch(x)) return at::gelu(x, "tanh");
   if (at::GradMode::is_enabled() && x.requires_grad()) return Gelu::apply(keys, x);
   return kernforge::below_autograd(gelu_approx_op(), keys,
                                    x);  // no node to make, so none is paid for

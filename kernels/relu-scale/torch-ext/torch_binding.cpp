@@ -10,6 +10,7 @@
 namespace {
 
 using kernforge::DType;
+using kernforge::laid_out_as;
 using kernforge::same_strides;
 using kernforge::Tensor;
 
@@ -90,13 +91,7 @@ Tensor backward(const Tensor& dy, const Tensor& x, double alpha) {
   const DType dtype = dtype_of(x);
   check_gradient(dy, x);
   Tensor dx = kernforge::new_like(x);
-  const bool direct = same_strides(x, dx);
-  if (direct && same_strides(dy, dx)) {
-    run_backward(dtype, dy, x, dx, alpha);
-  } else {
-    run_backward(dtype, kernforge::laid_out_as(x, dy), direct ? x : kernforge::laid_out_as(x, x),
-                 dx, alpha);
-  }
+  run_backward(dtype, laid_out_as(dx, dy), laid_out_as(dx, x), dx, alpha);
   return dx;
 }
 

@@ -21,8 +21,7 @@ def gelu_approx(x: torch.Tensor) -> torch.Tensor:
     for x below 0, and -0 instead of NaN at -inf. Differentiable any number of times.
 
     Args:
-        x: float32, float16, bfloat16 or float64, of any shape and strides. Fastest when dense;
-            others are copied once.
+        x: float32, float16, bfloat16 or float64, of any shape and strides. Fastest when dense.
 
     Returns:
         A tensor like ``x``.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A formula over the elements of dense tensors of one dtype on NVIDIA GPUs, with one to three
-// inputs.
+// A formula over the elements of tensors of one dtype on NVIDIA GPUs, with one to three inputs. The
+// result is dense; inputs that do not lie like it are read by their strides (strided_elementwise).
 //
 //   template <class T>
 //   struct Scale {
@@ -34,6 +34,7 @@
 
 #include "kernforge/dtype.cuh"
 #include "kernforge/pdl.cuh"
+#include "kernforge/strides.h"
 
 namespace kernforge {
 
@@ -190,6 +191,93 @@ cudaError_t elementwise(const Op& op, int64_t num_items, cudaStream_t stream, vo
     return PolicySelector::template select<T, sizeof...(In)>(bytes, device, with_policy);
   };
   return elementwise_by<T>(select, op, num_items, stream, out, in...);
+}
+
+}  // namespace
+
+// Divides a number below 2^31 by one that the host knows: Granlund and Montgomery, Division by
+// Invariant Integers using Multiplication, 1994.
+struct Divisor {
+  uint32_t by, multiplier;
+  int shift;
+
+  explicit Divisor(uint32_t by = 1) : by(by), shift(0) {
+    while (uint64_t{1} << shift < by) ++shift;
+    multiplier = static_cast<uint32_t>(((uint64_t{1} << shift) - by << 32) / by + 1);
+  }
+  __device__ __forceinline__ uint32_t divide(uint32_t number) const {
+    return (__umulhi(number, multiplier) + number) >> shift;
+  }
+};
+
+template <class T, int kInputs_, class Op_>
+struct StridedOperands {
+  using Element = T;
+  static constexpr int kInputs = kInputs_;
+  const T* in[kInputs];
+  T* out;
+  uint32_t num_items;
+  Op_ op;
+  Strides<kInputs> layout;
+  Divisor sizes[Strides<kInputs>::kMaxDims];
+};
+
+// A thread takes elements that lie a block apart, so that what lies side by side is coalesced.
+template <int kThreads, int kItems, class Operands>
+static __global__ void __launch_bounds__(kThreads) strided_kernel(const Operands operands) {
+  using T = typename Operands::Element;
+  constexpr int kInputs = Operands::kInputs;
+  grid_dependency_synchronize();
+  const uint32_t first = blockIdx.x * (kThreads * kItems) + threadIdx.x;
+  T loaded[kItems][kInputs];
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    uint32_t rest = first + i * kThreads;
+    if (rest >= operands.num_items) break;
+    uint32_t offsets[kInputs] = {};
+#pragma unroll
+    for (int d = 0; d < operands.layout.kMaxDims; ++d) {
+      if (d == operands.layout.dims) break;
+      const uint32_t next = operands.sizes[d].divide(rest);
+      const uint32_t here = rest - next * operands.sizes[d].by;
+#pragma unroll
+      for (int k = 0; k < kInputs; ++k) offsets[k] += here * operands.layout.strides[k][d];
+      rest = next;
+    }
+#pragma unroll
+    for (int k = 0; k < kInputs; ++k) loaded[i][k] = operands.in[k][offsets[k]];
+  }
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    const uint32_t at = first + i * kThreads;
+    if (at >= operands.num_items) break;
+    widened_t<T> x[kInputs];
+#pragma unroll
+    for (int k = 0; k < kInputs; ++k) x[k] = widen(loaded[i][k]);
+    operands.out[at] = narrow<T>(call(operands.op, x));
+  }
+}
+
+namespace {
+
+// The same of inputs with a layout that fits. `out` may not be an input.
+template <class T, class Op, class... In>
+cudaError_t strided_elementwise(const Op& op, int64_t num_items,
+                                const Strides<sizeof...(In)>& layout, cudaStream_t stream,
+                                void* out, const In*... in) {
+  if (num_items == 0) return cudaSuccess;
+  constexpr int kThreads = 128, kItems = 4;
+  Device device;
+  if (const cudaError_t error = current_device(&device)) return error;
+  StridedOperands<T, sizeof...(In), Op> operands = {{static_cast<const T*>(in)...},
+                                                    static_cast<T*>(out),
+                                                    static_cast<uint32_t>(num_items),
+                                                    op,
+                                                    layout};
+  for (int d = 0; d < layout.dims; ++d) operands.sizes[d] = Divisor(layout.sizes[d]);
+  const int64_t blocks = (num_items + kThreads * kItems - 1) / (kThreads * kItems);
+  return launch(device, stream, strided_kernel<kThreads, kItems, decltype(operands)>, blocks,
+                kThreads, operands);
 }
 
 }  // namespace

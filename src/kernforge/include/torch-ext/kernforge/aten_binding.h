@@ -15,6 +15,7 @@
 
 #include "binding.h"
 #include "kernforge/dtype.h"
+#include "kernforge/strides.h"
 
 #if defined(CUDA_KERNEL)
 #include <ATen/cuda/EmptyTensor.h>
@@ -77,12 +78,35 @@ void on_device_of(const at::Tensor& t, const char* op, const Launch& launch) {
               cudaGetErrorString(error));
 }
 
+// Calls launch(strides, stream, addresses of the inputs...) for a dense result. The strides are
+// null where the inputs lie like it. What they cannot say is copied first.
+template <class Launch, class... In>
+void launch_elementwise(const char* op, const at::Tensor& out, const Launch& launch,
+                        const In&... in) {
+  Strides<sizeof...(In)> strides = {};
+  const bool alike = ((in.strides() == out.strides()) && ...);
+  if (!alike && out.numel() > 0) {
+    const int64_t* const given[] = {in.strides().data()...};
+    strides = merged_strides(out.dim(), out.sizes().data(), out.strides().data(), given);
+    if (!strides.fits) return launch_elementwise(op, out, launch, laid_out_as(out, in)...);
+  }
+  on_device_of(out, op, [&](cudaStream_t stream) {
+    return launch(alike ? nullptr : &strides, stream, in.const_data_ptr()...);
+  });
+}
+
 #endif
 
 // A handle to the op of this qualified name, "namespace::op"; to be kept.
 template <class Signature>
 c10::TypedOperatorHandle<Signature> find_op(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+// Whether the derivatives of what t goes into are closed to a Function in C++: those in forward
+// mode, and those of torch.func. Torch's own operators have them.
+inline bool only_by_torch(const at::Tensor& t) {
+  return t._fw_grad(0).defined() || t.key_set().has(c10::DispatchKey::FuncTorchGradWrapper);
 }
 
 // Calls what an op does below its gradient for these keys: the device, a trace, a fake tensor.

@@ -140,8 +140,9 @@ inline Tensor new_like(const Tensor& x) {
   return new_strided(x, x.sizes().data(), x.strides().data(), x.dim(), dtype);
 }
 
-// The same values in memory like that of `like`.
+// from, or a copy in memory like that of `like`.
 inline Tensor laid_out_as(const Tensor& like, const Tensor& from) {
+  if (same_strides(like, from)) return from;
   Tensor to = new_like(like);
   torch::stable::copy_(to, from);
   return to;
