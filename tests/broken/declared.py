@@ -6,7 +6,8 @@ from kernforge.testing import SHAPES, op_tests
 
 # Torch allocates by itself in these, so that the fault would harm the process that tests.
 NOT_HELD = dict.fromkeys(
-    ("opcheck", "compile", "gradients", "compiled_gradients"), "writes into the allocator's memory"
+    ("opcheck", "autocast", "compile", "gradients", "compiled_gradients", "transforms"),
+    "writes into the allocator's memory",
 )
 
 

@@ -19,12 +19,35 @@ def define(
     backward=lambda grad: grad * 2,
     schema="(Tensor x) -> Tensor",
 ):
-    """A custom operator ``broken::name``; ``fake=None`` leaves its fake implementation out."""
+    """A function on a custom operator ``broken::name``; ``fake=None`` leaves its fake out."""
     op = torch.library.custom_op(f"broken::{name}", function, mutates_args=(), schema=schema)
     if fake:
         op.register_fake(fake)
-    op.register_autograd(lambda ctx, grad: backward(grad))
-    return op
+    op.register_autograd(lambda ctx, grad: backward(grad))  # which torch.func does not take
+
+    overload = op._opoverload  # what a compiler can trace
+
+    # A compiler counts their parameters.
+    def of_one(x):
+        return overload(x)
+
+    def of_two(a, b):
+        return overload(a, b)
+
+    class Differentiable(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        forward = staticmethod(of_two if "Tensor b" in schema else of_one)
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def backward(ctx, grad):
+            return backward(grad)
+
+    return Differentiable.apply
 
 
 def double(x):

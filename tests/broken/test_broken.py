@@ -30,9 +30,9 @@ CAUGHT_BY = {
     "IncomingStrides": {"gradients"},
     "MixedStrides": {"mixed_views"},
     "WrongDtype": {"values"},
-    "WrongBackward": {"gradients"},
+    "WrongBackward": {"gradients", "transforms"},
     "Recompiles": {"compile"},
-    "GraphBreak": {"compile", "compiled_gradients"},
+    "GraphBreak": {"autocast", "compile", "compiled_gradients"},
 }
 
 

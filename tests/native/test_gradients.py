@@ -19,7 +19,7 @@ def test_the_page_runs(tmp_path, kept_home, monkeypatch):
     jit_homes.forget(monkeypatch)
     jit_homes.lend_results(home, kept_home)
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 4
+    assert len(blocks) == 3
     names = {}
     for block in blocks:
         exec(block, names)  # noqa: S102

@@ -61,6 +61,7 @@ class Checks:
             "more_than_2_to_the_31_elements": declared.large is not None,
             "gradients": declared.backward,
             "compiled_gradients": declared.backward,
+            "transforms": declared.backward,
             "second_gradients": declared.second_backward,
             "sanitizer": bool(parameters.get("tool")),
         }
@@ -176,6 +177,11 @@ class Checks:
         draw = self._right_draw(op, device)
         torchside.assert_compiles(self.declared, op, draw, self._shape())
 
+    def test_autocast(self, op: Any, device: str) -> None:
+        """``torch.autocast`` takes it, with real tensors and with those of the meta device."""
+        draw = self._right_draw(op, device)
+        torchside.assert_autocast(self.declared, op, draw, self._shape())
+
     def test_gradients(self, op: Any, dtype: str, device: str) -> None:
         """First derivative: by gradcheck in float64, by the reference's in other dtypes."""
         if not self.declared.backward:
@@ -189,6 +195,14 @@ class Checks:
             pytest.skip("no backward is declared (backward=True)")
         draw = self._right_draw(op, device)
         torchside.assert_compiled_gradients(self.declared, op, draw, self._small())
+
+    def test_transforms(self, op: Any, device: str) -> None:
+        """``torch.func.grad`` differentiates it; forward mode does as well, or is refused."""
+        if not self.declared.backward:
+            pytest.skip("no backward is declared (backward=True)")
+        dtype = "float64" if "float64" in self.declared.dtypes else ""
+        draw = self._right_draw(op, device, dtype)
+        torchside.assert_transforms(self.declared, op, draw, self._small())
 
     def test_second_gradients(self, op: Any, dtype: str, device: str) -> None:
         """The second derivative: gradgradcheck in float64, the reference's in other dtypes."""

@@ -119,6 +119,80 @@ def assert_compiled_gradients(
         compare.assert_near(got, exact.double(), same, what=what, factor=declared.factor)
 
 
+def assert_autocast(
+    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
+) -> None:
+    """Call under autocast, also on the meta device, where torch casts nothing."""
+    import torch
+
+    _skip_if_fake_wrong(_reached(declared, op, draw, shape))
+    case = cases.Case.make(declared, draw, shape)
+    meta = [a.to("meta") if cases.is_tensor(a) else a for a in case.args]
+    with torch.autocast(draw.device.split(":")[0], torch.bfloat16):
+        promised = _results(op(*meta))
+        got = _results(op(*case.args))
+    for number, (result, fake) in enumerate(zip(got, promised, strict=True)):
+        if result.shape != fake.shape:
+            raise AssertionError(
+                f"result {number} under autocast is {list(result.shape)}, on the meta device"
+                f" {list(fake.shape)}"
+            )
+
+
+def assert_transforms(
+    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
+) -> None:
+    """Compare the gradients of ``torch.func`` with the reference's, and try forward mode.
+
+    An operator without a formula for forward mode must refuse it. One that does not know of it
+    returns tangents of zeros. What torch's own operators give there may be less accurate than the
+    kernel's gradients, so the tolerance is wide.
+    """
+    import torch
+
+    case = cases.Case.make(declared, draw, shape)
+    leaves = _leaves_of(case.args, None)
+    places = [i for i, a in enumerate(leaves) if cases.is_tensor(a) and a.requires_grad]
+    floats = tuple(leaves[i].detach() for i in places)
+
+    def results(*given: Any) -> tuple[Any, ...]:
+        args = list(case.args)
+        for place, value in zip(places, given, strict=True):
+            args[place] = value
+        return tuple(r for r in _results(op(*args)) if r.is_floating_point())
+
+    def weighted_sum(*given: Any) -> Any:
+        return sum((r * _weights(r, "")).sum() for r in results(*given))
+
+    gradients = torch.func.grad(weighted_sum, tuple(range(len(floats))))(*floats)
+    exact_gradients = _derivatives(declared.reference, case.args, torch.float64, 1)
+    reference_gradients = _derivatives(declared.reference, case.args, _coarse(draw.dtype), 1)
+    for number, (got, exact, same) in enumerate(
+        zip(gradients, exact_gradients, reference_gradients, strict=True)
+    ):
+        what = f"derivative of torch.func.grad by argument {number}"
+        compare.assert_near(got, exact, same, what=what, factor=10 * declared.factor)
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch compiles its own formulas by what it deprecates
+            _, tangents = torch.func.jvp(results, floats, gradients)
+    except RuntimeError:  # refused
+        return
+    # With the weights w of the results and J the derivative, g = J^T w, so that w (J g) = |g|^2.
+    forward = sum((t.double() * _weights(t, "").double()).sum() for t in tangents)
+    backward = sum(g.double().square().sum() for g in gradients)
+    if abs(forward - backward) > 0.02 * backward:
+        raise AssertionError(
+            f"forward mode gives a derivative of {float(forward)} where backward gives"
+            f" {float(backward)}: refuse it, or give the operator a formula"
+        )
+
+
+def _results(returned: Any) -> tuple[Any, ...]:
+    return tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
+
+
 def _skip_if_fake_wrong(reached: list[_Call]) -> None:
     if any(_opcheck(*call, "fake") for call in reached):
         pytest.skip("the fake implementation is wrong: see opcheck[fake]")
@@ -210,9 +284,7 @@ def _derivatives(
 
     leaves = _leaves_of(args, dtype)
     inputs = [a for a in leaves if cases.is_tensor(a) and a.requires_grad]
-    result = function(*leaves)
-    results = result if isinstance(result, (tuple, list)) else (result,)
-    floats = [r for r in results if r.is_floating_point()]
+    floats = [r for r in _results(function(*leaves)) if r.is_floating_point()]
     weights = [_weights(r, layout) for r in floats]
     grads: tuple[Any, ...] = ()
     for _ in range(order):

@@ -93,7 +93,7 @@ def test_the_gradient_layout_has_the_same_files_with_a_backward_kernel(tmp_path)
     _, gradient = _project(tmp_path / "gradient", layout="gradient")
     assert gradient.keys() == full.keys()
     assert gradient["build.toml"] == full["build.toml"]
-    assert "register_autograd" in gradient["torch-ext/my_relu/__init__.py"]
+    assert "autograd.Function" in gradient["torch-ext/my_relu/__init__.py"]
     for path in ("my_relu.cu", "my_relu_cpu.cpp", "my_relu.h", "torch-ext/torch_binding.cpp"):
         assert "backward" in gradient[path], path
         assert "backward" not in full[path], path

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+from torch.autograd import forward_ad
 
 from ._ops import add_op_namespace_prefix, ops
 
@@ -104,7 +105,8 @@ def _along(x: torch.Tensor, dim: int, keep: int | None, descending: bool) -> Sor
     last = dim in {-1, x.dim() - 1}
     rows = x if last else x.movedim(dim, -1)
     keep = rows.shape[-1] if keep is None else keep
-    if x.requires_grad and torch.is_grad_enabled():
+    # Forward mode as well: torch refuses it there, instead of tangents of zeros.
+    if forward_ad._current_level >= 0 or (x.requires_grad and torch.is_grad_enabled()):
         values, indices = _Sort.apply(rows, keep, descending)
     else:
         values, indices = _sort(rows, keep, descending)
@@ -116,13 +118,18 @@ def _along(x: torch.Tensor, dim: int, keep: int | None, descending: bool) -> Sor
 class _Sort(torch.autograd.Function):
     """Of the last dimension. The gradient of an element goes to where the element came from."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, x, keep, descending):
-        values, indices = _sort(x, keep, descending)
+    def forward(x, keep, descending):
+        return _sort(x, keep, descending)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, indices = output
         ctx.mark_non_differentiable(indices)
         ctx.save_for_backward(indices)
-        ctx.shape = x.shape
-        return values, indices
+        ctx.shape = inputs[0].shape
 
     @staticmethod
     def backward(ctx, grad, _):

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from torch.autograd import forward_ad
 
 from ._ops import add_op_namespace_prefix, ops
 
@@ -42,12 +43,17 @@ def layer_norm(
         eps: what is added to the variance.
 
     Returns:
-        A contiguous tensor of the shape and dtype of ``x``, also under ``torch.autocast``.
+        A contiguous tensor of the shape and dtype of ``x``; on CUDA under ``torch.autocast``
+        float32 of half types, as torch has it.
 
     Raises:
         ValueError: a shape, dtype or device is not as above.
         RuntimeError: CUDA refused the launch.
     """
+    if x.is_cuda and torch.is_autocast_enabled("cuda"):
+        x, weight, bias = (
+            t.float() if t is not None and t.dtype in _HALF else t for t in (x, weight, bias)
+        )
     return _of_shape(x, None, normalized_shape, weight, bias, eps, rms=False)
 
 
@@ -161,33 +167,43 @@ def _of_shape(x, residual, normalized_shape, weight, bias, eps, *, rms):  # noqa
 
 
 def _of_rows(x, residual, weight, bias, eps, rms):  # noqa: PLR0917
-    if torch.is_grad_enabled() and (
-        x.requires_grad
-        or (residual is not None and residual.requires_grad)
-        or (weight is not None and weight.requires_grad)
-        or (bias is not None and bias.requires_grad)
+    # Forward mode as well: torch refuses it there, instead of tangents of zeros.
+    if forward_ad._current_level >= 0 or (
+        torch.is_grad_enabled()
+        and (
+            x.requires_grad
+            or (residual is not None and residual.requires_grad)
+            or (weight is not None and weight.requires_grad)
+            or (bias is not None and bias.requires_grad)
+        )
     ):
-        return _Norm.apply(x, residual, weight, bias, eps, rms)
+        y, *total, _ = _Norm.apply(x, residual, weight, bias, eps, rms)
+        return (y, *total) if total else y
     if residual is None:
         return _norm(x, weight, bias, eps, rms)
     return _add_norm(x, residual, weight, bias, eps, rms)
 
 
 class _Norm(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, residual, weight, bias, eps, rms):  # noqa: PLR0917 - what apply takes
-        ctx.set_materialize_grads(False)
-        ctx.eps, ctx.rms = eps, rms
-        if residual is None:
-            y, statistics = _norm_kept(x, weight, bias, eps, rms)
-            ctx.save_for_backward(x, weight, bias, statistics)
-            return y
-        y, total, statistics = _add_norm_kept(x, residual, weight, bias, eps, rms)
-        ctx.save_for_backward(total, weight, bias, statistics)
-        return y, total
+    generate_vmap_rule = True
 
     @staticmethod
-    def backward(ctx, dy, dsum=None):
+    def forward(x, residual, weight, bias, eps, rms):  # noqa: PLR0917 - what apply takes
+        if residual is None:
+            return _norm_kept(x, weight, bias, eps, rms)
+        return _add_norm_kept(x, residual, weight, bias, eps, rms)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, _, weight, bias, ctx.eps, ctx.rms = inputs
+        _, *total, statistics = output
+        ctx.save_for_backward(total[0] if total else x, weight, bias, statistics)
+        ctx.mark_non_differentiable(statistics)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, dy, *sums):
+        dsum = sums[0] if len(sums) == 2 else None  # after it comes that of the statistics
         x, weight, bias, statistics = ctx.saved_tensors
         wants_x, wants_residual, wants_weight, wants_bias, *_ = ctx.needs_input_grad
         if dy is None:  # the sum alone was used

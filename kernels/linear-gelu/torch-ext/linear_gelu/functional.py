@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import torch
+from torch.autograd import forward_ad
 
 from ._ops import add_op_namespace_prefix, ops
 
@@ -45,15 +46,18 @@ def linear_gelu(
     by_tanh = _FORMULAS.get(approximate)
     if by_tanh is None:
         raise ValueError(f"linear_gelu: approximate must be 'tanh' or 'none', got {approximate!r}")
-    if torch.is_autocast_enabled(x.device.type):
+    if not x.is_meta and torch.is_autocast_enabled(x.device.type):
         dtype = torch.get_autocast_dtype(x.device.type)
         x, weight = x.to(dtype), weight.to(dtype)
         bias = None if bias is None else bias.to(dtype)
     tf32 = x.dtype is torch.float32 and _tf32_allowed()
-    if torch.is_grad_enabled() and (
-        x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
+    # Forward mode as well: torch refuses it there, instead of tangents of zeros.
+    if forward_ad._current_level >= 0 or (
+        torch.is_grad_enabled()
+        and (x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad))
     ):
-        return _LinearGelu.apply(x, weight, bias, by_tanh, tf32)
+        y, _ = _LinearGelu.apply(x, weight, bias, by_tanh, tf32)
+        return y
     return _forward(x, weight, bias, by_tanh, tf32)
 
 
@@ -63,15 +67,24 @@ def _tf32_allowed() -> bool:
 
 
 class _LinearGelu(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, weight, bias, by_tanh, tf32):  # noqa: PLR0917 - what apply takes
-        y, z = _forward_kept(x, weight, bias, by_tanh, tf32)
-        ctx.save_for_backward(x, weight, bias, z)
-        ctx.by_tanh = by_tanh
-        return y
+    generate_vmap_rule = True
 
     @staticmethod
-    def backward(ctx, grad):
+    def forward(x, weight, bias, by_tanh, tf32):
+        return _forward_kept(x, weight, bias, by_tanh, tf32)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, weight, bias, ctx.by_tanh, _ = inputs
+        _, z = output
+        ctx.save_for_backward(x, weight, bias, z)
+        ctx.mark_non_differentiable(z)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        if grad is None:
+            return (None,) * 5
         x, weight, bias, z = ctx.saved_tensors
         wants_x, wants_weight, wants_bias, *_ = ctx.needs_input_grad
         columns = weight.shape[0]

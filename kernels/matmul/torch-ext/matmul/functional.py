@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import torch
+from torch.autograd import forward_ad
 
 from ._ops import add_op_namespace_prefix, ops
 
@@ -62,14 +63,16 @@ def matmul(
             "matmul: a must be [..., rows, depth] and b [..., depth, columns],"
             f" got {list(a.shape)} and {list(b.shape)}"
         )
-    if torch.is_autocast_enabled(a.device.type):
+    if not a.is_meta and torch.is_autocast_enabled(a.device.type):
         dtype = torch.get_autocast_dtype(a.device.type)
         a, b = a.to(dtype), b.to(dtype)
         bias = None if bias is None else bias.to(dtype)
         residual = None if residual is None else residual.to(dtype)
     tf32 = a.dtype is torch.float32 and _tf32_allowed()
-    if torch.is_grad_enabled() and any(
-        t is not None and t.requires_grad for t in (a, b, bias, residual)
+    # Forward mode as well: torch refuses it there, instead of tangents of zeros.
+    if forward_ad._current_level >= 0 or (
+        torch.is_grad_enabled()
+        and any(t is not None and t.requires_grad for t in (a, b, bias, residual))
     ):
         if out is not None:
             raise ValueError("matmul: out is given, but a, b, bias or residual requires a gradient")
@@ -182,10 +185,16 @@ def _tf32_allowed() -> bool:
 
 
 class _Matmul(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, a, b, bias, tf32):
-        ctx.save_for_backward(a, b)
+    def forward(a, b, bias, tf32):
         return _run(a, b, (bias, None, None, None, 0, False), tf32)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # noqa: ARG004
+        a, b, *_ = inputs
+        ctx.save_for_backward(a, b)
 
     @staticmethod
     def backward(ctx, grad):

@@ -110,8 +110,10 @@ def of_experts(  # noqa: PLR0917 - what the op takes
     positions: torch.Tensor,
     assignments: torch.Tensor,
     ends: torch.Tensor,
+    of_w1: bool,  # noqa: FBT001
+    of_w2: bool,  # noqa: FBT001
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The gradients of ``experts`` in x, weights, w1 and w2.
+    """The gradients of ``experts`` in x, weights, w1 and w2; empty for a frozen w1 or w2.
 
     ``both`` are gate and up by rows, or computed again; the three after it are those of ``sort``.
     """
@@ -126,7 +128,9 @@ def of_experts(  # noqa: PLR0917 - what the op takes
     plain = products.rows(grads, w2)
     dboth, inner, dweights = _gate_backward(both, plain, weights, assignments)
     dx, dweights = _sum_rows(products.rows(dboth, w1), dweights, positions)
-    return dx, dweights, products.sums(dboth, rows), products.sums(grads, inner)
+    dw1 = products.sums(dboth, rows) if of_w1 else w1.new_empty(0)
+    dw2 = products.sums(grads, inner) if of_w2 else w2.new_empty(0)
+    return dx, dweights, dw1, dw2
 
 
 @of_experts.register_fake
@@ -140,8 +144,12 @@ def _of_experts_fake(  # noqa: PLR0917 - what the op takes
     positions: torch.Tensor,  # noqa: ARG001
     assignments: torch.Tensor,  # noqa: ARG001
     ends: torch.Tensor,  # noqa: ARG001
+    of_w1: bool,  # noqa: FBT001
+    of_w2: bool,  # noqa: FBT001
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    return tuple(t.new_empty(t.shape) for t in (x, weights, w1, w2))
+    shapes = (x.shape, weights.shape, w1.shape if of_w1 else 0, w2.shape if of_w2 else 0)
+    given = (x, weights, w1, w2)
+    return tuple(t.new_empty(shape) for t, shape in zip(given, shapes, strict=True))
 
 
 @torch.library.register_fake(add_op_namespace_prefix("sort"))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import torch
+from torch.autograd import forward_ad
 
 from . import backward
 from ._ops import add_op_namespace_prefix, ops
@@ -100,7 +101,7 @@ def route(
     logits = (
         router_logits.reshape(-1, router_logits.shape[-1]) if router_logits.dim() else router_logits
     )
-    if torch.is_grad_enabled() and logits.requires_grad:
+    if _differentiated(logits):
         weights, ids = _Route.apply(
             logits, bias, top_k, sigmoid, normalize, scale, groups, top_groups
         )
@@ -147,7 +148,7 @@ def experts(
     if (w1_scale is None) != (w2_scale is None):
         missing = "w1_scale" if w1_scale is None else "w2_scale"
         raise ValueError(f"moe: w1_scale and w2_scale belong together, {missing} is None")
-    if torch.is_autocast_enabled(x.device.type):
+    if not x.is_meta and torch.is_autocast_enabled(x.device.type):
         dtype = torch.get_autocast_dtype(x.device.type)
         x = x.to(dtype)
         if w1_scale is None:
@@ -156,12 +157,19 @@ def experts(
     given = (_rows(x), _rows(weights), _rows(ids.to(torch.int32)), w1, w2)
     if w1_scale is not None and w2_scale is not None:
         given = (*given, w1_scale, w2_scale)
-        compute, record = _experts_scaled, _ExpertsScaled.apply
+        y = _ExpertsScaled.apply(*given) if _differentiated(*given) else _experts_scaled(*given)
+    elif _differentiated(*given):
+        y, *_ = _Experts.apply(*given)
     else:
-        compute, record = _experts, _Experts.apply
-    if torch.is_grad_enabled() and any(t.requires_grad for t in given):
-        return record(*given).view(x.shape)
-    return compute(*given).view(x.shape)
+        y = _experts(*given)
+    return y.view(x.shape)
+
+
+def _differentiated(*given: torch.Tensor) -> bool:
+    """Whether a derivative is recorded: in forward mode, which torch then refuses, as well."""
+    return forward_ad._current_level >= 0 or (
+        torch.is_grad_enabled() and any(t.requires_grad for t in given)
+    )
 
 
 def _rows(t: torch.Tensor) -> torch.Tensor:
@@ -169,13 +177,18 @@ def _rows(t: torch.Tensor) -> torch.Tensor:
 
 
 class _Route(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, logits, bias, top_k, sigmoid, normalize, scale, groups, top_groups):  # noqa: PLR0917 - what apply takes
-        weights, ids = _route(logits, bias, top_k, sigmoid, normalize, scale, groups, top_groups)
+    def forward(logits, bias, top_k, sigmoid, normalize, scale, groups, top_groups):  # noqa: PLR0917 - what apply takes
+        return _route(logits, bias, top_k, sigmoid, normalize, scale, groups, top_groups)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        logits, _, _, ctx.sigmoid, ctx.normalize, ctx.scale, *_ = inputs
+        _, ids = output
         ctx.save_for_backward(logits, ids)
-        ctx.sigmoid, ctx.normalize, ctx.scale = sigmoid, normalize, scale
         ctx.mark_non_differentiable(ids)
-        return weights, ids
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -186,24 +199,40 @@ class _Route(torch.autograd.Function):
 
 
 class _Experts(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, x, weights, ids, w1, w2):  # noqa: PLR0917 - what apply takes
-        y, *kept = _experts_kept(x, weights, ids, w1, w2)
+    def forward(x, weights, ids, w1, w2):
+        return _experts_kept(x, weights, ids, w1, w2)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, weights, _, w1, w2 = inputs
+        _, *kept = output
         ctx.save_for_backward(x, weights, w1, w2, *kept)
-        return y
+        ctx.mark_non_differentiable(*kept)
+        ctx.set_materialize_grads(False)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx, grad):
-        dx, dweights, dw1, dw2 = backward.of_experts(grad, *ctx.saved_tensors)
-        return dx, dweights, None, dw1, dw2
+    def backward(ctx, grad, *_):
+        if grad is None:
+            return (None,) * 5
+        *_, wants_w1, wants_w2 = ctx.needs_input_grad
+        dx, dweights, dw1, dw2 = backward.of_experts(grad, *ctx.saved_tensors, wants_w1, wants_w2)
+        return dx, dweights, None, dw1 if wants_w1 else None, dw2 if wants_w2 else None
 
 
 class _ExpertsScaled(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, *given):
-        ctx.save_for_backward(*given)
-        return _experts_scaled(*given)
+    def forward(x, weights, ids, w1, w2, w1_scale, w2_scale):  # noqa: PLR0917 - what apply takes
+        return _experts_scaled(x, weights, ids, w1, w2, w1_scale, w2_scale)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # noqa: ARG004
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -212,7 +241,9 @@ class _ExpertsScaled(torch.autograd.Function):
         w1 = backward.widened(w1, w1_scale, x.dtype)
         w2 = backward.widened(w2, w2_scale, x.dtype)
         sorted_rows = backward.sort(ids, w1.shape[0])
-        dx, dweights, _, _ = backward.of_experts(grad, x, weights, w1, w2, None, *sorted_rows)
+        dx, dweights, _, _ = backward.of_experts(
+            grad, x, weights, w1, w2, None, *sorted_rows, False, False
+        )
         return dx, dweights, None, None, None, None, None
 
 

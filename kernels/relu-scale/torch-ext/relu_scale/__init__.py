@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import torch
+from torch.autograd import forward_ad
 
 from ._ops import add_op_namespace_prefix, ops
 
@@ -18,7 +19,7 @@ _backward = ops.relu_scale_backward.default
 def relu_scale(x: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
     """``torch.relu(x) * alpha``, with the same bits.
 
-    Differentiable in ``x``, any number of times; the gradient at 0 is 0, as torch's.
+    Differentiable in ``x`` backward, any number of times; the gradient at 0 is 0, as torch's.
 
     Args:
         x: float32, float16, bfloat16 or float64, of any shape and strides. Fastest when dense;
@@ -32,7 +33,7 @@ def relu_scale(x: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
         ValueError: a dtype or device is not as above.
         RuntimeError: CUDA refused the launch.
     """
-    if x.requires_grad and torch.is_grad_enabled():
+    if _differentiated(x):
         return _ReluScale.apply(x, alpha)
     return _forward(x, alpha)
 
@@ -43,11 +44,11 @@ def relu_scale_(x: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
     The gradient needs what ``x`` was, so this refuses an ``x`` that has one.
 
     Raises:
-        ValueError: as ``relu_scale``, or ``x`` requires a gradient that is being recorded, or
-            ``x`` is expanded, so that elements share memory.
+        ValueError: as ``relu_scale``, or a derivative by ``x`` is being recorded, or ``x`` is
+            expanded, so that elements share memory.
         RuntimeError: CUDA refused the launch.
     """
-    if x.requires_grad and torch.is_grad_enabled():
+    if _differentiated(x):
         raise ValueError(
             "relu_scale_: x requires a gradient, which needs the values that this overwrites; "
             "use relu_scale"
@@ -56,12 +57,22 @@ def relu_scale_(x: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
     return x
 
 
+def _differentiated(x: torch.Tensor) -> bool:
+    """Whether a derivative is recorded: in forward mode, which torch then refuses, as well."""
+    return forward_ad._current_level >= 0 or (x.requires_grad and torch.is_grad_enabled())
+
+
 class _ReluScale(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, x, alpha):
-        ctx.save_for_backward(x)
-        ctx.alpha = alpha
+    def forward(x, alpha):
         return _forward(x, alpha)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # noqa: ARG004
+        x, ctx.alpha = inputs
+        ctx.save_for_backward(x)
 
     @staticmethod
     def backward(ctx, grad):
@@ -74,11 +85,16 @@ class _ReluScale(torch.autograd.Function):
 class _ReluScaleBackward(torch.autograd.Function):
     """The gradient's gradient: linear in ``grad``, constant in ``x`` but for the kink."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, grad, x, alpha):
-        ctx.save_for_backward(x)
-        ctx.alpha = alpha
+    def forward(grad, x, alpha):
         return _backward(grad, x, alpha)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # noqa: ARG004
+        _, x, ctx.alpha = inputs
+        ctx.save_for_backward(x)
 
     @staticmethod
     def backward(ctx, grad):

@@ -8,6 +8,7 @@ in Python (``_VectorAdd`` below). They give the same; the one in C++ makes its n
 from __future__ import annotations
 
 import torch
+from torch.autograd import forward_ad
 
 from ._ops import add_op_namespace_prefix, ops
 
@@ -41,15 +42,24 @@ def vector_add(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def vector_add_python(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The same with the gradient in Python."""
-    if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
+    # Forward mode as well: torch refuses it there, instead of tangents of zeros.
+    if forward_ad._current_level >= 0 or (
+        torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
+    ):
         return _VectorAdd.apply(a, b)
     return _forward(a, b)
 
 
 class _VectorAdd(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx, a, b):  # noqa: ARG004 - nothing is kept: the gradient needs neither
+    def forward(a, b):
         return _forward(a, b)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        """Keep nothing: the gradient needs neither input."""
 
     @staticmethod
     def backward(ctx, grad):  # noqa: ARG004

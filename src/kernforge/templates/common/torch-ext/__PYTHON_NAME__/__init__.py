@@ -29,6 +29,11 @@ def __PYTHON_NAME__(x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
     Raises:
         ValueError: the dtype is another one.
     """
+    # [gradient]
+    in_forward_mode = torch.autograd.forward_ad._current_level >= 0  # noqa: SLF001
+    if in_forward_mode or (x.requires_grad and torch.is_grad_enabled()):
+        return _Differentiable.apply(x, scale)
+    # [end]
     return ops.__PYTHON_NAME__(x, scale)
 
 
@@ -48,18 +53,24 @@ def _backward_fake(grad: torch.Tensor, x: torch.Tensor, scale: float) -> torch.T
     return x.new_empty(x.shape)
 
 
-# The gradient: the forward pass saves its input for the backward pass.
-def _keep(ctx, inputs, output) -> None:  # noqa: ANN001, ARG001
-    x, ctx.scale = inputs
-    ctx.save_for_backward(x)
+class _Differentiable(torch.autograd.Function):
+    """The operator with its gradient; torch refuses forward mode, for which it has no formula."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, scale):  # noqa: ANN001, ANN205
+        return ops.__PYTHON_NAME__(x, scale)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # noqa: ANN001, ANN205, ARG004
+        x, ctx.scale = inputs
+        ctx.save_for_backward(x)
+
+    @staticmethod
+    def backward(ctx, grad):  # noqa: ANN001, ANN205
+        (x,) = ctx.saved_tensors
+        return ops.__PYTHON_NAME___backward(grad, x, ctx.scale), None
 
 
-def _backward(ctx, grad: torch.Tensor) -> tuple[torch.Tensor, None]:  # noqa: ANN001
-    (x,) = ctx.saved_tensors
-    return ops.__PYTHON_NAME___backward(grad, x, ctx.scale), None
-
-
-torch.library.register_autograd(
-    add_op_namespace_prefix("__PYTHON_NAME__"), _backward, setup_context=_keep
-)
 # [end]
