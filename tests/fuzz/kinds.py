@@ -31,7 +31,7 @@ from kernforge.errors import KernforgeError
 from kernforge.loader.kernels_lock import KernelLocks
 from kernforge.loader.pins import Pins
 from kernforge.manifest import document, migrate
-from kernforge.registry import hub, hub_client, redirect
+from kernforge.registry import hub_client, redirect, remote
 from kernforge.setuptools import requirements as sdists
 from kernforge.store import tree_archive
 from kernforge.store.local import Store
@@ -244,7 +244,7 @@ def read_hub(data: bytes) -> None:
     with _file(data) as path:
         attempts(
             *(functools.partial(answer, read) for read in readers),
-            lambda: hub._read_listing(path),
+            lambda: remote._read_listing(path),
         )
 
 

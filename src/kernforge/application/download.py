@@ -20,8 +20,9 @@ from kernforge.loader.kernels_lock import KernelLocks
 from kernforge.loader.resolve import resolve, way_out
 from kernforge.loader.search import Search, fetch_variant
 from kernforge.registry import names
-from kernforge.registry.api import Answer, Registry, find, locked
+from kernforge.registry.api import Answer, find, locked
 from kernforge.registry.directory import DirectoryRegistry
+from kernforge.registry.kinds import Registry
 from kernforge.registry.names import Request
 from kernforge.registry.redirect import find_redirect
 from kernforge.store import tree_archive
@@ -195,7 +196,8 @@ def copy(downloaded: DownloadedVariant, target: DirectoryRegistry) -> bool:
         StorageError: the directory cannot be written to.
         IntegrityError: the copy is not what was downloaded.
     """
-    final = target.fetch(downloaded.repo_id, downloaded.commit, downloaded.variant)
+    snapshot = target.snapshot(downloaded.repo_id, downloaded.commit)
+    final = snapshot / "build" / downloaded.variant
     with target.writing(downloaded.repo_id):
         new = not _is_complete(final, downloaded, target)
         if new:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from kernforge.audit.about import published_versions
 from kernforge.errors import KernforgeError, NotPublishedError
-from kernforge.registry.api import Chain, Registry
+from kernforge.registry.api import Chain
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubRegistry
+from kernforge.registry.kinds import Registry
 
 _LIMIT = 100
 

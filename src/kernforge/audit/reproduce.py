@@ -29,7 +29,7 @@ from kernforge.builder.workspace import Workspace
 from kernforge.errors import IntegrityError, ToolchainError, UsageError
 from kernforge.project import git, targets
 from kernforge.project.api import Project, read_project
-from kernforge.registry.api import Registry
+from kernforge.registry.kinds import Registry
 from kernforge.store.local import Store
 from kernforge.system import files
 from kernforge.system.environment import Environment

@@ -28,7 +28,8 @@ from kernforge.bench.project import load_kernel
 from kernforge.bench.workload import Candidate, Settings
 from kernforge.errors import CheckError, NotPublishedError, UsageError, page
 from kernforge.loader.importer import LoadedKernel, get_loaded_kernels
-from kernforge.registry.api import Registry, member_for
+from kernforge.registry.api import member_for
+from kernforge.registry.kinds import Registry
 from kernforge.registry.names import BENCHMARKS
 from kernforge.system.environment import Environment
 from kernforge.trust import admission

@@ -26,8 +26,9 @@ from kernforge.loader.host import probe, probe_to_load
 from kernforge.loader.importer import RepoInfo
 from kernforge.loader.resolve import Resolution, resolve, way_out
 from kernforge.registry import names
-from kernforge.registry.api import Answer, Registry, find, locked, member_for, of_the_hub
+from kernforge.registry.api import Answer, find, locked, member_for, of_the_hub
 from kernforge.registry.directory import read_checked
+from kernforge.registry.kinds import Registry
 from kernforge.registry.names import SOURCE, Request, majors
 from kernforge.registry.redirect import find_redirect
 from kernforge.trust import admission as trust_admission

@@ -10,15 +10,17 @@ from kernforge import _lazy
 
 TYPE_CHECKING = False  # as type checkers know it; typing itself takes most of ten milliseconds
 if TYPE_CHECKING:
-    from kernforge.registry.api import Registry, open_registry
+    from kernforge.registry.api import open_registry
     from kernforge.registry.directory import DirectoryRegistry
+    from kernforge.registry.kinds import Registry
 
 __all__ = ["DirectoryRegistry", "Registry", "open_registry"]
 
 __getattr__, __dir__ = _lazy.attributes(
     __name__,
     {
-        "api": "Registry open_registry",
+        "api": "open_registry",
+        "kinds": "Registry",
         "directory": "DirectoryRegistry",
     },
     __all__,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The protocol of registries, and the functions that open one by its path or URL."""
+"""Open a registry by its path or URL, and find there what was asked for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from kernforge.errors import (
     AbsentError,
@@ -19,87 +19,11 @@ from kernforge.errors import (
 )
 from kernforge.registry import hub_endpoint
 from kernforge.registry.directory import DirectoryRegistry
+from kernforge.registry.kinds import Registry
 from kernforge.registry.names import COMMIT, Request, majors, versions
 from kernforge.system.environment import Environment
 
 _PREFIX = re.compile(r"[0-9a-f]{7,}")
-
-
-class Registry(Protocol):
-    """What a loader needs of a registry.
-
-    Every method may raise ``RegistryError`` or ``NetworkError``. Asking for what does not exist is
-    not an error where the result can say so: None, or an empty tuple.
-    """
-
-    @property
-    def url(self) -> str:
-        """Its URL, for people to read."""
-        ...
-
-    def ref(self, repo_id: str, name: str) -> str | None:
-        """The commit that a branch or tag names."""
-        ...
-
-    def ref_names(self, repo_id: str) -> tuple[str, ...]:
-        """All branches and tags, sorted."""
-        ...
-
-    def commits(self, repo_id: str) -> tuple[str, ...]:
-        """The commits that can be listed, sorted: all, or those that a reference names."""
-        ...
-
-    def has_commit(self, repo_id: str, commit: str) -> bool:
-        """Whether there is a commit of this whole name."""
-        ...
-
-    def variants(self, repo_id: str, commit: str) -> tuple[str, ...]:
-        """The names of a commit's variants, sorted."""
-        ...
-
-    def metadata(self, repo_id: str, commit: str, variant: str) -> bytes:
-        """The bytes of a variant's ``metadata.json``, without fetching the rest."""
-        ...
-
-    def companion(self, repo_id: str, commit: str, variant: str, name: str) -> bytes | None:
-        """The bytes of a small file beside ``metadata.json``, such as its signature; None without.
-
-        A file that exists and cannot be read is an error: a signature that a broken network hides
-        is not a missing signature.
-        """
-        ...
-
-    def trusted_publisher(self, owner: str) -> bool | None:
-        """Whether the registry itself vouches for an owner; None where it never does.
-
-        Raises:
-            NetworkError: the registry cannot be reached.
-        """
-        ...
-
-    def small_file(self, repo_id: str, commit: str, path: str) -> bytes | None:
-        """The bytes of a small file of a commit, by its path; None without."""
-        ...
-
-    def source(self, repo_id: str, commit: str) -> Path | None:
-        """A local directory with the project that the variants were built from; None without."""
-        ...
-
-    def folder(self, repo_id: str, commit: str, name: str) -> Path | None:
-        """A local directory with a folder at the top of a commit, whole; None without."""
-        ...
-
-    def offline(self) -> Registry:
-        """The same registry, restricted to what is on this machine."""
-        ...
-
-    def fetch(self, repo_id: str, commit: str, variant: str) -> Path:
-        """A local directory with the variant's files, not yet verified."""
-        ...
-
-    def link_root(self, repo_id: str) -> Path:
-        """The directory that no file of ``fetch`` may lie outside of."""
-        ...
 
 
 def open_registry(
@@ -334,7 +258,7 @@ class Chain:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """A method of ``Registry`` about one kernel: that of the registry that is used for it."""
-        if name not in vars(Registry):
+        if not hasattr(Registry, name):
             raise AttributeError(name)
 
         def ask(repo_id: str, *arguments: str) -> Any:
@@ -356,8 +280,8 @@ def asks_no_hub(registry: Registry) -> bool:
 def unasked_hub(registry: Registry) -> str:
     """The address of the hub of which a registry sees only what was downloaded; empty if none."""
     last = registry.registries[-1] if isinstance(registry, Chain) else registry
-    endpoint = getattr(last, "endpoint", None)
-    return str(endpoint.url) if endpoint is not None and endpoint.offline else ""
+    transport = getattr(last, "transport", None)
+    return str(transport.address) if transport is not None and transport.is_offline else ""
 
 
 def member_for(registry: Registry, repo_id: str) -> Registry:

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.integrity import UNHASHED, is_bytecode
-from kernforge.artifact.metadata import FILE
 from kernforge.errors import IntegrityError, RegistryError
-from kernforge.registry.names import COMMIT, SHA256, SOURCE, check_repo_id, check_revision, is_ref
+from kernforge.registry.kinds import Registry
+from kernforge.registry.names import COMMIT, SHA256, check_repo_id, check_revision, is_ref
 from kernforge.system import files
 from kernforge.system.digest import git_blob, key, sha256
 
@@ -46,7 +46,7 @@ _LARGEST = 64_000_000
 _PARTS = 3  # of a repository's directory: what it is, owner, name
 
 
-class DirectoryRegistry:
+class DirectoryRegistry(Registry):
     """A registry in a directory; see the module for its layout."""
 
     def __init__(self, root: Path) -> None:
@@ -112,22 +112,6 @@ class DirectoryRegistry:
         """The directory of a commit."""
         return self.repo(repo_id) / "snapshots" / commit
 
-    def fetch(self, repo_id: str, commit: str, variant: str) -> Path:
-        """The directory of a variant."""
-        return self.snapshot(repo_id, commit) / "build" / variant
-
-    def metadata(self, repo_id: str, commit: str, variant: str) -> bytes:
-        """The bytes of a variant's ``metadata.json``."""
-        document = self.companion(repo_id, commit, variant, FILE)
-        if document is None:
-            path = self.fetch(repo_id, commit, variant) / FILE
-            raise RegistryError(f"{path} is missing", hint="publish the kernel again")
-        return document
-
-    def companion(self, repo_id: str, commit: str, variant: str, name: str) -> bytes | None:
-        """The bytes of a small file beside ``metadata.json``; None without."""
-        return self.small_file(repo_id, commit, f"build/{variant}/{name}")
-
     def small_file(self, repo_id: str, commit: str, path: str) -> bytes | None:
         """The bytes of a small file of a commit, by its path; None without."""
         try:
@@ -135,22 +119,10 @@ class DirectoryRegistry:
         except FileNotFoundError:
             return None
 
-    def source(self, repo_id: str, commit: str) -> Path | None:
-        """The directory of a commit's sources; None without."""
-        return self.folder(repo_id, commit, SOURCE)
-
-    def folder(self, repo_id: str, commit: str, name: str) -> Path | None:
-        """The directory of a folder at the top of a commit; None without."""
-        path = self.snapshot(repo_id, commit) / name
-        return path if path.is_dir() else None
-
-    def offline(self) -> DirectoryRegistry:
-        """Itself: a directory is on this machine."""
-        return self
-
-    def trusted_publisher(self, owner: str) -> bool | None:  # noqa: ARG002 - the protocol's
-        """None: the file system decides who may write to a directory."""
-        return None
+    def folder(self, repo_id: str, commit: str, path: str) -> Path | None:
+        """The directory of a folder of a commit; None without."""
+        folder = self.snapshot(repo_id, commit) / path
+        return folder if folder.is_dir() else None
 
     @contextlib.contextmanager
     def writing(self, repo_id: str) -> Iterator[None]:

@@ -20,23 +20,21 @@ import sys
 import threading
 import time
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from kernforge import untrusted
 from kernforge._version import __version__
 from kernforge.errors import (
-    IntegrityError,
     KernforgeError,
     NetworkError,
     RegistryError,
     UsageError,
 )
 from kernforge.registry import hub_errors
-from kernforge.registry.names import COMMIT, SHA256, check_repo_id
+from kernforge.registry.kinds import RemoteFile, valid_file
+from kernforge.registry.names import COMMIT, check_repo_id
 from kernforge.system import extras, files
-from kernforge.system.digest import git_blob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,20 +60,6 @@ _CLIENT = {"library_name": "kernforge", "library_version": __version__}
 _WRONG = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubFile:
-    """A file in a listing.
-
-    Attributes:
-        size: bytes.
-        blob: the name of its content in a cache: hex SHA-256 of a large file, git's hex SHA-1 of
-            any other. The bytes that arrive must have this hash.
-    """
-
-    size: int
-    blob: str
-
-
 def library() -> ModuleType:
     """``huggingface_hub``.
 
@@ -97,10 +81,12 @@ def library() -> ModuleType:
 
 
 class HubClient:
-    """Requests to one hub; no answer is kept."""
+    """Requests to one hub, as a ``Transport``; no answer is kept."""
 
     def __init__(self, endpoint: HubEndpoint, wait: Callable[[float], None] | None = None) -> None:
         self.endpoint = endpoint
+        self.address, self.cache = endpoint.url, endpoint.cache
+        self.is_offline = endpoint.offline
         self._wait = wait
         self._options: dict[str, Any] = {
             "token": None if endpoint.own_token else False,
@@ -123,12 +109,12 @@ class HubClient:
         path = f"kernels/{check_repo_id(repo_id)}/refs"
         return self.call(repo_id, lambda: self._answer(self._address(path), read_refs)[0])
 
-    def listing(self, repo_id: str, revision: str) -> dict[str, HubFile] | None:
+    def files(self, repo_id: str, commit: str) -> dict[str, RemoteFile] | None:
         """All files of a commit or branch by path; None when there is no such one."""
-        path = f"kernels/{check_repo_id(repo_id)}/tree/{quote(revision, safe='')}"
+        path = f"kernels/{check_repo_id(repo_id)}/tree/{quote(commit, safe='')}"
 
-        def ask() -> dict[str, HubFile] | None:
-            found: dict[str, HubFile] = {}
+        def ask() -> dict[str, RemoteFile] | None:
+            found: dict[str, RemoteFile] = {}
             page: str | None = self._address(f"{path}?recursive=true&expand=false")
             try:
                 while page:
@@ -173,50 +159,20 @@ class HubClient:
         repo_id: str,
         commit: str,
         path: str,
-        file: HubFile,
+        file: RemoteFile,
         *,
         target: Path,
         advance: Callable[[int], None],
-        ended: threading.Event | None = None,
+        ended: threading.Event,
     ) -> None:
-        """Download one file, and compare it with its listing.
-
-        Args:
-            file: the file's size and hash in the listing.
-            target: where to write it; a name that no other process uses. What an interrupted
-                download left there is continued.
-            advance: called with the number of bytes as they arrive; negative when they are
-                discarded.
-            ended: set by another thread to end the download soon, with a CancelledError. What
-                arrived stays in the target.
-
-        Raises:
-            IntegrityError: the hub sent other bytes than it listed, twice.
-            NetworkError: the download was interrupted at every attempt.
-        """
-        ended = ended or threading.Event()
+        """Add the bytes of a file that its target lacks; the documentation is ``Transport``'s."""
         url = library().hf_hub_url(
             repo_id, path, repo_type="kernel", revision=commit, endpoint=self.endpoint.url
         )
-        have = target.stat().st_size if target.is_file() else 0
-        if 0 < have <= file.size:
-            advance(have)
-        else:
-            files.write_new(target, b"")
-        for _ in range(2):
-            self.call(
-                repo_id,
-                lambda: self._continue(url, file.size, target, advance=advance, ended=ended),
-                ended.wait,
-            )
-            if blob_name(target, file) == file.blob:
-                return
-            files.write_new(target, b"")
-            advance(-file.size)
-        files.remove_tree(target)
-        raise IntegrityError(
-            f"{path} of {repo_id} at {commit} is not what {self.endpoint.url} lists",
-            hint="a proxy or the hub changes files; nothing of it was kept",
+        self.call(
+            repo_id,
+            lambda: self._continue(url, file.size, target, advance=advance, ended=ended),
+            ended.wait,
         )
 
     def _continue(
@@ -359,27 +315,6 @@ class HubClient:
             )
 
 
-def valid_file(path: Any, size: Any, blob: Any) -> HubFile:
-    """A file of a listing that somebody else wrote.
-
-    Raises:
-        ValueError: its path leaves its commit, or its content is not named by a hash.
-        TypeError: one of them is of another type.
-    """
-    strange = any(part in {"", ".", ".."} for part in path.split("/")) or not path.isprintable()
-    plain = not strange and "\\" not in path and len(path) <= untrusted.NAME
-    if not plain or not COMMIT.fullmatch(blob) or not 0 <= size <= untrusted.FILE:
-        raise ValueError(
-            f"the file {path[:200]!r} of {size} bytes with content {blob[:80]!r} is not valid"
-        )
-    return HubFile(size=int(size), blob=blob)
-
-
-def blob_name(path: Path, file: HubFile) -> str:
-    """The name of a file's content in a cache, by the kind of hash that its listing has."""
-    return files.sha256_file(path) if SHA256.fullmatch(file.blob) else git_blob(path)
-
-
 def read_refs(document: Any) -> dict[str, str]:
     """Branches and tags with their commits, in a hub's answer; read it within ``reading``."""
     found = {}
@@ -391,7 +326,7 @@ def read_refs(document: Any) -> dict[str, str]:
     return found
 
 
-def read_tree(document: Any) -> dict[str, HubFile]:
+def read_tree(document: Any) -> dict[str, RemoteFile]:
     """The files of one page of a listing, by path; read it within ``reading``."""
     found = {}
     for item in document:

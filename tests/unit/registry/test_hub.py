@@ -109,7 +109,7 @@ def test_a_version_keeps_its_commit_while_a_process_runs(hub, opened, commit, mo
     assert found(registry, REPO, 1) == commit
     hub.add(REPO, "v1", {"new": b""})
     hub.add(REPO, "v2", {"new": b""})
-    monkeypatch.setattr("kernforge.registry.hub._REFS_LAST_S", 0.0)
+    monkeypatch.setattr("kernforge.registry.remote._REFS_LAST_S", 0.0)
     assert found(registry, REPO, 2), "what was not there is requested again"
     assert found(registry, REPO, 1) == commit
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
+from threading import Event
+
 import pytest
 from support.hub_server import READER
 
@@ -32,9 +34,12 @@ def client(hub, tmp_path):
 def test_a_download_that_was_interrupted_is_continued(hub, client, commit, tmp_path):
     hub.fault("/cdn/", "cut", 2)
     counts = []
-    file = client().listing(REPO, commit)["toy.so"]
+    file = client().files(REPO, commit)["toy.so"]
     target = tmp_path / "file"
-    client().download(REPO, commit, "toy.so", file, target=target, advance=counts.append)
+    target.touch()
+    client().download(
+        REPO, commit, "toy.so", file, target=target, advance=counts.append, ended=Event()
+    )
     assert target.read_bytes() == LIBRARY
     assert sum(counts) == len(LIBRARY), "no byte came twice"
 

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a loader may expect of a registry, asked of each kind."""
+
+import hashlib
+
+import pytest
+from support.registries import found
+from support.static_transport import StaticTransport
+
+from kernforge.errors import IntegrityError, NetworkError, NotPublishedError, RegistryError
+from kernforge.registry.directory import DirectoryRegistry
+from kernforge.registry.hub import HubRegistry
+from kernforge.registry.hub_endpoint import HubEndpoint
+from kernforge.registry.remote import RemoteRegistry
+
+REPO = "owner/toy"
+FILES = {
+    "build/torch-cpu/metadata.json": b'{"name": "toy"}',
+    "build/torch-cpu/metadata.json.sigstore": b"signed",
+    "build/torch-cpu/deep/er.py": b"x = 1\n",
+    "build/torch-cpu/toy.so": bytes(range(256)) * 400,
+    "source/build.toml": b"",
+}
+
+
+def directory(tmp_path, _hub):
+    registry = DirectoryRegistry(tmp_path / "registry")
+    digests = {path: hashlib.sha256(data).hexdigest() for path, data in FILES.items()}
+    with registry.writing(REPO):
+        for path, data in FILES.items():
+            registry.add_blob(REPO, digests[path], data)
+        commit, _ = registry.add_snapshot(REPO, digests)
+        for name in ("v1", "v1.2.0"):
+            registry.set_ref(REPO, name, commit)
+    return registry
+
+
+def hub(tmp_path, server):
+    pytest.importorskip("huggingface_hub")
+    commit = server.add(REPO, "v1", FILES)
+    server.repos[REPO].tags["v1.2.0"] = commit
+    endpoint = HubEndpoint(url=server.url, cache=tmp_path / "cache", offline=False, own_token=False)
+    return HubRegistry(endpoint)
+
+
+def static(tmp_path, _hub):
+    transport = StaticTransport(tmp_path / "cache", {REPO: FILES}, {"v1", "v1.2.0"})
+    return RemoteRegistry(transport, "static://here")
+
+
+@pytest.fixture(params=[directory, hub, static])
+def registry(request, tmp_path):
+    return request.param(tmp_path, request.getfixturevalue("hub"))
+
+
+def test_what_was_published_is_found_and_fetched(registry):
+    commit = found(registry, REPO, 1)
+    assert found(registry, REPO, "~=1.1") == found(registry, REPO, revision=commit[:8]) == commit
+    assert {"v1", "v1.2.0"} <= set(registry.ref_names(REPO))
+    assert commit in registry.commits(REPO)
+    assert registry.has_commit(REPO, commit)
+    assert registry.variants(REPO, commit) == ("torch-cpu",)
+    assert registry.metadata(REPO, commit, "torch-cpu") == FILES["build/torch-cpu/metadata.json"]
+    assert registry.companion(REPO, commit, "torch-cpu", "metadata.json.sigstore") == b"signed"
+    path = registry.fetch(REPO, commit, "torch-cpu")
+    got = {p.relative_to(path).as_posix(): p.read_bytes() for p in path.rglob("*") if p.is_file()}
+    assert {f"build/torch-cpu/{name}": data for name, data in got.items()} == {
+        name: data for name, data in FILES.items() if name.startswith("build/")
+    }
+    root = registry.link_root(REPO).resolve()
+    assert all(p.resolve().is_relative_to(root) for p in path.rglob("*"))
+    assert (registry.source(REPO, commit) / "build.toml").is_file()
+
+
+def test_what_was_not_published_is_absent(registry):
+    commit = found(registry, REPO, 1)
+    assert found(registry, REPO, 2) is None
+    assert not registry.has_commit(REPO, "0" * 40)
+    assert registry.companion(REPO, commit, "torch-cpu", "other") is None
+    assert registry.folder(REPO, commit, "benchmarks") is None
+    with pytest.raises(RegistryError, match="is missing at"):
+        registry.metadata(REPO, commit, "torch-cuda")
+    with pytest.raises(RegistryError, match="is missing at"):
+        registry.fetch(REPO, commit, "torch-cuda")
+
+
+def test_a_server_that_is_not_there_is_replaced_by_what_was_fetched(tmp_path):
+    first = static(tmp_path, None)
+    path = first.fetch(REPO, found(first, REPO, 1), "torch-cpu")
+    second = static(tmp_path, None)
+    second.transport.fault = NetworkError("no network")
+    assert second.fetch(REPO, found(second, REPO, 1), "torch-cpu") == path
+    second.transport.is_offline = True
+    assert second.variants(REPO, found(second, REPO, 1)) == ("torch-cpu",)
+
+
+def test_a_kind_that_sends_other_bytes_than_it_lists_is_refused(tmp_path):
+    registry = static(tmp_path, None)
+    commit = found(registry, REPO, 1)
+    registry.transport.sent["build/torch-cpu/toy.so"] = b"other"
+    with pytest.raises(IntegrityError, match=r"toy\.so .* is not what static lists"):
+        registry.fetch(REPO, commit, "torch-cpu")
+    assert not list((tmp_path / "cache").glob("*/snapshots/*/build"))
+
+
+def test_a_kernel_that_a_kind_does_not_have_is_an_error(tmp_path):
+    with pytest.raises(NotPublishedError):
+        found(static(tmp_path, None), "owner/none", 1)
