@@ -202,14 +202,8 @@ def _refusal(
     Who verifies a kernel asks for it, and the hub need not be asked about its owner.
     """
     try:
-        admission.admit(
-            location.subject,
-            data,
-            signature=lambda: bundle,
-            vouches=lambda _owner: None,
-            environment=environment,
-            trust_remote_code=True,
-        )
+        case = admission.Case(location.subject, environment, trust_remote_code=True)
+        case.admit(data, lambda: bundle)
     except (TrustError, IntegrityError) as error:
         return error.message
     return ""

@@ -32,7 +32,7 @@ from kernforge.registry.api import member_for
 from kernforge.registry.kinds import Registry
 from kernforge.registry.names import BENCHMARKS
 from kernforge.system.environment import Environment
-from kernforge.trust import admission
+from kernforge.trust.admission import Case
 from kernforge.trust.policy import Subject
 
 PATTERN = "benchmark*.py"
@@ -102,12 +102,8 @@ def published(
         inner = kernel.path.parent
         return Repo(root=inner.parent if inner.name == "build" else inner, kernel=kernel)
     member = member_for(registry, info.repo_id)
-    admission.admit_build(
-        Subject(repo_id=info.repo_id, registry=member.url),
-        vouches=member.trusted_publisher,
-        environment=environment,
-        trust_remote_code=trusted,
-    )
+    subject = Subject(repo_id=info.repo_id, registry=member.url)
+    Case(subject, environment, trusted, member.trusted_publisher).admit_build()
     folder = member.folder(info.repo_id, info.revision, BENCHMARKS)
     if folder is None:
         raise NotPublishedError(

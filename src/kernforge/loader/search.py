@@ -31,7 +31,7 @@ from kernforge.registry.directory import read_checked
 from kernforge.registry.kinds import Registry
 from kernforge.registry.names import SOURCE, Request, majors
 from kernforge.registry.redirect import find_redirect
-from kernforge.trust import admission as trust_admission
+from kernforge.trust.admission import Case
 from kernforge.trust.policy import Subject
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Search:
         backend: ``cpu``, or the one that torch is built for; None takes the latter, and without a
             GPU builds for the CPU first.
         environment: names local kernels and trust policies.
-        trust_remote_code: what the caller allows, as ``admission.admit`` takes it.
+        trust_remote_code: what the caller allows, as ``Case`` takes it.
         locks: the commits to take, instead of what versions and revisions name.
         builder: builds a variant of a published kernel that has none for this machine.
         chain: the kernels that led here, each of which depends on the next.
@@ -93,6 +93,11 @@ class Search:
     locks: KernelLocks | None = None
     builder: Builder | None = None
     chain: tuple[str, ...] = ()
+
+    def case(self, registry: Registry, repo_id: str, major: int | None = None) -> Case:
+        """A kernel of a registry, as the trust policy is asked about it."""
+        subject = Subject(repo_id=repo_id, registry=registry.url, major=major)
+        return Case(subject, self.environment, self.trust_remote_code, registry.trusted_publisher)
 
 
 class Builder(Protocol):
@@ -178,13 +183,7 @@ def _follow_redirect(search: Search, answer: Answer) -> Redirect | None:
     if moved is None:
         return None
     registry = member_for(search.registry, answer.repo_id)
-    trust_admission.admit_redirect(
-        Subject(repo_id=answer.repo_id, registry=registry.url),
-        moved.repo_id,
-        vouches=registry.trusted_publisher,
-        environment=search.environment,
-        trust_remote_code=search.trust_remote_code,
-    )
+    search.case(registry, answer.repo_id).admit_redirect(moved.repo_id)
     import logging  # noqa: PLC0415 - slow, and rarely needed
 
     logging.getLogger("kernforge").warning(
@@ -245,13 +244,9 @@ def fetch_variant(search: Search, answer: Answer, name: str) -> FetchedVariant:
     document = registry.metadata(repo_id, commit, name)
     if search.locks is not None:
         search.locks.check(repo_id, commit, name, document)
-    admission, metadata = trust_admission.admit(
-        Subject(repo_id=repo_id, registry=registry.url, major=answer.major),
+    admission, metadata = search.case(registry, repo_id, answer.major).admit(
         document,
-        signature=lambda: registry.companion(repo_id, commit, name, SIGNATURE),
-        vouches=registry.trusted_publisher,
-        environment=search.environment,
-        trust_remote_code=search.trust_remote_code,
+        lambda: registry.companion(repo_id, commit, name, SIGNATURE),
         source=f"{repo_id}/build/{name}/{FILE}",
     )
     path, link_root = registry.fetch(repo_id, commit, name), registry.link_root(repo_id)
@@ -270,12 +265,7 @@ def _build_variant(
     registry = member_for(search.registry, repo_id)
     if search.builder is None:
         raise _nothing_fits_error(search, answer, resolution, host)
-    admission = trust_admission.admit_build(
-        Subject(repo_id=repo_id, registry=registry.url),
-        vouches=registry.trusted_publisher,
-        environment=search.environment,
-        trust_remote_code=search.trust_remote_code,
-    )
+    admission = search.case(registry, repo_id).admit_build()
     built = search.builder(registry, repo_id, commit, host, search.environment)
     if built is None:
         raise _nothing_fits_error(search, answer, resolution, host)
@@ -387,14 +377,9 @@ def admit_directory(search: Search, path: Path, subject: Subject) -> FetchedVari
         document = read_checked(path / FILE)
     except FileNotFoundError:
         raise MissingFileError(f"{path / FILE} is missing", hint="build the kernel again") from None
-    admission, metadata = trust_admission.admit(
-        subject,
-        document,
-        signature=lambda: _read_signature(path),
-        vouches=lambda _owner: None,
-        environment=search.environment,
-        trust_remote_code=search.trust_remote_code,
-        source=str(path / FILE),
+    case = Case(subject, search.environment, search.trust_remote_code)
+    admission, metadata = case.admit(
+        document, lambda: _read_signature(path), source=str(path / FILE)
     )
     # In the directory of a cache or registry, links lead to its blobs.
     link_roots = [parent for parent in path.parents if parent.name.startswith(_CACHE_DIR_PREFIXES)]

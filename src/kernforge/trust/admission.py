@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -26,8 +26,6 @@ from kernforge.trust import policy
 from kernforge.trust.policy import Admit, Policy, Revoked, Rule, Subject, matching_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kernforge.system.environment import Environment
 
 SITE = Path("/etc/kernforge/trust.toml")
@@ -100,135 +98,9 @@ def _read_policy(path: Path) -> Policy | None:
 _parsed = functools.lru_cache(maxsize=16)(policy.read)
 
 
-def admit(
-    subject: Subject,
-    document: bytes,
-    *,
-    signature: Callable[[], bytes | None],
-    vouches: Callable[[str], bool | None],
-    environment: Environment,
-    trust_remote_code: Allowed = False,
-    source: str = "metadata.json",
-) -> tuple[Admission, Metadata]:
-    """Admit a kernel, or refuse it with the rule that did; returns its document, parsed after that.
-
-    A signature says who made a document. Whoever can write to a registry could put one kernel of
-    the same signer in the place of another, or an old version in the place of a new one: a signed
-    document must be of the name and the major version that were asked for.
-
-    Args:
-        document: the bytes of its ``metadata.json``.
-        signature: gives the bytes of its signature; called only where a rule demands one.
-        vouches: says whether the registry vouches for an owner, and None where it never does;
-            called only where a rule leaves the decision to the hub.
-        environment: where policies lie, and where the answers of hubs are kept.
-        trust_remote_code: satisfies ``asked`` rules and no others.
-        source: the document's name in errors.
-
-    Raises:
-        TrustError: it is refused, or a policy cannot be read.
-        IntegrityError: its signature is not of these bytes, or the document cannot be read.
-        UsageError: the package that verifies signatures is not installed.
-    """
-    admission = _decide(
-        subject,
-        document,
-        signature=signature,
-        vouches=vouches,
-        environment=environment,
-        trust_remote_code=trust_remote_code,
-    )
-    metadata = Metadata.from_json(document, source=source)
-    if admission.signers:
-        refuse_other_document(subject, metadata)
-    return admission, metadata
-
-
-def admit_build(
-    subject: Subject,
-    *,
-    vouches: Callable[[str], bool | None],
-    environment: Environment,
-    trust_remote_code: Allowed = False,
-) -> Admission:
-    """Admit a kernel to be built here from its published source, which no signature covers.
-
-    Args:
-        vouches: as ``admit`` takes it, and so the rest.
-
-    Raises:
-        TrustError: a rule refuses it, or demands a signature.
-    """
-    return _decide(
-        subject,
-        b"",
-        signature=lambda: None,
-        vouches=vouches,
-        environment=environment,
-        trust_remote_code=trust_remote_code,
-    )
-
-
-def _decide(
-    subject: Subject,
-    document: bytes,
-    *,
-    signature: Callable[[], bytes | None],
-    vouches: Callable[[str], bool | None],
-    environment: Environment,
-    trust_remote_code: Allowed,
-) -> Admission:
-    policies = read_policies(environment)
-    rules = matching_rules(policies, subject)
-    case = _Case(subject, environment, revoked_by(policies))
-    digest = sha256(document)
-    for entry in case.revoked:
-        if entry.document == digest:
-            raise TrustError(f"{subject}: {entry}", hint="load another version")
-    case.check_names(rules, vouches, trust_remote_code)
-    signed = [rule for rule in rules if rule.admit is Admit.SIGNED]
-    signers = [case.check_signature(rule, document, signature()) for rule in signed]
-    return Admission(
-        rules=tuple(rule.where for rule in rules),
-        signers=tuple(dict.fromkeys(signers)),
-        registry=subject.registry,
-        document=digest,
-    )
-
-
 def revoked_by(policies: tuple[Policy, ...]) -> tuple[Revoked, ...]:
     """What any of the policies revokes: it counts for the rules of all."""
     return tuple(entry for policy in policies for entry in policy.revoked)
-
-
-def admit_redirect(
-    subject: Subject,
-    destination: str,
-    *,
-    vouches: Callable[[str], bool | None],
-    environment: Environment,
-    trust_remote_code: Allowed = False,
-) -> None:
-    """Admit that a kernel stands for another one, or refuse it: nothing signs a redirect.
-
-    The rules of the name that was asked for count, as they do for a kernel of that name; where the
-    redirect leads, the rules of that name count too.
-
-    Args:
-        vouches: as ``admit`` takes it, and so the rest.
-
-    Raises:
-        TrustError: a rule refuses the name, demands a signature of it, or cannot be read.
-    """
-    rules = matching_rules(read_policies(environment), subject)
-    for rule in rules:
-        if rule.admit is Admit.SIGNED:
-            raise TrustError(
-                f"{subject} says that it moved to {destination}; {rule.where} demands a signature, "
-                "and a redirect has none",
-                hint=f"see that this is right, and name {destination} itself",
-            )
-    _Case(subject, environment, ()).check_names(rules, vouches, trust_remote_code)
 
 
 def refuse_other_document(subject: Subject, metadata: Metadata) -> None:
@@ -272,62 +144,140 @@ def allows(trust_remote_code: Allowed, repo_id: str | None) -> bool:
     return repo_id in trust_remote_code
 
 
+def _nobody_vouches(_owner: str) -> bool | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
-class _Case:
-    """One kernel that is to be admitted."""
+class Case:
+    """A kernel that somebody wants to load.
+
+    Attributes:
+        environment: where policies lie, and where the answers of hubs are kept.
+        trust_remote_code: what the caller allows; it satisfies ``asked`` rules and no others.
+        vouches: says whether the registry vouches for an owner, and None where it never does;
+            called only where a rule leaves the decision to the hub.
+    """
 
     subject: Subject
     environment: Environment
-    revoked: tuple[Revoked, ...]
+    trust_remote_code: Allowed = False
+    vouches: Callable[[str], bool | None] = _nobody_vouches
 
-    def check_names(
-        self,
-        rules: tuple[Rule, ...],
-        vouches: Callable[[str], bool | None],
-        trust_remote_code: Allowed,
-    ) -> None:
+    def admit(
+        self, document: bytes, signature: Callable[[], bytes | None], source: str = "metadata.json"
+    ) -> tuple[Admission, Metadata]:
+        """Admit a kernel, or refuse it with the rule that did; its document is parsed after that.
+
+        A signature says who made a document. Whoever can write to a registry could put one kernel
+        of the same signer in the place of another, or an old version in the place of a new one: a
+        signed document must be of the name and the major version that were asked for.
+
+        Args:
+            document: the bytes of its ``metadata.json``.
+            signature: gives the bytes of its signature; called only where a rule demands one.
+            source: the document's name in errors.
+
+        Raises:
+            TrustError: it is refused, or a policy cannot be read.
+            IntegrityError: its signature is not of these bytes, or the document cannot be read.
+            UsageError: the package that verifies signatures is not installed.
+        """
+        admission = self._decide(document, signature)
+        metadata = Metadata.from_json(document, source=source)
+        if admission.signers:
+            refuse_other_document(self.subject, metadata)
+        return admission, metadata
+
+    def admit_build(self) -> Admission:
+        """Admit a kernel to be built here from its published source, which no signature covers.
+
+        Raises:
+            TrustError: a rule refuses it, or demands a signature.
+        """
+        return self._decide(b"", lambda: None)
+
+    def admit_redirect(self, destination: str) -> None:
+        """Admit that a kernel stands for another one, or refuse it: nothing signs a redirect.
+
+        The rules of the name that was asked for count, as they do for a kernel of that name; where
+        the redirect leads, the rules of that name count too.
+
+        Raises:
+            TrustError: a rule refuses the name, demands a signature of it, or cannot be read.
+        """
+        rules = matching_rules(read_policies(self.environment), self.subject)
+        for rule in rules:
+            if rule.admit is Admit.SIGNED:
+                raise TrustError(
+                    f"{self.subject} says that it moved to {destination}; {rule.where} demands a "
+                    "signature, and a redirect has none",
+                    hint=f"see that this is right, and name {destination} itself",
+                )
+        self._check_names(rules)
+
+    def _decide(self, document: bytes, signature: Callable[[], bytes | None]) -> Admission:
+        policies = read_policies(self.environment)
+        rules, revoked = matching_rules(policies, self.subject), revoked_by(policies)
+        digest = sha256(document)
+        for entry in revoked:
+            if entry.document == digest:
+                raise TrustError(f"{self.subject}: {entry}", hint="load another version")
+        self._check_names(rules)
+        signed = [rule for rule in rules if rule.admit is Admit.SIGNED]
+        signers = [self._check_signature(rule, document, signature(), revoked) for rule in signed]
+        return Admission(
+            rules=tuple(rule.where for rule in rules),
+            signers=tuple(dict.fromkeys(signers)),
+            registry=self.subject.registry,
+            document=digest,
+        )
+
+    def _check_names(self, rules: tuple[Rule, ...]) -> None:
         """Refuse a kernel by the rules that look at its name alone."""
-        allowed = allows(trust_remote_code, self.subject.repo_id)
+        allowed = allows(self.trust_remote_code, self.subject.repo_id)
         for rule in rules:
             if rule.admit is Admit.NEVER:
-                raise self.refusal(rule, "it is refused by name")
+                raise self._refusal(rule, "it is refused by name")
             if rule.admit is Admit.ASKED and not allowed:
-                self.ask(rule, vouches)
+                self._ask(rule)
 
-    def check_signature(self, rule: Rule, document: bytes, bundle: bytes | None) -> str:
+    def _check_signature(
+        self, rule: Rule, document: bytes, bundle: bytes | None, revoked: tuple[Revoked, ...]
+    ) -> str:
         """Name of the signer, one of the rule's; raises where none of them signed."""
         names = ", ".join(signer.name for signer in rule.signers)
         if bundle is None:
-            raise self.refusal(rule, f"it is not signed, and must be by one of: {names}")
+            raise self._refusal(rule, f"it is not signed, and must be by one of: {names}")
         from kernforge.trust import signature  # noqa: PLC0415 - only who must verify pays for it
 
         try:
-            return signature.verify(document, bundle, rule.signers, self.revoked).name
+            return signature.verify(document, bundle, rule.signers, revoked).name
         except signature.RevokedError as error:
             raise TrustError(f"{self.subject}: {error.message}", hint=error.hint) from error
         except TrustError as error:
-            raise self.refusal(rule, error.message) from error
+            raise self._refusal(rule, error.message) from error
 
-    def ask(self, rule: Rule, vouches: Callable[[str], bool | None]) -> None:
+    def _ask(self, rule: Rule) -> None:
         """Refuse a kernel that its hub does not vouch for, and the caller does not allow."""
         repo_id = self.subject.repo_id
         reason = "the caller did not allow it"
         if repo_id is not None and rule.publishers:
             owner = repo_id.partition("/")[0]
             try:
-                vouched = vouches(owner)
+                vouched = self.vouches(owner)
             except NetworkError as error:
                 if self._vouched_before(owner):
                     return
                 reason = f"its hub cannot be asked about {owner!r}: {error.message}"
-                raise self.refusal(rule, reason) from error
+                raise self._refusal(rule, reason) from error
             self._remember(owner, vouched=vouched)
             if vouched:
                 return
             if vouched is not None:
                 where = self.subject.registry.partition("://")[2]
                 reason = f"{owner!r} is not a trusted publisher on {where}"
-        raise self.refusal(rule, reason)
+        raise self._refusal(rule, reason)
 
     def _mark(self, owner: str) -> Path:
         name = key("publisher", registry=self.subject.registry, owner=owner)
@@ -353,7 +303,7 @@ class _Case:
         )
         return True
 
-    def refusal(self, rule: Rule, reason: str) -> TrustError:
+    def _refusal(self, rule: Rule, reason: str) -> TrustError:
         """The error, with what would admit exactly this kernel."""
         comment = f" ({rule.reason})" if rule.reason else ""
         return TrustError(

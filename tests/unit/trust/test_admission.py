@@ -25,14 +25,8 @@ def place(monkeypatch, tmp_path):
 
 def admit(subject=HERE, *, registry=None, bundle=None, trust_remote_code=False):
     vouches = (lambda _owner: None) if registry is None else registry.trusted_publisher
-    admitted, _ = admission.admit(
-        subject,
-        DOCUMENT,
-        signature=lambda: bundle,
-        vouches=vouches,
-        environment=Environment.read(),
-        trust_remote_code=trust_remote_code,
-    )
+    case = admission.Case(subject, Environment.read(), trust_remote_code, vouches)
+    admitted, _ = case.admit(DOCUMENT, lambda: bundle)
     return admitted
 
 
