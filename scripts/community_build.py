@@ -125,7 +125,7 @@ def build(kernel: Kernel, backend: str, options: argparse.Namespace) -> Built:
         built_on=_machine() if backend == "cpu" else f"{_machine()}, {_toolkit()}",
     )
     project = _copied(kernel, options.dir)
-    code, listed, said = _kernforge("variants", str(project), "--json")
+    code, listed, said = _kernforge("build", "--list", str(project), "--json")
     if code:
         record.why = said
         return record

@@ -59,7 +59,7 @@ def main() -> None:
     """Run the demo."""
     start = time.monotonic()
     OUT.mkdir(exist_ok=True)
-    step("variants", KERNEL)
+    step("build", "--list", KERNEL)
     step("build", KERNEL)
     step("check", KERNEL / "build")
     step("publish", KERNEL, "--registry", REGISTRY, "--repo-id", REPO_ID)

@@ -80,7 +80,7 @@ def test_every_line_of_the_jobs_the_image_and_the_container_runs(
         return done.stdout
 
     run(f"kernforge new my-op --minimal --ci {forge}", cwd=top)
-    run("kernforge lock-toolchain")
+    run("kernforge lock")
     author = "-c user.name=me -c user.email=me@example.com"
     run(f"git init -q && git add . && git {author} commit -qm first && git tag v1.0.3")
     run("kernforge sign --no-passphrase --new-key ../key", cwd=project)
@@ -98,7 +98,7 @@ def test_every_line_of_the_jobs_the_image_and_the_container_runs(
         for backend in ("cpu", "cu126", "cu128", "cu130")
     ]
     assert len(list((project / "build").glob("*/*.sigstore"))) == 4
-    versions = json.loads(run("kernforge versions me/my-op --registry ../registry --json"))
+    versions = json.loads(run("kernforge info --versions me/my-op --registry ../registry --json"))
     assert "1.0.3" in json.dumps(versions)
 
     app.mkdir()

@@ -153,7 +153,7 @@ def test_both_clients_load_a_locked_kernel_from_what_was_downloaded(
     kernforge_cli("lock", app, "--registry", registry)
     out = tmp_path / "kernels.tar"
     platform = ("--platform", "torch2.11-cpu-x86_64-linux")
-    kernforge_cli("download", app, "--registry", registry, "--to", out, *platform)
+    kernforge_cli("get", app, "--registry", registry, "--to", out, *platform)
     files.remove_tree(registry)
     cache = tmp_path / "cache"
     with tarfile.open(out) as archive:

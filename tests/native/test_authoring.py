@@ -34,7 +34,7 @@ def test_an_existing_directory_builds_beside_what_is_in_it(tmp_path, kernforge_c
     project = tmp_path / "My_Op"
     (project / "tests").mkdir(parents=True)
     (project / "tests" / "test_mine.py").write_text("def test_mine(kernel):\n    kernel.my_op\n")
-    kernforge_cli("init", "--backends", "cpu", "--minimal", cwd=project)
+    kernforge_cli("new", "--here", "--backends", "cpu", "--minimal", cwd=project)
     counts, names = counted(kernforge_cli, project, "--pytest=-k", "--pytest=mine or determinism")
     assert counts["passed"] >= 2
     assert "test_mine" in names
@@ -44,7 +44,7 @@ def test_an_existing_directory_builds_beside_what_is_in_it(tmp_path, kernforge_c
 def test_an_added_operator_builds_and_passes_its_tests(tmp_path, kernforge_cli, layout):
     chosen = () if layout == "full" else ("--minimal",)
     kernforge_cli("new", "my-op", *chosen, "--backends", "cpu", cwd=tmp_path)
-    kernforge_cli("add-op", "square", cwd=tmp_path / "my-op")
+    kernforge_cli("new", "--op", "square", cwd=tmp_path / "my-op")
     few = ("--pytest=-k", "--pytest=values or compile or determinism")
     counts, names = counted(kernforge_cli, tmp_path / "my-op", *few)
     assert counts["failed"] + counts["error"] == 0

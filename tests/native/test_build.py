@@ -133,7 +133,7 @@ def test_ptx_that_is_asked_for_is_in_the_file_or_refused(kernforge_cli, tmp_path
 
 def test_with_a_warm_store_the_network_may_be_cut_off(kernforge_cli, kept_home, tmp_path):
     root = projects.write(tmp_path, backends=("cpu", "cuda"))
-    kernforge_cli("lock-toolchain", root)
+    kernforge_cli("lock", root)
     kernforge_cli("build", root)
     (root / "times_two.cpp").write_text(projects.CPP + "// edited\n")
     cut = ("unshare", "--map-root-user", "--net")

@@ -23,7 +23,7 @@ SLOW += "template <> struct S<0> {};\nvoid* slow() { return new S<40>(); }\n"
 def project(kernforge_cli, tmp_path):
     """A project whose sources were never compiled before, locked, with the toolchain at hand."""
     root = projects.write(tmp_path / "project", cpp=f"{SLOW}// {time.time_ns()}\n")
-    kernforge_cli("lock-toolchain", root)
+    kernforge_cli("lock", root)
     kernforge_cli("build", projects.write(tmp_path / "other"))
     return root
 

@@ -69,7 +69,9 @@ def test_a_variant_for_arm_is_built_again_with_the_same_bytes(kernforge_cli, tmp
     root = projects.write(tmp_path)
     (variant,) = built(kernforge_cli, root, "--system", "aarch64-linux").values()
     # reproduce takes nothing from the store but the toolchain.
-    verdict = json.loads(kernforge_cli("reproduce", variant, "--source", root, "--json").stdout)
+    verdict = json.loads(
+        kernforge_cli("verify", "--rebuild", variant, "--source", root, "--json").stdout
+    )
     assert [(v["variant"], v["differences"]) for v in verdict] == [(variant.name, [])]
 
 
@@ -104,7 +106,7 @@ def test_a_missing_cross_compiler_is_said_before_anything_is_written(
     assert "no C++ compiler for aarch64 Linux is installed" in done.stderr
     assert "apt install g++-aarch64-linux-gnu" in done.stderr
     assert not (root / "kernforge.lock").exists()
-    listed = kernforge_cli("variants", root, "--system", "aarch64-linux")
+    listed = kernforge_cli("build", "--list", root, "--system", "aarch64-linux")
     assert "apt install g++-aarch64-linux-gnu" in listed.stderr
 
 
@@ -119,8 +121,10 @@ def test_a_lock_of_another_kind_of_machine_is_refused(kernforge_cli, tmp_path):
 
 def test_an_unknown_system_is_refused(kernforge_cli, tmp_path):
     root = projects.write(tmp_path)
-    assert "-aarch64-linux" in kernforge_cli("variants", root, "--system", "arm64-linux").stdout
-    done = kernforge_cli("variants", root, "--system", "riscv64-linux", expect=2)
+    assert (
+        "-aarch64-linux" in kernforge_cli("build", "--list", root, "--system", "arm64-linux").stdout
+    )
+    done = kernforge_cli("build", "--list", root, "--system", "riscv64-linux", expect=2)
     assert "x86_64-linux, aarch64-linux" in done.stderr
 
 

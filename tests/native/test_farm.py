@@ -39,7 +39,7 @@ def warm_home(kernforge_cli, kept_home, tmp_path):
 def test_keys_do_not_depend_on_place_user_or_time(kernforge_cli, tmp_path):
     first = projects.write(tmp_path / "one", backends=("cpu", "cuda"))
     second = projects.write(tmp_path / "some where" / "else", backends=("cpu", "cuda"))
-    kernforge_cli("lock-toolchain", first)
+    kernforge_cli("lock", first)
     (second / "kernforge.lock").write_bytes((first / "kernforge.lock").read_bytes())
     for path in second.rglob("*"):
         os.utime(path, (0, 0))
@@ -63,7 +63,7 @@ def test_keys_do_not_depend_on_place_user_or_time(kernforge_cli, tmp_path):
 
 def test_a_build_killed_at_any_point_leaves_the_store_usable(kernforge_cli, warm_home, tmp_path):
     root = projects.write(tmp_path / "project")
-    kernforge_cli("lock-toolchain", root)
+    kernforge_cli("lock", root)
     argv = [sys.executable, "-m", "kernforge", "build", str(root), "--no-check"]
     env = {**os.environ, "KERNFORGE_HOME": str(warm_home), "KERNFORGE_STORE_SIZE": "1MB"}
     graph = json.loads(kernforge_cli("build", root, "--dry-run", "--json").stdout)

@@ -162,7 +162,7 @@ def test_a_project_that_takes_no_files_gets_a_way_out(run_test, kept_home):
         return json.loads(done.stdout)
 
     (root / "kernforge.lock").unlink(missing_ok=True)
-    assert "`kernforge lock-toolchain`" in told()["hint"]
+    assert "`kernforge lock`" in told()["hint"]
     run_test(expect=0)
     source = root / "times_two.cpp"
     source.write_text(f"{source.read_text()}// another build\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernforge reproduce``: identical, or which file and action; and what it refuses."""
+"""``kernforge verify --rebuild``: identical, or which file and action; and what it refuses."""
 
 import json
 import shutil
@@ -34,7 +34,7 @@ def first(kernforge_cli, tmp_path_factory):
     top = tmp_path_factory.mktemp("first") / "repository"
     root = projects.write(top / "kernels" / "one")
     git(top, "init", "--quiet")
-    kernforge_cli("lock-toolchain", root)
+    kernforge_cli("lock", root)
     git(top, "add", ".")
     git(top, "commit", "--quiet", "-m", "first")
     kernforge_cli("build", root)
@@ -63,7 +63,9 @@ def test_an_artifact_is_built_again_from_its_commit_and_lock_alone(kernforge_cli
     (root / "times_two.cpp").write_text("#error edited since\n")
     (root / "kernforge.lock").unlink()
     git(root, "commit", "--quiet", "-am", "second")
-    verdicts = json.loads(kernforge_cli("reproduce", artifact, "--source", root, "--json").stdout)
+    verdicts = json.loads(
+        kernforge_cli("verify", "--rebuild", artifact, "--source", root, "--json").stdout
+    )
     assert verdicts == [{"variant": CPU, "identical": True, "differences": [], "notes": []}]
 
 
@@ -73,7 +75,7 @@ def test_one_narrowed_to_a_gpu_with_ptx_of_its_own(kernforge_cli, tmp_path):
     git(root, "add", ".")
     git(root, "commit", "--quiet", "-m", "first")
     kernforge_cli("build", root, "--arch", "9.0+PTX")
-    done = kernforge_cli("reproduce", root / "build", "--source", root)
+    done = kernforge_cli("verify", "--rebuild", root / "build", "--source", root)
     assert done.stdout.splitlines()[-1].endswith(": identical")
 
 
@@ -86,7 +88,7 @@ def test_one_built_without_a_sandbox_is_identical_but_for_that(
     (fresh / "store" / "toolchains").symlink_to(kept_home / "store" / "toolchains")
     kernforge_cli("build", root, "--sandbox", "off", "--build-dir", tmp_path / "off", home=fresh)
     (verdict,) = json.loads(
-        kernforge_cli("reproduce", tmp_path / "off", "--source", root, "--json").stdout
+        kernforge_cli("verify", "--rebuild", tmp_path / "off", "--source", root, "--json").stdout
     )
     assert verdict["identical"]
     assert "isolation there: none, here: namespaces" in verdict["notes"][0]
@@ -96,7 +98,7 @@ def test_a_file_that_was_changed_is_found_though_its_digest_was_changed_too(kern
     root, artifact = built
     (artifact / "__init__.py").write_text("import os  # evil\n" + projects.PACKAGE)
     seal(artifact)
-    done = kernforge_cli("reproduce", artifact, "--source", root, "--json", expect=6)
+    done = kernforge_cli("verify", "--rebuild", artifact, "--source", root, "--json", expect=6)
     document = json.loads(done.stdout)
     found = {one["file"]: one for one in document[0]["differences"]}
     assert set(found) == {"__init__.py", "metadata.json"}
@@ -111,7 +113,7 @@ def test_a_patched_binary_is_named(kernforge_cli, built):
     data[at] ^= 1
     module.write_bytes(data)
     seal(artifact)
-    done = kernforge_cli("reproduce", artifact, "--source", root, expect=6)
+    done = kernforge_cli("verify", "--rebuild", artifact, "--source", root, expect=6)
     assert module.name in done.stdout
     assert "changed after it was linked" in done.stdout
 
@@ -119,7 +121,7 @@ def test_a_patched_binary_is_named(kernforge_cli, built):
 def test_a_file_that_fits_no_digest_is_refused_at_once(kernforge_cli, built):
     _, artifact = built
     (artifact / "__init__.py").write_text("")
-    assert "changed: __init__.py" in kernforge_cli("reproduce", artifact, expect=9).stderr
+    assert "changed: __init__.py" in kernforge_cli("verify", "--rebuild", artifact, expect=9).stderr
 
 
 def test_another_compiler_is_named_by_its_part(kernforge_cli, built):
@@ -130,19 +132,19 @@ def test_another_compiler_is_named_by_its_part(kernforge_cli, built):
     lock["compilers"]["cxx"]["parts"]["as"] = "0" * 64
     path.write_text(json.dumps(document))
     seal(artifact)
-    done = kernforge_cli("reproduce", artifact, "--source", root, expect=4)
+    done = kernforge_cli("verify", "--rebuild", artifact, "--source", root, expect=4)
     assert "built with another compiler" in done.stderr
     assert "as differ here" in done.stderr
 
 
 def test_sources_that_cannot_be_had_are_an_error_that_says_which(kernforge_cli, built, tmp_path):
     root, artifact = built
-    assert "names no repository" in kernforge_cli("reproduce", artifact, expect=2).stderr
+    assert "names no repository" in kernforge_cli("verify", "--rebuild", artifact, expect=2).stderr
     other = projects.write(tmp_path / "other")
     git(other, "init", "--quiet")
     git(other, "add", ".")
     git(other, "commit", "--quiet", "-m", "unrelated")
-    done = kernforge_cli("reproduce", artifact, "--source", other, expect=2)
+    done = kernforge_cli("verify", "--rebuild", artifact, "--source", other, expect=2)
     assert f"has no commit {git(root, 'rev-parse', 'HEAD')}" in done.stderr
 
 
@@ -152,12 +154,15 @@ def test_what_was_built_from_uncommitted_changes_needs_these_changes(
     root, _ = built
     (root / "times_two.cpp").write_text(projects.CPP + "// not committed\n")
     kernforge_cli("build", root, "--build-dir", tmp_path / "dirty")
-    done = kernforge_cli("reproduce", tmp_path / "dirty", expect=2)
+    done = kernforge_cli("verify", "--rebuild", tmp_path / "dirty", expect=2)
     assert "not built from a commit alone" in done.stderr
     assert "changes that no commit holds" in done.stderr
-    assert "identical" in kernforge_cli("reproduce", tmp_path / "dirty", "--source", root).stdout
+    assert (
+        "identical"
+        in kernforge_cli("verify", "--rebuild", tmp_path / "dirty", "--source", root).stdout
+    )
     (root / "times_two.cpp").write_text(projects.CPP)
-    done = kernforge_cli("reproduce", tmp_path / "dirty", "--source", root, expect=2)
+    done = kernforge_cli("verify", "--rebuild", tmp_path / "dirty", "--source", root, expect=2)
     assert "does not hold the sources" in done.stderr
 
 
@@ -170,19 +175,24 @@ def test_a_source_that_git_does_not_track_is_a_change(kernforge_cli, built, tmp_
     variants = tmp_path / "untracked"
     try:
         kernforge_cli("build", root, "--build-dir", variants)
-        assert "identical" in kernforge_cli("reproduce", variants, "--source", root).stdout
-        done = kernforge_cli("reproduce", variants, expect=2)
+        assert (
+            "identical" in kernforge_cli("verify", "--rebuild", variants, "--source", root).stdout
+        )
+        done = kernforge_cli("verify", "--rebuild", variants, expect=2)
     finally:
         exported.unlink()
     assert "changes that no commit holds" in done.stderr
     kernforge_cli("build", root, "--build-dir", tmp_path / "tracked")
     scratch.unlink()
-    assert "identical" in kernforge_cli("reproduce", tmp_path / "tracked", "--source", root).stdout
+    assert (
+        "identical"
+        in kernforge_cli("verify", "--rebuild", tmp_path / "tracked", "--source", root).stdout
+    )
 
 
 def test_a_published_kernel_is_built_again_from_its_repo_id(kernforge_cli, built, tmp_path):
     root, _ = built
     registry = tmp_path / "registry"
     kernforge_cli("publish", root, "--registry", registry, "--repo-id", "me/one")
-    done = kernforge_cli("reproduce", "me/one", "--registry", registry, "--source", root)
+    done = kernforge_cli("verify", "--rebuild", "me/one", "--registry", registry, "--source", root)
     assert f"{CPU}: identical" in done.stdout

@@ -183,7 +183,7 @@ def test_damaged_machine_code_is_read_or_refused(toolkit, tmp_path):
 def test_the_command_tells_them_as_text_and_json(toolkit, kernforge_cli, tmp_path):
     (tmp_path / "k.cu").write_text(SOURCE)
     compiled(toolkit, tmp_path / "k.cu", tmp_path / "k.o", "9.0", "-c")
-    ask = functools.partial(kernforge_cli, "resources")
+    ask = functools.partial(kernforge_cli, "check", "--resources")
     (told,) = json.loads(ask(tmp_path / "k.o", "--json").stdout)
     kernels = {one["symbol"]: one for one in told["kernels"]}
     assert len(kernels) == 5

@@ -57,9 +57,9 @@ def toolkit(kept_home, build, tmp_path):
 
 def test_a_new_project_needs_no_network_where_another_was_locked(kernforge_cli, tmp_path):
     first, second = (projects.write(tmp_path / name) for name in ("first", "second"))
-    kernforge_cli("lock-toolchain", first)
+    kernforge_cli("lock", first)
     nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
-    done = kernforge_cli("lock-toolchain", second, env=nowhere)
+    done = kernforge_cli("lock", second, env=nowhere)
     assert "the toolchain of earlier builds is locked" in done.stderr
     assert workspace.read_lock(second) == workspace.read_lock(first)
 

@@ -113,7 +113,7 @@ def test_what_is_migrated_is_the_same_plan(kernforge_cli, tutorial, form):
     assert "language" not in text
     assert ('backend = "rocm"' in text) == ("rocm" in backends)
     assert plan() == before
-    assert "edition" not in kernforge_cli("variants", root).stderr
+    assert "edition" not in kernforge_cli("build", "--list", root).stderr
 
 
 def test_export_leaves_the_tutorials_flake_alone(kernforge_cli, tutorial):

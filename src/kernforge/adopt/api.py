@@ -200,7 +200,7 @@ def _translate(
         raise UsageError(
             f"no operator of {', '.join(module.name for module in program.modules)} can be "
             f"translated:\n{listed}",
-            hint="start with `kernforge init`, and register the functions with TORCH_LIBRARY",
+            hint="start with `kernforge new --here`, and register the functions with TORCH_LIBRARY",
         )
     return new, groups, remarks
 

@@ -164,8 +164,9 @@ def read(source: Path, place: Path) -> Program:
         raise UsageError(
             f"{source} asks for no extension of torch that can be read: no CUDAExtension, "
             f"CppExtension, load or load_inline with sources{''.join(problems)}",
-            hint="start another project with `kernforge init`, and name its sources in build.toml; "
-            "kernels of Python alone (Triton) are moved below torch-ext/, with [torch-noarch]: "
+            hint="start another project with `kernforge new --here`, and name its sources in "
+            "build.toml; kernels of Python alone (Triton) are moved below torch-ext/, with "
+            "[torch-noarch]: "
             f"{page('how-to/author/come-from-a-tutorial')}",
         )
     return found
@@ -253,8 +254,8 @@ def _described(project: Path, place: Path) -> tuple[dict[str, Any], list[Remark]
         said = (done.stderr or done.stdout).strip().splitlines()
         raise UsageError(
             f"{SETUP} does not reach its setup() call:\n{said[-1] if said else 'it ended early'}",
-            hint="install what it imports, or start with `kernforge init` and name its sources in "
-            "build.toml",
+            hint="install what it imports, or start with `kernforge new --here` and name its "
+            "sources in build.toml",
         )
     found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
     text = f"it was run without a sandbox: {isolation.reason}"

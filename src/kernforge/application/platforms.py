@@ -2,7 +2,7 @@
 """Descriptions of machines other than this one, to download kernels for them.
 
 A short name such as ``torch2.11-cu130-x86_64-linux`` is enough in nearly every case; a JSON
-document, as ``kernforge platform --json`` prints it on that machine, has all properties.
+document, as ``kernforge doctor --platform --json`` prints it on that machine, has all properties.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAME = re.compile(
 )
 _HINT = (
     "write it like torch2.11-cu130-x86_64-linux, or name a file with the output of "
-    "`kernforge platform --json` on that machine"
+    "`kernforge doctor --platform --json` on that machine"
 )
 _VERSIONS = {"torch", "tvm_ffi", "python", "macos", "capability", "driver"}
 

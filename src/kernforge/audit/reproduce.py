@@ -14,7 +14,8 @@ from pathlib import Path
 from kernforge._version import __version__
 from kernforge.artifact import integrity
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
-from kernforge.audit import about, compare
+from kernforge.audit import compare
+from kernforge.audit.about import KernelLocation
 from kernforge.audit.compare import FileDifference
 from kernforge.builder import api as build
 from kernforge.builder import locking, provenance
@@ -29,7 +30,6 @@ from kernforge.builder.workspace import Workspace
 from kernforge.errors import IntegrityError, ToolchainError, UsageError
 from kernforge.project import git, targets
 from kernforge.project.api import Project, read_project
-from kernforge.registry.kinds import Registry
 from kernforge.store.local import Store
 from kernforge.system import files
 from kernforge.system.environment import Environment
@@ -83,22 +83,25 @@ class ReproduceOptions:
     events: Events
 
 
-def find(where: str, *, registry: Registry, version: str) -> tuple[RecordedVariant, ...]:
-    """The variants in a directory, or of a published kernel.
-
-    Args:
-        version: of a repo id; empty for the newest.
+def read(location: KernelLocation) -> RecordedVariant:
+    """A variant, and how it was made.
 
     Raises:
-        UsageError: there is nothing of that name.
-        IntegrityError: a variant is not what its own metadata promises, or says nothing of how
-            it was made.
-        RegistryError: the registry has no such kernel.
+        IntegrityError: it is not what its own metadata promises, or says nothing of how it was
+            made.
     """
-    found = about.find(where, registry, version=version or None)
-    return tuple(
-        _read(location.path, location.link_root) for location in map(found.location, found.names)
-    )
+    path = location.path
+    contents = _contents(path, location.link_root)
+    metadata = Metadata.from_json(contents[FILE], source=str(path / FILE))
+    if metadata.digest is None or provenance.FILE not in contents:
+        raise IntegrityError(
+            f"{path} does not say how it was made: it has no {provenance.FILE}",
+            hint="kernforge can build again only what it built",
+        )
+    integrity.verify_tree(path, metadata.digest, within=location.link_root)
+    text = contents[provenance.FILE].decode()
+    statement = provenance.read(text, source=str(path / provenance.FILE))
+    return RecordedVariant(files=contents, metadata=metadata, statement=statement)
 
 
 def again(
@@ -210,20 +213,6 @@ def _verdict(
         ),
         notes=tuple(notes),
     )
-
-
-def _read(path: Path, link_root: Path) -> RecordedVariant:
-    contents = _contents(path, link_root)
-    metadata = Metadata.from_json(contents[FILE], source=str(path / FILE))
-    if metadata.digest is None or provenance.FILE not in contents:
-        raise IntegrityError(
-            f"{path} does not say how it was made: it has no {provenance.FILE}",
-            hint="kernforge can build again only what it built",
-        )
-    integrity.verify_tree(path, metadata.digest, within=link_root)
-    text = contents[provenance.FILE].decode()
-    statement = provenance.read(text, source=str(path / provenance.FILE))
-    return RecordedVariant(files=contents, metadata=metadata, statement=statement)
 
 
 def _contents(path: Path, link_root: Path) -> dict[str, bytes]:

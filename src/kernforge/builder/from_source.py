@@ -208,7 +208,8 @@ def fitting_target(workspace: Workspace, host: Host, what: str, *, for_cpu: str)
     reasons = [f"{c.name}: {c.reason}" for c in workspace.candidates if not c.target]
     backends = f"{host.backend} or the CPU" if host.no_gpu else str(host.backend)
     ways = (
-        "ask its authors for one, or load another version; `kernforge variants` lists a project's"
+        "ask its authors for one, or load another version; `kernforge build --list` lists a "
+        "project's"
     )
     if found := resolve(targets, on_cpu(host)).best:
         ways = f"{found.name} fits: {for_cpu}; or {ways}"

@@ -114,7 +114,7 @@ def write_lock(workspace: Workspace, wanted: Collection[Tree], *, upgrade: bool)
             raise StorageError(
                 error.message,
                 hint="a build pins its toolchain in that file: make it where the project takes "
-                "files, with `kernforge lock-toolchain`, and commit it",
+                "files, with `kernforge lock`, and commit it",
             ) from error
     return new
 
@@ -156,7 +156,7 @@ def ensure_lock(
         names = ", ".join(map(str, sorted(missing)))
         raise ToolchainError(
             f"{lockfile.FILE_NAME} has no {names or 'content'}",
-            hint="run `kernforge lock-toolchain`, or build without --locked",
+            hint="run `kernforge lock`, or build without --locked",
         )
     compilers = locked_compilers(workspace, _names(wanted))
     if frozen and old is not None:
@@ -189,7 +189,7 @@ def _refuse_other_platform(workspace: Workspace, lock: Lock | None) -> None:
         f"{lockfile.FILE_NAME} names compilers that run on {lock.platform}; this is "
         f"{workspace.cpu}-linux",
         hint=f"build on {lock.platform}{there}, or lock this machine's toolchain in its place with "
-        "`kernforge lock-toolchain --upgrade`",
+        "`kernforge lock --upgrade`",
     )
 
 

@@ -28,7 +28,11 @@ def translated(argv: Sequence[str]) -> list[str]:
             return ["bench", *_measured(rest)]
         case ["variants", *rest] if "--all-versions" in rest:
             dropped = {"--all-versions", "--only-compatible"}
-            return ["versions", *(word for word in rest if word not in dropped)]
+            return ["info", "--versions", *(word for word in rest if word not in dropped)]
+        case ["versions", *rest]:
+            return ["info", "--versions", *rest]
+        case ["download", *rest]:
+            return ["get", *rest]
         case ["variants", *rest]:
             return ["info", *_newest(rest)]
         case _:

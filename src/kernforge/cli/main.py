@@ -13,16 +13,14 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from kernforge._version import __version__
-from kernforge.cli import grammar, options
+from kernforge.cli import completion, grammar, options
 from kernforge.cli.commands import (
     application,
     authoring,
     bench,
     build,
-    completion,
     dev,
     pip,
-    project,
     publish,
     test,
     tools,
@@ -36,7 +34,6 @@ from kernforge.system.environment import Environment
 
 _COMMANDS = (
     authoring,
-    project,
     build,
     dev,
     bench,
@@ -47,7 +44,6 @@ _COMMANDS = (
     wheel,
     pip,
     tools,
-    completion,
 )
 
 _WHAT = "GPU kernels for PyTorch, from the first line to production."
@@ -107,6 +103,11 @@ def parser() -> grammar.Grammar:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("-V", "--version", action="version", version=f"kernforge {__version__}")
+    top.add_argument(
+        "--print-completion",
+        choices=completion.SHELLS,
+        help="print a script with which this shell completes commands",
+    )
     options.add_common(top, default=False)
     top.set_defaults(verb=_overview)
     verbs = top.add_subparsers(prog="kernforge", metavar="COMMAND", help=argparse.SUPPRESS)
@@ -115,6 +116,10 @@ def parser() -> grammar.Grammar:
     return top
 
 
-def _overview(arguments: argparse.Namespace, _console: Console) -> None:
-    """Print the help, which lists the commands: none was given."""
-    arguments.grammar.print_help()
+def _overview(arguments: argparse.Namespace, console: Console) -> None:
+    """Print the completion that was asked for, else the help, which lists the commands."""
+    if shell := arguments.print_completion:
+        text = completion.script(arguments.grammar, shell)
+        console.result({"shell": shell, "script": text}, text)
+    else:
+        arguments.grammar.print_help()

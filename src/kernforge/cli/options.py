@@ -63,31 +63,6 @@ def add_verb(
     return verb
 
 
-def add_action(
-    actions: Verbs,
-    run: Callable[[argparse.Namespace, Console], int | None],
-    named: tuple[str, str],
-    summary: str,
-    example: str,
-) -> argparse.ArgumentParser:
-    """Add an action of a command, with the options that every command has.
-
-    Args:
-        named: the command with the action, and its page of the documentation.
-    """
-    name, where = named
-    action = actions.add_parser(
-        name.rpartition(" ")[2],
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}.",
-        epilog=f"example: kernforge {name} {example}\n\nmore: {page(where)}",
-        formatter_class=_Help,
-    )
-    action.set_defaults(verb=run, spoken=action)
-    add_common(action, default=argparse.SUPPRESS)
-    return action
-
-
 def text_of(path: Path) -> str:
     """The text of a file that the user named."""
     try:

@@ -45,24 +45,10 @@ COMMANDS = (
         "new",
         "write a new kernel project that can be built at once",
         "my-kernel",
+        "With --here it makes an existing directory a project, and overwrites nothing. With --op "
+        "it adds an operator to a project: source, binding, Python function and test.",
         page="tutorial",
-        others=("create", "scaffold", "startproject"),
-    ),
-    Verb(
-        "write",
-        "init",
-        "make an existing directory a kernel project, and overwrite nothing",
-        "--minimal",
-        page="how-to/author/build-an-existing-project",
-    ),
-    Verb(
-        "write",
-        "add-op",
-        "add an operator to a project: source, binding, Python function and test",
-        "square",
-        "It writes new files, names them in build.toml and imports the function in the package.",
-        page="how-to/author/add-an-operator",
-        others=("add", "op"),
+        others=("create", "scaffold", "startproject", "op"),
     ),
     Verb(
         "write",
@@ -115,52 +101,21 @@ COMMANDS = (
     ),
     Verb(
         "write",
-        "resources",
-        "show registers, spills, shared memory and occupancy of kernels",
-        "build --arch 9.0",
-        page="how-to/author/use-dev-and-notebooks",
-        others=("occupancy", "cuobjdump"),
-    ),
-    Verb(
-        "write",
         "migrate",
         "convert a build.toml without an edition to edition 5",
         "--license Apache-2.0",
         page="how-to/author/build-an-existing-project",
         others=("update-build", "upgrade"),
     ),
-    Verb(
-        "write",
-        "schema",
-        "print the JSON schema of build.toml",
-        "--out schema.json",
-        page="reference/manifest",
-    ),
     # -- build
-    Verb(
-        "build",
-        "variants",
-        "list the variants of a project, with reasons",
-        "my-kernel",
-        page="how-to/author/choose-variants",
-        others=("list-variants", "targets", "matrix"),
-    ),
-    Verb(
-        "build",
-        "lock-toolchain",
-        "pin compilers and headers in kernforge.lock, for builds",
-        "--upgrade",
-        "`kernforge lock` pins the kernels of an application instead.",
-        page="how-to/release/pin-the-toolchain",
-        others=("update-toolchain",),
-    ),
     Verb(
         "build",
         "build",
         "build variants of a project, and check them",
         "--variant 'torch-stable-abi*-cpu-*'",
+        "With --list it lists the variants with the reason for each, and builds nothing.",
         page="explanation/flow",
-        others=("make", "compile", "build-and-copy", "bundle"),
+        others=("make", "compile", "build-and-copy", "bundle", "list-variants", "matrix"),
     ),
     Verb(
         "build",
@@ -168,9 +123,10 @@ COMMANDS = (
         "check that what you built will run on users' machines",
         "build",
         "It reads the machine code of a build, that for Linux. `kernforge verify` answers who "
-        "built a kernel, and whether its files were changed since.",
+        "built a kernel, and whether its files were changed since. With --resources it shows "
+        "registers, spills, shared memory and occupancy instead.",
         page="how-to/author/fix-findings",
-        others=("check-abi", "lint", "validate"),
+        others=("check-abi", "lint", "validate", "occupancy", "cuobjdump"),
     ),
     Verb(
         "build",
@@ -191,14 +147,6 @@ COMMANDS = (
     ),
     Verb(
         "build",
-        "reproduce",
-        "build variants again from their provenance, and compare",
-        "build --source .",
-        page="how-to/release/prove-a-build",
-        others=("rebuild",),
-    ),
-    Verb(
-        "build",
         "pip",
         "run pip with kernforge's compilers, for projects whose setup.py imports torch",
         "install --torch 2.11 --cuda 13.0 .",
@@ -213,19 +161,10 @@ COMMANDS = (
         "publish the built variants of a project to a registry",
         "--registry ~/registry --repo-id me/my-kernel",
         "A published version never changes. Variants of several machines are published together: "
-        "`kernforge publish A/build B/build`.",
+        "`kernforge publish A/build B/build`. A CARD.md for kernel-builder is filled as there; a "
+        "project without one gets a card that is generated; --card prints it.",
         page="how-to/release/release-a-version",
-        others=("upload", "push", "release"),
-    ),
-    Verb(
-        "publish",
-        "card",
-        "print the card that a project is published with, its template filled",
-        "--repo-id me/my-kernel",
-        "A CARD.md for kernel-builder is filled as there. A project without one gets a card that "
-        "is generated; publishing never replaces a card that an author wrote with it.",
-        page="how-to/release/write-a-card",
-        others=("fill-card", "create-and-upload-card", "readme"),
+        others=("upload", "push", "release", "fill-card", "create-and-upload-card"),
     ),
     Verb(
         "publish",
@@ -260,7 +199,7 @@ COMMANDS = (
         "find kernels in your registry and at the Hugging Face hub, or on this machine",
         "relu",
         "With --local it lists those of your own registry and those in the hub's cache, without a "
-        "request. `kernforge versions` lists the versions of one kernel.",
+        "request. `kernforge info --versions` lists the versions of one kernel.",
         page="how-to/user/load-kernels",
         others=("find", "ls", "installed"),
     ),
@@ -270,25 +209,18 @@ COMMANDS = (
         "describe a kernel, and say what would load on this machine",
         "acme/toy --version 1",
         page="how-to/user/load-kernels",
-        others=("show", "describe"),
-    ),
-    Verb(
-        "use",
-        "versions",
-        "list the published versions of a kernel",
-        "acme/toy",
-        page="how-to/release/release-a-version",
-        others=("tags",),
+        others=("show", "describe", "tags"),
     ),
     Verb(
         "use",
         "get",
-        "fetch one kernel for this machine, and print its path",
+        "fetch a kernel, or all kernels that an application locked",
         "me/my-kernel --version 1",
-        "Its files are verified. `kernforge download` fetches all kernels that an application "
-        "locked, also for other machines, and can copy them.",
+        "Their files are verified. It fetches what this machine loads, or variants for other "
+        "machines, and can copy them: `kernforge get my-app --to kernels.tar --platform "
+        "torch2.11-cu130-x86_64-linux`.",
         page="how-to/user/install-without-a-network",
-        others=("install", "pull", "fetch", "add"),
+        others=("install", "pull", "fetch", "add", "sync", "mirror"),
     ),
     Verb(
         "use",
@@ -304,32 +236,23 @@ COMMANDS = (
     Verb(
         "use",
         "lock",
-        "pin the kernels of an application in kernels.lock",
+        "pin the kernels of an application, or the compilers of a kernel project",
         "my-app --upgrade me/my-kernel",
-        "It reads the application's pyproject.toml. `kernforge lock-toolchain` pins the compilers "
-        "of a kernel project instead.",
+        "Of an application it reads pyproject.toml and writes kernels.lock. Of a directory with a "
+        "build.toml it pins compilers and headers in kernforge.lock, for builds.",
         page="how-to/user/lock-kernels",
-        others=("freeze",),
-    ),
-    Verb(
-        "use",
-        "download",
-        "fetch the locked kernels of an application, for any machine",
-        "my-app --to kernels.tar --platform torch2.11-cu130-x86_64-linux",
-        "It can also fetch one kernel (OWNER/NAME --version 1). `kernforge get` fetches the one "
-        "variant for this machine and prints its path.",
-        page="how-to/user/install-without-a-network",
-        others=("sync", "mirror"),
+        others=("freeze", "update-toolchain"),
     ),
     Verb(
         "use",
         "verify",
         "verify who built a kernel, and that its files were not changed",
         "acme/toy --version 1 --key acme.key.pub",
-        "It verifies signature, digest and provenance statement of each variant. `kernforge check` "
-        "finds what would not run.",
+        "It verifies signature, digest and provenance statement of each variant. With --rebuild it "
+        "builds them again from their sources, and compares. `kernforge check` finds what would "
+        "not run.",
         page="explanation/trust",
-        others=("audit", "attest"),
+        others=("audit", "attest", "rebuild"),
     ),
     # -- machine
     Verb(
@@ -338,15 +261,7 @@ COMMANDS = (
         "find problems of this machine for kernels",
         "--offline",
         page="how-to/platform/fix-a-machine",
-        others=("diagnose", "debug"),
-    ),
-    Verb(
-        "machine",
-        "platform",
-        "describe this machine, for `kernforge download --platform`",
-        "--json > machine.json",
-        page="how-to/user/install-without-a-network",
-        others=("host",),
+        others=("diagnose", "debug", "host"),
     ),
     Verb(
         "machine",
@@ -356,20 +271,25 @@ COMMANDS = (
         page="how-to/platform/share-results",
         others=("gc", "store", "prune"),
     ),
-    Verb(
-        "machine",
-        "completion",
-        "print a script with which your shell completes commands",
-        "bash > ~/.local/share/bash-completion/completions/kernforge",
-        page="how-to/platform/complete-commands",
-    ),
 )
 
 BY_NAME = {command.name: command for command in COMMANDS}
 
 FORMER = {
+    "add-op": "new --op",
+    "card": "publish --card",
+    "completion": "--print-completion",
+    "download": "get",
+    "init": "new --here",
     "keygen": "sign --new-key",
     "list": "search --local",
+    "lock-toolchain": "lock",
+    "platform": "doctor --platform",
+    "reproduce": "verify --rebuild",
+    "resources": "check --resources",
+    "schema": "export --only schema",
     "shim-wheel": "run --write-wheel",
+    "variants": "build --list",
+    "versions": "info --versions",
 }
 """Former names of commands, with the words that replaced them."""

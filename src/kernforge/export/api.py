@@ -20,6 +20,7 @@ from kernforge.builder.workspace import Workspace
 from kernforge.errors import UsageError
 from kernforge.export import cmake, packaging
 from kernforge.export import compile_commands as export_compile_commands
+from kernforge.manifest import schema
 from kernforge.manifest import sources as sources_named
 from kernforge.manifest.model import Torch, TorchNoarch
 from kernforge.project import source_files, units
@@ -34,6 +35,7 @@ _MARKS = (_WRITTEN, *source_files.BUNDLED_DIRECTORIES)
 _SHOWN = 5
 _LARGEST = 16 << 20
 KINDS = ("cmake", "python", "nix", "editor")
+SCHEMA = "build.schema.json"
 COMPILE_COMMANDS = "compile_commands.json"
 _FLAKE = """\
 # Written by `kernforge export`: `nix run .#build-and-copy` builds it with kernel-builder.
@@ -57,7 +59,7 @@ def texts(project: Project, sources: Sources, kinds: Sequence[str]) -> dict[str,
 
     Args:
         sources: files of the project, which determine the name of its op namespace.
-        kinds: some of ``KINDS``.
+        kinds: some of ``KINDS``, and ``schema`` for the JSON schema of build.toml.
     """
     manifest = project.manifest
     noarch = isinstance(manifest.framework, TorchNoarch)
@@ -65,6 +67,8 @@ def texts(project: Project, sources: Sources, kinds: Sequence[str]) -> dict[str,
     if units.REGISTRATION in sources.brought and not noarch:
         headers |= {units.REGISTRATION: sources.brought[units.REGISTRATION]}
     generated: dict[str, str] = {}
+    if "schema" in kinds:
+        generated[SCHEMA] = _schema()
     if "cmake" in kinds and not noarch:
         unique = source_files.identity(manifest, sources)[:10]
         generated |= {"CMakeLists.txt": cmake.text(manifest, unique), **headers}
@@ -81,6 +85,12 @@ def texts(project: Project, sources: Sources, kinds: Sequence[str]) -> dict[str,
         }
         generated |= {MANIFEST: listed} if listed != project.manifest_text else {}
     return generated
+
+
+def _schema() -> str:
+    """The JSON schema of build.toml, as text with the mark of an export."""
+    document = {"$comment": f"{_WRITTEN}.", **schema.json_schema()}
+    return json.dumps(document, indent=2) + "\n"
 
 
 def _listing(project: Project, headers: Mapping[str, str]) -> str:

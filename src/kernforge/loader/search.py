@@ -204,7 +204,7 @@ def _find_published(search: Search, answer: Answer) -> Node:
         if not published and search.locks is not None and commit not in registry.commits(repo_id):
             raise NotPublishedError(
                 f"{repo_id} is locked to commit {commit}, which registry {registry.url} lacks",
-                hint="download what is locked first: kernforge download PROJECT",
+                hint="download what is locked first: kernforge get PROJECT",
             )
         found = _build_variant(search, answer, resolution, host)
     else:

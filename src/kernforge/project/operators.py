@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernforge add-op``: one more operator in a project, with its source, binding and test.
+"""``kernforge new --op``: one more operator in a project, with its source, binding and test.
 
 The new files are in ``templates/op``. Two files that are there get lines: build.toml names the new
 sources, where no pattern in it does, and the package's ``__init__.py`` imports the function.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernforge new`` and ``init``: a kernel project that builds and passes its tests.
+"""``kernforge new``: a kernel project that builds and passes its tests.
 
 The files are in ``templates/``: ``common`` for every project and a folder for each backend;
 ``minimal`` has those of the smallest project, ``ci`` workflows and images. What a backward kernel
@@ -44,7 +44,7 @@ _TAKEN = frozenset({"add_op_namespace_prefix", "annotations", "ops", "torch"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """What ``init`` did in a directory."""
+    """What ``new --here`` did in a directory."""
 
     written: tuple[Path, ...]
     kept: tuple[Path, ...]
@@ -106,7 +106,7 @@ def fill(files: Mapping[str, str], dest: Path) -> Filled:
     if (dest / MANIFEST).exists():
         raise UsageError(
             f"{dest / MANIFEST} exists already: {dest} is a kernel project",
-            hint="`kernforge add-op NAME` adds an operator to it",
+            hint="`kernforge new --op NAME` adds an operator to it",
         )
     return add_files(files, dest)
 
@@ -280,6 +280,6 @@ def occupied(dest: Path) -> UsageError:
     shown = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")  # noqa: PLR2004
     return UsageError(
         f"{dest} exists already" + (f" and holds {shown}" if found else ""),
-        hint="choose another name or directory, or remove it first; `kernforge init` makes a "
+        hint="choose another name or directory, or remove it first; `kernforge new --here` makes a "
         "project of a directory and overwrites nothing",
     )

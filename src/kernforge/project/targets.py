@@ -187,7 +187,7 @@ def within_lock(
     """
     if not patterns:
         return tuple(considered)
-    lacks = "kernforge.lock does not have its torch or CUDA; `kernforge lock-toolchain` adds them"
+    lacks = "kernforge.lock does not have its torch or CUDA; `kernforge lock` adds them"
     return tuple(
         each
         if each.target is None or each.name in patterns or _has(lock, each.target)
@@ -255,7 +255,7 @@ def _hint(pattern: str, considered: Sequence[TargetCandidate]) -> str:
     if any(pattern in name for name in names):
         return f"a part of a name is written as a pattern: '*{pattern}*'"
     near = difflib.get_close_matches(pattern, names, n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else "`kernforge variants` lists them"
+    return f"did you mean {near[0]}?" if near else "`kernforge build --list` lists them"
 
 
 def _for_backend(given: _Given, backend: BackendName) -> Iterator[TargetCandidate]:

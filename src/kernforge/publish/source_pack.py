@@ -39,7 +39,7 @@ def pack(project: Project, *, wanted: bool | None) -> dict[str, Path]:
             return {}
         raise UsageError(
             f"{project.root} has no {lockfile.FILE_NAME}, which others need to build its source",
-            hint="run `kernforge lock-toolchain`, or publish with --no-with-source",
+            hint="run `kernforge lock`, or publish with --no-with-source",
         )
     sources = source_files.read(project)
     own = {MANIFEST, lockfile.FILE_NAME, *sources.digests}

@@ -207,7 +207,7 @@ def of_the_hub(registry: Registry) -> str:
     """Advice where only what was downloaded from a hub is seen; empty elsewhere."""
     hub = unasked_hub(registry)
     return hub and (
-        f"{hub} was not asked: download it first (kernforge download), without HF_HUB_OFFLINE"
+        f"{hub} was not asked: download it first (kernforge get), without HF_HUB_OFFLINE"
     )
 
 

@@ -132,5 +132,6 @@ def _fitting(candidates: tuple[TargetCandidate, ...], wanted: TorchTarget) -> st
         if best := resolve(names, host).best:
             return best.name
     raise NoVariantError(
-        f"this project has no variant for {wanted}", hint="`kernforge variants` lists what it has"
+        f"this project has no variant for {wanted}",
+        hint="`kernforge build --list` lists what it has",
     )

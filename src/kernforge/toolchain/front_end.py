@@ -154,7 +154,7 @@ def texts(toolkit: LockedTree) -> dict[str, str]:
             f"the lock compiles CUDA {toolkit.release} with the front end of "
             f"{front.release if front else 'none'} and ptxas of {ptxas or 'no wheel'}; kernforge "
             f"makes {', '.join(map(str, TOOLKITS))} with that of {FRONT_END_OF}",
-            hint="write the lock again with `kernforge lock-toolchain`",
+            hint="write the lock again with `kernforge lock`",
         )
     words = {
         "front": FRONT_END_OF,

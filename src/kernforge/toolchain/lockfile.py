@@ -191,7 +191,7 @@ class Lock:
         if name not in self.trees:
             raise ToolchainError(
                 f"the toolchain lock has no {_WORDS.get(name, name)}",
-                hint="run `kernforge lock-toolchain`, or build without --locked",
+                hint="run `kernforge lock`, or build without --locked",
             )
         return self.trees[name]
 
@@ -245,7 +245,7 @@ def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
     if version not in {1, VERSION}:
         raise ToolchainError(
             f"{source} has lock-version {version!r}; this kernforge reads {VERSION}",
-            hint="upgrade kernforge, or write the lock again with `kernforge lock-toolchain`",
+            hint="upgrade kernforge, or write the lock again with `kernforge lock`",
         )
     try:
         lock: Lock = _adapter().validate_python(data)
@@ -302,5 +302,5 @@ def _adapter() -> TypeAdapter[Lock]:
 def _damaged(source: str, reason: str) -> ToolchainError:
     return ToolchainError(
         f"{source} is not a toolchain lock: {reason}",
-        hint="restore it from version control, or delete it and run `kernforge lock-toolchain`",
+        hint="restore it from version control, or delete it and run `kernforge lock`",
     )

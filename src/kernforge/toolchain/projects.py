@@ -98,12 +98,12 @@ def _check(wheels: Iterable[LockedWheel], allowed: Iterable[str], part: str) -> 
                 f"the lock takes {part} from {wheel.file!r}, which is not a wheel of "
                 f"{' or '.join(sorted(names))}",
                 hint="do not build this project: its lock would start another program as the "
-                "compiler. `kernforge lock-toolchain` writes a new lock",
+                "compiler. `kernforge lock` writes a new lock",
             )
         if not all(_HASH.fullmatch(text) for text in (wheel.sha256, wheel.record) if text):
             raise ToolchainError(
                 f"the lock's hash of {wheel.file} is not a SHA-256 hash",
-                hint="write the lock again with `kernforge lock-toolchain`",
+                hint="write the lock again with `kernforge lock`",
             )
         known = known_hashes().get(wheel.file)
         if known and wheel.sha256 != known:
@@ -111,5 +111,5 @@ def _check(wheels: Iterable[LockedWheel], allowed: Iterable[str], part: str) -> 
                 f"the lock says that {wheel.file} has sha256 {wheel.sha256}; its release has "
                 f"{known}",
                 hint="do not build this project: its lock names another file under this name. "
-                "`kernforge lock-toolchain` writes a new lock",
+                "`kernforge lock` writes a new lock",
             )

@@ -139,7 +139,7 @@ def _not_here(tree: LockedTree, here: LockedTree | None) -> ToolchainError:
     return ToolchainError(
         f"the lock names {tree} ({tree.release or tree.digest[:12]}) of a machine, and "
         f"{f'here is {here.release or here.digest[:12]}' if here else 'none is named here'}",
-        hint=f"{hint}, or take another source into the lock with `kernforge lock-toolchain`",
+        hint=f"{hint}, or take another source into the lock with `kernforge lock`",
     )
 
 

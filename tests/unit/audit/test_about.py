@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernforge info`` and ``kernforge versions``."""
+"""``kernforge info`` and ``kernforge info --versions``."""
 
 import json
 import shutil
@@ -41,6 +41,6 @@ def test_versions_lists_each_once_with_its_commit(build, tmp_path, capsys):
         registry.set_ref("hub/toy", "v3", commit)
     for repo_id, names in ((REPO, ["1.0.0", "1.2.0", "1.10.0"]), ("hub/toy", ["3"])):
         capsys.readouterr()
-        assert call("versions", repo_id, "--json") == 0
+        assert call("info", "--versions", repo_id, "--json") == 0
         assert [v["version"] for v in json.loads(capsys.readouterr().out)] == names
-    assert call("versions", "acme/absent") == 8
+    assert call("info", "--versions", "acme/absent") == 8

@@ -44,7 +44,7 @@ from kernforge.registry.directory import DirectoryRegistry
         (["info", "a/b", "--json"], ["info", "a/b", "--json"]),
         (["variants", "a/b", "--version", "latest", "--json"], ["info", "a/b", "--json"]),
         (["variants", "a/b", "--version", "2"], ["info", "--version", "2", "a/b"]),
-        (["variants", "a/b", "--all-versions", "--json"], ["versions", "a/b", "--json"]),
+        (["variants", "a/b", "--all-versions", "--json"], ["info", "--versions", "a/b", "--json"]),
         ([], []),
     ],
 )

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from kernforge.cli import main
-from kernforge.cli.commands.completion import SHELLS, script
+from kernforge.cli.completion import SHELLS, script
 
 pytest.importorskip("shtab")
 # What each shell offers for a line; the last word is the one being completed.
@@ -73,17 +73,17 @@ def test_a_command_an_option_and_a_file_are_completed(name, file, tmp_path, monk
     (tmp_path / "my-build").mkdir()
     assert offered(name, file, "wh") == {"wheel"}
     assert "--as-version" in offered(name, file, "wheel", "--as")
-    assert "zsh" in offered(name, file, "completion", "z")
+    assert "zsh" in offered(name, file, "--print-completion", "z")
     places = offered(name, file, "wheel", "--out", "my")
     assert {place.rstrip("/") for place in places} == {"my-build"}
 
 
 def test_the_command_prints_it(capsys):
     with pytest.raises(SystemExit) as stop:
-        main.main(["completion", "bash"])
+        main.main(["--print-completion", "bash"])
     assert stop.value.code == 0
     text = capsys.readouterr().out
     assert "complete -o" in text
     with pytest.raises(SystemExit):
-        main.main(["completion", "bash", "--json"])
+        main.main(["--print-completion", "bash", "--json"])
     assert json.loads(capsys.readouterr().out)["script"].strip() == text.strip()

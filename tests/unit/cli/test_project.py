@@ -10,11 +10,11 @@ from support.manifests import CPU_AND_METAL
 
 
 def test_variants_lists_what_is_left_out_and_why(project, capsys):
-    assert call("variants", str(project), "--json") == 0
+    assert call("build", "--list", str(project), "--json") == 0
     found = {v["name"]: v for v in json.loads(capsys.readouterr().out)}
     assert found["metal"]["builds"] is False
     assert "Mac" in found["metal"]["reason"]
-    assert call("variants", str(project)) == 0
+    assert call("build", "--list", str(project)) == 0
     assert "left out" in capsys.readouterr().out
 
 
@@ -26,21 +26,15 @@ def test_migrate_finds_the_project_as_other_commands_do(tmp_path, capsys):
     assert call("migrate", str(tmp_path / "below")) == 0
 
 
-def test_schema_makes_no_directory(tmp_path, capsys):
-    file = tmp_path / "none" / "schema.json"
-    assert call("schema", "-o", str(file)) == 2
-    assert f"there is no directory {file.parent}" in capsys.readouterr().err
-    assert not file.parent.exists()
-    assert call("schema", "-o", str(tmp_path / "schema.json")) == 0
-    assert "$schema" in json.loads((tmp_path / "schema.json").read_text())
+def test_the_schema_is_exported_when_it_is_asked_for(project, capsys):
+    assert call("export", str(project), "--only", "schema") == 0
+    schema = json.loads((project / "build.schema.json").read_text())
+    assert schema["$schema"].startswith("https://json-schema.org/")
+    assert call("export", str(project), "--only", "schema") == 0
+    assert "kept" not in capsys.readouterr().out
 
 
-def test_schema_is_a_json_schema(capsys):
-    assert call("schema") == 0
-    assert "$schema" in json.loads(capsys.readouterr().out)
-
-
-@pytest.mark.parametrize("verb", ["check", "resources", "sign"])
+@pytest.mark.parametrize("verb", ["check", "check --resources", "sign"])
 def test_what_was_built_is_named_in_the_same_ways(
     project, verb, write_variant, capsys, monkeypatch
 ):
@@ -54,7 +48,7 @@ def test_what_was_built_is_named_in_the_same_ways(
     said = []
     for where in ((), (".",), ("build",), (str(variant),)):
         words = ("--key", "key", "--replace") if verb == "sign" else ()
-        code = call(verb, *where, *words)
+        code = call(*verb.split(), *where, *words)
         told = capsys.readouterr()
         assert "other.so" not in told.out + told.err
         said.append((code, "torch-cpu" in told.out + told.err))

@@ -53,14 +53,13 @@ def test_an_option_names_another_branch_or_the_versions(publish):
 
 def test_the_card_of_the_manifest_is_shown_and_published(publish, project, capsys):
     (project / "CARD.md").write_text("# {{ repo_id }} {{ variants }}\n")
-    assert call("card", str(project), "--json") == 0
+    assert call("publish", str(project), "--card", "--json") == 0
     assert json.loads(capsys.readouterr().out) == {
         "card": "# me/my-op ['torch-cpu']",
         "template": "CARD.md",
     }
-    assert call("card", str(project), "--repo-id", "a/b", "--out", str(project / "out.md")) == 0
-    assert (project / "out.md").read_text() == "# a/b ['torch-cpu']"
-    capsys.readouterr()
+    assert call("publish", str(project), "--card", "--repo-id", "a/b") == 0
+    assert capsys.readouterr().out.strip() == "# a/b ['torch-cpu']"
     commit = publish()[1]["commit"]
     snapshot = project / "registry" / "kernels--me--my-op" / "snapshots" / commit
     assert (snapshot / "README.md").read_text() == "# me/my-op ['torch-cpu']"

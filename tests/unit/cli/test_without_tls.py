@@ -68,12 +68,12 @@ def refused(ended, what):
 
 
 def test_what_asks_a_package_index_ends_with_an_error(command, project):
-    for arguments in (["build", project], ["lock-toolchain", project], ["export", project]):
+    for arguments in (["build", project], ["lock", project], ["export", project]):
         refused(command(*arguments), "https://index.invalid/simple/torch/")
 
 
 def test_what_asks_a_hub_ends_with_an_error(command):
-    for arguments in (["info", "me/x"], ["verify", "me/x"], ["versions", "me/x"]):
+    for arguments in (["info", "me/x"], ["verify", "me/x"], ["info", "--versions", "me/x"]):
         refused(command(*arguments), "a Hugging Face hub")
     code, found, said = command("search", "x")  # in the user's own registry
     assert (code, found) == (0, [])
@@ -81,6 +81,6 @@ def test_what_asks_a_hub_ends_with_an_error(command):
 
 
 def test_what_needs_none_is_as_ever(command, project, tmp_path):
-    for arguments in (["variants", project], ["cache"], ["search", "--local"]):
+    for arguments in (["build", "--list", project], ["cache"], ["search", "--local"]):
         code, _, said = command(*arguments)
         assert code == 0, said

@@ -115,7 +115,8 @@ def test_headers_and_patterns_are_named_for_kernel_builder(made, tmp_path):
     )
     one = project.read_project(one.root)
     texts = export.texts(one, source_files.read(one), export.KINDS)
-    wanted = [f"csrc/kernforge/{n}" for n in ("dtype.cuh", "dtype.h", "elementwise.cuh", "pdl.cuh")]
+    names = ("dtype.cuh", "dtype.h", "elementwise.cuh", "pdl.cuh", "strides.h")
+    wanted = [f"csrc/kernforge/{name}" for name in names]
     assert sorted(path for path in texts if "kernforge/" in path) == wanted
     document = tomllib.loads(texts["build.toml"])
     assert document["torch"]["src"] == ["torch-ext/torch_binding.cpp", *wanted]

@@ -209,7 +209,7 @@ def test_what_is_locked_but_not_there_is_reported(put, tmp_path):
     path = lock(tmp_path / "kernels.lock", (REPO, 1, "a" * 40))
     with pytest.raises(RegistryError, match=r"is locked to commit a{40}, which registry") as caught:
         kernforge.load_kernel(REPO, lockfile=path)
-    assert "kernforge download" in caught.value.hint
+    assert "kernforge get" in caught.value.hint
     with pytest.raises(RequestError, match="there is no file"):
         kernforge.load_kernel(REPO, lockfile=tmp_path / "none")
     with pytest.raises(

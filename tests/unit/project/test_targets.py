@@ -229,7 +229,7 @@ def test_patterns_choose_and_keep_the_order():
         ("torch211-cxx11-cu118-x86_64-linux", "left out: the package index"),
         ("*-cu118-*", "-cu118-x86_64-linux is left out: the package index"),
         ("cpu", "'*cpu*'"),
-        ("zzz", "kernforge variants"),
+        ("zzz", "kernforge build --list"),
     ],
 )
 def test_a_pattern_that_names_nothing_gets_a_hint(pattern, hint):

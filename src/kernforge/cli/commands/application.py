@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands for applications that use kernels: lock, download, get, run, platform."""
+"""Commands for applications that use kernels: lock, get, run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.cli import options
 from kernforge.errors import UsageError
-from kernforge.registry.names import check_repo_id, is_repo_id
+from kernforge.registry.names import is_repo_id
 from kernforge.system import tables
 
 if TYPE_CHECKING:
@@ -35,11 +35,16 @@ def add(verbs: options.Verbs) -> None:
         "--upgrade",
         metavar="REPO",
         nargs="*",
-        help="take the newest versions of these kernels, or of all kernels",
+        help="take the newest versions of these kernels, or of all kernels; of a kernel project "
+        "the newest releases of its toolchain",
     )
     options.add_flag(mode, "--check", "write nothing; end with an error if the lock is out of date")
 
-    verb = options.add_verb(verbs, _download, "download")
+    options.add_repeated(verb, "--cuda", "also lock this CUDA version, such as 13.2")
+    options.add_repeated(verb, "--torch", "also lock this torch version, such as 2.13")
+    options.add_toolchain(verb)
+
+    verb = options.add_verb(verbs, _get, "get")
     verb.add_argument(
         "what",
         nargs="?",
@@ -61,17 +66,11 @@ def add(verbs: options.Verbs) -> None:
         which,
         "--platform",
         "fetch the variant for this machine: torch2.11-cu130-x86_64-linux, or a file that "
-        "`kernforge platform --json` wrote there; may be repeated (default: this machine)",
+        "`kernforge doctor --platform --json` wrote there; may be repeated (default: this machine)",
         metavar="PLATFORM",
     )
-    _add_trust(verb)
-
-    verb = options.add_verb(verbs, _get, "get")
-    verb.add_argument("repo_id", metavar="REPO", help="OWNER/NAME")
-    options.add_version(verb, default="")
-    verb.add_argument("--backend", help="cpu, or the backend of the installed torch (default)")
-    options.add_registry(verb)
-    _add_trust(verb)
+    which.add_argument("--backend", help="cpu, or the backend of the installed torch (default)")
+    options.add_flag(verb, "--trust-remote-code", "accept the kernel from any publisher")
 
     verb = options.add_verb(verbs, _run, "run")
     verb.add_argument(
@@ -90,16 +89,14 @@ def add(verbs: options.Verbs) -> None:
     )
     verb.add_argument("command", nargs="*", metavar="COMMAND", help="after --, with its arguments")
 
-    verb = options.add_verb(verbs, _platform, "platform")
-
-
-def _add_trust(verb: argparse.ArgumentParser) -> None:
-    options.add_flag(verb, "--trust-remote-code", "accept the kernel from any publisher")
-
 
 def _lock(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.application import project_lock  # noqa: PLC0415
+    from kernforge.project.api import MANIFEST  # noqa: PLC0415
 
+    if (arguments.project / MANIFEST).is_file():
+        _lock_toolchain(arguments, console)
+        return
     application = project_lock.read(arguments.project)
     if arguments.check:
         project_lock.check(application)
@@ -116,6 +113,33 @@ def _lock(arguments: argparse.Namespace, console: Console) -> None:
             '"src/app"'
         )
     _say_locked(application, chosen, console)
+
+
+def _lock_toolchain(arguments: argparse.Namespace, console: Console) -> None:
+    from kernforge.builder import locking  # noqa: PLC0415
+    from kernforge.project import targets as project_targets  # noqa: PLC0415
+    from kernforge.toolchain.lockfile import Tree  # noqa: PLC0415
+
+    if arguments.check or arguments.upgrade:
+        raise UsageError(
+            f"{arguments.project} is a kernel project, whose toolchain is locked",
+            hint="--upgrade without names takes the newest releases; `kernforge build --locked` "
+            "ends with an error if the lock is out of date",
+        )
+    workspace = options.workspace(arguments, console)
+    targets = project_targets.choose(workspace.candidates, [])
+    more = [Tree("cuda", version) for version in arguments.cuda]
+    more += [Tree("torch", version) for version in arguments.torch]
+    wanted = locking.needs(workspace, targets).union(more)
+    locked = locking.write_lock(workspace, wanted, upgrade=arguments.upgrade is not None)
+    lines = [
+        f"{tree}: {tree.release}"
+        + (f", front end of {tree.front_end.release}" if tree.front_end else "")
+        for tree in sorted(locked.trees.values())
+    ]
+    lines += [f"{name}: {each.identity}" for name, each in sorted(locked.compilers.items())]
+    path = workspace.project.root / "kernforge.lock"
+    console.result({"lock": str(path)}, "\n".join([str(path), *(f"  {line}" for line in lines)]))
 
 
 def _say_locked(application: Application, chosen: Pins, console: Console) -> None:
@@ -146,7 +170,11 @@ def _say_locked(application: Application, chosen: Pins, console: Console) -> Non
     )
 
 
-def _download(arguments: argparse.Namespace, console: Console) -> None:
+def _get(arguments: argparse.Namespace, console: Console) -> None:
+    copied = arguments.to or arguments.variant or arguments.all_variants or arguments.platform
+    if not copied and is_repo_id(arguments.what) and not Path(arguments.what).is_dir():
+        _get_one(arguments, console)
+        return
     from kernforge.application import download  # noqa: PLC0415
     from kernforge.system import files  # noqa: PLC0415
 
@@ -182,6 +210,26 @@ def _download(arguments: argparse.Namespace, console: Console) -> None:
     to = str(out) if out else None
     text = tables.table(rows, head=("kernel", "commit", "variant", "size"))
     console.result({"to": to, "kernels": kernels}, f"{text}\n{to}" if to else text)
+
+
+def _get_one(arguments: argparse.Namespace, console: Console) -> None:
+    from kernforge.loader import api as loader  # noqa: PLC0415
+
+    if arguments.version is None and arguments.revision is None:
+        raise UsageError(
+            f"no version of {arguments.what} was given",
+            hint="give --version 1, or --revision; `kernforge info --versions` lists them",
+        )
+    path = loader.install_kernel(
+        arguments.what,
+        version=arguments.version,
+        revision=arguments.revision,
+        registry=arguments.registry,
+        backend=arguments.backend,
+        trust_remote_code=arguments.trust_remote_code,
+    )
+    document = {"repo_id": arguments.what, "variant": path.name, "path": str(path)}
+    console.result(document, str(path))
 
 
 def _fetched(
@@ -257,30 +305,9 @@ def _host(text: str | None) -> Host:
     if path.suffix == ".json":
         raise UsageError(
             f"there is no file {text}",
-            hint=f"write it on that machine: kernforge platform --json > {path.name}",
+            hint=f"write it on that machine: kernforge doctor --platform --json > {path.name}",
         )
     return platforms.parse(text)
-
-
-def _get(arguments: argparse.Namespace, console: Console) -> None:
-    from kernforge.loader import api as loader  # noqa: PLC0415
-
-    check_repo_id(arguments.repo_id)
-    if arguments.version is None and arguments.revision is None:
-        raise UsageError(
-            f"no version of {arguments.repo_id} was given",
-            hint="give --version 1, or --revision; `kernforge versions` lists the versions",
-        )
-    path = loader.install_kernel(
-        arguments.repo_id,
-        version=arguments.version,
-        revision=arguments.revision,
-        registry=arguments.registry,
-        backend=arguments.backend,
-        trust_remote_code=arguments.trust_remote_code,
-    )
-    document = {"repo_id": arguments.repo_id, "variant": path.name, "path": str(path)}
-    console.result(document, str(path))
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> int:
@@ -312,13 +339,3 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
         raise UsageError(
             f"there is no program {arguments.command[0]!r}", hint="write it as in a shell"
         ) from None
-
-
-def _platform(arguments: argparse.Namespace, console: Console) -> None:  # noqa: ARG001 - as all
-    from kernforge.application import platforms  # noqa: PLC0415
-    from kernforge.loader import host  # noqa: PLC0415
-
-    here = host.with_device(host.probe())
-    if note := platforms.lacks_driver(here):
-        console.note(note)
-    console.result(platforms.describe(here), platforms.name(here))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that write a project's files: new, init, add-op, adopt, skills."""
+"""Commands that write a project's files: new, adopt, skills, migrate."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.cli import options
+from kernforge.errors import UsageError
 from kernforge.project.skills import PLACES
 from kernforge.system.environment import expanded
 from kernforge.system.tables import counted
@@ -23,25 +24,24 @@ if TYPE_CHECKING:
 def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
     verb = options.add_verb(verbs, _new, "new")
-    verb.add_argument("name", help="lower-case letters, digits and dashes")
+    verb.add_argument(
+        "name",
+        nargs="?",
+        help="lower-case letters, digits and dashes (default with --here: the directory's)",
+    )
     verb.add_argument(
         "--dir",
         type=Path,
         default=Path(),
-        help="parent directory of the project (default: current directory)",
+        help="parent directory of the project; with --here or --op the project itself (default: "
+        "current directory)",
+    )
+    what = verb.add_mutually_exclusive_group()
+    options.add_flag(what, "--here", "make an existing directory a project, and overwrite nothing")
+    what.add_argument(
+        "--op", metavar="NAME", help="add an operator of this name to an existing project"
     )
     _add_choices(verb)
-
-    verb = options.add_verb(verbs, _init, "init")
-    verb.add_argument(
-        "directory", type=Path, nargs="?", default=Path(), help="default: current directory"
-    )
-    verb.add_argument("--name", help="the kernel's name (default: the directory's)")
-    _add_choices(verb)
-
-    verb = options.add_verb(verbs, _add_op, "add-op")
-    verb.add_argument("name", help="name of the operator and of its Python function")
-    options.add_project(verb)
 
     verb = options.add_verb(verbs, _adopt, "adopt")
     verb.add_argument(
@@ -75,9 +75,17 @@ def add(verbs: options.Verbs) -> None:
     where.add_argument("--dest", type=Path, metavar="DIR", help="another directory of skills")
     options.add_flag(verb, "--force", "replace a skill of this name that is not ours")
 
+    verb = options.add_verb(verbs, _migrate, "migrate")
+    options.add_project(verb)
+    verb.add_argument(
+        "--license",
+        default="",
+        help="license of the kernel, best an SPDX name, where build.toml names none",
+    )
+
 
 def _add_choices(verb: argparse.ArgumentParser) -> None:
-    """Add what both ways to a new project let a user choose."""
+    """Add what a new project lets a user choose."""
     layouts = verb.add_mutually_exclusive_group()
     layouts.add_argument(
         "--minimal",
@@ -112,6 +120,16 @@ def _add_choices(verb: argparse.ArgumentParser) -> None:
 def _new(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.project import scaffold  # noqa: PLC0415
 
+    if arguments.op:
+        _add_op(arguments, console)
+        return
+    if arguments.here:
+        _init(arguments, console)
+        return
+    if arguments.name is None:
+        raise UsageError(
+            "the name of the project is missing", hint="`kernforge new my-kernel` makes one"
+        )
     root = arguments.dir / arguments.name
     layout: Layout = arguments.layout
     more = _ci_files(arguments, arguments.name, arguments.backends)
@@ -134,7 +152,7 @@ def _init(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.project import scaffold  # noqa: PLC0415
     from kernforge.project.api import read_project  # noqa: PLC0415
 
-    root: Path = arguments.directory
+    root: Path = arguments.dir
     if arguments.ci and (root / scaffold.MANIFEST).is_file():
         general = read_project(root).manifest.general
         more = _ci_files(arguments, general.name, general.backends)
@@ -184,7 +202,7 @@ def _next(root: Path, more: Collection[str]) -> str:
         return f"next: kernforge build {root}"
     jobs = next(path for path in more if path.endswith((".yml", ".yaml")))
     return (
-        f"next: kernforge lock-toolchain {root}, commit kernforge.lock, and set the variables that "
+        f"next: kernforge lock {root}, commit kernforge.lock, and set the variables that "
         f"{jobs} names"
     )
 
@@ -193,8 +211,8 @@ def _add_op(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.project import operators  # noqa: PLC0415
     from kernforge.project.api import read_project  # noqa: PLC0415
 
-    project = read_project(arguments.project)
-    added = operators.add_operator(project, arguments.name)
+    project = read_project(arguments.dir)
+    added = operators.add_operator(project, arguments.op)
     lines = [*map(str, added.written), *(f"{path}: changed" for path in added.changed)]
     console.result(
         {
@@ -202,7 +220,7 @@ def _add_op(arguments: argparse.Namespace, console: Console) -> None:
             "files": [str(path) for path in added.written],
             "changed": [str(path) for path in added.changed],
         },
-        "\n".join([*lines, f"next: kernforge test {arguments.project}"]),
+        "\n".join([*lines, f"next: kernforge test {arguments.dir}"]),
     )
 
 
@@ -251,3 +269,12 @@ def _skills(arguments: argparse.Namespace, console: Console) -> None:
         {"skill": skills.NAME, "directories": [str(path) for path in written]},
         "\n".join(f"{path}: {counted(len(skills.texts()), 'file')}" for path in written),
     )
+
+
+def _migrate(arguments: argparse.Namespace, console: Console) -> None:
+    from kernforge.manifest import migrate  # noqa: PLC0415
+    from kernforge.project import api as project  # noqa: PLC0415
+
+    path = project.find(arguments.project) / project.MANIFEST
+    notes = migrate.migrate_file(path, license_name=arguments.license)
+    console.result({"file": str(path), "notes": notes}, "\n".join([f"{path}: edition 5", *notes]))

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands about builds and the store: build, check, reproduce, cache."""
+"""Commands about builds and the store: build, check, cache."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import functools
+import itertools
+import operator
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,15 +15,16 @@ from typing import TYPE_CHECKING
 from kernforge.check.finding import refuse_errors
 from kernforge.cli import formats, options
 from kernforge.errors import CheckError, IntegrityError, UsageError
-from kernforge.system.tables import counted
+from kernforge.system import tables
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
     from kernforge.builder.api import BuildRequest, MakePool
     from kernforge.check.finding import Finding
     from kernforge.system.console import Console
+
+_FEW = 2
 
 
 def add(verbs: options.Verbs) -> None:
@@ -30,7 +34,7 @@ def add(verbs: options.Verbs) -> None:
     options.add_variants(
         verb,
         "what serves the torch that is installed here, or else the two newest; with --locked what "
-        "kernforge.lock has; `kernforge variants` lists them",
+        "kernforge.lock has; --list lists them",
     )
     options.add_system(verb)
     options.add_repeated(
@@ -59,6 +63,7 @@ def add(verbs: options.Verbs) -> None:
         help="take results from this store too, and write new ones to it: any fsspec URL, such as "
         "file:///mnt/farm or s3://bucket/prefix (default: KERNFORGE_SHARED_STORE)",
     )
+    options.add_flag(verb, "--list", "list the variants, with the reason for each; build nothing")
     options.add_flag(verb, "--dry-run", "print the graph of actions and run none of them")
     options.add_flag(
         verb,
@@ -81,12 +86,19 @@ def add(verbs: options.Verbs) -> None:
         nargs="?",
         default=".",
         help="a project, a directory of built variants, a variant, or a published kernel, whose "
-        "code is not imported (default: current directory)",
+        "code is not imported; with --resources also a shared object (default: current directory)",
     )
     options.add_registry(verb)
     options.add_version(verb)
     verb.add_argument(
         "--variant", default="*", metavar="PATTERN", help="only variants of such names"
+    )
+
+    options.add_flag(verb, "--resources", "show registers, spills, shared memory and occupancy")
+    verb.add_argument(
+        "--arch",
+        type=_machine_code,
+        help="resources only for this GPU, such as 9.0 (default: all)",
     )
 
     verb = options.add_verb(verbs, _cache, "cache")
@@ -103,25 +115,11 @@ def add(verbs: options.Verbs) -> None:
         help="remove all entries of a kind: toolchains, actions or findings",
     )
 
-    _add_reproduce(verbs)
-
-
-def _add_reproduce(verbs: options.Verbs) -> None:
-    verb = options.add_verb(verbs, _reproduce, "reproduce")
-    verb.add_argument("what", help="a variant, a directory of variants, or owner/name")
-    verb.add_argument(
-        "--source",
-        type=Path,
-        help="checkout with the sources (default: the repository of the statement)",
-    )
-    verb.add_argument("--variant", default="*", help="a name or a pattern (default: all)")
-    options.add_registry(verb)
-    verb.add_argument("--version", default="", help="version of owner/name (default: the newest)")
-    options.add_jobs(verb)
-    options.add_sandbox(verb)
-
 
 def _build(arguments: argparse.Namespace, console: Console) -> None:
+    if arguments.list:
+        _list(arguments, console)
+        return
     from kernforge.builder import api as build  # noqa: PLC0415
     from kernforge.builder import workspace as build_workspace  # noqa: PLC0415
     from kernforge.builder.api import BuildRequest  # noqa: PLC0415
@@ -169,6 +167,42 @@ def _build(arguments: argparse.Namespace, console: Console) -> None:
     refuse_errors(result.findings)
 
 
+def _list(arguments: argparse.Namespace, console: Console) -> None:
+    from kernforge.builder import workspace as build_workspace  # noqa: PLC0415
+    from kernforge.project.api import read_project  # noqa: PLC0415
+
+    project = read_project(arguments.project)
+    parts = build_workspace.project_parts(
+        project, arguments.environment, options.local_parts(arguments)
+    )
+    here = build_workspace.this_cpu()
+    cpu = build_workspace.cpu_of(arguments.system) if arguments.system else here
+    if cpu != here and (lacking := build_workspace.lacking_compiler(cpu, arguments.environment)):
+        console.note(f"note: {lacking}")
+    candidates = build_workspace.candidates(project, cpu, parts)
+    document = [
+        {"name": c.name, "builds": bool(c.target), "default": c.default, "reason": c.reason}
+        for c in candidates
+    ]
+    words = {(True, True): "built", (True, False): "on request", (False, False): "left out"}
+    # Neighbours that are so for the same reason are one row.
+    said = [(words[c.target is not None, c.default], c.reason) for c in candidates]
+    alike = itertools.groupby(zip(candidates, said, strict=True), key=operator.itemgetter(1))
+    rows = [
+        (name, *told)
+        for told, group in alike
+        for name in _in_short([c.name for c, _ in group], whole=told[0] == "built")
+    ]
+    console.result(document, tables.table(rows, head=("variant", "is", "because")))
+
+
+def _in_short(names: list[str], *, whole: bool) -> list[str]:
+    """A few names as they are; of many the first and the last one, unless all are wanted."""
+    if whole or len(names) <= _FEW:
+        return names
+    return [f"{names[0]} ... {names[-1]} ({len(names)})"]
+
+
 def _served(names: Collection[str], cpu: str) -> tuple[int, int, str] | None:
     """Counts of published builds of torch: those for which the loader takes a variant, and all."""
     from kernforge.artifact.variant import Backend, Variant  # noqa: PLC0415
@@ -205,6 +239,9 @@ def _pool(arguments: argparse.Namespace, console: Console) -> MakePool | None:
 
 
 def _check(arguments: argparse.Namespace, console: Console) -> None:
+    if arguments.resources:
+        _resources(arguments, console)
+        return
     from kernforge.artifact import directories  # noqa: PLC0415
     from kernforge.check import api as check  # noqa: PLC0415
     from kernforge.system.process import run  # noqa: PLC0415
@@ -235,6 +272,50 @@ def _check(arguments: argparse.Namespace, console: Console) -> None:
     )
     console.result([formats.finding_document(f) for f in findings], text)
     refuse_errors(findings)
+
+
+def _resources(arguments: argparse.Namespace, console: Console) -> None:
+    from kernforge.binary import kernel_usage  # noqa: PLC0415
+
+    files = sorted(_binaries(Path(arguments.built)))
+    if not files:
+        raise UsageError(
+            f"{arguments.built} has no shared object", hint="run `kernforge build` to make one"
+        )
+    documents, lines = [], []
+    for path in files:
+        try:
+            kernels = kernel_usage.read(path.read_bytes(), arch=arguments.arch or "")
+        except CheckError as error:
+            raise CheckError(f"{path}: {error.message}", hint=error.hint) from error
+        documents.append({"file": str(path), "kernels": [*map(kernel_usage.document, kernels)]})
+        table = (
+            tables.table(kernel_usage.rows(kernels), head=kernel_usage.HEAD)
+            if kernels
+            else "no kernels"
+        )
+        lines.append(f"{path}\n{table}")
+    console.result(documents, "\n\n".join(lines))
+
+
+def _binaries(what: Path) -> Iterator[Path]:
+    from kernforge.artifact import directories  # noqa: PLC0415
+
+    if what.is_file():
+        yield what
+        return
+    # Of a project only what was built: an environment beside it has libraries too.
+    for variant in directories.variants(what):
+        yield from (path for path in variant.rglob("*.so") if path.is_file())
+
+
+def _machine_code(text: str) -> str:
+    """Argument type: a compute capability without PTX, which has no registers yet."""
+    if options.capability(text).endswith("+PTX"):
+        raise argparse.ArgumentTypeError(
+            f"{text}: the driver decides what PTX uses; write {text.removesuffix('+PTX')}"
+        )
+    return text
 
 
 def _sources(directory: Path) -> tuple[Finding, ...]:
@@ -277,40 +358,6 @@ def _published(arguments: argparse.Namespace) -> dict[str, Callable[[], Path]]:
         name: functools.partial(store.fetch, repo_id, commit, name)
         for name in store.variants(repo_id, commit)
     }
-
-
-def _reproduce(arguments: argparse.Namespace, console: Console) -> None:
-    from kernforge.audit import reproduce  # noqa: PLC0415
-    from kernforge.system import files  # noqa: PLC0415
-
-    subjects = reproduce.find(
-        arguments.what, registry=options.registry(arguments), version=arguments.version
-    )
-    names = [subject.statement.variant for subject in subjects]
-    wanted = options.matching(arguments.variant, names, arguments.what)
-    subjects = tuple(s for s in subjects if s.statement.variant in wanted)
-    settings = reproduce.ReproduceOptions(
-        environment=arguments.environment,
-        sandbox=arguments.sandbox,
-        jobs=arguments.jobs,
-        progress=console,
-        events=console,
-    )
-    with files.staging(arguments.environment.home / "reproduce") as workplace:
-        verdicts = reproduce.again(
-            subjects, source=arguments.source, workplace=workplace, options=settings
-        )
-    console.result(
-        [formats.verdict_document(v) for v in verdicts],
-        "\n".join(map(formats.verdict_text, verdicts)),
-    )
-    wrong = [v.variant for v in verdicts if v.differences]
-    if wrong:
-        raise CheckError(
-            f"{counted(len(verdicts), 'variant')} built again, {len(wrong)} with other bytes",
-            hint="each difference above names the file and the action that made it; `diffoscope` "
-            "shows the bytes of two builds",
-        )
 
 
 def _cache(arguments: argparse.Namespace, console: Console) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands of the inner loop: dev, resources."""
+"""The inner loop: dev."""
 
 from __future__ import annotations
 
@@ -8,13 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from kernforge.cli import options
-from kernforge.errors import CheckError, UsageError
-from kernforge.system import tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from kernforge.dev.build import DevOptions
     from kernforge.dev.rounds import GoodBuild, Round
     from kernforge.dev.watch import Watcher
@@ -44,23 +39,6 @@ def add(verbs: options.Verbs) -> None:
     options.add_jobs(verb)
     options.add_toolchain(verb)
     options.add_sandbox(verb)
-
-    verb = options.add_verb(verbs, _resources, "resources")
-    options.add_built(verb, ", or an object or shared object")
-    verb.add_argument(
-        "--arch",
-        type=_machine_code,
-        help="only for this GPU, such as 9.0 (default: all)",
-    )
-
-
-def _machine_code(text: str) -> str:
-    """Argument type: a compute capability without PTX, which has no registers yet."""
-    if options.capability(text).endswith("+PTX"):
-        raise argparse.ArgumentTypeError(
-            f"{text}: the driver decides what PTX uses; write {text.removesuffix('+PTX')}"
-        )
-    return text
 
 
 def _dev(arguments: argparse.Namespace, console: Console) -> int | None:
@@ -120,38 +98,3 @@ class _Lines:
         from kernforge.dev import report as dev_report  # noqa: PLC0415
 
         self._console.line(dev_report.document(result, good), dev_report.text(result, good))
-
-
-def _resources(arguments: argparse.Namespace, console: Console) -> None:
-    from kernforge.binary import kernel_usage  # noqa: PLC0415
-
-    files = sorted(_binaries(arguments.built))
-    if not files:
-        raise UsageError(
-            f"{arguments.built} has no shared object", hint="run `kernforge build` to make one"
-        )
-    documents, lines = [], []
-    for path in files:
-        try:
-            kernels = kernel_usage.read(path.read_bytes(), arch=arguments.arch or "")
-        except CheckError as error:
-            raise CheckError(f"{path}: {error.message}", hint=error.hint) from error
-        documents.append({"file": str(path), "kernels": [*map(kernel_usage.document, kernels)]})
-        table = (
-            tables.table(kernel_usage.rows(kernels), head=kernel_usage.HEAD)
-            if kernels
-            else "no kernels"
-        )
-        lines.append(f"{path}\n{table}")
-    console.result(documents, "\n\n".join(lines))
-
-
-def _binaries(what: Path) -> Iterator[Path]:
-    from kernforge.artifact import directories  # noqa: PLC0415
-
-    if what.is_file():
-        yield what
-        return
-    # Of a project only what was built: an environment beside it has libraries too.
-    for variant in directories.variants(what):
-        yield from (path for path in variant.rglob("*.so") if path.is_file())

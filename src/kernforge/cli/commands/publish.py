@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that publish built variants and compare versions: publish, card, apidiff."""
+"""Commands that publish built variants and compare versions: publish, apidiff."""
 
 from __future__ import annotations
 
@@ -57,12 +57,7 @@ def add(verbs: options.Verbs) -> None:
     options.add_flag(verb, "--private", "make a new kernel on a hub private")
     options.add_flag(verb, "--create-pr", "open a pull request on a hub instead")
     options.add_flag(verb, "--dry-run", "print the version and the changes; publish nothing")
-
-    verb = options.add_verb(verbs, _card, "card")
-    options.add_project(verb)
-    verb.add_argument("--repo-id", help="owner/name (default: [general.hub] repo-id)")
-    options.add_build_dir(verb)
-    verb.add_argument("-o", "--out", type=Path, help="file to write the card to")
+    options.add_flag(verb, "--card", "print the card that would be published; publish nothing")
 
     verb = options.add_verb(verbs, _apidiff, "apidiff")
     verb.add_argument("old", help="OWNER/NAME@VERSION, or a directory of variants")
@@ -80,8 +75,11 @@ def _publish(arguments: argparse.Namespace, console: Console) -> None:
 
     root, build = _places(arguments.paths)
     project = projects.read_project(root)
-    build = build or [project.root / "build"]
     repo_id = _repo_id(arguments, project)
+    if arguments.card:
+        _card(project, build, repo_id, console)
+        return
+    build = build or [project.root / "build"]
     branch = arguments.branch or project.manifest.general.hub.branch
     versioned = branch in {None, f"v{project.manifest.general.version}"}
     environment: Environment = arguments.environment
@@ -173,23 +171,17 @@ def _repo_id(arguments: argparse.Namespace, project: Project) -> str:
     return repo_id
 
 
-def _card(arguments: argparse.Namespace, console: Console) -> None:
+def _card(project: Project, build: list[Path], repo_id: str, console: Console) -> None:
     from kernforge.artifact import directories  # noqa: PLC0415
-    from kernforge.project import api as projects  # noqa: PLC0415
     from kernforge.project import card as cards  # noqa: PLC0415
-    from kernforge.system import files  # noqa: PLC0415
 
-    project = projects.read_project(arguments.project)
     card = cards.read(project)
-    build = arguments.build_dir or project.root / "build"
+    usual = project.root / "build"
     # Without a build the card has no variants; publishing fills it again.
-    built = directories.variants(build) if arguments.build_dir or build.is_dir() else ()
-    text = card.fill(_repo_id(arguments, project), [path.name for path in built])
-    document = {"card": text, "template": cards.FILE if card.authored else None}
-    if arguments.out is not None:
-        options.can_write(arguments.out)
-        files.write_atomic(arguments.out, text)
-    console.result(document, text if arguments.out is None else f"wrote {arguments.out}")
+    places = build or ([usual] if usual.is_dir() else [])
+    built = [path.name for place in places for path in directories.variants(place)]
+    text = card.fill(repo_id, built)
+    console.result({"card": text, "template": cards.FILE if card.authored else None}, text)
 
 
 def _preview(

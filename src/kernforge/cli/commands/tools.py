@@ -19,6 +19,7 @@ def add(verbs: options.Verbs) -> None:
     """Add the commands of this module."""
     verb = options.add_verb(verbs, _doctor, "doctor")
     options.add_flag(verb, "--offline", "do not contact the package indexes")
+    options.add_flag(verb, "--platform", "describe this machine, for `kernforge get --platform`")
 
     verb = options.add_verb(verbs, _export, "export")
     options.add_project(verb)
@@ -28,8 +29,9 @@ def add(verbs: options.Verbs) -> None:
     verb.add_argument(
         "--only",
         action="append",
-        choices=("cmake", "python", "nix", "editor"),
-        help="only these files; may be repeated (default: all)",
+        choices=("cmake", "python", "nix", "editor", "schema"),
+        help="only these files; may be repeated (default: all but schema, the JSON schema of "
+        "build.toml)",
     )
     options.add_repeated(
         verb, "--variant", "variant for editors: a name or a pattern (default: the newest)"
@@ -52,6 +54,9 @@ def add(verbs: options.Verbs) -> None:
 
 
 def _doctor(arguments: argparse.Namespace, console: Console) -> None:
+    if arguments.platform:
+        _platform(console)
+        return
     from kernforge.doctor import examine, rules  # noqa: PLC0415
     from kernforge.system.process import run  # noqa: PLC0415
 
@@ -68,6 +73,16 @@ def _doctor(arguments: argparse.Namespace, console: Console) -> None:
             "or run on this machine",
             hint="follow the hint of each finding above",
         )
+
+
+def _platform(console: Console) -> None:
+    from kernforge.application import platforms  # noqa: PLC0415
+    from kernforge.loader import host  # noqa: PLC0415
+
+    here = host.with_device(host.probe())
+    if note := platforms.lacks_driver(here):
+        console.note(note)
+    console.result(platforms.describe(here), platforms.name(here))
 
 
 def _export(arguments: argparse.Namespace, console: Console) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on kernels and signatures: search, info, versions, verify, sign."""
+"""Commands on kernels and signatures: search, info, verify, sign."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernforge.cli import options
-from kernforge.errors import UsageError
+from kernforge.cli import formats, options
+from kernforge.errors import CheckError, UsageError
 from kernforge.system import tables
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def add(verbs: options.Verbs) -> None:
     _add_kernel(info)
     info.add_argument("--backend", help="show what would load for this backend, such as cpu")
     options.add_flag(info, "--only-compatible", "show only the variants that this machine can load")
+    options.add_flag(info, "--versions", "list the published versions of the kernel instead")
 
     search = options.add_verb(verbs, _search, "search")
     search.add_argument(
@@ -37,10 +38,6 @@ def add(verbs: options.Verbs) -> None:
     )
     options.add_flag(search, "--local", "list only kernels that are on this machine")
     options.add_registry(search)
-
-    listed = options.add_verb(verbs, _versions, "versions")
-    listed.add_argument("what", metavar="REPO", help="owner/name")
-    options.add_registry(listed)
 
     _add_verify(verbs)
     _add_sign(verbs)
@@ -74,6 +71,15 @@ def _add_verify(verbs: options.Verbs) -> None:
         action="store_true",
         help="accept a variant without a digest",
     )
+    options.add_flag(verb, "--rebuild", "build each variant again from its sources, and compare")
+    verb.add_argument(
+        "--source",
+        type=Path,
+        metavar="DIR",
+        help="checkout to rebuild from (default: the repository of the provenance statement)",
+    )
+    options.add_jobs(verb)
+    options.add_sandbox(verb)
 
 
 def _add_sign(verbs: options.Verbs) -> None:
@@ -123,6 +129,9 @@ def _source(arguments: argparse.Namespace) -> AboutSource:
 def _info(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.audit import about  # noqa: PLC0415
 
+    if arguments.versions:
+        _versions(arguments, console)
+        return
     description = about.describe(_source(arguments), arguments.backend)
     if arguments.only_compatible:
         description["variants"] = [row for row in description["variants"] if row["fits"]]
@@ -183,6 +192,9 @@ def _search(arguments: argparse.Namespace, console: Console) -> None:
 def _verify(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.audit import verify  # noqa: PLC0415
 
+    if arguments.rebuild:
+        _rebuild(arguments, console)
+        return
     signers = _signers(arguments)
     source = _source(arguments)
     names = options.matching(arguments.variant, source.names, arguments.what)
@@ -192,6 +204,38 @@ def _verify(arguments: argparse.Namespace, console: Console) -> None:
     ]
     console.result(verify.as_document(verdicts), verify.as_text(verdicts))
     verify.refuse(verdicts, unsigned=arguments.allow_unsigned, undigested=arguments.allow_no_digest)
+
+
+def _rebuild(arguments: argparse.Namespace, console: Console) -> None:
+    from kernforge.audit import reproduce  # noqa: PLC0415
+    from kernforge.system import files  # noqa: PLC0415
+
+    source = _source(arguments)
+    names = options.matching(arguments.variant, source.names, arguments.what)
+    subjects = tuple(reproduce.read(source.location(name)) for name in names)
+    settings = reproduce.ReproduceOptions(
+        environment=arguments.environment,
+        sandbox=arguments.sandbox,
+        jobs=arguments.jobs,
+        progress=console,
+        events=console,
+    )
+    with files.staging(arguments.environment.home / "reproduce") as workplace:
+        verdicts = reproduce.again(
+            subjects, source=arguments.source, workplace=workplace, options=settings
+        )
+    console.result(
+        [formats.verdict_document(v) for v in verdicts],
+        "\n".join(map(formats.verdict_text, verdicts)),
+    )
+    built = tables.counted(len(verdicts), "variant")
+    wrong = [v.variant for v in verdicts if v.differences]
+    if wrong:
+        raise CheckError(
+            f"{built} built again, {len(wrong)} with other bytes",
+            hint="each difference above names the file and the action that made it; `diffoscope` "
+            "shows the bytes of two builds",
+        )
 
 
 def _signers(arguments: argparse.Namespace) -> list[Signer]:

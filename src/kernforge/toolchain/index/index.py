@@ -111,7 +111,7 @@ class Index:
             raise ToolchainError(
                 f"{file}: the lock says sha256 {sha256}, the index says {named[0].sha256}",
                 hint="the file was replaced upstream or the index is not the one that was locked; "
-                "check the index, then write the lock again with `kernforge lock-toolchain`",
+                "check the index, then write the lock again with `kernforge lock`",
             )
         raise ToolchainError(
             f"{file} is in the lock, and no configured package index lists it",

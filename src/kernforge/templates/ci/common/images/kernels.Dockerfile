@@ -11,6 +11,6 @@ ARG REGISTRY=hf://
 
 RUN pip install --no-cache-dir 'kernforge[hub,trust]'
 COPY pyproject.toml *.lock /app/
-RUN kernforge download /app --registry "$REGISTRY" --to /opt/kernels --platform "$PLATFORM"
+RUN kernforge get /app --registry "$REGISTRY" --to /opt/kernels --platform "$PLATFORM"
 
 ENV KERNFORGE_REGISTRY=/opt/kernels

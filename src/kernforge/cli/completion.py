@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command that prints a completion script for a shell; shtab writes it from the parser.
+"""A completion script for a shell; shtab writes it from the parser.
 
 The script contains the commands and options of the kernforge that wrote it: completion needs no
 Python, and a new kernforge needs a new script.
@@ -10,26 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernforge.cli import options
-
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from kernforge.system.console import Console
-
 SHELLS = ("bash", "zsh", "fish")
-
-
-def add(verbs: options.Verbs) -> None:
-    """Add the commands of this module."""
-    verb = options.add_verb(verbs, _completion, "completion")
-    verb.add_argument("shell", choices=SHELLS, help="the shell")
-
-
-def _completion(arguments: argparse.Namespace, console: Console) -> None:
-    text = script(arguments.grammar, arguments.shell)
-    console.result({"shell": arguments.shell, "script": text}, text)
 
 
 def script(grammar: argparse.ArgumentParser, shell: str) -> str:
