@@ -561,8 +561,8 @@ def _declared(path: str, schema: str, line: int) -> Operator:
     if "->" in schema:
         inside, _, returns = schema.partition("(")[2].rpartition("->")
         listed = inside.strip().removesuffix(")")
-        entries = [part.strip() for part in cpp.split(listed)]
-        arguments = tuple(_schema_argument(entry) for entry in entries if entry != "*")
+        entries = op_schema.split(listed)
+        arguments = tuple(_schema_argument(e) for e in entries if e not in {"", "*"})
     return Operator(
         name=name,
         op=bare,

@@ -87,7 +87,7 @@ def mistake(schema: str) -> str:
     if not returns.strip() or (returns.count("(") != returns.count(")")):
         return f"what it returns is incomplete: {returns.strip()!r}"
     arguments = schema[head.end() : end]
-    for text in _split(arguments) if arguments.strip() else ():
+    for text in split(arguments) if arguments.strip() else ():
         if problem := _argument_mistake(text):
             return problem
     return ""
@@ -168,7 +168,7 @@ def _read_operator(schema: str) -> tuple[str, ApiEntry]:
         return f"ops.{bare[1] if bare else schema}", ApiEntry(kind="operator")
     by_name = False
     parameters = []
-    for text in _split(match["args"]):
+    for text in split(match["args"]):
         if text == "*":
             by_name = True
         elif not text:
@@ -196,8 +196,8 @@ def _type(text: str) -> str:
     return re.sub(r"\s+", "", _MUTATED.sub("!", text))
 
 
-def _split(text: str) -> list[str]:
-    """Split at the commas outside brackets and strings."""
+def split(text: str) -> list[str]:
+    """The arguments of a schema: split at the commas outside brackets and strings."""
     parts, last = [], 0
     for position, character, depth in _brackets(text, "([)],"):
         if character == "," and not depth:

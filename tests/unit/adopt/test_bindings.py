@@ -178,6 +178,13 @@ TORCH_LIBRARY_IMPL(own, CUDA, ops) { ops.impl("f", &f); }
     assert binds(text) == 1
 
 
+def test_a_default_with_a_comma_is_one_argument():
+    declared = r'ops.def("f(Tensor x, str by=\",\", int[2] k=[1, 2]) -> ()");'
+    text = f"TORCH_LIBRARY(own, ops) {{ {declared} }}"
+    (operator,) = translated(text).operators
+    assert operator.schema == 'f(Tensor x, str by=",", int[2] k=[1, 2]) -> ()'
+
+
 def test_c_linkage_of_one_side_is_given_to_the_other():
     defined = ['extern "C" void run(float* x, int n) {}\nvoid other(int n) {}\n']
     text = "\nvoid run(float* x, int n);\nvoid other(int n);\nint f() { run(0, 1); }\n"
