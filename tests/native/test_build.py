@@ -213,8 +213,11 @@ def test_a_header_that_a_macro_names_is_in_no_stale_result(kernforge_cli, tmp_pa
     def ran(**headers):
         for name, number in headers.items():
             (machine / f"{name}.h").write_text(f"int {name} = {number};\n")
+        graph = kernforge_cli("build", root, "--sandbox", "off", "--dry-run", "--json").stdout
         done = kernforge_cli("build", root, "--sandbox", "off", "--no-check", "--json")
-        return json.loads(done.stdout)["actions"]["ran"]
+        ran = json.loads(done.stdout)["actions"]["ran"]
+        assert sum(not action["cached"] for action in json.loads(graph)["actions"]) == ran
+        return ran
 
     assert ran(deep=1, of_device=1) > 4
     assert ran() == 0

@@ -94,8 +94,9 @@ def holds_here(kind: str, tree: Path) -> bool:
 
 
 def cached(plan: Plan, store: Store) -> frozenset[str]:
-    """Keys of the actions whose results the store has."""
-    return frozenset(action.key for action in plan.actions if store.has(STORE_KIND, action.key))
+    """Keys of the actions whose results the store has, made with headers that are here."""
+    there = (a.key for a in plan.actions if store.has(STORE_KIND, a.key))
+    return frozenset(key for key in there if opened.are_here(store.path(STORE_KIND, key)))
 
 
 def records(plan: Plan, artifact: Artifact, store: Store) -> tuple[ActionRecord, ...]:
