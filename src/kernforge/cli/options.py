@@ -272,6 +272,21 @@ def given(option: str | None, variable: str | None) -> str | None:
     return (variable if option is None else option) or None
 
 
+def refuse_without(what: str, **given: object) -> None:
+    """Refuse options that mean something with another option, or for another project, alone.
+
+    Args:
+        what: what is not there.
+        given: the values of the options, by their names.
+
+    Raises:
+        UsageError: one has a value.
+    """
+    for name, value in given.items():
+        if value:
+            raise UsageError(f"--{name} is for {what}", hint=f"leave out --{name}")
+
+
 def named_path(text: str) -> tuple[str, Path]:
     """Argument type: ``NAME=PATH``."""
     name, equals, path = text.partition("=")

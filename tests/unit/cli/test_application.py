@@ -155,6 +155,11 @@ def test_a_platform_file_that_is_not_there_is_said_to_be_missing(new_user, write
     assert "there is no file gpu-box.json" in capsys.readouterr().err
 
 
+def test_the_compilers_of_an_application_are_not_locked(new_user, capsys):
+    assert call("lock", new_user, "--cuda", "13.2") == 2
+    assert "--cuda is for a kernel project" in capsys.readouterr().err
+
+
 def test_a_project_without_a_lock_is_told_how_it_gets_one(new_user, capsys):
     assert call("get", new_user) == 2
     assert "hint: lock the project's kernels: kernforge lock PROJECT\n" in capsys.readouterr().err

@@ -96,6 +96,10 @@ def test_a_former_name_is_answered_with_the_new_one(name, capsys):
         ),
         (("build", "--scheduler-x"), "did you mean --scheduler?"),
         (("test", "--inplace"), "hint: `kernforge test --help`"),
+        (("check", "--arch", "9.0"), "--arch is for --resources"),
+        (("verify", "a/b", "--source", "."), "--source is for --rebuild"),
+        (("new", "my-kernel", "--op", "square"), "--dir names the project"),
+        (("new",), "the name of the project is missing"),
     ],
 )
 def test_a_wrong_option_says_what_was_meant(argv, said, capsys):

@@ -97,6 +97,7 @@ def _lock(arguments: argparse.Namespace, console: Console) -> None:
     if (arguments.project / MANIFEST).is_file():
         _lock_toolchain(arguments, console)
         return
+    options.refuse_without("a kernel project", cuda=arguments.cuda, torch=arguments.torch)
     application = project_lock.read(arguments.project)
     if arguments.check:
         project_lock.check(application)
@@ -289,16 +290,17 @@ def _selection(arguments: argparse.Namespace) -> Selection:
         return Selection(names=tuple(arguments.variant))
     if arguments.all_variants:
         return Selection()
-    return Selection(hosts=tuple(_host(text) for text in arguments.platform or (None,)))
+    if arguments.platform:
+        return Selection(hosts=tuple(map(_host, arguments.platform)))
+    from kernforge.loader.host import probe  # noqa: PLC0415
+
+    return Selection(hosts=(probe(arguments.backend),))
 
 
-def _host(text: str | None) -> Host:
-    """The described machine; this machine for None."""
+def _host(text: str) -> Host:
+    """The described machine."""
     from kernforge.application import platforms  # noqa: PLC0415
-    from kernforge.loader import host  # noqa: PLC0415
 
-    if text is None:
-        return host.probe()
     path = Path(text)
     if path.is_file():
         return platforms.read(path.read_text(), source=text)

@@ -121,6 +121,11 @@ def _new(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.project import scaffold  # noqa: PLC0415
 
     if arguments.op:
+        if arguments.name:
+            raise UsageError(
+                f"{arguments.name} was given besides the operator",
+                hint="--dir names the project that gets it",
+            )
         _add_op(arguments, console)
         return
     if arguments.here:

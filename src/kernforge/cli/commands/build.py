@@ -242,6 +242,7 @@ def _check(arguments: argparse.Namespace, console: Console) -> None:
     if arguments.resources:
         _resources(arguments, console)
         return
+    options.refuse_without("--resources", arch=arguments.arch)
     from kernforge.artifact import directories  # noqa: PLC0415
     from kernforge.check import api as check  # noqa: PLC0415
     from kernforge.system.process import run  # noqa: PLC0415

@@ -195,6 +195,7 @@ def _verify(arguments: argparse.Namespace, console: Console) -> None:
     if arguments.rebuild:
         _rebuild(arguments, console)
         return
+    options.refuse_without("--rebuild", source=arguments.source)
     signers = _signers(arguments)
     source = _source(arguments)
     names = options.matching(arguments.variant, source.names, arguments.what)
