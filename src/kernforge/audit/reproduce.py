@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build a variant again from what it says of itself, and compare.
+"""Build a variant again from what it says of itself, and compare byte for byte.
 
 The sources are those of the commit in its statement, the toolchain that of the lock in it. The
 build shares nothing with earlier ones but the toolchain's trees, which are keyed by their content.
@@ -7,22 +7,20 @@ build shares nothing with earlier ones but the toolchain's trees, which are keye
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernforge._version import __version__
 from kernforge.artifact import integrity
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
-from kernforge.audit import compare
-from kernforge.audit.about import KernelLocation
-from kernforge.audit.compare import FileDifference
+from kernforge.audit.describe import VariantLocation
 from kernforge.builder import api as build
 from kernforge.builder import locking, provenance
 from kernforge.builder import workspace as build_workspace
 from kernforge.builder.api import BuildRequest
 from kernforge.builder.execute import results
-from kernforge.builder.execute.outcome import Events
 from kernforge.builder.execute.results import ActionRecord
 from kernforge.builder.execute.sandbox import Mode
 from kernforge.builder.provenance import Statement
@@ -32,8 +30,8 @@ from kernforge.project import git, targets
 from kernforge.project.api import Project, read_project
 from kernforge.store.local import Store
 from kernforge.system import files
+from kernforge.system.console import Console
 from kernforge.system.environment import Environment
-from kernforge.toolchain.index.wheels import Progress
 from kernforge.toolchain.provision import STORE_KIND as TOOLCHAINS
 
 
@@ -52,6 +50,21 @@ class RecordedVariant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FileDifference:
+    """A file of an artifact that is another one when it is built again.
+
+    Attributes:
+        file: path of the file in the variant.
+        reason: the action that made it differently.
+        action: title of the first action whose result differs; empty if none differs.
+    """
+
+    file: str
+    reason: str
+    action: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What came of building a variant again.
 
@@ -65,25 +78,7 @@ class Verdict:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReproduceOptions:
-    """How to build again.
-
-    Attributes:
-        sandbox: whether actions are kept to their inputs.
-        jobs: threads of all compilers together.
-        progress: listens to downloads.
-        events: listens to the builds.
-    """
-
-    environment: Environment
-    sandbox: Mode
-    jobs: int
-    progress: Progress
-    events: Events
-
-
-def read(location: KernelLocation) -> RecordedVariant:
+def read(location: VariantLocation) -> RecordedVariant:
     """A variant, and how it was made.
 
     Raises:
@@ -105,52 +100,46 @@ def read(location: KernelLocation) -> RecordedVariant:
 
 
 def again(
-    variants: Sequence[RecordedVariant],
-    *,
+    variant: RecordedVariant,
     source: Path | None,
     workplace: Path,
-    options: ReproduceOptions,
-) -> tuple[Verdict, ...]:
-    """Build variants again and compare.
+    environment: Environment,
+    *,
+    sandbox: Mode,
+    jobs: int,
+    console: Console,
+) -> Verdict:
+    """Build a variant again and compare.
 
     Args:
         source: a git checkout or a directory with the sources; None takes the repository that
             the artifact names.
-        workplace: an empty directory for sources, results and variants.
+        workplace: a directory for this variant's sources and files; results lie beside it, and
+            variants whose workplaces have one parent share them.
+        sandbox: whether actions are kept to their inputs.
+        jobs: threads of all compilers together.
+        console: listens to downloads and builds.
 
     Raises:
         ToolchainError: the host compiler here is not the one that was locked.
         UsageError: the sources cannot be had.
         BuildError: an action fails here.
     """
-    return tuple(
-        _again(variant, source, workplace / str(number), workplace / "home", options)
-        for number, variant in enumerate(variants)
-    )
-
-
-def _again(
-    variant: RecordedVariant,
-    source: Path | None,
-    workplace: Path,
-    home: Path,
-    options: ReproduceOptions,
-) -> Verdict:
     statement = variant.statement
     project = _project(variant, source, workplace / "source")
-    workspace = build_workspace.open_workspace(project, options.progress, options.environment)
+    workspace = build_workspace.open_workspace(project, console, environment)
     if statement.actions:
         _refuse_other_toolchain(workspace, statement)
-    workspace = replace(workspace, store=_fresh_store(workspace.store, home))
+    workspace = replace(workspace, store=_fresh_store(workspace.store, workplace.parent / "home"))
     request = BuildRequest(
         targets=targets.choose(workspace.candidates, [statement.variant]),
-        events=options.events,
+        events=console,
         lock=statement.origin.lock,
-        sandbox=options.sandbox,
+        sandbox=sandbox,
         # Without a checkout of the user's, the sources are those that the artifact names.
         untrusted=source is None,
         out=workplace / "out",
-        jobs=options.jobs,
+        jobs=jobs,
         origin=replace(statement.origin, version=__version__),
     )
     planned = build.plan_project(workspace, request)
@@ -203,16 +192,61 @@ def _verdict(
             f"isolation there: {statement.isolation}, here: {again.isolation}; what the "
             "documents say of it was not compared"
         )
-        there, here = compare.without_isolation(there), compare.without_isolation(here)
+        there, here = _without_isolation(there), _without_isolation(here)
     if statement.origin.version != __version__:
         notes.append(f"built by kernforge {statement.origin.version}, here by {__version__}")
     return Verdict(
         variant=statement.variant,
-        differences=compare.differences(
-            there, here, made_there=statement.actions, made_here=records
-        ),
+        differences=tuple(_differences(variant, there, here, records)),
         notes=tuple(notes),
     )
+
+
+def _differences(
+    variant: RecordedVariant,
+    there: Mapping[str, bytes],
+    here: Mapping[str, bytes],
+    made_here: Sequence[ActionRecord],
+) -> Iterator[FileDifference]:
+    """The files that are others when they are built again; shared objects come first."""
+    for name in sorted({*there, *here}, key=lambda name: (not name.endswith(".so"), name)):
+        if there.get(name) == here.get(name):
+            continue
+        action, reason = "", "no action copies or writes it so"
+        if name not in there or name not in here:
+            where = "only in the artifact" if name in there else "only in what was built here"
+            reason = f"it is {where}"
+        elif name.endswith(".so"):
+            action, reason = first_action(variant.statement.actions, made_here)
+        elif name in {FILE, provenance.FILE}:
+            reason = "it describes the build"
+        yield FileDifference(file=name, reason=reason, action=action)
+
+
+def _without_isolation(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The files of a variant without their records of the sandbox in which it was built."""
+    changed = dict(files)
+    statement = json.loads(files[provenance.FILE])
+    del statement["predicate"]["buildDefinition"]["internalParameters"]["sandbox"]
+    metadata = json.loads(files[FILE])
+    del metadata["digest"]["files"][provenance.FILE]
+    for name, document in ((provenance.FILE, statement), (FILE, metadata)):
+        changed[name] = json.dumps(document, indent=1, sort_keys=True).encode()
+    return changed
+
+
+def first_action(there: Sequence[ActionRecord], here: Sequence[ActionRecord]) -> tuple[str, str]:
+    """Title of the first action that differs, and the reason; an empty title if none differs."""
+    actions_here = {action.key: action for action in here}
+    for action in there:
+        action_here = actions_here.get(action.key)
+        if action_here is None:
+            argv = " ".join(action.argv)
+            return action.title, f"{action.title!r} has another plan here: the artifact has {argv}"
+        changed = [n for n, d in action.outputs.items() if action_here.outputs.get(n) != d]
+        if changed:
+            return action.title, f"{action.title!r} made a different {', '.join(changed)} here"
+    return "", "every action gave the same result, so it was changed after it was linked"
 
 
 def _contents(path: Path, link_root: Path) -> dict[str, bytes]:

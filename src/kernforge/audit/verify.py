@@ -7,21 +7,21 @@ A failed check does not stop the others, so that a report is complete.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from kernforge.artifact.integrity import verify_tree
-from kernforge.artifact.metadata import FILE, SIGNATURE, Digest, Metadata
-from kernforge.audit.about import KernelLocation
+from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
+from kernforge.audit.describe import VariantLocation
 from kernforge.builder import provenance
 from kernforge.errors import IntegrityError, KernforgeError, TrustError
 from kernforge.system.digest import sha256
 from kernforge.system.environment import Environment
 from kernforge.system.tables import counted
 from kernforge.trust import admission, signature
-from kernforge.trust.policy import COMMUNITY, Admit, Signer, Subject, matching_rules
+from kernforge.trust.policy import COMMUNITY, Admit, Signer, matching_rules
 
 
 class Result(StrEnum):
@@ -78,49 +78,61 @@ class Verified:
         return self.problems[0].result if self.problems else Result.SUCCESS
 
 
-def asked_signers(
-    subject: Subject, given: Sequence[Signer], environment: Environment
-) -> tuple[Signer, ...]:
-    """The accepted signers: those given, else those of the policy, else the hub's community."""
-    if given:
-        return tuple(given)
-    rules = matching_rules(admission.read_policies(environment), subject)
-    named = [s for rule in rules if rule.admit is Admit.SIGNED for s in rule.signers]
-    return tuple(dict.fromkeys(named)) or (COMMUNITY,)
-
-
 def verify_variant(
-    location: KernelLocation, signers: Sequence[Signer], environment: Environment
+    location: VariantLocation, signers: Sequence[Signer], environment: Environment
 ) -> Verified:
     """Verify a variant on this machine's disk.
 
     Args:
-        signers: the accepted signers; none takes those of the policy.
+        signers: the accepted signers; none takes those of the policy, else the hub's community.
 
     Raises:
         UsageError: the package that verifies signatures is not installed.
         TrustError: the trust policy is invalid.
     """
     path = location.path
-    data = _bytes(path / FILE)
+    data, bundle = _bytes(path / FILE), _bytes(path / SIGNATURE)
     if data is None:
         missing = Problem(result=Result.NO_METADATA, reason=f"{path / FILE} is missing")
         return Verified(variant=path.name, problems=(missing,), refusal=missing.reason)
-    bundle = _bytes(path / SIGNATURE)
-    signer, problems = _signature(
-        data, bundle, asked_signers(location.subject, signers, environment), environment
-    )
-    digest, more = _digest(data, location)
-    problems += more
-    problems += _revoked(data, environment)
-    proven, source = None, None
-    if digest is not None and provenance.FILE in digest.files:
-        proven, source, more = _statement(path, digest)
-        problems += more
+    policies = admission.read_policies(environment)
+    rules = matching_rules(policies, location.subject)
+    revoked = admission.revoked_by(policies)
+    of_policy = [s for rule in rules if rule.admit is Admit.SIGNED for s in rule.signers]
+    accepted = signers or tuple(dict.fromkeys(of_policy)) or (COMMUNITY,)
+
+    problems: list[Problem] = []
+    signer, source = None, None
+    files: Mapping[str, str] | None = None
+    proven: bool | None = None
+    if bundle is None:
+        problems.append(Problem(result=Result.UNSIGNED, reason=f"there is no {SIGNATURE}"))
+    else:
+        with _Noting(problems, Result.BAD_BUNDLE):
+            signature.is_key_bundle(bundle)
+            with _Noting(problems, Result.NOT_VERIFIED):
+                signer = signature.verify(data, bundle, accepted, revoked).name
+    metadata, where = None, path / FILE
+    with _Noting(problems, Result.BAD_METADATA):
+        metadata = Metadata.from_json(data, source=str(where))
+    if metadata is not None and metadata.digest is None:
+        problems.append(Problem(result=Result.NO_DIGEST, reason=f"{where} has no digest"))
+    elif metadata is not None and metadata.digest is not None:
+        with _Noting(problems, Result.CHANGED):
+            verify_tree(path, metadata.digest, within=location.link_root)
+            files = metadata.digest.files
+    # A revoked document is one whoever signed it.
+    entries = [str(entry) for entry in revoked if entry.document == sha256(data)]
+    problems += [Problem(result=Result.REVOKED, reason=entry) for entry in entries]
+    if files is not None and provenance.FILE in files:
+        with _Noting(problems, Result.BAD_STATEMENT):
+            proven = False
+            source = _source(path / provenance.FILE, files)
+            proven = True
+    if metadata is not None and files is not None and signer is not None:
+        with _Noting(problems, Result.OTHER):
+            admission.refuse_other_document(location.subject, metadata)
     refusal = _refusal(location, data, bundle, environment)
-    if digest is not None and signer is not None:
-        problems += _other(location, data)
-    rules = matching_rules(admission.read_policies(environment), location.subject)
     by_name = any(rule.admit is Admit.NEVER for rule in rules)
     # Signers that are given take the place of the policy's.
     if refusal and (by_name or (not signers and not problems)):
@@ -129,73 +141,53 @@ def verify_variant(
         variant=path.name,
         problems=tuple(problems),
         signer=signer,
-        files=None if digest is None else len(digest.files),
+        files=None if files is None else len(files),
         statement=proven,
         source=source,
         refusal=refusal,
     )
 
 
-def _signature(
-    data: bytes, bundle: bytes | None, signers: Sequence[Signer], environment: Environment
-) -> tuple[str | None, list[Problem]]:
-    """Name of the accepted signer, or the problem with the signature."""
-    if bundle is None:
-        return None, [Problem(result=Result.UNSIGNED, reason=f"there is no {SIGNATURE}")]
-    revoked = admission.revoked_by(admission.read_policies(environment))
-    kind = Result.BAD_BUNDLE
-    try:
-        signature.is_key_bundle(bundle)
-        kind = Result.NOT_VERIFIED
-        return signature.verify(data, bundle, signers, revoked).name, []
-    except (IntegrityError, TrustError) as error:
-        return None, [Problem(result=kind, reason=error.message)]
+@dataclass(frozen=True, slots=True)
+class _Noting:
+    """Notes an error as a problem and goes on, so that the report is complete."""
+
+    problems: list[Problem]
+    result: Result
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        if not isinstance(error, IntegrityError | TrustError):
+            return False
+        self.problems.append(Problem(result=self.result, reason=error.message))
+        return True
 
 
-def _revoked(data: bytes, environment: Environment) -> list[Problem]:
-    """The problem with a document that a policy revokes, whoever signed it."""
-    entries = admission.revoked_by(admission.read_policies(environment))
-    found = [entry for entry in entries if entry.document == sha256(data)]
-    return [Problem(result=Result.REVOKED, reason=str(entry)) for entry in found]
+def _source(where: Path, files: Mapping[str, str]) -> str | None:
+    """The source in a provenance statement, which must be about these files.
 
-
-def _digest(data: bytes, location: KernelLocation) -> tuple[Digest | None, list[Problem]]:
-    """The digest if the files match it, or the problem with it."""
-    where = location.path / FILE
-    kind = Result.BAD_METADATA
-    try:
-        digest = Metadata.from_json(data, source=str(where)).digest
-        if digest is None:
-            return None, [Problem(result=Result.NO_DIGEST, reason=f"{where} has no digest")]
-        kind = Result.CHANGED
-        verify_tree(location.path, digest, within=location.link_root)
-    except IntegrityError as error:
-        return None, [Problem(result=kind, reason=error.message)]
-    return digest, []
-
-
-def _statement(path: Path, digest: Digest) -> tuple[bool, str | None, list[Problem]]:
-    """Whether the statement is about these files, their source in it, and problems with it."""
-    where = path / provenance.FILE
+    Raises:
+        IntegrityError: it is not, or cannot be read.
+    """
     try:
         text = where.read_text()
         about = provenance.subjects(text, source=str(where))
         origin = provenance.read(text, source=str(where)).origin
     except (KernforgeError, UnicodeDecodeError) as error:
-        return False, None, [Problem(result=Result.BAD_STATEMENT, reason=str(error))]
-    here = {name: value for name, value in digest.files.items() if name != provenance.FILE}
+        raise IntegrityError(str(error)) from error
+    here = {name: value for name, value in files.items() if name != provenance.FILE}
     if about != here:
         names = sorted(n for n in {*about, *here} if about.get(n) != here.get(n))
-        reason = f"{where} is not about this build: {', '.join(names)}"
-        return False, None, [Problem(result=Result.BAD_STATEMENT, reason=reason)]
+        raise IntegrityError(f"{where} is not about this build: {', '.join(names)}")
     if origin.git is None:
-        return True, origin.url, []
+        return origin.url
     dirty = ", with changes" if origin.git.dirty else ""
-    return True, f"{origin.url or 'unnamed repository'}@{origin.git.commit}{dirty}", []
+    return f"{origin.url or 'unnamed repository'}@{origin.git.commit}{dirty}"
 
 
 def _refusal(
-    location: KernelLocation, data: bytes, bundle: bytes | None, environment: Environment
+    location: VariantLocation, data: bytes, bundle: bytes | None, environment: Environment
 ) -> str:
     """Why the policy refuses to load a variant; empty if it allows it.
 
@@ -207,16 +199,6 @@ def _refusal(
     except (TrustError, IntegrityError) as error:
         return error.message
     return ""
-
-
-def _other(location: KernelLocation, data: bytes) -> list[Problem]:
-    """The problem with a document that is signed, and of another kernel or version."""
-    try:
-        metadata = Metadata.from_json(data, source=str(location.path / FILE))
-        admission.refuse_other_document(location.subject, metadata)
-    except TrustError as error:
-        return [Problem(result=Result.OTHER, reason=error.message)]
-    return []
 
 
 def _bytes(path: Path) -> bytes | None:
@@ -261,17 +243,7 @@ def refuse(verdicts: Sequence[Verified], *, unsigned: bool, undigested: bool) ->
 def as_document(verdicts: Sequence[Verified]) -> list[dict[str, object]]:
     """The report as JSON values for programs."""
     return [
-        {
-            "variant": verdict.variant,
-            "result": verdict.result.value,
-            "problems": [{"result": p.result.value, "reason": p.reason} for p in verdict.problems],
-            "signer": verdict.signer,
-            "files": verdict.files,
-            "statement": verdict.statement,
-            "source": verdict.source,
-            "admitted": not verdict.refusal,
-            "refusal": verdict.refusal,
-        }
+        {**asdict(verdict), "result": verdict.result, "admitted": not verdict.refusal}
         for verdict in verdicts
     ]
 

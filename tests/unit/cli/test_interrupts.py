@@ -28,7 +28,7 @@ def interrupted_at(tmp_path, module, answer):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("module", ["kernforge.cli.main", "argparse", "kernforge.audit.catalog"])
+@pytest.mark.parametrize("module", ["kernforge.cli.main", "argparse", "kernforge.audit.describe"])
 def test_an_interrupt_is_130_and_no_traceback(tmp_path, module, number):
     answer = f"            os.kill(os.getpid(), {int(number)})\n            time.sleep({WAIT_S})\n"
     done = interrupted_at(tmp_path, module, answer)

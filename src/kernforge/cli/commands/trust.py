@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from kernforge.audit.about import AboutSource
+    from kernforge.audit.describe import FoundKernel
     from kernforge.system.console import Console
     from kernforge.trust.policy import Signer
 
@@ -115,10 +115,10 @@ def _add_kernel(verb: argparse.ArgumentParser) -> None:
     options.add_version(verb)
 
 
-def _source(arguments: argparse.Namespace) -> AboutSource:
-    from kernforge.audit import about  # noqa: PLC0415
+def _source(arguments: argparse.Namespace) -> FoundKernel:
+    from kernforge.audit import describe  # noqa: PLC0415
 
-    return about.find(
+    return describe.find(
         arguments.what,
         options.registry(arguments),
         version=arguments.version,
@@ -127,21 +127,21 @@ def _source(arguments: argparse.Namespace) -> AboutSource:
 
 
 def _info(arguments: argparse.Namespace, console: Console) -> None:
-    from kernforge.audit import about  # noqa: PLC0415
+    from kernforge.audit import describe  # noqa: PLC0415
 
     if arguments.versions:
         _versions(arguments, console)
         return
-    description = about.describe(_source(arguments), arguments.backend)
+    description = describe.describe(_source(arguments), arguments.backend)
     if arguments.only_compatible:
         description["variants"] = [row for row in description["variants"] if row["fits"]]
-    console.result(description, about.as_text(description))
+    console.result(description, describe.as_text(description))
 
 
 def _versions(arguments: argparse.Namespace, console: Console) -> None:
-    from kernforge.audit import about  # noqa: PLC0415
+    from kernforge.audit import describe  # noqa: PLC0415
 
-    versions = about.published_versions(options.registry(arguments), arguments.what)
+    versions = describe.published_versions(options.registry(arguments), arguments.what)
     lines = [
         f"{v['version']}  {v['commit']}  {tables.counted(v['variants'], 'variant')}"
         for v in versions
@@ -150,10 +150,10 @@ def _versions(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _list(arguments: argparse.Namespace, console: Console) -> None:
-    from kernforge.audit import catalog  # noqa: PLC0415
+    from kernforge.audit import describe  # noqa: PLC0415
 
     registry = options.registry(arguments)
-    found = catalog.on_this_machine(registry, arguments.text)
+    found = describe.on_this_machine(registry, arguments.text)
     rows = [
         (k.repo_id, k.version, tables.counted(k.variants, "variant"), k.registry) for k in found
     ]
@@ -166,7 +166,7 @@ def _list(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _search(arguments: argparse.Namespace, console: Console) -> None:
-    from kernforge.audit import catalog  # noqa: PLC0415
+    from kernforge.audit import describe  # noqa: PLC0415
 
     if arguments.local:
         _list(arguments, console)
@@ -177,12 +177,12 @@ def _search(arguments: argparse.Namespace, console: Console) -> None:
             hint="give a part of the owner or the name; --local lists what is on this machine",
         )
     registry = options.registry(arguments)
-    found = catalog.search(registry, arguments.text)
-    for url, error in found.errors.items():
+    found, errors = describe.search(registry, arguments.text)
+    for url, error in errors.items():
         console.note(f"{url} was not searched: {error.message} ({error.hint})")
-    rows = [(kernel.repo_id, kernel.version, kernel.registry) for kernel in found.kernels]
+    rows = [(kernel.repo_id, kernel.version, kernel.registry) for kernel in found]
     console.result(
-        [dataclasses.asdict(kernel) for kernel in found.kernels],
+        [dataclasses.asdict(kernel) for kernel in found],
         tables.table(rows, head=("kernel", "version", "registry"))
         if rows
         else f"no kernel with {arguments.text!r} in its name",
@@ -214,17 +214,19 @@ def _rebuild(arguments: argparse.Namespace, console: Console) -> None:
     source = _source(arguments)
     names = options.matching(arguments.variant, source.names, arguments.what)
     subjects = tuple(reproduce.read(source.location(name)) for name in names)
-    settings = reproduce.ReproduceOptions(
-        environment=arguments.environment,
-        sandbox=arguments.sandbox,
-        jobs=arguments.jobs,
-        progress=console,
-        events=console,
-    )
     with files.staging(arguments.environment.home / "reproduce") as workplace:
-        verdicts = reproduce.again(
-            subjects, source=arguments.source, workplace=workplace, options=settings
-        )
+        verdicts = [
+            reproduce.again(
+                subject,
+                arguments.source,
+                workplace / str(number),
+                arguments.environment,
+                sandbox=arguments.sandbox,
+                jobs=arguments.jobs,
+                console=console,
+            )
+            for number, subject in enumerate(subjects)
+        ]
     console.result(
         [formats.verdict_document(v) for v in verdicts],
         "\n".join(map(formats.verdict_text, verdicts)),

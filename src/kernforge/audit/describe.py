@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describe a kernel: its versions, its variants, and which variant would load on this machine."""
+"""Find kernels, and describe one: its versions, its variants, which would load on this machine."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,19 @@ from kernforge.artifact import directories as artifact_directories
 from kernforge.artifact.integrity import tree_files
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.artifact.version import in_order
-from kernforge.errors import IntegrityError, RegistryError, UsageError
+from kernforge.errors import (
+    IntegrityError,
+    KernforgeError,
+    NotPublishedError,
+    RegistryError,
+    UsageError,
+)
 from kernforge.loader.host import probe_to_load
 from kernforge.loader.resolve import resolve
 from kernforge.registry import api as registries
-from kernforge.registry.api import Answer, member_for
+from kernforge.registry.api import Chain, member_for
 from kernforge.registry.directory import DirectoryRegistry
+from kernforge.registry.hub import HubRegistry
 from kernforge.registry.kinds import Registry
 from kernforge.registry.names import check_repo_id, majors, request, versions
 from kernforge.registry.redirect import find_redirect
@@ -26,9 +33,11 @@ from kernforge.system.tables import size as size_text
 from kernforge.trust import signature
 from kernforge.trust.policy import Subject
 
+_SEARCH_LIMIT = 100
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelLocation:
+class VariantLocation:
     """A variant on this machine's disk.
 
     Attributes:
@@ -42,51 +51,45 @@ class KernelLocation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AboutSource:
+class FoundKernel:
     """A kernel: a commit in a registry, or a directory (``registry`` is None).
 
     Attributes:
         where: repo id or path, as the user wrote it.
         names: names of the variants, sorted.
-        answer: what the registry has for the version that was asked for; None for a directory.
+        registry: the registry that has it.
+        commit: the commit there.
+        revision: the branch, tag or commit that was asked for.
+        major: the major version that was asked for, if one was.
         directories: directory of each variant by its name, for a directory.
     """
 
     where: str
     names: tuple[str, ...]
     registry: Registry | None = None
-    answer: Answer | None = None
+    commit: str | None = None
+    revision: str | None = None
+    major: int | None = None
     directories: Mapping[str, Path] = field(default_factory=dict)
 
-    @property
-    def commit(self) -> str:
-        """The commit of a repo id; empty for a directory."""
-        return self.answer.commit if self.answer else ""
-
-    @property
-    def revision(self) -> str:
-        """The branch, tag or commit that was asked for; empty for a directory."""
-        if self.answer is None:
-            return ""
-        asked = self.answer.request
-        named = f"v{asked.version}" if asked.is_branch_of_major else self.answer.commit
-        return asked.revision or named
-
-    def location(self, name: str) -> KernelLocation:
+    def location(self, name: str) -> VariantLocation:
         """The location of a variant, which is fetched if it is not on this machine."""
         registry = self.registry
-        if registry is None or self.answer is None:
+        if registry is None or self.commit is None:
             path = self.directories[name]
-            return KernelLocation(path=path, link_root=_link_root(path), subject=_local(path))
-        return KernelLocation(
+            # In a cache or a registry, links lead to its blobs.
+            caches = (p for p in path.parents if p.name.startswith(("kernels--", "models--")))
+            subject = Subject(repo_id=None, registry=path.resolve().as_uri())
+            return VariantLocation(path=path, link_root=next(caches, path), subject=subject)
+        return VariantLocation(
             path=registry.fetch(self.where, self.commit, name),
             link_root=registry.link_root(self.where),
-            subject=Subject(repo_id=self.where, registry=registry.url, major=self.answer.major),
+            subject=Subject(repo_id=self.where, registry=registry.url, major=self.major),
         )
 
     def read(self, name: str) -> tuple[bytes, bytes | None]:
         """A variant's metadata and signature, without its other files."""
-        if self.registry is None:
+        if self.registry is None or self.commit is None:
             path = self.directories[name]
             signature_file = path / SIGNATURE
             bundle = signature_file.read_bytes() if signature_file.exists() else None
@@ -97,7 +100,7 @@ class AboutSource:
 
 def find(
     where: str, registry: Registry, *, version: int | str | None = None, revision: str | None = None
-) -> AboutSource:
+) -> FoundKernel:
     """Find the kernel of a path or repo id.
 
     Args:
@@ -117,11 +120,12 @@ def find(
                 hint="remove the version or revision",
             )
         paths = {path.name: path for path in artifact_directories.variants(directory.absolute())}
-        return AboutSource(where=where, names=tuple(paths), directories=paths)
+        return FoundKernel(where=where, names=tuple(paths), directories=paths)
     registry = member_for(registry, check_repo_id(where))
     if version is None and revision is None:
         revision = _newest(registry, where)
-    answer = registries.find(registry, request(where, version, revision))
+    asked = request(where, version, revision)
+    answer = registries.find(registry, asked)
     moved = find_redirect(registry, where, answer.commit)
     if moved is not None:
         raise RegistryError(
@@ -133,7 +137,15 @@ def find(
         raise RegistryError(
             f"{where} at {answer.commit} has no variants", hint="name another version"
         )
-    return AboutSource(where=where, names=names, registry=registry, answer=answer)
+    named = f"v{asked.version}" if asked.is_branch_of_major else answer.commit
+    return FoundKernel(
+        where=where,
+        names=names,
+        registry=registry,
+        commit=answer.commit,
+        revision=asked.revision or named,
+        major=answer.major,
+    )
 
 
 def _newest(registry: Registry, repo_id: str) -> str:
@@ -142,16 +154,6 @@ def _newest(registry: Registry, repo_id: str) -> str:
         return tags[-1]
     branches = majors(names)
     return f"v{branches[-1]}" if branches else "main"
-
-
-def _local(path: Path) -> Subject:
-    return Subject(repo_id=None, registry=path.resolve().as_uri())
-
-
-def _link_root(path: Path) -> Path:
-    """The directory that links must not leave: in a cache or registry, links lead to its blobs."""
-    caches = (p for p in path.parents if p.name.startswith(("kernels--", "models--")))
-    return next(caches, path)
 
 
 def published_versions(registry: Registry, repo_id: str) -> list[dict[str, Any]]:
@@ -179,7 +181,84 @@ def published_versions(registry: Registry, repo_id: str) -> list[dict[str, Any]]
     return listed
 
 
-def describe(source: AboutSource, backend: str | None = None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedKernel:
+    """A kernel of a registry.
+
+    Attributes:
+        registry: URL of the registry.
+        version: the newest version that is on this machine; empty where none has a name.
+        variants: how many variants of it are on this machine.
+    """
+
+    repo_id: str
+    registry: str
+    version: str = ""
+    variants: int = 0
+
+
+def on_this_machine(registry: Registry, text: str = "") -> tuple[ListedKernel, ...]:
+    """The kernels of a registry that are on this machine; no network is used.
+
+    Args:
+        registry: a directory, a hub (of which the cache is listed), or several of them.
+        text: only those with this text in their repo id, in any case.
+    """
+    found = []
+    for member in _members(registry):
+        if isinstance(member, DirectoryRegistry | HubRegistry):
+            fitting = (r for r in member.repo_ids() if text.casefold() in r.casefold())
+            found += [_listed(member.offline(), repo_id) for repo_id in fitting]
+    return tuple(kernel for kernel in found if kernel.variants)  # a cache may hold a name alone
+
+
+def search(registry: Registry, text: str) -> tuple[list[ListedKernel], dict[str, KernforgeError]]:
+    """The kernels whose repo id has a text, and for a hub those that it finds for it.
+
+    Returns:
+        The kernels, and why a registry could not be searched, by its URL.
+
+    Raises:
+        KernforgeError: no registry could be searched.
+    """
+    kernels: list[ListedKernel] = []
+    errors: dict[str, KernforgeError] = {}
+    members = tuple(_members(registry))
+    for member in members:
+        if not isinstance(member, HubRegistry):
+            kernels += on_this_machine(member, text)
+            continue
+        try:
+            found = member.search(text, _SEARCH_LIMIT)
+        except KernforgeError as error:
+            if len(members) == 1:
+                raise
+            errors[member.url] = error
+            continue
+        kernels += [ListedKernel(repo_id=repo_id, registry=member.url) for repo_id in found]
+    return kernels, errors
+
+
+def _members(registry: Registry) -> Iterator[Registry]:
+    yield from registry.registries if isinstance(registry, Chain) else (registry,)
+
+
+def _listed(registry: Registry, repo_id: str) -> ListedKernel:
+    try:
+        newest = published_versions(registry, repo_id)[-1:]
+    except NotPublishedError:
+        newest = []
+    if not newest:  # it was loaded by its commit
+        commits = registry.commits(repo_id)
+        count = len(registry.variants(repo_id, commits[-1])) if commits else 0
+        return ListedKernel(repo_id=repo_id, registry=registry.url, variants=count)
+    (row,) = newest
+    return ListedKernel(
+        repo_id=repo_id, registry=registry.url, version=row["version"], variants=row["variants"]
+    )
+
+
+def describe(source: FoundKernel, backend: str | None = None) -> dict[str, Any]:
     """Describe a kernel for ``kernforge info``.
 
     Args:
@@ -218,8 +297,8 @@ def describe(source: AboutSource, backend: str | None = None) -> dict[str, Any]:
     return {
         **({"path": source.where} if registry is None else {"repo_id": source.where}),
         "registry": None if registry is None else registry.url,
-        "commit": source.commit or None,
-        "revision": source.revision or None,
+        "commit": source.commit,
+        "revision": source.revision,
         "versions": [] if registry is None else published_versions(registry, source.where),
         "name": first.name,
         "version": first.version,
@@ -235,7 +314,7 @@ def describe(source: AboutSource, backend: str | None = None) -> dict[str, Any]:
     }
 
 
-def _bytes(source: AboutSource, name: str) -> int | None:
+def _bytes(source: FoundKernel, name: str) -> int | None:
     """Size of a variant's files in bytes; None if they would have to be fetched first."""
     if source.registry is not None and not isinstance(source.registry, DirectoryRegistry):
         return None
