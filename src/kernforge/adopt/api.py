@@ -20,7 +20,7 @@ from kernforge.errors import UsageError
 from kernforge.manifest.editions import UNKNOWN_LICENSE
 from kernforge.project import scaffold
 from kernforge.source import extension_source
-from kernforge.system import untrusted
+from kernforge.system import untrusted_tree
 from kernforge.system.files import make_dir, publish_tree, staging
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _adopted(
     tree = stage / "project"
     make_dir(tree)
     for path, text in written.items():
-        untrusted.write(tree, path, text)
+        untrusted_tree.write(tree, path, text)
     if not publish_tree(tree, dest):
         raise scaffold.occupied(dest)
     return Adoption(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernforge.system import untrusted
+from kernforge.system import untrusted_tree
 
 _MODULES = ("torch.utils.cpp_extension", "kernforge")
 _ORDER = {
@@ -180,5 +180,5 @@ def text_in(root: Path, path: str) -> str | None:
     if not real.is_relative_to(top) or not real.is_file():
         return None
     name = real.relative_to(top).as_posix()
-    data = untrusted.read_bytes(top, name, limit=_LONGEST, hard_links=True)
+    data = untrusted_tree.read_bytes(top, name, limit=_LONGEST, hard_links=True)
     return data.decode(errors="surrogateescape")

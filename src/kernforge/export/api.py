@@ -27,7 +27,7 @@ from kernforge.project import source_files, units
 from kernforge.project.api import MANIFEST, Project
 from kernforge.project.targets import Target
 from kernforge.project.units import Sources
-from kernforge.system import files, untrusted
+from kernforge.system import files, untrusted_tree
 
 _WRITTEN = "Written by `kernforge export`"
 # What only a file of an export has; the last is a directory that compile_commands.json names.
@@ -160,7 +160,7 @@ def kept(
 def _content(root: Path, path: str) -> bytes | None:
     """The content of a file of a directory; None without one."""
     try:
-        return untrusted.read_bytes(root.resolve(), path, limit=_LARGEST, hard_links=True)
+        return untrusted_tree.read_bytes(root.resolve(), path, limit=_LARGEST, hard_links=True)
     except FileNotFoundError:
         return None
 
@@ -201,7 +201,7 @@ def write(
     new |= {path: real.read_bytes() for path, real in _copies(project, texts, to).items()}
     if to.exists():
         for path, data in new.items():
-            untrusted.write(to.resolve(), path, data)
+            untrusted_tree.write(to.resolve(), path, data)
     else:
         # A new directory appears completely or not at all.
         with files.staging(to.absolute().parent) as stage:

@@ -18,7 +18,7 @@ from kernforge.manifest import editions, sources
 from kernforge.manifest.document import Manifest
 from kernforge.manifest.mistakes import report
 from kernforge.project import git, units, values
-from kernforge.system import untrusted
+from kernforge.system import untrusted_tree
 
 MANIFEST = "build.toml"
 # What holds no sources: caches and environments anywhere, results at the top.
@@ -107,11 +107,13 @@ def read_document(root: Path, name: str) -> bytes | None:
     path = root.resolve() / name
     if not path.is_symlink() and not path.exists():
         return None
-    real = untrusted.inside(root.resolve(), path)
+    real = untrusted_tree.inside(root.resolve(), path)
     if real is None:
         return None
     below = real.relative_to(root.resolve()).as_posix()
-    return untrusted.read_bytes(root.resolve(), below, limit=_LARGEST_DOCUMENT, hard_links=True)
+    return untrusted_tree.read_bytes(
+        root.resolve(), below, limit=_LARGEST_DOCUMENT, hard_links=True
+    )
 
 
 def _named(manifest: Manifest) -> set[str]:
@@ -150,7 +152,7 @@ def _walk(root: Path, named: set[str]) -> Iterator[tuple[str, Path]]:
             path = Path(directory, name)
             # A link may lead to another file of the project; one to nothing is not read at all.
             read = not name.startswith(".") and not name.endswith(".pyc")
-            if read and untrusted.inside(root, path):
+            if read and untrusted_tree.inside(root, path):
                 yield path.relative_to(root).as_posix(), path
 
 

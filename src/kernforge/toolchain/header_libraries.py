@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernforge.errors import ToolchainError, UsageError
-from kernforge.system import digest, files, untrusted
+from kernforge.system import digest, files, untrusted_tree
 
 RELEASES = {
     "cutlass_2_10": "2.10.0",
@@ -168,6 +168,6 @@ def _of_directory(root: Path) -> Iterator[tuple[str, bytes]]:
         for path in sorted((root / prefix).rglob("*")):
             if path.is_dir() and not path.is_symlink():
                 continue
-            real = untrusted.inside(root.resolve(), path)
+            real = untrusted_tree.inside(root.resolve(), path)
             if real:
                 yield path.relative_to(root).as_posix(), real.read_bytes()

@@ -26,7 +26,7 @@ from kernforge.builder.plan.graph import Action, Input, Plan
 from kernforge.errors import BuildError, IntegrityError, ToolchainError
 from kernforge.project.api import Project
 from kernforge.store.local import Store
-from kernforge.system import files, untrusted
+from kernforge.system import files, untrusted_tree
 from kernforge.system.process import Completed, Runner
 
 _STOPPED = 124
@@ -238,7 +238,7 @@ def _take_outputs(
         return problems
     for name in action.outputs:
         try:
-            untrusted.copy_out(directory.path, f"{WORK}/{name}", tree / name)
+            untrusted_tree.copy_out(directory.path, f"{WORK}/{name}", tree / name)
         except FileNotFoundError:
             problems.append(f"it did not write {name}")
         except IntegrityError as error:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from kernforge.builder.execute.sandbox import OPENED, WORK, ActionDirectory
-from kernforge.system import files, untrusted
+from kernforge.system import files, untrusted_tree
 
 FILE = "kernforge-headers.json"
 """File of a result: hex SHA-256 by path of the headers behind it."""
@@ -39,7 +39,7 @@ def read(directory: ActionDirectory, known: Iterable[str]) -> dict[str, str]:
         IntegrityError: the action made something else of the list than a file.
     """
     try:
-        data = untrusted.read_bytes(directory.scratch, OPENED, limit=_LIST_BYTES)
+        data = untrusted_tree.read_bytes(directory.scratch, OPENED, limit=_LIST_BYTES)
     except FileNotFoundError:  # no compiler ran
         return {}
     trees = (os.path.realpath(real) for real in directory.mounted().values())

@@ -4,7 +4,7 @@ import os
 import pytest
 
 from kernforge.errors import IntegrityError
-from kernforge.system import untrusted
+from kernforge.system import untrusted_tree
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def snapshot(path):
 
 
 DOORS = {
-    "read": lambda root, name: untrusted.read_bytes(root, name, limit=9),
-    "write": lambda root, name: untrusted.write(root, name, "new"),
+    "read": lambda root, name: untrusted_tree.read_bytes(root, name, limit=9),
+    "write": lambda root, name: untrusted_tree.write(root, name, "new"),
 }
 ESCAPES = [
     "link/mine",
@@ -63,7 +63,7 @@ def test_a_link_or_a_pipe_is_not_taken_for_a_file(root, door, name):
 
 
 def test_files_are_written_below_the_root(root):
-    untrusted.write(root, "new/deep/run.sh", "echo", executable=True)
-    untrusted.write(root, "real/file", b"new")
+    untrusted_tree.write(root, "new/deep/run.sh", "echo", executable=True)
+    untrusted_tree.write(root, "real/file", b"new")
     assert os.access(root / "new/deep/run.sh", os.X_OK)
-    assert untrusted.read_bytes(root, "real/file", limit=9) == b"new"
+    assert untrusted_tree.read_bytes(root, "real/file", limit=9) == b"new"
