@@ -365,11 +365,12 @@ def local_parts(arguments: argparse.Namespace) -> LocalPartsOptions:
     from kernforge.toolchain.local_parts import LocalPartsOptions  # noqa: PLC0415
 
     environment: Environment = arguments.environment
-    cuda_home = given(arguments.cuda_home, environment.kernforge_cuda_home)
+    options = vars(arguments)  # of build and lock; for other commands the variables say it
+    cuda_home = given(options.get("cuda_home"), environment.kernforge_cuda_home)
     cutlass = environment.cutlass_src_dir
     return LocalPartsOptions(
         cuda_home=Path(cuda_home) if cuda_home else None,
-        depends=({"": Path(cutlass)} if cutlass else {}) | dict(arguments.depends),
+        depends=({"": Path(cutlass)} if cutlass else {}) | dict(options.get("depends", ())),
     )
 
 

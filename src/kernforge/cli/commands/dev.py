@@ -37,7 +37,6 @@ def add(verbs: options.Verbs) -> None:
         "measure this workload of benchmarks/workloads.py; may be repeated (default: the first)",
     )
     options.add_jobs(verb)
-    options.add_toolchain(verb)
     options.add_sandbox(verb)
 
 

@@ -34,7 +34,6 @@ def add(verbs: options.Verbs) -> None:
         "(default: build it first)",
     )
     options.add_pytest(verb)
-    options.add_toolchain(verb)
     options.add_sandbox(verb)
 
 

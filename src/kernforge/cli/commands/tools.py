@@ -42,7 +42,6 @@ def add(verbs: options.Verbs) -> None:
         "replace existing files that no export wrote (default: leave them as they are)",
     )
     options.add_flag(verb, "--dry-run", "print what would be written")
-    options.add_toolchain(verb)
 
     verb = options.add_verb(verbs, _shell, "shell")
     verb.usage = "kernforge shell [options] [PROJECT] [-- COMMAND ...]"
@@ -50,7 +49,6 @@ def add(verbs: options.Verbs) -> None:
     options.add_project(verb)
     verb.add_argument("--variant", default="", help="a name or a pattern (default: the newest)")
     options.add_build_dir(verb)
-    options.add_toolchain(verb)
 
 
 def _doctor(arguments: argparse.Namespace, console: Console) -> None:
