@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         use_kernelized_func,
     )
     from kernforge.layers.kernelize import kernelize, kernelize_report, kernelized, unkernelize
+    from kernforge.layers.mapping import register_kernel_mapping, use_kernel_mapping
     from kernforge.layers.modes import (
         CUDAProperties,
         Device,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
         Mode,
         ROCMProperties,
     )
-    from kernforge.layers.registration import register_kernel_mapping, use_kernel_mapping
     from kernforge.layers.report import KernelizeReport, KernelSource, LayerOutcome
     from kernforge.layers.repositories import (
         FuncRepository,
@@ -108,8 +108,8 @@ __getattr__, __dir__ = _lazy.attributes(
         "layers.decorators": "replace_kernel_forward_from_hub use_kernel_forward_from_hub "
         "use_kernel_func_from_hub use_kernelized_func",
         "layers.kernelize": "kernelize kernelize_report kernelized unkernelize",
+        "layers.mapping": "register_kernel_mapping use_kernel_mapping",
         "layers.modes": "CUDAProperties Device KernelizeFallback Mode ROCMProperties",
-        "layers.registration": "register_kernel_mapping use_kernel_mapping",
         "layers.report": "KernelSource KernelizeReport LayerOutcome",
         "layers.repositories": "FuncRepository LayerRepository LocalFuncRepository "
         "LocalLayerRepository LockedFuncRepository LockedLayerRepository",

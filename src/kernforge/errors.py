@@ -1,38 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every error that a user can get.
 
-- KernforgeError        1   something went wrong that no class below names
-  - UsageError          2   the command line or the arguments of a call are not valid
-    - RequestError          a call of the loader does; also a ValueError
-    - MissingPackageError   a required Python package is missing; also an ImportError
-    - DependencyError       a kernel asks for one that it does not depend on; also a RuntimeError
-    - MissingLockError      a lock file is missing; also a FileNotFoundError
-    - LayerError            a layer, a mapping and a mode do not fit together; also a ValueError
-    - LayerTypeError        a layer or a mapping has a wrong type; also a TypeError
-  - ManifestError       3   build.toml is wrong
-  - ToolchainError      4   a compiler, header or lock is missing, wrong or disagrees
-  - BuildError          5   a compiler ran and failed
-    - SourceError           a source has a mistake that is seen without a compiler
-  - CheckError          6   an artifact violates a rule that users rely on
-  - NoVariantError      7   no variant of a kernel fits this machine; also a FileNotFoundError
-    - MachineError          a variant fits, but its code cannot run here; also a RuntimeError
-  - RegistryError       8   a registry lacks, refuses or contradicts something
-    - NotPublishedError     a registry has no such kernel, version or revision; also a ValueError
-      - AbsentError         it is not on this machine; also a FileNotFoundError
-    - KernelError           a kernel breaks a rule of its format; also a ValueError
-    - MovedError            another publisher published meanwhile
-  - IntegrityError      9   files differ from their digest or have none
-    - MetadataError         metadata.json cannot be read; also a ValueError
-    - MissingFileError      a build lacks a file; also a FileNotFoundError
-  - NetworkError       10   the package index or a registry cannot be reached
-  - StorageError       11   the disk is full, read-only or another user's; a path is of a wrong kind
-  - TrustError         12   the trust policy refuses a kernel, or cannot be read
-  - UntestedError      13   every test was skipped
-
 An error of the loader is also the built-in error that the hub's client, ``kernels``, raises in the
 same case, so that an application can keep its ``except`` clauses.
 
-The number is the exit code. Only ``cli.main`` turns an error into an exit; an interrupt exits 130.
+``exit_code`` is what the command exits with. Only ``cli.main`` turns an error into an exit; an
+interrupt exits 130.
 The message says what is wrong and where, with the value; the hint says what to do.
 """
 

@@ -18,7 +18,7 @@ from torch import nn  # noqa: E402 - skipped without torch
 
 import kernels as theirs  # noqa: E402
 import kernforge as ours  # noqa: E402
-from kernforge.layers import registration  # noqa: E402
+from kernforge.layers import mapping as our_mapping  # noqa: E402
 
 DEVICES = ("cpu", "cuda", "rocm", "mps", "npu", "xpu", "neuron", "tpu")
 MODES = (
@@ -325,7 +325,7 @@ def test_models_that_either_marked_are_kernelized_by_both():
 def test_registered_mappings_add_up_alike():
     rng = random.Random(4)
     their_token = their_globals._KERNEL_MAPPING.set({})
-    our_token = registration._scoped.set({})
+    our_token = our_mapping._scoped.set({})
     try:
         for _ in range(60):
             mapping, inherit = generated(rng), rng.random() < 0.8
@@ -344,4 +344,4 @@ def test_registered_mappings_add_up_alike():
             assert seen[0] == seen[1]
     finally:
         their_globals._KERNEL_MAPPING.reset(their_token)
-        registration._scoped.reset(our_token)
+        our_mapping._scoped.reset(our_token)

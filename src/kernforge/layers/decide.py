@@ -1,23 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one layer of a model runs: a kernel, or its own forward."""
+"""What one layer of a model runs: a kernel, or its own forward.
+
+Only ``forward`` is taken from a kernel's layer, and bound to the model's own module; so the layer
+must hold no state, and must take the arguments of the replaced ``forward``. Two class attributes
+say what it supports: ``can_torch_compile`` (default False) and ``has_backward`` (default True).
+"""
 
 from __future__ import annotations
 
+import inspect
 import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kernforge.errors import LayerError, NetworkError, NotPublishedError
-from kernforge.layers.compatibility import check_layer, check_mode, missing_features
-from kernforge.layers.mapping import Choice, choose_kernel
+from kernforge.errors import LayerError, LayerTypeError, NetworkError, NotPublishedError
+from kernforge.layers.mapping import Choice, choose_kernel, current
 from kernforge.layers.modes import DEVICE_TYPES, Device, KernelizeFallback, Mode, mode_name
-from kernforge.layers.registration import current
 from kernforge.layers.report import KernelSource, LayerOutcome
 from kernforge.layers.repositories import load_on
 from kernforge.loader.importer import get_loaded_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from inspect import Parameter
 
     import torch
     from torch import nn
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
 # What CANNOT_LOAD covers: there is nothing to load. A kernel that exists but is wrong, such as one
 # whose bytes were changed, stays an error.
 _ABSENT = (FileNotFoundError, NotPublishedError, NetworkError)
+_FEATURES = {"can_torch_compile", "has_backward"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,9 +197,9 @@ def _find_replacement(
             error,
         )
         return None, f"cannot load: {str(error).splitlines()[0]}"
-    check_layer(layer, cls, source=chosen.repo)
-    check_mode(layer, chosen.mode, layer_name=name, source=chosen.repo)
-    if missing := missing_features(layer, request.mode):
+    _check_layer(layer, cls, source=chosen.repo)
+    _check_mode(layer, chosen.mode, layer_name=name, source=chosen.repo)
+    if missing := _missing_features(layer, request.mode):
         text = f"Available kernel does not support mode: {request.mode}"
         _raise_unless_allowed(KernelizeFallback.NO_COMPATIBLE_MODE, request, text)
         return None, f"{chosen.repo} does not support {missing}"
@@ -219,3 +225,77 @@ def _kernel_source(layer: type[nn.Module]) -> KernelSource | None:
                 commit=kernel.repo_info.revision if kernel.repo_info else None,
             )
     return None
+
+
+def _check_layer(layer: object, replaced: type[nn.Module], *, source: object) -> None:
+    """Refuse a layer that cannot replace another.
+
+    Args:
+        layer: the kernel's attribute of that name.
+        replaced: the class of the model's module.
+
+    Raises:
+        LayerTypeError: it is not an ``nn.Module``, it has a constructor or members of its own, or
+            its ``forward`` takes other parameters.
+    """
+    from torch import nn
+
+    if not (isinstance(layer, type) and issubclass(layer, nn.Module)):
+        name = getattr(layer, "__name__", layer)
+        raise LayerTypeError(f"Layer `{name}` of {source} is not a Torch layer.")
+    if inspect.getattr_static(layer, "__init__") is not nn.Module.__init__:
+        raise LayerTypeError(
+            f"{source} must not override nn.Module constructor.",
+            hint="the constructor would never run: only forward is taken from a kernel's layer",
+        )
+    # An empty subclass also has the attributes that Python adds to classes.
+    allowed = {*dir(type("Empty", (nn.Module,), {})), *_FEATURES}
+    if more := sorted(set(dir(layer)) - allowed):
+        raise LayerTypeError(
+            f"{source} must not contain additional members compared to `{replaced.__name__}`: "
+            f"{', '.join(more)}.",
+            hint="only forward is taken from a kernel's layer; write helpers as functions",
+        )
+    _check_parameters(layer, replaced, source)
+
+
+def _check_parameters(layer: type[nn.Module], replaced: type[nn.Module], source: object) -> None:
+    ours = list(inspect.signature(layer.forward).parameters.values())
+    theirs = list(inspect.signature(replaced.forward).parameters.values())
+    what = f"Forward signature of {source} does not match `{replaced.__name__}`"
+    if len(ours) != len(theirs):
+        raise LayerTypeError(
+            f"{what}: different number of arguments.",
+            hint=f"the kernel's forward takes {_listed(ours)}, the model's {_listed(theirs)}",
+        )
+    for our, their in zip(ours, theirs, strict=True):
+        if our.kind != their.kind:
+            raise LayerTypeError(
+                f"{what}: different kind of arguments ({our} is {our.kind.description}, {their} "
+                f"is {their.kind.description})."
+            )
+
+
+def _listed(parameters: list[Parameter]) -> str:
+    return f"({', '.join(map(str, parameters))})"
+
+
+def _missing_features(layer: type[nn.Module], mode: Mode) -> str:
+    """Features that a mode needs and a layer lacks, such as ``backward``; empty if none."""
+    missing = []
+    if Mode.TRAINING in mode and not getattr(layer, "has_backward", True):
+        missing.append("backward")
+    if Mode.TORCH_COMPILE in mode and not getattr(layer, "can_torch_compile", False):
+        missing.append("torch.compile")
+    return " and ".join(missing)
+
+
+def _check_mode(layer: type[nn.Module], mode: Mode, *, layer_name: str, source: object) -> None:
+    """Check that a layer supports the mode that it was registered for."""
+    if missing := _missing_features(layer, mode):
+        raise LayerError(
+            f"Function/layer from repo {source} does not support {missing}.\n"
+            f"Was registered for `{layer_name}` with mode `{mode}`",
+            hint=f"register it for another mode than {mode_name(mode)}; or, if the layer supports "
+            "it, set can_torch_compile = True or has_backward = True in its class",
+        )

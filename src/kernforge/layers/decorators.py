@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from kernforge.errors import LayerError, LayerTypeError
-from kernforge.layers.compatibility import function_layer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,3 +130,30 @@ def use_kernelized_func(*args: Any) -> Callable[[_Class], _Class]:
         return cls
 
     return decorate
+
+
+@functools.cache
+def function_layer(function: Callable[..., Any]) -> type[nn.Module]:
+    """A layer whose forward calls a function and takes what the function takes.
+
+    What it supports is said by the function's attributes of the same names.
+    """
+    from torch import nn
+
+    base: Any = nn.Module
+
+    class FunctionLayer(base):  # type: ignore[misc]
+        can_torch_compile = getattr(function, "can_torch_compile", False)
+        has_backward = getattr(function, "has_backward", True)
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+    signature = inspect.signature(function)
+    parameters = [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)]
+    parameters += signature.parameters.values()
+    FunctionLayer.forward.__signature__ = Signature(  # type: ignore[attr-defined]
+        parameters, return_annotation=signature.return_annotation
+    )
+    FunctionLayer.__module__ = function.__module__
+    return FunctionLayer

@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 from kernforge.errors import LayerError, NoVariantError
-from kernforge.layers.compatibility import function_layer
+from kernforge.layers.decorators import function_layer
 from kernforge.loader.api import (
     AnyRegistry,
     get_kernel,
@@ -44,13 +44,23 @@ class _Kernel(ABC):
 
     __slots__ = ()
 
-    @abstractmethod
     def load(self) -> type[nn.Module]:
-        """The layer's class."""
+        """The layer's class, or a layer that calls the function.
+
+        Raises:
+            LayerError: the kernel has no such layer or function.
+            KernforgeError: what ``get_kernel``, ``get_local_kernel`` or ``get_locked_kernel``
+                raises.
+        """
+        return self._find(self._load())
 
     @abstractmethod
     def _load(self) -> ModuleType:
         """Import its package."""
+
+    @abstractmethod
+    def _find(self, package: ModuleType) -> type[nn.Module]:
+        """The layer of an imported package."""
 
 
 def load_on(repository: Repository, device: str) -> type[nn.Module]:
@@ -84,15 +94,8 @@ class _KernelLayer(_Kernel):
     __slots__ = ()
     layer_name: str
 
-    def load(self) -> type[nn.Module]:
-        """The layer's class.
-
-        Raises:
-            LayerError: the kernel has no such layer.
-            KernforgeError: what ``get_kernel``, ``get_local_kernel`` or ``get_locked_kernel``
-                raises.
-        """
-        layers = getattr(self._load(), "layers", None)
+    def _find(self, package: ModuleType) -> type[nn.Module]:
+        layers = getattr(package, "layers", None)
         if layers is None:
             raise LayerError(
                 f"Kernel repo {self} does not define any layers.",
@@ -113,15 +116,8 @@ class _KernelFunction(_Kernel):
     __slots__ = ()
     func_name: str
 
-    def load(self) -> type[nn.Module]:
-        """A layer that calls the function.
-
-        Raises:
-            LayerError: the kernel has no such function.
-            KernforgeError: what ``get_kernel``, ``get_local_kernel`` or ``get_locked_kernel``
-                raises.
-        """
-        function = getattr(self._load(), self.func_name, None)
+    def _find(self, package: ModuleType) -> type[nn.Module]:
+        function = getattr(package, self.func_name, None)
         if function is None:
             raise LayerError(f"Function `{self.func_name}` not found in `{self}`")
         return function_layer(function)
