@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from kernforge.errors import LayerError, LayerTypeError
-from kernforge.layers.mapping import PREFERENCE, choose_kernel, extend_mapping
+from kernforge.layers.mapping import choose_kernel, extend_mapping
 from kernforge.layers.modes import CUDAProperties, Device, KernelizeFallback, Mode
 
 I, T, F = Mode.INFERENCE, Mode.TRAINING, Mode.FALLBACK  # noqa: E741 - short in the tables
@@ -26,27 +26,6 @@ def choice(devices, *, mode=I, device="cuda", capability=90):
         capability=capability,
         mode=mode,
     )
-
-
-@pytest.mark.parametrize(
-    ("mode", "order"),
-    [(I, (I, IC, T, TC, F)), (T, (T, TC, F)), (IC, (IC, TC, F)), (TC, (TC, F))],
-)
-def test_the_best_registered_mode_is_taken(mode, order):
-    for count in range(6):
-        for registered in itertools.combinations((I, IC, T, TC, F), count):
-            chosen = choice({"cuda": {m: str(m) for m in registered}}, mode=mode).chosen
-            expected = next((m for m in order if m in registered), None)
-            assert (chosen and chosen.mode) == expected
-
-
-@pytest.mark.parametrize(
-    ("capability", "expected"),
-    [(69, "any"), (70, "old"), (79, "old"), (80, "mid"), (90, "new"), (95, "new"), (120, "any")],
-)
-def test_the_narrowest_range_that_holds_the_gpu_is_taken(capability, expected):
-    devices = {gpus(70, 99): "old", gpus(80, 99): "mid", "cuda": "any", gpus(90, 99): "new"}
-    assert choice(devices, capability=capability).chosen.repo == expected
 
 
 def test_of_equally_narrow_ranges_that_for_newer_gpus_is_taken():
@@ -81,11 +60,6 @@ def test_without_a_gpu_only_what_asks_for_none_is_taken():
 def test_what_is_missing_is_named(devices, missing, reason):
     found = choice(devices, mode=IC)
     assert (found.chosen, found.missing.name, found.reason) == (None, missing, reason)
-
-
-def test_a_layer_that_no_mapping_names():
-    found = choose_kernel({}, "Norm", device="cpu", capability=None, mode=I)
-    assert (found.missing.name, found.reason) == ("NO_LAYER", "no mapping names it")
 
 
 def test_each_candidate_says_what_speaks_against_it():
@@ -139,9 +113,3 @@ def test_a_mapping_that_changes_later_changes_nothing_here():
 def test_a_wrong_mapping_is_refused(mapping, kind, words):
     with pytest.raises(kind, match=words):
         extend_mapping({}, mapping)
-
-
-def test_every_mode_that_can_be_asked_for_has_an_order():
-    assert set(PREFERENCE) == {I, T, IC, TC}
-    with pytest.raises(LayerError, match="Unsupported mode"):
-        choice({"cuda": "a"}, mode=Mode.TORCH_COMPILE)

@@ -1,31 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
-import signal
-import subprocess
-import sys
 import time
 
 import pytest
-from support import processes
 
 from kernforge.errors import StorageError
 from kernforge.store.local import Store
 from kernforge.system import files
 
 KEY = "ab" + "0" * 62
-SLOW_WRITER = """
-import sys, time
-from pathlib import Path
-from kernforge.system import files
-from kernforge.store.local import Store
-def fill(tree):
-    for number in range(200):
-        files.write_new(tree / f"{number}.txt", "x" * 1000)
-        if number == 20:
-            print("writing", flush=True)
-        time.sleep(0.005)
-Store(Path(sys.argv[1])).tree("things", sys.argv[2], fill)
-"""
 
 
 def fill_with(text):
@@ -60,17 +43,6 @@ def test_nothing_is_stored_when_making_it_fails(tmp_path):
     assert not store.has("things", KEY)
     assert not list(tmp_path.rglob("half"))
     assert (store.tree("things", KEY, fill_with("one")) / "content").read_text() == "one"
-
-
-def test_a_killed_process_leaves_the_store_usable(tmp_path):
-    for _ in range(5):
-        argv = [sys.executable, "-c", SLOW_WRITER, str(tmp_path), KEY]
-        with processes.start(argv, stdout=subprocess.PIPE) as writer:
-            assert writer.stdout.readline() == b"writing\n"
-            os.kill(writer.pid, signal.SIGKILL)
-        assert not Store(tmp_path).has("things", KEY)
-    tree = Store(tmp_path).tree("things", KEY, fill_with("whole"))
-    assert [p.name for p in tree.iterdir()] == ["content"]
 
 
 def test_old_leavings_are_swept_and_nothing_else(tmp_path):

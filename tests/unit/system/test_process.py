@@ -142,20 +142,6 @@ if {when!r} == "after":
     assert ends(int((tmp_path / "started").read_text()))
 
 
-def test_a_program_that_cannot_be_started_is_told_off():
-    code = """
-from kernforge.system import process
-told = []
-process._guard.tell = lambda sign, name: told.append((sign, name))
-try:
-    process.run(process.Command(argv=("no-such-program",)))
-except FileNotFoundError:
-    (one, name), (other, same) = told
-    assert one + other == "+-" and name == same
-"""
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 def test_a_program_runs_in_a_process_with_many_open_files():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 2048:
