@@ -2,7 +2,8 @@
 """A process is killed (SIGKILL) at any moment: the next run finds nothing half.
 
 In every place that is written: the store with its shared level, a registry that is a
-download's target, the directory of a lock file.
+download's target, the directory of a lock file. ``tests/e2e/test_cold_store.py`` does the same to
+downloads of a hub.
 """
 
 import hashlib
@@ -16,9 +17,6 @@ import time
 import pytest
 
 from kernforge.registry.directory import DirectoryRegistry
-from kernforge.registry.hub import HubRegistry
-from kernforge.registry.hub_client import HubClient
-from kernforge.registry.hub_endpoint import HubEndpoint
 from kernforge.store.local import Store
 from kernforge.store.remote import SharedStore
 from kernforge.system import files
@@ -75,22 +73,8 @@ def write_lock(place):
             files.write_atomic(place / "project" / name, f"{number}\n" * 20_000)
 
 
-def download(place):
-    """A kernel of a hub into a cache, which is then thrown away."""
-    endpoint = HubEndpoint(
-        url=(place / "hub").read_text(), cache=place / "cache", offline=False, own_token=False
-    )
-    for _ in itertools.count():
-        registry = HubRegistry(endpoint, HubClient(endpoint))
-        commit = registry.ref(REPO, "v1")
-        registry.fetch(REPO, commit, "torch-cpu")
-        for blob in (place / "cache").glob("*/blobs/*"):
-            if "part-" not in blob.name:
-                blob.unlink()
-
-
 def leavings(place):
-    """What no finished run leaves; parts of downloads are continued."""
+    """What no finished run leaves."""
     found = [p for p in place.rglob("*tmp-*") if "locks" not in p.parts]
     return [p for p in found if not any("tmp-" in q.name for q in p.parents if q != place)]
 
@@ -133,29 +117,15 @@ def finish_lock(place):
         files.write_atomic(path, "done\n")
 
 
-def finish_download(place):
-    endpoint = HubEndpoint(
-        url=(place / "hub").read_text(), cache=place / "cache", offline=False, own_token=False
-    )
-    registry = HubRegistry(endpoint, HubClient(endpoint))
-    path = registry.fetch(REPO, registry.ref(REPO, "v1"), "torch-cpu")
-    assert {name.name: name.read_bytes() for name in path.iterdir()} == FILES
-    assert not list((place / "cache").glob("*/blobs/part-*"))
-
-
-FILES = {f"file{n}": bytes([n]) * 300_000 for n in range(6)}
 PLACES = {
     "store": (write_store, finish_store),
     "registry": (write_registry, finish_registry),
     "lock": (write_lock, finish_lock),
-    "download": (download, finish_download),
 }
 
 
 @pytest.mark.parametrize(("work", "finish"), PLACES.values(), ids=PLACES)
-def test_the_next_run_finds_nothing_half(tmp_path, hub, work, finish):
-    hub.add(REPO, "v1", {f"build/torch-cpu/{name}": data for name, data in FILES.items()})
-    (tmp_path / "hub").write_text(hub.url)
+def test_the_next_run_finds_nothing_half(tmp_path, work, finish):
     for number in range(KILLS):
         assert killed(work, tmp_path, number) == -signal.SIGKILL
     finish(tmp_path)

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from kernforge.artifact.integrity import digest_tree
-from kernforge.artifact.metadata import Metadata, Provenance
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.system import files
@@ -77,23 +75,11 @@ OURS = "from kernforge import get_kernel\nkernel = get_kernel({repo!r}, {asked},
 
 
 @pytest.fixture
-def built(tmp_path):
+def built(tmp_path, write_variant):
     """A build directory with a real kernel in pure Python."""
-    directory = tmp_path / "build/torch-cpu"
-    directory.mkdir(parents=True)
-    for name, text in [("__init__.py", INIT), ("_ops.py", OPS), ("layers.py", LAYERS)]:
-        (directory / name).write_text(text)
-    metadata = Metadata(
-        name="shift-relu",
-        id="_shift_relu_cpu_0123456",
-        version=1,
-        license="Apache-2.0",
-        backend="cpu",
-        digest=digest_tree(directory),
-        provenance=Provenance(builder_version="kernforge", kernforge={"version": "0"}),
-    )
-    (directory / "metadata.json").write_bytes(metadata.to_json())
-    return directory.parent
+    files = {"__init__.py": INIT, "_ops.py": OPS, "layers.py": LAYERS}
+    write_variant(tmp_path / "build", name="shift-relu", unique="0123456", files=files)
+    return tmp_path / "build"
 
 
 @pytest.fixture

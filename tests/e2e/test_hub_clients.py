@@ -12,9 +12,6 @@ import pytest
 from support import processes
 from support.hub_server import WRITER
 
-from kernforge.artifact.integrity import digest_tree
-from kernforge.artifact.metadata import Metadata, Provenance
-
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 pytest.importorskip("kernels")
@@ -51,23 +48,11 @@ api.upload_folder(repo_id={REPO!r}, repo_type="kernel", revision="v1", folder_pa
 
 
 @pytest.fixture
-def built(tmp_path):
+def built(tmp_path, write_variant):
     """Two variants of a kernel in pure Python, as a build lays them out."""
-    for name, backend in (("torch-cpu", "cpu"), ("torch-cuda", "cuda")):
-        directory = tmp_path / "build" / name
-        for path, text in FILES.items():
-            (directory / path).parent.mkdir(parents=True, exist_ok=True)
-            (directory / path).write_text(text)
-        metadata = Metadata(
-            name="shift-relu",
-            id=f"_shift_relu_{backend}_0123456",
-            version=1,
-            license="Apache-2.0",
-            backend=backend,
-            digest=digest_tree(directory),
-            provenance=Provenance(builder_version="test"),
-        )
-        (directory / "metadata.json").write_bytes(metadata.to_json())
+    for backend in ("cpu", "cuda"):
+        variant = {"variant": f"torch-{backend}", "backend": backend}
+        write_variant(tmp_path / "build", name="shift-relu", files=FILES, **variant)
     return tmp_path / "build"
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel project with layers: two of a Llama block's parts, for the CPU and for CUDA."""
+"""A kernel project with layers: two of a Llama block's parts, for the CPU."""
 
-import sys
 from pathlib import Path
 
 MANIFEST = """
@@ -10,122 +9,58 @@ name = "llama-parts"
 version = 1
 edition = 5
 license = "Apache-2.0"
-backends = [{backends}]
+backends = ["cpu"]
 
 [torch]
 src = ["torch-ext/torch_binding.cpp"]
 stable-abi = "2.10"
-"""
-SECTION = {
-    "cpu": """
+
 [kernel.cpu]
 backend = "cpu"
 depends = []
-src = ["llama_parts.cpp", "llama_parts.h", "rows.h"]
-""",
-    "cuda": """
-[kernel.cuda]
-backend = "cuda"
-depends = []
-src = ["llama_parts.cu", "llama_parts.h", "rows.h"]
-cuda-capabilities = ["9.0"]
-""",
-}
+src = ["llama_parts.cpp", "llama_parts.h"]
+"""
 HEADER = """#pragma once
 #include <cstdint>
-// x and grad_x are [rows, 2 * n], y and grad are [rows, n]; zero is success.
-int silu_and_mul(const float* x, float* y, int64_t rows, int64_t n, void* stream);
-int silu_and_mul_backward(const float* grad, const float* x, float* grad_x, int64_t rows, int64_t n,
-                          void* stream);
+// x and grad_x are [rows, 2 * n], y and grad are [rows, n].
+void silu_and_mul(const float* x, float* y, int64_t rows, int64_t n);
+void silu_and_mul_backward(const float* grad, const float* x, float* grad_x, int64_t rows,
+                           int64_t n);
 // x and y are [rows, n], weight is [n].
-int rms_norm(const float* x, const float* weight, float* y, int64_t rows, int64_t n, float epsilon,
-             void* stream);
+void rms_norm(const float* x, const float* weight, float* y, int64_t rows, int64_t n,
+              float epsilon);
 """
-ROWS = """#pragma once
+CPP = """#include "llama_parts.h"
+
 #include <cmath>
-#include <cstdint>
-#ifdef __CUDACC__
-#define ROW __device__ inline void
-#else
-#define ROW inline void
-#endif
 
-ROW silu_and_mul_row(const float* x, float* y, int64_t row, int64_t n) {
-  const float *gate = x + 2 * n * row, *up = gate + n;
-  for (int64_t i = 0; i < n; ++i) y[row * n + i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
-}
-
-ROW silu_and_mul_backward_row(const float* grad, const float* x, float* grad_x, int64_t row,
-                              int64_t n) {
-  const float *gate = x + 2 * n * row, *up = gate + n;
-  for (int64_t i = 0; i < n; ++i) {
-    const float s = 1.0f / (1.0f + expf(-gate[i])), g = grad[row * n + i];
-    grad_x[2 * n * row + i] = g * up[i] * s * (1.0f + gate[i] * (1.0f - s));
-    grad_x[2 * n * row + n + i] = g * gate[i] * s;
+void silu_and_mul(const float* x, float* y, int64_t rows, int64_t n) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const float *gate = x + 2 * n * row, *up = gate + n;
+    for (int64_t i = 0; i < n; ++i) y[row * n + i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
   }
 }
 
-ROW rms_norm_row(const float* x, const float* weight, float* y, int64_t row, int64_t n,
-                 float epsilon) {
-  float sum = 0.0f;
-  for (int64_t i = 0; i < n; ++i) sum += x[row * n + i] * x[row * n + i];
-  const float scale = 1.0f / sqrtf(sum / n + epsilon);
-  for (int64_t i = 0; i < n; ++i) y[row * n + i] = x[row * n + i] * scale * weight[i];
-}
-"""
-CPP = """#include "llama_parts.h"
-#include "rows.h"
-
-int silu_and_mul(const float* x, float* y, int64_t rows, int64_t n, void*) {
-  for (int64_t row = 0; row < rows; ++row) silu_and_mul_row(x, y, row, n);
-  return 0;
+void silu_and_mul_backward(const float* grad, const float* x, float* grad_x, int64_t rows,
+                           int64_t n) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const float *gate = x + 2 * n * row, *up = gate + n;
+    for (int64_t i = 0; i < n; ++i) {
+      const float s = 1.0f / (1.0f + expf(-gate[i])), g = grad[row * n + i];
+      grad_x[2 * n * row + i] = g * up[i] * s * (1.0f + gate[i] * (1.0f - s));
+      grad_x[2 * n * row + n + i] = g * gate[i] * s;
+    }
+  }
 }
 
-int silu_and_mul_backward(const float* grad, const float* x, float* grad_x, int64_t rows, int64_t n,
-                          void*) {
-  for (int64_t row = 0; row < rows; ++row) silu_and_mul_backward_row(grad, x, grad_x, row, n);
-  return 0;
-}
-
-int rms_norm(const float* x, const float* weight, float* y, int64_t rows, int64_t n, float epsilon,
-             void*) {
-  for (int64_t row = 0; row < rows; ++row) rms_norm_row(x, weight, y, row, n, epsilon);
-  return 0;
-}
-"""
-CU = """#include "llama_parts.h"
-#include "rows.h"
-
-// One thread a row: small and plainly right.
-static __device__ int64_t this_row() { return blockIdx.x * int64_t{blockDim.x} + threadIdx.x; }
-static unsigned blocks(int64_t rows) { return static_cast<unsigned>((rows + 127) / 128); }
-static cudaStream_t on(void* stream) { return static_cast<cudaStream_t>(stream); }
-
-__global__ void silu_kernel(const float* x, float* y, int64_t rows, int64_t n) {
-  if (this_row() < rows) silu_and_mul_row(x, y, this_row(), n);
-}
-__global__ void silu_backward_kernel(const float* grad, const float* x, float* grad_x, int64_t rows,
-                                     int64_t n) {
-  if (this_row() < rows) silu_and_mul_backward_row(grad, x, grad_x, this_row(), n);
-}
-__global__ void rms_norm_kernel(const float* x, const float* weight, float* y, int64_t rows,
-                                int64_t n, float epsilon) {
-  if (this_row() < rows) rms_norm_row(x, weight, y, this_row(), n, epsilon);
-}
-
-int silu_and_mul(const float* x, float* y, int64_t rows, int64_t n, void* stream) {
-  silu_kernel<<<blocks(rows), 128, 0, on(stream)>>>(x, y, rows, n);
-  return cudaGetLastError();
-}
-int silu_and_mul_backward(const float* grad, const float* x, float* grad_x, int64_t rows, int64_t n,
-                          void* stream) {
-  silu_backward_kernel<<<blocks(rows), 128, 0, on(stream)>>>(grad, x, grad_x, rows, n);
-  return cudaGetLastError();
-}
-int rms_norm(const float* x, const float* weight, float* y, int64_t rows, int64_t n, float epsilon,
-             void* stream) {
-  rms_norm_kernel<<<blocks(rows), 128, 0, on(stream)>>>(x, weight, y, rows, n, epsilon);
-  return cudaGetLastError();
+void rms_norm(const float* x, const float* weight, float* y, int64_t rows, int64_t n,
+              float epsilon) {
+  for (int64_t row = 0; row < rows; ++row, x += n, y += n) {
+    float sum = 0.0f;
+    for (int64_t i = 0; i < n; ++i) sum += x[i] * x[i];
+    const float scale = 1.0f / sqrtf(sum / n + epsilon);
+    for (int64_t i = 0; i < n; ++i) y[i] = x[i] * scale * weight[i];
+  }
 }
 """
 BINDING = """#include <torch/csrc/stable/library.h>
@@ -149,20 +84,12 @@ Tensor checked(const Tensor& t) {
 const float* in(const Tensor& t) { return static_cast<const float*>(t.data_ptr()); }
 float* out(const Tensor& t) { return static_cast<float*>(t.data_ptr()); }
 
-void* stream_of(const Tensor& t) {
-  void* stream = nullptr;
-#ifdef CUDA_KERNEL
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(t.get_device_index(), &stream));
-#endif
-  return stream;
-}
-
 Tensor silu_and_mul_op(const Tensor& given) {
   const Tensor x = checked(given);
   std::vector<int64_t> shape(x.sizes().begin(), x.sizes().end());
   const int64_t n = shape.back() /= 2;
   Tensor y = torch::stable::new_empty(x, shape);
-  STD_TORCH_CHECK(silu_and_mul(in(x), out(y), y.numel() / n, n, stream_of(x)) == 0, "launch");
+  silu_and_mul(in(x), out(y), y.numel() / n, n);
   return y;
 }
 
@@ -170,8 +97,7 @@ Tensor silu_and_mul_backward_op(const Tensor& given_grad, const Tensor& given) {
   const Tensor grad = checked(given_grad), x = checked(given);
   const int64_t n = x.size(x.dim() - 1) / 2;
   Tensor grad_x = torch::stable::empty_like(x);
-  STD_TORCH_CHECK(silu_and_mul_backward(in(grad), in(x), out(grad_x), grad.numel() / n, n,
-                                        stream_of(x)) == 0, "launch");
+  silu_and_mul_backward(in(grad), in(x), out(grad_x), grad.numel() / n, n);
   return grad_x;
 }
 
@@ -179,8 +105,7 @@ Tensor rms_norm_op(const Tensor& given, const Tensor& given_weight, double epsil
   const Tensor x = checked(given), weight = checked(given_weight);
   const int64_t n = weight.numel();
   Tensor y = torch::stable::empty_like(x);
-  STD_TORCH_CHECK(rms_norm(in(x), in(weight), out(y), x.numel() / n, n,
-                           static_cast<float>(epsilon), stream_of(x)) == 0, "launch");
+  rms_norm(in(x), in(weight), out(y), x.numel() / n, n, static_cast<float>(epsilon));
   return y;
 }
 
@@ -191,11 +116,7 @@ STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
   ops.def("silu_and_mul_backward(Tensor grad, Tensor x) -> Tensor");
   ops.def("rms_norm(Tensor x, Tensor weight, float epsilon) -> Tensor");
 }
-#ifdef CPU_KERNEL
 STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CPU, ops) {
-#else
-STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CUDA, ops) {
-#endif
   ops.impl("silu_and_mul", TORCH_BOX(&silu_and_mul_op));
   ops.impl("silu_and_mul_backward", TORCH_BOX(&silu_and_mul_backward_op));
   ops.impl("rms_norm", TORCH_BOX(&rms_norm_op));
@@ -267,16 +188,12 @@ class RMSNorm(nn.Module):
 """
 
 
-def write(root: Path, *, backends: tuple[str, ...] = ("cpu",)) -> Path:
+def write(root: Path) -> Path:
     """Write the project."""
-    names = ", ".join(f'"{backend}"' for backend in backends)
-    sections = "".join(SECTION[backend] for backend in backends)
     files = {
-        "build.toml": MANIFEST.format(backends=names) + sections,
+        "build.toml": MANIFEST,
         "llama_parts.h": HEADER,
-        "rows.h": ROWS,
         "llama_parts.cpp": CPP,
-        "llama_parts.cu": CU,
         "torch-ext/torch_binding.cpp": BINDING,
         "torch-ext/llama_parts/__init__.py": PACKAGE,
         "torch-ext/llama_parts/layers.py": LAYERS,
@@ -285,7 +202,3 @@ def write(root: Path, *, backends: tuple[str, ...] = ("cpu",)) -> Path:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(content)
     return root
-
-
-if __name__ == "__main__":
-    write(Path(sys.argv[1]), backends=tuple(sys.argv[2:]))

@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.native, pytest.mark.torch]
 
 ROOT = Path(__file__).parents[2]
 TUTORIALS = ROOT / "tests" / "tutorials"
+BUILD = (sys.executable, "setup.py", "build_ext", "--inplace")
 THEIRS, OURS = "from torch.utils.cpp_extension import", "from kernforge.setuptools import"
 # A module without torch's headers compiles in a second.
 PLAIN = """
@@ -102,36 +103,27 @@ def plain(tmp_path):
 
 @pytest.mark.road
 def test_build_ext_inplace_compiles_with_all_arguments_and_reuses(plain, environment, python):
-    first = run(sys.executable, "setup.py", "build_ext", "--inplace", cwd=plain, env=environment)
+    first = run(*BUILD, cwd=plain, env=environment)
     printed = python("import torch, plain; print(plain.value())", plain)
     assert printed.split() == ["42"]
     assert "building for torch" in first
     # A change of a header is seen, and so is its way back.
     (plain / "include/value.h").write_text("#define VALUE 50\n")
-    run(sys.executable, "setup.py", "build_ext", "--inplace", cwd=plain, env=environment)
+    run(*BUILD, cwd=plain, env=environment)
     printed = python("import torch, plain; print(plain.value())", plain)
     assert printed.split() == ["52"]
 
 
 def test_a_wheel_by_pep_517(plain, environment, tmp_path):
-    argv = (
-        sys.executable,
-        "-m",
-        "build",
-        "--wheel",
-        "--no-isolation",
-        "--outdir",
-        tmp_path / "dist",
-    )
-    run(*argv, cwd=plain, env=environment)
+    argv = ("-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path / "dist")
+    run(sys.executable, *argv, cwd=plain, env=environment)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     assert wheel.name.startswith("plain-1.0-cp")
 
 
 def test_a_compilers_error_names_the_users_file_without_a_traceback(plain, environment):
     (plain / "csrc/plain.cpp").write_text(PLAIN.replace("VALUE + BONUS", "VALUE + BONUZ"))
-    argv = (sys.executable, "setup.py", "build_ext", "--inplace")
-    printed = run(*argv, cwd=plain, env=environment, expect=1)
+    printed = run(*BUILD, cwd=plain, env=environment, expect=1)
     assert "csrc/plain.cpp:4:" in printed
     assert "src/csrc" not in printed
     assert "Traceback" not in printed
@@ -139,13 +131,11 @@ def test_a_compilers_error_names_the_users_file_without_a_traceback(plain, envir
 
 def test_a_source_that_is_not_there(plain, environment):
     (plain / "csrc/plain.cpp").unlink()
-    argv = (sys.executable, "setup.py", "build_ext", "--inplace")
-    printed = run(*argv, cwd=plain, env=environment, expect=1)
+    printed = run(*BUILD, cwd=plain, env=environment, expect=1)
     assert f"there is no source {plain}/csrc/plain.cpp" in printed
     assert "Traceback" not in printed
 
 
-BUILD = (sys.executable, "setup.py", "build_ext", "--inplace")
 REGISTERS = """#include <torch/library.h>
 TORCH_LIBRARY(own_ns, m) {{ m.def("{0}(int x) -> int", [](int64_t x) {{ return x; }}); }}
 """
@@ -235,15 +225,14 @@ def test_relocatable_device_code_is_linked_without_dlink(plain, environment, pyt
 
 def test_a_launcher_with_c_linkage_on_one_side_is_named_with_the_fix(tmp_path, environment, python):
     project = tutorial("my_extension", tmp_path / "project")
-    argv = (sys.executable, "setup.py", "build_ext", "--inplace")
-    printed = run(*argv, cwd=project, env=environment, expect=1)
+    printed = run(*BUILD, cwd=project, env=environment, expect=1)
     assert (
         'launch_fused_relu_scale has extern "C" on one side only (my_op.cpp, my_op.cu)' in printed
     )
     assert 'write extern "C" before launch_fused_relu_scale' in printed
     binding = project / "my_op.cpp"
     binding.write_text(binding.read_text().replace("\nvoid launch", '\nextern "C" void launch'))
-    run(*argv, cwd=project, env=environment)
+    run(*BUILD, cwd=project, env=environment)
     code = "import torch, my_ops; my_ops.fused_relu_scale(torch.ones(4), 2.0)"
     printed = python(code, project, expect=1)
     assert "input must be a CUDA tensor" in printed
@@ -251,8 +240,7 @@ def test_a_launcher_with_c_linkage_on_one_side_is_named_with_the_fix(tmp_path, e
 
 def test_a_project_of_many_operators(tmp_path, environment, python):
     project = tutorial("cuda_ops_project", tmp_path / "project")
-    argv = (sys.executable, "setup.py", "build_ext", "--inplace")
-    run(*argv, cwd=project, env=environment)
+    run(*BUILD, cwd=project, env=environment)
     made = sorted(path.name.partition(".")[0] for path in project.glob("cuda_ops/*.so"))
     assert made == ["relu", "vector_add"]
     code = "import torch; from cuda_ops import relu; relu.forward(torch.ones(4))"
@@ -276,7 +264,7 @@ def test_the_development_script_of_many_operators(tmp_path, environment):
 
 def test_autograd_in_device_code(tmp_path, environment, python):
     project = tutorial("custom_ops", tmp_path / "project")
-    run(sys.executable, "setup.py", "build_ext", "--inplace", cwd=project, env=environment)
+    run(*BUILD, cwd=project, env=environment)
     code = "import torch, cuda_add; cuda_add.add(torch.ones(4), torch.ones(4))"
     printed = python(code, project, expect=1)
     assert "inputs must be CUDA tensors" in printed
