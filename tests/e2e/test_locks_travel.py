@@ -9,9 +9,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from support.variants import write_variant
 
-from kernforge.artifact.integrity import digest_tree
-from kernforge.artifact.metadata import Metadata
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
 
@@ -105,19 +104,9 @@ def registry(tmp_path_factory):
     """A registry with one kernel in pure Python, in a version that is asked for and a newer."""
     root = tmp_path_factory.mktemp("registry")
     for answer, version in ((42, "1.3.0"), (43, "2.0.0")):
-        directory = tmp_path_factory.mktemp("build") / "torch-cpu"
-        directory.mkdir()
-        (directory / "__init__.py").write_text(f"ANSWER = {answer}\n")
-        metadata = Metadata(
-            name="toy",
-            id=f"_toy_cpu_{answer}",
-            version=int(version[0]),
-            license="MIT",
-            backend="cpu",
-            digest=digest_tree(directory),
-        )
-        (directory / "metadata.json").write_bytes(metadata.to_json())
-        publish(directory.parent, DirectoryRegistry(root), "owner/toy", version)
+        build, files = tmp_path_factory.mktemp("build"), {"__init__.py": f"ANSWER = {answer}\n"}
+        write_variant(build, unique=f"{answer}", version=int(version[0]), files=files)
+        publish(build, DirectoryRegistry(root), "owner/toy", version)
     return root
 
 
