@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Layers of a model that kernels replace: marks, mappings, decisions, reports."""
 
 import contextlib
 import copy
 import functools
+import pickle
+import threading
 
 import pytest
 
@@ -10,23 +13,35 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
 from support.marked_layers import (  # noqa: E402 - skipped without torch
+    AddOne,
+    Caller,
     FailingSource,
+    Other,
     Same,
     attributes_of,
     kernelize_on_cpu,
+    same_function,
 )
 from torch import nn  # noqa: E402
 
 from kernforge import (  # noqa: E402
+    KernelizeFallback,
+    LayerRepository,
     Mode,
     kernelize_report,
     kernelized,
+    register_kernel_mapping,
+    replace_kernel_forward_from_hub,
     unkernelize,
+    use_kernel_forward_from_hub,
     use_kernel_mapping,
 )
 from kernforge.errors import (  # noqa: E402
     IntegrityError,
     LayerError,
+    LayerTypeError,
+    NetworkError,
+    NotPublishedError,
     NoVariantError,
 )
 
@@ -100,3 +115,145 @@ def test_names_that_nobody_mapped_are_reported_once(model, caplog):
     assert [r.getMessage() for r in caplog.records if r.levelname == "WARNING"] == [
         "no kernel mapping names Other, Same"
     ]
+
+
+def test_a_condition_is_asked_for_each_instance_each_time(mapped):
+    model = nn.Sequential(Same(), Same())
+    model[0].willing = False
+    assert kernelize_on_cpu(model)(0) == 1
+    assert kernelize_report(model).layers[0].reason == "its condition refuses this instance"
+    model[1].willing = False
+    assert kernelize_on_cpu(model)(0) == 0
+
+
+def test_the_environment_can_switch_it_off(mapped, model, monkeypatch):
+    kernelize_on_cpu(model)
+    monkeypatch.setenv("DISABLE_KERNEL_MAPPING", "1")
+    assert kernelize_on_cpu(model)(0) == 0
+    assert {x.reason for x in kernelize_report(model).layers} == {"DISABLE_KERNEL_MAPPING is set"}
+    monkeypatch.setenv("DISABLE_KERNEL_MAPPING", "yes")
+    with pytest.raises(LayerError, match="'yes'"):
+        kernelize_on_cpu(model)
+
+
+@pytest.mark.parametrize(
+    ("error", "absent"),
+    [
+        (NoVariantError("none"), True),
+        (NotPublishedError("none"), True),
+        (NetworkError("none"), True),
+        (FileNotFoundError("none"), True),
+        (IntegrityError("changed"), False),
+        (LayerError("no such layer"), False),
+    ],
+)
+def test_only_a_kernel_that_is_not_there_may_be_done_without(model, error, absent):
+    with use_kernel_mapping({"Same": {"cpu": FailingSource(error)}}):
+        with pytest.raises(type(error)):
+            kernelize_on_cpu(model)
+        if not absent:
+            with pytest.raises(type(error)):
+                kernelize_on_cpu(model, use_fallback=KernelizeFallback.ALL)
+            return
+        assert kernelize_on_cpu(model, use_fallback=KernelizeFallback.ALL)(0) == 0
+    assert kernelize_report(model).layers[0].reason == "cannot load: none"
+
+
+def test_a_registry_without_the_kernel(model, tmp_path):
+    absent = LayerRepository("me/none", layer_name="X", version=1, registry=str(tmp_path))
+    with use_kernel_mapping({"Same": {"cpu": absent}}):
+        with pytest.raises(NotPublishedError):
+            kernelize_on_cpu(model)
+        kernelize_on_cpu(model, use_fallback=KernelizeFallback.ALL)
+    assert "has no kernel 'me/none'" in kernelize_report(model).layers[0].reason
+
+
+def test_what_is_not_mapped_may_be_an_error(mapped, model):
+    with use_kernel_mapping({"Same": {"cuda": AddOne}}, inherit_mapping=False):
+        with pytest.raises(
+            LayerError, match="No layer mapping for `Same`: nothing is registered for cpu"
+        ):
+            kernelize_on_cpu(model, use_fallback=False)
+        with pytest.raises(LayerError, match="NO_LAYER the layer keeps"):
+            kernelize_on_cpu(model, use_fallback=KernelizeFallback.NO_DEVICE)
+
+
+def test_a_loaded_layer_is_held_against_every_class_that_it_replaces(mapped):
+    @use_kernel_forward_from_hub("Other")
+    class Two(nn.Module):
+        def forward(self, x, y):
+            return x
+
+    with pytest.raises(LayerTypeError, match=r"`Two`: different number of arguments"):
+        kernelize_on_cpu(nn.Sequential(Other(), Two()))
+
+
+def test_a_function_is_replaced_for_its_callers_and_copied_as_itself(mapped):
+    model = Caller()
+    assert (same_function.__name__, same_function.__doc__) == (
+        "same_function",
+        "Return the argument.",
+    )
+    assert kernelize_on_cpu(model)(0) == 1
+    assert copy.deepcopy(same_function) is same_function
+    assert pickle.loads(pickle.dumps(same_function)) is same_function  # noqa: S301 - ours
+    (layer,) = kernelize_report(nn.Sequential(model, Caller())).layers
+    assert (layer.path, layer.layer_name) == ("0.same_function", "same_function")
+    assert unkernelize(model)(0) == 0
+
+
+def test_a_class_of_others_can_be_marked(mapped):
+    class Foreign(nn.Module):
+        def forward(self, x):
+            return x
+
+    replace_kernel_forward_from_hub(Foreign, "Same")
+    assert kernelize_on_cpu(Foreign())(0) == 1
+
+
+def test_mappings_end_with_their_block_and_hold_in_their_thread_alone(mapped, model):
+    scope = use_kernel_mapping({}, inherit_mapping=False)
+    for _ in range(2):  # it can be entered again
+        with contextlib.suppress(KeyError), scope:
+            assert kernelize_on_cpu(model)(0) == 0
+            register_kernel_mapping({"Same": {"cpu": AddOne}})
+            assert kernelize_on_cpu(model)(0) == 1
+            raise KeyError
+    assert kernelize_on_cpu(model)(0) == 2
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(kernelize_on_cpu(model)(0)))
+    thread.start()
+    thread.join()
+    assert seen == [0]
+
+
+def test_what_is_registered_outside_of_blocks_holds_in_every_thread():
+    try:
+        register_kernel_mapping({"Same": {"cpu": AddOne}}, inherit_mapping=False)
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(kernelize_on_cpu(Same())(0)))
+        thread.start()
+        thread.join()
+        assert seen == [1]
+    finally:
+        register_kernel_mapping({}, inherit_mapping=False)
+
+
+def test_the_report_is_a_table_and_tells_every_candidate(mapped, model):
+    assert "not kernelized" in str(kernelize_report(model))
+    with use_kernel_mapping(
+        {"Same": {"cuda": FailingSource(None)}, "Other": {}}, inherit_mapping=True
+    ):
+        kernelize_on_cpu(nn.Sequential(model, Same()))
+    report = kernelize_report(nn.ModuleList([Same(), Same(), nn.ReLU(), model]))
+    assert str(report).splitlines() == [
+        "module  layer  runs         because",
+        "* (2)   Same   own forward  not kernelized",
+        "3.0     Same   kernel       registered for cpu FALLBACK",
+        "3.1     Other  kernel       registered for cpu FALLBACK",
+        "2 of 4 layers run a kernel",
+    ]
+    assert "for cuda FALLBACK: it is for cuda, the model runs on cpu" in report.trace()
+    assert "for cpu FALLBACK: chosen" in report.trace()
+    assert len(report.replaced) == len(report.kept) == 2
+    assert "no layer of this model is marked" in str(kernelize_report(nn.ReLU()))

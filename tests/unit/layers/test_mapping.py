@@ -6,7 +6,7 @@ import pytest
 
 from kernforge.errors import LayerError, LayerTypeError
 from kernforge.layers.mapping import choose_kernel, extend_mapping
-from kernforge.layers.modes import CUDAProperties, Device, KernelizeFallback, Mode
+from kernforge.layers.modes import CUDAProperties, Device, KernelizeFallback, Mode, ROCMProperties
 
 I, T, F = Mode.INFERENCE, Mode.TRAINING, Mode.FALLBACK  # noqa: E741 - short in the tables
 
@@ -113,3 +113,12 @@ def test_a_mapping_that_changes_later_changes_nothing_here():
 def test_a_wrong_mapping_is_refused(mapping, kind, words):
     with pytest.raises(kind, match=words):
         extend_mapping({}, mapping)
+
+
+@pytest.mark.parametrize("kind", [CUDAProperties, ROCMProperties])
+def test_a_range_has_whole_numbers_in_order(kind):
+    assert kind(75, 75) == kind(min_capability=75, max_capability=75)
+    with pytest.raises(LayerError, match=r"min_capability \(90\) must be <= max_capability"):
+        kind(90, 75)
+    with pytest.raises(LayerTypeError, match="'75', not an integer"):
+        kind("75", 90)
