@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory is left, as the kernel's files tell it, in every form of control groups."""
+"""How much memory and disk is left, as the kernel tells it, in every form of control groups."""
+
+import subprocess
+import sys
 
 import pytest
 
@@ -66,3 +69,16 @@ def test_a_number_without_a_unit_is_not_bytes():
     with pytest.raises(ValueError, match="'10' has no unit: write 10GB, or 10B for bytes"):
         machine.parse_size("10")
     assert machine.parse_size("10B") == 10
+
+
+def test_a_full_disk_is_found_by_writing():
+    script = (
+        "mount -t tmpfs -o size=256k none /mnt && head -c 300000 /dev/zero > /mnt/x 2>/dev/null; "
+        f"{sys.executable} -c 'from pathlib import Path; from kernforge.system import disk; "
+        'print(disk.room(Path("/mnt/kernforge/store")))\''
+    )
+    argv = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"this machine allows no mount namespace: {done.stderr.strip()}")
+    assert done.stdout.strip() == "(0, 'No space left on device')"

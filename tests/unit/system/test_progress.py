@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Without a terminal, a long build and a long download report from time to time."""
+"""Progress: a live view on a terminal, and without one a line from time to time."""
 
+import io
 import threading
 
 import pytest
+from rich.console import Console as RichConsole
 
 from kernforge.system import console
+from kernforge.system.live_view import Live
 from kernforge.system.progress_lines import EVERY_S, ProgressLines
 
 
@@ -87,3 +90,62 @@ def test_a_download_without_a_terminal_has_a_line_every_ten_seconds(capsys):
 def test_a_small_download_has_its_size(capsys):
     console.Console().fetching("small.whl", 3_400)
     assert capsys.readouterr().err == "fetching small.whl (3 kB)\n"
+
+
+def draw(live):
+    console = RichConsole(file=io.StringIO(), width=100, force_terminal=False)
+    console.print(live._draw())
+    return console.file.getvalue()
+
+
+@pytest.fixture
+def terminal():
+    return RichConsole(file=io.StringIO(), width=100, force_terminal=True)
+
+
+def test_the_view_shows_what_runs_with_time_and_memory(terminal):
+    live = Live(7, lambda: {"1": 2_500_000_000}, terminal)
+    live.started("1", "one.cu")
+    live.started("2", "two.cu")
+    text = draw(live)
+    assert "2.5 GB" in text
+    assert "one.cu" in text
+    live.ended("2")
+    live.stop()
+    text = draw(live)
+    assert "two.cu" not in text
+    assert "1 of 7" in text
+    assert "1 running" in text
+
+
+def test_many_running_actions_do_not_fill_the_screen(terminal):
+    live = Live(50, dict, terminal)
+    for number in range(40):
+        live.started(str(number), f"unit{number}.cu")
+    live.stop()
+    assert len(draw(live).splitlines()) < 15
+    assert "28 of them not shown" in draw(live)
+
+
+def test_a_build_with_nothing_to_do_draws_nothing(terminal):
+    live = Live(3, dict, terminal)
+    live.ended("a")
+    live.stop()
+    assert terminal.file.getvalue() == ""
+
+
+def test_without_a_terminal_each_long_action_is_a_line(capsys):
+    said = console.Console()
+    said.planned(2, dict)
+    said.started("1", "one.cu")
+    said.ended("1", "one.cu  on worker-7", seconds=12.0, peak_bytes=3 * 10**9, failed=False)
+    said.ended("2", "short.cu", seconds=0.1, peak_bytes=3 * 10**9, failed=False)
+    said.finished()
+    assert capsys.readouterr().err.split() == ["12.0", "s", "3.0", "GB", "one.cu", "on", "worker-7"]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_failure_is_reported_as_it_comes_unless_an_error_will_hold_it(capsys, wanted):
+    said = console.Console(quiet=True, failures=wanted)
+    said.ended("1", "one.cu: exit status 1", seconds=0.0, peak_bytes=0, failed=True)
+    assert capsys.readouterr().err == ("one.cu: exit status 1\n" if wanted else "")
