@@ -130,7 +130,7 @@ class DirectoryRegistry(Registry):
         repo = self.repo(repo_id)
         lock = self.root / ".locks" / f"{repo.name}.lock"
         with contextlib.ExitStack() as stack:
-            if not stack.enter_context(files.gate(lock, alone=True, wait_s=_SILENT_S)):
+            if not stack.enter_context(files.locked(lock, wait_s=_SILENT_S)):
                 import logging  # noqa: PLC0415 - slow, and rarely needed
 
                 logging.getLogger("kernforge").warning(

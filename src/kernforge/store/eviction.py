@@ -214,6 +214,6 @@ def _tidy(store: Store) -> None:
         with contextlib.suppress(FileNotFoundError):
             # A process that waits for a lock has opened its file, which makes it young.
             if path.lstat().st_mtime < horizon and not path.is_symlink():
-                with files.gate(path, alone=True, wait_s=0) as free:
+                with files.locked(path, wait_s=0) as free:
                     if free:
                         files.remove_tree(path)

@@ -25,7 +25,6 @@ LARGEST = 24 << 30
 """Bytes of the largest tree that the store takes: a CUDA toolkit has some 5 GB."""
 LARGEST_SOURCES = 1 << 30
 """Bytes of the largest source distribution that is unpacked."""
-_MOST_MEMBERS = 200_000
 _HINT = "the archive is damaged or was made to do harm: do not use it"
 
 
@@ -87,9 +86,9 @@ def write_member(
 
 
 def _check_size(source: str, total: int, count: int, limit: int) -> None:
-    if total > limit or count > _MOST_MEMBERS:
+    if total > limit or count > untrusted.MEMBERS:
         raise IntegrityError(
-            f"{source} unpacks to more than {limit / 1e9:,.0f} GB or {_MOST_MEMBERS:,} files",
+            f"{source} unpacks to more than {limit / 1e9:,.0f} GB or {untrusted.MEMBERS:,} files",
             hint=_HINT,
         )
 

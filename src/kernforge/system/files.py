@@ -365,13 +365,6 @@ def _open_and_retry(remove: Callable[[str], object], path: str, _error: object) 
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an advisory lock file; the operating system releases it when the process ends."""
-    with gate(path, alone=True):
-        yield
-
-
-@contextlib.contextmanager
 def claimed(path: Path) -> Iterator[bool]:
     """Hold an empty directory of this user at exactly this path; yields whether that succeeded.
 
@@ -409,22 +402,20 @@ def _claim(path: Path) -> int | None:
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except FileNotFoundError:
             continue
-        _lock(handle, fcntl.LOCK_EX, path)
+        _lock(handle, path)
         if _is_at(handle, path):
             return handle
         os.close(handle)
 
 
-def set_times(root: Path, seconds: int) -> bool:
+def set_times(root: Path, seconds: int) -> None:
     """Set one modification time in a whole tree; that of the root comes last and marks the tree.
 
-    What has the time already is not written, so that its time of change stays.
-
-    Returns:
-        Whether that succeeded; False if a part belongs to another user.
+    What has the time already is not written, so that its time of change stays. Nothing follows a
+    part that belongs to another user.
     """
     if root.stat().st_mtime == seconds:
-        return True
+        return
     with contextlib.suppress(PermissionError):
         for directory, folders, names in os.walk(root, topdown=False):
             for name in (*folders, *names):
@@ -432,8 +423,6 @@ def set_times(root: Path, seconds: int) -> bool:
                 if os.lstat(path).st_mtime != seconds:
                     os.utime(path, (seconds, seconds), follow_symlinks=False)
         os.utime(root, (seconds, seconds))
-        return True
-    return False
 
 
 def sha256_file(path: Path) -> str:
@@ -443,8 +432,10 @@ def sha256_file(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def gate(path: Path, *, alone: bool, wait_s: float = math.inf) -> Iterator[bool]:
-    """Hold a shared or an exclusive lock; yields whether that succeeded.
+def locked(path: Path, *, wait_s: float = math.inf) -> Iterator[bool]:
+    """Hold an advisory lock file; yields whether that succeeded.
+
+    The operating system releases it when the process ends.
 
     Args:
         wait_s: seconds to wait for others who hold it.
@@ -452,13 +443,12 @@ def gate(path: Path, *, alone: bool, wait_s: float = math.inf) -> Iterator[bool]
     Raises:
         InterruptedError: see ``cancel_waits``.
     """
-    kind = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
     while True:
         with disk_errors(f"locking {path}"):
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            held = _lock(handle, kind, path, wait_s)
+            held = _lock(handle, path, wait_s)
             # A lock file that was not held may have been removed between the two.
             if not held or _is_at(handle, path):
                 yield held
@@ -475,12 +465,12 @@ def _is_at(handle: int, path: Path) -> bool:
         return False
 
 
-def _lock(handle: int, mode: int, path: Path, wait_s: float = math.inf) -> bool:
+def _lock(handle: int, path: Path, wait_s: float = math.inf) -> bool:
     """Lock an open file; returns whether that succeeded."""
     cancelled, pause, end = _cancelled, _SHORTEST_S, time.monotonic() + wait_s
     while True:
         try:
-            fcntl.flock(handle, mode | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= end:
                 return False

@@ -61,7 +61,7 @@ def read_bytes(root: Path, name: str, *, limit: int, hard_links: bool = False) -
     return _checked(root, name, limit=limit, hard_links=hard_links).read_bytes()
 
 
-def write(root: Path, name: str, data: bytes | str, *, executable: bool = False) -> None:
+def write(root: Path, name: str, data: bytes | str) -> None:
     """Write a complete file under its name in a tree, or nothing; directories on the way are made.
 
     Raises:
@@ -71,7 +71,7 @@ def write(root: Path, name: str, data: bytes | str, *, executable: bool = False)
     payload = data.encode(errors="surrogateescape") if isinstance(data, str) else data
     with contextlib.suppress(FileNotFoundError):
         _refuse_links(root, name)
-    files.write_atomic(root / name, payload, mode=0o755 if executable else 0o644)
+    files.write_atomic(root / name, payload)
 
 
 def inside(root: Path, path: Path) -> Path | None:

@@ -118,7 +118,7 @@ def test_old_locks_go_and_held_ones_stay(tmp_path):
     for number in (1, 2):
         put(store, number, age_s=0)
         os.utime(tmp_path / "locks" / f"actions-{key(number)}", (NOW - 2 * 86400,) * 2)
-    with files.gate(tmp_path / "locks" / f"actions-{key(1)}", alone=True):
+    with files.locked(tmp_path / "locks" / f"actions-{key(1)}"):
         eviction.trim(store, 0)
     assert [p.name for p in (tmp_path / "locks").glob("actions-*")] == [f"actions-{key(1)}"]
 
