@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernforge bench`` from a project's two files to results, pictures and its exit code."""
+"""``kernforge bench``: a project's two files, results, pictures, exit code, published versions."""
 
 import json
 import os
@@ -10,6 +10,9 @@ import time
 import xml.etree.ElementTree as ET
 
 import pytest
+
+from kernforge.publish.api import publish
+from kernforge.registry.directory import DirectoryRegistry
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("matplotlib")
@@ -170,3 +173,72 @@ def test_a_project_with_the_hubs_classes_alone_needs_nothing_else(tmp_path, writ
     assert [row["candidate"] for row in case["results"]] == ["kernel", "reference"]
     assert case["results"][0]["checked"] >= 6
     assert json.loads(done.stdout)["results"][0]["verified"]
+
+
+# -- beside what is published ------------------------------------------------------------------
+
+# Each so much slower than the one before that it shows in each round of a busy machine.
+TIMES = {"fast": 1, "published": 10, "slow": 100}
+KERNEL = """
+def relu_scale(x, alpha):
+    for _ in range(TIMES):
+        result = (x.double().relu() * alpha).float()
+    return result
+"""
+REPO = "owner/relu"
+
+
+@pytest.fixture
+def builds(project, write_variant):
+    """The project with three builds of its kernel, of which one is published as 1.0.0."""
+    called = "def kernel(module, x, alpha):\n    return module.relu_scale(x, alpha)\n"
+    (project / "benchmarks" / "candidates.py").write_text(called)
+    for name, times in TIMES.items():
+        files = {"__init__.py": KERNEL.replace("TIMES", str(times))}
+        unique = f"against_{name}"
+        write_variant(project / name, variant="torch-universal", unique=unique, files=files)
+    publish(project / "published", DirectoryRegistry(project / "registry"), REPO, "1.0.0")
+    return project
+
+
+@pytest.fixture
+def against(bench):
+    def call(builds, kernel, *more):
+        published = ("--against", f"{REPO}@1.0.0", "--registry", builds / "registry")
+        return bench(builds, "--build-dir", builds / kernel, *published, *more)
+
+    return call
+
+
+def test_slower_than_published_is_an_exit_code(builds, against):
+    done = against(builds, "slow", "--out", builds / "slow.json")
+    assert done.returncode == 6, done.stderr
+    document = json.loads((builds / "slow.json").read_text())
+    (told,) = document["regressions"]
+    assert f"{REPO}@1.0.0 takes" in told
+    assert told in done.stderr
+    mine, published = document["workloads"][0]["results"]
+    assert mine["median_ns"] > published["median_ns"]
+    assert published["checked"] > 0
+
+
+def test_faster_than_published_and_than_stored_is_no_regression(builds, against):
+    first = against(builds, "slow", "--out", builds / "slow.json")
+    assert first.returncode == 6, first.stderr
+    second = against(builds, "fast", "--baseline", builds / "slow.json")
+    assert second.returncode == 0, second.stderr
+    assert json.loads(second.stdout)["regressions"] == []
+
+
+def test_a_version_that_is_not_published_is_reported_before_anything_is_measured(builds, against):
+    done = against(builds, "fast", "--against", f"{REPO}@7")
+    assert done.returncode == 8, done.stderr
+    assert "7" in done.stderr
+    assert "candidates" not in done.stderr
+
+
+def test_a_directory_is_measured_beside_the_kernel(builds, against):
+    done = against(builds, "fast", "--against", builds / "slow")
+    assert done.returncode == 0, done.stderr
+    rows = {row["candidate"]: row for row in json.loads(done.stdout)["workloads"][0]["results"]}
+    assert rows[str(builds / "slow")]["ratio"]["verdict"] == "slower"
