@@ -9,21 +9,11 @@ import os
 import subprocess
 
 import pytest
+from support import projects
 
 from kernforge.errors import UsageError
 from kernforge.project import api as project
 from kernforge.project import git as checkout
-
-MANIFEST = """\
-[general]
-name = "toy"
-version = 1
-edition = 5
-license = "Apache-2.0"
-backends = ["cpu"]
-
-[torch-noarch]
-"""
 
 
 def git(root, *arguments):
@@ -37,11 +27,7 @@ def git(root, *arguments):
 
 @pytest.fixture
 def repo(tmp_path):
-    root = tmp_path / "toy"
-    package = root / "torch-ext" / "toy"
-    package.mkdir(parents=True)
-    (root / "build.toml").write_text(MANIFEST)
-    (package / "__init__.py").write_text("")
+    root = projects.write_toy(tmp_path / "toy")
     (root / "extra.txt").write_text("text\n")
     git(root, "init", "-q", "-b", "main")
     git(root, "add", ".")
@@ -155,9 +141,7 @@ def test_a_bare_repository_in_a_subdirectory_is_none(tmp_path, repo, trap):
     program, mark = trap
     inner = repo / "kernel"
     git(repo, "clone", "-q", "--bare", str(repo), str(inner))
-    (inner / "torch-ext" / "toy").mkdir(parents=True)
-    (inner / "torch-ext" / "toy" / "__init__.py").write_text("")
-    (inner / "build.toml").write_text(MANIFEST)
+    projects.write_toy(inner)
     with (inner / "config").open("a") as stream:
         stream.write(f"[core]\n\tbare = false\n\tworktree = {inner}\n\tfsmonitor = {program}\n")
     found = project.read_project(inner)
@@ -208,11 +192,7 @@ def test_what_git_knows_is_still_known(repo, tmp_path):
     git(repo, "worktree", "add", "-q", "--detach", str(tree), "v1.1.0")
     inside = project.read_project(tree)
     assert (inside.git.commit, inside.git.dirty) == (git(repo, "rev-parse", "HEAD"), False)
-    inner = repo / "sub"
-    inner.mkdir()
-    (inner / "build.toml").write_text(MANIFEST)
-    (inner / "torch-ext" / "toy").mkdir(parents=True)
-    (inner / "torch-ext" / "toy" / "__init__.py").write_text("")
+    inner = projects.write_toy(repo / "sub")
     assert project.read_project(inner).git.dirty, "no commit holds it"
     git(repo, "add", "sub")
     git(repo, "commit", "-q", "-m", "sub", "--", "sub")

@@ -10,30 +10,17 @@ import signal
 import socket
 
 import pytest
+from support import projects
 
 from kernforge.errors import IntegrityError, UsageError
 from kernforge.project import api as project
 
-MANIFEST = """\
-[general]
-name = "toy"
-version = 1
-edition = 5
-license = "Apache-2.0"
-backends = ["cpu"]
-
-[torch-noarch]
-"""
 PACKAGE = "torch-ext/toy"
 
 
 @pytest.fixture
 def root(tmp_path):
-    found = tmp_path / "toy"
-    (found / PACKAGE).mkdir(parents=True)
-    (found / "build.toml").write_text(MANIFEST)
-    (found / PACKAGE / "__init__.py").write_text("")
-    return found
+    return projects.write_toy(tmp_path / "toy")
 
 
 @pytest.fixture(autouse=True)

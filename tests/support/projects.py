@@ -119,6 +119,26 @@ def times_two(x):
     return ops.times_two(x)
 """
 
+TOY = """\
+[general]
+name = "toy"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu"]
+
+[torch-noarch]
+"""
+
+
+def write_toy(root: Path) -> Path:
+    """Write a project without machine code."""
+    package = root / "torch-ext" / "toy"
+    package.mkdir(parents=True)
+    (root / "build.toml").write_text(TOY)
+    (package / "__init__.py").write_text("")
+    return root
+
 
 def write(
     root: Path, *, backends: tuple[str, ...] = ("cpu",), stable: bool = True, **replaced: str
