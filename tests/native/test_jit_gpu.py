@@ -6,7 +6,6 @@
 on a machine with an installed CUDA toolkit of torch's major version; it reads no network there.
 """
 
-import json
 import random
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import jit_homes, processes
+from support import jit_homes, notebooks, processes
 
 import kernforge
 
@@ -273,28 +272,15 @@ torch::Tensor scale(torch::Tensor x, double a) {
 
 def test_a_cell_of_cuda_is_edited_and_run_again_in_a_notebook(tmp_path, monkeypatch):
     """A kernel process of Jupyter's, driven as a notebook drives it."""
-    nbformat = pytest.importorskip("nbformat")
-    client = pytest.importorskip("nbclient")
-    pytest.importorskip("ipykernel")
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
-    spec = tmp_path / "data" / "kernels" / "python3"
-    spec.mkdir(parents=True)
-    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    (spec / "kernel.json").write_text(
-        json.dumps({"argv": argv, "display_name": "", "language": "python"})
-    )
-    cells = [
+    texts = [
         "import torch\n%load_ext kernforge\nx = torch.arange(4., device='cuda')",
         CELL % 1,
         "print(scale(x, 2.0).tolist()); before = scale",
         CELL % 5,
         "print(scale(x, 2.0).tolist(), before(x, 2.0).tolist())",
     ]
-    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
-    book.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
-    client.NotebookClient(book, timeout=300, kernel_name="python3").execute()
-    said = ["".join(o.get("text", "") for o in cell.outputs) for cell in book.cells]
+    cells = notebooks.run(texts, tmp_path, monkeypatch)
+    said = ["".join(o.get("text", "") for o in cell.outputs) for cell in cells]
     assert "[1.0, 3.0, 5.0, 7.0]" in said[2]
     assert "[5.0, 7.0, 9.0, 11.0] [1.0, 3.0, 5.0, 7.0]" in said[4]
 

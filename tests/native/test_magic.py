@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``%%kernforge`` in a real IPython shell and in a real notebook."""
 
-import json
-import sys
-
 import pytest
 from native.test_jit import PLAIN
-from support import jit_homes
+from support import jit_homes, notebooks
 
 from kernforge.extension import notebook
 
@@ -156,30 +153,14 @@ def test_what_cuda_defines_is_declared(cuda, declared):
 
 
 def test_a_notebook_runs(home, tmp_path, monkeypatch):
-    nbformat = pytest.importorskip("nbformat")
-    client = pytest.importorskip("nbclient")
-    pytest.importorskip("ipykernel")
-    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
-    cells = [
+    texts = [
         "%load_ext kernforge",
         "%%kernforge toy --no-headers\n" + PLAIN % 7,
         "toy.value()",
         "%%kernforge toy --no-headers\nint wrong = nonsense;\n" + PLAIN % 1,
     ]
-    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
-    book.metadata["kernelspec"] = {"name": "python3", "display_name": "", "language": "python"}
-    nb = client.NotebookClient(
-        book, timeout=300, startup_timeout=300, kernel_name="python3", allow_errors=True
-    )
-    spec = tmp_path / "data" / "kernels" / "python3"
-    spec.mkdir(parents=True)
-    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    (spec / "kernel.json").write_text(
-        json.dumps({"argv": argv, "display_name": "", "language": "python"})
-    )
-    nb.execute()
-    assert book.cells[2].outputs[0]["data"]["text/plain"] == "7"
-    (failed,) = [o for o in book.cells[3].outputs if o["output_type"] == "error"]
+    cells = notebooks.run(texts, tmp_path, monkeypatch)
+    assert cells[2].outputs[0]["data"]["text/plain"] == "7"
+    (failed,) = [o for o in cells[3].outputs if o["output_type"] == "error"]
     assert failed["ename"] == "CellError"
     assert "cell:2:13: error" in "\n".join(failed["traceback"])
