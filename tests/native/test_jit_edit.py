@@ -258,7 +258,7 @@ def sources(directory):
     wanted = {".cu", ".cuh", ".h"}
     own = {p.name: p.read_text() for p in directory.iterdir() if p.suffix in wanted}
     include = Path(kernforge.__file__).parent / "include"
-    brought = (*include.glob("csrc/kernforge/*.cuh"), include / "csrc/kernforge/dtype.h")
+    brought = include.glob("csrc/kernforge/*.*h")
     return own | {str(p.relative_to(include)): p.read_text() for p in brought}
 
 
