@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The promises of the trust policy, at every door that loads, copies or vouches for a kernel.
+"""The promises of the trust policy, at every door that loads, copies or verifies a kernel.
 
 Who can write to a registry, but has no key, moves references, puts one signed kernel in the place
 of another, removes a signature, changes a file or writes a redirect. A table of doors by promises;

@@ -11,10 +11,10 @@ from support import bad_server
 
 from kernforge import untrusted
 from kernforge.errors import NetworkError, RegistryError, UsageError
+from kernforge.registry.base import RemoteFile
 from kernforge.registry.hub import HubRegistry
 from kernforge.registry.hub_client import HubClient
 from kernforge.registry.hub_endpoint import HubEndpoint
-from kernforge.registry.kinds import RemoteFile
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 

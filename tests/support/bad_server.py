@@ -105,7 +105,7 @@ def forwarding(handler):
 
 
 def self_signed(path):
-    """A file with a key and a certificate for 127.0.0.1 that nobody vouches for."""
+    """A file with a key and a certificate for 127.0.0.1 that no authority signed."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = dt.datetime.now(dt.UTC)

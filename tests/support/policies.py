@@ -15,7 +15,7 @@ SIGNED = '[signer.s]\npublic-key = "{}"\n[[rule]]\nrepo = "acme/*"\nadmit = "sig
 
 
 class Remote(DirectoryRegistry):
-    """A directory that stands for a hub: its address, and whom it vouches for."""
+    """A directory that stands for a hub: its address, and the publishers that it trusts."""
 
     def __init__(self, root: Path, *, publishers: tuple[str, ...] | None = ()) -> None:
         super().__init__(root)
@@ -24,7 +24,7 @@ class Remote(DirectoryRegistry):
         self.asked: list[str] = []
         self.reachable = True
 
-    def trusted_publisher(self, owner: str) -> bool | None:
+    def is_trusted_publisher(self, owner: str) -> bool | None:
         self.asked.append(owner)
         if not self.reachable:
             raise NetworkError(f"{HUB} cannot be reached", hint="try again")

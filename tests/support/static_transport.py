@@ -4,7 +4,7 @@
 import hashlib
 
 from kernforge.errors import NotPublishedError
-from kernforge.registry.kinds import RemoteFile
+from kernforge.registry.base import RemoteFile
 
 
 class StaticTransport:

@@ -21,8 +21,8 @@ from kernforge.loader.resolve import resolve, way_out
 from kernforge.loader.search import Search, fetch_variant
 from kernforge.registry import names
 from kernforge.registry.api import Answer, find, locked
+from kernforge.registry.base import Registry
 from kernforge.registry.directory import DirectoryRegistry
-from kernforge.registry.kinds import Registry
 from kernforge.registry.names import Request
 from kernforge.registry.redirect import find_redirect
 from kernforge.store import tree_archive

@@ -14,7 +14,7 @@ from kernforge.errors import CheckError, UsageError
 from kernforge.loader import kernels_lock, pins
 from kernforge.loader.kernels_lock import KernelLocks
 from kernforge.loader.pins import Pins
-from kernforge.registry.kinds import Registry
+from kernforge.registry.base import Registry
 from kernforge.system import files
 
 NAMES = (kernels_lock.FILE, pins.FILE)

@@ -18,7 +18,7 @@ from kernforge.errors import RegistryError, UsageError
 from kernforge.loader.kernels_lock import KernelLocks, sort_key
 from kernforge.loader.pins import Pin, Pins, depend_json
 from kernforge.registry.api import find
-from kernforge.registry.kinds import Registry
+from kernforge.registry.base import Registry
 from kernforge.registry.names import request, versions
 from kernforge.registry.redirect import find_redirect
 from kernforge.system.digest import sha256

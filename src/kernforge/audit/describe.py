@@ -24,9 +24,9 @@ from kernforge.loader.host import probe_to_load
 from kernforge.loader.resolve import resolve
 from kernforge.registry import api as registries
 from kernforge.registry.api import Chain, member_for
+from kernforge.registry.base import Registry
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubRegistry
-from kernforge.registry.kinds import Registry
 from kernforge.registry.names import check_repo_id, majors, request, versions
 from kernforge.registry.redirect import find_redirect
 from kernforge.system.tables import size as size_text

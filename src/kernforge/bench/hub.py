@@ -29,7 +29,7 @@ from kernforge.bench.workload import Candidate, Settings
 from kernforge.errors import CheckError, NotPublishedError, UsageError, page
 from kernforge.loader.importer import LoadedKernel, get_loaded_kernels
 from kernforge.registry.api import member_for
-from kernforge.registry.kinds import Registry
+from kernforge.registry.base import Registry
 from kernforge.registry.names import BENCHMARKS
 from kernforge.system.environment import Environment
 from kernforge.trust.admission import Case
@@ -103,7 +103,7 @@ def published(
         return Repo(root=inner.parent if inner.name == "build" else inner, kernel=kernel)
     member = member_for(registry, info.repo_id)
     subject = Subject(repo_id=info.repo_id, registry=member.url)
-    Case(subject, environment, trusted, member.trusted_publisher).admit_build()
+    Case(subject, environment, trusted, member.is_trusted_publisher).admit_build()
     folder = member.folder(info.repo_id, info.revision, BENCHMARKS)
     if folder is None:
         raise NotPublishedError(

@@ -39,8 +39,8 @@ from kernforge.loader.search import Built
 from kernforge.project import git
 from kernforge.project.api import read_project
 from kernforge.project.targets import Target
+from kernforge.registry.base import Registry
 from kernforge.registry.directory import DirectoryRegistry
-from kernforge.registry.kinds import Registry
 from kernforge.system import files
 from kernforge.system.environment import Environment
 from kernforge.toolchain import installed, lockfile

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kernforge.builder.workspace import Workspace
-    from kernforge.registry.kinds import Registry
+    from kernforge.registry.base import Registry
     from kernforge.system.console import Console
     from kernforge.system.environment import Environment
     from kernforge.toolchain.local_parts import LocalPartsOptions

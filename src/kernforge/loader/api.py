@@ -24,7 +24,7 @@ from kernforge.loader.resolve import Decision, resolve
 from kernforge.loader.search import Node, Search, find_kernel, find_local, local_override
 from kernforge.registry.api import Answer, member_for, open_default, open_registry
 from kernforge.registry.api import find as find_in_registry
-from kernforge.registry.kinds import Registry
+from kernforge.registry.base import Registry
 from kernforge.registry.names import request
 from kernforge.system.environment import Environment
 

@@ -27,8 +27,8 @@ from kernforge.loader.importer import RepoInfo
 from kernforge.loader.resolve import Resolution, resolve, way_out
 from kernforge.registry import names
 from kernforge.registry.api import Answer, find, locked, member_for, of_the_hub
+from kernforge.registry.base import Registry
 from kernforge.registry.directory import read_checked
-from kernforge.registry.kinds import Registry
 from kernforge.registry.names import SOURCE, Request, majors
 from kernforge.registry.redirect import find_redirect
 from kernforge.trust.admission import Case
@@ -97,7 +97,8 @@ class Search:
     def case(self, registry: Registry, repo_id: str, major: int | None = None) -> Case:
         """A kernel of a registry, as the trust policy is asked about it."""
         subject = Subject(repo_id=repo_id, registry=registry.url, major=major)
-        return Case(subject, self.environment, self.trust_remote_code, registry.trusted_publisher)
+        allowed = self.trust_remote_code
+        return Case(subject, self.environment, allowed, registry.is_trusted_publisher)
 
 
 class Builder(Protocol):

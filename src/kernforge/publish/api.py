@@ -23,9 +23,9 @@ from kernforge.publish import offers
 from kernforge.publish.directory import Destination, DirectoryDestination, Release
 from kernforge.publish.hub import PUBLISHING, HubDestination
 from kernforge.publish.version import VersionChoice, choose_version
+from kernforge.registry.base import Registry
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubRegistry
-from kernforge.registry.kinds import Registry
 from kernforge.registry.names import COMMIT, Version3, dotted, is_ref, majors, versions
 from kernforge.system.digest import sha256
 from kernforge.system.files import sha256_file

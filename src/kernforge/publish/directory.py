@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Protocol
 
 from kernforge.publish.version import Contents
+from kernforge.registry.base import Registry
 from kernforge.registry.directory import DirectoryRegistry
-from kernforge.registry.kinds import Registry
 from kernforge.registry.names import BENCHMARKS, SOURCE, Version3, tag_of, versions
 from kernforge.system.digest import sha256
 

@@ -11,7 +11,7 @@ from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.artifact.variant import Variant
 from kernforge.errors import IntegrityError
 from kernforge.publish.api_diff import Offer
-from kernforge.registry.kinds import Registry
+from kernforge.registry.base import Registry
 from kernforge.source import op_schema, python_api
 from kernforge.source.python_api import ApiEntry
 

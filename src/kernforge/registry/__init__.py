@@ -11,8 +11,8 @@ from kernforge import _lazy
 TYPE_CHECKING = False  # as type checkers know it; typing itself takes most of ten milliseconds
 if TYPE_CHECKING:
     from kernforge.registry.api import open_registry
+    from kernforge.registry.base import Registry
     from kernforge.registry.directory import DirectoryRegistry
-    from kernforge.registry.kinds import Registry
 
 __all__ = ["DirectoryRegistry", "Registry", "open_registry"]
 
@@ -20,7 +20,7 @@ __getattr__, __dir__ = _lazy.attributes(
     __name__,
     {
         "api": "open_registry",
-        "kinds": "Registry",
+        "base": "Registry",
         "directory": "DirectoryRegistry",
     },
     __all__,

@@ -18,8 +18,8 @@ from kernforge.errors import (
     RegistryError,
 )
 from kernforge.registry import hub_endpoint
+from kernforge.registry.base import Registry
 from kernforge.registry.directory import DirectoryRegistry
-from kernforge.registry.kinds import Registry
 from kernforge.registry.names import COMMIT, Request, majors, versions
 from kernforge.system.environment import Environment
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.artifact.integrity import UNHASHED, is_bytecode
 from kernforge.errors import IntegrityError, RegistryError
-from kernforge.registry.kinds import Registry
+from kernforge.registry.base import Registry
 from kernforge.registry.names import COMMIT, SHA256, check_repo_id, check_revision, is_ref
 from kernforge.system import files
 from kernforge.system.digest import git_blob, key, sha256

@@ -53,12 +53,12 @@ class HubRegistry(RemoteRegistry):
             return error
         return None
 
-    def trusted_publisher(self, owner: str) -> bool | None:
+    def is_trusted_publisher(self, owner: str) -> bool | None:
         """Whether the hub marks an organisation as a trusted publisher of kernels."""
         if self.endpoint.offline:
             raise NetworkError(
-                f"{self.endpoint.url} is not asked, so it cannot vouch for {owner}: HF_HUB_OFFLINE "
-                "is set",
+                f"{self.endpoint.url} is not asked, so it cannot say whether {owner} is a "
+                "trusted publisher: HF_HUB_OFFLINE is set",
                 hint="allow the kernel by name, or load it once while the hub can be reached",
             )
         return self.client.trusts(owner)

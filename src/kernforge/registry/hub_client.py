@@ -32,7 +32,7 @@ from kernforge.errors import (
     UsageError,
 )
 from kernforge.registry import hub_errors
-from kernforge.registry.kinds import RemoteFile, valid_file
+from kernforge.registry.base import RemoteFile, valid_file
 from kernforge.registry.names import COMMIT, check_repo_id
 from kernforge.system import extras, files
 

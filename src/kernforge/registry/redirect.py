@@ -16,7 +16,7 @@ from kernforge.errors import RegistryError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernforge.registry.kinds import Registry
+    from kernforge.registry.base import Registry
 
 FILE = "kernel-status.toml"
 _HINT = "ask the kernel's publisher to fix it, or name another version or revision"

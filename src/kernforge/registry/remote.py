@@ -31,8 +31,8 @@ from kernforge.errors import (
     RegistryError,
     StorageError,
 )
+from kernforge.registry.base import Registry, RemoteFile, valid_file
 from kernforge.registry.directory import PART, DirectoryRegistry, refuse_other_bytes
-from kernforge.registry.kinds import Registry, RemoteFile, valid_file
 from kernforge.registry.names import COMMIT, SHA256, check_repo_id, is_ref
 from kernforge.system import files
 from kernforge.system.digest import git_blob
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from kernforge.registry.kinds import Transport
+    from kernforge.registry.base import Transport
 
 _REFS_LAST_S = 60.0
 _AT_ONCE = 8

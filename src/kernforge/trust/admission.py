@@ -144,7 +144,7 @@ def allows(trust_remote_code: Allowed, repo_id: str | None) -> bool:
     return repo_id in trust_remote_code
 
 
-def _nobody_vouches(_owner: str) -> bool | None:
+def _marks_nobody(_owner: str) -> bool | None:
     return None
 
 
@@ -155,14 +155,14 @@ class Case:
     Attributes:
         environment: where policies lie, and where the answers of hubs are kept.
         trust_remote_code: what the caller allows; it satisfies ``asked`` rules and no others.
-        vouches: says whether the registry vouches for an owner, and None where it never does;
-            called only where a rule leaves the decision to the hub.
+        is_trusted_publisher: says whether the registry marks an owner as one, and None where it
+            marks nobody; called only where a rule leaves the decision to the hub.
     """
 
     subject: Subject
     environment: Environment
     trust_remote_code: Allowed = False
-    vouches: Callable[[str], bool | None] = _nobody_vouches
+    is_trusted_publisher: Callable[[str], bool | None] = _marks_nobody
 
     def admit(
         self, document: bytes, signature: Callable[[], bytes | None], source: str = "metadata.json"
@@ -259,22 +259,22 @@ class Case:
             raise self._refusal(rule, error.message) from error
 
     def _ask(self, rule: Rule) -> None:
-        """Refuse a kernel that its hub does not vouch for, and the caller does not allow."""
+        """Refuse a kernel of an untrusted publisher that the caller does not allow."""
         repo_id = self.subject.repo_id
         reason = "the caller did not allow it"
         if repo_id is not None and rule.publishers:
             owner = repo_id.partition("/")[0]
             try:
-                vouched = self.vouches(owner)
+                trusted = self.is_trusted_publisher(owner)
             except NetworkError as error:
-                if self._vouched_before(owner):
+                if self._was_trusted(owner):
                     return
                 reason = f"its hub cannot be asked about {owner!r}: {error.message}"
                 raise self._refusal(rule, reason) from error
-            self._remember(owner, vouched=vouched)
-            if vouched:
+            self._remember(owner, trusted=trusted)
+            if trusted:
                 return
-            if vouched is not None:
+            if trusted is not None:
                 where = self.subject.registry.partition("://")[2]
                 reason = f"{owner!r} is not a trusted publisher on {where}"
         raise self._refusal(rule, reason)
@@ -283,15 +283,15 @@ class Case:
         name = key("publisher", registry=self.subject.registry, owner=owner)
         return self.environment.home / "publishers" / name
 
-    def _remember(self, owner: str, *, vouched: bool | None) -> None:
+    def _remember(self, owner: str, *, trusted: bool | None) -> None:
         """Keep a hub's answer, for a load without a network."""
         with contextlib.suppress(OSError):  # a home that cannot be written remembers nothing
-            if vouched:
+            if trusted:
                 files.touch(self._mark(owner))
-            elif vouched is not None:
+            elif trusted is not None:
                 files.remove_tree(self._mark(owner))
 
-    def _vouched_before(self, owner: str) -> bool:
+    def _was_trusted(self, owner: str) -> bool:
         if not self._mark(owner).exists():
             return False
         import logging  # noqa: PLC0415 - slow, and rarely needed

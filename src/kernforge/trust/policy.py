@@ -92,7 +92,7 @@ class Rule:
             matches it.
         registries: patterns for the registry's URL, or that of the directory.
         signers: one of these must have signed, when ``admit`` is ``signed``.
-        publishers: whether kernels of owners that the registry vouches for are allowed, when
+        publishers: whether kernels of owners that the registry trusts are allowed, when
             ``admit`` is ``asked``.
         reason: the author's text for a refusal.
         where: the file and the rule's number.

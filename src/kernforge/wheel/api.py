@@ -20,7 +20,7 @@ from kernforge.artifact.variant import Variant
 from kernforge.errors import IntegrityError, RegistryError, UsageError
 from kernforge.loader.search import Search, fetch_variant
 from kernforge.registry.api import find
-from kernforge.registry.kinds import Registry
+from kernforge.registry.base import Registry
 from kernforge.registry.names import majors, request, versions
 from kernforge.registry.redirect import find_redirect
 from kernforge.system import files

@@ -98,6 +98,7 @@ def test_a_former_name_is_answered_with_the_new_one(name, capsys):
         (("test", "--inplace"), "hint: `kernforge test --help`"),
         (("check", "--arch", "9.0"), "--arch is for --resources"),
         (("verify", "a/b", "--source", "."), "--source is for --rebuild"),
+        (("verify", "a/b", "--rebuild", "--key", "k"), "--key is for a verification without"),
         (("new", "my-kernel", "--op", "square"), "--dir names the project"),
         (("new",), "the name of the project is missing"),
     ],

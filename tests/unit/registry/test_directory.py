@@ -25,7 +25,7 @@ def test_a_file_beside_the_metadata_is_given_or_is_not_there(registry):
     new = publish_file(registry, "v1.0.0", "text")
     assert registry.companion(REPO, new, "torch-cpu/sub", "a.py") == b"text"
     assert registry.companion(REPO, new, "torch-cpu/sub", "b.py") is None
-    assert registry.trusted_publisher("owner") is None
+    assert registry.is_trusted_publisher("owner") is None
 
 
 def test_the_layout_is_that_of_the_hubs_cache(registry):

@@ -151,7 +151,7 @@ def test_offline_the_cache_answers(hub, opened, commit):
     assert contents(registry.fetch(REPO, commit, "torch-cpu")) == expected("torch-cpu")
     assert found(registry, "owner/other", 1) is None
     with pytest.raises(NetworkError, match="HF_HUB_OFFLINE"):
-        registry.trusted_publisher("owner")
+        registry.is_trusted_publisher("owner")
 
 
 def fetched_by_commit(cache, commit, version):

@@ -24,8 +24,8 @@ def place(monkeypatch, tmp_path):
 
 
 def admit(subject=HERE, *, registry=None, bundle=None, trust_remote_code=False):
-    vouches = (lambda _owner: None) if registry is None else registry.trusted_publisher
-    case = admission.Case(subject, Environment.read(), trust_remote_code, vouches)
+    is_trusted = (lambda _owner: None) if registry is None else registry.is_trusted_publisher
+    case = admission.Case(subject, Environment.read(), trust_remote_code, is_trusted)
     admitted, _ = case.admit(DOCUMENT, lambda: bundle)
     return admitted
 
@@ -61,7 +61,7 @@ def test_another_word_of_the_caller_is_an_error(word):
         admit(trust_remote_code=word)
 
 
-def test_a_hub_vouches_for_its_publishers(tmp_path):
+def test_a_hub_marks_trusted_publishers(tmp_path):
     registry = Remote(tmp_path, publishers=("acme",))
     admit(registry=registry)
     assert registry.asked == ["acme"]

@@ -19,7 +19,7 @@ _backward = ops.relu_scale_backward.default
 def relu_scale(x: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
     """``torch.relu(x) * alpha``, with the same bits.
 
-    Differentiable in ``x`` backward, any number of times; the gradient at 0 is 0, as torch's.
+    Differentiable in ``x``, any number of times; the gradient at 0 is 0, as torch's.
 
     Args:
         x: float32, float16, bfloat16 or float64, of any shape and strides. Fastest when dense;

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kernforge.loader.host import Host
     from kernforge.loader.pins import Pins
     from kernforge.loader.search import Search
-    from kernforge.registry.kinds import Registry
+    from kernforge.registry.base import Registry
     from kernforge.registry.names import Request
     from kernforge.system.console import Console
     from kernforge.system.environment import Environment

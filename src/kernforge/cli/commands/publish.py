@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kernforge.project.api import Project
     from kernforge.publish.api_diff import ApiChange, Offer
     from kernforge.publish.version import VersionChoice
-    from kernforge.registry.kinds import Registry
+    from kernforge.registry.base import Registry
     from kernforge.system.console import Console
     from kernforge.system.environment import Environment
 

@@ -193,6 +193,13 @@ def _verify(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.audit import verify  # noqa: PLC0415
 
     if arguments.rebuild:
+        # It compares bytes and verifies no signature: nobody shall believe that it did.
+        options.refuse_without(
+            "a verification without --rebuild",
+            key=arguments.key,
+            identity=arguments.identity,
+            issuer=arguments.issuer,
+        )
         _rebuild(arguments, console)
         return
     options.refuse_without("--rebuild", source=arguments.source)

@@ -66,8 +66,8 @@ class Registry(ABC):
     def link_root(self, repo_id: str) -> Path:
         """The directory that no file of ``folder`` may lie outside of."""
 
-    def trusted_publisher(self, owner: str) -> bool | None:  # noqa: ARG002 - a kind may know
-        """Whether the registry itself vouches for an owner; None where it never does.
+    def is_trusted_publisher(self, owner: str) -> bool | None:  # noqa: ARG002 - a kind may know
+        """Whether the registry marks an owner as a trusted publisher; None where it marks nobody.
 
         Raises:
             NetworkError: the registry cannot be reached.
