@@ -14,7 +14,7 @@ import concurrent.futures
 import contextlib
 import io
 import pickle
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,10 @@ from kernforge.builder.api import PlannedBuild, choose_sandbox
 from kernforge.builder.execute import action as execute_action
 from kernforge.builder.execute import results
 from kernforge.builder.execute.action import ActionContext
-from kernforge.builder.execute.cost import Estimate
 from kernforge.builder.execute.outcome import Done, Failure, LogEvents
 from kernforge.builder.execute.results import STORE_KIND
 from kernforge.builder.execute.sandbox import Mode
+from kernforge.builder.execute.schedule import Job
 from kernforge.builder.plan import graph
 from kernforge.builder.plan.graph import Action, Plan
 from kernforge.builder.workspace import Workspace
@@ -207,32 +207,23 @@ class FarmPool:
         self._client = connect(address)
         self._executor = self._client.get_executor(pure=False, retries=_RETRIES)
         self._links = {artifact.extension for artifact in planned.plan.artifacts}
-        self._distance: dict[str, float] = {}
 
-    def choose(
-        self,
-        waiting: Sequence[Action],
-        _expected: Mapping[str, Estimate],
-        distance: Mapping[str, float],
-        _alone: Collection[str],
-    ) -> tuple[Action, ...]:
-        """Everything at once: Dask's scheduler decides, by memory and by distance."""
-        self._distance.update({action.key: distance[action.key] for action in waiting})
-        return tuple(sorted(waiting, key=lambda action: -distance[action.key]))
+    def choose(self, waiting: Sequence[Job]) -> tuple[Job, ...]:
+        """Everything at once: Dask's scheduler decides, by memory and by critical path."""
+        return tuple(sorted(waiting, key=lambda job: -job.critical_path_s))
 
     def submit(
         self,
-        action: Action,
-        expected: Estimate,
-        *,
-        alone: bool,
-        work: Callable[[Action, int], Done],  # noqa: ARG002 - a worker does it
+        job: Job,
+        work: Callable[[Job], Done],  # noqa: ARG002 - a worker does it
     ) -> concurrent.futures.Future[Done]:
         """Send an action to the workers."""
-        options: dict[str, Any] = {"priority": int(self._distance[action.key])}
+        action = job.action
+        options: dict[str, Any] = {"priority": int(job.critical_path_s)}
         largest = max((offered.get(MEMORY, 0) for offered in _offers(self._client)), default=0)
         if largest:
-            options["resources"] = {MEMORY: largest if alone else min(expected.memory, largest)}
+            asked = largest if job.alone else min(job.estimate.memory, largest)
+            options["resources"] = {MEMORY: asked}
         sent = pickle.dumps(self._task(action))
         outer: concurrent.futures.Future[Done] = concurrent.futures.Future()
 

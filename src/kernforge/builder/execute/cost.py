@@ -106,7 +106,7 @@ def learned(old: Estimate | None, *, peak_bytes: int, wall_s: float) -> Estimate
     return Estimate(memory=max(peak, int(old.memory * _FORGET)), seconds=(old.seconds + wall_s) / 2)
 
 
-def distances(
+def critical_paths(
     actions: Iterable[Action],
     needs: Callable[[Action], Iterable[str]],
     seconds: Mapping[str, float],

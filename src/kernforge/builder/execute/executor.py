@@ -28,6 +28,7 @@ from kernforge.builder.execute.outcome import (
     out_of_memory,
 )
 from kernforge.builder.execute.results import STORE_KIND
+from kernforge.builder.execute.schedule import Job
 from kernforge.builder.plan import graph
 from kernforge.builder.plan.graph import Action, Plan
 from kernforge.errors import ToolchainError
@@ -80,9 +81,7 @@ class _Loop:
         self._by_key = {action.key: action for action in plan.actions}
         self._measures = Measures(context.store.root, jobs=context.jobs)
         self._failed: set[str] = set()
-        self._alone: set[str] = set()
         self._began = time.monotonic()
-        self._started: dict[str, float] = {}
         self.failures: list[Failure] = []
         self.spent: list[Spent] = []
         self.ran = self.reused = self.shared = 0
@@ -105,15 +104,15 @@ class _Loop:
         pool.close()
 
     def _loop(self, order: graphlib.TopologicalSorter[str], pool: ActionPool) -> None:
-        running: dict[concurrent.futures.Future[Done], Action] = {}
-        waiting: dict[str, Action] = {}
+        running: dict[concurrent.futures.Future[Done], Job] = {}
+        waiting: dict[str, Job] = {}
         store = self._context.store
         results.discard_damaged(self._plan, store)
-        missing = [a for a in self._plan.actions if not store.has(STORE_KIND, a.key)]
-        expected = {action.key: self._measures.expect(action) for action in missing}
+        missing = {a.key: a for a in self._plan.actions if not store.has(STORE_KIND, a.key)}
+        expected = {key: self._measures.expect(action) for key, action in missing.items()}
         seconds = {a.key: 0.0 for a in self._plan.actions}
         seconds |= {key: cost.seconds for key, cost in expected.items()}
-        distance = execute_cost.distances(self._plan.actions, graph.needs, seconds)
+        distance = execute_cost.critical_paths(self._plan.actions, graph.needs, seconds)
         while order.is_active():
             for key in order.get_ready():
                 action = self._by_key[key]
@@ -130,45 +129,35 @@ class _Loop:
                         hint="compile it before, on the same system with the same compiler and "
                         "torch, into this store (KERNFORGE_HOME)",
                     )
-                else:
-                    waiting[key] = action
-                    if key not in expected:  # it was taken away since
-                        expected[key] = self._measures.expect(action)
-            for action in pool.choose(tuple(waiting.values()), expected, distance, self._alone):
-                del waiting[action.key]
-                self._started[action.key] = time.monotonic()
-                self._events.started(action.key, action.title)
-                future = pool.submit(
-                    action,
-                    expected[action.key],
-                    alone=action.key in self._alone,
-                    work=self._run,
-                )
-                running[future] = action
+                else:  # one without an estimate was taken away since
+                    waiting[key] = Job(
+                        action=action,
+                        estimate=expected.get(key) or self._measures.expect(action),
+                        critical_path_s=distance[key],
+                    )
+            for job in pool.choose(tuple(waiting.values())):
+                del waiting[job.action.key]
+                job.started = time.monotonic()
+                self._events.started(job.action.key, job.action.title)
+                running[pool.submit(job, self._run)] = job
             finished, _ = concurrent.futures.wait(
                 running, timeout=pool.patience, return_when="FIRST_COMPLETED"
             )
             for future in finished:
-                action = running.pop(future)
-                if self._again(action, done := future.result()):
-                    waiting[action.key] = action
+                job, done = running.pop(future), future.result()
+                if done.failure and not job.alone and out_of_memory(done.failure):
+                    job.alone = True  # it is tried again, with nothing running at the same time
+                    waiting[job.action.key] = job
                 else:
-                    self._note(action, done)
-                    order.done(action.key)
+                    self._note(job.action, done, job.started)
+                    order.done(job.action.key)
 
-    def _run(self, action: Action, threads: int) -> Done:
+    def _run(self, job: Job) -> Done:
         return execute_action.run_action(
-            action, self._plan, self._project, self._context, threads=threads
+            job.action, self._plan, self._project, self._context, threads=job.threads
         )
 
-    def _again(self, action: Action, done: Done) -> bool:
-        """Whether to retry a failed action, once, with nothing running at the same time."""
-        if not done.failure or action.key in self._alone or not out_of_memory(done.failure):
-            return False
-        self._alone.add(action.key)
-        return True
-
-    def _note(self, action: Action, done: Done) -> None:
+    def _note(self, action: Action, done: Done, started: float = 0.0) -> None:
         completed = done.completed
         if done.failure:
             self.failures.append(done.failure)
@@ -179,7 +168,7 @@ class _Loop:
                 Spent(
                     title=action.title,
                     key=action.key,
-                    start_s=self._started[action.key] - self._began,
+                    start_s=started - self._began,
                     wall_s=completed.wall_s,
                     cpu_s=completed.cpu_s,
                     peak_bytes=completed.peak_bytes,

@@ -6,13 +6,11 @@ from __future__ import annotations
 import concurrent.futures
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from kernforge.builder.execute import cost, schedule
-from kernforge.builder.execute.cost import Estimate
-from kernforge.builder.plan.graph import Action
+from kernforge.builder.execute import schedule
+from kernforge.builder.execute.schedule import Job
 from kernforge.system import machine
 from kernforge.system.process import kill_all, meter
 
@@ -21,15 +19,6 @@ T = TypeVar("T")
 _LOOK_AGAIN_S = 0.5
 _BETWEEN_KILLS_S = 0.02
 _GIVE_UP_S = 10.0
-
-
-@dataclass(slots=True, kw_only=True)
-class _Working:
-    estimate: Estimate
-    started: float
-    alone: bool
-    threads: int
-    thread: int = 0
 
 
 class LocalPool:
@@ -50,67 +39,47 @@ class LocalPool:
     ) -> None:
         self._jobs, self._limit, self._available = jobs, limit, available
         self._pool = concurrent.futures.ThreadPoolExecutor(jobs)
-        self._working: dict[str, _Working] = {}
-        self._given: dict[str, int] = {}
+        self._running: dict[str, Job] = {}
         self._futures: list[concurrent.futures.Future[Any]] = []
         self._lock = threading.Lock()
         self.patience: float | None = None
 
-    def choose(
-        self,
-        waiting: Sequence[Action],
-        expected: Mapping[str, Estimate],
-        distance: Mapping[str, float],
-        alone: Collection[str],
-    ) -> tuple[Action, ...]:
+    def choose(self, waiting: Sequence[Job]) -> tuple[Job, ...]:
         """Actions that may start now; see ``schedule.admit``."""
-        running = self._running()
-        taken = sum(action.threads for action in running)
+        with self._lock:
+            running = list(self._running.values())
+        taken = sum(job.threads for job in running)
         if not waiting or taken >= self._jobs:
             self.patience = None
             return ()
-        jobs = [
-            schedule.Waiting(
-                key=a.key,
-                estimate=expected[a.key],
-                distance=distance[a.key],
-                alone=a.key in alone,
-                width=cost.width(a, self._jobs),
-            )
-            for a in waiting
-        ]
+        usage = self.usage()
+        for job in running:
+            job.current = usage.get(job.action.key, 0)
         capacity = schedule.Capacity(
             slots=self._jobs, available=self._available(), limit=self._limit
         )
-        admitted = schedule.admit(jobs, running, capacity)
-        chosen = {action.key for action in admitted}
-        held_back = len(chosen) < len(waiting) and taken + len(chosen) < self._jobs
+        chosen = schedule.admit(waiting, running, capacity, time.monotonic())
         # What the memory keeps waiting will want its slots.
         slots = self._jobs - (len(waiting) - len(chosen))
-        self._given |= schedule.threads(admitted, running, slots)
+        for job, given in zip(chosen, schedule.threads(chosen, running, slots), strict=True):
+            job.threads = given
+        held_back = len(chosen) < len(waiting) and taken + len(chosen) < self._jobs
         self.patience = _LOOK_AGAIN_S if held_back else None
-        order = {job.key: -job.distance for job in jobs}
-        picked = [action for action in waiting if action.key in chosen]
-        return tuple(sorted(picked, key=lambda action: order[action.key]))
+        return chosen
 
-    def submit(
-        self, action: Action, expected: Estimate, *, alone: bool, work: Callable[[Action, int], T]
-    ) -> concurrent.futures.Future[T]:
+    def submit(self, job: Job, work: Callable[[Job], T]) -> concurrent.futures.Future[T]:
         """Start an action in a thread."""
-        threads = self._given.pop(action.key, 1)
-        working = _Working(
-            estimate=expected, started=time.monotonic(), alone=alone, threads=threads
-        )
+        job.thread = 0
         with self._lock:
-            self._working[action.key] = working
+            self._running[job.action.key] = job
 
         def run() -> T:
-            working.thread = threading.get_ident()
+            job.thread = threading.get_ident()
             try:
-                return work(action, threads)
+                return work(job)
             finally:
                 with self._lock:
-                    del self._working[action.key]
+                    del self._running[job.action.key]
 
         future = self._pool.submit(run)
         self._futures.append(future)
@@ -120,8 +89,8 @@ class LocalPool:
         """Bytes that each running action uses now, by key."""
         seen = meter.by_thread()
         with self._lock:
-            working = dict(self._working)
-        return {key: seen[w.thread].current for key, w in working.items() if w.thread in seen}
+            running = dict(self._running)
+        return {key: seen[job.thread].current for key, job in running.items() if job.thread in seen}
 
     def close(self) -> None:
         """Let the threads go."""
@@ -138,18 +107,3 @@ class LocalPool:
             if time.monotonic() > deadline:
                 return
             time.sleep(_BETWEEN_KILLS_S)
-
-    def _running(self) -> list[schedule.Running]:
-        now, usage = time.monotonic(), self.usage()
-        with self._lock:
-            working = dict(self._working)
-        return [
-            schedule.Running(
-                estimate=w.estimate,
-                elapsed=now - w.started,
-                current=usage.get(key, 0),
-                alone=w.alone,
-                threads=w.threads,
-            )
-            for key, w in working.items()
-        ]

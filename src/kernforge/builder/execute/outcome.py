@@ -6,11 +6,11 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernforge.builder.execute.cost import Estimate
+from kernforge.builder.execute.schedule import Job
 from kernforge.builder.plan.graph import Action
 from kernforge.system.process import Completed
 
@@ -24,11 +24,11 @@ _log = logging.getLogger("kernforge")
 
 
 class Events(Protocol):
-    """Listens to a build."""
+    """Listens to a build; what a listener does not do itself goes to the log."""
 
     def note(self, text: str) -> None:
         """Something that a user should know, once a build."""
-        ...
+        _log.info("%s", text)
 
     def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
         """The build begins.
@@ -37,11 +37,13 @@ class Events(Protocol):
             actions: how many there are, those included whose results are known.
             usage: returns the bytes that each running action uses, by key.
         """
-        ...
+        del usage
+        _log.info("%d actions", actions)
 
     def started(self, key: str, title: str) -> None:
         """An action begins."""
-        ...
+        del key
+        _log.info("%s", title)
 
     def ended(self, key: str, text: str, *, seconds: float, peak_bytes: int, failed: bool) -> None:
         """An action ended.
@@ -51,14 +53,16 @@ class Events(Protocol):
             seconds: how long it ran; 0 when its result was known.
             peak_bytes: the highest memory of its programs.
         """
-        ...
+        del key, seconds, peak_bytes
+        if failed:
+            _log.error("%s", text)
 
     def finished(self) -> None:
         """The last action ended, or the build was given up."""
-        ...
+        _log.info("done")
 
 
-class LogEvents:
+class LogEvents(Events):
     """Writes a build, and the downloads for it, to the log: for a caller without a terminal."""
 
     def fetching(self, what: str, total: int | None) -> Callable[[int], None]:
@@ -67,54 +71,18 @@ class LogEvents:
         _log.info("fetching %s%s", what, size)
         return lambda _count: None
 
-    def note(self, text: str) -> None:
-        """Log what a user should know."""
-        _log.info("%s", text)
-
-    def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
-        """Log that the build begins."""
-        del usage
-        _log.info("%d actions", actions)
-
-    def started(self, _key: str, title: str) -> None:
-        """Log that an action begins."""
-        _log.info("%s", title)
-
-    def ended(self, _key: str, text: str, *, seconds: float, peak_bytes: int, failed: bool) -> None:
-        """Log a failure."""
-        del seconds, peak_bytes
-        if failed:
-            _log.error("%s", text)
-
-    def finished(self) -> None:
-        """Log that the build ended."""
-        _log.info("done")
-
 
 class ActionPool(Protocol):
     """Runs actions; ``local_pool.LocalPool`` does so in this process."""
 
     patience: float | None
 
-    def choose(
-        self,
-        waiting: Sequence[Action],
-        expected: Mapping[str, Estimate],
-        distance: Mapping[str, float],
-        alone: Collection[str],
-    ) -> tuple[Action, ...]:
+    def choose(self, waiting: Sequence[Job]) -> tuple[Job, ...]:
         """Those of the waiting actions that are to start now, the most urgent first."""
         ...
 
-    def submit(
-        self,
-        action: Action,
-        expected: Estimate,
-        *,
-        alone: bool,
-        work: Callable[[Action, int], Done],
-    ) -> concurrent.futures.Future[Done]:
-        """Start an action; ``work`` does it in this process, with so many threads."""
+    def submit(self, job: Job, work: Callable[[Job], Done]) -> concurrent.futures.Future[Done]:
+        """Start an action; ``work`` does it in this process."""
         ...
 
     def usage(self) -> Mapping[str, int]:

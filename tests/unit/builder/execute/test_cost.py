@@ -57,7 +57,7 @@ def test_measurements_outlive_the_process_and_damage(tmp_path):
     assert Measures(tmp_path, jobs=1).expect(CPP) == cost.guess(CPP, jobs=1)
 
 
-def test_the_distance_is_the_longest_chain():
+def test_the_critical_path_is_the_longest_chain():
     a = graphs.action("a", "")
     b = graphs.action("b", "", needs=[a])
     c = graphs.action("c", "", needs=[a])
@@ -65,7 +65,7 @@ def test_the_distance_is_the_longest_chain():
     names = {one.key: one.title for one in (a, b, c, d)}
     needs = {one.key: [i.name.split("/")[0] for i in one.inputs] for one in (a, b, c, d)}
     seconds = {a.key: 1.0, b.key: 10.0, c.key: 2.0, d.key: 5.0}
-    found = cost.distances((a, b, c, d), lambda one: needs[one.key], seconds)
+    found = cost.critical_paths((a, b, c, d), lambda one: needs[one.key], seconds)
     assert {names[k]: v for k, v in found.items()} == {"a": 16, "b": 15, "c": 7, "d": 5}
 
 

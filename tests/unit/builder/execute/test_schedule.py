@@ -1,30 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may start: cores, memory, long chains first, nobody starves."""
 
+from dataclasses import replace
+
 import pytest
+from support import graphs
 
 from kernforge.builder.execute.cost import Estimate
-from kernforge.builder.execute.schedule import Capacity, Running, Waiting, admit, threads
+from kernforge.builder.execute.schedule import Capacity, Job, admit, threads
 
 GB = 10**9
 
 
-def wants(key, gb, seconds=10.0, distance=None, *, alone=False):
-    return Waiting(
-        key=key,
+def wants(key, gb, seconds=10.0, critical_path_s=None, *, alone=False, width=1):
+    action = replace(graphs.action(key, ""), key=key, argv=("-gencode",) * width)
+    return Job(
+        action=action,
         estimate=Estimate(memory=int(gb * GB), seconds=seconds),
-        distance=seconds if distance is None else distance,
+        critical_path_s=seconds if critical_path_s is None else critical_path_s,
         alone=alone,
     )
 
 
-def has(gb, seconds=10.0, elapsed=0.0, current=0.0, *, alone=False):
-    return Running(
-        estimate=Estimate(memory=int(gb * GB), seconds=seconds),
-        elapsed=elapsed,
-        current=int(current * GB),
-        alone=alone,
-    )
+def has(gb, seconds=10.0, current=0.0, *, alone=False, threads=1):
+    job = wants("running", gb, seconds, alone=alone)
+    job.current, job.threads = int(current * GB), threads
+    return job
+
+
+def names(waiting, running, space):
+    return "".join(job.action.key for job in admit(waiting, running, space, 0.0))
 
 
 def room(slots=8, available=16.0, limit=None):
@@ -72,13 +77,11 @@ def room(slots=8, available=16.0, limit=None):
     ],
 )
 def test_who_may_start(waiting, running, space, chosen):
-    assert "".join(one.key for one in admit(waiting, running, space)) == chosen
+    assert names(waiting, running, space) == chosen
 
 
 def test_threads_of_running_actions_are_slots():
-    running = [Running(estimate=Estimate(memory=GB, seconds=1), threads=6)]
-    waiting = [wants(key, 1) for key in "abc"]
-    assert [one.key for one in admit(waiting, running, room(slots=8))] == ["a", "b"]
+    assert names([wants(key, 1) for key in "abc"], [has(1, threads=6)], room(slots=8)) == "ab"
 
 
 @pytest.mark.parametrize(
@@ -93,14 +96,9 @@ def test_threads_of_running_actions_are_slots():
     ],
 )
 def test_spare_slots_become_threads(widths, taken, slots, given):
-    running = [Running(estimate=Estimate(memory=GB, seconds=1), threads=taken)]
-    chosen = [
-        Waiting(key=str(n), estimate=Estimate(memory=GB, seconds=1), distance=1, width=width)
-        for n, width in enumerate(widths)
-    ]
-    assert list(threads(chosen, running, slots).values()) == given
+    chosen = [wants(str(n), 1, width=width) for n, width in enumerate(widths)]
+    assert threads(chosen, [has(1, threads=taken)], slots) == given
 
 
 def test_no_admission_is_beyond_the_memory():
-    chosen = admit([wants(str(n), 3) for n in range(9)], [], room())
-    assert len(chosen) == 5
+    assert names([wants(str(n), 3) for n in range(9)], [], room()) == "01234"
