@@ -28,7 +28,6 @@ from kernforge.builder.provenance import Origin
 from kernforge.builder.workspace import Workspace
 from kernforge.check.finding import Finding
 from kernforge.errors import BuildError, StorageError
-from kernforge.project import units
 from kernforge.project.api import folder
 from kernforge.project.targets import Target
 from kernforge.source import compiler_advice, includes
@@ -203,7 +202,6 @@ def build_project(
     built = layout.Built(
         plan=edited.plan,
         project=workspace.project,
-        sources=workspace.sources,
         store=store,
         origin=request.origin or _origin(workspace, planned),
     )
@@ -224,11 +222,11 @@ def build_project(
 
 def _slow_headers(workspace: Workspace, request: BuildRequest, outcome: Outcome) -> str:
     """One line on a CUDA unit whose torch headers made a build long, with the way out."""
-    manifest, sources = workspace.project.manifest, workspace.sources
+    sources = workspace.project.sources
     compiled = {(t.backend, t.cuda) for t in request.targets if t.cuda and not t.variant.is_noarch}
     slow: dict[str, tuple[float, str]] = {}
-    for unit in {u for backend, cuda in compiled for u in units.units(manifest, backend, cuda)}:
-        named = includes.heavy_torch(units.closure(unit, sources).foreign)
+    for unit in {unit for each in compiled for unit in sources.units(*each)}:
+        named = includes.heavy_torch(unit.closure.foreign)
         if unit.is_cuda and named:
             mine = (s.cpu_s for s in outcome.spent if s.title.startswith(f"{unit.path},"))
             slow[unit.path] = (sum(mine), named)
@@ -279,8 +277,7 @@ def _findings(
         found += checked
         if not any(finding.severity == "error" for finding in checked):
             store.tree(_CHECKED, key, _remember, shared=False)
-    manifest, sources = workspace.project.manifest, workspace.sources
-    return source_rules.with_linkage(found, manifest, sources, variants, request.targets)
+    return source_rules.with_linkage(found, workspace.project.sources, variants, request.targets)
 
 
 def _remember(tree: Path) -> None:
@@ -294,8 +291,8 @@ def _mode(request: BuildRequest) -> Mode:
 
 def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
     """Plan a build, which may write the project's lock; raises what ``build_project`` does."""
-    lock, manifest, notes = request.lock, workspace.project.manifest, []
-    source_rules.refuse_mistakes(workspace.project, workspace.sources, request.targets)
+    lock, sources, notes = request.lock, workspace.project.sources, []
+    source_rules.refuse_mistakes(workspace.project, request.targets)
     if isinstance(lock, str):
         frozen = lock == "frozen"
         lock, written = locking.ensure_lock(workspace, request.targets, frozen=frozen)
@@ -303,15 +300,14 @@ def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
             path = workspace.project.root / lockfile.FILE_NAME
             notes = [f"wrote {path}: keep it in version control"]
     graph = planner.make(
-        manifest,
-        workspace.sources,
+        sources,
         request.targets,
         lock,
         static_libstdcxx=workspace.compiler.static_libstdcxx,
         only=tuple(map(Arch.parse, request.only)),
         machine=system_headers.SystemHeaders(functools.partial(_searched, workspace)),
     )
-    known = (*manifest.notes, *locking.toolchain_notes(manifest, request.targets, lock))
+    known = (*sources.manifest.notes, *locking.toolchain_notes(sources, request.targets, lock))
     notes += [f"note: {note}" for note in known]
     return PlannedBuild(lock=lock, plan=graph, notes=tuple(notes))
 

@@ -35,7 +35,6 @@ from kernforge.builder.plan.graph import Action, Plan
 from kernforge.builder.workspace import Workspace
 from kernforge.errors import KernforgeError, NetworkError, ToolchainError, UsageError
 from kernforge.project.api import Project
-from kernforge.project.units import Sources
 from kernforge.store import tree_archive
 from kernforge.store.local import Store
 from kernforge.store.remote import SharedStore
@@ -395,7 +394,6 @@ def _workspace(
     variables = environment.variables
     return Workspace(
         project=replace(task.project, files=found),
-        sources=Sources(digests={}, texts={}, bundled={}),
         candidates=(),
         compiler=host_compiler.find(variables, run),
         store=store,

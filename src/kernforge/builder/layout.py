@@ -24,9 +24,7 @@ from kernforge.builder.provenance import Origin
 from kernforge.errors import IntegrityError
 from kernforge.manifest.document import Manifest
 from kernforge.manifest.fields import Backend
-from kernforge.project import units
 from kernforge.project.api import Project
-from kernforge.project.units import Sources
 from kernforge.source import op_schema
 from kernforge.store.local import Store
 from kernforge.system import files
@@ -38,7 +36,6 @@ class Built:
 
     plan: Plan
     project: Project
-    sources: Sources
     store: Store
     origin: Origin
 
@@ -105,7 +102,7 @@ def _layout(built: Built, artifact: Artifact, module: str) -> _Layout:
         module: file of the extension; empty without machine code.
     """
     origin, actions = built.origin, results.records(built.plan, artifact, built.store)
-    digests = built.sources.digests
+    digests = built.project.sources.digests
     hashes = {path: _base64(digests[name]) for path, name in artifact.package.items()}
     hashes["_ops.py"] = _hash(ops_module(artifact.ops_name, artifact.target.variant))
     if module:
@@ -221,6 +218,6 @@ def _registered(artifact: Artifact, project: Project) -> dict[str, list[str]]:
     target = artifact.target
     if target.variant.framework not in {"torch", "torch-stable-abi"}:
         return {}
-    compiled = units.units(project.manifest, target.backend, target.cuda)
-    texts = (project.files[unit.path].read_text(errors="replace") for unit in compiled)
+    compiled = project.sources.units(target.backend, target.cuda)
+    texts = (project.sources.texts[unit.path] for unit in compiled)
     return {"ops": sorted({schema for text in texts for schema in op_schema.schemas_in(text)})}

@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernforge.artifact.version import Version2
-from kernforge.builder.plan import planner
 from kernforge.builder.workspace import Workspace, read_lock
 from kernforge.errors import NetworkError, StorageError, ToolchainError
-from kernforge.manifest.document import Manifest
 from kernforge.project import units
 from kernforge.project.targets import Target
+from kernforge.project.units import Sources
 from kernforge.system import files
 from kernforge.system.process import run
 from kernforge.toolchain import (
@@ -33,14 +32,16 @@ _REMEMBERED = "toolchain.lock"
 
 def needs(workspace: Workspace, targets: Sequence[Target]) -> frozenset[Tree]:
     """What the lock must have to build these targets; of compilers, those for other processors."""
-    manifest, sources = workspace.project.manifest, workspace.sources
+    sources = workspace.project.sources
+    compiled = {(t.backend, t.cuda) for t in targets if not t.variant.is_noarch}
+    closures = [unit.closure for each in compiled for unit in sources.units(*each)]
     trees = {tree for target in targets for tree in _needs(target)}
     cuda = {str(target.cuda) for target in targets if target.cuda}
-    if cuda and (cutlass := units.cutlass(manifest)):
+    if cuda and (cutlass := units.cutlass(sources.manifest)):
         trees.add(Tree(cutlass))
-    if cuda and planner.wants_cuda_libraries(manifest, sources):
+    if cuda and any(u.closure.reaches_cuda_libraries for u in sources.units("cuda")):
         trees.update(Tree("cuda-libraries", version) for version in cuda)
-    if planner.wants_python(manifest, sources, targets):
+    if any(closure.reaches_python for closure in closures):
         trees.add(Tree("python"))
     return frozenset(trees)
 
@@ -206,39 +207,36 @@ def other_python(wanted: Lock) -> str:
     return f"other headers of Python ({there.release}) than those that are here ({here})"
 
 
-def toolchain_notes(manifest: Manifest, targets: Sequence[Target], locked: Lock) -> tuple[str, ...]:
+def toolchain_notes(sources: Sources, targets: Sequence[Target], locked: Lock) -> tuple[str, ...]:
     """What a user should know of the compilers and headers of these targets' device code."""
-    name = units.cutlass(manifest) if any(target.cuda for target in targets) else ""
+    name = units.cutlass(sources.manifest) if any(target.cuda for target in targets) else ""
     headers = locked.trees.get(name)
     about = header_libraries.note(name) if headers and headers.wheels else ""
     lacking = (
         f"CUDA {version} has no code for {', '.join(left)}, which its wheels' compiler lacks: "
         "--cuda-home names one that has them"
         for version in sorted({t.cuda for t in targets if t.cuda})
-        if locked.toolkit(version).front_end and (left := _lacking(manifest, version))
+        if locked.toolkit(version).front_end and (left := _lacking(sources, version))
     )
     no_ptx = (
         f"cuda-capabilities {', '.join(map(str, gone))}: CUDA {version} compiles no such PTX"
         for version in sorted({t.cuda for t in targets if t.cuda})
-        if (gone := _without_ptx(manifest, version))
+        if (gone := _without_ptx(sources, version))
     )
     return (*filter(None, [about]), *lacking, *no_ptx)
 
 
-def _lacking(manifest: Manifest, cuda: Version2) -> tuple[str, ...]:
+def _lacking(sources: Sources, cuda: Version2) -> tuple[str, ...]:
     """GPUs that a manifest asks for and the wheels' compiler of this CUDA does not serve."""
     asked = {
-        arch
-        for unit in units.units(manifest, "cuda", cuda)
-        if unit.is_cuda
-        for arch in unit.archs(cuda)
+        arch for unit in sources.units("cuda", cuda) if unit.is_cuda for arch in unit.archs(cuda)
     }
     return tuple(str(arch) for arch in sorted(asked) if front_end.compiled_as(arch) != arch)
 
 
-def _without_ptx(manifest: Manifest, cuda: Version2) -> tuple[Arch, ...]:
+def _without_ptx(sources: Sources, cuda: Version2) -> tuple[Arch, ...]:
     """Architectures with PTX that a manifest names for units that get none at all."""
-    compiled = [unit for unit in units.units(manifest, "cuda", cuda) if unit.is_cuda]
+    compiled = [unit for unit in sources.units("cuda", cuda) if unit.is_cuda]
     left = {
         arch
         for unit in compiled

@@ -14,7 +14,6 @@ from kernforge.artifact.version import Version2
 from kernforge.binary import elf, symbols
 from kernforge.check.finding import Finding, finding
 from kernforge.errors import SourceError
-from kernforge.manifest.document import Manifest
 from kernforge.manifest.fields import Backend
 from kernforge.manifest.model import Torch
 from kernforge.project import units
@@ -28,16 +27,16 @@ from kernforge.source.binding_mistakes import SourceMistake
 _MISSING = ("unresolved", "import")
 
 
-def refuse_mistakes(project: Project, sources: Sources, targets: Sequence[Target]) -> None:
+def refuse_mistakes(project: Project, targets: Sequence[Target]) -> None:
     """Refuse sources that cannot make a kernel.
 
     Raises:
         SourceError: there are such sources; the message has a line for each mistake.
     """
-    manifest = project.manifest
-    if not isinstance(manifest.framework, Torch):
+    sources = project.sources
+    if not isinstance(project.manifest.framework, Torch):
         return
-    directory = units.package_dir(manifest)
+    directory = units.package_dir(project.manifest)
     package = {
         path: real.read_text(errors="replace")
         for path, real in project.files.items()
@@ -45,7 +44,7 @@ def refuse_mistakes(project: Project, sources: Sources, targets: Sequence[Target
     }
     compiled = {(t.backend, t.cuda) for t in targets if not t.variant.is_noarch}
     # Most targets compile the same files.
-    read = {_readable(manifest, sources, backend, cuda) for backend, cuda in compiled}
+    read = {_readable(sources, backend, cuda) for backend, cuda in compiled}
     mistakes: list[SourceMistake] = []
     for paths in sorted(read):
         texts = {path: sources.texts[path] for path in paths}
@@ -55,7 +54,7 @@ def refuse_mistakes(project: Project, sources: Sources, targets: Sequence[Target
         )
         mistakes += found or binding_mistakes.unfilled_namespaces(texts, package)
     if compiled and not mistakes:
-        mistakes += _unregistered(project, sources, package)
+        mistakes += _unregistered(project, package)
     if mistakes:
         once = dict.fromkeys(mistakes)
         raise SourceError(
@@ -63,10 +62,9 @@ def refuse_mistakes(project: Project, sources: Sources, targets: Sequence[Target
         )
 
 
-def _unregistered(
-    project: Project, sources: Sources, package: Mapping[str, str]
-) -> Iterator[SourceMistake]:
+def _unregistered(project: Project, package: Mapping[str, str]) -> Iterator[SourceMistake]:
     """Operators that the package calls and no file of the project names."""
+    sources = project.sources
     texts = [text for path, text in sources.texts.items() if not path.endswith(".py")]
     if not (missing := tuple(binding_mistakes.unregistered_operators(package, texts))):
         return
@@ -82,7 +80,6 @@ def _unregistered(
 
 def with_linkage(
     findings: Sequence[Finding],
-    manifest: Manifest,
     sources: Sources,
     variants: Mapping[str, Path],
     targets: Sequence[Target],
@@ -97,7 +94,7 @@ def with_linkage(
         path = variants.get(target.name)
         if path is None or not any(_is_of(f, path) and f.rule in _MISSING for f in result):
             continue
-        if own := tuple(_linkage(path, _texts(manifest, sources, target))):
+        if own := tuple(_linkage(path, _texts(sources, target))):
             result = [f for f in result if not _is_of(f, path) or f.rule not in _MISSING]
             result += own
     return tuple(result)
@@ -113,16 +110,13 @@ def _linkage(variant: Path, texts: Mapping[str, str]) -> Iterator[Finding]:
             yield finding("linkage", f"{variant.name}/{file.name}", message, hint)
 
 
-def _readable(
-    manifest: Manifest, sources: Sources, backend: Backend, cuda: Version2 | None
-) -> tuple[str, ...]:
+def _readable(sources: Sources, backend: Backend, cuda: Version2 | None) -> tuple[str, ...]:
     """The project's own files that the units of a backend may read, sorted."""
-    chosen = units.units(manifest, backend, cuda)
-    paths = {path for unit in chosen for path in units.closure(unit, sources).files}
+    paths = {path for unit in sources.units(backend, cuda) for path in unit.closure.files}
     return tuple(sorted(paths & sources.texts.keys()))
 
 
-def _texts(manifest: Manifest, sources: Sources, target: Target) -> dict[str, str]:
+def _texts(sources: Sources, target: Target) -> dict[str, str]:
     """Text of the project's files that the units of a target may read."""
-    paths = _readable(manifest, sources, target.backend, target.cuda)
+    paths = _readable(sources, target.backend, target.cuda)
     return {path: sources.texts[path] for path in paths}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kernforge.artifact.version import Version2
 from kernforge.builder.execute import results
 from kernforge.errors import ToolchainError, UsageError
-from kernforge.project import source_files, targets, units
+from kernforge.project import targets, units
 from kernforge.project.api import read_document
 from kernforge.store import eviction
 from kernforge.store.local import Store
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from kernforge.project.api import Project
     from kernforge.project.targets import TargetCandidate
-    from kernforge.project.units import Sources
     from kernforge.store.remote import SharedStore
     from kernforge.system.environment import Environment
     from kernforge.toolchain.host_compiler import Compiler
@@ -47,7 +46,6 @@ class Workspace:
     """
 
     project: Project
-    sources: Sources
     candidates: tuple[TargetCandidate, ...]
     compiler: Compiler
     store: Store
@@ -102,7 +100,6 @@ def open_workspace(
     found = project_parts(project, environment, options)
     return Workspace(
         project=project,
-        sources=source_files.read(project),
         candidates=_all_candidates(project, cpu, found),
         compiler=cxx or host_compiler.find(variables, run),
         store=store,

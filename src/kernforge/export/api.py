@@ -23,15 +23,14 @@ from kernforge.export import compile_commands as export_compile_commands
 from kernforge.manifest import schema
 from kernforge.manifest import sources as sources_named
 from kernforge.manifest.model import Torch, TorchNoarch
-from kernforge.project import source_files, units
+from kernforge.project import units
 from kernforge.project.api import MANIFEST, Project
 from kernforge.project.targets import Target
-from kernforge.project.units import Sources
 from kernforge.system import files, untrusted_tree
 
 _WRITTEN = "Written by `kernforge export`"
 # What only a file of an export has; the last is a directory that compile_commands.json names.
-_MARKS = (_WRITTEN, *source_files.BUNDLED_DIRECTORIES)
+_MARKS = (_WRITTEN, *units.BUNDLED_DIRECTORIES)
 _SHOWN = 5
 _LARGEST = 16 << 20
 KINDS = ("cmake", "python", "nix", "editor")
@@ -54,24 +53,22 @@ _FLAKE = """\
 """
 
 
-def texts(project: Project, sources: Sources, kinds: Sequence[str]) -> dict[str, str]:
+def texts(project: Project, kinds: Sequence[str]) -> dict[str, str]:
     """Text of each generated file by its path, except ``compile_commands.json``.
 
     Args:
-        sources: files of the project, which determine the name of its op namespace.
         kinds: some of ``KINDS``, and ``schema`` for the JSON schema of build.toml.
     """
-    manifest = project.manifest
+    manifest, sources = project.manifest, project.sources
     noarch = isinstance(manifest.framework, TorchNoarch)
-    headers = {} if noarch else units.bundled_headers(manifest, sources)
+    headers = {} if noarch else dict(sources.bundled_headers)
     if units.REGISTRATION in sources.brought and not noarch:
         headers |= {units.REGISTRATION: sources.brought[units.REGISTRATION]}
     generated: dict[str, str] = {}
     if "schema" in kinds:
         generated[SCHEMA] = _schema()
     if "cmake" in kinds and not noarch:
-        unique = source_files.identity(manifest, sources)[:10]
-        generated |= {"CMakeLists.txt": cmake.text(manifest, unique), **headers}
+        generated |= {"CMakeLists.txt": cmake.text(sources), **headers}
     if "python" in kinds:
         generated |= {"pyproject.toml": packaging.pyproject(manifest), "setup.py": packaging.SETUP}
         shipped = sorted({*project.files} - {*generated, "MANIFEST.in", COMPILE_COMMANDS})
@@ -231,6 +228,6 @@ def compile_commands(workspace: Workspace, targets: Sequence[Target], to: Path) 
     }
     trees = build_trees.tree_paths(workspace, {*names, "cxx"}, planned.lock)
     entries = export_compile_commands.entries(
-        planned.plan, trees, directory=str(to.resolve()), bundled=source_files.BUNDLED_DIRECTORIES
+        planned.plan, trees, directory=str(to.resolve()), bundled=units.BUNDLED_DIRECTORIES
     )
     return {COMPILE_COMMANDS: json.dumps(entries, indent=1) + "\n"}

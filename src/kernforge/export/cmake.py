@@ -18,7 +18,7 @@ from kernforge.manifest import fields
 from kernforge.manifest.document import Manifest
 from kernforge.manifest.model import CudaKernel, Torch, TvmFfi
 from kernforge.project import units
-from kernforge.project.units import Unit
+from kernforge.project.units import Sources, Unit
 from kernforge.toolchain import header_libraries
 
 _TEMPLATE = resources.files("kernforge") / "templates" / "export" / "CMakeLists.txt"
@@ -27,12 +27,9 @@ _EDGES: tuple[Version2, ...] = (Version2(13, 0), Version2(12, 8), Version2(0, 0)
 _BUILT: tuple[fields.Backend, ...] = ("cpu", "cuda")
 
 
-def text(manifest: Manifest, unique: str) -> str:
-    """Text of CMakeLists.txt.
-
-    Args:
-        unique: unique part of the project's op namespace.
-    """
+def text(sources: Sources) -> str:
+    """Text of CMakeLists.txt."""
+    manifest = sources.manifest
     framework = manifest.framework
     tvm_ffi = isinstance(framework, TvmFfi)
     # The text of _ops.py is the same for all compiled variants of a framework.
@@ -45,9 +42,9 @@ def text(manifest: Manifest, unique: str) -> str:
         "PACKAGE": units.package_dir(manifest).rstrip("/"),
         "FRAMEWORK": "tvm-ffi" if tvm_ffi else "torch",
         "LANGUAGES": " ".join(backend.upper() for backend in backends),
-        "SOURCES": "\n".join([*_bounds(manifest, backends), *_sources(manifest, backends)]),
+        "SOURCES": "\n".join([*_bounds(manifest, backends), *_sources(sources, backends)]),
         "DEFINES": " ".join(_stable(framework, backends)) if isinstance(framework, Torch) else "",
-        "UNIQUE": unique,
+        "UNIQUE": sources.identity[:10],
         "CUTLASS": header_libraries.RELEASES[cutlass] if cutlass else "",
         "OPS_MODULE": layout.ops_module("@OPS_NAME@", variant),
     }
@@ -93,21 +90,21 @@ def _refuse(
             yield "endif()"
 
 
-def _sources(manifest: Manifest, backends: Sequence[fields.Backend]) -> Iterator[str]:
+def _sources(sources: Sources, backends: Sequence[fields.Backend]) -> Iterator[str]:
     """The sources of the backend to build, by ranges of toolkits for CUDA."""
     if "cpu" in backends:
         yield 'if(GPU_LANG STREQUAL "CPU")'
-        yield from _listed(units.units(manifest, "cpu"))
+        yield from _listed(sources.units("cpu"))
         yield "endif()"
     if "cuda" not in backends:
         return
-    sections = [s for s in manifest.sections("cuda").values() if isinstance(s, CudaKernel)]
+    sections = [s for s in sources.manifest.sections("cuda").values() if isinstance(s, CudaKernel)]
     edges = {*_EDGES, *(s.cuda_minver for s in sections if s.cuda_minver)}
     word = "if"
     for edge in sorted(edges, reverse=True):
         newer = f"CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL {edge}"
         yield f'{word}(GPU_LANG STREQUAL "CUDA" AND {newer})'
-        yield from _listed(units.units(manifest, "cuda", edge), edge)
+        yield from _listed(sources.units("cuda", edge), edge)
         word = "elseif"
     yield "endif()"
 

@@ -21,7 +21,6 @@ from kernforge.builder.plan.linking import OBJECT
 from kernforge.extension import flags as jit_flags
 from kernforge.extension.device.units import CudaUnit, DeviceToolchain, ModulePlan
 from kernforge.project.targets import Target
-from kernforge.project.units import Sources
 from kernforge.source import extension_source as generated
 from kernforge.source.extension_source import CUDA_SUFFIXES
 from kernforge.source.includes import Closure
@@ -192,8 +191,7 @@ class _ModulePlanner:
         self._relocatable = jit_flags.is_relocatable(given)
         if self._relocatable:
             self._cuda_flags, self._device_link_flags = jit_flags.at_device_link(given)
-        empty = Sources(digests={}, texts={}, bundled={})
-        self._actions = ActionSet(empty, machine.lock)
+        self._actions = ActionSet(machine.lock)
         self._target = torch_target(machine.torch, machine.cuda, machine.cpu, machine.cuda)
 
     def plan(self, namespaces: Mapping[str, str]) -> ModulePlan:

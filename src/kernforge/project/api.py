@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 import posixpath
 import re
@@ -18,6 +19,7 @@ from kernforge.manifest import editions, sources
 from kernforge.manifest.document import Manifest
 from kernforge.manifest.mistakes import report
 from kernforge.project import git, units, values
+from kernforge.project.units import Sources
 from kernforge.system import untrusted_tree
 
 MANIFEST = "build.toml"
@@ -27,7 +29,7 @@ _RESULTS = {"build", "dist", "result"}
 _LARGEST_DOCUMENT = 16 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Project:
     """A kernel project as it is on the disk.
 
@@ -42,6 +44,11 @@ class Project:
     manifest_text: str
     files: Mapping[str, Path]
     git: GitState | None
+
+    @functools.cached_property
+    def sources(self) -> Sources:
+        """The files as a plan sees them, read once."""
+        return units.read(self.manifest, self.files)
 
 
 def find(start: Path) -> Path:

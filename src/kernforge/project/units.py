@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The translation units of a target: which sources, with which section's flags and includes.
+"""A project's sources as a plan sees them, and the translation units of a target.
 
-The rules are those of kernel-builder's CMake files. A source that several sections name is
-compiled once: it gets the flags and the architectures of all of them, in the order of the file, and
-the include directories of the last one that has any. ``csrc`` is searched by every unit.
+A unit is a source with its sections' flags and includes, and the files that it may read. The rules
+are those of kernel-builder's CMake files. A source that several sections name is compiled once: it
+gets the flags and the architectures of all of them, in the order of the file, and the include
+directories of the last one that has any. ``csrc`` is searched by every unit.
 """
 
 from __future__ import annotations
@@ -11,16 +12,18 @@ from __future__ import annotations
 import functools
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
 
 from kernforge.artifact.version import Version2
 from kernforge.manifest.document import Manifest
 from kernforge.manifest.fields import Backend
-from kernforge.manifest.model import CudaKernel, KernelSection, TorchNoarch, TvmFfi
+from kernforge.manifest.model import CudaKernel, KernelSection, Torch, TorchNoarch, TvmFfi
 from kernforge.source import includes
 from kernforge.source.includes import Closure
-from kernforge.system import digest
+from kernforge.system import digest, files
 from kernforge.toolchain import cuda_arch
 from kernforge.toolchain.cuda_arch import Arch
 
@@ -41,42 +44,13 @@ _CUTLASS = "cutlass_"
 _DIRECTORY_FLAGS = ("-isystem", "-iquote", "-idirafter", "--include-path", "-I")
 _FILE_FLAGS = ("-include", "--pre-include", "-imacros")
 
-
-@dataclass(frozen=True, kw_only=True)
-class Sources:
-    """A project's files as a plan sees them.
-
-    Attributes:
-        digests: hex SHA-256 of every file by relative path.
-        texts: content of those that a compiler could read.
-        bundled: text of the headers that kernforge brings, by path; one that the project has
-            itself takes its place.
-        closures: what ``closure`` found, by all that it depends on: targets share their units.
-    """
-
-    digests: Mapping[str, str]
-    texts: Mapping[str, str]
-    bundled: Mapping[str, str]
-    closures: dict[tuple[object, ...], Closure] = field(
-        default_factory=dict, compare=False, repr=False
-    )
-
-    @functools.cached_property
-    def readable(self) -> dict[str, str]:
-        """Text of everything that a compiler could read, by path."""
-        return {**self.texts, **self.brought}
-
-    @functools.cached_property
-    def brought(self) -> dict[str, str]:
-        """Text of the bundled headers that the project does not replace, by path.
-
-        A copy of one, as ``kernforge export`` writes it, replaces nothing.
-        """
-        return {
-            path: text
-            for path, text in self.bundled.items()
-            if self.digests.get(path) in {None, digest.sha256(text)}
-        }
+# Headers that kernforge brings, each at its path in a project.
+_INCLUDE = Path(str(resources.files("kernforge"))) / "include"
+BUNDLED_DIRECTORIES = tuple(str(_INCLUDE / name) for name in ("torch-ext", "csrc"))
+"""Where a compiler that no plan starts finds them."""
+_NAMED = "kernforge/"
+_TEXT_SUFFIXES = (*CXX_SUFFIXES, *CUDA_SUFFIXES, *HEADER_SUFFIXES)
+_NOTHING = Closure(files=(), foreign=(), opaque=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +60,7 @@ class Unit:
     Attributes:
         include: directories, in search order.
         sections: the CUDA sections that name it.
+        closure: the files that it may read.
     """
 
     path: str
@@ -93,6 +68,7 @@ class Unit:
     cxx_flags: tuple[str, ...]
     cuda_flags: tuple[str, ...] = ()
     sections: tuple[CudaKernel, ...] = ()
+    closure: Closure = field(default=_NOTHING, compare=False, repr=False)
 
     @property
     def is_cuda(self) -> bool:
@@ -122,50 +98,134 @@ class Unit:
         )
 
 
-def units(manifest: Manifest, backend: Backend, cuda: Version2 | None = None) -> tuple[Unit, ...]:
-    """What is compiled for a backend, the framework's sources first.
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """A project's files as a plan sees them.
 
-    Args:
-        cuda: the toolkit; sections that want a newer one are left out. None leaves out none.
+    Attributes:
+        manifest: the project's, with the files in the place of patterns.
+        digests: hex SHA-256 of every file by relative path.
+        texts: content of those that a compiler could read.
+        bundled: text of the headers that kernforge brings, by path; one that the project has
+            itself takes its place.
     """
-    merged: dict[str, Unit] = {}
-    for part in _named(manifest, backend, cuda):
-        path = posixpath.normpath(part.path)
-        if not path.endswith(CXX_SUFFIXES + CUDA_SUFFIXES):
-            continue
-        old = merged.get(path)
-        if old and any(section in old.sections for section in part.sections):
-            continue  # one section names it twice
-        merged[path] = replace(part, path=path) if old is None else _joined(old, part)
-    return tuple(merged.values())
+
+    manifest: Manifest
+    digests: Mapping[str, str]
+    texts: Mapping[str, str]
+    bundled: Mapping[str, str]
+    # What was found before: targets share their units, and units of several backends their files.
+    _units: dict[tuple[Backend, Version2 | None], tuple[Unit, ...]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+    _closures: dict[tuple[object, ...], Closure] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+
+    @functools.cached_property
+    def readable(self) -> dict[str, str]:
+        """Text of everything that a compiler could read, by path."""
+        return {**self.texts, **self.brought}
+
+    @functools.cached_property
+    def brought(self) -> dict[str, str]:
+        """Text of the bundled headers that the project does not replace, by path.
+
+        A copy of one, as ``kernforge export`` writes it, replaces nothing.
+        """
+        return {
+            path: text
+            for path, text in self.bundled.items()
+            if self.digests.get(path) in {None, digest.sha256(text)}
+        }
+
+    @functools.cached_property
+    def bundled_headers(self) -> dict[str, str]:
+        """Text of the headers that kernforge brings and some unit may read, by path.
+
+        ``registration.h`` is not one of them: it only says how a binding becomes a module.
+        """
+        read = self._read - {REGISTRATION}
+        return {path: text for path, text in self.brought.items() if path in read}
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """Digest of the sources of all variants: an edited kernel gets another namespace."""
+        package = package_dir(self.manifest)
+        used = self._read | {path for path in self.digests if path.startswith(package)}
+        own = self.digests.keys() - self.brought.keys()
+        known = {path: self.digests[path] for path in used & own}
+        known |= {path: digest.sha256(text) for path, text in self.bundled_headers.items()}
+        return digest.key("sources", manifest=self.manifest.content, files=known)
+
+    @functools.cached_property
+    def _read(self) -> set[str]:
+        """The files that some unit may read."""
+        compiled = (unit for name in self.manifest.general.backends for unit in self.units(name))
+        return {path for unit in compiled for path in unit.closure.files}
+
+    def units(self, backend: Backend, cuda: Version2 | None = None) -> tuple[Unit, ...]:
+        """What is compiled for a backend, the framework's sources first.
+
+        Args:
+            cuda: the toolkit; sections that want a newer one are left out. None leaves out none.
+        """
+        if (backend, cuda) not in self._units:
+            merged: dict[str, Unit] = {}
+            for part in _named(self.manifest, backend, cuda):
+                path = posixpath.normpath(part.path)
+                if not path.endswith(CXX_SUFFIXES + CUDA_SUFFIXES):
+                    continue
+                old = merged.get(path)
+                if old and any(section in old.sections for section in part.sections):
+                    continue  # one section names it twice
+                merged[path] = replace(part, path=path) if old is None else _joined(old, part)
+            found = (replace(unit, closure=self._closure(unit)) for unit in merged.values())
+            self._units[backend, cuda] = tuple(found)
+        return self._units[backend, cuda]
+
+    def _closure(self, unit: Unit) -> Closure:
+        """Which files a unit may read."""
+        of = (unit.path, unit.include, unit.flags)
+        if of not in self._closures:
+            directories, first = (
+                tuple(p for p in paths if not p.startswith("/")) for paths in _in_flags(unit.flags)
+            )
+            self._closures[of] = includes.closure(
+                unit.path,
+                self.readable,
+                (*unit.include, *directories, COMMON_INCLUDE),
+                first=first,
+                # registration.h takes Python's headers where something else brings them.
+                content=self.brought.keys() & {REGISTRATION},
+            )
+        return self._closures[of]
 
 
-def closure(unit: Unit, sources: Sources) -> Closure:
-    """Which files a unit may read."""
-    of = (unit.path, unit.include, unit.flags)
-    if of not in sources.closures:
-        directories, files = (
-            tuple(p for p in paths if not p.startswith("/")) for paths in _in_flags(unit.flags)
-        )
-        sources.closures[of] = includes.closure(
-            unit.path,
-            sources.readable,
-            (*unit.include, *directories, COMMON_INCLUDE),
-            first=files,
-            # registration.h takes Python's headers where something else brings them.
-            content=sources.brought.keys() & {REGISTRATION},
-        )
-    return sources.closures[of]
+def read(manifest: Manifest, paths: Mapping[str, Path]) -> Sources:
+    """Read what a compiler could read of a project, and hash what goes into a build."""
+    package = package_dir(manifest)
+    texts = {
+        path: real.read_text(errors="replace")
+        for path, real in paths.items()
+        if path.endswith(_TEXT_SUFFIXES)
+    }
+    _read_included(texts, paths)
+    # What a build in place put into the package is no source of it.
+    made = f"{package}_{manifest.general.python_name}_"
+    hashed = {*texts, *(path for path in paths if path.startswith(package))} - {f"{package}_ops.py"}
+    hashed = {path for path in hashed if not (path.startswith(made) and path.endswith(".so"))}
+    return Sources(
+        manifest=manifest,
+        digests={path: files.sha256_file(paths[path]) for path in sorted(hashed)},
+        texts=texts,
+        bundled=_bundled(manifest, texts.values()),
+    )
 
 
-def bundled_headers(manifest: Manifest, sources: Sources) -> dict[str, str]:
-    """Text of the headers that kernforge brings and some unit may read, by path.
-
-    ``registration.h`` is not one of them: it only says how a binding becomes a module.
-    """
-    compiled = {u for backend in manifest.general.backends for u in units(manifest, backend)}
-    read = {path for unit in compiled for path in closure(unit, sources).files} - {REGISTRATION}
-    return {path: text for path, text in sources.brought.items() if path in read}
+def bundled_path(path: str) -> Path:
+    """Where a header that kernforge brings lies; ``path`` is its place in a project."""
+    return _INCLUDE / path
 
 
 def package_dir(manifest: Manifest) -> str:
@@ -189,6 +249,33 @@ def too_old(section: KernelSection, cuda: Version2 | None) -> bool:
     """Whether the toolkit is older than the section asks for."""
     oldest = section.cuda_minver if isinstance(section, CudaKernel) else None
     return bool(oldest and cuda and cuda < oldest)
+
+
+def _bundled(manifest: Manifest, texts: Iterable[str]) -> dict[str, str]:
+    """Headers for a project; those of ``kernforge/`` only where a source names that directory.
+
+    An include that names a macro may read any file, and such a unit's key must not change with
+    headers that the project knows nothing of.
+    """
+    framework = manifest.framework
+    if isinstance(framework, TorchNoarch):
+        return {}
+    paths = [REGISTRATION] if isinstance(framework, Torch) else []
+    if any(_NAMED in text for text in texts):
+        paths += [path.relative_to(_INCLUDE).as_posix() for path in _INCLUDE.glob(f"*/{_NAMED}*")]
+    return {path: bundled_path(path).read_text() for path in sorted(paths)}
+
+
+def _read_included(texts: dict[str, str], there: Mapping[str, Path]) -> None:
+    """Add the files that some text includes though their extension says nothing."""
+    todo = list(texts.values())
+    while todo:
+        named = set().union(*map(includes.base_names, todo))
+        todo = []
+        for path, real in there.items():
+            if path not in texts and posixpath.basename(path) in named:
+                texts[path] = real.read_text(errors="replace")
+                todo.append(texts[path])
 
 
 def _named(manifest: Manifest, backend: Backend, cuda: Version2 | None) -> Iterator[Unit]:

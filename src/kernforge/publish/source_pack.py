@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from kernforge.errors import UsageError
-from kernforge.project import source_files, units
+from kernforge.project import units
 from kernforge.project.api import MANIFEST, Project
 from kernforge.toolchain import lockfile
 
@@ -41,12 +41,11 @@ def pack(project: Project, *, wanted: bool | None) -> dict[str, Path]:
             f"{project.root} has no {lockfile.FILE_NAME}, which others need to build its source",
             hint="run `kernforge lock`, or publish with --no-with-source",
         )
-    sources = source_files.read(project)
-    own = {MANIFEST, lockfile.FILE_NAME, *sources.digests}
+    own = {MANIFEST, lockfile.FILE_NAME, *project.sources.digests}
     own |= {path for path in project.files if _LEGAL.fullmatch(path)}
-    headers = units.bundled_headers(project.manifest, sources).keys() - own
+    headers = project.sources.bundled_headers.keys() - own
     packed = {path: project.files[path] for path in own}
-    packed |= {path: source_files.bundled_path(path) for path in headers}
+    packed |= {path: units.bundled_path(path) for path in headers}
     return dict(sorted(packed.items()))
 
 

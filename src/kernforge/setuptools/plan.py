@@ -28,7 +28,6 @@ from kernforge.extension.flags import (
     parse_flags,
 )
 from kernforge.extension.plan import torch_target
-from kernforge.project.units import Sources
 from kernforge.source.extension_source import EXTENSION_NAME
 from kernforge.toolchain import front_end, tree_names
 
@@ -250,7 +249,7 @@ def plan_extensions(
     extensions: Sequence[ExtensionSources], machine: ExtensionMachine
 ) -> ExtensionPlan:
     """Plan the compilation of extensions."""
-    actions = ActionSet(Sources(digests={}, texts={}, bundled={}), machine.lock)
+    actions = ActionSet(machine.lock)
     links = {
         each.request.name: _ExtensionPlanner(each, machine, actions).link() for each in extensions
     }

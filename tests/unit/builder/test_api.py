@@ -15,7 +15,6 @@ from kernforge.builder.provenance import NO_LOCK
 from kernforge.builder.workspace import Workspace, candidates
 from kernforge.errors import BuildError, MissingPackageError, StorageError, ToolchainError
 from kernforge.manifest import document
-from kernforge.project import source_files
 from kernforge.project.api import Project
 from kernforge.store.local import Store
 from kernforge.toolchain.host_compiler import Compiler
@@ -50,7 +49,6 @@ def workspace(tmp_path):
     )
     return Workspace(
         project=project,
-        sources=source_files.read(project),
         candidates=candidates(project, "x86_64", LocalParts()),
         compiler=Compiler(path="/usr/bin/g++", identity="g++ 12", target="x86_64-linux-gnu"),
         store=Store(tmp_path / "store"),
@@ -111,7 +109,7 @@ def test_a_variant_with_an_error_is_checked_until_it_has_none(workspace):
     assert not [f for f in api.build_project(workspace, asked).findings if f.severity == "error"]
     assert api.build_project(workspace, asked).findings == ()
     source.write_text("import nothing_like_it\n")
-    changed = replace(workspace, sources=source_files.read(workspace.project))
+    changed = replace(workspace, project=replace(workspace.project))
     for _ in range(2):
         rules = {f.rule for f in api.build_project(changed, asked).findings}
         assert "import" in rules

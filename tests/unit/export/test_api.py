@@ -12,14 +12,14 @@ from kernforge.export import api as export
 from kernforge.export import cmake, packaging
 from kernforge.manifest.document import parse
 from kernforge.project import api as project
-from kernforge.project import source_files
+from kernforge.project.units import Sources
 
 
 @pytest.fixture
 def made(tmp_path):
     def call(**keywords):
         one = project.read_project(projects.write(tmp_path / "p", **keywords))
-        return one, export.texts(one, source_files.read(one), export.KINDS)
+        return one, export.texts(one, export.KINDS)
 
     return call
 
@@ -38,7 +38,7 @@ def test_the_packages_metadata_are_the_manifests():
 
 
 def test_a_source_is_listed_only_where_its_section_reaches():
-    text = cmake.text(parse(RICH, source="build.toml"), "abc")
+    text = cmake.text(Sources(manifest=parse(RICH), digests={}, texts={}, bundled={}))
     newest, rest = text.split("VERSION_GREATER_EQUAL 12.9)")
     newer, older = rest.split("VERSION_GREATER_EQUAL 12.8)")
     assert '"b.cu"' in newest
@@ -81,11 +81,11 @@ def test_what_an_export_wrote_is_written_again_and_is_no_source(made):
     (one.root / "torch-ext/times_two/_ops.py").write_text("")
     (one.root / "torch-ext/times_two/_times_two_cpu_1234567.abi3.so").write_text("")
     again = project.read_project(one.root)
-    later = export.texts(again, source_files.read(again), ["cmake", "python"])
+    later = export.texts(again, ["cmake", "python"])
     assert later["CMakeLists.txt"] == texts["CMakeLists.txt"]
     (one.root / "times_two.cpp").write_text("// another\n")
     again = project.read_project(one.root)
-    later = export.texts(again, source_files.read(again), ["cmake"])
+    later = export.texts(again, ["cmake"])
     assert later["CMakeLists.txt"] != texts["CMakeLists.txt"]
     assert write(again, later, one.root)[1] == set()
 
@@ -114,7 +114,7 @@ def test_headers_and_patterns_are_named_for_kernel_builder(made, tmp_path):
         path.read_text().replace('src = ["times_two.cu", "times_two.h"]', 'src = ["*.cu"]')
     )
     one = project.read_project(one.root)
-    texts = export.texts(one, source_files.read(one), export.KINDS)
+    texts = export.texts(one, export.KINDS)
     names = ("dtype.cuh", "dtype.h", "elementwise.cuh", "pdl.cuh", "strides.h")
     wanted = [f"csrc/kernforge/{name}" for name in names]
     assert sorted(path for path in texts if "kernforge/" in path) == wanted
@@ -125,7 +125,7 @@ def test_headers_and_patterns_are_named_for_kernel_builder(made, tmp_path):
     assert "times_two.cu" in texts["CMakeLists.txt"]
     assert "*.cu" not in texts["CMakeLists.txt"]
     assert write(one, texts, one.root)[1] == {"build.toml"}
-    assert "build.toml" not in export.texts(one, source_files.read(one), ["cmake"])
+    assert "build.toml" not in export.texts(one, ["cmake"])
 
 
 def test_a_new_directory_appears_whole_or_not_at_all(made, tmp_path, monkeypatch):

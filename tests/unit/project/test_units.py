@@ -8,6 +8,7 @@ import pytest
 from kernforge.artifact.version import Version2
 from kernforge.manifest import document
 from kernforge.project import units
+from kernforge.project.units import Sources
 
 GENERAL = """
 [general]
@@ -42,13 +43,19 @@ def section(name, src, rest="", depends=""):
 CUDA = Version2(13, 0)
 
 
-def find(parsed, path, cuda=CUDA):
-    (found,) = [u for u in units.units(parsed, "cuda", cuda) if u.path == path]
+def sources(parsed, files=(), bundled=()):
+    texts = dict(files)
+    digests = dict.fromkeys(texts, "0")
+    return Sources(manifest=parsed, digests=digests, texts=texts, bundled=dict(bundled))
+
+
+def find(parsed, path, cuda=CUDA, **files):
+    (found,) = [u for u in sources(parsed, **files).units("cuda", cuda) if u.path == path]
     return found
 
 
 def test_headers_are_not_units_and_the_framework_comes_first():
-    found = units.units(parse(section("a", ["a.cu", "a.cuh"])), "cuda", Version2(13, 0))
+    found = sources(parse(section("a", ["a.cu", "a.cuh"]))).units("cuda", Version2(13, 0))
     assert [u.path for u in found] == ["torch-ext/binding.cpp", "a.cu"]
     assert found[0].cxx_flags == ("-DBINDING",)
 
@@ -88,8 +95,8 @@ def test_a_source_that_one_section_names_twice_has_its_flags_once():
 
 def test_a_section_for_a_newer_toolkit_is_left_out():
     parsed = parse(section("a", ["a.cu"], 'cuda-minver = "13.2"'), section("b", ["b.cu"]))
-    assert [u.path for u in units.units(parsed, "cuda", Version2(13, 0))][1:] == ["b.cu"]
-    assert [u.path for u in units.units(parsed, "cuda", Version2(13, 2))][1:] == ["a.cu", "b.cu"]
+    assert [u.path for u in sources(parsed).units("cuda", Version2(13, 0))][1:] == ["b.cu"]
+    assert [u.path for u in sources(parsed).units("cuda", Version2(13, 2))][1:] == ["a.cu", "b.cu"]
 
 
 @pytest.mark.parametrize(
@@ -111,8 +118,7 @@ def test_csrc_and_directories_in_flags_are_searched():
     }
     rest = 'cuda-flags = ["-Iinc", "-include", "first.h", "-I", "/elsewhere"]'
     parsed = parse(section("a", ["a.cu"], rest))
-    sources = units.Sources(digests=dict.fromkeys(files, "0"), texts=files, bundled={})
-    found = units.closure(find(parsed, "a.cu"), sources)
+    found = find(parsed, "a.cu", files=files).closure
     assert found.files == tuple(sorted(files))
     assert found.foreign == ()
 
@@ -121,8 +127,7 @@ def test_a_bundled_header_lies_where_kernel_builder_puts_it():
     files = {"sub/a.cpp": '#include "../torch-ext/registration.h"\n'}
     parsed = parse(section("a", ["sub/a.cpp"]))
     bundled = {"torch-ext/registration.h": "// brought"}
-    sources = units.Sources(digests={"sub/a.cpp": "0"}, texts=files, bundled=bundled)
-    found = units.closure(find(parsed, "sub/a.cpp"), sources)
+    found = find(parsed, "sub/a.cpp", files=files, bundled=bundled).closure
     assert found.files == ("sub/a.cpp", "torch-ext/registration.h")
 
 
@@ -138,13 +143,12 @@ def test_bundled_headers_are_those_that_a_unit_may_read():
         "csrc/kernforge/three.h": "",
     }
     parsed = parse(section("a", ["a.cu", "torch-ext/b.cpp"]))
-    sources = units.Sources(digests=dict.fromkeys(files, "0"), texts=files, bundled=bundled)
+    brought = sources(parsed, files, bundled)
     read = {path: bundled[path] for path in ("csrc/kernforge/one.cuh", "csrc/kernforge/two.h")}
-    assert units.bundled_headers(parsed, sources) == read
-    found = units.closure(find(parsed, "a.cu"), sources)
-    assert found.reaches_torch
-    own = replace(sources, digests={**sources.digests, "csrc/kernforge/two.h": "another"})
-    assert [*units.bundled_headers(parsed, own)] == ["csrc/kernforge/one.cuh"]
+    assert brought.bundled_headers == read
+    assert find(parsed, "a.cu", files=files, bundled=bundled).closure.reaches_torch
+    own = replace(brought, digests={**brought.digests, "csrc/kernforge/two.h": "another"})
+    assert [*own.bundled_headers] == ["csrc/kernforge/one.cuh"]
 
 
 def test_one_cutlass_is_for_every_unit():

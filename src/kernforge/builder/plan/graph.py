@@ -123,10 +123,14 @@ def behind(plan: Plan, key: str) -> tuple[Action, ...]:
 
 
 class ActionSet:
-    """Collects a plan's actions, each once, however many targets ask for it."""
+    """Collects a plan's actions, each once, however many targets ask for it.
 
-    def __init__(self, sources: Sources, lock: Lock) -> None:
-        self._sources, self._lock = sources, lock
+    Args:
+        sources: of the project whose files the actions read; None where they read texts alone.
+    """
+
+    def __init__(self, lock: Lock, sources: Sources | None = None) -> None:
+        self._lock, self._sources = lock, sources
         self.by_key: dict[str, Action] = {}
         self.texts: dict[str, str] = {}
 
@@ -176,9 +180,12 @@ class ActionSet:
 
     def file(self, path: str) -> Input:
         """A file of the project, or one that kernforge provides."""
-        if path not in self._sources.digests:
+        if self._sources is None:
+            raise AssertionError("these actions are of no project")
+        digest = self._sources.digests.get(path)
+        if digest is None:
             return self.text(path, self._sources.brought[path])
-        return Input(path=path, origin="project", name=path, digest=self._sources.digests[path])
+        return Input(path=path, origin="project", name=path, digest=digest)
 
     def text(self, path: str, text: str) -> Input:
         """A file that the plan itself holds."""

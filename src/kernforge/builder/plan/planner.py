@@ -17,7 +17,7 @@ from kernforge.builder.plan.linking import OBJECT
 from kernforge.errors import ManifestError
 from kernforge.manifest.document import Manifest
 from kernforge.manifest.model import Torch
-from kernforge.project import source_files, units
+from kernforge.project import units
 from kernforge.project.targets import Target
 from kernforge.project.units import Sources, Unit
 from kernforge.source import op_namespace
@@ -32,7 +32,6 @@ _NO_HEADERS = SystemHeaders(lambda _cpu: ())
 
 
 def make(
-    manifest: Manifest,
     sources: Sources,
     targets: Sequence[Target],
     lock: Lock,
@@ -53,28 +52,15 @@ def make(
         ManifestError: a section leaves nothing to compile, or a source is of an unknown kind.
         ToolchainError: the lock lacks something.
     """
-    planner = _Planner(manifest, sources, lock, static_libstdcxx=static_libstdcxx, only=only)
+    planner = _Planner(sources, lock, static_libstdcxx=static_libstdcxx, only=only)
     planner.machine = machine
     artifacts = tuple(planner.artifact(target) for target in targets)
     return Plan(
         actions=tuple(planner.actions.by_key.values()),
         artifacts=artifacts,
         texts=planner.actions.texts,
-        sources_id=planner.sources_id,
+        sources_id=sources.identity,
     )
-
-
-def wants_cuda_libraries(manifest: Manifest, sources: Sources) -> bool:
-    """Whether some unit of the CUDA build may read headers of CUDA's libraries."""
-    found = units.units(manifest, "cuda")
-    return any(units.closure(unit, sources).reaches_cuda_libraries for unit in found)
-
-
-def wants_python(manifest: Manifest, sources: Sources, targets: Sequence[Target]) -> bool:
-    """Whether some unit of the targets may read Python's own headers."""
-    compiled = (t for t in targets if not t.variant.is_noarch)
-    found = {u for t in compiled for u in units.units(manifest, t.backend, t.cuda)}
-    return any(units.closure(unit, sources).reaches_python for unit in found)
 
 
 class _Planner:
@@ -82,18 +68,16 @@ class _Planner:
 
     def __init__(
         self,
-        manifest: Manifest,
         sources: Sources,
         lock: Lock,
         *,
         static_libstdcxx: bool,
         only: tuple[Arch, ...],
     ) -> None:
-        self.manifest, self.sources, self.lock = manifest, sources, lock
+        self.manifest, self.sources, self.lock = sources.manifest, sources, lock
         self.static_libstdcxx, self.only = static_libstdcxx, only
         self.machine = _NO_HEADERS
-        self.actions = ActionSet(sources, lock)
-        self.sources_id = source_files.identity(manifest, sources)
+        self.actions = ActionSet(lock, sources)
         # Targets share their units: what is found for one holds for the next.
         self._archs_of: dict[tuple[str, Version2], tuple[Arch, ...]] = {}
         self._uses: dict[tuple[object, ...], op_namespace.NamespaceUse] = {}
@@ -101,14 +85,14 @@ class _Planner:
     def artifact(self, target: Target) -> Artifact:
         """Plan one variant."""
         name = f"_{self.manifest.general.python_name}_{target.backend}_"
-        ops_name = name + self.sources_id[:_ID_LENGTH]
-        package = _package(self.manifest, self.sources, everything=target.variant.is_noarch)
+        ops_name = name + self.sources.identity[:_ID_LENGTH]
+        package = _package(self.sources, everything=target.variant.is_noarch)
         if target.variant.is_noarch:
             archs = noarch_archs(self.manifest, target.backend)
             return Artifact(
                 target=target, ops_name=ops_name, extension=None, archs=archs, package=package
             )
-        chosen = units.units(self.manifest, target.backend, target.cuda)
+        chosen = self.sources.units(target.backend, target.cuda)
         if not chosen:
             raise ManifestError(f"build.toml: {target.name} has no source to compile")
         uses = op_namespace.together([self._use(unit, target) for unit in chosen])
@@ -133,13 +117,10 @@ class _Planner:
             package=package,
         )
 
-    def _closure(self, unit: Unit) -> Closure:
-        return units.closure(unit, self.sources)
-
     def _compile(
         self, unit: Unit, target: Target, ops_name: str, use: op_namespace.NamespaceUse
     ) -> Action:
-        closure = self._closure(unit)
+        closure = unit.closure
         inputs = [self.actions.file(path) for path in closure.files]
         common = (
             *flags.defines(target, ops_name if use.compiled else None),
@@ -168,7 +149,7 @@ class _Planner:
         """How a unit uses the op namespace; what kernforge brings does not use it of itself."""
         of = (unit.path, unit.include, unit.flags, target.torch)
         if of not in self._uses:
-            closure, brought = self._closure(unit), self.sources.brought
+            closure, brought = unit.closure, self.sources.brought
             paths = [path for path in closure.files if path not in brought]
             read = units.REGISTRATION in closure.files and not closure.opaque
             self._uses[of] = op_namespace.use(
@@ -253,8 +234,9 @@ def _common_include(closure: Closure) -> tuple[str, ...]:
     return (f"-I{prefix[:-1]}",) if any(p.startswith(prefix) for p in closure.files) else ()
 
 
-def _package(manifest: Manifest, sources: Sources, *, everything: bool) -> dict[str, str]:
+def _package(sources: Sources, *, everything: bool) -> dict[str, str]:
     """The Python package's files: path in the variant -> path in the project."""
+    manifest = sources.manifest
     base = units.package_dir(manifest)
     # Python is shipped whatever the manifest lists, as kernel-builder does.
     shipped = tuple(f".{extension}" for extension in {"py", *manifest.framework.pyext})

@@ -325,12 +325,10 @@ def _sources(directory: Path) -> tuple[Finding, ...]:
     from kernforge.artifact.metadata import FILE, Metadata  # noqa: PLC0415
     from kernforge.check.finding import finding  # noqa: PLC0415
     from kernforge.project import api as projects  # noqa: PLC0415
-    from kernforge.project import source_files  # noqa: PLC0415
 
     identity = None
     if (directory / projects.MANIFEST).is_file():
-        project = projects.read_project(directory)
-        identity = source_files.identity(project.manifest, source_files.read(project))
+        identity = projects.read_project(directory).sources.identity
     documents = {}
     for path in directories.variants(directory):
         with contextlib.suppress(FileNotFoundError, IntegrityError):  # a finding of the variant

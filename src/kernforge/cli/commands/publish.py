@@ -68,7 +68,6 @@ def add(verbs: options.Verbs) -> None:
 def _publish(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.project import api as projects  # noqa: PLC0415
     from kernforge.project import card as cards  # noqa: PLC0415
-    from kernforge.project import source_files  # noqa: PLC0415
     from kernforge.publish import api as publish  # noqa: PLC0415
     from kernforge.publish import source_pack  # noqa: PLC0415
     from kernforge.registry import api as registry  # noqa: PLC0415
@@ -91,7 +90,7 @@ def _publish(arguments: argparse.Namespace, console: Console) -> None:
         )
     store = registry.open_registry(named, environment)
     version = arguments.version or (projects.tagged_version(project) if versioned else None)
-    sources = source_files.identity(project.manifest, source_files.read(project))
+    sources = project.sources.identity
     if arguments.dry_run:
         variants, choice = publish.preview(
             build, store, repo_id, version, branch=branch, sources=sources

@@ -86,14 +86,13 @@ def _platform(console: Console) -> None:
 def _export(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.export import api as export  # noqa: PLC0415
     from kernforge.manifest.model import TorchNoarch  # noqa: PLC0415
-    from kernforge.project import source_files  # noqa: PLC0415
     from kernforge.project import targets as project_targets  # noqa: PLC0415
     from kernforge.project.api import read_project  # noqa: PLC0415
 
     kinds = arguments.only or export.KINDS
     project = read_project(arguments.project)
     to = arguments.to or project.root
-    texts = export.texts(project, source_files.read(project), kinds)
+    texts = export.texts(project, kinds)
     noarch = isinstance(project.manifest.framework, TorchNoarch)
     with_editor = "editor" in kinds and (bool(arguments.only) or not noarch)
     # Conflicts are found before headers are fetched for the commands of an editor.

@@ -16,7 +16,6 @@ from kernforge.extension.device import tokens
 from kernforge.extension.device.split import Split
 from kernforge.extension.device.units import CudaUnit
 from kernforge.project.targets import Target
-from kernforge.project.units import Sources
 from kernforge.toolchain.lockfile import Lock
 
 SplitText = Callable[..., Split | None]
@@ -84,10 +83,10 @@ def device_part(
     if parts[unit.path] is None:
         return None
     hosts = {p: part.host if (part := parts.get(p)) else t for p, t in unit.texts.items()}
-    shadow = ActionSet(Sources(digests={}, texts={}, bundled={}), lock)
+    shadow = ActionSet(lock)
     inputs = [shadow.text(path, text) for path, text in hosts.items()]
     host = shadow.add("host", argv, inputs, unit.action.outputs, target)
-    alone = ActionSet(Sources(digests={}, texts={}, bundled={}), lock)
+    alone = ActionSet(lock)
     inputs = [alone.text(path, text) for path, text in unit.texts.items()]
     words = ["-cubin" if word == "-c" else word for word in argv[:-1]]
     cubin = alone.add(f"{unit.path} (device code)", (*words, CUBIN), inputs, (CUBIN,), target)

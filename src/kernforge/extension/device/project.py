@@ -17,7 +17,6 @@ from kernforge.builder.execute.results import STORE_KIND
 from kernforge.builder.plan.graph import ActionSet
 from kernforge.extension.device import swap
 from kernforge.extension.device.units import CudaUnit, DeviceToolchain, ModulePlan
-from kernforge.project import units
 from kernforge.system.console import Console
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from kernforge.builder.plan.graph import Action, Plan
     from kernforge.builder.workspace import Workspace
     from kernforge.extension.device.units import DeviceSession
-    from kernforge.manifest.document import Manifest
     from kernforge.project.units import Sources
     from kernforge.toolchain.lockfile import Lock
 
@@ -49,7 +47,7 @@ def replace_edited(
         The plan to run. The objects that nvcc compiles as a whole are remembered after the build.
     """
     whole = EditedPlan(plan=planned.plan)
-    module = module_plan(planned.plan, workspace.project.manifest, workspace.sources)
+    module = module_plan(planned.plan, workspace.project.sources)
     if module is None:
         return whole
     toolchain = DeviceToolchain(lock=planned.lock, store=context.store, trees=context.trees)
@@ -61,14 +59,14 @@ def replace_edited(
     def run_plan(plan: Plan) -> tuple[Failure, ...]:
         return executor.run_actions(plan, context, quiet, project=workspace.project).failures
 
-    replan = functools.partial(with_objects, module, sources=workspace.sources, lock=toolchain.lock)
+    replan = functools.partial(with_objects, module, lock=toolchain.lock)
     edited = swap.swap_device_code(session, module, toolchain, run_plan, replan)
     if edited:
         return EditedPlan(plan=edited.plan)
     return replace(whole, learn=functools.partial(swap.learn_objects, session, module, toolchain))
 
 
-def module_plan(plan: Plan, manifest: Manifest, sources: Sources) -> ModulePlan | None:
+def module_plan(plan: Plan, sources: Sources) -> ModulePlan | None:
     """A project's plan of one variant as ``swap`` takes it.
 
     Returns:
@@ -76,7 +74,7 @@ def module_plan(plan: Plan, manifest: Manifest, sources: Sources) -> ModulePlan 
     """
     if len(plan.artifacts) != 1 or not plan.artifacts[0].extension:
         return None
-    cuda = tuple(_cuda_units(plan, manifest, sources))
+    cuda = tuple(_cuda_units(plan, sources))
     if not cuda:
         return None
     (link,) = (each for each in plan.actions if each.key == plan.artifacts[0].extension)
@@ -84,15 +82,13 @@ def module_plan(plan: Plan, manifest: Manifest, sources: Sources) -> ModulePlan 
     return ModulePlan(plan=plan, link=link, namespaces={}, cuda=cuda, target=target)
 
 
-def with_objects(
-    before: ModulePlan, objects: Mapping[str, Action], *, sources: Sources, lock: Lock
-) -> ModulePlan:
+def with_objects(before: ModulePlan, objects: Mapping[str, Action], *, lock: Lock) -> ModulePlan:
     """The same plan with other objects for the units of these paths.
 
     What reads such an object gets another key; all else stays.
     """
     (artifact,) = before.plan.artifacts
-    actions = ActionSet(sources, lock)
+    actions = ActionSet(lock)
     now = {unit.action.key: objects[unit.path] for unit in before.cuda if unit.path in objects}
     for action in before.plan.actions:
         if action.key in now:
@@ -116,20 +112,18 @@ def with_objects(
     return replace(before, plan=plan, link=link)
 
 
-def _cuda_units(plan: Plan, manifest: Manifest, sources: Sources) -> Iterator[CudaUnit]:
+def _cuda_units(plan: Plan, sources: Sources) -> Iterator[CudaUnit]:
     target = plan.artifacts[0].target
-    texts = {**sources.texts, **sources.brought}
-    for unit in units.units(manifest, target.backend, target.cuda):
+    for unit in sources.units(target.backend, target.cuda):
         if not unit.is_cuda:
             continue
         for action in plan.actions:
             if action.source != unit.path:
                 continue
-            closure = units.closure(unit, sources)
             yield CudaUnit(
                 path=unit.path,
-                texts={path: texts[path] for path in closure.files},
-                foreign=closure.foreign,
-                opaque=closure.opaque,
+                texts={path: sources.readable[path] for path in unit.closure.files},
+                foreign=unit.closure.foreign,
+                opaque=unit.closure.opaque,
                 action=action,
             )

@@ -93,13 +93,14 @@ def make(
     files = FILES | (files or {})
     parsed = document.parse(manifest_text.format(abi=abi))
     sources = units.Sources(
+        manifest=parsed,
         digests={path: hashlib.sha256(text.encode()).hexdigest() for path, text in files.items()},
         texts={p: t for p, t in files.items() if p.endswith((".cpp", ".cu", ".h"))},
         bundled={"torch-ext/registration.h": bundled, **(headers or {})},
     )
     found = targets.candidates(parsed, cpu="x86_64", releases=RELEASES)
     chosen = tuple(targets.choose(found, patterns)) * times
-    return planner.make(parsed, sources, chosen, lock, only=only, machine=machine)
+    return planner.make(sources, chosen, lock, only=only, machine=machine)
 
 
 def with_python(headers):
@@ -475,12 +476,13 @@ def crossing(patterns, abi=""):
     parsed = document.parse(MANIFEST.format(abi=abi))
     found = targets.candidates(parsed, cpu="aarch64", releases=RELEASES, cross=True)
     sources = units.Sources(
+        manifest=parsed,
         digests={path: hashlib.sha256(text.encode()).hexdigest() for path, text in FILES.items()},
         texts={p: t for p, t in FILES.items() if p.endswith((".cpp", ".cu", ".h"))},
         bundled={"torch-ext/registration.h": "// bundled\n"},
     )
     lock = replace(LOCK.having(*arm), compilers={**LOCK.compilers, "aarch64-cxx": compiler})
-    return planner.make(parsed, sources, targets.choose(found, patterns), lock)
+    return planner.make(sources, targets.choose(found, patterns), lock)
 
 
 def test_another_processor_has_its_own_compiler_headers_and_runtime():

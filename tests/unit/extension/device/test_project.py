@@ -21,6 +21,7 @@ SOURCE = '#include "op.h"\n#include <cuda_fp16.h>\n__global__ void k() {}\n'
 def sources():
     files = test_plan.FILES | {"op.cu": SOURCE}
     return units.Sources(
+        manifest=document.parse(test_plan.MANIFEST.format(abi="")),
         digests={p: hashlib.sha256(t.encode()).hexdigest() for p, t in files.items()},
         texts={p: t for p, t in files.items() if p.endswith((".cpp", ".cu", ".h"))},
         bundled={"torch-ext/registration.h": "// bundled\n"},
@@ -28,9 +29,8 @@ def sources():
 
 
 def module_plan(pattern, sources):
-    manifest = document.parse(test_plan.MANIFEST.format(abi=""))
     plan = test_plan.make([pattern], {"op.cu": SOURCE})
-    return project.module_plan(plan, manifest, sources)
+    return project.module_plan(plan, sources)
 
 
 def other(action):
@@ -55,7 +55,7 @@ def test_what_reads_another_object_has_another_key_and_the_rest_stays(sources):
     before = module_plan("torch213-*-cu130-*", sources)
     (unit,) = before.cuda
     new = other(unit.action)
-    with_objects = partial(project.with_objects, before, sources=sources, lock=test_plan.LOCK)
+    with_objects = partial(project.with_objects, before, lock=test_plan.LOCK)
     after = with_objects({"op.cu": new})
     keys = {one.key for one in after.plan.actions}
     assert unit.action.key not in keys

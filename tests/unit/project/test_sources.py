@@ -4,7 +4,7 @@
 import pytest
 
 from kernforge.project import api as project
-from kernforge.project import source_files
+from kernforge.project import units
 
 MANIFEST = """
 [general]
@@ -44,7 +44,7 @@ def read(tmp_path):
     for path, text in FILES.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    return source_files.read(project.read_project(tmp_path))
+    return project.read_project(tmp_path).sources
 
 
 def test_results_and_caches_are_not_read_unless_the_manifest_names_them(read):
@@ -66,10 +66,10 @@ def test_headers_of_kernforge_are_brought_to_a_project_that_names_one(tmp_path):
     for path, text in {**FILES, "a.h": '#define WHICH "kernforge/pdl.cuh"\n'}.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
-    brought = source_files.read(project.read_project(tmp_path)).brought
+    brought = project.read_project(tmp_path).sources.brought
     assert {"csrc/kernforge/pdl.cuh", "torch-ext/kernforge/binding.h"} <= brought.keys()
     for path, text in brought.items():
-        assert source_files.bundled_path(path).read_text() == text
+        assert units.bundled_path(path).read_text() == text
 
 
 def test_a_virtual_environment_in_the_project_is_not_read(tmp_path):
