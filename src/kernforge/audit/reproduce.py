@@ -169,15 +169,10 @@ def _refuse_other_toolchain(workspace: Workspace, statement: Statement) -> None:
         ToolchainError: one is not.
     """
     lock = statement.origin.lock
-    here = locking.locked_compilers(workspace, lock.compilers)
-    if difference := locking.other_compiler(lock, here):
+    if difference := locking.difference(workspace, lock, {*lock.compilers, *lock.trees}):
         raise ToolchainError(
             f"{statement.variant} was built with {difference}",
-            hint="reproduce it where that compiler is, or name it in CXX",
-        )
-    if difference := locking.other_python(lock):
-        raise ToolchainError(
-            f"{statement.variant} was built with {difference}", hint="reproduce it with that Python"
+            hint="reproduce it where that one is, or name another compiler in CXX",
         )
 
 

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 
 from kernforge._version import __version__
 from kernforge.artifact.metadata import FILE
-from kernforge.builder import layout, locking, source_rules, trees
+from kernforge.builder import layout, locking, source_rules
 from kernforge.builder.execute import executor, results, sandbox
 from kernforge.builder.execute.action import ActionContext
 from kernforge.builder.execute.local_pool import LocalPool
@@ -294,8 +294,8 @@ def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
     lock, sources, notes = request.lock, workspace.project.sources, []
     source_rules.refuse_mistakes(workspace.project, request.targets)
     if isinstance(lock, str):
-        frozen = lock == "frozen"
-        lock, written = locking.ensure_lock(workspace, request.targets, frozen=frozen)
+        wanted = locking.needs(workspace, request.targets)
+        lock, written = locking.ensure_lock(workspace, wanted, lock)
         if written:
             path = workspace.project.root / lockfile.FILE_NAME
             notes = [f"wrote {path}: keep it in version control"]
@@ -368,7 +368,7 @@ def _trees(workspace: Workspace, planned: PlannedBuild, request: BuildRequest) -
     if request.pool:
         results.pull(planned.plan, workspace.store)
         return {}
-    paths = trees.fetch_trees(workspace, planned.plan, planned.lock)
+    paths = locking.fetch_trees(workspace, planned.plan, planned.lock)
     if received := workspace.wheels.received:
         request.events.note(f"{size(received)} came over the network")
     return paths

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from kernforge._version import __version__
-from kernforge.builder import locking, trees
+from kernforge.builder import locking
 from kernforge.builder.api import PlannedBuild, choose_sandbox
 from kernforge.builder.execute import action as execute_action
 from kernforge.builder.execute import results
@@ -368,11 +368,15 @@ def _work(task: ActionTask, where: str, threads: int) -> ActionResult:
             _require(store, key)
         workspace = _workspace(task, store, environment, scratch)
         lock = lockfile.from_json(task.lock)
-        _require_same_parts(action, workspace, lock)
+        if wrong := locking.difference(workspace, lock, action.trees):
+            raise ToolchainError(
+                f"{lockfile.FILE_NAME} names {wrong}",
+                hint="start the workers in the same image as the build",
+            )
         plan = Plan(actions=(action,), artifacts=(), texts=task.texts, sources_id="")
         context = ActionContext(
             store=store,
-            trees=trees.fetch_trees(workspace, plan, lock),
+            trees=locking.fetch_trees(workspace, plan, lock),
             runner=run,
             jobs=task.jobs,
             sandbox=choose_sandbox(workspace, task.sandbox),
@@ -404,17 +408,6 @@ def _workspace(
         search_path=variables.get("PATH", ""),
         compiles=True,
     )
-
-
-def _require_same_parts(action: Action, workspace: Workspace, lock: lockfile.Lock) -> None:
-    """Refuse compilers, and headers of Python, that are not those of the build."""
-    try:
-        compilers = locking.locked_compilers(workspace, action.trees)
-        locking.refuse_others(lock, compilers, python="python" in action.trees)
-    except ToolchainError as error:
-        raise ToolchainError(
-            error.message, hint="start the workers in the same image as the build"
-        ) from error
 
 
 def _this_worker() -> tuple[str, int]:

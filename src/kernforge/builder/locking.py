@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bring a project's lock up to what a build needs, or refuse to."""
+"""The toolchain of a build: its lock, completed or refused, and its trees on this machine."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal, TypeAlias
 
-from kernforge.artifact.version import Version2
+from kernforge.builder.execute import results, sandbox
+from kernforge.builder.plan.graph import Plan
 from kernforge.builder.workspace import Workspace, read_lock
 from kernforge.errors import NetworkError, StorageError, ToolchainError
 from kernforge.project import units
@@ -25,6 +28,10 @@ from kernforge.toolchain import (
 )
 from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import Lock, LockedCompiler, Tree
+from kernforge.toolchain.provision import STORE_KIND, Toolchains
+
+Mode: TypeAlias = Literal["update", "frozen", "write", "upgrade"]
+"""What may be done to a lock: complete it, nothing, complete it though nothing lacks, renew it."""
 
 # In KERNFORGE_HOME: what was found in the indexes, so that a new project needs no network.
 _REMEMBERED = "toolchain.lock"
@@ -46,10 +53,6 @@ def needs(workspace: Workspace, targets: Sequence[Target]) -> frozenset[Tree]:
     return frozenset(trees)
 
 
-def _names(trees: Iterable[Tree]) -> set[str]:
-    return {tree.name for tree in trees}
-
-
 def _needs(target: Target) -> Iterator[Tree]:
     cpu = target.cross_cpu
     if target.torch:
@@ -66,48 +69,46 @@ def _needs(target: Target) -> Iterator[Tree]:
         yield Tree("cudart", str(target.cuda), cpu)
 
 
-def write_lock(workspace: Workspace, wanted: Collection[Tree], *, upgrade: bool) -> Lock:
-    """Bring the project's lock up to what is wanted, and write it if that changed anything.
+def ensure_lock(workspace: Workspace, wanted: Collection[Tree], mode: Mode) -> tuple[Lock, bool]:
+    """The lock for a build, brought up to what is wanted and written if that changed anything.
 
-    Args:
-        upgrade: look everything up again instead of keeping what the lock has.
+    Returns:
+        The lock, with the compilers and the Python that are really here, and whether it was
+        written.
 
     Raises:
-        ToolchainError: no index has what is wanted, or the lock is of another kind of machine.
+        ToolchainError: it lacks something or names other compilers and is frozen, no index has
+            what is wanted, or it is of another kind of machine.
         NetworkError: no index can be reached.
     """
+    toolkits = {tree.version for tree in wanted if tree.kind == "cuda"}
+    if note := workspace.local_parts.unused_note(toolkits):
+        workspace.wheels.progress.note(f"note: {note}")
     old = read_lock(workspace.project.root)
-    if upgrade and old is not None and old.platform != f"{workspace.cpu}-linux":
+    if old is not None and old.platform != f"{workspace.cpu}-linux":
+        if mode != "upgrade":
+            raise _other_platform(workspace, old)
         old = None
-    _refuse_other_platform(workspace, old)
-    missing = wanted if upgrade else resolver.lacking(wanted, old, workspace.local_parts)
-    compilers = locked_compilers(workspace, _names(missing))
-    remembered = workspace.store.root.parent / _REMEMBERED
-    known = _read_remembered(remembered)
-    try:
-        found = resolver.make(
-            missing,
-            workspace.wheels,
-            cpu=workspace.cpu,
-            compilers=compilers,
-            local_parts=workspace.local_parts,
-            old=None if upgrade else old,
+    known = None if mode == "upgrade" else old
+    missing = resolver.lacking(wanted, known, workspace.local_parts)
+    names = {tree.name for tree in wanted}
+    if mode == "frozen" and (old is None or missing):
+        lacking = ", ".join(map(str, sorted(missing)))
+        raise ToolchainError(
+            f"{lockfile.FILE_NAME} has no {lacking or 'content'}",
+            hint="run `kernforge lock`, or build without --locked",
         )
-    except (NetworkError, ToolchainError) as error:
-        here = {tree for tree in missing if tree.kind == "python" or tree.name in compilers}
-        lacking = resolver.lacking(set(missing) - here, known, workspace.local_parts)
-        if upgrade or known is None or lacking or known.platform != f"{workspace.cpu}-linux":
-            raise
-        part = known.part(_names(missing))
-        found = _as_here(replace(part, compilers=compilers), missing, compilers)
-        workspace.wheels.progress.note(
-            f"{error.message}: the toolchain of earlier builds is locked"
+    if mode == "frozen" and old and (wrong := difference(workspace, old, names)):
+        raise ToolchainError(
+            f"{lockfile.FILE_NAME} names {wrong}",
+            hint="build with that one (CXX names the compiler of this machine), or without "
+            "--locked",
         )
-    else:
-        if missing:
-            both = known.merged(found) if known and known.platform == found.platform else found
-            files.write_atomic(remembered, resolver.of_indexes(both).to_json(), durable=False)
-    new = old.merged(found) if old else found
+    compilers = locked_compilers(workspace, names)
+    new = old
+    if new is None or missing or mode in {"write", "upgrade"}:
+        found = _resolve(workspace, missing, compilers, known, renew=mode == "upgrade")
+        new = old.merged(found) if old else found
     if new != old:
         try:
             files.write_atomic(workspace.project.root / lockfile.FILE_NAME, new.to_json())
@@ -117,7 +118,48 @@ def write_lock(workspace: Workspace, wanted: Collection[Tree], *, upgrade: bool)
                 hint="a build pins its toolchain in that file: make it where the project takes "
                 "files, with `kernforge lock`, and commit it",
             ) from error
-    return new
+    return _as_here(new, wanted, compilers), new != old
+
+
+def _resolve(
+    workspace: Workspace,
+    missing: Collection[Tree],
+    compilers: Mapping[str, LockedCompiler],
+    old: Lock | None,
+    *,
+    renew: bool,
+) -> Lock:
+    """What a lock lacks: from the indexes, or from earlier builds where none can be reached.
+
+    Args:
+        old: its toolkits are completed in their releases.
+        renew: whether only the indexes will do.
+    """
+    remembered, platform = workspace.store.root.parent / _REMEMBERED, f"{workspace.cpu}-linux"
+    known = _read_remembered(remembered)
+    try:
+        found = resolver.make(
+            missing,
+            workspace.wheels,
+            cpu=workspace.cpu,
+            compilers=compilers,
+            local_parts=workspace.local_parts,
+            old=old,
+        )
+    except (NetworkError, ToolchainError) as error:
+        here = {tree for tree in missing if tree.kind == "python" or tree.name in compilers}
+        lacking = resolver.lacking(set(missing) - here, known, workspace.local_parts)
+        if renew or known is None or lacking or known.platform != platform:
+            raise
+        workspace.wheels.progress.note(
+            f"{error.message}: the toolchain of earlier builds is locked"
+        )
+        part = known.part({tree.name for tree in missing})
+        return _as_here(replace(part, compilers=compilers), missing, compilers)
+    if missing:
+        both = known.merged(found) if known and known.platform == platform else found
+        files.write_atomic(remembered, resolver.of_indexes(both).to_json(), durable=False)
+    return found
 
 
 def _as_here(lock: Lock, wanted: Collection[Tree], compilers: Mapping[str, LockedCompiler]) -> Lock:
@@ -134,59 +176,11 @@ def _read_remembered(path: Path) -> Lock | None:
         return None
 
 
-def ensure_lock(
-    workspace: Workspace, targets: Sequence[Target], *, frozen: bool
-) -> tuple[Lock, bool]:
-    """The lock for a build, completed first if needed; ``frozen`` forbids that and other compilers.
-
-    Returns:
-        The lock, with the compiler that is really here, and whether it was written.
-
-    Raises:
-        ToolchainError: it lacks something and may not be changed, nothing has it, or it is of
-            another kind of machine.
-    """
-    wanted = needs(workspace, targets)
-    toolkits = {tree.version for tree in wanted if tree.kind == "cuda"}
-    if note := workspace.local_parts.unused_note(toolkits):
-        workspace.wheels.progress.note(f"note: {note}")
-    old = read_lock(workspace.project.root)
-    _refuse_other_platform(workspace, old)
-    missing = resolver.lacking(wanted, old, workspace.local_parts)
-    if frozen and (old is None or missing):
-        names = ", ".join(map(str, sorted(missing)))
-        raise ToolchainError(
-            f"{lockfile.FILE_NAME} has no {names or 'content'}",
-            hint="run `kernforge lock`, or build without --locked",
-        )
-    compilers = locked_compilers(workspace, _names(wanted))
-    if frozen and old is not None:
-        refuse_others(old, compilers, python=Tree("python") in wanted)
-    if old is not None and not missing:
-        return _as_here(old, wanted, compilers), False
-    written = write_lock(workspace, wanted, upgrade=False)
-    return _as_here(written, wanted, compilers), True
-
-
-def refuse_others(lock: Lock, compilers: Mapping[str, LockedCompiler], *, python: bool) -> None:
-    """Refuse compilers, and headers of Python, that are not those of a lock."""
-    for wrong, remedy in (
-        (other_compiler(lock, compilers), "install that compiler (CXX names that of this machine)"),
-        (other_python(lock) if python else "", "build with that Python"),
-    ):
-        if wrong:
-            raise ToolchainError(
-                f"{lockfile.FILE_NAME} names {wrong}", hint=f"{remedy}, or build without --locked"
-            )
-
-
-def _refuse_other_platform(workspace: Workspace, lock: Lock | None) -> None:
-    """Refuse a lock whose compilers do not run here."""
-    if lock is None or lock.platform == f"{workspace.cpu}-linux":
-        return
+def _other_platform(workspace: Workspace, lock: Lock) -> ToolchainError:
+    """The error for a lock whose compilers do not run here."""
     others = " ".join(host_compiler.CROSS.get(lock.platform.partition("-")[0], ()))
     there = f", which builds for {others} too (--system {others}-linux)" if others else ""
-    raise ToolchainError(
+    return ToolchainError(
         f"{lockfile.FILE_NAME} names compilers that run on {lock.platform}; this is "
         f"{workspace.cpu}-linux",
         hint=f"build on {lock.platform}{there}, or lock this machine's toolchain in its place with "
@@ -194,57 +188,52 @@ def _refuse_other_platform(workspace: Workspace, lock: Lock | None) -> None:
     )
 
 
-def other_python(wanted: Lock) -> str:
-    """In words how the headers of Python here differ from a lock's; empty when they do not.
+def difference(workspace: Workspace, lock: Lock, trees: Collection[str]) -> str:
+    """In words how compilers and headers of Python here differ from a lock's; empty if not at all.
+
+    Args:
+        trees: names of those to compare; all others are passed over.
 
     Raises:
-        ToolchainError: the lock names some, and none are installed here.
+        ToolchainError: one of them is not installed here.
     """
-    there = wanted.trees.get("python")
-    if there is None or there.digest == installed.identify_python().digest:
+    here = locked_compilers(workspace, trees)
+    wrong = (lock.compilers[name].difference(here[name]) for name in here if name in lock.compilers)
+    if told := "; ".join(filter(None, wrong)):
+        return f"another compiler: {told}"
+    there = lock.trees.get("python") if "python" in trees else None
+    if there is None or there.digest == (python := installed.identify_python()).digest:
         return ""
-    here = installed.identify_python().release
-    return f"other headers of Python ({there.release}) than those that are here ({here})"
+    return f"other headers of Python ({there.release}) than those that are here ({python.release})"
 
 
-def toolchain_notes(sources: Sources, targets: Sequence[Target], locked: Lock) -> tuple[str, ...]:
+def toolchain_notes(sources: Sources, targets: Sequence[Target], locked: Lock) -> Iterator[str]:
     """What a user should know of the compilers and headers of these targets' device code."""
-    name = units.cutlass(sources.manifest) if any(target.cuda for target in targets) else ""
+    versions = sorted({target.cuda for target in targets if target.cuda})
+    name = units.cutlass(sources.manifest) if versions else ""
     headers = locked.trees.get(name)
-    about = header_libraries.note(name) if headers and headers.wheels else ""
-    lacking = (
-        f"CUDA {version} has no code for {', '.join(left)}, which its wheels' compiler lacks: "
-        "--cuda-home names one that has them"
-        for version in sorted({t.cuda for t in targets if t.cuda})
-        if locked.toolkit(version).front_end and (left := _lacking(sources, version))
-    )
-    no_ptx = (
-        f"cuda-capabilities {', '.join(map(str, gone))}: CUDA {version} compiles no such PTX"
-        for version in sorted({t.cuda for t in targets if t.cuda})
-        if (gone := _without_ptx(sources, version))
-    )
-    return (*filter(None, [about]), *lacking, *no_ptx)
-
-
-def _lacking(sources: Sources, cuda: Version2) -> tuple[str, ...]:
-    """GPUs that a manifest asks for and the wheels' compiler of this CUDA does not serve."""
-    asked = {
-        arch for unit in sources.units("cuda", cuda) if unit.is_cuda for arch in unit.archs(cuda)
-    }
-    return tuple(str(arch) for arch in sorted(asked) if front_end.compiled_as(arch) != arch)
-
-
-def _without_ptx(sources: Sources, cuda: Version2) -> tuple[Arch, ...]:
-    """Architectures with PTX that a manifest names for units that get none at all."""
-    compiled = [unit for unit in sources.units("cuda", cuda) if unit.is_cuda]
-    left = {
-        arch
-        for unit in compiled
-        for section in unit.sections
-        for arch in map(Arch.parse, section.cuda_capabilities or ())
-        if arch.ptx and not any(made.ptx for made in unit.archs(cuda))
-    }
-    return tuple(sorted(left))
+    if headers and headers.wheels and (about := header_libraries.note(name)):
+        yield about
+    for version in versions:
+        compiled = [unit for unit in sources.units("cuda", version) if unit.is_cuda]
+        asked = {arch for unit in compiled for arch in unit.archs(version)}
+        lacking = [str(arch) for arch in sorted(asked) if front_end.compiled_as(arch) != arch]
+        if lacking and locked.toolkit(version).front_end:
+            yield (
+                f"CUDA {version} has no code for {', '.join(lacking)}, which its wheels' compiler "
+                "lacks: --cuda-home names one that has them"
+            )
+        without_ptx = {
+            arch
+            for unit in compiled
+            if not any(made.ptx for made in unit.archs(version))
+            for section in unit.sections
+            for arch in map(Arch.parse, section.cuda_capabilities or ())
+            if arch.ptx
+        }
+        if without_ptx:
+            named = ", ".join(map(str, sorted(without_ptx)))
+            yield f"cuda-capabilities {named}: CUDA {version} compiles no such PTX"
 
 
 def locked_compilers(workspace: Workspace, trees: Iterable[str]) -> dict[str, LockedCompiler]:
@@ -265,8 +254,48 @@ def locked_compilers(workspace: Workspace, trees: Iterable[str]) -> dict[str, Lo
     return {name: host_compiler.locked(each, run, memory) for name, each in found.items()}
 
 
-def other_compiler(lock: Lock, here: Mapping[str, LockedCompiler]) -> str:
-    """In words how the compilers here differ from a lock's; empty when they do not."""
-    wrong = (lock.compilers[name].difference(here[name]) for name in here if name in lock.compilers)
-    told = "; ".join(filter(None, wrong))
-    return f"another compiler: {told}" if told else ""
+def fetch_trees(workspace: Workspace, plan: Plan, lock: Lock) -> dict[str, str]:
+    """Bring the toolchain trees that a plan will read into the store.
+
+    What has its result already, here or in the shared store, needs no compiler: a plan of which
+    nothing must be run fetches nothing.
+
+    Returns:
+        The real path of each tree.
+
+    Raises:
+        IntegrityError: something is not what the lock says.
+        NetworkError: something is lacking and no index can be reached.
+        ToolchainError: no index has it, or Python's headers are wanted and not installed.
+    """
+    left = results.pull(plan, workspace.store)
+    return tree_paths(workspace, {name for action in left for name in action.trees}, lock)
+
+
+def tree_paths(workspace: Workspace, names: Iterable[str], lock: Lock) -> dict[str, str]:
+    """Bring these trees into the store; raises what ``fetch_trees`` does.
+
+    Returns:
+        The real path of each tree.
+    """
+    toolchains = Toolchains(workspace.store, workspace.wheels, workspace.local_parts)
+    found = {name: _real(_tree(name, workspace, toolchains, lock)) for name in sorted(names)}
+    for path in found.values():
+        # Line tables hold the time of every header; a tree that the store made is ours to set.
+        if Path(path).is_relative_to((workspace.store.root / STORE_KIND).resolve()):
+            files.set_times(Path(path), sandbox.EPOCH)
+    return found
+
+
+def _real(path: str) -> str:
+    """A tree's real path: compilers follow links and write what they find into ``__FILE__``."""
+    return os.path.realpath(path) if Path(path).is_dir() else path
+
+
+def _tree(name: str, workspace: Workspace, toolchains: Toolchains, lock: Lock) -> str:
+    if name == "cxx":
+        return workspace.compiler.program(workspace.store.root / "compilers")
+    if name in lock.compilers:
+        cpu = name.partition("-cxx")[0]
+        return host_compiler.find_cross(cpu, workspace.search_path, run).path
+    return str(toolchains.path(lock.tree(name)))

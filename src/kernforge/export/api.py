@@ -14,7 +14,7 @@ from pathlib import Path
 import tomlkit
 
 from kernforge.builder import api as build
-from kernforge.builder import trees as build_trees
+from kernforge.builder import locking
 from kernforge.builder.api import BuildRequest
 from kernforge.builder.workspace import Workspace
 from kernforge.errors import UsageError
@@ -226,7 +226,7 @@ def compile_commands(workspace: Workspace, targets: Sequence[Target], to: Path) 
     names = {
         name for action in export_compile_commands.compiling(planned.plan) for name in action.trees
     }
-    trees = build_trees.tree_paths(workspace, {*names, "cxx"}, planned.lock)
+    trees = locking.tree_paths(workspace, {*names, "cxx"}, planned.lock)
     entries = export_compile_commands.entries(
         planned.plan, trees, directory=str(to.resolve()), bundled=units.BUNDLED_DIRECTORIES
     )

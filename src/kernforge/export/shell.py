@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernforge.builder import api as build
-from kernforge.builder import trees as build_trees
+from kernforge.builder import locking
 from kernforge.builder.api import BuildRequest
 from kernforge.builder.workspace import Workspace
 from kernforge.loader.search import with_override
@@ -107,7 +107,7 @@ def _trees(workspace: Workspace, target: Target) -> dict[str, str]:
     names |= {tree_names.torch_root(target.torch)} if target.torch else set()
     names |= {tree_names.tvm_ffi_root(target.tvm_ffi)} if target.tvm_ffi else set()
     names |= {tree_names.cuda_root(target.cuda)} if target.cuda else set()
-    return build_trees.tree_paths(workspace, names, planned.lock)
+    return locking.tree_paths(workspace, names, planned.lock)
 
 
 def _importable(workspace: Workspace, built: Path, links: Path) -> Path:

@@ -132,7 +132,8 @@ def _lock_toolchain(arguments: argparse.Namespace, console: Console) -> None:
     more = [Tree("cuda", version) for version in arguments.cuda]
     more += [Tree("torch", version) for version in arguments.torch]
     wanted = locking.needs(workspace, targets).union(more)
-    locked = locking.write_lock(workspace, wanted, upgrade=arguments.upgrade is not None)
+    mode: locking.Mode = "write" if arguments.upgrade is None else "upgrade"
+    locked, _ = locking.ensure_lock(workspace, wanted, mode)
     lines = [
         f"{tree}: {tree.release}"
         + (f", front end of {tree.front_end.release}" if tree.front_end else "")
