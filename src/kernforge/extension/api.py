@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from kernforge.binary import elf
-from kernforge.builder.execute import opened
+from kernforge.builder.execute import results
 from kernforge.errors import BuildError, UsageError
 from kernforge.extension import advice, flags, machine, make
 from kernforge.extension import request as jit_request
@@ -242,7 +242,7 @@ def _load_anew(session: JitSession, request: JitRequest, console: Console) -> Ca
     toolchain = machine.find_toolchain(session, wanted, console)
     key = content_key(request, wanted)
     loaded = session.modules.get(key)
-    if loaded and opened.are_here(loaded.path.parent):
+    if loaded and results.read_history(loaded.path.parent).is_of_here:
         _watch_opened(tree, loaded.path)
         placed = _place(request, loaded.path)
         return CachedModule(seen=tree.seen(), loaded=loaded, placed=placed)
@@ -266,7 +266,7 @@ def _load_anew(session: JitSession, request: JitRequest, console: Console) -> Ca
 
 def _watch_opened(tree: Tree, module: Path) -> None:
     """Watch the headers too that a compiler opened and that no include line names."""
-    for header in opened.noted(module.parent):
+    for header in results.read_history(module.parent).headers:
         tree.watch(header)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kernforge.builder.execute import action as execute_action
-from kernforge.builder.execute import executor, opened
+from kernforge.builder.execute import executor, results
 from kernforge.builder.execute.action import ActionContext
 from kernforge.builder.execute.outcome import Events, Failure
 from kernforge.builder.execute.results import STORE_KIND
@@ -162,7 +162,7 @@ def _compile(
 ) -> Path:
     """Get a planned module into the store; returns its path."""
     store = toolchain.store
-    if (made := store.use(STORE_KIND, module.link.key)) and opened.are_here(made):
+    if (made := store.use(STORE_KIND, module.link.key)) and results.read_history(made).is_of_here:
         session.device.remember(module)
         return _show_warnings(module, store, console, names)
     run_plan = functools.partial(_run_plan, session, toolchain)

@@ -10,17 +10,17 @@ and reads it as ``untrusted``.
 from __future__ import annotations
 
 import contextlib
-import json
+import os
+import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from kernforge.builder.execute import opened, results, sandbox
+from kernforge.builder.execute import results, sandbox
 from kernforge.builder.execute.outcome import Done, Failure
 from kernforge.builder.execute.results import STORE_KIND
-from kernforge.builder.execute.sandbox import LIMIT_S, WORK, ActionDirectory, Sandbox
+from kernforge.builder.execute.sandbox import LIMIT_S, OPENED, WORK, ActionDirectory, Sandbox
 from kernforge.builder.plan import graph
 from kernforge.builder.plan.graph import Action, Input, Plan
 from kernforge.errors import BuildError, IntegrityError, ToolchainError
@@ -32,6 +32,12 @@ from kernforge.system.process import Completed, Runner
 _STOPPED = 124
 LOG = "kernforge-log.txt"
 """File of a result that holds what the program printed."""
+_LIST_BYTES = 1 << 28
+_NAME = re.compile(r"(?:\\.|[^\s\\])+")
+_ESCAPED = re.compile(r"\\(.)|\$(\$)")
+# The fingerprint of a compiler covers its own headers. What these others hold is no header, and
+# may have no end.
+_NOT_HEADERS = re.compile(r"^/(?:proc|sys|dev)/|/include/c\+\+/|/lib(?:32|64)?/gcc/")
 _PLACEHOLDER = re.compile(r"%\{([\w.+-]+)\}")
 
 
@@ -123,28 +129,23 @@ class ActionRun:
             done = self._run_in(action, directory, tree)
             if log := (done.stdout + done.stderr).strip():
                 files.write_new(tree / LOG, log + "\n")
-            how = self._how(action, directory, tree)
-            files.write_new(tree / results.FILE, json.dumps(how, indent=1))
-            headers = opened.read(directory, dict(action.headers))
             store = self._context.store
-            needed = (store.path(STORE_KIND, key) for key in sorted(graph.needs(action)))
-            opened.write(tree, headers, needed)
+            how = {
+                "isolated": self._context.sandbox.isolates,
+                "fixed": directory.inside == sandbox.fixed_path(action.key),
+                "outputs": {name: files.sha256_file(tree / name) for name in action.outputs},
+            }
+            results.write_history(
+                tree,
+                action.key,
+                how,
+                headers=_opened_headers(directory, known=dict(action.headers)),
+                needed=[store.path(STORE_KIND, key) for key in sorted(graph.needs(action))],
+            )
             # The directory of an action that failed stays, so that its command can be repeated
             # there.
             files.remove_tree(directory.path)
         return done
-
-    def _how(self, action: Action, directory: ActionDirectory, tree: Path) -> dict[str, Any]:
-        """How an action and all that it needed were run."""
-        known: dict[str, Any] = {}
-        for key in sorted(graph.needs(action)):
-            known |= results.read_histories(self._context.store.path(STORE_KIND, key))
-        known[action.key] = {
-            "isolated": self._context.sandbox.isolates,
-            "fixed": directory.inside == sandbox.fixed_path(action.key),
-            "outputs": {name: files.sha256_file(tree / name) for name in action.outputs},
-        }
-        return known
 
     @contextlib.contextmanager
     def _directory(self, action: Action) -> Iterator[ActionDirectory]:
@@ -227,6 +228,37 @@ class ActionRun:
             key, _, output = file.name.partition("/")
             # Not a hard link: the action could write through it into the store.
             results.copy_output(self._context.store, key, output, path)
+
+
+def _opened_headers(directory: ActionDirectory, known: Iterable[str]) -> dict[str, str]:
+    """Hex SHA-256 of each header of the machine that an action opened, by path.
+
+    Args:
+        known: paths of those that its key has already.
+
+    Raises:
+        IntegrityError: the action made something else of the list than a file.
+    """
+    try:
+        data = untrusted_tree.read_bytes(directory.scratch, OPENED, limit=_LIST_BYTES)
+    except FileNotFoundError:  # no compiler ran
+        return {}
+    trees = (os.path.realpath(real) for real in directory.mounted().values())
+    own = tuple(f"{path}/" for path in (directory.inside, *trees))
+    found = sorted(_paths(data.decode(errors="surrogateescape"), f"{directory.inside}/{WORK}"))
+    digests = {
+        path: results.sha256(path)
+        for path in found
+        if not path.startswith(own) and not _NOT_HEADERS.search(path) and path not in {*known}
+    }
+    # Compilers that append at the same time may cut a name; what is no file was none.
+    return {path: digest for path, digest in digests.items() if digest}
+
+
+def _paths(text: str, cwd: str) -> set[str]:
+    """The paths in rules for make."""
+    names = {_ESCAPED.sub(r"\1\2", name) for name in set(_NAME.findall(text))}
+    return {posixpath.normpath(posixpath.join(cwd, name)) for name in names}
 
 
 def _take_outputs(

@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The results of a plan that the store has, and how each was made.
 
-A file in each result says how its action and all that it needed were run.
+A file in each result says how its action and all that it needed were run, and which headers of the
+machine their compilers opened. The key of an action has what its include lines name. A macro or a
+flag may name another header; what was really opened stands in the result with its content, and a
+result whose headers this machine does not have is made again.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import graphlib
 import json
+import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernforge.builder.execute import opened
 from kernforge.builder.plan import graph
 from kernforge.builder.plan.graph import Action, Artifact, Plan
 from kernforge.errors import IntegrityError
@@ -25,6 +29,34 @@ STORE_KIND = "actions"
 """The kind of the results in the store."""
 FILE = "kernforge-made.json"
 _PULLS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """How a result, and all that it was made of, came to be.
+
+    Attributes:
+        actions: what ``ActionRecord`` says of each run, by key: outputs, isolated, fixed.
+        headers: hex SHA-256 of the headers of the machine that no key has, by path.
+    """
+
+    actions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, key: str) -> Mapping[str, Any]:
+        """How one action was run; empty if that is not known."""
+        return self.actions.get(key, {})
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether every action ran in a sandbox."""
+        runs = self.actions.values()
+        return bool(runs) and all(how.get("isolated", False) for how in runs)
+
+    @property
+    def is_of_here(self) -> bool:
+        """Whether this machine has the headers."""
+        return all(sha256(path) == digest for path, digest in self.headers.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +106,10 @@ def _is_sound(store: Store, key: str) -> bool:
     tree = store.use(STORE_KIND, key)
     if tree is None:
         return False
-    how = read_histories(tree).get(key)
-    if how and all(_sha256(tree / n) == sha256 for n, sha256 in how.get("outputs", {}).items()):
-        if opened.are_here(tree):
+    history = read_history(tree)
+    outputs = history.of(key).get("outputs", {})
+    if outputs and all(_made(tree / name) == known for name, known in outputs.items()):
+        if history.is_of_here:
             return True
     else:
         store.note(f"the store's {STORE_KIND}/{key[:12]} was damaged, and is made again")
@@ -84,19 +117,15 @@ def _is_sound(store: Store, key: str) -> bool:
     return False
 
 
-def _sha256(path: Path) -> str:
-    return "" if path.is_symlink() else opened.sha256(str(path))
-
-
-def holds_here(kind: str, tree: Path) -> bool:
-    """Whether a tree is not a result, or was made with headers that this machine has."""
-    return kind != STORE_KIND or opened.are_here(tree)
+def _made(path: Path) -> str:
+    """Hex SHA-256 of an output; of a link, which no action leaves in a result, none."""
+    return "" if path.is_symlink() else sha256(str(path))
 
 
 def cached(plan: Plan, store: Store) -> frozenset[str]:
     """Keys of the actions whose results the store has, made with headers that are here."""
     there = (a.key for a in plan.actions if store.has(STORE_KIND, a.key))
-    return frozenset(key for key in there if opened.are_here(store.path(STORE_KIND, key)))
+    return frozenset(key for key in there if read_history(store.path(STORE_KIND, key)).is_of_here)
 
 
 def records(plan: Plan, artifact: Artifact, store: Store) -> tuple[ActionRecord, ...]:
@@ -106,7 +135,7 @@ def records(plan: Plan, artifact: Artifact, store: Store) -> tuple[ActionRecord,
     """
     if artifact.extension is None:
         return ()
-    known = read_histories(store.path(STORE_KIND, artifact.extension))
+    known = read_history(store.path(STORE_KIND, artifact.extension))
     actions = graph.behind(plan, artifact.extension)
     return tuple(
         ActionRecord(
@@ -119,18 +148,37 @@ def records(plan: Plan, artifact: Artifact, store: Store) -> tuple[ActionRecord,
             fixed=how.get("fixed", False),
         )
         for action in actions
-        for how in [known.get(action.key, {})]
+        for how in [known.of(action.key)]
     )
 
 
-def read_histories(tree: Path) -> dict[str, Any]:
-    """How the action of a result and all that it needed were run, by key."""
+def read_history(tree: Path) -> History:
+    """How a result was made; one that is damaged is of no use on any machine."""
     path = tree / FILE
+    if not path.is_file():
+        return History()
     try:
-        known: dict[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {}
-    except ValueError:  # damaged, and of no use for anything
-        return {}
-    return known
+        found = json.loads(path.read_bytes())
+        actions = {str(key): dict(how) for key, how in found["actions"].items()}
+        return History(actions=actions, headers=dict(found["headers"]))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return History(headers={"": "damaged"})
+
+
+def write_history(
+    tree: Path,
+    key: str,
+    how: Mapping[str, Any],
+    *,
+    headers: Mapping[str, str],
+    needed: Iterable[Path],
+) -> None:
+    """Note in a result how it was made, and what those that it was made of say of themselves."""
+    behind = [read_history(each) for each in needed]
+    actions = {k: run for each in behind for k, run in each.actions.items()}
+    opened = {path: known for each in behind for path, known in each.headers.items()}
+    history = History(actions={**actions, key: how}, headers={**opened, **headers})
+    files.write_new(tree / FILE, json.dumps(asdict(history), indent=1, sort_keys=True))
 
 
 def copy_output(store: Store, key: str, output: str, target: Path) -> None:
@@ -141,7 +189,7 @@ def copy_output(store: Store, key: str, output: str, target: Path) -> None:
     """
     tree = store.path(STORE_KIND, key)
     files.copy_file(tree / output, target)
-    made = read_histories(tree).get(key, {}).get("outputs", {}).get(output)
+    made = read_history(tree).of(key).get("outputs", {}).get(output)
     if made is not None and files.sha256_file(target) != made:
         store.forget(STORE_KIND, key)
         raise IntegrityError(
@@ -153,28 +201,36 @@ def copy_output(store: Store, key: str, output: str, target: Path) -> None:
 def forget_unisolated(keys: Iterable[str], store: Store) -> None:
     """Remove those of these results that no sandbox saw made, so that they are made again."""
     for key in keys:
-        if store.has(STORE_KIND, key) and not isolated(STORE_KIND, store.path(STORE_KIND, key)):
+        if not read_history(store.path(STORE_KIND, key)).is_isolated:
             store.forget(STORE_KIND, key)
+
+
+def holds_here(kind: str, tree: Path) -> bool:
+    """Whether a tree is not a result, or was made with headers that this machine has."""
+    return kind != STORE_KIND or read_history(tree).is_of_here
 
 
 def isolated_here(kind: str, tree: Path) -> bool:
     """Whether a tree is not a result, or holds here and was made in a sandbox."""
-    return holds_here(kind, tree) and isolated(kind, tree)
-
-
-def isolated(kind: str, tree: Path) -> bool:
-    """Whether a tree is not a result, or every action behind it ran in a sandbox.
-
-    What another version wrote did not.
-    """
-    if kind != STORE_KIND:
-        return True
-    history = read_histories(tree)
-    return bool(history) and all(
-        isinstance(how, dict) and how.get("isolated", False) for how in history.values()
-    )
+    return holds_here(kind, tree) and (kind != STORE_KIND or read_history(tree).is_isolated)
 
 
 def all_isolated(plan: Plan, store: Store) -> bool:
     """Whether the store has every result of a plan, made in a sandbox."""
-    return all(isolated(STORE_KIND, store.path(STORE_KIND, a.key)) for a in plan.actions)
+    return all(read_history(store.path(STORE_KIND, a.key)).is_isolated for a in plan.actions)
+
+
+def sha256(path: str) -> str:
+    """Hex SHA-256 of a file, which is read once while nothing changes it; empty without one."""
+    try:
+        found = os.stat(path) if os.path.isfile(path) else None  # noqa: PTH113, PTH116
+    except (OSError, ValueError):
+        return ""
+    if found is None:
+        return ""
+    return _sha256(path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _sha256(path: str, *_identity: int) -> str:
+    return files.sha256_file(Path(path))

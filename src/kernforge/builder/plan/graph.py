@@ -14,7 +14,7 @@ from kernforge.toolchain import tree_names
 from kernforge.toolchain.lockfile import Lock
 
 # How actions are run, as far as it can change a result; decision 5.
-_RECIPE = 3
+_RECIPE = 4
 _ROOT = re.compile(r"%\{([\w.+-]+)\}")
 
 

@@ -9,14 +9,13 @@ that the host registers are looked for by name before that.
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kernforge.binary import cubin, elf, fatbin
 from kernforge.builder.execute import action as execute_action
-from kernforge.builder.execute import opened, results
+from kernforge.builder.execute import results
 from kernforge.builder.execute.results import STORE_KIND
 from kernforge.builder.plan.graph import Action
 from kernforge.builder.plan.linking import OBJECT
@@ -180,10 +179,10 @@ def _swap(edit: _Edit, toolchain: DeviceToolchain) -> dict[str, Action]:
             "fixed": False,
             "outputs": {OBJECT: files.sha256_file(tree / OBJECT)},
         }
-        files.write_new(tree / results.FILE, json.dumps({action.key: how}))
+        needed = (compiled, before.parent)
+        results.write_history(tree, action.key, how, headers={}, needed=needed)
         # What nvcc wrote of the device code, as -Xptxas=-v makes it, is what it wrote of the
         # object.
-        opened.write(tree, {}, (compiled, before.parent))
         log = compiled / execute_action.LOG
         if log.is_file():
             files.copy_file(log, tree / execute_action.LOG)
