@@ -190,7 +190,7 @@ def read_statement(data: bytes) -> None:
 
     def whole() -> None:
         found = provenance.read(text)
-        provenance.used_lock(found.origin, found.actions).to_json().encode()
+        found.origin.lock.to_json().encode()
 
     attempts(lambda: provenance.subjects(text), whole)
 

@@ -139,7 +139,7 @@ def test_without_a_sandbox_only_the_statement_differs(first, bare, tmp_path):
     names = {Path(path).name for path in differing(first[0], found)}
     assert names == {"metadata.json", provenance.FILE}
     statement = provenance.read(found[f"{CUDA}/{provenance.FILE}"].decode())
-    assert statement.isolation == "none"
+    assert statement.sandbox["isolation"] == "none"
     # Every intermediate file is the same too.
     isolated = provenance.read(first[0][f"{CUDA}/{provenance.FILE}"].decode())
     assert [a.outputs for a in statement.actions] == [a.outputs for a in isolated.actions]
@@ -259,7 +259,7 @@ def test_a_shared_result_without_a_sandbox_is_made_again_and_replaced(bare, tmp_
         done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         (statement,) = out.glob("*/provenance.intoto.json")
-        isolation = provenance.read(statement.read_text()).isolation
+        isolation = provenance.read(statement.read_text()).sandbox["isolation"]
         return json.loads(done.stdout)["actions"]["ran"], isolation, done.stderr
 
     all_of_them, isolation, _ = shared("off")

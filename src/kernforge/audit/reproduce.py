@@ -182,9 +182,10 @@ def _verdict(
     statement, there = variant.statement, variant.files
     notes = []
     again = provenance.read(here[provenance.FILE].decode())
-    if again.isolation != statement.isolation:
+    isolation, isolation_here = statement.sandbox["isolation"], again.sandbox["isolation"]
+    if isolation_here != isolation:
         notes.append(
-            f"isolation there: {statement.isolation}, here: {again.isolation}; what the "
+            f"isolation there: {isolation}, here: {isolation_here}; what the "
             "documents say of it was not compared"
         )
         there, here = _without_isolation(there), _without_isolation(here)

@@ -91,7 +91,6 @@ class BuildRequest:
         pool: makes what runs actions on other machines; None runs them on this one.
         edited: may put another plan in the place of the planned one; see ``EditedPlan``.
         origin: what the provenance names as built from, if not the sources in the workspace.
-            that added to it.
     """
 
     targets: tuple[Target, ...]
@@ -199,13 +198,8 @@ def build_project(
     )
     if note := _slow_headers(workspace, request, outcome):
         events.note(note)
-    built = layout.Built(
-        plan=edited.plan,
-        project=workspace.project,
-        store=store,
-        origin=request.origin or _origin(workspace, planned),
-    )
-    variants = layout.lay_out_variants(built, out)
+    origin = request.origin or _origin(workspace, planned)
+    variants = layout.lay_out_variants(edited.plan, workspace, origin, out)
     if edited.learn and not outcome.failures:
         edited.learn()
     findings = _findings(workspace, request, variants) if request.check else ()
@@ -343,7 +337,7 @@ def prepare_sandbox(
         results.pull(plan, store)
     if mode != "off" and results.all_isolated(plan, store):
         return Sandbox(kind="off", reason="nothing is left to run", wanted=mode)
-    chosen = choose_sandbox(workspace, mode)
+    chosen = sandbox.probe(mode, workspace.compiler.path, run)
     if chosen.isolates and insists:
         results.forget_unisolated([action.key for action in plan.actions], store)
         if store.refused:
@@ -356,11 +350,6 @@ def prepare_sandbox(
         if mode != "off":
             note(f"note: actions run without a sandbox: {chosen.reason}")
     return chosen
-
-
-def choose_sandbox(workspace: Workspace, mode: Mode) -> Sandbox:
-    """How this machine keeps actions to their inputs; see ``sandbox.probe``."""
-    return sandbox.probe(mode, workspace.compiler.path, run)
 
 
 def _trees(workspace: Workspace, planned: PlannedBuild, request: BuildRequest) -> Mapping[str, str]:

@@ -22,9 +22,9 @@ from urllib.parse import urlsplit
 
 from kernforge._version import __version__
 from kernforge.builder import locking
-from kernforge.builder.api import PlannedBuild, choose_sandbox
+from kernforge.builder.api import PlannedBuild
 from kernforge.builder.execute import action as execute_action
-from kernforge.builder.execute import results
+from kernforge.builder.execute import results, sandbox
 from kernforge.builder.execute.action import ActionContext
 from kernforge.builder.execute.outcome import Done, Failure, LogEvents
 from kernforge.builder.execute.results import STORE_KIND
@@ -379,7 +379,7 @@ def _work(task: ActionTask, where: str, threads: int) -> ActionResult:
             trees=locking.fetch_trees(workspace, plan, lock),
             runner=run,
             jobs=task.jobs,
-            sandbox=choose_sandbox(workspace, task.sandbox),
+            sandbox=sandbox.probe(task.sandbox, workspace.compiler.path, run),
         )
         done = execute_action.run_action(action, plan, workspace.project, context, threads=threads)
         known = done.failure or (shared and (STORE_KIND, action.key) in shared.good)

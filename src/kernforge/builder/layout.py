@@ -7,8 +7,8 @@ Package, extension, ``_ops.py``, ``provenance.intoto.json``, ``metadata.json``.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
@@ -17,27 +17,15 @@ from kernforge.artifact.integrity import digest_tree, hash_bytes
 from kernforge.artifact.metadata import FILE, Digest, KernelDepend, Metadata, Provenance
 from kernforge.artifact.variant import Variant
 from kernforge.builder import provenance
-from kernforge.builder.execute import results, sandbox
-from kernforge.builder.execute.results import STORE_KIND, ActionRecord
+from kernforge.builder.execute import results
+from kernforge.builder.execute.results import STORE_KIND
 from kernforge.builder.plan.graph import Artifact, Plan
-from kernforge.builder.provenance import Origin
+from kernforge.builder.provenance import Origin, Statement
+from kernforge.builder.workspace import Workspace
 from kernforge.errors import IntegrityError
-from kernforge.manifest.document import Manifest
-from kernforge.manifest.fields import Backend
 from kernforge.project.api import Project
 from kernforge.source import op_schema
-from kernforge.store.local import Store
 from kernforge.system import files
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
-    """What a build lays out: its plan, what it was made of, and the store with the results."""
-
-    plan: Plan
-    project: Project
-    store: Store
-    origin: Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +41,9 @@ class _Layout:
     files: Mapping[str, str]
 
 
-def lay_out_variants(built: Built, out: Path) -> dict[str, Path]:
+def lay_out_variants(
+    plan: Plan, workspace: Workspace, origin: Origin, out: Path
+) -> dict[str, Path]:
     """Lay out each variant of which the store has all results; one that is there already stays.
 
     Args:
@@ -67,15 +57,17 @@ def lay_out_variants(built: Built, out: Path) -> dict[str, Path]:
         IntegrityError: an extension is not what was made, or a file changed meanwhile.
         StorageError: the disk is full or read-only.
     """
-    project, store = built.project, built.store
-    modules = {action.key: action.outputs[0] for action in built.plan.actions}
+    project, store = workspace.project, workspace.store
+    modules = {action.key: action.outputs[0] for action in plan.actions}
     variants = {}
-    for artifact in built.plan.artifacts:
+    for artifact in plan.artifacts:
         if artifact.extension and not store.has(STORE_KIND, artifact.extension):
             continue
         variants[artifact.target.name] = final = out / artifact.target.name
         module = modules.get(artifact.extension or "", "")
-        layout = _layout(built, artifact, module)
+        actions = results.records(plan, artifact, store)
+        statement = provenance.state(artifact.target.name, origin, actions)
+        layout = _layout(project, artifact, module, statement)
         if _is_there(layout, final):
             continue
         with files.staging(out) as staged:
@@ -95,36 +87,23 @@ def lay_out_variants(built: Built, out: Path) -> dict[str, Path]:
     return variants
 
 
-def _layout(built: Built, artifact: Artifact, module: str) -> _Layout:
+def _layout(project: Project, artifact: Artifact, module: str, statement: Statement) -> _Layout:
     """What a variant will hold, of which every hash is known.
 
     Args:
         module: file of the extension; empty without machine code.
     """
-    origin, actions = built.origin, results.records(built.plan, artifact, built.store)
-    digests = built.project.sources.digests
+    digests = project.sources.digests
     hashes = {path: _base64(digests[name]) for path, name in artifact.package.items()}
     hashes["_ops.py"] = _hash(ops_module(artifact.ops_name, artifact.target.variant))
     if module:
-        hashes[module] = _base64(actions[-1].outputs[module])
-    statement = provenance.write(
-        artifact.target.name,
-        origin,
-        actions,
-        files=hashes,
-        sandbox=sandbox.facts(
-            isolated=all(action.isolated for action in actions),
-            fixed=all(action.fixed for action in actions),
-        ),
-    )
-    hashes[provenance.FILE] = _hash(statement)
+        hashes[module] = _base64(statement.actions[-1].outputs[module])
+    text = provenance.write(statement, hashes)
+    hashes[provenance.FILE] = _hash(text)
     ordered = dict(sorted(hashes.items()))
     return _Layout(
-        statement=statement,
-        metadata=replace(
-            _metadata(artifact, built.project, origin, actions),
-            digest=Digest(algorithm="sha256", files=ordered),
-        ),
+        statement=text,
+        metadata=_metadata(project, artifact, statement, ordered),
         files=ordered,
     )
 
@@ -174,18 +153,17 @@ def _template(kind: str) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def metadata(
-    manifest: Manifest, backend: Backend, ops_name: str, archs: tuple[str, ...] | None
+def _metadata(
+    project: Project, artifact: Artifact, statement: Statement, hashes: Mapping[str, str]
 ) -> Metadata:
-    """What a build says of itself as far as its manifest decides it: no digest, no provenance."""
-    general = manifest.general
+    general, backend = project.manifest.general, artifact.target.backend
     return Metadata(
         name=general.name,
-        id=ops_name,
+        id=artifact.ops_name,
         version=general.version,
         license=general.license,
         backend=backend,
-        archs=archs,
+        archs=artifact.archs,
         python_depends=general.python_depends_for(backend),
         kernel_depends=tuple(
             KernelDepend(repo_id=d.repo_id, version=d.version, revision=d.revision)
@@ -193,23 +171,12 @@ def metadata(
         ),
         upstream=general.upstream,
         source=general.source,
-    )
-
-
-def _metadata(
-    artifact: Artifact, project: Project, origin: Origin, actions: Sequence[ActionRecord]
-) -> Metadata:
-    facts = provenance.facts(artifact.target.name, origin, actions)
-    document = metadata(
-        project.manifest, artifact.target.backend, artifact.ops_name, artifact.archs
-    )
-    return replace(
-        document,
         provenance=Provenance(
             builder_version=f"kernforge-{__version__}",
-            kernel=origin.git,
-            kernforge={**facts, **_registered(artifact, project)},
+            kernel=statement.origin.git,
+            kernforge={**provenance.facts(statement), **_registered(artifact, project)},
         ),
+        digest=Digest(algorithm="sha256", files=hashes),
     )
 
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kernforge import untrusted
 from kernforge.artifact.metadata import GitState
+from kernforge.builder.execute import sandbox
 from kernforge.builder.execute.results import ActionRecord
 from kernforge.errors import IntegrityError
 from kernforge.system import digest
@@ -51,19 +52,40 @@ class Origin:
     folder: str = ""
 
 
+NO_LOCK = Lock(platform="")
+"""The lock of a variant without machine code."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """What a reader wants of a statement.
+    """How a variant was built.
 
     Attributes:
         origin: what it was built from; the lock holds only what this variant used.
-        isolation: ``"namespaces"`` or ``"none"``.
     """
 
     variant: str
     origin: Origin
     actions: tuple[ActionRecord, ...]
-    isolation: str
+
+    @property
+    def sandbox(self) -> dict[str, str]:
+        """What its actions could see; ``isolation`` is ``"namespaces"`` or ``"none"``."""
+        return sandbox.facts(
+            isolated=all(action.isolated for action in self.actions),
+            fixed=all(action.fixed for action in self.actions),
+        )
+
+
+def state(variant: str, origin: Origin, actions: tuple[ActionRecord, ...]) -> Statement:
+    """The statement of a variant that these actions made.
+
+    One without machine code is the same whatever toolchain is there.
+    """
+    used = origin.lock.part({name for action in actions for name in action.trees})
+    return Statement(
+        variant=variant, origin=replace(origin, lock=used if actions else NO_LOCK), actions=actions
+    )
 
 
 def subjects(text: str, *, source: str = FILE) -> dict[str, str]:
@@ -81,16 +103,12 @@ def subjects(text: str, *, source: str = FILE) -> dict[str, str]:
         raise _strange(source, f"{type(error).__name__} {error}") from error
 
 
-def used_lock(origin: Origin, actions: Sequence[ActionRecord]) -> Lock:
-    """The part of the lock that a variant's actions read."""
-    return origin.lock.part({name for action in actions for name in action.trees})
-
-
-def facts(variant: str, origin: Origin, actions: Sequence[ActionRecord]) -> dict[str, str]:
+def facts(statement: Statement) -> dict[str, str]:
     """The short form, for ``provenance.kernforge`` in ``metadata.json``."""
-    found = {"variant": variant, "version": origin.version, "sources": origin.sources}
-    if actions:  # a variant without machine code is the same whatever toolchain is there
-        lock = used_lock(origin, actions)
+    origin = statement.origin
+    found = {"variant": statement.variant, "version": origin.version, "sources": origin.sources}
+    if statement.actions:
+        lock = origin.lock
         found["lock"] = digest.sha256(lock.to_json())
         found["compiler"] = ", ".join(compiler.identity for compiler in lock.compilers.values())
         if front := {tree.front_end.release for tree in lock.trees.values() if tree.front_end}:
@@ -98,20 +116,13 @@ def facts(variant: str, origin: Origin, actions: Sequence[ActionRecord]) -> dict
     return found
 
 
-def write(
-    variant: str,
-    origin: Origin,
-    actions: Sequence[ActionRecord],
-    *,
-    files: Mapping[str, str],
-    sandbox: Mapping[str, str],
-) -> str:
+def write(statement: Statement, files: Mapping[str, str]) -> str:
     """Text of a variant's statement.
 
     Args:
         files: base64 SHA-256 of each of its other files by path.
     """
-    lock = used_lock(origin, actions)
+    origin, actions = statement.origin, statement.actions
     source = {
         "repository": origin.url,
         "commit": origin.git.commit if origin.git else None,
@@ -119,15 +130,18 @@ def write(
         "folder": origin.folder,
         "digest": origin.sources,
     }
-    internal: dict[str, Any] = {"sandbox": dict(sandbox), "actions": [_action(a) for a in actions]}
+    internal: dict[str, Any] = {
+        "sandbox": statement.sandbox,
+        "actions": [_action(action) for action in actions],
+    }
     if actions:
-        internal["lock"] = json.loads(lock.to_json())
+        internal["lock"] = json.loads(origin.lock.to_json())
     predicate = {
         "buildDefinition": {
             "buildType": _BUILD_TYPE,
-            "externalParameters": {"source": source, "variant": variant},
+            "externalParameters": {"source": source, "variant": statement.variant},
             "internalParameters": internal,
-            "resolvedDependencies": _dependencies(origin, lock if actions else None),
+            "resolvedDependencies": _dependencies(origin),
         },
         "runDetails": {
             "builder": {"id": _BUILDER, "version": {"kernforge": origin.version}},
@@ -171,7 +185,6 @@ def read(text: str, *, source: str = FILE) -> Statement:
         lock = internal.get("lock")
         return Statement(
             variant=_text(external["variant"]),
-            isolation=isolation,
             actions=tuple(_read_action(a, outputs, isolation) for a in internal["actions"]),
             origin=Origin(
                 sources=_text(where["digest"]),
@@ -184,10 +197,6 @@ def read(text: str, *, source: str = FILE) -> Statement:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _strange(source, f"{type(error).__name__} {error}") from error
-
-
-NO_LOCK = Lock(platform="")
-"""The lock of a variant without machine code."""
 
 
 def _action(action: ActionRecord) -> dict[str, Any]:
@@ -228,31 +237,30 @@ def _text(value: object) -> str:
     return value
 
 
-def _dependencies(origin: Origin, lock: Lock | None) -> list[dict[str, Any]]:
+def _dependencies(origin: Origin) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = []
     if origin.git:
         commit = {"gitCommit": origin.git.commit}
         entries.append({"name": "source", "uri": origin.url, "digest": commit})
-    if lock:
-        entries += [
-            {
-                "name": "host compiler" if name == "cxx" else f"compiler {name}",
-                "annotations": asdict(used),
-                "digest": {"sha256": used.key},
-            }
-            for name, used in lock.compilers.items()
-        ]
-        entries += [
-            {
-                "name": str(tree),
-                "annotations": {"release": tree.release},
-                "digest": {"sha256": tree.digest},
-            }
-            for tree in lock.trees.values()
-            if tree.digest
-        ]
-        wheels = {wheel for tree in lock.trees.values() for wheel in tree.every_wheel}
-        entries += map(_fetched, sorted(wheels))
+    entries += [
+        {
+            "name": "host compiler" if name == "cxx" else f"compiler {name}",
+            "annotations": asdict(used),
+            "digest": {"sha256": used.key},
+        }
+        for name, used in origin.lock.compilers.items()
+    ]
+    trees = origin.lock.trees.values()
+    entries += [
+        {
+            "name": str(tree),
+            "annotations": {"release": tree.release},
+            "digest": {"sha256": tree.digest},
+        }
+        for tree in trees
+        if tree.digest
+    ]
+    entries += map(_fetched, sorted({wheel for tree in trees for wheel in tree.every_wheel}))
     return [{k: v for k, v in entry.items() if v is not None} for entry in entries]
 
 
