@@ -170,30 +170,33 @@ class _Given:
         return self.toolkits if backend == "cuda" else (None,)
 
 
-def as_locked(considered: Iterable[TargetCandidate], lock: Lock) -> tuple[TargetCandidate, ...]:
-    """The same candidates, where variants of one torch are built unasked if a lock has their parts.
-
-    So `build --locked` builds the same everywhere, whatever torch is installed.
-    """
-    return tuple(_as_locked(each, lock) for each in considered)
-
-
 def within_lock(
     considered: Iterable[TargetCandidate], patterns: Sequence[str], lock: Lock
 ) -> tuple[TargetCandidate, ...]:
-    """The candidates that patterns mean where a lock must be complete: those that it has parts of.
+    """The candidates of a build that may add nothing to its lock.
 
-    A name without a pattern means that variant, whatever the lock has.
+    Without a pattern, variants of one torch are built if the lock has their parts: the same
+    everywhere, whatever torch is installed. A pattern means those that it has the parts of; a name
+    means that variant, whatever the lock has.
     """
+    return tuple(_within_lock(each, patterns, lock) for each in considered)
+
+
+def _within_lock(
+    candidate: TargetCandidate, patterns: Sequence[str], lock: Lock
+) -> TargetCandidate:
+    target = candidate.target
+    if target is None or candidate.name in patterns:
+        return candidate
+    has = _has(lock, target)
     if not patterns:
-        return tuple(considered)
+        needs_neither = target.variant.framework != "torch" and target.cuda is None
+        if candidate.only_by_cpu or needs_neither:
+            return candidate
+        reason = "" if has else "kernforge.lock does not have it; ask for it with --variant"
+        return replace(candidate, default=has, reason=reason)
     lacks = "kernforge.lock does not have its torch or CUDA; `kernforge lock` adds them"
-    return tuple(
-        each
-        if each.target is None or each.name in patterns or _has(lock, each.target)
-        else replace(each, target=None, reason=lacks)
-        for each in considered
-    )
+    return candidate if has else replace(candidate, target=None, reason=lacks)
 
 
 def _has(lock: Lock, target: Target) -> bool:
@@ -202,17 +205,6 @@ def _has(lock: Lock, target: Target) -> bool:
     cuda = lock.versions("cudart" if target.cross else "cuda", target.cross_cpu)
     has_torch = target.variant.framework != "torch" or str(target.torch) in torch
     return has_torch and (target.cuda is None or str(target.cuda) in cuda)
-
-
-def _as_locked(candidate: TargetCandidate, lock: Lock) -> TargetCandidate:
-    target = candidate.target
-    if candidate.only_by_cpu or target is None:
-        return candidate
-    if target.variant.framework != "torch" and target.cuda is None:  # it needs neither
-        return candidate
-    has = _has(lock, target)
-    reason = "" if has else "kernforge.lock does not have it; ask for it with --variant"
-    return replace(candidate, default=has, reason=reason)
 
 
 def choose(considered: Sequence[TargetCandidate], patterns: Sequence[str]) -> tuple[Target, ...]:

@@ -134,7 +134,6 @@ def _build(arguments: argparse.Namespace, console: Console) -> None:
         cpu = build_workspace.cpu_of(arguments.system)
         considered = build_workspace.candidates(workspace.project, cpu, workspace.local_parts)
     if arguments.locked and (lock := read_lock(workspace.project.root)):
-        considered = targets.as_locked(considered, lock)
         considered = targets.within_lock(considered, arguments.variant, lock)
     request = BuildRequest(
         targets=targets.choose(considered, arguments.variant),
