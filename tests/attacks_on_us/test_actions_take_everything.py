@@ -39,7 +39,7 @@ def test_an_action_that_takes_too_long_ends_with_all_that_it_started(context, sc
     seconds = f"1{abs(hash((script, str(context.store.root)))) % 10**6:06d}"
     context = replace(context, seconds=1)
     action = graphs.action("greedy", script.replace("LONG", seconds))
-    done = execute_action.run_action(action, graphs.plan(action), None, context)
+    done = execute_action.run_action(action, graphs.plan(action), context)
     assert done.failure, "it had no limit"
     assert "ended: it took longer" in done.failure.output
     assert not context.store.has(STORE_KIND, action.key)
@@ -55,7 +55,7 @@ def test_a_failed_action_keeps_what_it_wrote_but_no_scratch_files(context):
     script = "head -c 5000000 /dev/zero > $TMPDIR/scratch; echo made > out; exit 3"
     # So that it shares its place on this machine with no action of another test or run.
     action = graphs.action(f"fails {uuid.uuid4()}", script)
-    failure = execute_action.run_action(action, graphs.plan(action), None, context).failure
+    failure = execute_action.run_action(action, graphs.plan(action), context).failure
     kept = {path.name for path in _kept(context, action) if path.suffix != ".sh"}
     assert kept - {sandbox.MARK} == {"out"}
     again = subprocess.run(shlex.split(failure.repeat), check=False)
@@ -74,6 +74,6 @@ def test_the_tmp_of_a_sandbox_is_small(context):
         pytest.skip("without a sandbox /tmp is the machine's")
     script = "head -c 400000000 /dev/zero > /tmp/x; ls -l /tmp/x; echo made > out"
     action = graphs.action("fills", script)
-    done = execute_action.run_action(action, graphs.plan(action), None, context)
+    done = execute_action.run_action(action, graphs.plan(action), context)
     assert not done.failure
     assert "No space left" in done.completed.stderr

@@ -39,7 +39,7 @@ def test_an_input_stays_what_it_was(context, request, change):
     inputs = tuple(Input(path=p, origin="text", name="t", digest=sha256(TEXT)) for p in PATHS)
     action = dataclasses.replace(action, inputs=inputs)
     plan = dataclasses.replace(graphs.plan(action), texts={"t": TEXT})
-    done = execute_action.run_action(action, plan, None, context)
+    done = execute_action.run_action(action, plan, context)
     assert not done.failure, done.failure
     made = context.store.path(execute_action.STORE_KIND, action.key) / "made/out"
     assert made.read_text() == f"{TEXT}{TEXT}a.cpp\n"

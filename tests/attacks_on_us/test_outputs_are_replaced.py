@@ -21,7 +21,7 @@ from kernforge.system import files
 
 def run(context, script, *, outputs=("out",)):
     action = graphs.action("evil", script, outputs=outputs)
-    return action, execute_action.run_action(action, graphs.plan(action), None, context)
+    return action, execute_action.run_action(action, graphs.plan(action), context)
 
 
 def stored(context):
@@ -102,7 +102,7 @@ def test_an_action_cannot_change_what_another_made(context):
         "tampers", "chmod +w in/0; echo wrong > in/0; cp in/0 out", needs=(first,)
     )
     for action in (first, tampers):
-        done = execute_action.run_action(action, graphs.plan(action), None, context)
+        done = execute_action.run_action(action, graphs.plan(action), context)
         assert not done.failure, done.failure
     assert (context.store.path(STORE_KIND, first.key) / "out").read_text() == "right\n"
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Graphs of small real programs, to run without a compiler."""
 
-import types
-
 from kernforge.builder.execute import executor
 from kernforge.builder.execute.action import ActionContext
 from kernforge.builder.plan.graph import Action, Input, Plan
@@ -59,7 +57,6 @@ class Events:
 def go(root, *actions, pool=None, **options):
     """Run a graph; returns the outcome and the events."""
     events = Events()
-    project = types.SimpleNamespace(files={})
     given = options.pop("context", None) or context(root, **options)
-    outcome = executor.run_actions(plan(*actions), given, events, project=project, pool=pool)
+    outcome = executor.run_actions(plan(*actions), given, events, pool=pool)
     return outcome, events

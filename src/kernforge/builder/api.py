@@ -193,9 +193,7 @@ def build_project(
         pool = request.pool(workspace, planned, context)
     else:
         pool = LocalPool(jobs=request.jobs, limit=request.memory)
-    outcome = executor.run_actions(
-        edited.plan, context, events, project=workspace.project, pool=pool
-    )
+    outcome = executor.run_actions(edited.plan, context, events, pool=pool)
     if note := _slow_headers(workspace, request, outcome):
         events.note(note)
     origin = request.origin or _origin(workspace, planned)

@@ -16,7 +16,6 @@ import io
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -46,6 +45,7 @@ from kernforge.toolchain import host_compiler, lockfile
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.local_parts import LocalParts
+from kernforge.toolchain.lockfile import Lock
 from kernforge.trust.builders import read_builders
 
 MEMORY = "MEMORY"
@@ -159,7 +159,7 @@ class ActionTask:
     project: Project
     local_parts: LocalParts
     cpu: str
-    lock: str
+    lock: Lock
     shared: str | None
     sandbox: Mode
     jobs: int
@@ -278,12 +278,12 @@ class FarmPool:
         return ActionTask(
             action=action,
             texts={name: plan.texts[name] for name in names["text"]},
-            sources={n: workspace.project.files[n].read_bytes() for n in names["project"]},
+            sources={name: plan.files[name].read_bytes() for name in names["project"]},
             results=packed,
             project=replace(workspace.project, files={}),
             local_parts=workspace.local_parts,
             cpu=workspace.cpu,
-            lock=self._planned.lock.to_json(),
+            lock=self._planned.lock,
             shared=store.shared.url if store.shared else None,
             sandbox=self._context.sandbox.wanted,
             jobs=self._context.jobs,
@@ -366,38 +366,39 @@ def _work(task: ActionTask, where: str, threads: int) -> ActionResult:
             _unpack(store, key, data, shared=False)
         for key in graph.needs(action):
             _require(store, key)
-        workspace = _workspace(task, store, environment, scratch)
-        lock = lockfile.from_json(task.lock)
-        if wrong := locking.difference(workspace, lock, action.trees):
+        workspace = _workspace(task, store, environment)
+        if wrong := locking.difference(workspace, task.lock, action.trees):
             raise ToolchainError(
                 f"{lockfile.FILE_NAME} names {wrong}",
                 hint="start the workers in the same image as the build",
             )
-        plan = Plan(actions=(action,), artifacts=(), texts=task.texts, sources_id="")
+        for path, data in task.sources.items():
+            files.write_new(scratch / path, data)
+        plan = Plan(
+            actions=(action,),
+            artifacts=(),
+            texts=task.texts,
+            sources_id="",
+            files={path: scratch / path for path in task.sources},
+        )
         context = ActionContext(
             store=store,
-            trees=locking.fetch_trees(workspace, plan, lock),
+            trees=locking.fetch_trees(workspace, plan, task.lock),
             runner=run,
             jobs=task.jobs,
             sandbox=sandbox.probe(task.sandbox, workspace.compiler.path, run),
         )
-        done = execute_action.run_action(action, plan, workspace.project, context, threads=threads)
+        done = execute_action.run_action(action, plan, context, threads=threads)
         known = done.failure or (shared and (STORE_KIND, action.key) in shared.good)
         packed = None if known else _pack(store, action.key)
     return ActionResult(done=replace(done, where=where), packed=packed, notes=tuple(notes))
 
 
-def _workspace(
-    task: ActionTask, store: Store, environment: Environment, scratch: Path
-) -> Workspace:
+def _workspace(task: ActionTask, store: Store, environment: Environment) -> Workspace:
     """What an action starts from on this machine."""
-    found = {}
-    for path, data in task.sources.items():
-        files.write_new(scratch / path, data)
-        found[path] = scratch / path
     variables = environment.variables
     return Workspace(
-        project=replace(task.project, files=found),
+        project=task.project,
         candidates=(),
         compiler=host_compiler.find(variables, run),
         store=store,

@@ -108,12 +108,14 @@ class Sources:
         texts: content of those that a compiler could read.
         bundled: text of the headers that kernforge brings, by path; one that the project has
             itself takes its place.
+        paths: where every file of the project lies, by relative path.
     """
 
     manifest: Manifest
     digests: Mapping[str, str]
     texts: Mapping[str, str]
     bundled: Mapping[str, str]
+    paths: Mapping[str, Path] = field(default_factory=dict)
     # What was found before: targets share their units, and units of several backends their files.
     _units: dict[tuple[Backend, Version2 | None], tuple[Unit, ...]] = field(
         default_factory=dict, init=False, compare=False, repr=False
@@ -220,6 +222,7 @@ def read(manifest: Manifest, paths: Mapping[str, Path]) -> Sources:
         digests={path: files.sha256_file(paths[path]) for path in sorted(hashed)},
         texts=texts,
         bundled=_bundled(manifest, texts.values()),
+        paths=paths,
     )
 
 

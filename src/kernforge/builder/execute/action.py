@@ -24,7 +24,6 @@ from kernforge.builder.execute.sandbox import LIMIT_S, OPENED, WORK, ActionDirec
 from kernforge.builder.plan import graph
 from kernforge.builder.plan.graph import Action, Input, Plan
 from kernforge.errors import BuildError, IntegrityError, ToolchainError
-from kernforge.project.api import Project
 from kernforge.store.local import Store
 from kernforge.system import files, untrusted_tree
 from kernforge.system.process import Completed, Runner
@@ -70,9 +69,7 @@ class ActionContext:
         return self.store.root / "work"
 
 
-def run_action(
-    action: Action, plan: Plan, project: Project | None, context: ActionContext, *, threads: int = 1
-) -> Done:
+def run_action(action: Action, plan: Plan, context: ActionContext, *, threads: int = 1) -> Done:
     """Get one action's result into the context's store, whose other results it may read.
 
     ``threads`` is how many it may use; its result does not depend on them.
@@ -80,12 +77,13 @@ def run_action(
     Raises:
         ToolchainError: a header of this machine is not the one that the key names.
     """
+    run = _ActionRun(action, plan, context, threads)
     try:
-        completed = ActionRun(plan, project, context, threads).result(action)
+        context.store.tree(STORE_KIND, action.key, run.fill)
     except _FailedError as error:
         return Done(origin="failed", failure=error.failure)
-    if completed:
-        return Done(origin="ran", completed=completed)
+    if run.completed:
+        return Done(origin="ran", completed=run.completed)
     return Done(origin=origin(action.key, context.store))
 
 
@@ -99,34 +97,29 @@ def resolve(text: str, paths: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda match: paths[match[1]], text)
 
 
-class ActionRun:
-    """Runs one action."""
+class _ActionRun:
+    """Runs one action.
 
-    def __init__(
-        self, plan: Plan, project: Project | None, context: ActionContext, threads: int
-    ) -> None:
-        self._plan, self._project, self._context = plan, project, context
+    Attributes:
+        completed: how its program ended; None where its result was there.
+    """
+
+    def __init__(self, action: Action, plan: Plan, context: ActionContext, threads: int) -> None:
+        self._action, self._plan, self._context = action, plan, context
         self._threads = threads
+        self.completed: Completed | None = None
 
-    def result(self, action: Action) -> Completed | None:
-        """Get an action's result into the store; None when it was there."""
-        completed: list[Completed] = []
-
-        def fill(tree: Path) -> None:
-            completed.append(self._run(action, tree))
-
-        self._context.store.tree(STORE_KIND, action.key, fill)
-        return completed[0] if completed else None
-
-    def _run(self, action: Action, tree: Path) -> Completed:
+    def fill(self, tree: Path) -> None:
+        """Make the action's result in an empty tree of the store."""
+        action = self._action
         for path, digest in action.headers:
             if not Path(path).is_file() or files.sha256_file(Path(path)) != digest:
                 raise ToolchainError(
                     f"{path} is not the header that {action.title} was planned with",
                     hint="build again; workers of a farm need the image of the build",
                 )
-        with self._directory(action) as directory:
-            done = self._run_in(action, directory, tree)
+        with self._directory() as directory:
+            done = self._run_in(directory, tree)
             if log := (done.stdout + done.stderr).strip():
                 files.write_new(tree / LOG, log + "\n")
             store = self._context.store
@@ -145,12 +138,12 @@ class ActionRun:
             # The directory of an action that failed stays, so that its command can be repeated
             # there.
             files.remove_tree(directory.path)
-        return done
+        self.completed = done
 
     @contextlib.contextmanager
-    def _directory(self, action: Action) -> Iterator[ActionDirectory]:
+    def _directory(self) -> Iterator[ActionDirectory]:
         """A directory for one action: seen under the fixed path, or really there, or elsewhere."""
-        trees = {name: self._context.trees[name] for name in action.trees}
+        action, trees = self._action, {n: self._context.trees[n] for n in self._action.trees}
         name = action.key[: sandbox.KEY_LENGTH]
         fixed = sandbox.fixed_path(action.key)
         for old in self._context.work.glob(f"{name}*"):
@@ -158,26 +151,28 @@ class ActionRun:
         if self._context.sandbox.isolates:
             # A new directory each time: an action may have made its last one hard to remove.
             path = files.new_dir(self._context.work, f"{name}-")
-            yield self._fill(action, ActionDirectory(path=path, inside=fixed, trees=trees))
+            yield self._place(ActionDirectory(path=path, inside=fixed, trees=trees))
             return
         with files.claimed(Path(fixed)) as ours:
             path = Path(fixed) if ours else self._context.work / name
             if not ours:
                 files.make_new_dir(path)
-            yield self._fill(action, ActionDirectory(path=path, inside=str(path), trees=trees))
+            yield self._place(ActionDirectory(path=path, inside=str(path), trees=trees))
 
-    def _fill(self, action: Action, directory: ActionDirectory) -> ActionDirectory:
+    def _place(self, directory: ActionDirectory) -> ActionDirectory:
         """Put the inputs into an action's empty directory, and its trees next to them."""
         files.write_new(directory.path / sandbox.MARK, "")
-        for file in action.inputs:
-            self._place(file, directory.work / file.path)
+        for file in self._action.inputs:
+            self._place_input(file, directory.work / file.path)
         # Line tables hold the time of a source.
         files.make_dir(directory.work)
         files.set_times(directory.work, sandbox.EPOCH)
         files.make_dir(directory.scratch)
         directory = replace(
             directory,
-            fixed=sandbox.fixed_inputs((file.path for file in action.inputs), action.outputs),
+            fixed=sandbox.fixed_inputs(
+                (file.path for file in self._action.inputs), self._action.outputs
+            ),
         )
         for name, real in directory.mounted().items():
             seen = directory.path / "roots" / name
@@ -187,7 +182,8 @@ class ActionRun:
                 files.symlink(real, seen)
         return directory
 
-    def _run_in(self, action: Action, directory: ActionDirectory, tree: Path) -> Completed:
+    def _run_in(self, directory: ActionDirectory, tree: Path) -> Completed:
+        action = self._action
         paths = {name: directory.tree(name) for name in directory.trees} | {
             "threads": str(self._threads)
         }
@@ -212,16 +208,16 @@ class ActionRun:
             for entry in gone:
                 files.remove_tree(entry)
             if done.timed_out:
-                self._fill(action, directory)
+                self._place(directory)
             files.make_dir(directory.scratch)
             again = self._context.work / f"{action.key[: sandbox.KEY_LENGTH]}.sh"
             files.write_atomic(again, sandbox.by_hand(command), durable=False)
             raise _FailedError(_failure(action, f"sh {again}", done, problems))
         return done
 
-    def _place(self, file: Input, path: Path) -> None:
-        if file.origin == "project" and self._project:
-            files.copy_file(self._project.files[file.name], path)
+    def _place_input(self, file: Input, path: Path) -> None:
+        if file.origin == "project":
+            files.copy_file(self._plan.files[file.name], path)
         elif file.origin == "text":
             files.write_new(path, self._plan.texts[file.name])
         else:

@@ -32,7 +32,6 @@ from kernforge.builder.execute.schedule import Job
 from kernforge.builder.plan import graph
 from kernforge.builder.plan.graph import Action, Plan
 from kernforge.errors import ToolchainError
-from kernforge.project.api import Project
 from kernforge.system import files
 
 _STALE_AFTER_S = 24 * 3600
@@ -43,13 +42,11 @@ def run_actions(
     context: ActionContext,
     events: Events,
     *,
-    project: Project | None = None,
     pool: ActionPool | None = None,
 ) -> Outcome:
     """Run a plan's actions; their results go into the store.
 
     Args:
-        plan: what to do; without a project it holds all its inputs.
         pool: runs the actions; by default threads of this process, as many as ``context.jobs``.
 
     Raises:
@@ -57,7 +54,7 @@ def run_actions(
         ToolchainError: the store lacks a result, and nothing may be compiled.
         KeyboardInterrupt: passed on after every program was killed; nothing is left half-written.
     """
-    loop = _Loop(plan, project, context, events)
+    loop = _Loop(plan, context, events)
     start = time.monotonic()
     loop.go(pool or LocalPool(jobs=context.jobs))
     return Outcome(
@@ -74,10 +71,8 @@ def run_actions(
 class _Loop:
     """The loop that runs actions, and what came of them."""
 
-    def __init__(
-        self, plan: Plan, project: Project | None, context: ActionContext, events: Events
-    ) -> None:
-        self._plan, self._project, self._context, self._events = plan, project, context, events
+    def __init__(self, plan: Plan, context: ActionContext, events: Events) -> None:
+        self._plan, self._context, self._events = plan, context, events
         self._by_key = {action.key: action for action in plan.actions}
         self._measures = Measures(context.store.root, jobs=context.jobs)
         self._failed: set[str] = set()
@@ -153,9 +148,7 @@ class _Loop:
                     order.done(job.action.key)
 
     def _run(self, job: Job) -> Done:
-        return execute_action.run_action(
-            job.action, self._plan, self._project, self._context, threads=job.threads
-        )
+        return execute_action.run_action(job.action, self._plan, self._context, threads=job.threads)
 
     def _note(self, action: Action, done: Done, started: float = 0.0) -> None:
         completed = done.completed

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from kernforge.project.targets import Target
 from kernforge.project.units import Sources
@@ -86,12 +87,14 @@ class Plan:
         actions: in an order in which each comes after those it needs.
         texts: generated files by digest.
         sources_id: names the sources that go into any variant.
+        files: where the project's files lie, by path.
     """
 
     actions: tuple[Action, ...]
     artifacts: tuple[Artifact, ...]
     texts: Mapping[str, str]
     sources_id: str
+    files: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def trees(self) -> tuple[str, ...]:

@@ -60,6 +60,7 @@ def make(
         artifacts=artifacts,
         texts=planner.actions.texts,
         sources_id=sources.identity,
+        files=sources.paths,
     )
 
 

@@ -57,7 +57,7 @@ def replace_edited(
     quiet: Events = Console(quiet=True, failures=False)
 
     def run_plan(plan: Plan) -> tuple[Failure, ...]:
-        return executor.run_actions(plan, context, quiet, project=workspace.project).failures
+        return executor.run_actions(plan, context, quiet).failures
 
     replan = functools.partial(with_objects, module, lock=toolchain.lock)
     edited = swap.swap_device_code(session, module, toolchain, run_plan, replan)
