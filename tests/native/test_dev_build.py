@@ -4,7 +4,7 @@
 import shutil
 
 import pytest
-from support import jit_homes, projects
+from support import jit_homes, projects, scaffolds
 from support.jit_homes import device_code, same_code, same_module, ways
 
 from kernforge.binary import cubin
@@ -12,7 +12,6 @@ from kernforge.dev import rounds
 from kernforge.dev.build import DevOptions
 from kernforge.dev.control import RoundEvents
 from kernforge.dev.session import Session
-from kernforge.project import scaffold
 from kernforge.system.environment import Environment
 
 pytestmark = [pytest.mark.native, pytest.mark.torch]
@@ -93,7 +92,7 @@ def test_an_edit_of_host_code_is_compiled_with_all(home, edit):
 
 def test_the_formula_of_a_new_project_is_compiled_alone(home, tmp_path):
     """Its kernel is in a header that kernforge brings."""
-    scaffold.scaffold("toy", dest=tmp_path / "toy", backends=("cuda",))
+    scaffolds.scaffold("toy", dest=tmp_path / "toy", backends=("cuda",))
     edit = editor(tmp_path / "toy", "toy.cu", tmp_path, home)
     first, before = edit("", "")
     assert first.ok, first.error or first.output

@@ -9,14 +9,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support import jit_homes
+from support import jit_homes, scaffolds
 from support.jit_homes import device_code, same_code, same_module, ways
 
 import kernforge
 from kernforge.binary import cubin
 from kernforge.errors import BuildError
 from kernforge.extension.device import nvcc_stages
-from kernforge.project import scaffold
 from kernforge.system.process import Command, run
 from kernforge.toolchain.installed import find_cuda
 
@@ -282,7 +281,7 @@ def test_what_is_compiled_without_the_flag_for_lambdas_has_the_same_bytes(tmp_pa
     if nvcc is None:
         pytest.skip("there is no installed toolkit")
     own = {"lambdas": LAMBDAS, "extended": EXTENDED, "mistake": LAMBDAS.replace("2 * x", "y")}
-    scaffold.scaffold("toy", dest=tmp_path / "toy")
+    scaffolds.scaffold("toy", dest=tmp_path / "toy")
     files = {"a.cu": own[which]} if which in own else sources(tmp_path / "toy")
     (source,) = (name for name in files if name.endswith(".cu"))
     top = tmp_path / "work"  # one place for both: names of what is unnamed come from the path

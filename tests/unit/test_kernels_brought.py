@@ -4,8 +4,7 @@
 from pathlib import Path
 
 import pytest
-
-from kernforge.project.scaffold import scaffold
+from support.scaffolds import scaffold
 
 KERNELS = sorted(p.parent for p in (Path(__file__).parents[2] / "kernels").glob("*/build.toml"))
 

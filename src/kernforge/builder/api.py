@@ -171,13 +171,7 @@ def build_project(
     store, events = workspace.store, request.events
     for note in planned.notes:
         events.note(note)
-    isolation = prepare_sandbox(
-        workspace,
-        planned.plan,
-        _mode(request),
-        elsewhere=request.pool is not None,
-        note=events.note,
-    )
+    isolation = _isolation(workspace, planned.plan, request)
     context = ActionContext(
         store=store,
         trees=_trees(workspace, planned, request),
@@ -276,11 +270,6 @@ def _remember(tree: Path) -> None:
     files.write_new(tree / "checked", "")
 
 
-def _mode(request: BuildRequest) -> Mode:
-    """How actions are kept to their inputs: those of a stranger's project always."""
-    return "required" if request.untrusted and request.sandbox == "auto" else request.sandbox
-
-
 def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
     """Plan a build, which may write the project's lock; raises what ``build_project`` does."""
     lock, sources, notes = request.lock, workspace.project.sources, []
@@ -310,31 +299,23 @@ def _searched(workspace: Workspace, cpu: str) -> tuple[str, ...]:
     return system_headers.directories((compiler or workspace.compiler).path, run)
 
 
-def prepare_sandbox(
-    workspace: Workspace,
-    plan: Plan,
-    mode: Mode,
-    *,
-    elsewhere: bool,
-    note: Callable[[str], None],
-) -> Sandbox:
+def _isolation(workspace: Workspace, plan: Plan, request: BuildRequest) -> Sandbox:
     """Choose the sandbox of a build; if there is one, refuse results that were made without.
 
     Those of this store are forgotten, those of the shared store are not taken: both are made
-    again. Nothing is tried when nothing is left to run.
-
-    Args:
-        elsewhere: whether other machines run the actions; they isolate as far as each can, so
-            that results made without a sandbox are refused only if one is required.
-        note: called with the reason why there is no sandbox, and with what was refused.
+    again. Nothing is tried when nothing is left to run. Other machines that run the actions isolate
+    as far as each can, so that such results are refused then only if a sandbox is required.
     """
+    mode, note = request.sandbox, request.events.note
+    if mode == "auto" and request.untrusted:
+        mode = "required"
     store, accepts_all = workspace.store, workspace.store.accepts
-    insists = mode == "required" or (mode == "auto" and not elsewhere)
+    insists = mode == "required" or (mode == "auto" and request.pool is None)
     if insists:
         store.accepts = results.isolated_here
         results.pull(plan, store)
     if mode != "off" and results.all_isolated(plan, store):
-        return Sandbox(kind="off", reason="nothing is left to run", wanted=mode)
+        return Sandbox(isolates=False, reason="nothing is left to run", wanted=mode)
     chosen = sandbox.probe(mode, workspace.compiler.path, run)
     if chosen.isolates and insists:
         results.forget_unisolated([action.key for action in plan.actions], store)

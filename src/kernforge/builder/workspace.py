@@ -5,32 +5,33 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
 from kernforge.builder.execute import results
 from kernforge.errors import ToolchainError, UsageError
 from kernforge.project import targets, units
-from kernforge.project.api import read_document
+from kernforge.project.api import Project, read_document
+from kernforge.project.targets import TargetCandidate
 from kernforge.store import eviction
 from kernforge.store.local import Store
+from kernforge.system.environment import Environment
 from kernforge.system.process import run
 from kernforge.toolchain import host_compiler, installed, lockfile
+from kernforge.toolchain.host_compiler import Compiler
 from kernforge.toolchain.index.index import Index
-from kernforge.toolchain.index.wheels import Wheels
-from kernforge.toolchain.local_parts import NO_LOCAL_PARTS, find_local_parts
+from kernforge.toolchain.index.wheels import Progress, Wheels
+from kernforge.toolchain.local_parts import (
+    NO_LOCAL_PARTS,
+    LocalParts,
+    LocalPartsOptions,
+    find_local_parts,
+)
+from kernforge.toolchain.lockfile import Lock
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kernforge.project.api import Project
-    from kernforge.project.targets import TargetCandidate
     from kernforge.store.remote import SharedStore
-    from kernforge.system.environment import Environment
-    from kernforge.toolchain.host_compiler import Compiler
-    from kernforge.toolchain.index.wheels import Progress
-    from kernforge.toolchain.local_parts import LocalParts, LocalPartsOptions
-    from kernforge.toolchain.lockfile import Lock
 
 _CPUS = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 

@@ -50,33 +50,19 @@ class Filled:
     kept: tuple[Path, ...]
 
 
-def scaffold(
-    name: str,
-    *,
-    dest: Path,
-    backends: tuple[str, ...] = ("cuda", "cpu"),
-    license: str = "Apache-2.0",  # noqa: A002 - the word that build.toml uses
-    layout: Layout = "full",
-    more: Mapping[str, str] | None = None,
-) -> tuple[Path, ...]:
+def create(files: Mapping[str, str], dest: Path) -> tuple[Path, ...]:
     """Write a new kernel project; it appears whole or not at all.
 
     Args:
-        name: the kernel's name on a registry, as in ``"scaled-relu"``; the Python package has
-            underscores for dashes.
+        files: from ``project_files``.
         dest: the project's directory, which must not exist yet or must be empty.
-        backends: some of ``BACKENDS``.
-        license: an SPDX expression.
-        layout: which files.
-        more: text of other files by path.
 
     Returns:
         The files, in the order of their names.
 
     Raises:
-        UsageError: the name, a backend or the license is not usable, or something is at ``dest``.
+        UsageError: something is at ``dest``.
     """
-    files = project_files(name, backends=backends, license=license, layout=layout, more=more)
     check_free(dest)
     with staging(dest.absolute().parent) as stage:
         tree = stage / "project"
@@ -176,11 +162,19 @@ def project_files(
     name: str,
     *,
     backends: tuple[str, ...] = ("cuda", "cpu"),
-    license: str = "Apache-2.0",  # noqa: A002
+    license: str = "Apache-2.0",  # noqa: A002 - the word that build.toml uses
     layout: Layout = "full",
     more: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Text of each file of a new project, in the order of their paths; see ``scaffold``.
+    """Text of each file of a new project, in the order of their paths.
+
+    Args:
+        name: the kernel's name on a registry, as in ``"scaled-relu"``; the Python package has
+            underscores for dashes.
+        backends: some of ``BACKENDS``.
+        license: an SPDX expression.
+        layout: which files.
+        more: text of other files by path.
 
     Raises:
         UsageError: the name, a backend or the license is not usable.

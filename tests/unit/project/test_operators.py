@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from support.programs import program
+from support.scaffolds import scaffold
 
 from kernforge.errors import ManifestError, UsageError
 from kernforge.manifest.document import parse
 from kernforge.project.api import read_project
 from kernforge.project.operators import add_operator
-from kernforge.project.scaffold import scaffold
 
 ROOT = Path(__file__).parents[3]
 

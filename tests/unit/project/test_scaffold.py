@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 from support.programs import program
+from support.scaffolds import scaffold
 
 from kernforge.errors import UsageError
 from kernforge.manifest.document import parse
 from kernforge.manifest.sources import check_files
-from kernforge.project.scaffold import check_project, fill, name_for, project_files, scaffold
+from kernforge.project.scaffold import check_project, fill, name_for, project_files
 
 
 def _project(tmp_path, **options):
@@ -221,7 +222,7 @@ def test_a_killed_run_leaves_no_half_project(tmp_path):
         "    if count == 5: os.kill(os.getpid(), signal.SIGKILL)\n"
         "    real(*args, **options)\n"
         "scaffold.write_new = write_new\n"
-        f"scaffold.scaffold('relu', dest=Path({str(dest)!r}))\n"
+        f"scaffold.create(scaffold.project_files('relu'), Path({str(dest)!r}))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], check=False)
     assert done.returncode == -signal.SIGKILL

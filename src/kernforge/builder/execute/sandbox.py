@@ -28,7 +28,6 @@ from kernforge.system.environment import expanded
 from kernforge.system.process import Command, Runner
 
 Mode: TypeAlias = Literal["required", "auto", "off"]
-Kind: TypeAlias = Literal["namespaces", "off"]
 MODES: tuple[Mode, ...] = ("required", "auto", "off")
 
 EPOCH = 315_532_800
@@ -86,21 +85,17 @@ class Sandbox:
     """How this machine isolates an action; plain values, so that it can be sent elsewhere.
 
     Attributes:
+        isolates: whether an action sees nothing but what it was given.
         reason: why there is none; empty otherwise.
         wanted: what the user asked for, so that another machine can find its own way.
     """
 
-    kind: Kind
+    isolates: bool
     reason: str = ""
     wanted: Mode = "auto"
 
-    @property
-    def isolates(self) -> bool:
-        """Whether an action sees nothing but what it was given."""
-        return self.kind != "off"
 
-
-OFF = Sandbox(kind="off", reason="it was switched off", wanted="off")
+OFF = Sandbox(isolates=False, reason="it was switched off", wanted="off")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,14 +202,14 @@ def probe(mode: Mode, compiler: str, runner: Runner) -> Sandbox:
     argv = (*_prefix(_mounts(None, {"cxx": compiler}), "/"), compiler, "--version")
     done = runner(Command(argv=argv, env={}))
     if done.returncode == 0:
-        return Sandbox(kind="namespaces", wanted=mode)
+        return Sandbox(isolates=True, wanted=mode)
     reason = (done.stderr.strip() or "refused").splitlines()[-1]
     if mode == "required":
         raise ToolchainError(
             f"actions cannot be isolated on this machine: {reason}",
             hint=remedy() + ", or build with --sandbox off what you trust as your own code",
         )
-    return Sandbox(kind="off", reason=reason, wanted=mode)
+    return Sandbox(isolates=False, reason=reason, wanted=mode)
 
 
 def remedy() -> str:

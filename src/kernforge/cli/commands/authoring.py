@@ -15,7 +15,7 @@ from kernforge.system.tables import counted
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from kernforge.project.scaffold import Layout
     from kernforge.system.console import Console
@@ -136,16 +136,8 @@ def _new(arguments: argparse.Namespace, console: Console) -> None:
             "the name of the project is missing", hint="`kernforge new my-kernel` makes one"
         )
     root = arguments.dir / arguments.name
-    layout: Layout = arguments.layout
     more = _ci_files(arguments, arguments.name, arguments.backends)
-    written = scaffold.scaffold(
-        arguments.name,
-        dest=root,
-        backends=tuple(arguments.backends),
-        license=arguments.license,
-        layout=layout,
-        more=more,
-    )
+    written = scaffold.create(_project_files(arguments, arguments.name, more), root)
     count = counted(len(written), "file")
     console.result(
         {"project": str(root), "files": [str(path) for path in written]},
@@ -163,17 +155,9 @@ def _init(arguments: argparse.Namespace, console: Console) -> None:
         more = _ci_files(arguments, general.name, general.backends)
         filled = scaffold.add_files(more, root)
     else:
-        layout: Layout = arguments.layout
         name = arguments.name or scaffold.name_for(root)
         more = _ci_files(arguments, name, arguments.backends)
-        files = scaffold.project_files(
-            name,
-            backends=tuple(arguments.backends),
-            license=arguments.license,
-            layout=layout,
-            more=more,
-        )
-        filled = scaffold.fill(files, root)
+        filled = scaffold.fill(_project_files(arguments, name, more), root)
         if (root / "setup.py").is_file():
             console.note(
                 f"{root / 'setup.py'}: its extensions are not part of the project; "
@@ -189,6 +173,22 @@ def _init(arguments: argparse.Namespace, console: Console) -> None:
             "kept": [str(path) for path in filled.kept],
         },
         "\n".join([*map(str, filled.written), _next(root, more)]),
+    )
+
+
+def _project_files(
+    arguments: argparse.Namespace, name: str, more: Mapping[str, str]
+) -> dict[str, str]:
+    """The files of the project that the user asks for."""
+    from kernforge.project import scaffold  # noqa: PLC0415
+
+    layout: Layout = arguments.layout
+    return scaffold.project_files(
+        name,
+        backends=tuple(arguments.backends),
+        license=arguments.license,
+        layout=layout,
+        more=more,
     )
 
 

@@ -50,7 +50,7 @@ def directory(tmp_path):
 
 
 @pytest.mark.skipif(not kinds(), reason="this machine allows no namespaces")
-@pytest.mark.parametrize("kind", kinds(), ids=lambda one: one.kind)
+@pytest.mark.parametrize("kind", kinds(), ids=lambda _one: "namespaces")
 class TestInside:
     def inside(self, kind, directory, script):
         return process.run(sandbox.command(kind, directory, ("/bin/sh", "-c", script)))
@@ -153,7 +153,7 @@ def test_everything_in_a_tree_gets_one_time(tmp_path):
 
 
 @pytest.mark.skipif(not kinds(), reason="this machine allows no namespaces")
-@pytest.mark.parametrize("kind", kinds(), ids=lambda one: one.kind)
+@pytest.mark.parametrize("kind", kinds(), ids=lambda _one: "namespaces")
 def test_what_the_host_compiler_was_installed_with_is_seen_where_it_is(kind, directory, tmp_path):
     compiler, header = tmp_path / "opt" / "bin" / "g++", tmp_path / "opt" / "include" / "vector"
     for path in (compiler, header):
