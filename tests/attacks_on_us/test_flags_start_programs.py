@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from support import projects
 
-from kernforge.builder import api as build
 from kernforge.builder import from_source
 from kernforge.builder.api import BuildRequest
 from kernforge.system.environment import Environment
@@ -40,9 +39,9 @@ def test_a_program_that_a_flag_starts_sees_the_sandbox_alone(tmp_path, kernforge
 
 
 def test_a_strangers_build_requires_a_sandbox():
-    assert build._mode(BuildRequest(targets=(), untrusted=True)) == "required"
-    assert build._mode(BuildRequest(targets=(), untrusted=True, sandbox="off")) == "off"
-    assert build._mode(BuildRequest(targets=())) == "auto"
+    assert BuildRequest(targets=(), untrusted=True).isolation == "required"
+    assert BuildRequest(targets=(), untrusted=True, sandbox="off").isolation == "off"
+    assert BuildRequest(targets=()).isolation == "auto"
 
 
 def test_what_a_registry_has_is_a_strangers_unless_the_user_says_otherwise():

@@ -108,6 +108,11 @@ class BuildRequest:
     origin: Origin | None = None
     check: bool = False
 
+    @property
+    def isolation(self) -> Mode:
+        """Whether actions are kept to their inputs: those of a stranger's project always."""
+        return "required" if self.untrusted and self.sandbox == "auto" else self.sandbox
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildResult:
@@ -306,9 +311,7 @@ def _isolation(workspace: Workspace, plan: Plan, request: BuildRequest) -> Sandb
     again. Nothing is tried when nothing is left to run. Other machines that run the actions isolate
     as far as each can, so that such results are refused then only if a sandbox is required.
     """
-    mode, note = request.sandbox, request.events.note
-    if mode == "auto" and request.untrusted:
-        mode = "required"
+    mode, note = request.isolation, request.events.note
     store, accepts_all = workspace.store, workspace.store.accepts
     insists = mode == "required" or (mode == "auto" and request.pool is None)
     if insists:
