@@ -12,11 +12,11 @@ from kernforge.system.process import run
 def action(title, script, *, needs=(), outputs=("out",), shell="/bin/sh"):
     """An action that runs a shell script, or a Python program, in its directory."""
     inputs = tuple(
-        Input(path=f"in/{n}", origin="action", name=f"{one.key}/{one.outputs[0]}", digest=one.key)
+        Input(path=f"in/{n}", digest=one.key, action=one.key, output=one.outputs[0])
         for n, one in enumerate(needs)
     )
     argv = (shell, "-c", script)
-    key = digest.key("test", title=title, argv=list(argv), inputs=[i.name for i in inputs])
+    key = digest.key("test", title=title, argv=list(argv), inputs=[i.digest for i in inputs])
     return Action(
         title=title, argv=argv, inputs=inputs, outputs=outputs, trees=(), key=key, variants=("v",)
     )

@@ -19,8 +19,8 @@ from kernforge.artifact.metadata import FILE
 from kernforge.builder import layout, locking, source_rules
 from kernforge.builder.execute import executor, results, sandbox
 from kernforge.builder.execute.action import ActionContext
+from kernforge.builder.execute.executor import ActionPool, Events, LogEvents, Outcome
 from kernforge.builder.execute.local_pool import LocalPool
-from kernforge.builder.execute.outcome import ActionPool, Events, LogEvents, Outcome
 from kernforge.builder.execute.sandbox import Mode, Sandbox
 from kernforge.builder.plan import planner
 from kernforge.builder.plan.graph import Plan

@@ -24,8 +24,8 @@ from kernforge.builder import locking
 from kernforge.builder.api import PlannedBuild
 from kernforge.builder.execute import action as execute_action
 from kernforge.builder.execute import results, sandbox
-from kernforge.builder.execute.action import ActionContext
-from kernforge.builder.execute.outcome import Done, Failure, LogEvents
+from kernforge.builder.execute.action import ActionContext, Done, Failure
+from kernforge.builder.execute.executor import LogEvents
 from kernforge.builder.execute.results import STORE_KIND
 from kernforge.builder.execute.sandbox import Mode
 from kernforge.builder.execute.schedule import Job
@@ -268,17 +268,17 @@ class FarmPool:
 
     def _task(self, action: Action) -> ActionTask:
         workspace, plan, store = self._workspace, self._planned.plan, self._workspace.store
-        names: dict[str, list[str]] = {"project": [], "text": [], "action": []}
-        for file in action.inputs:
-            names[file.origin].append(file.name)
+        given = [file for file in action.inputs if not file.action]
+        texts = {f.digest: plan.texts[f.digest] for f in given if f.digest in plan.texts}
+        sources = {f.path: plan.files[f.path] for f in given if f.digest not in texts}
         packed = {}
         for key in graph.needs(action):
             if not (store.shared and store.shared.has(STORE_KIND, key)):
                 packed[key] = _pack(store, key)
         return ActionTask(
             action=action,
-            texts={name: plan.texts[name] for name in names["text"]},
-            sources={name: plan.files[name].read_bytes() for name in names["project"]},
+            texts=texts,
+            sources={path: real.read_bytes() for path, real in sources.items()},
             results=packed,
             project=replace(workspace.project, files={}),
             local_parts=workspace.local_parts,

@@ -44,10 +44,9 @@ def refuse_mistakes(project: Project, targets: Sequence[Target]) -> None:
     }
     compiled = {(t.backend, t.cuda) for t in targets if not t.variant.is_noarch}
     # Most targets compile the same files.
-    read = {_readable(sources, backend, cuda) for backend, cuda in compiled}
+    read = {tuple(texts): texts for texts in (_texts(sources, *each) for each in compiled)}
     mistakes: list[SourceMistake] = []
-    for paths in sorted(read):
-        texts = {path: sources.texts[path] for path in paths}
+    for _, texts in sorted(read.items()):
         found = (
             *binding_mistakes.pybind_modules(texts),
             *binding_mistakes.unreadable_schemas(texts),
@@ -94,7 +93,7 @@ def with_linkage(
         path = variants.get(target.name)
         if path is None or not any(_is_of(f, path) and f.rule in _MISSING for f in result):
             continue
-        if own := tuple(_linkage(path, _texts(sources, target))):
+        if own := tuple(_linkage(path, _texts(sources, target.backend, target.cuda))):
             result = [f for f in result if not _is_of(f, path) or f.rule not in _MISSING]
             result += own
     return tuple(result)
@@ -110,13 +109,7 @@ def _linkage(variant: Path, texts: Mapping[str, str]) -> Iterator[Finding]:
             yield finding("linkage", f"{variant.name}/{file.name}", message, hint)
 
 
-def _readable(sources: Sources, backend: Backend, cuda: Version2 | None) -> tuple[str, ...]:
-    """The project's own files that the units of a backend may read, sorted."""
+def _texts(sources: Sources, backend: Backend, cuda: Version2 | None) -> dict[str, str]:
+    """Text of the project's own files that the units of a backend may read, in order."""
     paths = {path for unit in sources.units(backend, cuda) for path in unit.closure.files}
-    return tuple(sorted(paths & sources.texts.keys()))
-
-
-def _texts(sources: Sources, target: Target) -> dict[str, str]:
-    """Text of the project's files that the units of a target may read."""
-    paths = _readable(sources, target.backend, target.cuda)
-    return {path: sources.texts[path] for path in paths}
+    return {path: sources.texts[path] for path in sorted(paths & sources.texts.keys())}

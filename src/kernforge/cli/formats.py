@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kernforge.audit.reproduce import Verdict
     from kernforge.builder.api import BuildResult
-    from kernforge.builder.execute.outcome import Outcome
+    from kernforge.builder.execute.executor import Outcome
     from kernforge.builder.plan.graph import Plan
     from kernforge.check.finding import Finding
     from kernforge.store.eviction import KindUsage, Removed

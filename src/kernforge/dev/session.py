@@ -19,7 +19,7 @@ from kernforge.artifact.metadata import FILE
 from kernforge.binary import kernel_usage
 from kernforge.builder import api as build_api
 from kernforge.builder import workspace as build_workspace
-from kernforge.builder.execute.outcome import Failure
+from kernforge.builder.execute.action import Failure
 from kernforge.dev import build as dev_build
 from kernforge.dev.build import DevOptions
 from kernforge.dev.control import RoundEvents, StoppedError

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from kernforge.builder.execute import action as execute_action
 from kernforge.builder.execute import executor, results
-from kernforge.builder.execute.action import ActionContext
-from kernforge.builder.execute.outcome import Events, Failure
+from kernforge.builder.execute.action import ActionContext, Failure
+from kernforge.builder.execute.executor import Events
 from kernforge.builder.execute.results import STORE_KIND
 from kernforge.builder.plan.graph import Plan
 from kernforge.errors import BuildError

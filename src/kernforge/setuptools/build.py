@@ -41,7 +41,7 @@ from kernforge.toolchain import tree_names
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernforge.builder.execute.outcome import Failure
+    from kernforge.builder.execute.action import Failure
     from kernforge.builder.plan.graph import Action
     from kernforge.setuptools.machine import ExtensionToolchain
     from kernforge.setuptools.plan import ExtensionPlan, ExtensionRequest

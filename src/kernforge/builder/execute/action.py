@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernforge.builder.execute import results, sandbox
-from kernforge.builder.execute.outcome import Done, Failure
 from kernforge.builder.execute.results import STORE_KIND
 from kernforge.builder.execute.sandbox import LIMIT_S, OPENED, WORK, ActionDirectory, Sandbox
 from kernforge.builder.plan import graph
@@ -67,6 +66,47 @@ class ActionContext:
     def work(self) -> Path:
         """Where an action runs whose own directory is taken."""
         return self.store.root / "work"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """An action that failed; ``repeat`` is a shell line that runs it again by hand, or empty."""
+
+    action: Action
+    returncode: int
+    output: str
+    repeat: str
+
+    def text(self, where: str = "") -> str:
+        """What the program printed, what it was for, and how to see it again.
+
+        ``where`` is the worker that ran it, empty for this machine.
+        """
+        on = f" on {where}" if where else ""
+        lines = [
+            f"{self.action.title}: exit status {self.returncode}{on}",
+            f"for {', '.join(self.action.variants)}",
+            self.output,
+        ]
+        if self.repeat:
+            lines.append(f"repeat it by hand{on}:\n  {self.repeat}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """How an action ended.
+
+    Attributes:
+        origin: ``"ran"``, ``"store"`` or ``"shared"``, where its result came from; or ``"failed"``.
+        completed: the program's end, when one ran and went well.
+        where: the worker that did it; empty for this machine.
+    """
+
+    origin: str
+    completed: Completed | None = None
+    failure: Failure | None = None
+    where: str = ""
 
 
 def run_action(action: Action, plan: Plan, context: ActionContext, *, threads: int = 1) -> Done:
@@ -216,14 +256,13 @@ class _ActionRun:
         return done
 
     def _place_input(self, file: Input, path: Path) -> None:
-        if file.origin == "project":
-            files.copy_file(self._plan.files[file.name], path)
-        elif file.origin == "text":
-            files.write_new(path, self._plan.texts[file.name])
-        else:
-            key, _, output = file.name.partition("/")
+        if file.action:
             # Not a hard link: the action could write through it into the store.
-            results.copy_output(self._context.store, key, output, path)
+            results.copy_output(self._context.store, file.action, file.output, path)
+        elif file.digest in self._plan.texts:
+            files.write_new(path, self._plan.texts[file.digest])
+        else:
+            files.copy_file(self._plan.files[file.path], path)
 
 
 def _opened_headers(directory: ActionDirectory, known: Iterable[str]) -> dict[str, str]:

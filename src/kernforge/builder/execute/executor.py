@@ -10,23 +10,19 @@ from __future__ import annotations
 
 import concurrent.futures
 import graphlib
+import logging
+import re
 import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from kernforge.builder.execute import action as execute_action
 from kernforge.builder.execute import cost as execute_cost
 from kernforge.builder.execute import results, sandbox
-from kernforge.builder.execute.action import ActionContext
+from kernforge.builder.execute.action import ActionContext, Done, Failure
 from kernforge.builder.execute.cost import Measures
 from kernforge.builder.execute.local_pool import LocalPool
-from kernforge.builder.execute.outcome import (
-    ActionPool,
-    Done,
-    Events,
-    Failure,
-    Outcome,
-    Spent,
-    out_of_memory,
-)
 from kernforge.builder.execute.results import STORE_KIND
 from kernforge.builder.execute.schedule import Job
 from kernforge.builder.plan import graph
@@ -35,6 +31,126 @@ from kernforge.errors import ToolchainError
 from kernforge.system import files
 
 _STALE_AFTER_S = 24 * 3600
+# How a compiler, a driver that started one, and a shell say that the kernel killed it.
+_KILLED = re.compile(
+    r"died due to signal 9|Killed signal terminated|signal 9 \(|^Killed$", re.MULTILINE
+)
+_KILL_STATUS = (-9, 128 + 9)
+
+_log = logging.getLogger("kernforge")
+
+
+class Events(Protocol):
+    """Listens to a build; what a listener does not do itself goes to the log."""
+
+    def note(self, text: str) -> None:
+        """Something that a user should know, once a build."""
+        _log.info("%s", text)
+
+    def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
+        """The build begins.
+
+        Args:
+            actions: how many there are, those included whose results are known.
+            usage: returns the bytes that each running action uses, by key.
+        """
+        del usage
+        _log.info("%d actions", actions)
+
+    def started(self, key: str, title: str) -> None:
+        """An action begins."""
+        del key
+        _log.info("%s", title)
+
+    def ended(self, key: str, text: str, *, seconds: float, peak_bytes: int, failed: bool) -> None:
+        """An action ended.
+
+        Args:
+            text: its title and the worker that ran it, or all that is to be said of its failure.
+            seconds: how long it ran; 0 when its result was known.
+            peak_bytes: the highest memory of its programs.
+        """
+        del key, seconds, peak_bytes
+        if failed:
+            _log.error("%s", text)
+
+    def finished(self) -> None:
+        """The last action ended, or the build was given up."""
+        _log.info("done")
+
+
+class LogEvents(Events):
+    """Writes a build, and the downloads for it, to the log: for a caller without a terminal."""
+
+    def fetching(self, what: str, total: int | None) -> Callable[[int], None]:
+        """Log that a download begins."""
+        size = "" if total is None else f" ({total / 1e6:.1f} MB)"
+        _log.info("fetching %s%s", what, size)
+        return lambda _count: None
+
+
+class ActionPool(Protocol):
+    """Runs actions; ``local_pool.LocalPool`` does so in this process."""
+
+    patience: float | None
+
+    def choose(self, waiting: Sequence[Job]) -> tuple[Job, ...]:
+        """Those of the waiting actions that are to start now, the most urgent first."""
+        ...
+
+    def submit(self, job: Job, work: Callable[[Job], Done]) -> concurrent.futures.Future[Done]:
+        """Start an action; ``work`` does it in this process."""
+        ...
+
+    def usage(self) -> Mapping[str, int]:
+        """Bytes that each running action uses now, by key, as far as is known."""
+        ...
+
+    def close(self) -> None:
+        """All work is done."""
+        ...
+
+    def kill(self) -> None:
+        """Stop everything at once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What one action took.
+
+    Attributes:
+        start_s: when it was handed out, in seconds since the build began.
+        where: the worker that ran it; empty for this machine.
+    """
+
+    title: str
+    key: str
+    start_s: float
+    wall_s: float
+    cpu_s: float
+    peak_bytes: int
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How the actions of a plan ended.
+
+    Attributes:
+        shared: how many of these came from the shared store.
+        cpu_s: CPU seconds of those that ran.
+        wall_s: seconds from the first action to the last.
+        spent: what each action that ran took, the longest first.
+    """
+
+    failures: tuple[Failure, ...]
+    ran: int
+    reused: int
+    shared: int
+    cpu_s: float
+    wall_s: float
+    spent: tuple[Spent, ...]
 
 
 def run_actions(
@@ -140,7 +256,7 @@ class _Loop:
             )
             for future in finished:
                 job, done = running.pop(future), future.result()
-                if done.failure and not job.alone and out_of_memory(done.failure):
+                if done.failure and not job.alone and _out_of_memory(done.failure):
                     job.alone = True  # it is tried again, with nothing running at the same time
                     waiting[job.action.key] = job
                 else:
@@ -180,3 +296,8 @@ class _Loop:
             peak_bytes=completed.peak_bytes if completed else 0,
             failed=done.failure is not None,
         )
+
+
+def _out_of_memory(failure: Failure) -> bool:
+    """Whether the kernel killed the program, or one that it started."""
+    return failure.returncode in _KILL_STATUS or bool(_KILLED.search(failure.output))

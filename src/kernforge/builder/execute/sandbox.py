@@ -28,6 +28,7 @@ from kernforge.system.environment import expanded
 from kernforge.system.process import Command, Runner
 
 Mode: TypeAlias = Literal["required", "auto", "off"]
+_Mounts: TypeAlias = "tuple[list[tuple[str, str, bool]], list[tuple[str, str]]]"
 MODES: tuple[Mode, ...] = ("required", "auto", "off")
 
 EPOCH = 315_532_800
@@ -248,13 +249,12 @@ def isolated(
         readable: directories that it may read besides, under their own names.
         writable: the directory that it may write.
     """
-    system = _mounts(None, {})
+    system, links = _mounts(None, {})
     own = {str(path.resolve()) for path in readable if path.is_dir()}
     tops = sorted(p for p in own if not any(p.startswith(f"{q}/") for q in (*own, *_SYSTEM)))
     binds = [(path, path, False) for path in tops if path not in _SYSTEM]
     place = str(writable.resolve())
-    mounts = SandboxMounts(binds=(*system.binds, *binds, (place, place, True)), links=system.links)
-    return _prefix(mounts, str(cwd)) + argv
+    return _prefix(([*system, *binds, (place, place, True)], links), str(cwd)) + argv
 
 
 def by_hand(found: Command) -> str:
@@ -285,17 +285,10 @@ def facts(*, isolated: bool, fixed: bool) -> dict[str, str]:
     return {"isolation": "none", "network": "the machine's", "files": f"all; run at {where}"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxMounts:
+def _mounts(directory: ActionDirectory | None, trees: Mapping[str, str]) -> _Mounts:
     """A file system: binds as (source, target, writable), links as (text, path)."""
-
-    binds: tuple[tuple[str, str, bool], ...]
-    links: tuple[tuple[str, str], ...]
-
-
-def _mounts(directory: ActionDirectory | None, trees: Mapping[str, str]) -> SandboxMounts:
     binds: list[tuple[str, str, bool]] = []
-    links = []
+    links: list[tuple[str, str]] = []
     for path in _SYSTEM:
         if Path(path).is_symlink():
             links.append((str(Path(path).readlink()), path))
@@ -322,7 +315,7 @@ def _mounts(directory: ActionDirectory | None, trees: Mapping[str, str]) -> Sand
         for name, real in directory.mounted().items():
             binds.append((os.path.realpath(real), f"{directory.inside}/roots/{name}", False))
             binds += [(place, place, False) for place in _linked_outside(os.path.realpath(real))]
-    return SandboxMounts(binds=tuple(binds), links=tuple(links))
+    return binds, links
 
 
 def _linked_outside(tree: str) -> Iterator[str]:
@@ -369,12 +362,13 @@ def _compiler_parts(prefix: Path, programs: set[str]) -> Iterator[str]:
         yield from (str(p) for p in found if p.is_file() and _LIBRARY.fullmatch(p.name))
 
 
-def _prefix(mounts: SandboxMounts, cwd: str) -> tuple[str, ...]:
+def _prefix(mounts: _Mounts, cwd: str) -> tuple[str, ...]:
     """What stands before an action's own argv."""
+    binds, links = mounts
     spec = json.dumps(
         {
-            "binds": mounts.binds,
-            "links": mounts.links,
+            "binds": binds,
+            "links": links,
             "cwd": cwd,
             "tmp": _TMP_BYTES,
             "file": _FILE_BYTES,

@@ -24,15 +24,14 @@ class Input:
     """A file that an action finds in its directory.
 
     Attributes:
-        origin: ``"project"``, ``"text"`` or ``"action"``.
-        name: the project's path, the text's digest, or ``<action key>/<output>``.
         digest: of the content; for another action's output, of that action's key and its name.
+        action: key of the action whose output it is; empty for a file of the plan.
     """
 
     path: str
-    origin: str
-    name: str
     digest: str
+    action: str = ""
+    output: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +103,7 @@ class Plan:
 
 def needs(action: Action) -> set[str]:
     """Keys of the actions whose outputs an action reads."""
-    return {file.name.partition("/")[0] for file in action.inputs if file.origin == "action"}
+    return {file.action for file in action.inputs if file.action}
 
 
 def behind(plan: Plan, key: str) -> tuple[Action, ...]:
@@ -117,8 +116,8 @@ def behind(plan: Plan, key: str) -> tuple[Action, ...]:
 
     def visit(action: Action) -> None:
         for file in action.inputs:
-            if file.origin == "action":
-                visit(by_key[file.name.partition("/")[0]])
+            if file.action:
+                visit(by_key[file.action])
         found.setdefault(action.key, action)
 
     visit(by_key[key])
@@ -188,15 +187,15 @@ class ActionSet:
         digest = self._sources.digests.get(path)
         if digest is None:
             return self.text(path, self._sources.brought[path])
-        return Input(path=path, origin="project", name=path, digest=digest)
+        return Input(path=path, digest=digest)
 
     def text(self, path: str, text: str) -> Input:
         """A file that the plan itself holds."""
         name = digest.sha256(text)
         self.texts[name] = text
-        return Input(path=path, origin="text", name=name, digest=name)
+        return Input(path=path, digest=name)
 
     def output(self, action: Action, output: str, path: str) -> Input:
         """An output of another action."""
         identity = digest.key("output", action=action.key, output=output)
-        return Input(path=path, origin="action", name=f"{action.key}/{output}", digest=identity)
+        return Input(path=path, digest=identity, action=action.key, output=output)

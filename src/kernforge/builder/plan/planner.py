@@ -52,8 +52,7 @@ def make(
         ManifestError: a section leaves nothing to compile, or a source is of an unknown kind.
         ToolchainError: the lock lacks something.
     """
-    planner = _Planner(sources, lock, static_libstdcxx=static_libstdcxx, only=only)
-    planner.machine = machine
+    planner = _Planner(sources, lock, static_libstdcxx=static_libstdcxx, only=only, machine=machine)
     artifacts = tuple(planner.artifact(target) for target in targets)
     return Plan(
         actions=tuple(planner.actions.by_key.values()),
@@ -74,10 +73,10 @@ class _Planner:
         *,
         static_libstdcxx: bool,
         only: tuple[Arch, ...],
+        machine: SystemHeaders,
     ) -> None:
         self.manifest, self.sources, self.lock = sources.manifest, sources, lock
-        self.static_libstdcxx, self.only = static_libstdcxx, only
-        self.machine = _NO_HEADERS
+        self.static_libstdcxx, self.only, self.machine = static_libstdcxx, only, machine
         self.actions = ActionSet(lock, sources)
         # Targets share their units: what is found for one holds for the next.
         self._archs_of: dict[tuple[str, Version2], tuple[Arch, ...]] = {}

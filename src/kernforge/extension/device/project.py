@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from kernforge.builder.api import PlannedBuild
-    from kernforge.builder.execute.action import ActionContext
-    from kernforge.builder.execute.outcome import Events, Failure
+    from kernforge.builder.execute.action import ActionContext, Failure
+    from kernforge.builder.execute.executor import Events
     from kernforge.builder.plan.graph import Action, Plan
     from kernforge.builder.workspace import Workspace
     from kernforge.extension.device.units import DeviceSession
@@ -95,9 +95,9 @@ def with_objects(before: ModulePlan, objects: Mapping[str, Action], *, lock: Loc
             continue
         inputs = []
         for each in action.inputs:
-            key, _, output = each.name.partition("/")
-            moved = each.origin == "action" and now[key].key != key
-            inputs.append(actions.output(now[key], output, each.path) if moved else each)
+            moved = each.action and now[each.action].key != each.action
+            new = actions.output(now[each.action], each.output, each.path) if moved else each
+            inputs.append(new)
         now[action.key] = (
             action
             if inputs == list(action.inputs)

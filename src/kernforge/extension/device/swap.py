@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from kernforge.builder.execute.outcome import Failure
+    from kernforge.builder.execute.action import Failure
     from kernforge.builder.plan.graph import Plan
     from kernforge.extension.device.plan import DevicePart
     from kernforge.extension.device.units import (
