@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernforge.adopt import bindings, package, program, scripts
-from kernforge.adopt.package import Section
 from kernforge.adopt.program import Module, Program, Remark
 from kernforge.errors import UsageError
+from kernforge.extension.files import TextFiles
 from kernforge.manifest.editions import UNKNOWN_LICENSE
 from kernforge.project import scaffold
 from kernforge.source import extension_source
@@ -24,14 +24,13 @@ from kernforge.system import untrusted_tree
 from kernforge.system.files import make_dir, publish_tree, staging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from kernforge.adopt.bindings import Operator
 
 BINDING = "torch-ext/torch_binding.cpp"
 _REGISTRATION = "torch-ext/registration.h"
 _HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", ".def")
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', re.MULTILINE)
 _BINDING_TEXT = """// The module of the build; its operators are registered where they are defined.
 
 #include "registration.h"
@@ -97,8 +96,8 @@ def _adopted(
     chosen = license or said or UNKNOWN_LICENSE
     scaffold.check_project(kernel, license=chosen)
     scaffold.check_free(dest)
-    texts = _texts(found)
-    translated, groups, remarks = _translate(found, texts)
+    texts = _Texts(found)
+    translated, groups, remarks = _translate(found, texts.of_modules())
     if chosen == UNKNOWN_LICENSE:
         text = f'build.toml says license = "{chosen}", as the old project names none: write its own'
         remarks.append(Remark(found.file, 0, text, "check"))
@@ -127,37 +126,28 @@ def _kernel_name(program: Program) -> str:
     return re.sub(r"^[^a-z]+", "", plain) or "kernel"
 
 
-def _texts(program: Program) -> dict[str, str]:
-    """Sources of the modules and the headers of the project that they include, by path."""
+class _Texts(TextFiles):
+    """Files of the old project, and those that its program has as text."""
 
-    def text_of(path: str) -> str | None:
-        inline = program.inline.get(path)
-        return scripts.text_in(program.root, path) if inline is None else inline
+    def __init__(self, program: Program) -> None:
+        super().__init__(program.inline)
+        self._program = program
 
-    sources = [path for module in program.modules for path in module.sources]
-    include = dict.fromkeys(path for module in program.modules for path in module.include)
-    return _closure(sources, tuple(include), text_of)
+    def of_modules(self) -> dict[str, str]:
+        """Sources of the modules and the headers of the project that they include, by path."""
+        closures = (
+            self.closure(path, module.include, ())
+            for module in self._program.modules
+            for path in module.sources
+        )
+        return {path: self.get(path) for closure in closures for path in closure.files}
 
+    def _read(self, path: str) -> str | None:
+        outside = path.startswith(("/", "../"))
+        return None if outside else scripts.text_in(self._program.root, path)
 
-def _closure(
-    sources: Iterable[str], include: Iterable[str], text_of: Callable[[str], str | None]
-) -> dict[str, str]:
-    """Sources, and the headers of the project that they include, by path."""
-    texts: dict[str, str] = {}
-    todo = list(sources)
-    while todo:
-        path = posixpath.normpath(todo.pop())
-        text = None if path in texts or path.startswith("../") else text_of(path)
-        if text is None:
-            continue
-        texts[path] = text
-        todo += [
-            posixpath.join(place, name)
-            for name in _INCLUDE.findall(text)
-            for place in ("", posixpath.dirname(path), *include)
-            if not posixpath.isabs(name)
-        ]
-    return texts
+    def _headers_below(self, _directories: Iterable[str]) -> Iterable[str]:
+        return ()  # a header that a macro names is the user's to add
 
 
 def _translate(
@@ -231,7 +221,7 @@ def _group(module: Module) -> str:
 
 def _files(
     program: Program,
-    texts: Mapping[str, str],
+    texts: _Texts,
     translated: Mapping[str, str],
     groups: Mapping[str, tuple[Operator, ...]],
     *,
@@ -246,7 +236,7 @@ def _files(
         files[BINDING] = _BINDING_TEXT
     binding = registers or [BINDING]
     python_name = kernel.replace("-", "_")
-    sections = _distinct([_section(module, texts, binding) for module in program.modules])
+    sections = _sections(program, texts, binding)
     files["build.toml"] = package.manifest(kernel, license, binding, sections)
     python = package.python_files(python_name, groups, program.file)
     files |= {f"torch-ext/{path}": text for path, text in python.items()}
@@ -255,30 +245,27 @@ def _files(
     return files
 
 
-def _section(module: Module, texts: Mapping[str, str], binding: list[str]) -> Section:
-    sources = [path for path in module.sources if path in texts]
-    compiled = [path for path in sources if path not in binding] or sources
-    read = _closure(compiled, module.include, texts.get)
-    headers = sorted(path for path in read if path.endswith(_HEADERS))
-    raw = all(extension_source.is_raw(texts[path]) for path in (*compiled, *headers))
-    return Section(
-        name=f"{_group(module)}_{module.backend}",
-        backend=module.backend,
-        depends=() if raw else ("torch",),
-        src=(*compiled, *headers),
-        include=module.include,
-        cxx_flags=module.cxx_flags,
-        cuda_flags=module.cuda_flags,
-    )
-
-
-def _distinct(sections: list[Section]) -> list[Section]:
-    """Sections with names that differ."""
-    taken: dict[str, int] = {}
-    result = []
-    for section in sections:
-        taken[section.name] = taken.get(section.name, 0) + 1
-        number = taken[section.name]
-        name = section.name if number == 1 else f"{section.name}_{number}"
-        result.append(replace(section, name=re.sub(r"\W", "_", name)))
-    return result
+def _sections(program: Program, texts: _Texts, binding: list[str]) -> dict[str, dict[str, Any]]:
+    """The ``[kernel.*]`` tables of build.toml."""
+    sections: dict[str, dict[str, Any]] = {}
+    for module in program.modules:
+        compiled = [path for path in module.sources if path not in binding] or module.sources
+        closures = [texts.closure(path, module.include, ()) for path in compiled]
+        read = {path for closure in closures for path in closure.files}
+        headers = sorted(path for path in read if path.endswith(_HEADERS))
+        listed = (*compiled, *headers)
+        raw = all(extension_source.is_raw(texts.get(path)) for path in listed)
+        table = {
+            "backend": module.backend,
+            "depends": [] if raw else ["torch"],
+            "src": list(listed),
+            "include": list(module.include),
+            "cxx-flags": list(module.cxx_flags),
+            "cuda-flags": list(module.cuda_flags) if module.backend == "cuda" else [],
+        }
+        name = re.sub(r"\W", "_", f"{_group(module)}_{module.backend}")
+        number = sum(re.fullmatch(rf"{name}(_\d+)?", taken) is not None for taken in sections) + 1
+        sections[name if number == 1 else f"{name}_{number}"] = {
+            key: value for key, value in table.items() if value or key == "depends"
+        }
+    return sections

@@ -18,15 +18,12 @@ from kernforge.adopt import cpp
 from kernforge.adopt.cpp import Function, Type
 from kernforge.adopt.program import Remark
 from kernforge.source import cpp_text, op_schema
+from kernforge.source.python_api import Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _BLOCK = re.compile(r"\bPYBIND11_MODULE\s*\(\s*\w+\s*,\s*(?P<handle>\w+)[^)]*\)\s*(?P<open>\{)")
-_LIBRARY = re.compile(
-    r"\b(?P<macro>(?:STABLE_)?TORCH_LIBRARY(?P<kind>_IMPL|_FRAGMENT)?(?P<expand>_EXPAND)?)\s*\(\s*"
-    r"(?P<name>\w+)\s*,(?P<rest>[^)]*)\)"
-)
 _PYTHON_INCLUDE = re.compile(
     r"^[ \t]*#[ \t]*include[ \t]*[<\"](?P<name>torch/extension\.h|torch/python\.h|Python\.h"
     r"|pybind11/[^>\"]*|torch/csrc/utils/pybind\.h)[>\"][^\n]*$",
@@ -38,8 +35,6 @@ _PYINIT = re.compile(r"\bPyInit_\w+")
 _WHOLE_TORCH = re.compile(
     r"\btorch\s*::\s*(?:nn|optim|autograd|jit|data|serialize|save|load)\b|\bAutogradContext\b"
 )
-_STRING = re.compile(r'\s*(?:"(?:[^"\\]|\\.)*"\s*)+|\s*R"(\w*)\((.*?)\)\1"\s*', re.DOTALL)
-_LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _ARG = re.compile(
     r'\s*(?:(?:py|pybind11)::arg\(\s*"(\w+)"\s*\)|"(\w+)"_a)\s*(?:=\s*(.*))?\s*', re.DOTALL
 )
@@ -57,56 +52,28 @@ WHOLE_HEADER, TYPES_HEADER = "torch/all.h", "torch/types.h"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorArgument:
-    """A parameter of an operator.
-
-    Attributes:
-        name: in the schema and in Python.
-        type: in the schema, without alias marks.
-        mark: alias mark of a tensor, as in ``(a!)``.
-        default: in the schema's words; None if there is none.
-    """
-
-    name: str
-    type: str
-    mark: str = ""
-    default: str | None = None
-
-    def __str__(self) -> str:
-        kind = self.type
-        if self.mark:
-            kind = kind.replace("Tensor", f"Tensor{self.mark}", 1)
-        return f"{kind} {self.name}" + ("" if self.default is None else f"={self.default}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
     """An operator that a source registers.
 
     Attributes:
         name: of the Python function.
-        op: of the operator in the build's namespace; another one where modules have the same name.
-        arguments: None where the registration gives no schema.
-        returns: the result's type in the schema.
+        schema: with the operator's name in the build's namespace, which is another one where
+            modules have the same name; that name alone where the registration gives no schema.
         doc: docstring; may be empty.
         path: the source.
         line: where it was bound.
     """
 
     name: str
-    op: str
-    arguments: tuple[OperatorArgument, ...] | None
-    returns: str
-    doc: str
+    schema: str
+    doc: str = ""
     path: str
     line: int
 
     @property
-    def schema(self) -> str:
-        """The schema, or the bare name where torch infers it."""
-        if self.arguments is None:
-            return self.op
-        return f"{self.op}({', '.join(map(str, self.arguments))}) -> {self.returns}"
+    def op(self) -> str:
+        """The operator's name, with that of its overload."""
+        return self.schema.partition("(")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +116,7 @@ class _Bound:
 def binds(text: str) -> int:
     """How many blocks of a source register operators."""
     code = cpp_text.code(text)
-    libraries = [m for m in _LIBRARY.finditer(code) if m["kind"] != "_IMPL"]
+    libraries = [m for m in cpp_text.LIBRARY.finditer(code) if m["kind"] != "_IMPL"]
     return len(libraries) + len(_BLOCK.findall(code))
 
 
@@ -182,7 +149,7 @@ def translate(
         result = f"{result.rstrip()}\n\nREGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n"
     _leftovers(source, result)
     for match in _LAUNCH.finditer(code):
-        if len(cpp.split(match["inside"])) < _STREAM:
+        if len(cpp_text.split(match["inside"])) < _STREAM:
             source.left(
                 cpp_text.line_of(text, match.start()),
                 "the launch is on the default stream; give it at::cuda::getCurrentCUDAStream() as "
@@ -221,7 +188,7 @@ def _c_functions(text: str) -> Iterator[str]:
     code = cpp_text.code(text)
     for match in re.finditer(r'\bextern\s*"C"\s*', text):
         if code[match.end() : match.end() + 1] == "{":
-            inside = code[match.end() + 1 : cpp.closing(code, match.end())]
+            inside = code[match.end() + 1 : cpp_text.closing(code, match.end())]
             yield from re.findall(r"\b(\w+)\s*\([^;{}()]*\)\s*[;{]", inside)
         elif declared := re.match(r"[^;{}()]*?\b(\w+)\s*\(", code[match.end() :]):
             yield declared[1]
@@ -235,7 +202,7 @@ def _replace_blocks(source: _Source, header: str) -> str:
     parts, last = [], 0
     for match in _BLOCK.finditer(code):
         opened = match.start("open")
-        end = cpp.closing(code, opened)
+        end = cpp_text.closing(code, opened)
         if end < 0:
             source.left(cpp_text.line_of(text, match.start()), "the block does not end")
             continue
@@ -301,39 +268,29 @@ def _statement(source: _Source, begin: int, end: int, handle: str) -> Iterator[s
         opened = begin + match.start(1)
         if opened < position:
             continue  # inside the arguments of the one before
-        position = cpp.closing(code, opened)
+        position = cpp_text.closing(code, opened)
         inside = slice(opened + 1, position)
         first = text[opened + 1 : position]
         at = cpp_text.line_of(text, opened + 1 + len(first) - len(first.lstrip()))
-        yield from _definition(source, cpp.split(text[inside], code[inside]), at)
+        yield from _definition(source, cpp_text.split(text[inside]), at)
 
 
 def _definition(source: _Source, parts: Sequence[str], line: int) -> Iterator[str]:
     """The lines that register what ``m.def(...)`` bound."""
-    if not parts or not (named := _STRING.fullmatch(parts[0])) or len(parts) < 2:  # noqa: PLR2004
+    named = cpp_text.literal(parts[0])
+    if not named or len(parts) < 2:  # noqa: PLR2004
         source.left(line, "the name of a function is not a literal")
         return
-    name = _joined(named[0])
-    doc, given = "", []
+    name, doc, given = named[1], "", []
     for part in parts[2:]:
-        if _STRING.fullmatch(part):
-            doc = _joined(part)
+        if text := cpp_text.literal(part):
+            doc = text[1]
         elif match := _ARG.fullmatch(part):
             given.append((match[1] or match[2], match[3]))
         elif not _POLICY.fullmatch(part):
             source.left(line, f"{name}: `{' '.join(part.split())}` is not translated")
-    expression = parts[1].strip()
-    yield from _register(
-        source, _Bound(name=name, expression=expression, line=line, doc=doc, given=given)
-    )
-
-
-def _joined(literal: str) -> str:
-    """The value of adjacent C++ string literals."""
-    if raw := re.fullmatch(r'\s*R"(\w*)\((.*?)\)\1"\s*', literal, re.DOTALL):
-        return raw[2]
-    text = "".join(_LITERAL.findall(literal))
-    return re.sub(r"\\(.)", lambda m: {"n": "\n", "t": "\t"}.get(m[1], m[1]), text)
+    bound = _Bound(name=name, expression=parts[1], line=line, doc=doc, given=given)
+    yield from _register(source, bound)
 
 
 def _register(source: _Source, bound: _Bound) -> Iterator[str]:
@@ -366,32 +323,22 @@ def _register(source: _Source, bound: _Bound) -> Iterator[str]:
     known = [kind for kind in types if kind is not None]
     arguments = _arguments(source, bound, found, known)
     marked, results = _marks(source, bound, found, arguments, returned.schema)
-    operator = Operator(
-        name=name,
-        op=f"{source.prefix}{name}",
-        arguments=marked,
-        returns=results,
-        doc=bound.doc,
-        path=source.path,
-        line=line,
+    op = f"{source.prefix}{name}"
+    schema = f"{op}({', '.join(map(_written, marked))}) -> {results}"
+    source.operators.append(
+        Operator(name=name, schema=schema, doc=bound.doc, path=source.path, line=line)
     )
-    source.operators.append(operator)
     call = _adapter(called, [a.name for a in marked], known, returned)
     tensors = any("Tensor" in argument.type for argument in marked)
     whole = not tensors or "::apply(" in found.body
-    schema = _quoted(operator.schema)
+    schema = cpp_text.quoted(schema)
     if whole:
         yield f"  ops.def({schema}, {call});"
         return
     yield f"  ops.def({schema});"
     chooses = "CUDA" in source.keys and _CHOOSES_DEVICE.search(found.body)
     for key in ("CPU", "CUDA") if chooses else source.keys:
-        yield f'  ops.impl("{operator.op}", torch::k{key}, {call});'
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+        yield f'  ops.impl("{op}", torch::k{key}, {call});'
 
 
 def _function(source: _Source, expression: str) -> tuple[Function | None, str, str]:
@@ -422,13 +369,19 @@ def _function(source: _Source, expression: str) -> tuple[Function | None, str, s
     return best, f"&{plain}", ""
 
 
+def _written(argument: Parameter) -> str:
+    """An argument in a schema."""
+    default = "" if argument.default is None else f"={argument.default}"
+    return f"{argument.type} {argument.name}{default}"
+
+
 def _bare(written: str) -> str:
     return re.sub(r"\s+|\b(?:torch|at|c10|std)::", "", written)
 
 
 def _arguments(
     source: _Source, bound: _Bound, found: Function, types: Sequence[Type]
-) -> list[OperatorArgument]:
+) -> list[Parameter]:
     name, line, given = bound.name, bound.line, bound.given
     arguments = []
     for position, (parameter, kind) in enumerate(zip(found.parameters, types, strict=True)):
@@ -444,7 +397,7 @@ def _arguments(
             )
         if value is not None and kind.schema == "float" and re.fullmatch(r"-?\d+", value):
             value = f"{value}."
-        arguments.append(OperatorArgument(name=word, type=kind.schema, default=value))
+        arguments.append(Parameter(name=word, type=kind.schema, default=value))
     # In a schema, an argument with a default has none without after it.
     last = max((i for i, a in enumerate(arguments) if a.default is None), default=-1)
     return [replace(a, default=None) if i < last else a for i, a in enumerate(arguments)]
@@ -461,20 +414,19 @@ def _default(text: str) -> str | None:
     number = re.sub(r"(?<=[\d.])[fFlLuU]+$", "", plain)
     if _NUMBER.fullmatch(number):
         return number
-    if _STRING.fullmatch(plain):
-        return _quoted(_joined(plain))
-    return None
+    string = cpp_text.literal(plain)
+    return cpp_text.quoted(string[1]) if string else None
 
 
 def _marks(
     source: _Source,
     bound: _Bound,
     found: Function,
-    arguments: Sequence[OperatorArgument],
+    arguments: Sequence[Parameter],
     returns: str,
-) -> tuple[tuple[OperatorArgument, ...], str]:
+) -> tuple[tuple[Parameter, ...], str]:
     """Mark the tensors that a function writes to, and a result that is one of them."""
-    marked: list[OperatorArgument] = []
+    marked: list[Parameter] = []
     letters = iter("abcdefghijklmnopqrstuvwxyz")
     written = []
     for parameter, argument in zip(found.parameters, arguments, strict=True):
@@ -486,12 +438,12 @@ def _marks(
         same = re.search(rf"\breturn\s+{plain}\s*;", found.body) and returns == "Tensor"
         if argument.type.startswith("Tensor") and (in_place or fills):
             letter = next(letters)
-            marked.append(replace(argument, mark=f"({letter}!)"))
+            marked.append(_aliased(argument, f"{letter}!"))
             written.append(argument.name)
             returns = f"Tensor({letter}!)" if same else returns
         elif argument.type == "Tensor" and same:
             letter = next(letters)
-            marked.append(replace(argument, mark=f"({letter})"))
+            marked.append(_aliased(argument, letter))
             returns = f"Tensor({letter})"
         else:
             marked.append(argument)
@@ -503,6 +455,10 @@ def _marks(
             "check",
         )
     return tuple(marked), returns
+
+
+def _aliased(argument: Parameter, mark: str) -> Parameter:
+    return replace(argument, type=argument.type.replace("Tensor", f"Tensor({mark})", 1))
 
 
 def _adapter(called: str, names: Sequence[str], types: Sequence[Type], returned: Type) -> str:
@@ -530,7 +486,7 @@ def _converted(kind: Type, name: str) -> str:
 def _replace_libraries(source: _Source, text: str) -> str:
     """Give the namespaces that a source names the build's name."""
     code = source.code
-    blocks = [*_LIBRARY.finditer(code)]
+    blocks = [*cpp_text.LIBRARY.finditer(code)]
     named = [m for m in blocks if m["name"] != "TORCH_EXTENSION_NAME"]
     for match in named:
         line = cpp_text.line_of(code, match.start())
@@ -539,51 +495,27 @@ def _replace_libraries(source: _Source, text: str) -> str:
         if match["kind"] != "_IMPL":
             opened = code.find("{", match.end())
             line = cpp_text.line_of(code, opened)
-            for schema in op_schema.schemas_in(source.text[opened : cpp.closing(code, opened)]):
-                source.operators.append(_declared(source.path, schema, line))
+            for schema in op_schema.schemas_in(
+                source.text[opened : cpp_text.closing(code, opened)]
+            ):
+                head, bracket, rest = schema.partition("(")
+                op = head.rpartition("::")[2].strip()
+                source.operators.append(
+                    Operator(
+                        name=op.partition(".")[0],
+                        schema=f"{op}{bracket}{rest}",
+                        path=source.path,
+                        line=line,
+                    )
+                )
 
     def replacement(match: re.Match[str]) -> str:
         if text[match.start() - 1 : match.start()] == '"':
             return match[0]
-        stable = "STABLE_" if match["macro"].startswith("STABLE_") else ""
         kind = match["kind"] or "_FRAGMENT"
-        return f"{stable}TORCH_LIBRARY{kind}(TORCH_EXTENSION_NAME,{match['rest']})"
+        return f"{match['stable'] or ''}TORCH_LIBRARY{kind}(TORCH_EXTENSION_NAME,"
 
-    return _LIBRARY.sub(replacement, text) if named else text
-
-
-def _declared(path: str, schema: str, line: int) -> Operator:
-    """An operator from the schema in its registration."""
-    bare = schema.partition("(")[0].rpartition("::")[2].strip()
-    name = bare.partition(".")[0]
-    arguments: tuple[OperatorArgument, ...] | None = None
-    returns = ""
-    if "->" in schema:
-        inside, _, returns = schema.partition("(")[2].rpartition("->")
-        listed = inside.strip().removesuffix(")")
-        entries = op_schema.split(listed)
-        arguments = tuple(_schema_argument(e) for e in entries if e not in {"", "*"})
-    return Operator(
-        name=name,
-        op=bare,
-        arguments=arguments,
-        returns=returns.strip(),
-        doc="",
-        path=path,
-        line=line,
-    )
-
-
-def _schema_argument(text: str) -> OperatorArgument:
-    declared, equals, default = text.partition("=")
-    kind, _, name = declared.strip().rpartition(" ")
-    mark = re.search(r"\([a-z]!?\)|!", kind)
-    return OperatorArgument(
-        name=name,
-        type=re.sub(r"\([^)]*\)|!", "", kind).strip(),
-        mark=mark[0] if mark else "",
-        default=default.strip() if equals else None,
-    )
+    return cpp_text.LIBRARY.sub(replacement, text) if named else text
 
 
 # -- the rest ----------------------------------------------------------------------------------
@@ -613,7 +545,7 @@ def _replace_includes(text: str, header: str, *, registers: bool) -> str:
 def _leftovers(source: _Source, text: str) -> None:
     """Remarks on what still needs Python's headers."""
     code = source.code
-    blocks = [(m.start(), cpp.closing(code, m.start("open"))) for m in _BLOCK.finditer(code)]
+    blocks = [(m.start(), cpp_text.closing(code, m.start("open"))) for m in _BLOCK.finditer(code)]
     for match in _PYBIND.finditer(code):
         inside = any(begin <= match.start() <= end for begin, end in blocks)
         if not inside and not re.search(r"namespace\s+py\s*=\s*$", code[: match.start()]):

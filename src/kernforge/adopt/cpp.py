@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What C++ text says: brackets, functions and their types, without a compiler."""
+"""What C++ text says of functions and their types, without a compiler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\\n|\\)*", re.MULTILINE)
-_OPEN, _CLOSE = "([{", ")]}"
 _BEFORE_TYPE = re.compile(
     r"\b(?:static|inline|extern|virtual|constexpr|__host__|__forceinline__|TORCH_API|[A-Z_]+_API|API|"
     r"__attribute__\s*\(\(.*?\)\))\b|\[\[.*?\]\]",
@@ -91,42 +90,6 @@ class Function:
     prefix: str
 
 
-def closing(code: str, start: int) -> int:
-    """Position of the bracket that closes the one at ``start``; -1 if none does."""
-    depth = 0
-    for position in range(start, len(code)):
-        if code[position] in _OPEN:
-            depth += 1
-        elif code[position] in _CLOSE:
-            depth -= 1
-            if depth == 0:
-                return position
-    return -1
-
-
-def split(text: str, code: str = "") -> list[str]:
-    """The parts of an argument list, split at commas outside brackets.
-
-    Args:
-        code: the list without comments and literals; empty if it has none.
-    """
-    parts: list[str] = []
-    depth = angle = last = 0
-    for position, character in enumerate(code or text):
-        if character in _OPEN:
-            depth += 1
-        elif character in _CLOSE:
-            depth -= 1
-        elif character == "<":
-            angle += 1
-        elif character == ">" and (code or text)[position - 1] != "-":
-            angle = max(0, angle - 1)
-        elif character == "," and depth == 0 and angle == 0:
-            parts.append(text[last:position])
-            last = position + 1
-    return [part for part in (*parts, text[last:]) if part.strip()]
-
-
 def functions(text: str, name: str) -> Iterator[Function]:
     """Declarations and definitions of a function in a source, definitions with their body."""
     # A macro's text has semicolons and calls of its own.
@@ -140,7 +103,7 @@ def functions(text: str, name: str) -> Iterator[Function]:
         returns = " ".join(_BEFORE_TYPE.sub(" ", plain).split())
         if not returns or _NOT_A_TYPE.search(re.sub(r"<.*>", "", returns)):
             continue
-        end = closing(code, match.end() - 1)
+        end = cpp_text.closing(code, match.end() - 1)
         after = (
             re.match(
                 r"\s*(?:const|noexcept|override|\s)*(?:->\s*(?P<type>[\w:<>,\s&*]+?)\s*)?(?P<end>[{;])",
@@ -154,7 +117,7 @@ def functions(text: str, name: str) -> Iterator[Function]:
         body = ""
         if after["end"] == "{":
             opened = end + 1 + after.end("end") - 1
-            body = text[opened + 1 : closing(code, opened)]
+            body = text[opened + 1 : cpp_text.closing(code, opened)]
         yield Function(
             returns=(after["type"] or returns).strip(),
             parameters=tuple(parameters(code[match.end() : end])),
@@ -165,9 +128,9 @@ def functions(text: str, name: str) -> Iterator[Function]:
 
 def parameters(code: str) -> Iterator[CppParameter]:
     """The parameters between the brackets of a function, in code without comments."""
-    for part in split(code):
+    for part in cpp_text.split(code):
         declared = " ".join(part.partition("=")[0].split())
-        if declared == "void":
+        if declared in {"", "void"}:
             continue
         match = _PARAMETER.fullmatch(declared)
         if match and match["type"].strip() not in {"const", "unsigned", "long"}:
@@ -192,7 +155,7 @@ def return_type(written: str) -> Type | None:
         return Type(schema="()", cpp="void")
     plain = " ".join(_PREFIX.sub("", re.sub(r"\bconst\b|&", " ", text)).split())
     if match := re.fullmatch(r"(?:tuple|pair)\s*<(.*)>", plain):
-        parts = [_type(part.strip()) for part in split(match[1])]
+        parts = [_type(part.strip()) for part in cpp_text.split(match[1])]
         if plain.startswith("pair") or any(part is None or part.actual for part in parts):
             return None
         inner = ", ".join(part.schema for part in parts if part)

@@ -6,15 +6,18 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import tomlkit
 
 from kernforge.manifest import document
+from kernforge.source import op_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kernforge.adopt.bindings import Operator, OperatorArgument
+    from kernforge.adopt.bindings import Operator
+    from kernforge.source.python_api import Parameter
 
 _WIDTH = 100
 _PYTHON = {
@@ -31,60 +34,39 @@ _PYTHON = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """A ``[kernel.*]`` table of build.toml."""
-
-    name: str
-    backend: str
-    depends: tuple[str, ...]
-    src: tuple[str, ...]
-    include: tuple[str, ...] = ()
-    cxx_flags: tuple[str, ...] = ()
-    cuda_flags: tuple[str, ...] = ()
-
-
-def manifest(name: str, license: str, binding: Sequence[str], sections: Sequence[Section]) -> str:  # noqa: A002
+def manifest(
+    name: str,
+    license: str,  # noqa: A002 - the word of build.toml
+    binding: Sequence[str],
+    sections: Mapping[str, Mapping[str, Any]],
+) -> str:
     """Text of build.toml, edition 5.
 
     Args:
         name: of the kernel.
         license: an SPDX expression.
         binding: sources of ``[torch]``.
-        sections: the kernel sections.
+        sections: the ``[kernel.*]`` tables.
 
     Raises:
         ManifestError: the text is not a valid manifest.
     """
-    backends = [b for b in ("cpu", "cuda") if any(s.backend == b for s in sections)]
-    lines = [
-        "[general]",
-        f'name = "{name}"',
-        "version = 1",
-        "edition = 5",
-        f'license = "{license}"',
-        f"backends = {_array(backends)}",
-        "",
-        "[torch]",
-        f"src = {_array(binding)}",
-    ]
-    for section in sections:
-        lines += ["", f"[kernel.{section.name}]", f'backend = "{section.backend}"']
-        lines += [f"depends = {_array(section.depends)}", f"src = {_array(section.src)}"]
-        for key in ("include", "cxx_flags", "cuda_flags"):
-            values = getattr(section, key)
-            if values and (key != "cuda_flags" or section.backend == "cuda"):
-                lines.append(f"{key.replace('_', '-')} = {_array(values)}")
-    text = "\n".join([*lines, ""])
+    general = {
+        "name": name,
+        "version": 1,
+        "edition": 5,
+        "license": license,
+        "backends": sorted({section["backend"] for section in sections.values()}),
+    }
+    tables = {"general": general, "torch": {"src": list(binding)}, "kernel": sections}
+    listed = tomlkit.item(tables)
+    for table in listed["kernel"].values():
+        for value in table.values():
+            if isinstance(value, tomlkit.items.Array) and len(value.as_string()) > _WIDTH - 20:
+                value.multiline(multiline=True)
+    text = tomlkit.dumps(listed)
     document.parse(text)
     return text
-
-
-def _array(values: Sequence[str]) -> str:
-    inside = ", ".join(json.dumps(value) for value in values)
-    if len(inside) <= _WIDTH - 20:
-        return f"[{inside}]"
-    return "[\n" + "".join(f"  {json.dumps(value)},\n" for value in values) + "]"
 
 
 def python_files(
@@ -103,68 +85,52 @@ def python_files(
         (operators,) = groups.values()
         return {f"{package}/__init__.py": _module(first, operators)}
     names = sorted(groups)
-    files = {
-        f"{package}/{name}.py": _module(f'"""The operators of {name}."""', groups[name])
-        for name in names
-    }
-    imports = f"from . import {', '.join(names)}"
-    if len(imports) > _WIDTH:
-        imports = "from . import (\n" + "".join(f"    {name},\n" for name in names) + ")"
-    listed = ", ".join(f'"{name}"' for name in names)
-    files[f"{package}/__init__.py"] = "\n".join(
-        [
-            first,
-            "",
-            "from __future__ import annotations",
-            "",
-            imports,
-            "",
-            f"__all__ = [{listed}]",
-            "",
-        ]
-    )
-    return files
+    lines = [first, "", "from __future__ import annotations", ""]
+    lines += [f"from . import {', '.join(names)}", "", f"__all__ = {json.dumps(names)}", ""]
+    modules = {name: _module(f'"""The operators of {name}."""', groups[name]) for name in names}
+    files = {f"{package}/{name}.py": text for name, text in modules.items()}
+    return {**files, f"{package}/__init__.py": "\n".join(lines)}
 
 
 def _module(docstring: str, operators: Sequence[Operator]) -> str:
-    uses_torch = any("torch." in _signature(operator) for operator in operators)
-    names = ", ".join(f'"{name}"' for name in sorted(operator.name for operator in operators))
+    functions = [_function(operator) for operator in operators]
     lines = [docstring, "", "from __future__ import annotations", ""]
-    lines += ["import torch", ""] if uses_torch else []
-    lines += ["from ._ops import ops", "", f"__all__ = [{names}]"]
-    for operator in operators:
-        lines += ["", "", *_function(operator)]
+    lines += ["import torch", ""] if any("torch." in function for function in functions) else []
+    lines += ["from ._ops import ops", ""]
+    lines.append(f"__all__ = {json.dumps(sorted(operator.name for operator in operators))}")
+    for function in functions:
+        lines += ["", "", function]
     return "\n".join([*lines, ""])
 
 
-def _signature(operator: Operator) -> str:
-    if operator.arguments is None:
-        return f"def {operator.name}(*args):"
-    given = [_parameter(argument) for argument in operator.arguments]
-    whole = f"def {operator.name}({', '.join(given)}) -> {_python(operator.returns)}:"
-    if len(whole) <= _WIDTH:
-        return whole
-    inside = "".join(f"    {parameter},\n" for parameter in given)
-    return f"def {operator.name}(\n{inside}) -> {_python(operator.returns)}:"
-
-
-def _function(operator: Operator) -> list[str]:
+def _function(operator: Operator) -> str:
+    """The Python function that calls an operator."""
+    (entry,) = op_schema.read_operators([operator.schema]).values()
+    head, passed = f"def {operator.name}(*args):", "*args"
+    if entry.parameters is not None:
+        given = [_parameter(each) for each in entry.parameters if each.passed != "by name"]
+        named = [each for each in entry.parameters if each.passed == "by name"]
+        given += ["*", *map(_parameter, named)] if named else []
+        result = f" -> {_python(entry.returns)}:"
+        head = f"def {operator.name}({', '.join(given)}){result}"
+        if len(head) > _WIDTH:
+            inside = "".join(f"    {parameter},\n" for parameter in given)
+            head = f"def {operator.name}(\n{inside}){result}"
+        passed = ", ".join(
+            f"{each.name}={each.name}" if each in named else each.name for each in entry.parameters
+        )
     doc = operator.doc.strip().replace("\\", "\\\\").replace('"""', "'''")
     doc = doc or f"The operator {operator.op}, bound at {operator.path}:{operator.line}."
     doc = doc if doc.endswith((".", "!", "?")) else f"{doc}."
     wrapped = textwrap.wrap(doc, _WIDTH - 10) if "\n" not in doc else doc.splitlines()
-    text = "\n    ".join(wrapped)
-    closing = '"""' if len(wrapped) == 1 else '\n    """'
-    passed = (
-        "*args" if operator.arguments is None else ", ".join(a.name for a in operator.arguments)
-    )
-    call = f"    return ops.{operator.op.partition('.')[0]}({passed})"
-    return [_signature(operator), f'    """{text}{closing}', call]
+    text = "\n    ".join(wrapped) + ("" if len(wrapped) == 1 else "\n    ")
+    call = f"return ops.{operator.op.partition('.')[0]}({passed})"
+    return f'{head}\n    """{text}"""\n    {call}'
 
 
-def _parameter(argument: OperatorArgument) -> str:
-    default = "" if argument.default is None else f" = {_python_default(argument.default)}"
-    return f"{argument.name}: {_python(argument.type)}{default}"
+def _parameter(parameter: Parameter) -> str:
+    default = "" if parameter.default is None else f" = {_python_default(parameter.default)}"
+    return f"{parameter.name}: {_python(parameter.type)}{default}"
 
 
 def _python_default(text: str) -> str:

@@ -17,9 +17,6 @@ from dataclasses import dataclass
 from kernforge.source import cpp_text, op_schema
 
 _PYBIND = re.compile(r"\bPYBIND11_MODULE\s*\(\s*\w+\s*,")
-_LIBRARY = re.compile(
-    r"\b(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?(?:_EXPAND)?\s*\(\s*(?P<name>\w+)\s*,"
-)
 OWN = "TORCH_EXTENSION_NAME"
 """Stands for the op namespace of the build, which has another name in each."""
 _OPS_MODULE = "_ops"
@@ -191,9 +188,10 @@ def _shown(use: NamespaceCall) -> str:
 
 def _registered(path: str, text: str) -> Iterator[NamespaceCall]:
     code = cpp_text.code(text) if "TORCH_LIBRARY" in text else ""
-    for match in _LIBRARY.finditer(code):
+    for match in cpp_text.LIBRARY.finditer(code):
         line = cpp_text.line_of(code, match.start())
-        if not code.splitlines()[line - 1].lstrip().startswith("#"):  # a macro's definition
+        defines = code.splitlines()[line - 1].lstrip().startswith("#")  # a macro
+        if match["kind"] != "_IMPL" and not defines:
             yield NamespaceCall(name=match["name"], path=path, line=line)
 
 

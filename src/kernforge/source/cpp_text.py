@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C++ text without its comments and literals, in which every line keeps its number."""
+"""The one reader of C++ text: without its comments and literals, its brackets, its strings."""
 
 from __future__ import annotations
 
@@ -9,20 +9,71 @@ from collections.abc import Iterator
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(if(?:n?def)?|endif)\b", re.MULTILINE)
 _QUIET = re.compile(
     r"""//[^\n]*|/\*.*?\*/
-    |R"(?P<mark>[^\s()\\]{0,16})\(.*?\)(?P=mark)"
-    |(?P<linkage>\bextern\s+"C")
-    |"(?:[^"\\\n]|\\.)*"
+    |R"(?P<mark>[^\s()\\]{0,16})\((?P<raw>.*?)\)(?P=mark)"
+    |(?P<kept>\bextern\s+"C"|^[ \t]*\#[ \t]*include[ \t]*"[^"\n]*")
+    |"(?P<text>(?:[^"\\\n]|\\.)*)"
     |(?<!\w)'(?:[^'\\\n]|\\.)*'""",
-    re.DOTALL | re.VERBOSE,
+    re.DOTALL | re.MULTILINE | re.VERBOSE,
 )
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+LIBRARY = re.compile(
+    r"\b(?P<stable>STABLE_)?TORCH_LIBRARY(?P<kind>_IMPL|_FRAGMENT)?(?:_EXPAND)?\s*\(\s*"
+    r"(?P<name>\w+)\s*,"
+)
+"""The start of a block that registers operators."""
 
 
 def code(text: str) -> str:
-    """The text with blanks for comments and literals, except those of ``extern "C"``.
+    """The text with blanks for comments and literals, except ``extern "C"`` and includes.
 
     Every character that is left has the offset that it had.
     """
     return _QUIET.sub(_blank, text)
+
+
+def literal(text: str) -> tuple[int, str] | None:
+    """Offset and value of the adjacent strings that a text is; None where it is something else."""
+    parts = [match for match in _QUIET.finditer(text) if match["text"] or match["raw"]]
+    if not parts or code(text).strip():
+        return None
+    values = (
+        match["raw"] or _ESCAPE.sub(lambda m: {"n": "\n", "t": "\t"}.get(m[1], m[1]), match["text"])
+        for match in parts
+    )
+    return parts[0].start(), "".join(values)
+
+
+def quoted(text: str) -> str:
+    """A string literal with this value."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def closing(code: str, start: int) -> int:
+    """Position of the bracket that closes the one at ``start`` of a code; -1 if none does."""
+    depth = 0
+    for position in range(start, len(code)):
+        depth += (code[position] in "([{") - (code[position] in ")]}")
+        if not depth:
+            return position
+    return -1
+
+
+def split(text: str) -> list[str]:
+    """The parts of an argument list, split at commas outside brackets and literals."""
+    listed = code(text)
+    parts: list[str] = []
+    depth = angle = last = 0
+    for position, character in enumerate(listed):
+        depth += (character in "([{") - (character in ")]}")
+        if character == "<":
+            angle += 1
+        elif character == ">" and listed[position - 1] != "-":
+            angle = max(0, angle - 1)
+        elif character == "," and depth == 0 and angle == 0:
+            parts.append(text[last:position].strip())
+            last = position + 1
+    return [*parts, text[last:].strip()]
 
 
 def line_of(text: str, offset: int) -> int:
@@ -45,6 +96,6 @@ def is_conditional(text: str, offset: int) -> bool:
 
 
 def _blank(match: re.Match[str]) -> str:
-    if match["linkage"]:
+    if match["kept"]:
         return match[0]
     return "".join("\n" if letter == "\n" else " " for letter in match[0])

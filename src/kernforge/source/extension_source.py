@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernforge.errors import UsageError
+from kernforge.source import cpp_text
 from kernforge.source.message_names import Part
 
 MAIN, CUDA = "main.cpp", "cuda.cu"
@@ -62,7 +63,6 @@ _NARROW = {
 _STD = re.compile(r"\bstd\b(?:\s*::\s*(\w+))?")
 _FIXED_INTEGER = re.compile(r"\bu?int(?:8|16|32|64|ptr)_t\b")
 _OWN_INCLUDE = re.compile(r"#\s*include\s*(?!<)")
-_COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _OF_TORCH = re.compile(
     r"\b(?:torch|at|c10|py|pybind11|caffe2)\s*::|\b(?:TORCH|AT|C10|PYBIND11)_\w+|\bTensor\b"
     r"|[<\"](?:torch|ATen|c10|pybind11|caffe2)/|\bTHC\w*|\bPyObject\b"
@@ -76,9 +76,6 @@ _TORCH_HEADER = re.compile(
     r"torch/(?!csrc/stable/|headeronly/|csrc/inductor/aoti_torch/c/)|(?:ATen|c10|pybind11)/"
 )
 _PATH = re.compile(r"\S+\.(?:cpp|cc|cxx|c|cu|cuh|h|hpp)")
-_LIBRARY = re.compile(
-    r"\b(?P<stable>STABLE_)?TORCH_LIBRARY(?P<kind>_IMPL|_FRAGMENT)?(?:_EXPAND)?\s*\(\s*(?P<name>\w+)\s*,"
-)
 REGISTRATION_HINT = (
     '#include "registration.h" of a kernel project defines it; torch\'s own macros are '
     "TORCH_LIBRARY(name, m) and PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)"
@@ -216,12 +213,12 @@ def _joined(
 
 def is_raw(text: str) -> bool:
     """Whether a source uses nothing of torch outside its comments and strings."""
-    return not _OF_TORCH.search(_code(text))
+    return not _OF_TORCH.search(cpp_text.code(text))
 
 
 def _standard(text: str) -> list[str]:
     """Includes of the headers whose names a raw CUDA source uses."""
-    code = _code(text)
+    code = cpp_text.code(text)
     uses = _STD.findall(code)
     lists = {name: re.compile(names) for name, names in _STANDARD.items()}
     wanted = {n for use in uses for n, names in lists.items() if names.fullmatch(use)}
@@ -236,12 +233,12 @@ def _standard(text: str) -> list[str]:
 
 def names_known(text: str) -> bool:
     """Whether the header of every name of ``std`` in a source is known."""
-    return all(_KNOWN_NAME.fullmatch(use) for use in _STD.findall(_code(text)))
+    return all(_KNOWN_NAME.fullmatch(use) for use in _STD.findall(cpp_text.code(text)))
 
 
 def is_stable(text: str) -> bool:
     """Whether a binding includes torch's stable ABI and uses no other API of torch."""
-    return bool(_STABLE_INCLUDE.search(text)) and not _NOT_STABLE.search(_code(text))
+    return bool(_STABLE_INCLUDE.search(text)) and not _NOT_STABLE.search(cpp_text.code(text))
 
 
 def is_torch_header(name: str) -> bool:
@@ -276,7 +273,7 @@ def missing_macro(texts: Mapping[str, str], defined: Collection[str] = ()) -> tu
 
 def namespaces(texts: Sequence[str]) -> frozenset[str]:
     """Names of the op namespaces that sources define; an extended one does not count."""
-    matches = (match for text in texts for match in _LIBRARY.finditer(text))
+    matches = (match for text in texts for match in cpp_text.LIBRARY.finditer(text))
     return frozenset(match["name"] for match in matches if not match["kind"])
 
 
@@ -295,7 +292,7 @@ def register(text: str, defined: frozenset[str]) -> str:
         kind = f"{match['stable'] or ''}LIBRARY{match['kind'] or ''}"
         return f"KERNFORGE_{kind}({symbol(match['name'])},"
 
-    return _LIBRARY.sub(replacement, text)
+    return cpp_text.LIBRARY.sub(replacement, text)
 
 
 def names_header(defined: frozenset[str]) -> str:
@@ -331,14 +328,6 @@ def _listed(sources: object) -> list[str]:
     return list(listed)
 
 
-def _code(text: str) -> str:
-    """The text without comments, and without strings other than those of directives."""
-    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    bare = _COMMENT_OR_TEXT.sub(" ", "\n".join(lines))
-    directives = (line for line in text.splitlines() if line.lstrip().startswith("#"))
-    return "\n".join((*directives, bare))
-
-
 def _bindings(
     functions: str | Sequence[str] | Mapping[str, str], *, error_handling: bool, gil_not_used: bool
 ) -> list[str]:
@@ -355,10 +344,5 @@ def _bindings(
     lines = [f"PYBIND11_MODULE({EXTENSION_NAME}, m{options}) {{"]
     for name, doc in functions.items():
         value = f"torch::wrap_pybind_function({name})" if error_handling else name
-        lines.append(f'm.def("{name}", {value}, {_literal(doc)});')
+        lines.append(f'm.def("{name}", {value}, {cpp_text.quoted(doc)});')
     return [*lines, "}"]
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'

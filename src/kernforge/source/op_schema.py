@@ -15,15 +15,7 @@ from collections.abc import Iterable, Iterator
 from kernforge.source import cpp_text
 from kernforge.source.python_api import ApiEntry, Parameter
 
-_TOKEN = re.compile(
-    r"""//[^\n]*|/\*.*?\*/                      # a comment
-    |R"(?P<mark>[^\s()\\]{0,16})\((?P<raw>.*?)\)(?P=mark)"
-    |"(?P<text>(?:[^"\\\n]|\\.)*)"
-    |'(?:[^'\\\n]|\\.)*'
-    |[.>]\s*def\s*(?P<def>\()
-    |(?P<space>\s+)|.""",
-    re.DOTALL | re.VERBOSE,
-)
+_DEFINES = re.compile(r"[.>]\s*def\s*\((?=(\s*))")
 _SCHEMA = re.compile(
     r"(?:\w+::)?(?P<name>\w+(?:\.\w+)?)\s*\((?P<args>.*)\)\s*->\s*(?P<returns>.+)", re.DOTALL
 )
@@ -41,8 +33,6 @@ _MEANT = {
     "tensor": "Tensor",
     "string": "str",
 }
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_LIBRARY = re.compile(r"\bTORCH_LIBRARY|\bSTABLE_TORCH_LIBRARY")
 
 
 def schemas_in(source: str) -> tuple[str, ...]:
@@ -60,7 +50,7 @@ def schema_lines(source: str) -> list[tuple[int, str]]:
 
     Not those that depend on a preprocessor condition, nor the names of which torch infers a schema.
     """
-    if not _LIBRARY.search(source):
+    if "TORCH_LIBRARY" not in source:
         return []
     code = cpp_text.code(source)
     return [
@@ -78,8 +68,8 @@ def mistake(schema: str) -> str:
     head = _HEAD.match(schema)
     if head is None:
         return "it does not begin with a name and its arguments"
-    end = _closing(schema, head.end() - 1)
-    if not end:
+    end = cpp_text.closing(cpp_text.code(schema), head.end() - 1)
+    if end < 0:
         return "a parenthesis of its arguments is not closed"
     arrow, _, returns = schema[end + 1 :].lstrip().partition("->")
     if arrow or not returns:
@@ -87,7 +77,7 @@ def mistake(schema: str) -> str:
     if not returns.strip() or (returns.count("(") != returns.count(")")):
         return f"what it returns is incomplete: {returns.strip()!r}"
     arguments = schema[head.end() : end]
-    for text in split(arguments) if arguments.strip() else ():
+    for text in cpp_text.split(arguments) if arguments.strip() else ():
         if problem := _argument_mistake(text):
             return problem
     return ""
@@ -113,47 +103,12 @@ def _argument_mistake(text: str) -> str:
     return ""
 
 
-def _closing(text: str, opening: int) -> int:
-    """Offset of the parenthesis that closes one, outside of strings; 0 where none does."""
-    brackets = _brackets(text, "()", opening)
-    return next((offset for offset, _, depth in brackets if depth == 0), 0)
-
-
-def _brackets(text: str, characters: str, start: int = 0) -> Iterator[tuple[int, str, int]]:
-    """These characters outside of strings, with offset and the depth of brackets after each."""
-    depth, quote = 0, ""
-    for offset in range(start, len(text)):
-        character = text[offset]
-        if quote or character in "\"'":
-            quote = "" if character == quote else quote or character
-        elif character in characters:
-            depth += (character in "([") - (character in ")]")
-            yield offset, character, depth
-
-
 def _defined(source: str) -> Iterator[tuple[int, str]]:
     """The string that each ``.def(`` has first, and where that begins."""
-    literal: str | None = None
-    start = 0
-    for match in _TOKEN.finditer(source):
-        if match["def"]:
-            literal = ""
-        elif literal is None or match[0].startswith(("//", "/*")) or match["space"]:
-            continue
-        elif match["text"] is not None or match["raw"] is not None:
-            start = start if literal else match.start()
-            literal += _text(match)
-        else:
-            if literal:
-                yield start, literal
-            literal = None
-
-
-def _text(match: re.Match[str]) -> str:
-    """What a literal says."""
-    if match["raw"] is not None:
-        return match["raw"]
-    return _ESCAPE.sub(lambda m: {"n": "\n", "t": "\t"}.get(m[1], m[1]), match["text"])
+    for match in _DEFINES.finditer(cpp_text.code(source)):
+        if found := cpp_text.literal(source[match.start(1) : match.end(1)]):
+            offset, text = found
+            yield match.start(1) + offset, text
 
 
 def read_operators(schemas: Iterable[str]) -> dict[str, ApiEntry]:
@@ -168,7 +123,7 @@ def _read_operator(schema: str) -> tuple[str, ApiEntry]:
         return f"ops.{bare[1] if bare else schema}", ApiEntry(kind="operator")
     by_name = False
     parameters = []
-    for text in split(match["args"]):
+    for text in cpp_text.split(match["args"]):
         if text == "*":
             by_name = True
         elif not text:
@@ -194,14 +149,3 @@ def _parameter(text: str, *, by_name: bool) -> Parameter:
 def _type(text: str) -> str:
     """The type in one spelling: the letter that marks a mutation has no meaning."""
     return re.sub(r"\s+", "", _MUTATED.sub("!", text))
-
-
-def split(text: str) -> list[str]:
-    """The arguments of a schema: split at the commas outside brackets and strings."""
-    parts, last = [], 0
-    for position, character, depth in _brackets(text, "([)],"):
-        if character == "," and not depth:
-            parts.append(text[last:position].strip())
-            last = position + 1
-    parts.append(text[last:].strip())
-    return parts

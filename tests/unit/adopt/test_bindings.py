@@ -6,6 +6,7 @@ import re
 import pytest
 
 from kernforge.adopt.bindings import binds, translate, with_c_linkage
+from kernforge.adopt.package import python_files
 
 
 def translated(text, *, keys=("CUDA",), header="", others=()):
@@ -178,11 +179,14 @@ TORCH_LIBRARY_IMPL(own, CUDA, ops) { ops.impl("f", &f); }
     assert binds(text) == 1
 
 
-def test_a_default_with_a_comma_is_one_argument():
-    declared = r'ops.def("f(Tensor x, str by=\",\", int[2] k=[1, 2]) -> ()");'
+def test_a_declared_operator_gets_a_function_with_its_arguments():
+    declared = r'ops.def("own::f.out(Tensor x, str by=\",\", *, int[2] k=[1, 2]) -> ()");'
     text = f"TORCH_LIBRARY(own, ops) {{ {declared} }}"
     (operator,) = translated(text).operators
-    assert operator.schema == 'f(Tensor x, str by=",", int[2] k=[1, 2]) -> ()'
+    assert operator.schema == 'f.out(Tensor x, str by=",", *, int[2] k=[1, 2]) -> ()'
+    (module,) = python_files("p", {"p": [operator]}, "op.cpp").values()
+    assert 'def f(x: torch.Tensor, by: str = ",", *, k: list[int] = [1, 2]) -> None:' in module
+    assert "    return ops.f(x, by, k=k)\n" in module
 
 
 def test_c_linkage_of_one_side_is_given_to_the_other():
