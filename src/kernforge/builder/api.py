@@ -20,7 +20,7 @@ from kernforge.builder import layout, locking, source_rules
 from kernforge.builder.execute import executor, results, sandbox
 from kernforge.builder.execute.action import ActionContext
 from kernforge.builder.execute.executor import ActionPool, Events, LogEvents, Outcome
-from kernforge.builder.execute.local_pool import LocalPool
+from kernforge.builder.execute.pool import LocalPool
 from kernforge.builder.execute.sandbox import Mode, Sandbox
 from kernforge.builder.plan import planner
 from kernforge.builder.plan.graph import Plan
@@ -123,7 +123,6 @@ class BuildResult:
         findings: of the checks; none where they were not asked for.
     """
 
-    lock: Lock
     plan: Plan
     outcome: Outcome
     variants: Mapping[str, Path]
@@ -203,7 +202,6 @@ def build_project(
     if store.made or store.fetched:
         eviction.keep(store, workspace.store_limit)
     return BuildResult(
-        lock=planned.lock,
         plan=edited.plan,
         outcome=outcome,
         variants=variants,

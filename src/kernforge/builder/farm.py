@@ -26,9 +26,9 @@ from kernforge.builder.execute import action as execute_action
 from kernforge.builder.execute import results, sandbox
 from kernforge.builder.execute.action import ActionContext, Done, Failure
 from kernforge.builder.execute.executor import LogEvents
+from kernforge.builder.execute.pool import Job
 from kernforge.builder.execute.results import STORE_KIND
 from kernforge.builder.execute.sandbox import Mode
-from kernforge.builder.execute.schedule import Job
 from kernforge.builder.plan import graph
 from kernforge.builder.plan.graph import Action, Plan
 from kernforge.builder.workspace import Workspace

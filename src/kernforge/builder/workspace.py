@@ -98,7 +98,7 @@ def open_workspace(
     store = Store(environment.home / "store", shared)
     store.note, store.accepts = progress.note, results.holds_here
     variables = environment.variables
-    found = project_parts(project, environment, options)
+    found = find_local_parts(options, units.cutlass(project.manifest), environment)
     return Workspace(
         project=project,
         candidates=_all_candidates(project, cpu, found),
@@ -111,17 +111,6 @@ def open_workspace(
         search_path=variables.get("PATH", ""),
         compiles=environment.may_compile,
     )
-
-
-def project_parts(
-    project: Project, environment: Environment, options: LocalPartsOptions
-) -> LocalParts:
-    """What the user provides that this project can use.
-
-    Raises:
-        UsageError: something is not there or not what it should be.
-    """
-    return find_local_parts(options, units.cutlass(project.manifest), environment)
 
 
 def cpu_of(system: str) -> str:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from kernforge.builder.plan import graph
 from kernforge.builder.plan.graph import Action
 from kernforge.system import digest, files
 
@@ -106,24 +107,19 @@ def learned(old: Estimate | None, *, peak_bytes: int, wall_s: float) -> Estimate
     return Estimate(memory=max(peak, int(old.memory * _FORGET)), seconds=(old.seconds + wall_s) / 2)
 
 
-def critical_paths(
-    actions: Iterable[Action],
-    needs: Callable[[Action], Iterable[str]],
-    seconds: Mapping[str, float],
-) -> dict[str, float]:
+def critical_paths(actions: Sequence[Action], expected: Mapping[str, Estimate]) -> dict[str, float]:
     """Seconds from the start of each action to the end of the longest chain that waits for it.
 
     Args:
         actions: in an order in which each comes after those it needs.
-        needs: keys of the actions whose results an action reads.
-        seconds: what each one takes, by key.
+        expected: of those that must run, by key.
     """
-    ordered = list(actions)
-    after = {action.key: 0.0 for action in ordered}
+    after = {action.key: 0.0 for action in actions}
     found = {}
-    for action in reversed(ordered):
-        found[action.key] = after[action.key] + seconds[action.key]
-        for key in needs(action):
+    for action in reversed(actions):
+        own = expected[action.key].seconds if action.key in expected else 0.0
+        found[action.key] = after[action.key] + own
+        for key in graph.needs(action):
             after[key] = max(after[key], found[action.key])
     return found
 

@@ -18,13 +18,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kernforge.builder.execute import action as execute_action
-from kernforge.builder.execute import cost as execute_cost
-from kernforge.builder.execute import results, sandbox
+from kernforge.builder.execute import cost, results, sandbox
 from kernforge.builder.execute.action import ActionContext, Done, Failure
 from kernforge.builder.execute.cost import Measures
-from kernforge.builder.execute.local_pool import LocalPool
+from kernforge.builder.execute.pool import Job, LocalPool
 from kernforge.builder.execute.results import STORE_KIND
-from kernforge.builder.execute.schedule import Job
 from kernforge.builder.plan import graph
 from kernforge.builder.plan.graph import Action, Plan
 from kernforge.errors import ToolchainError
@@ -90,7 +88,7 @@ class LogEvents(Events):
 
 
 class ActionPool(Protocol):
-    """Runs actions; ``local_pool.LocalPool`` does so in this process."""
+    """Runs actions; ``pool.LocalPool`` does so in this process."""
 
     patience: float | None
 
@@ -219,11 +217,9 @@ class _Loop:
         waiting: dict[str, Job] = {}
         store = self._context.store
         results.discard_damaged(self._plan, store)
-        missing = {a.key: a for a in self._plan.actions if not store.has(STORE_KIND, a.key)}
-        expected = {key: self._measures.expect(action) for key, action in missing.items()}
-        seconds = {a.key: 0.0 for a in self._plan.actions}
-        seconds |= {key: cost.seconds for key, cost in expected.items()}
-        distance = execute_cost.critical_paths(self._plan.actions, graph.needs, seconds)
+        missing = [a for a in self._plan.actions if not store.has(STORE_KIND, a.key)]
+        expected = {action.key: self._measures.expect(action) for action in missing}
+        critical_path_s = cost.critical_paths(self._plan.actions, expected)
         while order.is_active():
             for key in order.get_ready():
                 action = self._by_key[key]
@@ -244,7 +240,7 @@ class _Loop:
                     waiting[key] = Job(
                         action=action,
                         estimate=expected.get(key) or self._measures.expect(action),
-                        critical_path_s=distance[key],
+                        critical_path_s=critical_path_s[key],
                     )
             for job in pool.choose(tuple(waiting.values())):
                 del waiting[job.action.key]

@@ -168,11 +168,13 @@ def _build(arguments: argparse.Namespace, console: Console) -> None:
 
 def _list(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.builder import workspace as build_workspace  # noqa: PLC0415
+    from kernforge.project import units  # noqa: PLC0415
     from kernforge.project.api import read_project  # noqa: PLC0415
+    from kernforge.toolchain.local_parts import find_local_parts  # noqa: PLC0415
 
     project = read_project(arguments.project)
-    parts = build_workspace.project_parts(
-        project, arguments.environment, options.local_parts(arguments)
+    parts = find_local_parts(
+        options.local_parts(arguments), units.cutlass(project.manifest), arguments.environment
     )
     here = build_workspace.this_cpu()
     cpu = build_workspace.cpu_of(arguments.system) if arguments.system else here

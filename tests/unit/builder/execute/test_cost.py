@@ -63,9 +63,9 @@ def test_the_critical_path_is_the_longest_chain():
     c = graphs.action("c", "", needs=[a])
     d = graphs.action("d", "", needs=[b, c])
     names = {one.key: one.title for one in (a, b, c, d)}
-    needs = {one.key: [i.action for i in one.inputs] for one in (a, b, c, d)}
     seconds = {a.key: 1.0, b.key: 10.0, c.key: 2.0, d.key: 5.0}
-    found = cost.critical_paths((a, b, c, d), lambda one: needs[one.key], seconds)
+    expected = {key: Estimate(memory=1, seconds=each) for key, each in seconds.items()}
+    found = cost.critical_paths((a, b, c, d), expected)
     assert {names[k]: v for k, v in found.items()} == {"a": 16, "b": 15, "c": 7, "d": 5}
 
 

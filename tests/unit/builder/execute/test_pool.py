@@ -7,7 +7,7 @@ import pytest
 from support import graphs
 
 from kernforge.builder.execute.cost import Estimate
-from kernforge.builder.execute.schedule import Capacity, Job, admit, threads
+from kernforge.builder.execute.pool import Capacity, Job, admit, threads
 
 GB = 10**9
 
