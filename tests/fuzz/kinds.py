@@ -269,8 +269,7 @@ def read_index(data: bytes) -> None:
 
 def _files_of(page: Page) -> None:
     for file in index._listed("nvidia-cuda-nvcc", page):
-        list(index._wheel(*file))
-        list(index._sdist(*file))
+        list(index._distribution(*file))
 
 
 def read_platform(data: bytes) -> None:

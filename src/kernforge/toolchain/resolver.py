@@ -17,7 +17,7 @@ from packaging.specifiers import SpecifierSet
 from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError
 from kernforge.toolchain import front_end, header_libraries, projects, wheel_pins
-from kernforge.toolchain.index.index import Wheel
+from kernforge.toolchain.index.index import Distribution
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import (
@@ -90,7 +90,7 @@ class _Resolver:
     def __init__(self, wheels: Wheels, cpu: str, local_parts: LocalParts, old: Lock | None) -> None:
         self._wheels, self._cpu, self._local_parts = wheels, cpu, local_parts
         self._old = old.trees if old else {}
-        self._releases: dict[str, tuple[Wheel, Mapping[str, SpecifierSet]]] = {}
+        self._releases: dict[str, tuple[Distribution, Mapping[str, SpecifierSet]]] = {}
         self.made: dict[str, LockedTree] = {}
 
     def add(self, tree: Tree) -> None:
@@ -167,7 +167,7 @@ class _Resolver:
             runtime=runtime,
         )
 
-    def _release(self, version: str) -> tuple[Wheel, Mapping[str, SpecifierSet]]:
+    def _release(self, version: str) -> tuple[Distribution, Mapping[str, SpecifierSet]]:
         """NVIDIA's metapackage of a CUDA, and what it pins; an old lock's release stays."""
         if version not in self._releases:
             kept = self._old.get(Tree("cuda", version).name)

@@ -16,19 +16,19 @@ from kernforge import untrusted
 from kernforge.errors import IntegrityError, ToolchainError
 from kernforge.system.digest import sha256
 from kernforge.toolchain.index import remote_zip
-from kernforge.toolchain.index.index import Wheel
+from kernforge.toolchain.index.index import Distribution
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.lockfile import LockedWheel
 
 _SHOWN = 8
 
 
-def newest(wheels: Wheels, project: str, version: str, cpu: str) -> Wheel:
+def newest(wheels: Wheels, project: str, version: str, cpu: str) -> Distribution:
     """Newest wheel of a project's release series, as ``"13.0"``; raises what ``matching`` does."""
     return matching(wheels, project, SpecifierSet(f"=={version}.*"), cpu)
 
 
-def matching(wheels: Wheels, project: str, specifier: SpecifierSet, cpu: str) -> Wheel:
+def matching(wheels: Wheels, project: str, specifier: SpecifierSet, cpu: str) -> Distribution:
     """Newest wheel of a project that a specifier admits, of no local version.
 
     Raises:
@@ -52,12 +52,12 @@ def matching(wheels: Wheels, project: str, specifier: SpecifierSet, cpu: str) ->
     return min(of_best, key=lambda wheel: wheel.file)
 
 
-def _runs_on(wheel: Wheel, cpu: str) -> bool:
+def _runs_on(wheel: Distribution, cpu: str) -> bool:
     platforms = {tag.platform for tag in wheel.tags}
     return any(p == "any" or (p.startswith("manylinux") and p.endswith(cpu)) for p in platforms)
 
 
-def pins(wheels: Wheels, meta: Wheel) -> dict[str, SpecifierSet]:
+def pins(wheels: Wheels, meta: Distribution) -> dict[str, SpecifierSet]:
     """Which version of each wheel a release of NVIDIA's metapackage asks for.
 
     Raises:
@@ -88,7 +88,7 @@ def requirements(wheel: bytes, file: str) -> dict[str, SpecifierSet]:
         return {canonicalize_name(r.name): r.specifier for r in required}
 
 
-def whole(wheel: Wheel, wheels: Wheels) -> LockedWheel:
+def whole(wheel: Distribution, wheels: Wheels) -> LockedWheel:
     """Pin a wheel that will be read whole."""
     if wheel.sha256:
         return LockedWheel(file=wheel.file, sha256=wheel.sha256)
@@ -98,7 +98,7 @@ def whole(wheel: Wheel, wheels: Wheels) -> LockedWheel:
     return LockedWheel(file=wheel.file, sha256=hashed.hexdigest())
 
 
-def by_record(wheel: Wheel, wheels: Wheels) -> LockedWheel:
+def by_record(wheel: Distribution, wheels: Wheels) -> LockedWheel:
     """Pin a wheel that will be read by ranges."""
     archive = wheels.parts(wheel.file, wheel.sha256)
     ((_, record),) = archive.fetch([remote_zip.record_name(archive.names())])

@@ -147,7 +147,7 @@ class Transport:
                 was asked for, or too slowly.
         """
         if urlsplit(url).scheme == "file":
-            return self._local_body(url, start, stop)
+            return _local_body(url)
         wanted = start != 0 or stop is not None
         header = (
             f"bytes={start}" if start < 0 else f"bytes={start}-{'' if stop is None else stop - 1}"
@@ -199,22 +199,20 @@ class Transport:
         except (requests.RequestException, HTTPError) as error:
             raise _unreachable(url, error) from error
 
-    def _local_body(self, url: str, start: int, stop: int | None) -> Body:
-        path = _path(url)
-        try:
-            total = path.stat().st_size
-        except OSError as error:
-            raise NetworkError(f"{path}: {error.strerror}") from error
-        first = max(0, total + start) if start < 0 else start
-        return Body(start=first, total=total, ranged=True, chunks=_slices(path, first, stop))
+
+def _local_body(url: str) -> Body:
+    """A file of this machine, of which all is given whatever was asked for."""
+    path = _path(url)
+    try:
+        total = path.stat().st_size
+    except OSError as error:
+        raise NetworkError(f"{path}: {error.strerror}") from error
+    return Body(start=0, total=total, ranged=False, chunks=_read(path))
 
 
-def _slices(path: Path, start: int, stop: int | None) -> Iterator[bytes]:
-    left = stop - start if stop is not None else -1
+def _read(path: Path) -> Iterator[bytes]:
     with path.open("rb") as stream:
-        stream.seek(start)
-        while left and (chunk := stream.read(_CHUNK if left < 0 else min(left, _CHUNK))):
-            left -= len(chunk) if left > 0 else 0
+        while chunk := stream.read(_CHUNK):
             yield chunk
 
 

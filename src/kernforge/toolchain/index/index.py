@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.utils import (
-    InvalidSdistFilename,
-    InvalidWheelFilename,
     canonicalize_name,
     parse_sdist_filename,
     parse_wheel_filename,
@@ -40,34 +38,21 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wheel:
-    """A wheel that an index lists.
+class Distribution:
+    """A wheel or a source distribution that an index lists.
 
     Attributes:
         sha256: hex hash as the index gives it; empty when it gives none.
-        build: build tag from the file name, for ordering.
+        build: build tag from the name of a wheel, for ordering.
+        tags: of a wheel; empty for a source distribution.
     """
 
     file: str
     url: str
     sha256: str
     version: Version
-    build: BuildTag
-    tags: frozenset[Tag]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceArchive:
-    """A source distribution that an index lists.
-
-    Attributes:
-        sha256: hex hash as the index gives it; empty when it gives none.
-    """
-
-    file: str
-    url: str
-    sha256: str
-    version: Version
+    build: BuildTag = ()
+    tags: frozenset[Tag] = frozenset()
 
 
 class Index:
@@ -76,7 +61,7 @@ class Index:
     def __init__(self, config: pip_config.PipConfig, transport: Transport) -> None:
         self.config = config
         self.transport = transport
-        self.wheels = functools.cache(self._wheels)
+        self._distributions = functools.cache(self._list)
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> Index:
@@ -95,7 +80,7 @@ class Index:
         """``from_environment`` at the first call, and then the same."""
         return functools.cache(functools.partial(Index.from_environment, env))
 
-    def find(self, file: str, sha256: str) -> Wheel:
+    def find(self, file: str, sha256: str) -> Distribution:
         """Return the wheel that a lock names.
 
         Raises:
@@ -118,17 +103,15 @@ class Index:
             hint="check index-url, extra-index-url and find-links in pip's configuration",
         )
 
-    def _wheels(self, project: str) -> tuple[Wheel, ...]:
-        listed = self._files(project, "*.whl")
-        return tuple(wheel for file in listed for wheel in _wheel(*file))
+    def wheels(self, project: str) -> tuple[Distribution, ...]:
+        """Wheels of a project."""
+        return tuple(each for each in self._distributions(project) if each.tags)
 
-    def sdists(self, project: str) -> tuple[SourceArchive, ...]:
+    def sdists(self, project: str) -> tuple[Distribution, ...]:
         """Source distributions of a project."""
-        listed = self._files(project, "*.tar.gz")
-        return tuple(sdist for file in listed for sdist in _sdist(*file))
+        return tuple(each for each in self._distributions(project) if not each.tags)
 
-    def _files(self, project: str, pattern: str) -> tuple[tuple[str, str, str], ...]:
-        """Name, address and hash of each file of a project; of links, those of a pattern."""
+    def _list(self, project: str) -> tuple[Distribution, ...]:
         if not self.config.index_urls and not self.config.find_links:
             raise ToolchainError(
                 f"{project} is wanted from a package index, and pip's configuration says no-index",
@@ -145,14 +128,14 @@ class Index:
         for link in self.config.find_links:
             place = Path(link.removeprefix("file://"))
             if place.is_dir():
-                for path in sorted(place.glob(f"{name.replace('-', '_')}-{pattern}")):
+                for path in sorted(place.glob(f"{name.replace('-', '_')}-*")):
                     listed.append((path.name, path.resolve().as_uri(), ""))
                 continue
             page = self.transport.page(link if "://" in link else place.resolve().as_uri())
             if page is not None:  # it may list the files of many projects
                 files = _listed(name, page)
                 listed += [file for file in files if _is_of(file[0], name)]
-        return tuple(listed)
+        return tuple(made for file in listed for made in _distribution(*file))
 
 
 def _is_of(file: str, project: str) -> bool:
@@ -196,24 +179,16 @@ def _sha256(digests: Mapping[str, object] | None) -> str:
     return found if isinstance(found, str) and _SHA256.fullmatch(found) else ""
 
 
-def _sdist(file: str, url: str, sha256: str) -> Iterator[SourceArchive]:
+def _distribution(file: str, url: str, sha256: str) -> Iterator[Distribution]:
+    """A listed file; nothing where its name is not that of a wheel or a source distribution."""
+    build: BuildTag = ()
+    tags: frozenset[Tag] = frozenset()
     try:
-        _, version = parse_sdist_filename(file)
-    except (InvalidSdistFilename, ValueError):
+        if file.endswith(".whl"):
+            _, version, build, tags = parse_wheel_filename(file)
+        else:
+            _, version = parse_sdist_filename(file)
+    except ValueError:
         return
-    yield SourceArchive(file=file, url=url, sha256=sha256, version=version)
-
-
-def _wheel(file: str, url: str, sha256: str) -> Iterator[Wheel]:
-    try:
-        _, version, build, tags = parse_wheel_filename(file)
-    except (InvalidWheelFilename, ValueError):
-        return
-    yield Wheel(
-        file=file,
-        url=url.partition("#")[0],
-        sha256=sha256,
-        version=version,
-        build=build,
-        tags=frozenset(tags),
-    )
+    url = url.partition("#")[0]
+    yield Distribution(file=file, url=url, sha256=sha256, version=version, build=build, tags=tags)
