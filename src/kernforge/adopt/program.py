@@ -57,6 +57,7 @@ _LEFT_OUT = (
     (_STANDARD, "a build uses torch's C++ standard"),
     (_OPENMP, "a kernel links to no OpenMP: use at::parallel_for"),
 )
+_LINKS = ("libraries", "library_dirs", "link_args", "objects", "dlink_args", "extra_ldflags")
 _LINKS_TORCH = (
     "a kernel links to torch and nothing else; call what it needs through torch (at::cuda::blas, "
     "torch::mm) or at run time (dlopen)"
@@ -268,8 +269,8 @@ def _script(path: Path) -> Program:
     try:
         calls = scripts.calls(path)
     except (SyntaxError, UnicodeDecodeError) as error:
-        line = getattr(error, "lineno", 0) or 0
-        reader.left(f"cannot be read as Python: {error}", line=line)
+        reader.line = getattr(error, "lineno", 0) or 0
+        reader.left(f"cannot be read as Python: {error}")
         calls = ()
     for call in calls:
         reader.loaded(call)
@@ -288,21 +289,22 @@ class _Reader:
 
     def __init__(self, root: Path, file: str) -> None:
         self.root, self.file = root, file
+        self.line = 0  # of the call that is read; 0 for the whole file
         self.modules: list[Module] = []
         self.inline: dict[str, str] = {}
         self.remarks: list[Remark] = []
 
-    def left(self, text: str, kind: str = "left", line: int = 0) -> None:
-        self.remarks.append(Remark(self.file, line, text, kind))
+    def left(self, text: str, kind: str = "left") -> None:
+        self.remarks.append(Remark(self.file, self.line, text, kind))
 
     def extension(self, given: Mapping[str, Any]) -> None:
-        """An extension of a setup.py, as ``describe`` writes it."""
+        """An extension module, as ``describe`` writes those of a setup.py."""
         name = given["name"]
         if given["kind"] == "plain":
             self.left(f"{name} has no torch operators; it is not part of the kernel")
             return
-        for option in ("libraries", "library_dirs", "link_args", "objects", "dlink_args"):
-            values = [each for each in given[option] or () if each not in ("-s", "-fopenmp")]
+        for option in _LINKS:
+            values = [each for each in given.get(option) or () if each not in ("-s", "-fopenmp")]
             if values:
                 self.left(f"{option} of {name}, {values}: {_LINKS_TORCH}")
         macros = [each for each in given["macros"] if each != "-DWITH_PYTHON"]
@@ -314,82 +316,76 @@ class _Reader:
             cxx_flags=(*macros, *self._flags(given["cxx_args"])),
             cuda_flags=(*macros, *self._flags(given["nvcc_args"], nvcc=True)),
         )
-        self._add(module)
+        # A script may load one in two places.
+        known = {(each.name, each.backend) for each in self.modules}
+        if module.sources and (module.name, module.backend) not in known:
+            self.modules.append(module)
 
     def loaded(self, call: scripts.Call) -> None:
         """A call of load or load_inline."""
-        given = {name: self._known(call, name, value) for name, value in call.options.items()}
+        self.line = call.line
+        given = {name: self._known(name, value) for name, value in call.options.items()}
         name = given.get("name")
         if not isinstance(name, str):
-            self.left(
-                f"the name of the module that {call.function} makes is computed", line=call.line
-            )
+            self.left(f"the name of the module that {call.function} makes is computed")
             return
-        if call.function == "load":
-            sources = tuple(self._paths(_list(given.get("sources")), call.line))
-        else:
-            sources = self._inline_sources(name, given, call)
-        if given.get("extra_ldflags"):
-            self.left(f"extra_ldflags of {name}: {_LINKS_TORCH}", line=call.line)
-        has_cuda = any(path.endswith(extension_source.CUDA_SUFFIXES) for path in sources)
-        module = Module(
-            name=name,
-            backend="cuda" if has_cuda or given.get("with_cuda") is True else "cpu",
-            sources=sources,
-            include=tuple(self._directories(_list(given.get("extra_include_paths")), call.line)),
-            cxx_flags=tuple(self._flags(_list(given.get("extra_cflags")))),
-            cuda_flags=tuple(self._flags(_list(given.get("extra_cuda_cflags")), nvcc=True)),
+        inline = call.function == "load_inline"
+        sources = self._inline_sources(name, given) if inline else _list(given.get("sources"))
+        has_cuda = any(str(path).endswith(extension_source.CUDA_SUFFIXES) for path in sources)
+        self.extension(
+            {
+                "name": name,
+                "kind": "cuda" if has_cuda or given.get("with_cuda") is True else "cpp",
+                "sources": sources,
+                "includes": _list(given.get("extra_include_paths")),
+                "macros": (),
+                "cxx_args": _list(given.get("extra_cflags")),
+                "nvcc_args": _list(given.get("extra_cuda_cflags")),
+                "extra_ldflags": _list(given.get("extra_ldflags")),
+            }
         )
-        self._add(module)
 
-    def _add(self, module: Module) -> None:
-        """Add a module that has sources; a script may load one in two places."""
-        if module.sources and not any(
-            (each.name, each.backend) == (module.name, module.backend) for each in self.modules
-        ):
-            self.modules.append(module)
-
-    def _known(self, call: scripts.Call, name: str, value: Any) -> Any:
+    def _known(self, name: str, value: Any) -> Any:
         """A value without its computed parts, each of which is a remark."""
         if isinstance(value, Computed):
-            self.left(f"{name}: {value} is computed and not read", line=call.line)
+            self.left(f"{name}: {value} is computed and not read")
             return None
         if isinstance(value, list):
-            known = (self._known(call, name, each) for each in value)
+            known = (self._known(name, each) for each in value)
             return [each for each in known if each is not None]
         return value
 
-    def _inline_sources(
-        self, name: str, given: Mapping[str, Any], call: scripts.Call
-    ) -> tuple[str, ...]:
+    def _inline_sources(self, name: str, given: Mapping[str, Any]) -> list[str]:
         cpp, cuda = (_list(given.get(kind)) for kind in ("cpp_sources", "cuda_sources"))
         try:
             made = extension_source.inline(cpp, cuda, given.get("functions"))
         except UsageError as error:
-            self.left(error.message, line=call.line)
-            return ()
+            self.left(error.message)
+            return []
         stem = re.sub(r"\W", "_", name)
         paths = {extension_source.MAIN: f"{stem}.cpp", extension_source.CUDA: f"{stem}.cu"}
         self.inline |= {paths[file]: inline.text for file, inline in made.items()}
-        return tuple(paths[file] for file in made)
+        return [paths[file] for file in made]
 
-    def _paths(self, listed: Iterable[Any], line: int = 0) -> Iterator[str]:
+    def _paths(self, listed: Iterable[Any]) -> Iterator[str]:
         for entry in dict.fromkeys(map(str, listed)):
             path = self._relative(entry)
-            if path is None or scripts.text_in(self.root, path) is None:
-                self.left(f"{entry}: no such file in the project", line=line)
+            if path not in self.inline and (
+                path is None or scripts.text_in(self.root, path) is None
+            ):
+                self.left(f"{entry}: no such file in the project")
             else:
                 yield path
 
-    def _directories(self, listed: Iterable[Any], line: int = 0) -> Iterator[str]:
+    def _directories(self, listed: Iterable[Any]) -> Iterator[str]:
         for entry in map(str, listed):
             path = self._relative(entry)
             if path is None:
-                self.left(f"include directory {entry} lies outside the project", line=line)
+                self.left(f"include directory {entry} lies outside the project")
             elif (self.root / path).is_dir():
                 yield path
             else:
-                self.left(f"include directory {entry} does not exist", line=line)
+                self.left(f"include directory {entry} does not exist")
 
     def _relative(self, path: str) -> str | None:
         """A path relative to the project, or None for one outside it."""
