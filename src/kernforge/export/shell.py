@@ -18,7 +18,7 @@ from kernforge.project.targets import Target
 from kernforge.system import digest, files
 from kernforge.system.environment import Environment
 from kernforge.system.process import Command, attached
-from kernforge.toolchain import tree_names
+from kernforge.toolchain.lockfile import Tree
 
 _RC = """[ -f ~/.bashrc ] && . ~/.bashrc
 {exports}
@@ -65,12 +65,13 @@ def setting(workspace: Workspace, target: Target, out: Path, *, links: Path) -> 
         NetworkError: a file of the toolchain is missing and no index can be reached.
     """
     trees = _trees(workspace, target)
-    torch, tvm_ffi = tree_names.torch_root, tree_names.tvm_ffi_root
-    cuda = trees.get(tree_names.cuda_root(target.cuda)) if target.cuda else None
-    libraries = trees.get(tree_names.libraries_root(target.cuda)) if target.cuda else None
-    include = [f"{trees[tvm_ffi(target.tvm_ffi)]}/include"] if target.tvm_ffi else []
+    cuda = trees.get(Tree.of("cuda", target.cuda).name) if target.cuda else None
+    libraries = trees.get(Tree.of("cuda-libraries", target.cuda).name) if target.cuda else None
+    include: list[str] = []
+    if target.tvm_ffi:
+        include.append(f"{trees[Tree.of('tvm-ffi', target.tvm_ffi).name]}/include")
     if target.torch:
-        base = f"{trees[torch(target.torch)]}/include"
+        base = f"{trees[Tree.of('torch', target.torch).name]}/include"
         include += [base, f"{base}/torch/csrc/api/include"]
     if cuda:
         include += [d for name in ("", "/cccl") if Path(d := f"{cuda}/include{name}").is_dir()]
@@ -104,9 +105,9 @@ def _trees(workspace: Workspace, target: Target) -> dict[str, str]:
         return {}
     planned = build.plan_project(workspace, BuildRequest(targets=(target,)))
     names = set(planned.plan.trees) - {"cxx"}
-    names |= {tree_names.torch_root(target.torch)} if target.torch else set()
-    names |= {tree_names.tvm_ffi_root(target.tvm_ffi)} if target.tvm_ffi else set()
-    names |= {tree_names.cuda_root(target.cuda)} if target.cuda else set()
+    names |= {Tree.of("torch", target.torch).name} if target.torch else set()
+    names |= {Tree.of("tvm-ffi", target.tvm_ffi).name} if target.tvm_ffi else set()
+    names |= {Tree.of("cuda", target.cuda).name} if target.cuda else set()
     return locking.tree_paths(workspace, names, planned.lock)
 
 

@@ -26,7 +26,7 @@ from kernforge.source.extension_source import CUDA_SUFFIXES
 from kernforge.source.includes import Closure
 from kernforge.system import digest
 from kernforge.toolchain import front_end, tree_names
-from kernforge.toolchain.lockfile import Lock
+from kernforge.toolchain.lockfile import Lock, Tree
 
 TORCH = "installed-torch"
 """Name of the tree of the installed torch."""
@@ -265,9 +265,9 @@ class _ModulePlanner:
         if unit.closure.reaches_torch or unit.closure.reaches_python:
             yield "-DTORCH_API_INCLUDE_EXTENSION_H"
             for below in ("include", "include/torch/csrc/api/include"):
-                yield from ("-isystem", tree_names.tree(TORCH, below))
+                yield from ("-isystem", Tree(TORCH).at(below))
         if unit.closure.reaches_python:
-            yield from ("-isystem", tree_names.tree("python"))
+            yield from ("-isystem", Tree("python").at())
         cuda = self._machine.cuda
         if not cuda:
             return
@@ -291,7 +291,7 @@ class _ModulePlanner:
         """A path in the toolkit."""
         if self._machine.cuda is None:
             raise AssertionError("a CUDA source was accepted without a toolkit")
-        return tree_names.tree(tree_names.cuda_root(self._machine.cuda), path)
+        return Tree.of("cuda", self._machine.cuda).at(path)
 
     def _standard(self) -> str:
         return f"-std=c++{flags.standard(self._target)}"
@@ -336,7 +336,7 @@ class _ModulePlanner:
         cuda = self._machine.cuda if self._request.with_cuda else None
         shares = bool(cuda and self._machine.runtime and not self._request.executable)
         if self._request.executable:
-            below = tree_names.tree(TORCH, "lib")
+            below = Tree(TORCH).at("lib")
             named = (s.removeprefix("lib").removesuffix(".so") for s in self._machine.sonames)
             wanted = (f"-l{name}" for name in named if name != "torch_python")
             libraries = (f"-L{below}", *wanted)

@@ -36,7 +36,7 @@ from kernforge.source import compiler_advice, cpp_text, extension_source
 from kernforge.store import eviction
 from kernforge.system import digest, files
 from kernforge.system.process import run
-from kernforge.toolchain import tree_names
+from kernforge.toolchain.lockfile import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -207,7 +207,7 @@ def _cut_headers(
     read: Sequence[ExtensionSources], toolchain: ExtensionToolchain, whole: frozenset[str]
 ) -> list[ExtensionSources]:
     """Extensions with torch's headers cut, but for sources that are known to need all of them."""
-    torch = toolchain.trees.get(tree_names.torch_root(toolchain.machine.target.torch))
+    torch = toolchain.trees.get(Tree.of("torch", toolchain.machine.target.torch).name)
     if torch is None:
         return list(read)
     reader = make.header_reader(Path(torch) / "include", {})
@@ -229,7 +229,7 @@ def _fell_short(
     cut = any(file.path.startswith(torch_headers.DIRECTORY) for file in failure.action.inputs)
     if not cut or title in whole:
         return False
-    tree = tree_names.torch_root(toolchain.machine.target.torch)
+    tree = Tree.of("torch", toolchain.machine.target.torch).name
     units = [unit for each in read for unit in each.units if unit.title == title]
     texts = {path: text for unit in units for path, text in unit.texts.items()}
     return torch_headers.fell_short(failure.output, texts, tree, toolchain.trees[tree])

@@ -29,7 +29,6 @@ from kernforge.toolchain import (
     front_end,
     host_compiler,
     installed,
-    tree_names,
 )
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
@@ -144,7 +143,7 @@ def find_toolchain(
         only=named,
         sonames=_sonames(target),
         runtime=_runtime(target),
-        standard=_standard(trees.get(tree_names.torch_root(target.torch), "")),
+        standard=_standard(trees.get(Tree.of("torch", target.torch).name, "")),
         static_libstdcxx=compiler.static_libstdcxx,
         cxx_flags=_words(variables, "CPPFLAGS", "CFLAGS", "CXXFLAGS"),
         nvcc_flags=_words(variables, "NVCC_APPEND_FLAGS"),
@@ -168,7 +167,7 @@ def toolkit_directory(target: TorchTarget, environment: Environment, progress: P
     """
     needs = ExtensionNeeds(cuda=True)
     found = find_toolchain(target, needs, environment, progress)
-    return Path(found.trees[tree_names.cuda_root(toolkit_version(target))])
+    return Path(found.trees[Tree.of("cuda", toolkit_version(target)).name])
 
 
 def torch_directory(target: TorchTarget, environment: Environment, progress: Progress) -> Path:
@@ -179,7 +178,7 @@ def torch_directory(target: TorchTarget, environment: Environment, progress: Pro
         ToolchainError: no index has it.
     """
     found = find_toolchain(target, ExtensionNeeds(torch=True), environment, progress)
-    return Path(found.trees[tree_names.torch_root(target.torch)])
+    return Path(found.trees[Tree.of("torch", target.torch).name])
 
 
 def arch_flags(
@@ -303,13 +302,13 @@ def _named_trees(trees: dict[str, str], environment: Environment) -> Iterable[tu
     """Directories that a setup.py may name, and the trees they are."""
     for name, path in trees.items():
         if name != "cxx":
-            yield path, tree_names.tree(name)
-    torch = next((tree_names.tree(name) for name in trees if name.startswith("torch-")), "")
+            yield path, f"%{{{name}}}"
+    torch = next((f"%{{{name}}}" for name in trees if name.startswith("torch-")), "")
     if torch and environment.kernforge_stand_in:
         yield environment.kernforge_stand_in, torch
     for name in ("include", "platinclude"):
         if "python" in trees:
-            yield sysconfig.get_path(name), tree_names.tree("python")
+            yield sysconfig.get_path(name), Tree("python").at()
 
 
 def _words(variables: Mapping[str, str], *names: str) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from kernforge.extension.flags import (
 from kernforge.extension.plan import torch_target
 from kernforge.source.extension_source import EXTENSION_NAME
 from kernforge.toolchain import front_end, tree_names
+from kernforge.toolchain.lockfile import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -413,12 +414,12 @@ class _ExtensionPlanner:
         """Search paths of the toolchain's headers that a unit may read."""
         kind = self._request.kind
         if unit.closure.reaches_torch and kind != "plain":
-            root = tree_names.torch_root(self._machine.target.torch)
+            torch = Tree.of("torch", self._machine.target.torch)
             for below in ("include", "include/torch/csrc/api/include"):
-                yield from ("-isystem", tree_names.tree(root, below))
-            yield f"-fmacro-prefix-map={tree_names.tree(root)}=torch"
+                yield from ("-isystem", torch.at(below))
+            yield f"-fmacro-prefix-map={torch.at()}=torch"
         if reads_python(unit, kind):
-            yield from ("-isystem", tree_names.tree("python"))
+            yield from ("-isystem", Tree("python").at())
         cuda = self._machine.cuda
         if not cuda or not self._extension.has_cuda:
             return
@@ -544,7 +545,7 @@ class _ExtensionPlanner:
     def _cuda_tree(self, path: str) -> str:
         if self._machine.cuda is None:
             raise AssertionError("a CUDA source was accepted without a toolkit")
-        return tree_names.tree(tree_names.cuda_root(self._machine.cuda), path)
+        return Tree.of("cuda", self._machine.cuda).at(path)
 
 
 def _parsed(request: ExtensionRequest, files: ProjectFiles) -> tuple[Flags, ...]:

@@ -78,10 +78,19 @@ class Tree:
     version: str = ""
     cpu: str = ""
 
+    @classmethod
+    def of(cls, kind: str, version: Version2, cpu: str = "") -> Tree:
+        """The tree of a release."""
+        return Tree(kind, str(version), cpu)
+
     @property
     def name(self) -> str:
         """Its name in locks and in arguments, as ``aarch64-torch-2.10``."""
         return "-".join(filter(None, (self.cpu, self.kind, self.version)))
+
+    def at(self, path: str = "") -> str:
+        """A path in it as an argv writes it, which becomes a real one when an action runs."""
+        return f"%{{{self.name}}}/{path}" if path else f"%{{{self.name}}}"
 
     def __str__(self) -> str:
         """What it is, for a person to read."""

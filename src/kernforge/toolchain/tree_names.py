@@ -1,15 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names and identities of the trees of a toolchain, as the arguments of an action refer to them.
-
-A tree is written ``%{name}``. It becomes a real path only when an action runs; its identity, not
-its path, goes into the action's key.
-"""
+"""What the trees of a toolchain are, whatever their paths: this goes into the keys of actions."""
 
 from __future__ import annotations
 
 import functools
 
-from kernforge.artifact.version import Version2
 from kernforge.system import digest
 from kernforge.toolchain import front_end
 from kernforge.toolchain.lockfile import Lock, LockedTree, Tree
@@ -19,39 +14,9 @@ THREADS = "%{threads}"
 """How many threads an action may use; not a tree."""
 
 
-def cuda_root(version: Version2) -> str:
-    """Name of a CUDA toolkit's tree."""
-    return Tree("cuda", str(version)).name
-
-
 def cxx_of(cpu: str) -> str:
     """The C++ compiler as an argv writes it, of the building machine or for another processor."""
-    return tree(Tree("cxx", cpu=cpu).name)
-
-
-def runtime_root(version: Version2, cpu: str) -> str:
-    """Name of the tree with the static CUDA runtime for another processor."""
-    return Tree("cudart", str(version), cpu).name
-
-
-def libraries_root(version: Version2) -> str:
-    """Name of the tree with the headers of CUDA's libraries."""
-    return Tree("cuda-libraries", str(version)).name
-
-
-def torch_root(version: Version2, cpu: str = "") -> str:
-    """Name of the tree with a torch release's headers."""
-    return Tree("torch", str(version), cpu).name
-
-
-def tvm_ffi_root(version: Version2) -> str:
-    """Name of the tree with tvm-ffi's headers."""
-    return Tree("tvm-ffi", str(version)).name
-
-
-def tree(root: str, path: str = "") -> str:
-    """A path in a tree, as an argv writes it."""
-    return f"%{{{root}}}/{path}" if path else f"%{{{root}}}"
+    return Tree("cxx", cpu=cpu).at()
 
 
 def identity(name: str, lock: Lock) -> str:

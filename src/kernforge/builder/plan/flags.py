@@ -9,15 +9,8 @@ from __future__ import annotations
 
 from kernforge.artifact.version import Version2
 from kernforge.project.targets import Target
-from kernforge.toolchain.lockfile import Lock
-from kernforge.toolchain.tree_names import (
-    THREADS,
-    cuda_root,
-    cxx_of,
-    libraries_root,
-    torch_root,
-    tree,
-)
+from kernforge.toolchain.lockfile import Lock, Tree
+from kernforge.toolchain.tree_names import THREADS, cxx_of
 
 PYTHON_LIMITED_API = "-DPy_LIMITED_API=0x03090000"
 # From this release on torch's headers are compiled as C++20; 2.14 and later demand it.
@@ -92,16 +85,16 @@ def defines(target: Target, ops_name: str | None) -> tuple[str, ...]:
 
 def cuda_includes(version: Version2) -> tuple[str, ...]:
     """Search paths of a toolkit's headers, for the host compiler."""
-    root = cuda_root(version)
+    toolkit = Tree.of("cuda", version)
     below = ("include", "include/cccl") if version >= _CCCL_SINCE else ("include",)
-    return tuple(part for path in below for part in ("-isystem", tree(root, path)))
+    return tuple(part for path in below for part in ("-isystem", toolkit.at(path)))
 
 
 def library_includes(version: Version2, lock: Lock) -> tuple[str, ...]:
     """Search path of the headers of CUDA's libraries; an installed toolkit has them itself."""
     if lock.toolkit(version).digest:
         return ()
-    return ("-isystem", tree(libraries_root(version), "include"))
+    return ("-isystem", Tree.of("cuda-libraries", version).at("include"))
 
 
 def stable_target(oldest: Version2) -> str:
@@ -116,23 +109,23 @@ def torch_includes(target: Target) -> tuple[str, ...]:
     """
     if target.torch is None:
         return ()
-    roots = [torch_root(target.torch, target.cross_cpu)]
+    trees = [Tree.of("torch", target.torch, target.cross_cpu)]
     if target.borrows_cuda_headers:  # of this machine's wheel; its others come second
-        roots.append(torch_root(target.torch))
+        trees.append(Tree.of("torch", target.torch))
     return (
         *_TORCH_DEFINES,
         *(_TORCH_CUDA_DEFINES if target.cuda else ()),
-        *(part for root in roots for part in _torch_root_includes(root)),
+        *(part for tree in trees for part in _torch_tree_includes(tree)),
     )
 
 
-def _torch_root_includes(root: str) -> tuple[str, ...]:
+def _torch_tree_includes(tree: Tree) -> tuple[str, ...]:
     return (
         "-isystem",
-        tree(root, "include"),
+        tree.at("include"),
         "-isystem",
-        tree(root, "include/torch/csrc/api/include"),
-        f"-fmacro-prefix-map={tree(root)}=torch",
+        tree.at("include/torch/csrc/api/include"),
+        f"-fmacro-prefix-map={tree.at()}=torch",
     )
 
 

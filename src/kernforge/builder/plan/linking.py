@@ -12,6 +12,7 @@ from kernforge.builder.plan.graph import Action, ActionSet, Input
 from kernforge.project.targets import Target
 from kernforge.source import op_namespace
 from kernforge.toolchain import tree_names
+from kernforge.toolchain.lockfile import Tree
 
 OBJECT = "out.o"
 """The output of every compile action."""
@@ -59,9 +60,8 @@ def named_objects(
 def _static_runtime(cuda: Version2, cross_cpu: str) -> str:
     """The static CUDA runtime for a processor: a toolkit has that of its own machine alone."""
     if cross_cpu:
-        root = tree_names.runtime_root(cuda, cross_cpu)
-        return tree_names.tree(root, "lib/libcudart_static.a")
-    return tree_names.tree(tree_names.cuda_root(cuda), "lib64/libcudart_static.a")
+        return Tree.of("cudart", cuda, cross_cpu).at("lib/libcudart_static.a")
+    return Tree.of("cuda", cuda).at("lib64/libcudart_static.a")
 
 
 def namespace(actions: ActionSet, target: Target, ops_name: str) -> Action:

@@ -24,7 +24,7 @@ from kernforge.source import op_namespace
 from kernforge.source.includes import Closure
 from kernforge.toolchain import cuda_arch, front_end, tree_names
 from kernforge.toolchain.cuda_arch import Arch
-from kernforge.toolchain.lockfile import Lock
+from kernforge.toolchain.lockfile import Lock, Tree
 from kernforge.toolchain.system_headers import SystemHeaders
 
 _ID_LENGTH = 10
@@ -169,7 +169,7 @@ class _Planner:
         toolkit = self.lock.toolkit(target.cuda)
         gencode = (part for arch in archs for part in arch.gencode())
         return (
-            tree_names.tree(tree_names.cuda_root(target.cuda), "bin/nvcc"),
+            Tree.of("cuda", target.cuda).at("bin/nvcc"),
             *flags.nvcc(target, standard),
             *front_end.nvcc_flags(toolkit, unit.cuda_flags, unit.path),
             *gencode,
@@ -211,16 +211,15 @@ class _Planner:
     def _includes(self, unit: Unit, target: Target, closure: Closure) -> Iterator[str]:
         """Search paths of what is not the project's own, and the definitions that go with them."""
         if target.cuda and closure.reaches_cutlass and (name := units.cutlass(self.manifest)):
-            yield from ("-isystem", tree_names.tree(name, "include"))
+            yield from ("-isystem", Tree(name).at("include"))
         if target.variant.framework == "tvm-ffi" and target.tvm_ffi:
-            root = tree_names.tvm_ffi_root(target.tvm_ffi)
-            yield from ("-isystem", tree_names.tree(root, "include"))
+            yield from ("-isystem", Tree.of("tvm-ffi", target.tvm_ffi).at("include"))
         if closure.reaches_torch:
             if target.variant.framework == "torch-stable-abi" and target.variant.version:
                 yield f"-D{flags.stable_target(target.variant.version)}"
             yield from flags.torch_includes(target)
         if closure.reaches_python:
-            yield from ("-isystem", tree_names.tree("python"))
+            yield from ("-isystem", Tree("python").at())
         # What compiles CUDA finds its own headers.
         if target.cuda and not unit.is_cuda:
             yield from flags.cuda_includes(target.cuda)
