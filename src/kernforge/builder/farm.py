@@ -134,12 +134,6 @@ def _of_dask(error: BaseException, client: Any) -> BaseException:
     return error
 
 
-def _offers(client: Any) -> list[Mapping[str, float]]:
-    """The resources that each worker offers."""
-    workers = client.scheduler_info(n_workers=-1)["workers"]
-    return [worker["resources"] for worker in workers.values()]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionTask:
     """An action with all that a worker needs for it.
@@ -219,7 +213,8 @@ class FarmPool:
         """Send an action to the workers."""
         action = job.action
         options: dict[str, Any] = {"priority": int(job.critical_path_s)}
-        largest = max((offered.get(MEMORY, 0) for offered in _offers(self._client)), default=0)
+        workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+        largest = max((worker["resources"].get(MEMORY, 0) for worker in workers), default=0)
         if largest:
             asked = largest if job.alone else min(job.estimate.memory, largest)
             options["resources"] = {MEMORY: asked}

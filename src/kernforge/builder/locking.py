@@ -279,17 +279,12 @@ def tree_paths(workspace: Workspace, names: Iterable[str], lock: Lock) -> dict[s
         The real path of each tree.
     """
     toolchains = Toolchains(workspace.store, workspace.wheels, workspace.local_parts)
-    found = {name: _real(_tree(name, workspace, toolchains, lock)) for name in sorted(names)}
+    found = {name: _tree(name, workspace, toolchains, lock) for name in sorted(names)}
     for path in found.values():
         # Line tables hold the time of every header; a tree that the store made is ours to set.
         if Path(path).is_relative_to((workspace.store.root / STORE_KIND).resolve()):
             files.set_times(Path(path), sandbox.EPOCH)
     return found
-
-
-def _real(path: str) -> str:
-    """A tree's real path: compilers follow links and write what they find into ``__FILE__``."""
-    return os.path.realpath(path) if Path(path).is_dir() else path
 
 
 def _tree(name: str, workspace: Workspace, toolchains: Toolchains, lock: Lock) -> str:
@@ -298,4 +293,5 @@ def _tree(name: str, workspace: Workspace, toolchains: Toolchains, lock: Lock) -
     if name in lock.compilers:
         cpu = name.partition("-cxx")[0]
         return host_compiler.find_cross(cpu, workspace.search_path, run).path
-    return str(toolchains.path(lock.tree(name)))
+    # Compilers follow links and write what they find into ``__FILE__``.
+    return os.path.realpath(toolchains.path(lock.tree(name)))

@@ -166,9 +166,6 @@ class _Given:
     toolkits: tuple[Version2, ...]
     torch_here: TorchHere | None
 
-    def toolkits_for(self, backend: str) -> tuple[Version2 | None, ...]:
-        return self.toolkits if backend == "cuda" else (None,)
-
 
 def within_lock(
     considered: Iterable[TargetCandidate], patterns: Sequence[str], lock: Lock
@@ -276,7 +273,7 @@ def _for_all_cuda(
     given: _Given, backend: BackendName, make: Callable[[Backend, str], Target]
 ) -> Iterator[TargetCandidate]:
     """Variants of a binary that serves every later CUDA of its major version, too."""
-    for cuda in given.toolkits_for(backend):
+    for cuda in given.toolkits if backend == "cuda" else (None,):
         target = make(Backend(backend, cuda), given.cpu)
         if reason := _outside_cuda_bounds(given.manifest, cuda):
             yield _left_out(target.name, reason)

@@ -20,7 +20,7 @@ from pathlib import Path
 from kernforge.artifact.version import Version2
 from kernforge.manifest.document import Manifest
 from kernforge.manifest.fields import Backend
-from kernforge.manifest.model import CudaKernel, KernelSection, Torch, TorchNoarch, TvmFfi
+from kernforge.manifest.model import CudaKernel, Torch, TorchNoarch, TvmFfi
 from kernforge.source import includes
 from kernforge.source.includes import Closure
 from kernforge.system import digest, files
@@ -248,12 +248,6 @@ def cutlass(manifest: Manifest) -> str:
     return next(names, "")
 
 
-def too_old(section: KernelSection, cuda: Version2 | None) -> bool:
-    """Whether the toolkit is older than the section asks for."""
-    oldest = section.cuda_minver if isinstance(section, CudaKernel) else None
-    return bool(oldest and cuda and cuda < oldest)
-
-
 def _bundled(manifest: Manifest, texts: Iterable[str]) -> dict[str, str]:
     """Headers for a project; those of ``kernforge/`` only where a source names that directory.
 
@@ -287,9 +281,10 @@ def _named(manifest: Manifest, backend: Backend, cuda: Version2 | None) -> Itera
         for path in framework.src:
             yield Unit(path=path, include=framework.include, cxx_flags=framework.cxx_flags)
     for section in manifest.sections(backend).values():
-        if too_old(section, cuda):
-            continue
         cuda_section = section if isinstance(section, CudaKernel) else None
+        oldest = cuda_section.cuda_minver if cuda_section else None
+        if oldest and cuda and cuda < oldest:
+            continue
         for path in section.src:
             yield Unit(
                 path=path,
