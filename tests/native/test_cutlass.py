@@ -49,14 +49,12 @@ def test_two_sources_of_a_release_are_equal(headers):
     carried = headers("sgl-kernel", "0.3.21", release)
     assert len(carried) > 800
     assert {path for path, data in carried.items() if own.get(path) != data} == set()
-    assert header_libraries.HeaderFiles(place="", files=carried).release == release
+    assert header_libraries.release(carried) == release
 
 
 @pytest.mark.parametrize("name", ["cutlass_3_9", "cutlass_4_4"])
 def test_a_wheel_has_the_release_that_it_is_taken_for(headers, name):
     wheel = header_libraries.CARRIED[name]
-    found = header_libraries.HeaderFiles(
-        place="", files=headers(wheel.project, wheel.version, wheel.release)
-    )
-    assert found.release == wheel.release
-    assert {"cute/tensor.hpp", "cutlass/gemm/device/gemm_universal_adapter.h"} <= found.files.keys()
+    found = headers(wheel.project, wheel.version, wheel.release)
+    assert header_libraries.release(found) == wheel.release
+    assert {"cute/tensor.hpp", "cutlass/gemm/device/gemm_universal_adapter.h"} <= found.keys()

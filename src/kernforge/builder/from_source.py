@@ -195,7 +195,7 @@ def fitting_target(workspace: Workspace, host: Host, what: str, *, for_cpu: str)
     Raises:
         NoVariantError: none fits.
     """
-    toolkit = workspace.local_parts.cuda_home
+    toolkit = workspace.local_parts.cuda
     targets = {
         candidate.name: candidate.target
         for candidate in workspace.candidates

@@ -159,8 +159,8 @@ def candidates(project: Project, cpu: str, local_parts: LocalParts) -> tuple[Tar
     cross = cpu != this_cpu()
     lock = read_lock(project.root)
     has = {Version2.parse(version) for version in lock.versions("cuda")} if lock else set()
-    if local_parts.cuda_home:
-        has.add(local_parts.cuda_home.version)
+    if local_parts.cuda:
+        has.add(local_parts.cuda.version)
     return targets.candidates(
         project.manifest,
         cpu=cpu,

@@ -44,7 +44,7 @@ from kernforge.toolchain.host_compiler import Compiler
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Progress, Wheels
 from kernforge.toolchain.local_parts import LocalParts
-from kernforge.toolchain.lockfile import Lock, LockedCompiler, LockedTree, Tree
+from kernforge.toolchain.lockfile import Lock, LockedCompiler, Tree
 from kernforge.toolchain.provision import Toolchains
 
 _DEFAULT_CUDA = "13.0"
@@ -122,12 +122,10 @@ def _find_toolchain(session: JitSession, needs: _Needs, progress: Progress) -> J
     package = Path(torch.__file__).resolve().parent
     trees = {"cxx": compiler.program(store.root / "compilers"), TORCH: str(package)}
     records = store.root / "compilers"
-    here = installed.identify_torch(package, records)
-    headers = LockedTree(kind=TORCH, release=here.release, digest=here.digest)
     lock = Lock(
         platform=f"{this_cpu()}-linux",
         compilers={"cxx": host_compiler.locked(compiler, run, records)},
-        trees={TORCH: headers},
+        trees={TORCH: installed.identify_torch(package, records).locked},
     )
     if needs.python:
         trees["python"] = str(installed.python_headers())
@@ -225,13 +223,11 @@ def _find_cuda(
     if path is not None:
         home = installed.identify_cuda(path, environment.variables, run)
         if wanted is None or home.version.major == Version2.parse(wanted).major:
-            locked = LockedTree(
-                kind="cuda", version=str(home.version), release=home.release, digest=home.digest
-            )
-            return home.version, lock.having(locked), {locked.name: str(home.tree(store))}
+            trees = {home.locked.name: str(home.directory(store))}
+            return home.version, lock.having(home.locked), trees
         if environment.cuda_home or environment.cuda_path:
             raise ToolchainError(
-                f"{path} is CUDA {home.release}, and torch is built for CUDA {wanted}",
+                f"{path} is CUDA {home.locked.release}, and torch is built for CUDA {wanted}",
                 hint="name a toolkit of that major version; if none is named, wheels bring one",
             )
     name = wanted or _DEFAULT_CUDA

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernforge.errors import ToolchainError, UsageError
-from kernforge.system import digest, files, untrusted_tree
+from kernforge.system import digest, untrusted_tree
+from kernforge.toolchain.installed import LocalTree
+from kernforge.toolchain.lockfile import LockedTree
 
 RELEASES = {
     "cutlass_2_10": "2.10.0",
@@ -68,32 +70,6 @@ _VERSION_FILE = "cutlass/version.h"
 _VERSION = re.compile(r"#define\s+CUTLASS_(MAJOR|MINOR|PATCH)\s+(\d+)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeaderFiles:
-    """Headers that the user has.
-
-    Attributes:
-        files: content by path below ``include``.
-    """
-
-    place: str
-    files: Mapping[str, bytes]
-
-    @property
-    def digest(self) -> str:
-        """Hex digest of all paths and contents."""
-        return digest.key(
-            "header-files", files={p: digest.sha256(d) for p, d in self.files.items()}
-        )
-
-    @property
-    def release(self) -> str:
-        """Version that they state, as ``"4.0.0"``; empty when they state none."""
-        text = self.files.get(_VERSION_FILE, b"").decode(errors="replace")
-        parts = dict(_VERSION.findall(text))
-        return ".".join(parts[part] for part in ("MAJOR", "MINOR", "PATCH") if part in parts)
-
-
 def note(name: str) -> str:
     """Note on a name's wheel for the user; empty where kernel-builder takes the same release."""
     wanted, carried = RELEASES.get(name), CARRIED.get(name)
@@ -116,8 +92,15 @@ def below_wheel(name: str) -> str:
     return ""
 
 
-def read(place: Path) -> HeaderFiles:
-    """Headers of a CUTLASS checkout.
+def release(contents: Mapping[str, bytes]) -> str:
+    """Version that headers state, as ``"4.0.0"``; empty when they state none."""
+    text = contents.get(_VERSION_FILE, b"").decode(errors="replace")
+    parts = dict(_VERSION.findall(text))
+    return ".".join(parts[part] for part in ("MAJOR", "MINOR", "PATCH") if part in parts)
+
+
+def identify(name: str, place: Path) -> LocalTree:
+    """The headers of a CUTLASS checkout, for this name in ``depends``.
 
     Raises:
         UsageError: there is no such directory, or it holds no CUTLASS.
@@ -128,8 +111,8 @@ def read(place: Path) -> HeaderFiles:
             hint="name a CUTLASS checkout; unpack an archive of one with tar or unzip first",
         )
     contents: dict[str, bytes] = {}
-    for name, data in _of_directory(place):
-        below = _below_include(name)
+    for path, data in _of_directory(place):
+        below = _below_include(path)
         if contents.setdefault(below, data) != data:
             raise UsageError(f"{place} holds two files {below}", hint="name one release's sources")
     if "cutlass/cutlass.h" not in contents:
@@ -137,13 +120,10 @@ def read(place: Path) -> HeaderFiles:
             f"{place} holds no CUTLASS: there is no include/cutlass/cutlass.h in it",
             hint="name the root of a checkout",
         )
-    return HeaderFiles(place=str(place), files=contents)
-
-
-def write(headers: HeaderFiles, tree: Path) -> None:
-    """Write headers into an empty tree, as ``include/...``."""
-    for path, data in headers.files.items():
-        files.write_new(tree / "include" / path, data)
+    hashes = {path: digest.sha256(data) for path, data in contents.items()}
+    key = digest.key("header-files", files=hashes)
+    locked = LockedTree(kind=name, release=release(contents), digest=key)
+    return LocalTree(locked=locked, path=place, files=contents)
 
 
 def no_wheel(name: str) -> ToolchainError:

@@ -40,25 +40,29 @@ _TORCH_CUDA = re.compile(r"^cuda\b[^=\n]*= ['\"]([^'\"]+)['\"]", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CudaHome:
-    """An installed toolkit.
+class LocalTree:
+    """A tree that the user has, in the place of wheels.
 
     Attributes:
-        version: major and minor.
-        release: its full version.
-        digest: of its version.json, of what nvcc says, and of the names and sizes of its files.
-        parts: where ``bin``, ``include``, ``lib64`` and ``nvvm`` are, if not all in ``path``:
-            conda, the wheels and Debian's package have other layouts.
+        locked: it as a lock records it; its version is empty where it stands for any release's.
+        path: its directory.
+        parts: where a toolkit's ``bin``, ``include``, ``lib64`` and ``nvvm`` are, if not all in
+            ``path``: conda, the wheels and Debian's package have other layouts.
+        files: of a header library, content by path below ``include``.
     """
 
+    locked: LockedTree
     path: Path
-    version: Version2
-    release: str
-    digest: str
     parts: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
-    def tree(self, store: Store) -> Path:
-        """Tree with ``bin/nvcc``, ``include``, ``lib64``: a toolkit, or links to its parts."""
+    @property
+    def version(self) -> Version2:
+        """Version of a toolkit."""
+        return Version2.parse(self.locked.version)
+
+    def directory(self, store: Store) -> Path:
+        """Its directory; of a toolkit in parts, one with links to them."""
         if not self.parts:
             return self.path
 
@@ -97,7 +101,7 @@ def find_cuda(env: Mapping[str, str]) -> Path | None:
     return None if _missing_in(usual) else usual
 
 
-def identify_cuda(path: Path, env: Mapping[str, str], runner: Runner) -> CudaHome:
+def identify_cuda(path: Path, env: Mapping[str, str], runner: Runner) -> LocalTree:
     """Say which toolkit is in a directory; its nvcc may be a script that needs ``PATH``.
 
     Raises:
@@ -125,13 +129,13 @@ def identify_cuda(path: Path, env: Mapping[str, str], runner: Runner) -> CudaHom
     stated = path / "version.json"
     text = stated.read_text(errors="replace") if stated.is_file() else ""
     sizes = _part_sizes(parts) if parts else _sizes(path, _PARTS, follow=True)
-    return CudaHome(
-        path=path,
-        version=Version2(int(match[1]), int(match[2])),
+    locked = LockedTree(
+        kind="cuda",
+        version=f"{int(match[1])}.{int(match[2])}",
         release=_stated_release(text) or match[3],
         digest=digest.key("cuda-home", nvcc=printed, stated=text, files=sizes),
-        parts=parts,
     )
+    return LocalTree(locked=locked, path=path, parts=parts)
 
 
 def _part_sizes(parts: Mapping[str, str]) -> dict[str, int]:
@@ -217,22 +221,7 @@ def _stated_release(text: str) -> str:
         return ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TorchHome:
-    """An installed torch, whose headers stand in for those of a wheel.
-
-    Attributes:
-        path: directory of its package, which holds ``include``.
-        release: its full version.
-        digest: of its version.py and of the names and sizes of its headers.
-    """
-
-    path: Path
-    release: str
-    digest: str
-
-
-def identify_torch(path: Path, records: Path) -> TorchHome:
+def identify_torch(path: Path, records: Path) -> LocalTree:
     """Say which torch is in the directory of a package.
 
     Its 10,000 headers are looked at once: the digest is recorded until ``version.py`` changes.
@@ -260,7 +249,8 @@ def identify_torch(path: Path, records: Path) -> TorchHome:
         # The file has the version, and the commit of the sources.
         key = digest.key("torch-home", version=text, sizes=_sizes(path, ("include",)))
         files.write_json(record, key)
-    return TorchHome(path=path, release=match[1], digest=key)
+    locked = LockedTree(kind="torch", release=match[1], digest=key)
+    return LocalTree(locked=locked, path=path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

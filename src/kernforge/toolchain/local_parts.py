@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kernforge.artifact.version import Version2
 from kernforge.system.environment import Environment
 from kernforge.system.process import run
 from kernforge.toolchain import header_libraries, installed
-from kernforge.toolchain.header_libraries import HeaderFiles
-from kernforge.toolchain.installed import CudaHome, TorchHome
-from kernforge.toolchain.lockfile import LockedTree, Tree
+from kernforge.toolchain.installed import LocalTree
+from kernforge.toolchain.lockfile import Tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,42 +34,29 @@ NO_LOCAL_PARTS = LocalPartsOptions()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalParts:
-    """Toolkits and headers that the user provides.
+    """Trees that the user provides, by kind."""
 
-    Attributes:
-        headers: header libraries by the name in ``depends``.
-        torch: an installed torch whose headers stand in for any release's.
-    """
+    trees: Mapping[str, LocalTree] = field(default_factory=dict)
 
-    cuda_home: CudaHome | None = None
-    headers: Mapping[str, HeaderFiles] = field(default_factory=dict)
-    torch: TorchHome | None = None
+    @property
+    def cuda(self) -> LocalTree | None:
+        """The installed toolkit."""
+        return self.trees.get("cuda")
 
-    def home_of(self, version: str) -> CudaHome | None:
-        """The installed toolkit if it is of this version, as ``"12.8"``."""
-        home = self.cuda_home
-        return home if home and home.version == Version2.parse(version) else None
-
-    def locked(self, tree: Tree) -> LockedTree | None:
-        """What the user provides in the place of a tree's wheels, as a lock records it."""
-        release = digest = ""
+    def of(self, tree: Tree) -> LocalTree | None:
+        """What the user has in the place of a tree's wheels."""
         if tree.cpu:
             return None
         if tree.kind == "python":
-            return installed.identify_python()
-        if tree.kind == "cuda" and (home := self.home_of(tree.version)):
-            release, digest = home.release, home.digest
-        elif tree.kind == "torch" and self.torch:
-            release, digest = self.torch.release, self.torch.digest
-        elif headers := self.headers.get(tree.name):
-            release, digest = headers.release, headers.digest
-        else:
+            return LocalTree(locked=installed.identify_python(), path=installed.python_headers())
+        here = self.trees.get(tree.kind)
+        if here is None or here.locked.version not in {"", tree.version}:
             return None
-        return LockedTree(kind=tree.kind, version=tree.version, release=release, digest=digest)
+        return replace(here, locked=replace(here.locked, version=tree.version))
 
     def unused_note(self, versions: Collection[str]) -> str:
         """What to say of an installed toolkit that is of none of these versions; else empty."""
-        home = self.cuda_home
+        home = self.cuda
         if not home or not versions or str(home.version) in versions:
             return ""
         wanted = ", ".join(sorted(versions))
@@ -89,11 +74,13 @@ def find_local_parts(
     Raises:
         UsageError: something is not there or not what it should be.
     """
-    home, torch = options.cuda_home, options.torch_home
-    records = environment.home / "store" / "compilers"
+    trees = {}
+    if options.cuda_home:
+        trees["cuda"] = installed.identify_cuda(options.cuda_home, environment.variables, run)
+    if options.torch_home:
+        records = environment.home / "store" / "compilers"
+        trees["torch"] = installed.identify_torch(options.torch_home, records)
     path = (options.depends.get(cutlass) or options.depends.get("")) if cutlass else None
-    return LocalParts(
-        cuda_home=installed.identify_cuda(home, environment.variables, run) if home else None,
-        headers={cutlass: header_libraries.read(path)} if path else {},
-        torch=installed.identify_torch(torch, records) if torch else None,
-    )
+    if path:
+        trees[cutlass] = header_libraries.identify(cutlass, path)
+    return LocalParts(trees=trees)

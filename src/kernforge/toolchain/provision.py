@@ -15,9 +15,10 @@ from kernforge.errors import IntegrityError, ToolchainError
 from kernforge.store.local import Store
 from kernforge.system import archives, files
 from kernforge.system.digest import sha256
-from kernforge.toolchain import front_end, header_libraries, installed, projects, tree_names
+from kernforge.toolchain import front_end, header_libraries, projects, tree_names
 from kernforge.toolchain.index import remote_zip
 from kernforge.toolchain.index.wheels import Wheels
+from kernforge.toolchain.installed import LocalTree
 from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import LockedTree, LockedWheel
 
@@ -54,23 +55,21 @@ class Toolchains:
 
     def _local(self, tree: LockedTree) -> Path:
         """What the user has, if it is that of the lock."""
-        here = self._local_parts.locked(tree)
-        has = here is not None and here.digest == tree.digest
-
-        def fill(place: Path) -> None:
-            if not has:
-                raise _not_here(tree, here)
-            header_libraries.write(self._local_parts.headers[tree.name], place)
-
         if tree.kind in header_libraries.RELEASES:
+            fill = functools.partial(self._copy, tree)
             return self._store.tree(STORE_KIND, tree_names.key(tree), fill)
-        if has and tree.kind == "python":
-            return installed.python_headers()
-        if has and tree.kind == "torch" and self._local_parts.torch:
-            return self._local_parts.torch.path
-        if has and tree.kind == "cuda" and self._local_parts.cuda_home:
-            return self._local_parts.cuda_home.tree(self._store)
-        raise _not_here(tree, here)
+        return self._here(tree).directory(self._store)
+
+    def _here(self, tree: LockedTree) -> LocalTree:
+        here = self._local_parts.of(tree)
+        if here is None or here.locked.digest != tree.digest:
+            raise _not_here(tree, here)
+        return here
+
+    def _copy(self, tree: LockedTree, place: Path) -> None:
+        """Write the user's headers into a tree."""
+        for path, data in self._here(tree).files.items():
+            files.write_new(place / "include" / path, data)
 
     def _fill(self, locked: LockedTree, tree: Path) -> None:
         """Write a tree that is made of wheels."""
@@ -129,16 +128,18 @@ def _write(tree: Path, path: str, data: bytes, source: str) -> None:
     archives.write_member(tree, path, data, source, executable=path.startswith(_PROGRAMS))
 
 
-def _not_here(tree: LockedTree, here: LockedTree | None) -> ToolchainError:
+def _not_here(tree: LockedTree, here: LocalTree | None) -> ToolchainError:
     hints = {
         "cuda": "name that toolkit's directory with --cuda-home",
         "python": "build with that Python",
         "torch": "build where that torch is installed",
     }
+    there = "none is named here"
+    if here:
+        there = f"here is {here.locked.release or here.locked.digest[:12]}"
     hint = hints.get(tree.kind, f"name them with --depends {tree.name}=PATH")
     return ToolchainError(
-        f"the lock names {tree} ({tree.release or tree.digest[:12]}) of a machine, and "
-        f"{f'here is {here.release or here.digest[:12]}' if here else 'none is named here'}",
+        f"the lock names {tree} ({tree.release or tree.digest[:12]}) of a machine, and {there}",
         hint=f"{hint}, or take another source into the lock with `kernforge lock`",
     )
 

@@ -44,12 +44,12 @@ def lacking(
 def _serves(lock: Lock, tree: Tree, local_parts: LocalParts) -> bool:
     known = lock.trees.get(tree.name)
     if known is None:
-        with_home = tree.kind == "cuda-libraries" and local_parts.home_of(tree.version)
+        with_home = tree.kind == "cuda-libraries" and local_parts.of(Tree("cuda", tree.version))
         return bool(with_home) or tree.name in lock.compilers
     if tree.kind == "python":  # it is looked at anew for each build
         return True
-    if here := local_parts.locked(tree):
-        return known.digest == here.digest
+    if here := local_parts.of(tree):
+        return known.digest == here.locked.digest
     return tree.kind != "torch" or not known.digest
 
 
@@ -95,9 +95,10 @@ class _Resolver:
 
     def add(self, tree: Tree) -> None:
         """Resolve a tree."""
-        if tree.kind == "cuda-libraries" and self._local_parts.home_of(tree.version):
+        if tree.kind == "cuda-libraries" and self._local_parts.of(Tree("cuda", tree.version)):
             return  # an installed toolkit has them
-        self.made[tree.name] = self._local_parts.locked(tree) or self._of_wheels(tree)
+        here = self._local_parts.of(tree)
+        self.made[tree.name] = here.locked if here else self._of_wheels(tree)
 
     def _of_wheels(self, tree: Tree) -> LockedTree:
         match tree.kind:

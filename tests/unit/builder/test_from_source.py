@@ -15,8 +15,9 @@ from kernforge.manifest import document
 from kernforge.project import targets
 from kernforge.system.environment import Environment
 from kernforge.toolchain import installed
-from kernforge.toolchain.installed import CudaHome
+from kernforge.toolchain.installed import LocalTree
 from kernforge.toolchain.local_parts import LocalParts
+from kernforge.toolchain.lockfile import LockedTree
 
 MANIFEST = """[general]
 name = "my-op"
@@ -37,9 +38,10 @@ CUDA_12 = Version2(12, 8)
 
 
 def workspace(tmp_path, toolkit=None, manifest=MANIFEST):
-    own = LocalParts(
-        cuda_home=toolkit and CudaHome(path=tmp_path, version=toolkit, release="", digest="")
-    )
+    own = LocalParts()
+    if toolkit:
+        locked = LockedTree(kind="cuda", version=str(toolkit))
+        own = LocalParts(trees={"cuda": LocalTree(locked=locked, path=tmp_path)})
     parsed = document.parse(manifest, source="build.toml")
     found = targets.candidates(parsed, cpu="x86_64", local_toolkits=[toolkit] if toolkit else [])
     return types.SimpleNamespace(candidates=found, local_parts=own)

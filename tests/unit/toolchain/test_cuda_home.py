@@ -50,8 +50,8 @@ def toolkit(request, tmp_path):
 
 def test_every_layout_serves_as_one_directory(toolkit, tmp_path):
     home = identify_cuda(toolkit, os.environ, run)
-    assert (str(home.version), home.release) == ("12.4", "12.4.131")
-    tree = home.tree(Store(tmp_path / "store"))
+    assert (str(home.version), home.locked.release) == ("12.4", "12.4.131")
+    tree = home.directory(Store(tmp_path / "store"))
     for part in ("bin/nvcc", "include/cuda_runtime.h", "lib64/libcudart_static.a", "nvvm/bin/cicc"):
         assert (tree / part).is_file(), part
     version = subprocess.check_output([tree / "bin" / "nvcc", "--version"], text=True)
@@ -62,7 +62,7 @@ def test_a_toolkit_on_the_path_is_found_behind_a_script(toolkit, tmp_path):
     write(tmp_path / "scripts" / "nvcc", f'#!/bin/sh\nexec {toolkit}/bin/nvcc "$@"\n')
     env = {"PATH": f"{tmp_path}/scripts:{os.environ['PATH']}"}
     assert find_cuda(env) == toolkit
-    assert identify_cuda(find_cuda(env), env, run).release == "12.4.131"
+    assert identify_cuda(find_cuda(env), env, run).locked.release == "12.4.131"
 
 
 @pytest.mark.parametrize("name", ["CUDA_HOME", "CUDA_PATH", "KERNFORGE_CUDA_HOME"])

@@ -106,10 +106,13 @@ def test_a_release_without_a_wheel_says_where_to_put_it(wheels):
     assert "CUTLASS_SRC_DIR" in caught.value.hint
 
 
+def users(checkout):
+    return LocalParts(trees={"cutlass_4_0": header_libraries.identify("cutlass_4_0", checkout)})
+
+
 def test_files_of_the_users_are_pinned_by_their_content(wheels, checkout, tmp_path):
-    found = header_libraries.read(checkout)
-    assert found.release == "4.0.0"
-    own = LocalParts(headers={"cutlass_4_0": found})
+    own = users(checkout)
+    assert own.trees["cutlass_4_0"].locked.release == "4.0.0"
     lock = make(needs("cutlass_4_0"), wheels, cpu="x86_64", compilers=COMPILERS, local_parts=own)
     assert str(checkout) not in lock.to_json()
     tree = Toolchains(Store(tmp_path / "store"), wheels, own).path(lock.trees["cutlass_4_0"])
@@ -120,11 +123,11 @@ def test_files_of_the_users_are_pinned_by_their_content(wheels, checkout, tmp_pa
 
 
 def test_other_files_than_the_locked_ones_are_noticed(wheels, checkout, tmp_path):
-    own = LocalParts(headers={"cutlass_4_0": header_libraries.read(checkout)})
+    own = users(checkout)
     lock = make(needs("cutlass_4_0"), wheels, cpu="x86_64", compilers=COMPILERS, local_parts=own)
     assert not lacking(needs("cutlass_4_0"), lock, own)
     (checkout / "include/cute/tensor.hpp").write_bytes(b"// edited")
-    edited = LocalParts(headers={"cutlass_4_0": header_libraries.read(checkout)})
+    edited = users(checkout)
     assert lacking(needs("cutlass_4_0"), lock, edited) == needs("cutlass_4_0")
     with pytest.raises(ToolchainError, match="and here is"):
         Toolchains(Store(tmp_path / "store"), wheels, edited).path(lock.trees["cutlass_4_0"])
@@ -132,9 +135,9 @@ def test_other_files_than_the_locked_ones_are_noticed(wheels, checkout, tmp_path
 
 def test_what_is_not_cutlass_is_refused(tmp_path):
     with pytest.raises(UsageError, match="is not a directory"):
-        header_libraries.read(tmp_path / "nowhere")
+        header_libraries.identify("cutlass_4_0", tmp_path / "nowhere")
     with pytest.raises(UsageError, match="holds no CUTLASS"):
-        header_libraries.read(tmp_path)
+        header_libraries.identify("cutlass_4_0", tmp_path)
     (tmp_path / "cutlass.tar.gz").write_bytes(b"an archive")
     with pytest.raises(UsageError, match="unpack an archive"):
-        header_libraries.read(tmp_path / "cutlass.tar.gz")
+        header_libraries.identify("cutlass_4_0", tmp_path / "cutlass.tar.gz")
