@@ -136,7 +136,7 @@ def _resolve(
         renew: whether only the indexes will do.
     """
     remembered, platform = workspace.store.root.parent / _REMEMBERED, f"{workspace.cpu}-linux"
-    known = _read_remembered(remembered)
+    known = lockfile.remembered(remembered)
     try:
         found = resolver.make(
             missing,
@@ -166,14 +166,6 @@ def _as_here(lock: Lock, wanted: Collection[Tree], compilers: Mapping[str, Locke
     """The lock as it is on this machine: with its compilers, and its headers of Python."""
     here = replace(lock, compilers={**lock.compilers, **compilers})
     return here.having(installed.identify_python()) if Tree("python") in wanted else here
-
-
-def _read_remembered(path: Path) -> Lock | None:
-    """What earlier builds of this machine locked; None if that is not known."""
-    try:
-        return lockfile.from_json(path.read_text(), source=str(path))
-    except (OSError, ValueError, ToolchainError):  # there is none, or it is damaged
-        return None
 
 
 def _other_platform(workspace: Workspace, lock: Lock) -> ToolchainError:

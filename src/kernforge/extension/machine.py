@@ -253,7 +253,7 @@ def complete_lock(
         NetworkError: it lacks something, and no index can be reached.
         ToolchainError: no index has it.
     """
-    old = lockfile.from_json(path.read_text(), source=str(path)) if path.is_file() else None
+    old = lockfile.remembered(path)
     missing = resolver.lacking(needs.values(), old, parts)
     if old and not missing:
         return old

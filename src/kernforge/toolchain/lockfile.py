@@ -22,6 +22,8 @@ from kernforge.errors import ToolchainError
 from kernforge.system import digest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pydantic import TypeAdapter
 
 _VERSION = re.compile(r"(?:[0-9]{1,9}\.[0-9]{1,9})?")
@@ -247,11 +249,9 @@ def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
     try:
         data = untrusted.parse_json(text)
         version = data.pop("lock-version")
-        if version == 1:
-            data = _of_version_1(data)
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise _damaged(source, str(error)) from error
-    if version not in {1, VERSION}:
+    if version != VERSION:
         raise ToolchainError(
             f"{source} has lock-version {version!r}; this kernforge reads {VERSION}",
             hint="upgrade kernforge, or write the lock again with `kernforge lock`",
@@ -264,40 +264,12 @@ def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
     return lock
 
 
-def _of_version_1(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The document of a lock from before all of its trees stood in one table.
-
-    What such locks may leave out was added to them one by one.
-    """
-    compilers = {"cxx": data["compiler"]} if data["compiler"]["identity"] else {}
-    trees: list[dict[str, Any]] = []
-
-    def add(kind: str, version: str, entry: Mapping[str, Any], cpu: str = "", **more: Any) -> None:
-        own = {"kind": kind, "version": version, "cpu": cpu, "release": entry.get("release", "")}
-        trees.append({**own, **more})
-
-    for version, kit in data.get("cuda", {}).items():
-        own = {name: kit[name] for name in ("wheels", "front_end") if name in kit}
-        add("cuda", version, kit, digest=kit.get("directory", ""), **own)
-        if wheels := kit.get("libraries"):
-            add("cuda-libraries", version, kit, wheels=wheels)
-    for version, torch in data.get("torch", {}).items():
-        add("torch", version, torch, wheels=[torch["wheel"]])
-    for name, headers in data.get("headers", {}).items():
-        kind, _, version = name.rpartition("-")
-        wheels = [headers["wheel"]] if headers.get("wheel") else []
-        given = headers.get("digest", "")
-        add(kind or name, version if kind else "", headers, wheels=wheels, digest=given)
-    if python := data.get("python"):
-        add("python", "", python, digest=python["headers"])
-    for cpu, cross in data.get("cross", {}).items():
-        compilers[f"{cpu}-cxx"] = cross["compiler"]
-        for version, torch in cross.get("torch", {}).items():
-            add("torch", version, torch, cpu, wheels=[torch["wheel"]])
-        for version, wheel in cross.get("runtime", {}).items():
-            add("cudart", version, {}, cpu, wheels=[wheel])
-    named = {Tree(t["kind"], t["version"], t["cpu"]).name: t for t in trees}
-    return {"platform": data["platform"], "compilers": compilers, "trees": named}
+def remembered(path: Path) -> Lock | None:
+    """A lock that kernforge keeps for itself; None if there is none that can be read."""
+    try:
+        return from_json(path.read_text(), source=str(path))
+    except (OSError, ValueError, ToolchainError):  # damaged, or of another version
+        return None
 
 
 @functools.cache
