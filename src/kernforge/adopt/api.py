@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kernforge.adopt import bindings, package, program, scripts
 from kernforge.adopt.program import Module, Program, Remark
 from kernforge.errors import UsageError
-from kernforge.extension.files import TextFiles
+from kernforge.extension.files import Tree
 from kernforge.manifest.editions import UNKNOWN_LICENSE
 from kernforge.project import scaffold
 from kernforge.source import extension_source
@@ -126,7 +126,7 @@ def _kernel_name(program: Program) -> str:
     return re.sub(r"^[^a-z]+", "", plain) or "kernel"
 
 
-class _Texts(TextFiles):
+class _Texts(Tree):
     """Files of the old project, and those that its program has as text."""
 
     def __init__(self, program: Program) -> None:

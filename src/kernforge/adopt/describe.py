@@ -33,7 +33,9 @@ def describe(setup: str, toolkit: Path) -> dict[str, object]:
         "license": found.metadata.license
         or getattr(found.metadata, "license_expression", "")
         or "",
-        "extensions": [dataclasses.asdict(extension.request_of(each, "")) for each in listed],
+        "extensions": [
+            dataclasses.asdict(extension.request_of(each, "", Path())) for each in listed
+        ],
     }
 
 

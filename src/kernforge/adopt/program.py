@@ -48,7 +48,7 @@ _OURS = re.compile(
     r"-O[0-3s]?$|-g$|-f(?:PIC|pic)$|--?threads\b|-w$|-W|-DTORCH_API_INCLUDE_EXTENSION_H|"
     r"--expt-(?:relaxed-constexpr|extended-lambda)|-DTORCH_EXTENSION_NAME|-D_GLIBCXX_USE_CXX11_ABI|"
     r"--ptxas-options|-Xptxas|-lineinfo|--generate-line-info|-fdiagnostics-|-fcolor-diagnostics|"
-    r"-DPy_LIMITED_API"
+    r"-DPy_LIMITED_API|-DWITH_PYTHON$"
 )
 _HINT = "name the directory of a setup.py, or a script that calls load or load_inline"
 _OPENMP = re.compile(r"-fopenmp|-DAT_PARALLEL_OPENMP")
@@ -57,7 +57,6 @@ _LEFT_OUT = (
     (_STANDARD, "a build uses torch's C++ standard"),
     (_OPENMP, "a kernel links to no OpenMP: use at::parallel_for"),
 )
-_LINKS = ("libraries", "library_dirs", "link_args", "objects", "dlink_args", "extra_ldflags")
 _LINKS_TORCH = (
     "a kernel links to torch and nothing else; call what it needs through torch (at::cuda::blas, "
     "torch::mm) or at run time (dlopen)"
@@ -300,21 +299,20 @@ class _Reader:
     def extension(self, given: Mapping[str, Any]) -> None:
         """An extension module, as ``describe`` writes those of a setup.py."""
         name = given["name"]
-        if given["kind"] == "plain":
+        if not given["with_torch"]:
             self.left(f"{name} has no torch operators; it is not part of the kernel")
             return
-        for option in _LINKS:
+        for option in ("ldflags", "dlink"):
             values = [each for each in given.get(option) or () if each not in ("-s", "-fopenmp")]
             if values:
                 self.left(f"{option} of {name}, {values}: {_LINKS_TORCH}")
-        macros = [each for each in given["macros"] if each != "-DWITH_PYTHON"]
         module = Module(
             name=name,
-            backend="cuda" if given["kind"] == "cuda" else "cpu",
+            backend="cuda" if given["with_cuda"] else "cpu",
             sources=tuple(self._paths(given["sources"])),
             include=tuple(self._directories(given["includes"])),
-            cxx_flags=(*macros, *self._flags(given["cxx_args"])),
-            cuda_flags=(*macros, *self._flags(given["nvcc_args"], nvcc=True)),
+            cxx_flags=tuple(self._flags(given["cflags"])),
+            cuda_flags=tuple(self._flags(given["cuda_cflags"], nvcc=True)),
         )
         # A script may load one in two places.
         known = {(each.name, each.backend) for each in self.modules}
@@ -335,13 +333,13 @@ class _Reader:
         self.extension(
             {
                 "name": name,
-                "kind": "cuda" if has_cuda or given.get("with_cuda") is True else "cpp",
+                "with_torch": True,
+                "with_cuda": has_cuda or given.get("with_cuda") is True,
                 "sources": sources,
                 "includes": _list(given.get("extra_include_paths")),
-                "macros": (),
-                "cxx_args": _list(given.get("extra_cflags")),
-                "nvcc_args": _list(given.get("extra_cuda_cflags")),
-                "extra_ldflags": _list(given.get("extra_ldflags")),
+                "cflags": _list(given.get("extra_cflags")),
+                "cuda_cflags": _list(given.get("extra_cuda_cflags")),
+                "ldflags": _list(given.get("extra_ldflags")),
             }
         )
 

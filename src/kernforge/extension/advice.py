@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kernforge.errors import page
-from kernforge.extension.plan import ModuleUnit
+from kernforge.extension.plan import ExtensionUnit
 from kernforge.source import diagnostics
 from kernforge.source.extension_source import is_stable, is_torch_header
 from kernforge.source.message_names import MessageNames
@@ -14,7 +14,7 @@ from kernforge.source.message_names import MessageNames
 _LONG_S = 3.0
 
 
-def slow_hint(units: Iterable[ModuleUnit], seconds: float, names: MessageNames) -> str:
+def slow_hint(units: Iterable[ExtensionUnit], seconds: float, names: MessageNames) -> str:
     """One line on what made a build long; empty if it was not the choice of the sources."""
     if seconds < _LONG_S:
         return ""

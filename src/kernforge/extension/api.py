@@ -20,11 +20,16 @@ from kernforge.errors import BuildError, UsageError
 from kernforge.extension import advice, flags, machine, make
 from kernforge.extension import request as jit_request
 from kernforge.extension import session as jit_session
-from kernforge.extension.device.units import ModulePlan
 from kernforge.extension.files import Tree
 from kernforge.extension.modules import load_module, show
-from kernforge.extension.plan import ModuleRequest
-from kernforge.extension.request import JitRequest, content_key, resolve_request
+from kernforge.extension.plan import Extension
+from kernforge.extension.request import (
+    ExtensionRequest,
+    check_module,
+    content_key,
+    message_names,
+    read_extension,
+)
 from kernforge.extension.session import CachedModule, JitSession, LoadedModule
 from kernforge.extension.undefined import missing_symbol, undefined_error
 from kernforge.source import extension_source
@@ -88,12 +93,15 @@ def load(  # noqa: PLR0917 - torch's signature
         raise UsageError("is_python_module and is_standalone exclude each other")
     here = jit_request.current_directory()
     listed = jit_request.paths(sources, "sources")
-    wanted = JitRequest(
+    ldflags = flags.words(extra_ldflags, "extra_ldflags")
+    if is_standalone:
+        ldflags += (f"-Wl,-rpath,{machine.torch_package() / 'lib'}",)
+    wanted = ExtensionRequest(
         name=os.fspath(name),
         sources=tuple(flags.absolute(source, here) for source in listed),
         cflags=flags.words(extra_cflags, "extra_cflags"),
         cuda_cflags=flags.words(extra_cuda_cflags, "extra_cuda_cflags"),
-        ldflags=flags.words(extra_ldflags, "extra_ldflags"),
+        ldflags=ldflags,
         includes=jit_request.paths(extra_include_paths, "extra_include_paths"),
         build_directory=os.fspath(build_directory or ""),
         with_cuda=with_cuda,
@@ -175,7 +183,7 @@ def load_inline(  # noqa: PLR0917 - torch's signature
         implicit_headers=not no_implicit_headers,
         gil_not_used=gil_not_used,
     )
-    wanted = JitRequest(
+    wanted = ExtensionRequest(
         name=name,
         sources=tuple(f"/{path}" for path in generated),
         texts=tuple((path, file.text) for path, file in generated.items()),
@@ -202,7 +210,7 @@ def load_inline(  # noqa: PLR0917 - torch's signature
         raise
 
 
-def load_request(session: JitSession, request: JitRequest, *, verbose: bool = False) -> Any:
+def load_request(session: JitSession, request: ExtensionRequest, *, verbose: bool = False) -> Any:
     """Compile and load what is requested, if this process has not done so already.
 
     Returns:
@@ -236,9 +244,12 @@ def _is_current(cached: CachedModule | None) -> TypeGuard[CachedModule]:
     )
 
 
-def _load_anew(session: JitSession, request: JitRequest, console: Console) -> CachedModule:
-    tree = Tree(dict(request.texts))
-    wanted, names = resolve_request(request, tree, session.environment)
+def _load_anew(session: JitSession, request: ExtensionRequest, console: Console) -> CachedModule:
+    installed = machine.installed_directories(session.environment)
+    tree = Tree(dict(request.texts), request.here, installed)
+    wanted = read_extension(request, tree)
+    names = message_names(request, wanted)
+    check_module(request, wanted, names)
     toolchain = machine.find_toolchain(session, wanted, console)
     key = content_key(request, wanted)
     loaded = session.modules.get(key)
@@ -247,18 +258,15 @@ def _load_anew(session: JitSession, request: JitRequest, console: Console) -> Ca
         placed = _place(request, loaded.path)
         return CachedModule(seen=tree.seen(), loaded=loaded, placed=placed)
     start = time.monotonic()
-    module, path = make.make_module(session, wanted, toolchain, console, names)
-    try:
+    with session.namespaces_of(wanted, toolchain.lock) as namespaces:
+        path = make.make_module(session, wanted, namespaces, toolchain, console, names=names)
         if not session.hinted and session.environment.kernforge_jit_hint != "0":
             hint = advice.slow_hint(wanted.units, time.monotonic() - start, names)
             session.hinted = bool(hint)
             if hint:
                 Console().note(hint)
         placed = _place(request, path)
-        loaded = _load_built(session, request, wanted, module, path)
-    except BaseException:
-        session.release(module)
-        raise
+        loaded = _load_built(session, request, wanted, namespaces, path)
     session.modules[key] = loaded
     _watch_opened(tree, path)
     return CachedModule(seen=tree.seen(), loaded=loaded, placed=placed)
@@ -271,11 +279,15 @@ def _watch_opened(tree: Tree, module: Path) -> None:
 
 
 def _load_built(
-    session: JitSession, request: JitRequest, wanted: ModuleRequest, module: ModulePlan, path: Path
+    session: JitSession,
+    request: ExtensionRequest,
+    wanted: Extension,
+    namespaces: Mapping[str, str],
+    path: Path,
 ) -> LoadedModule:
     """Load a module from the store; a program stays there."""
     if request.is_standalone:
-        session.release(module)
+        session.release(namespaces)
         return LoadedModule(name=request.name, path=path)
     names = extension_source.module_names([t for u in wanted.units for t in u.texts.values()])
     written = {name for name in names if name != extension_source.EXTENSION_NAME}
@@ -285,7 +297,7 @@ def _load_built(
     if wanted.has_device:
         machine.require_device_code(name, path, torch)
     try:
-        return load_module(session, path, name, module.namespaces, torch, python=python)
+        return load_module(session, path, name, namespaces, torch, python=python)
     except BuildError as error:
         missing, texts = missing_symbol(error.message), _user_texts(request, wanted)
         library = elf.parse(path.read_bytes())
@@ -295,7 +307,7 @@ def _load_built(
         raise
 
 
-def _user_texts(request: JitRequest, wanted: ModuleRequest) -> dict[str, str]:
+def _user_texts(request: ExtensionRequest, wanted: Extension) -> dict[str, str]:
     """What a module is made of by the names that its user knows: paths, or the arguments' names."""
     parts, texts = dict(request.parts), {}
     for path, text in ((p, t) for unit in wanted.units for p, t in unit.texts.items()):
@@ -308,7 +320,7 @@ def _user_texts(request: JitRequest, wanted: ModuleRequest) -> dict[str, str]:
     return texts
 
 
-def _place(request: JitRequest, path: Path) -> str:
+def _place(request: ExtensionRequest, path: Path) -> str:
     """Copy a module into the directory that the caller named, if any; returns the copy's path."""
     if not request.build_directory:
         return ""

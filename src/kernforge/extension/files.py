@@ -25,6 +25,7 @@ from kernforge.extension import flags
 from kernforge.source import includes
 from kernforge.source.includes import Closure
 from kernforge.system import digest
+from kernforge.system.files import sha256_file
 
 Stamp: TypeAlias = tuple[int, int, int, int]
 """Size, time of change in nanoseconds, inode, and when the inode changed, in nanoseconds."""
@@ -38,6 +39,8 @@ _OF_TOOLCHAIN = re.compile(
     r"|setjmp|signal|stdarg|stdbool|stddef|stdint|stdio|stdlib|string|strings|time|uchar|unistd|wchar"
     r"|\w*intrin|omp)\.h"
 )
+PROJECT = "src"
+"""A project's directory in that of an action."""
 OPAQUE_LIMIT = 5000
 """How many headers an include of a macro may mean."""
 _HEADERS = (".h", ".hpp", ".hh", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", "")
@@ -60,15 +63,31 @@ class Seen:
         return not self.young and all(stamp(p) == old for p, old in self.stamps.items())
 
 
-class TextFiles:
-    """Texts of files by path, read on demand: the mapping that ``includes.closure`` takes.
+class Tree:
+    """Files of this machine, read on demand: the mapping that ``includes.closure`` takes.
+
+    An action has them at their absolute paths without the leading slash. pip unpacks a source
+    distribution into another directory each time; so that its objects are found again, an action
+    has the files below a project's directory in ``src/``, wherever that lies.
 
     Args:
         given: texts of files that are not on the disk.
+        here: the directory from which relative paths start.
+        installed: directories whose content is part of the toolchain, not the user's.
+        base: the project's directory; empty without one.
     """
 
-    def __init__(self, given: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        given: Mapping[str, str],
+        here: str = "/",
+        installed: tuple[str, ...] = (),
+        base: str = "",
+    ) -> None:
         self._texts: dict[str, str | None] = dict(given)
+        self.real_here, self.installed, self.base = here, installed, base
+        self._stamps: dict[str, Stamp | None] = {}
+        self._young: set[str] = set()
 
     def __contains__(self, path: object) -> bool:
         return self._text(str(path)) is not None
@@ -81,8 +100,50 @@ class TextFiles:
         text = self._text(path)
         return default if text is None else text
 
+    @property
+    def here(self) -> str:
+        """The directory from which relative paths start, as ``virtual`` gives it."""
+        return self.virtual(self.real_here)
+
+    def virtual(self, word: str) -> str:
+        """A word of a command line with the project's directory as ``/src``."""
+        if not self.base:
+            return word
+        return f"{word}/".replace(f"{self.base}/", f"/{PROJECT}/").removesuffix("/")
+
+    def path(self, given: str) -> str:
+        """A user's path as an action has it."""
+        return flags.absolute(self.virtual(given), self.here).lstrip("/")
+
+    def real(self, path: str) -> str:
+        """Real path of a file that an action sees."""
+        top, slash, below = path.partition("/")
+        return f"{self.base}{slash}{below}" if self.base and top == PROJECT else f"/{path}"
+
+    def title(self, path: str) -> str:
+        """What a person calls a file that an action sees; texts that lie nowhere have no slash."""
+        if self.base:
+            return path.removeprefix(f"{PROJECT}/")
+        return f"/{path}" if "/" in path else path
+
+    def is_installed(self, path: str) -> bool:
+        """Whether an absolute path is part of the toolchain."""
+        return flags.is_installed(path, self.installed)
+
     def closure(self, source: str, directories: tuple[str, ...], first: tuple[str, ...]) -> Closure:
-        """Include closure of a source; with an include that names a macro, all headers count."""
+        """Files that a source may read; with an include that names a macro, all headers count.
+
+        Args:
+            source: its path in an action, as all others.
+            directories: search path.
+            first: files that flags include.
+
+        Raises:
+            UsageError: there is no such source; a file cannot be read; or an include names a macro,
+                and the search path holds too many files to take all of them.
+        """
+        if source not in self:
+            raise self._no_source(source)
         known: Mapping[str, str] = self  # type: ignore[assignment]  # what is used of a mapping
         closure = includes.closure(source, known, directories, first=first)
         if not closure.opaque:
@@ -111,26 +172,6 @@ class TextFiles:
             texts[SYSTEM_HEADERS] = "".join(lines)
         return texts
 
-    def _text(self, path: str) -> str | None:
-        if path not in self._texts:
-            self._texts[path] = self._read(path)
-        return self._texts[path]
-
-    def _read(self, path: str) -> str | None:
-        raise NotImplementedError
-
-    def _headers_below(self, directories: Iterable[str]) -> Iterable[str]:
-        raise NotImplementedError
-
-
-class Tree(TextFiles):
-    """Files of this machine by their absolute paths without the leading slash."""
-
-    def __init__(self, given: Mapping[str, str]) -> None:
-        super().__init__(given)
-        self._stamps: dict[str, Stamp | None] = {}
-        self._young: set[str] = set()
-
     def watch(self, path: str) -> Stamp | None:
         """Stamp of an absolute path, such as of an object; a change of it will be seen."""
         self._stamps[path] = current = stamp(path)
@@ -138,18 +179,36 @@ class Tree(TextFiles):
             self._young.add(path)
         return current
 
+    def identity(self, path: str) -> str:
+        """What tells a file for the linker from others of its absolute path; empty without one.
+
+        It is the content of a project's, which may lie elsewhere the next time.
+        """
+        current = self.watch(path)
+        if current is None:
+            return ""
+        return sha256_file(Path(path)) if self.base else " ".join(map(str, current))
+
     def seen(self) -> Seen:
         """What was read so far."""
         return Seen(stamps=dict(self._stamps), young=frozenset(self._young))
 
+    def _text(self, path: str) -> str | None:
+        if path not in self._texts:
+            self._texts[path] = self._read(path)
+        return self._texts[path]
+
     def _read(self, path: str) -> str | None:
-        return None if self.watch(f"/{path}") is None else read_text(f"/{path}")
+        real = self.real(path)
+        return None if self.watch(real) is None else read_text(real)
 
     def _headers_below(self, directories: Iterable[str]) -> Iterable[str]:
         headers: list[str] = []
         for top in dict.fromkeys(directories):
-            for header in headers_below(f"/{top}"):
-                headers.append(header.lstrip("/"))
+            for header in headers_below(self.real(top)):
+                headers.append(top + header.removeprefix(self.real(top)))
+                if len(headers) > OPAQUE_LIMIT and self.base:
+                    return headers
                 if len(headers) > OPAQUE_LIMIT:
                     raise UsageError(
                         "an include names a macro, which could mean any of more than "
@@ -159,36 +218,22 @@ class Tree(TextFiles):
                     )
         return headers
 
-
-def find_closure(
-    source: str, directories: tuple[str, ...], first: tuple[str, ...], tree: Tree
-) -> Closure:
-    """Files that a source may read; all paths are absolute, without the leading slash.
-
-    Args:
-        directories: search path.
-        first: files that flags include.
-
-    Raises:
-        UsageError: there is no such source; a file cannot be read; or an include names a macro, and
-            the search path holds too many files to take all of them.
-    """
-    if source not in tree:
-        if os.path.isdir(f"/{source}"):  # noqa: PTH112
-            raise UsageError(
-                f"the source /{source} is a directory",
+    def _no_source(self, source: str) -> UsageError:
+        real = self.real(source)
+        if os.path.isdir(real):  # noqa: PTH112
+            return UsageError(
+                f"the source {real} is a directory",
                 hint="name files; load(directory) without sources builds a kernel project",
             )
-        near = _near(source)
-        raise UsageError(
-            f"there is no source /{source}", hint=f"did you mean {near}?" if near else ""
+        near = _near(real)
+        return UsageError(
+            f"there is no source {real}", hint=f"did you mean {near}?" if near else ""
         )
-    return tree.closure(source, directories, first)
 
 
 def _near(source: str) -> str:
     """Nearest existing file's path below the directory that exists; empty if none is near."""
-    top = Path(f"/{source}").parent
+    top = Path(source).parent
     while not top.is_dir():
         top = top.parent
     suffix = posixpath.splitext(source)[1]

@@ -10,10 +10,11 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from kernforge.errors import UsageError
+from kernforge.toolchain.cuda_arch import Arch
 
 _INCLUDE = ("-include", "--pre-include")
 _SEARCH = ("-I", "--include-path")
@@ -38,6 +39,12 @@ _RELOCATABLE_APART = re.compile(r"-?-(?:rdc|relocatable-device-code)")
 _LINK_TIME = re.compile(r"-?-(?:dlto|dlink-time-opt|lto)")
 _ARCH = re.compile(r"-?-(?:gencode|generate-code|arch|gpu-architecture|code|gpu-code)")
 _LIBRARIES = ("lib{}.so", "lib{}.a")
+# What the scheduler decides, or what makes an object differ between directories.
+_OURS = re.compile(r"(?:--threads|-t|--split-compile|--keep-dir|--objdir-as-tempdir)(?:=.*)?|-t\d+")
+_OURS_ALONE = {"--keep", "-keep", "--objdir-as-tempdir", "-objtemp"}
+_STANDARD = re.compile(r"(-{1,2}std=(?:c|gnu)\+\+)(\d\w)")
+_DRAFTS = {"0x": 11, "1y": 14, "1z": 17, "2a": 20, "2b": 23, "2c": 26}
+_GENCODE = re.compile(r"arch=compute_(\d+)([af]?),code=(.*)")
 SYSTEM = (
     "/usr/local/include",
     *(f"/usr/include/{cpu}-linux-gnu" for cpu in ("x86_64", "aarch64")),
@@ -132,6 +139,66 @@ def at_device_link(cuda_flags: Sequence[str]) -> tuple[tuple[str, ...], tuple[st
     if late:
         compiled = ("-rdc=true", *(re.sub(r"(code=\[?)sm_", r"\1lto_", word) for word in compiled))
     return compiled, tuple(linked)
+
+
+def raised(words: Iterable[str], standard: int) -> tuple[str, ...]:
+    """Flags with a C++ standard of at least this number.
+
+    >>> raised(["-O3", "-std=c++17"], 20)
+    ('-O3', '-std=c++20')
+    """
+
+    def least(word: str) -> str:
+        match = _STANDARD.fullmatch(word)
+        older = match and int(_DRAFTS.get(match[2], match[2])) < standard
+        return f"{match[1]}{standard}" if match and older else word
+
+    return tuple(map(least, words))
+
+
+def without_ours(words: Iterable[str]) -> tuple[str, ...]:
+    """Flags of nvcc without those that the scheduler decides or that keep intermediate files."""
+    kept = []
+    todo = list(words)
+    while todo:
+        word = todo.pop(0)
+        if word in _OURS_ALONE:
+            continue
+        if _OURS.fullmatch(word):
+            if "=" not in word and not re.fullmatch(r"-t\d+", word) and todo:
+                todo.pop(0)
+            continue
+        kept.append(word)
+    return tuple(kept)
+
+
+def narrowed(words: Iterable[str], archs: Collection[Arch]) -> tuple[str, ...]:
+    """Flags of nvcc without those for GPUs that were not asked for, and with the PTX that was.
+
+    >>> narrowed(["-gencode", "arch=compute_80,code=sm_80", "-gencode=arch=compute_90,code=sm_90"],
+    ...          [Arch(9, 0)])
+    ('-gencode=arch=compute_90,code=sm_90',)
+
+    Args:
+        archs: the architectures that were asked for; if the flags name none of them, all stay. PTX
+            is added where the flags compile for that number without a suffix.
+    """
+    digits = {f"{arch.major}{arch.minor}" for arch in archs}
+    with_ptx = sorted(f"{arch.major}{arch.minor}" for arch in archs if arch.ptx)
+    todo, pairs = list(words), list[tuple[str, ...]]()
+    while todo:
+        word = todo.pop(0)
+        apart = word in {"-gencode", "--generate-code"} and todo
+        pairs.append((word, todo.pop(0)) if apart else (word,))
+    wanted = {pair: m for pair in pairs if (m := _GENCODE.search(pair[-1])) and m[1] in digits}
+    if not wanted:
+        return tuple(word for pair in pairs for word in pair)
+    kept = [pair for pair in pairs if pair in wanted or not _GENCODE.search(pair[-1])]
+    plain = {m[1] for m in wanted.values() if not m[2]}
+    there = {m[1] for m in wanted.values() if "compute_" in m[3]}
+    ptx = [number for number in with_ptx if number in plain - there]
+    kept += [("-gencode", f"arch=compute_{each},code=compute_{each}") for each in ptx]
+    return tuple(word for pair in kept for word in pair)
 
 
 def parse_flags(flags: Iterable[str], here: str, installed: Iterable[str] = ()) -> Flags:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import re
+import sysconfig
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor, fatbin
@@ -25,7 +26,13 @@ from kernforge.errors import (
     ToolchainError,
     UsageError,
 )
-from kernforge.extension.plan import TORCH, JitMachine, JitToolchain, ModuleRequest
+from kernforge.extension.plan import (
+    TORCH,
+    Extension,
+    ExtensionMachine,
+    ExtensionNeeds,
+    ExtensionToolchain,
+)
 from kernforge.extension.session import JitSession
 from kernforge.store.local import Store
 from kernforge.system import extras, files
@@ -57,21 +64,21 @@ _DECIDING = (
 )
 
 
-class _Needs(NamedTuple):
-    """Headers that sources may read: of CUDA, of its libraries, of Python; and a GPU's kind."""
-
-    cuda: bool
-    libraries: bool
-    python: bool
-    device: bool
-
-
 def deciding_variables(environment: Environment) -> tuple[str | None, ...]:
     """Values of the variables that decide what is found."""
     return tuple(environment.variables.get(name) for name in _DECIDING)
 
 
-def find_toolchain(session: JitSession, module: ModuleRequest, progress: Progress) -> JitToolchain:
+def installed_directories(environment: Environment) -> tuple[str, ...]:
+    """Directories that are part of what a module is compiled with, and not its user's."""
+    cuda = installed.find_cuda(environment.variables)
+    python = (sysconfig.get_path("include"), sysconfig.get_path("platinclude"))
+    return (*python, str(torch_package()), *([str(cuda), str(cuda.resolve())] if cuda else []))
+
+
+def find_toolchain(
+    session: JitSession, module: Extension, progress: Progress
+) -> ExtensionToolchain:
     """Find what the sources of a module need; once for all modules that need the same.
 
     Args:
@@ -82,13 +89,7 @@ def find_toolchain(session: JitSession, module: ModuleRequest, progress: Progres
         UsageError: torch is not installed, or there is no GPU and ``TORCH_CUDA_ARCH_LIST`` does not
             say what to compile for.
     """
-    cuda = module.with_cuda or module.has_device
-    needs = _Needs(
-        cuda=cuda,
-        libraries=cuda and module.reads_cuda_libraries,
-        python=module.reads_python,
-        device=module.has_device and not module.names_arch,
-    )
+    needs = ExtensionNeeds.of([module])
     key = (deciding_variables(session.environment), needs)
     with session.alone("toolchain"):
         if not (toolchain := session.toolchains.get(key)):
@@ -114,18 +115,20 @@ def require_executable_home(home: Path) -> None:
         )
 
 
-def _find_toolchain(session: JitSession, needs: _Needs, progress: Progress) -> JitToolchain:
+def _find_toolchain(
+    session: JitSession, needs: ExtensionNeeds, progress: Progress
+) -> ExtensionToolchain:
     require_executable_home(session.environment.home)
     torch = import_torch()
     store = Store(session.environment.home / "store")
     compiler = find_compiler(session)
     package = Path(torch.__file__).resolve().parent
-    trees = {"cxx": compiler.program(store.root / "compilers"), TORCH: str(package)}
+    trees = {"cxx": compiler.program(store.root / "compilers"), TORCH.name: str(package)}
     records = store.root / "compilers"
     lock = Lock(
         platform=f"{this_cpu()}-linux",
         compilers={"cxx": host_compiler.locked(compiler, run, records)},
-        trees={TORCH: installed.identify_torch(package, records).locked},
+        trees={TORCH.name: installed.identify_torch(package, records).locked},
     )
     if needs.python:
         trees["python"] = str(installed.python_headers())
@@ -141,16 +144,17 @@ def _find_toolchain(session: JitSession, needs: _Needs, progress: Progress) -> J
             gpus = _archs(session.environment, torch)
             front_end.require(lock.toolkit(version), gpus)
             archs = tuple(word for arch in gpus for word in arch.gencode())
-    machine = JitMachine(
+    machine = ExtensionMachine(
         torch=Version2.leading(torch.__version__) or Version2(0, 0),
-        sonames=_sonames(package / "lib", cuda=needs.cuda),
+        torch_cuda=version,
+        sonames=torch_sonames(package / "lib", cuda=needs.cuda),
         cuda=version,
         archs=archs,
         lock=lock,
         cpu=this_cpu(),
         runtime=_runtime(torch, version),
     )
-    return JitToolchain(machine=machine, lock=lock, store=store, trees=trees)
+    return ExtensionToolchain(machine=machine, lock=lock, store=store, trees=trees)
 
 
 def find_compiler(session: JitSession) -> Compiler:
@@ -164,6 +168,11 @@ def find_compiler(session: JitSession) -> Compiler:
     if not (compiler := session.compilers.get(key)):
         compiler = session.compilers[key] = host_compiler.find(variables, run)
     return compiler
+
+
+def torch_package() -> Path:
+    """Directory of the installed torch, as it is imported."""
+    return Path(import_torch().__file__).parent
 
 
 def import_torch() -> Any:
@@ -342,10 +351,10 @@ def require_device_code(name: str, module: Path, torch: Any) -> None:
         )
 
 
-def _sonames(directory: Path, *, cuda: bool) -> tuple[str, ...]:
-    """Torch's libraries that a module may need, in load order."""
-    named = (*abi_floor.torch_sonames("cuda" if cuda else "cpu"), "libtorch_python.so")
-    return tuple(name for name in dict.fromkeys(named) if (directory / name).is_file())
+def torch_sonames(directory: Path, *, cuda: bool) -> tuple[str, ...]:
+    """Those of torch's libraries that an installed one has, in load order."""
+    named = abi_floor.torch_sonames("cuda" if cuda else "cpu")
+    return tuple(name for name in named if (directory / name).is_file())
 
 
 def _runtime(torch: Any, cuda: Version2 | None) -> str:

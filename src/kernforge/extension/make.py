@@ -1,29 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Get a requested module into the store.
+"""Get extensions into the store.
 
-First with torch's headers cut to what its sources use, then with the headers as they are.
+First with torch's headers cut to what each source uses, then with the headers as they are.
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from kernforge.builder.execute import action as execute_action
 from kernforge.builder.execute import executor, results
 from kernforge.builder.execute.action import ActionContext, Failure
 from kernforge.builder.execute.executor import Events
 from kernforge.builder.execute.results import STORE_KIND
-from kernforge.builder.plan.graph import Plan
+from kernforge.builder.plan.graph import Action, Plan
 from kernforge.errors import BuildError
 from kernforge.extension import advice, machine, torch_headers
 from kernforge.extension.device import nvcc_stages, swap
 from kernforge.extension.device.units import ModulePlan
-from kernforge.extension.plan import TORCH, JitToolchain, ModuleRequest, plan_module
+from kernforge.extension.plan import Extension, ExtensionToolchain, plan_extensions
 from kernforge.extension.session import JitSession
-from kernforge.extension.torch_headers import ReadHeader
 from kernforge.source import compiler_advice
 from kernforge.source.message_names import MessageNames
 from kernforge.store import eviction
@@ -34,152 +35,172 @@ from kernforge.system.console import Console
 _log = logging.getLogger("kernforge")
 _MARK = "whole"
 _LINK = "link "
-"""The store is not held to its limit more often: that takes longer than an edit."""
+
+Modules: TypeAlias = tuple[ModulePlan, ...]
 
 
-class _CompileError(BuildError):
-    """Compilers failed.
+def with_slim_headers(
+    extensions: Sequence[Extension],
+    toolchain: ExtensionToolchain,
+    headers: SlimHeaders,
+    plan: Callable[[Sequence[Extension]], Modules],
+    run: Callable[[Modules], tuple[Modules, tuple[Failure, ...]]],
+) -> tuple[Modules, tuple[Failure, ...]]:
+    """Plan and compile extensions: with torch's headers cut for each source, else as they are.
+
+    Which sources need them as they are is remembered in the store.
+
+    Args:
+        run: compiles what is planned; returns the plans that were carried out, and what failed.
+    """
+    store, torch = toolchain.store, toolchain.trees.get(toolchain.machine.torch_tree.name)
+    while True:
+        planned = plan([headers.cut(each, torch) for each in extensions])
+        cut = {each.key: each for each in planned[0].plan.actions if _is_cut(each)}
+        if known := {a.source for a in cut.values() if store.has(STORE_KIND, _mark(a))}:
+            headers.whole |= known
+            continue
+        planned, failures = run(planned)
+        short = [
+            each
+            for each in failures
+            if torch and each.action.key in cut and _fell_short(each, extensions, toolchain, torch)
+        ]
+        if not short or len(short) < len(failures):
+            return planned, failures
+        headers.note(short)
+        for failure in short:
+            store.tree(
+                STORE_KIND, _mark(failure.action), lambda tree: files.write_new(tree / _MARK, "")
+            )
+            headers.whole.add(failure.action.source)
+
+
+@dataclass(slots=True, kw_only=True)
+class SlimHeaders:
+    """Torch's headers as sources get them.
 
     Attributes:
-        failures: the actions.
+        enabled: whether they are cut at all.
+        known: texts of headers that were read, by name.
+        whole: paths of sources that need them as they are.
+        note: says that sources are compiled again.
     """
 
-    failures: tuple[Failure, ...] = ()
+    enabled: bool
+    known: dict[str, str | None]
+    whole: set[str]
+    note: Callable[[Sequence[Failure]], None]
+
+    def cut(self, extension: Extension, torch: str | None) -> Extension:
+        """The extension with torch's headers cut to what each unit uses, where they can be."""
+        if not self.enabled or torch is None:
+            return extension
+
+        def read(name: str) -> str | None:
+            if name not in self.known:
+                path = Path(torch, "include", name)
+                self.known[name] = path.read_text(encoding="utf-8") if path.is_file() else None
+            return self.known[name]
+
+        units = (
+            unit if unit.path in self.whole else torch_headers.cut_unit(unit, read) or unit
+            for unit in extension.units
+        )
+        return replace(extension, units=tuple(units))
+
+
+def _is_cut(action: Action) -> bool:
+    return any(file.path == torch_headers.PATH for file in action.inputs)
+
+
+def _fell_short(
+    failure: Failure, extensions: Sequence[Extension], toolchain: ExtensionToolchain, torch: str
+) -> bool:
+    """Whether a source that failed may compile with torch's headers as they are."""
+    units = [u for each in extensions for u in each.units if u.path == failure.action.source]
+    texts = {path: text for unit in units for path, text in unit.texts.items()}
+    return torch_headers.fell_short(failure.output, texts, toolchain.machine.torch_tree.name, torch)
+
+
+def _mark(action: Action) -> str:
+    """Key of the note that a source does not compile with cut headers."""
+    return digest.key("needs-whole-headers", action=action.key)
+
+
+# -- in this process -----------------------------------------------------------------------
 
 
 def make_module(
     session: JitSession,
-    request: ModuleRequest,
-    toolchain: JitToolchain,
+    module: Extension,
+    namespaces: Mapping[str, str],
+    toolchain: ExtensionToolchain,
     console: Console,
+    *,
     names: MessageNames,
-) -> tuple[ModulePlan, Path]:
-    """Get a requested module into the store.
+) -> Path:
+    """Get a module into the store; returns the path of the shared object or of the program.
 
     Args:
-        session: the process's; the module's op namespaces are taken in it.
+        namespaces: what its op namespaces are called in this process.
         names: what the user calls the sources.
-
-    Returns:
-        The plan that made it, and the path of the shared object or of the program.
 
     Raises:
         BuildError: a compiler failed; the message is what it wrote, with the user's paths.
         StorageError: the disk is full or read-only.
     """
-    compile_module = functools.partial(
-        _compile, session, toolchain=toolchain, console=console, names=names
+    store, machine = toolchain.store, toolchain.machine
+    environment = session.environment
+    planned: Sequence[Extension] = ()
+
+    def note(failures: Sequence[Failure]) -> None:
+        error = compile_error(failures, names.restore, names.title)
+        if environment.kernforge_jit_hint != "0":
+            Console().note(advice.retry_notice(error.message))
+        _log.info("%s is compiled with torch's headers as they are: %s", module.name, error)
+
+    def plan(tried: Sequence[Extension]) -> Modules:
+        nonlocal planned
+        planned = tried
+        return plan_extensions(tried, machine, namespaces)
+
+    def replan(objects: Mapping[str, Action]) -> ModulePlan:
+        (made,) = plan_extensions(planned, machine, namespaces, objects)
+        return made
+
+    def run(modules: Modules) -> tuple[Modules, tuple[Failure, ...]]:
+        (made,) = modules
+        kept = store.use(STORE_KIND, made.link.key)
+        if kept and results.read_history(kept).is_of_here:
+            session.device.remember(made)
+            return modules, ()
+        run_plan = functools.partial(_run_plan, session, toolchain)
+        edited = swap.swap_device_code(session.device, made, toolchain, run_plan, replan)
+        failures = run_plan((edited or made).plan, events=console)
+        if not failures and not edited:
+            swap.learn_objects(session.device, made, toolchain)
+        return (edited or made,), failures
+
+    torch = toolchain.trees[machine.torch_tree.name]
+    headers = SlimHeaders(
+        enabled=environment.kernforge_jit_slim != "0",
+        known=session.torch_headers.setdefault(torch, {}),
+        whole=session.whole.setdefault(module.name, set()),
+        note=note,
     )
-    if slim := _cut_headers(session, request, toolchain):
-        with session.planned(slim, toolchain.machine) as (planned, module):
-            if toolchain.store.has(STORE_KIND, _mark(module)):
-                session.release(module)
-            else:
-                try:
-                    return module, compile_module(planned, module)
-                except _CompileError as error:
-                    if not _fell_short(error.failures, planned, toolchain):
-                        raise
-                    session.release(module)
-                    _note_whole(session, request, toolchain.store, _mark(module), error)
-    # Not within the except: a reader wants the last error, and not that of the attempt before it.
-    with session.planned(request, toolchain.machine) as (planned, module):
-        return module, compile_module(planned, module)
-
-
-def _fell_short(
-    failures: tuple[Failure, ...], request: ModuleRequest, toolchain: JitToolchain
-) -> bool:
-    """Whether a module that failed may compile with torch's headers as they are."""
-    texts = {path: text for unit in request.units for path, text in unit.texts.items()}
-    directory = toolchain.trees[TORCH]
-    return all(
-        # A linker misses no header.
-        "-c" in each.action.argv and torch_headers.fell_short(each.output, texts, TORCH, directory)
-        for each in failures
-    )
-
-
-def _cut_headers(
-    session: JitSession, request: ModuleRequest, toolchain: JitToolchain
-) -> ModuleRequest | None:
-    """The request with torch's headers cut; None if it is known to need them, or they cannot be."""
-    if session.environment.kernforge_jit_slim == "0" or _name(request) in session.whole:
-        return None
-    include = str(Path(toolchain.trees[TORCH]) / "include")
-    known = session.torch_headers.setdefault(include, {})
-    return torch_headers.cut(request, header_reader(Path(include), known))
-
-
-def header_reader(directory: Path, known: dict[str, str | None]) -> ReadHeader:
-    """A function that reads headers below a directory, each once."""
-
-    def read(name: str) -> str | None:
-        if name not in known:
-            path = directory / name
-            known[name] = path.read_text(encoding="utf-8") if path.is_file() else None
-        return known[name]
-
-    return read
-
-
-def _note_whole(
-    session: JitSession, request: ModuleRequest, store: Store, mark: str, error: BuildError
-) -> None:
-    """Note, for other processes too, that a module needs torch's headers as they are."""
-    if session.environment.kernforge_jit_hint != "0":
-        Console().note(advice.retry_notice(error.message))
-    _log.info("%s is compiled with torch's headers as they are: %s", request.name, error)
-    session.whole.add(_name(request))
-    note_whole(store, mark)
-
-
-def note_whole(store: Store, mark: str) -> None:
-    """Keep in the store that a source needs torch's headers as they are."""
-    store.tree(STORE_KIND, mark, lambda tree: files.write_new(tree / _MARK, ""))
-
-
-def _name(request: ModuleRequest) -> tuple[str, tuple[str, ...]]:
-    return request.name, tuple(unit.path for unit in request.units)
-
-
-def _mark(module: ModulePlan) -> str:
-    """Key of the note that a module did not compile with cut headers."""
-    return digest.key("jit-whole", link=module.link.key)
-
-
-# -- compiling -----------------------------------------------------------------------------
-
-
-def _compile(
-    session: JitSession,
-    request: ModuleRequest,
-    module: ModulePlan,
-    toolchain: JitToolchain,
-    console: Console,
-    *,
-    names: MessageNames,
-) -> Path:
-    """Get a planned module into the store; returns its path."""
-    store = toolchain.store
-    if (made := store.use(STORE_KIND, module.link.key)) and results.read_history(made).is_of_here:
-        session.device.remember(module)
-        return _show_warnings(module, store, console, names)
-    run_plan = functools.partial(_run_plan, session, toolchain)
-    replan = functools.partial(plan_module, request, toolchain.machine)
-    edited = swap.swap_device_code(session.device, module, toolchain, run_plan, replan)
-    if failures := run_plan((edited or module).plan, events=console):
-        raise _compile_error(failures, names)
-    if not edited:
-        swap.learn_objects(session.device, module, toolchain)
+    (made,), failures = with_slim_headers([module], toolchain, headers, plan, run)
+    if failures:
+        raise compile_error(failures, names.restore, names.title)
     if store.made:
-        eviction.keep(store, eviction.limit(session.environment))
-    return _show_warnings(edited or module, store, console, names)
+        eviction.keep(store, eviction.limit(environment))
+    show_logs(made.plan, store, console, names.restore)
+    return store.path(STORE_KIND, made.link.key) / made.link.outputs[0]
 
 
 def _run_plan(
     session: JitSession,
-    toolchain: JitToolchain,
+    toolchain: ExtensionToolchain,
     plan: Plan,
     *,
     events: Events | None = None,
@@ -199,12 +220,6 @@ def _run_plan(
 # -- what the compilers wrote --------------------------------------------------------------
 
 
-def _show_warnings(module: ModulePlan, store: Store, console: Console, names: MessageNames) -> Path:
-    """Show what the compilers wrote of a module; returns its path."""
-    show_logs(module.plan, store, console, names.restore)
-    return store.path(STORE_KIND, module.link.key) / module.link.outputs[0]
-
-
 def show_logs(plan: Plan, store: Store, console: Console, restore: Callable[[str], str]) -> None:
     """Show what the compilers of a plan wrote, in the user's words."""
     for action in plan.actions:
@@ -213,16 +228,22 @@ def show_logs(plan: Plan, store: Store, console: Console, restore: Callable[[str
             console.note(restore(log.read_text(errors="replace").rstrip()))
 
 
-def _compile_error(failures: tuple[Failure, ...], names: MessageNames) -> _CompileError:
-    """An error that says what the compilers wrote."""
-    texts = [names.restore(compiler_advice.shortened(each.output)) for each in failures]
-    title = ", ".join(sorted(what_failed(f.action.title, names.title) for f in failures))
-    error = _CompileError("\n".join((title, *texts)), hint=compiler_advice.advice("\n".join(texts)))
-    error.failures = failures
-    return error
+def compile_error(
+    failures: Sequence[Failure], restore: Callable[[str], str], title: Callable[[str], str] = str
+) -> BuildError:
+    """An error that says what the compilers wrote.
+
+    Args:
+        restore: puts the user's paths into what they wrote.
+        title: what the user calls a source of this title.
+    """
+    texts = [restore(compiler_advice.shortened(each.output)) for each in failures]
+    what = ", ".join(sorted(_what_failed(each.action.title, title) for each in failures))
+    hint = compiler_advice.advice("\n".join(texts))
+    return BuildError("\n".join((what, *texts)), hint=hint)
 
 
-def what_failed(title: str, restore: Callable[[str], str] = str) -> str:
+def _what_failed(title: str, restore: Callable[[str], str]) -> str:
     """In words that an action of this title failed; the title of a source is restored."""
     if title.startswith(_LINK):
         return f"{title.removeprefix(_LINK)} cannot be linked"

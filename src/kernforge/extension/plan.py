@@ -1,242 +1,368 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan of a module that is compiled while its user waits.
+"""The plan of extensions: of a module that is compiled while its user waits, and of a setup.py.
 
 The flags are those of ``torch.utils.cpp_extension`` (2.13), so that a source compiles as it does
-there. Two things differ. A unit that reads no header of torch is not given torch's search paths.
-And nothing is linked against torch's libraries, which take the linker long to read and which the
-process has loaded: empty libraries with the same names stand for them.
+there. These things differ:
+
+* a unit that reads no header of torch or Python is not given them: one object serves every torch;
+* nothing is linked against torch's libraries, which take the linker long to read and which the
+  process has loaded: empty libraries with the same names stand for them;
+* what is to run elsewhere (``ExtensionMachine.portable``) is optimised in one way, whatever this
+  Python was built with, and linked against stubs of manylinux_2_28, not this machine's libraries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor
 from kernforge.builder.plan import flags, linking
-from kernforge.builder.plan.graph import Action, ActionSet, Plan
+from kernforge.builder.plan.graph import Action, ActionSet, Input, Plan
 from kernforge.builder.plan.linking import OBJECT
-from kernforge.extension import flags as jit_flags
+from kernforge.extension import flags as words_of
 from kernforge.extension.device.units import CudaUnit, DeviceToolchain, ModulePlan
 from kernforge.project.targets import Target
 from kernforge.source import extension_source as generated
-from kernforge.source.extension_source import CUDA_SUFFIXES
+from kernforge.source.extension_source import CUDA_SUFFIXES, EXTENSION_NAME
 from kernforge.source.includes import Closure
 from kernforge.system import digest
 from kernforge.toolchain import front_end, tree_names
+from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import Lock, Tree
 
-TORCH = "installed-torch"
-"""Name of the tree of the installed torch."""
+TORCH = Tree("installed-torch")
+"""The tree of the installed torch."""
 NVCC_FLAGS = (
     *("-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__"),
     *("-D__CUDA_NO_BFLOAT16_CONVERSIONS__", "-D__CUDA_NO_HALF2_OPERATORS__"),
     "--expt-relaxed-constexpr",
 )
 """Flags of every CUDA source, as torch's."""
+SLIM_DIRECTORY = "kernforge-slim"
+"""Directory of a unit's own header in the place of torch's (``torch_headers``)."""
+_LIMITED_API = "-DPy_LIMITED_API=0x030A0000"
+_OPTIMISE = ("-O3", "-DNDEBUG", "-fwrapv")
 # A symbol that is unique in a process would be that of the first module that has it, also after an
 # edit.
-_SHARED = ("-fPIC", "-fno-gnu-unique")
+_SHARED = ("-fPIC", "-fno-gnu-unique", "-fno-canonical-system-headers")
 _NAMES = "kernforge_names.cpp"
 _MOST = 10_000
+# With TORCH_API_INCLUDE_EXTENSION_H, torch/torch.h includes torch/extension.h.
+_PYTHON = ("torch/csrc/", "torch/torch.h")
+_NO_PYTHON = ("torch/csrc/api/", "torch/csrc/stable/", "torch/csrc/inductor/aoti_torch/")
+# Libraries that are stubs of the ABI floor already, or that torch has loaded.
+_GIVEN = {
+    *("c", "m", "dl", "rt", "pthread", "util", "stdc++", "gcc_s", "gomp", "omp", "iomp5"),
+    *("c10", "torch", "torch_cpu", "torch_python", "c10_cuda", "torch_cuda"),
+    *("cudart", "cudart_static", "cudadevrt"),
+}
+_TORCH_PYTHON = "libtorch_python.so"
+_DRIVER = {"cuda": "libcuda.so.1", "nvidia-ml": "libnvidia-ml.so.1"}
+# Major version in the soname of each library of CUDA 12 and 13.
+_LIBRARIES = {
+    "cublas": (12, 13),
+    "cublasLt": (12, 13),
+    "cufft": (11, 12),
+    "curand": (10, 10),
+    "cusolver": (11, 12),
+    "cusparse": (12, 12),
+    "nvJitLink": (12, 13),
+    "nvrtc": (12, 13),
+    "cupti": (12, 13),
+    "cudnn": (9, 9),
+    "nccl": (2, 2),
+}
+_CUDA_13 = 13
+_DEBUG = re.compile(r"-g[0-3]?|-ggdb\d?|--debug")
+_STRIP = "-Wl,-s"
+# The link is always that of a shared object; OpenMP's runtime is the one that torch has loaded.
+_LINK_OURS = {"-shared", "-fopenmp"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JitMachine:
-    """What sources are compiled with and for.
+class ExtensionMachine:
+    """What extensions are compiled with and for.
 
     Attributes:
-        sonames: torch's libraries in this process.
-        runtime: soname of the CUDA runtime that torch has loaded into this process; empty if it
-            loads none that fits the toolkit.
-        archs: arguments for nvcc that say what to compile for.
-        lock: the identities of compiler, headers and toolkit.
+        torch: release series of torch.
+        torch_cuda: CUDA that torch was built with; None for a CPU build.
+        torch_tree: the tree of torch's headers.
         cpu: as variant names spell it.
+        cuda: the toolkit; None where no source needs one.
+        archs: arguments for nvcc that say what to compile for.
+        only: architectures that the user asked for; empty narrows nothing.
+        lock: the identities of compiler, headers and toolkit.
+        sonames: torch's libraries that the loading process has, without libtorch_python.
+        runtime: soname of the CUDA runtime that torch loads; empty links the static one.
+        portable: whether the result is for other machines too.
+        standard: the least C++ standard that torch's headers take, as 20.
+        static_libstdcxx: whether the host compiler has a ``libstdc++.a``.
+        trees: directories of the toolchain that a setup.py may name, and the trees they are.
     """
 
     torch: Version2
-    sonames: tuple[str, ...]
-    cuda: Version2 | None
-    archs: tuple[str, ...]
-    lock: Lock
+    torch_cuda: Version2 | None = None
+    torch_tree: Tree = TORCH
     cpu: str
+    cuda: Version2 | None = None
+    archs: tuple[str, ...] = ()
+    only: tuple[Arch, ...] = ()
+    lock: Lock
+    sonames: tuple[str, ...] = ()
     runtime: str = ""
+    portable: bool = False
+    standard: int = 17
+    static_libstdcxx: bool = True
+    trees: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JitToolchain(DeviceToolchain):
-    """What sources of one kind are compiled with; ``machine`` is what planning takes of it."""
+class ExtensionToolchain(DeviceToolchain):
+    """What compiles extensions; ``machine`` is what planning takes of it."""
 
-    machine: JitMachine
+    machine: ExtensionMachine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleUnit:
+class ExtensionUnit:
     """A source with what it may read.
 
     Attributes:
         path: in the action's directory.
+        title: what a person calls it.
         texts: of every file that it may read, itself among them, by path.
     """
 
     path: str
+    title: str = ""
     texts: Mapping[str, str]
     closure: Closure
 
+    @property
+    def is_cuda(self) -> bool:
+        """Whether nvcc compiles it."""
+        return self.path.endswith(CUDA_SUFFIXES)
+
+    @property
+    def reads_python(self) -> bool:
+        """Whether it may read Python's headers."""
+        torch = (name for name in self.closure.foreign if name.startswith(_PYTHON))
+        python = any(not name.startswith(_NO_PYTHON) for name in torch)
+        return self.closure.reaches_python or python
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleRequest:
-    """A module that is to be planned.
+class Extension:
+    """An extension with the files that it reads, as it is planned.
 
     Paths in flags are absolute, or in the action's directory.
 
     Attributes:
-        linked: files that the linker reads outside the action's directory -> their stamps.
+        name: of the module, with the packages it is in.
+        file: name of the shared object, or of the program.
+        nvcc_defaults: for nvcc, before all others.
+        dlink: for nvcc's device link; None leaves it to the flags whether there is one.
+        linked: files that the linker reads outside the action's directory -> what identifies them.
         includes: search path in the action's directory.
         installed: search path outside it.
+        with_torch: whether it is compiled against torch.
         with_cuda: whether to give C++ sources CUDA's headers.
+        limited_api: whether the module keeps to Python's limited API.
         executable: make a program and not a module.
-        taken: op namespaces that this process has from other builds.
     """
 
     name: str
-    units: tuple[ModuleUnit, ...]
+    units: tuple[ExtensionUnit, ...]
+    file: str = ""
+    nvcc_defaults: tuple[str, ...] = NVCC_FLAGS
     cflags: tuple[str, ...] = ()
     cuda_cflags: tuple[str, ...] = ()
     ldflags: tuple[str, ...] = ()
-    linked: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    dlink: tuple[str, ...] | None = None
+    linked: Mapping[str, str] = field(default_factory=dict)
     includes: tuple[str, ...] = ()
     installed: tuple[str, ...] = ()
+    with_torch: bool = True
     with_cuda: bool = False
+    limited_api: bool = False
     executable: bool = False
-    taken: frozenset[str] = frozenset()
+
+    @property
+    def last_name(self) -> str:
+        """The last part of the name, which stands for TORCH_EXTENSION_NAME."""
+        return self.name.rpartition(".")[2]
 
     @property
     def has_device(self) -> bool:
         """Whether there is device code."""
-        return any(unit.path.endswith(CUDA_SUFFIXES) for unit in self.units)
+        return any(unit.is_cuda for unit in self.units)
+
+    @property
+    def has_cuda(self) -> bool:
+        """Whether it needs a CUDA toolkit."""
+        return self.with_cuda or self.has_device
 
     @property
     def names_arch(self) -> bool:
         """Whether a flag says what device code is compiled for."""
-        return any("arch" in flag for flag in self.cuda_cflags)
+        return any("arch" in flag and EXTENSION_NAME not in flag for flag in self.cuda_cflags)
 
     @property
-    def reads_cuda_libraries(self) -> bool:
-        """Whether a source may read headers of CUDA's libraries."""
-        return any(unit.closure.reaches_cuda_libraries for unit in self.units)
-
-    @property
-    def reads_python(self) -> bool:
-        """Whether a source may read Python's headers."""
-        return any(unit.closure.reaches_python for unit in self.units)
+    def reads_torch(self) -> bool:
+        """Whether a source may read torch's headers."""
+        return self.with_torch and any(unit.closure.reaches_torch for unit in self.units)
 
 
-def torch_target(
-    torch: Version2, cuda: Version2 | None, cpu: str, toolkit: Version2 | None
-) -> Target:
-    """What is compiled by a toolkit for a torch with this CUDA, or for one of the CPU."""
-    variant = Variant(
-        framework="torch",
-        version=torch,
-        backend=Backend("cuda", cuda) if cuda else Backend("cpu"),
-        cpu=cpu,
-        os="linux",
-        cxx11=True,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtensionNeeds:
+    """What extensions may read: headers of torch, of CUDA, of its libraries, of Python.
+
+    Attributes:
+        device: whether flags must say which GPUs to compile for.
+    """
+
+    torch: bool = False
+    cuda: bool = False
+    libraries: bool = False
+    python: bool = False
+    device: bool = False
+
+    @classmethod
+    def of(cls, extensions: Sequence[Extension]) -> ExtensionNeeds:
+        """What some extensions need."""
+        cuda = any(each.has_cuda for each in extensions)
+        units = [(each, unit) for each in extensions for unit in each.units]
+        return cls(
+            torch=any(each.reads_torch for each in extensions),
+            cuda=cuda,
+            libraries=cuda and any(unit.closure.reaches_cuda_libraries for _, unit in units),
+            python=any(unit.reads_python or not each.with_torch for each, unit in units),
+            device=any(each.has_device and not each.names_arch for each in extensions),
+        )
+
+
+def plan_extensions(
+    extensions: Sequence[Extension],
+    machine: ExtensionMachine,
+    namespaces: Mapping[str, str] | None = None,
+    objects: Mapping[str, Action] | None = None,
+) -> tuple[ModulePlan, ...]:
+    """Plan the compilation of extensions; they have one plan.
+
+    Args:
+        namespaces: what each op namespace of the sources is called in this process; None leaves
+            them as they are written.
+        objects: are linked in place of those of the units of these paths.
+    """
+    actions = ActionSet(machine.lock)
+    planners = [
+        _ExtensionPlanner(each, machine, actions, namespaces, objects or {}) for each in extensions
+    ]
+    links = [planner.link() for planner in planners]
+    plan = Plan(
+        actions=tuple(actions.by_key.values()), artifacts=(), texts=actions.texts, sources_id=""
     )
-    return Target(variant=variant, torch=torch, cuda=toolkit)
+    return tuple(
+        ModulePlan(plan=plan, link=link, cuda=tuple(planner.cuda), target=planner.target)
+        for planner, link in zip(planners, links, strict=True)
+    )
 
 
-def plan_module(
-    request: ModuleRequest, machine: JitMachine, objects: Mapping[str, Action] | None = None
-) -> ModulePlan:
-    """Plan a module; ``objects`` are linked in place of those of the units of these paths."""
-    texts = [text for unit in request.units for text in unit.texts.values()]
-    defined = generated.namespaces(texts)
-    content = {p: digest.sha256(t) for unit in request.units for p, t in unit.texts.items()}
-    argv = [*request.cflags, "", *request.cuda_cflags, "", *request.ldflags]
-    cxx = machine.lock.compilers["cxx"].key
-    suffix = digest.key("jit", files=content, flags=argv, cxx=cxx)[:10]
-    written = {n: request.name if n == generated.EXTENSION_NAME else n for n in defined}
-    actual = {n: _free_namespace(w, suffix, request.taken) for n, w in written.items()}
-    planner = _ModulePlanner(request, machine, actual, objects or {})
-    return planner.plan({written[n]: a for n, a in actual.items()})
+def op_namespaces(extension: Extension) -> dict[str, str]:
+    """What each op namespace that sources register is called there, by the word they write."""
+    defined = generated.namespaces([t for u in extension.units for t in u.texts.values()])
+    return {word: extension.last_name if word == EXTENSION_NAME else word for word in defined}
 
 
-def _free_namespace(name: str, suffix: str, taken: frozenset[str]) -> str:
-    """A namespace that the process does not have: the name, or the name with a suffix."""
-    if name not in taken:
-        return name
-    names = (f"{name}_{suffix}", *(f"{name}_{suffix}_{number}" for number in range(2, _MOST)))
-    return next(name for name in names if name not in taken)
+def free_namespaces(extension: Extension, lock: Lock, taken: frozenset[str]) -> dict[str, str]:
+    """A name that the process does not have for each op namespace of an extension.
+
+    It is the namespace's own, or that with a suffix which says what is compiled.
+    """
+    content = {p: digest.sha256(t) for unit in extension.units for p, t in unit.texts.items()}
+    argv = [*extension.cflags, "", *extension.cuda_cflags, "", *extension.ldflags]
+    suffix = digest.key("jit", files=content, flags=argv, cxx=lock.compilers["cxx"].key)[:10]
+
+    def free(name: str) -> str:
+        names = (f"{name}_{suffix}", *(f"{name}_{suffix}_{number}" for number in range(2, _MOST)))
+        return next(each for each in (name, *names) if each not in taken)
+
+    return {name: free(name) for name in op_namespaces(extension).values()}
 
 
-class _ModulePlanner:
+def library_soname(name: str, cuda: Version2 | None) -> str:
+    """Soname of a library that the process which loads an extension has; empty for any other.
+
+    Args:
+        name: as for ``-l``.
+        cuda: the CUDA that torch was built with.
+    """
+    if name in _DRIVER:
+        return _DRIVER[name]
+    if name not in _LIBRARIES or cuda is None:
+        return ""
+    return f"lib{name}.so.{_LIBRARIES[name][cuda.major >= _CUDA_13]}"
+
+
+class _ExtensionPlanner:
     def __init__(
         self,
-        request: ModuleRequest,
-        machine: JitMachine,
-        names: Mapping[str, str],
+        extension: Extension,
+        machine: ExtensionMachine,
+        actions: ActionSet,
+        namespaces: Mapping[str, str] | None,
         objects: Mapping[str, Action],
     ) -> None:
-        self._request, self._machine, self._names = request, machine, names
+        self._extension, self._machine, self._actions = extension, machine, actions
         self._objects = objects
-        self._cuda: list[CudaUnit] = []
-        archs = () if request.names_arch else machine.archs
-        given = (*archs, *request.cuda_cflags)
-        self._cuda_flags: tuple[str, ...] = given
-        self._device_link_flags: tuple[str, ...] = ()
-        self._relocatable = jit_flags.is_relocatable(given)
-        if self._relocatable:
-            self._cuda_flags, self._device_link_flags = jit_flags.at_device_link(given)
-        self._actions = ActionSet(machine.lock)
-        self._target = torch_target(machine.torch, machine.cuda, machine.cpu, machine.cuda)
-
-    def plan(self, namespaces: Mapping[str, str]) -> ModulePlan:
-        objects = [self._compile(unit) for unit in self._request.units]
-        if self._relocatable and self._request.has_device:
-            objects.append(self._link_device(objects))
-        if self._names:
-            objects.append(self._compile_names())
-        link = self._link(objects)
-        plan = Plan(
-            actions=tuple(self._actions.by_key.values()),
-            artifacts=(),
-            texts=self._actions.texts,
-            sources_id="",
+        self._names: dict[str, str] = {}
+        if namespaces is not None:
+            written = op_namespaces(extension)
+            self._names = {word: namespaces[name] for word, name in written.items()}
+        self.cuda: list[CudaUnit] = []
+        variant = Variant(
+            framework="torch",
+            version=machine.torch,
+            backend=Backend("cuda", machine.torch_cuda) if machine.torch_cuda else Backend("cpu"),
+            cpu=machine.cpu,
+            os="linux",
+            cxx11=True,
         )
-        return ModulePlan(
-            plan=plan,
-            link=link,
-            namespaces=namespaces,
-            cuda=tuple(self._cuda),
-            target=self._target,
-        )
+        self.target = Target(variant=variant, torch=machine.torch, cuda=machine.cuda)
+        words = words_of.without_ours(self._words(extension.cuda_cflags))
+        archs = () if extension.names_arch else machine.archs
+        given = (*archs, *words_of.narrowed(words, machine.only))
+        relocatable = extension.has_device and words_of.is_relocatable(given)
+        self._links_device = relocatable or extension.dlink is not None
+        compiled, self._linked_flags = words_of.at_device_link(given)
+        self._cuda_flags = compiled if relocatable else given
 
     # -- compiling -------------------------------------------------------------------------
 
-    def _compile(self, unit: ModuleUnit) -> Action:
+    def _compile(self, unit: ExtensionUnit) -> Action:
         if action := self._objects.get(unit.path):
             self._actions.by_key[action.key] = action
             return action
         texts, named = self._texts(unit)
         inputs = [self._actions.text(path, text) for path, text in texts.items()]
-        common = tuple(self._common(unit))
+        common = tuple(self._common(unit, texts))
         included = ("-include", generated.NAMES_HEADER) if named else ()
-        if unit.path.endswith(CUDA_SUFFIXES):
-            argv = (*self._nvcc(), *included, *flags.for_nvcc(common), *self._cuda_flags)
-            argv = (*argv, *self._standard_of(self._cuda_flags))
+        if unit.is_cuda:
+            argv = self._nvcc(unit, (*included, *common))
         else:
-            plain = ("-c", *_SHARED, self._standard())
-            argv = (tree_names.CXX, *included, *plain, *common, *self._request.cflags)
+            user = self._raised(unit, self._words(self._extension.cflags))
+            steady = _OPTIMISE if self._machine.portable else ()
+            argv = (tree_names.CXX, "-c", *included, *steady, *_SHARED, *common, *user)
+            argv = (*argv, *self._standard(unit, user))
         whole = (*argv, unit.path, "-o", OBJECT)
-        # Texts that lie nowhere are in no directory.
-        title = f"/{unit.path}" if "/" in unit.path else unit.path
-        action = self._actions.add(title, whole, inputs, (OBJECT,), self._target)
-        if unit.path.endswith(CUDA_SUFFIXES):
-            self._cuda.append(
+        title = unit.title or unit.path
+        action = self._actions.add(title, whole, inputs, (OBJECT,), self.target, source=unit.path)
+        if unit.is_cuda:
+            self.cuda.append(
                 CudaUnit(
                     path=unit.path,
                     texts=texts,
@@ -247,117 +373,218 @@ class _ModulePlanner:
             )
         return action
 
-    def _texts(self, unit: ModuleUnit) -> tuple[dict[str, str], bool]:
+    def _texts(self, unit: ExtensionUnit) -> tuple[dict[str, str], bool]:
         """The files of a unit, and whether some of them take op namespaces from the link."""
         defined = frozenset(self._names)
+        if not defined:
+            return dict(unit.texts), False
         texts = {path: generated.register(text, defined) for path, text in unit.texts.items()}
         named = any(texts[path] != unit.texts[path] for path in texts)
         if named:
             texts[generated.NAMES_HEADER] = generated.names_header(defined)
         return texts, named
 
-    def _common(self, unit: ModuleUnit) -> Iterator[str]:
-        """Definitions and search paths, for the host compiler."""
-        if any(generated.EXTENSION_NAME in text for text in unit.texts.values()):
-            yield f"-D{generated.EXTENSION_NAME}={self._request.name}"
-        yield from (f"-I{directory}" for directory in self._request.includes)
-        yield from (f"-I{directory}" for directory in self._request.installed)
-        if unit.closure.reaches_torch or unit.closure.reaches_python:
+    def _nvcc(self, unit: ExtensionUnit, common: tuple[str, ...]) -> tuple[str, ...]:
+        user = self._raised(unit, self._cuda_flags)
+        own = any(word.startswith(("-ccbin", "--compiler-bindir")) for word in user)
+        return (
+            self._toolkit("bin/nvcc"),
+            "-c",
+            *self._adapted(user, unit.title or unit.path),
+            *self._extension.nvcc_defaults,
+            *("-Xcompiler", ",".join(_SHARED)),
+            *("--keep", "--keep-dir=../tmp"),
+            *(() if own else (f"-ccbin={tree_names.CXX}",)),
+            f"--threads={tree_names.THREADS}",
+            *flags.for_nvcc(common),
+            *user,
+            *self._standard(unit, user),
+        )
+
+    def _adapted(self, user: tuple[str, ...], title: str) -> tuple[str, ...]:
+        """What makes a front end of a later CUDA do what that of this one does."""
+        toolkit = self._machine.lock.toolkit(self._machine.cuda)
+        return front_end.nvcc_flags(toolkit, (*self._extension.nvcc_defaults, *user), title)
+
+    def _common(self, unit: ExtensionUnit, texts: Mapping[str, str]) -> Iterator[str]:
+        """Definitions and search paths of both compilers."""
+        extension = self._extension
+        if unit.closure.reaches_torch and extension.with_torch:
             yield "-DTORCH_API_INCLUDE_EXTENSION_H"
+        if any(EXTENSION_NAME in text for text in unit.texts.values()):
+            yield f"-D{EXTENSION_NAME}={extension.last_name}"
+        if extension.limited_api and extension.with_torch:
+            yield _LIMITED_API
+        if any(path.startswith(f"{SLIM_DIRECTORY}/") for path in texts):
+            yield f"-I{SLIM_DIRECTORY}"
+        yield from (f"-I{directory}" for directory in extension.includes)
+        for directory in extension.installed:
+            tree = self._tree_of(directory)
+            # Torch's, CUDA's and Python's own come below, for those who read them.
+            if not tree:
+                yield f"-I{directory}"
+            elif not extension.with_torch and not tree.startswith("%{python"):
+                yield from ("-isystem", tree)
+        yield from self._trees_of(unit)
+
+    def _trees_of(self, unit: ExtensionUnit) -> Iterator[str]:
+        """Search paths of the toolchain's headers that a unit may read."""
+        extension, cuda = self._extension, self._machine.cuda
+        if unit.closure.reaches_torch and extension.with_torch:
+            torch = self._machine.torch_tree
             for below in ("include", "include/torch/csrc/api/include"):
-                yield from ("-isystem", Tree(TORCH).at(below))
-        if unit.closure.reaches_python:
+                yield from ("-isystem", torch.at(below))
+            yield f"-fmacro-prefix-map={torch.at()}=torch"
+        if unit.reads_python or not extension.with_torch:
             yield from ("-isystem", Tree("python").at())
-        cuda = self._machine.cuda
-        if not cuda:
+        if not cuda or not extension.has_cuda:
             return
-        if self._request.with_cuda and not unit.path.endswith(CUDA_SUFFIXES):
+        if extension.with_cuda and not unit.is_cuda:
             yield from flags.cuda_includes(cuda)
         if unit.closure.reaches_cuda_libraries:
             yield from flags.library_includes(cuda, self._machine.lock)
 
-    def _nvcc(self) -> tuple[str, ...]:
-        toolkit = self._machine.lock.toolkit(self._machine.cuda)
-        return (
+    def _raised(self, unit: ExtensionUnit, user: tuple[str, ...]) -> tuple[str, ...]:
+        """The user's flags, and the C++ standard of torch's headers where a unit reads them."""
+        if not unit.closure.reaches_torch:
+            return user
+        return words_of.raised(user, self._machine.standard)
+
+    def _standard(self, unit: ExtensionUnit, user: tuple[str, ...]) -> tuple[str, ...]:
+        if any(flag.startswith(("-std", "--std")) for flag in user) or unit.path.endswith(".c"):
+            return ()
+        # One for all releases of torch where torch is not read: so the object serves them all.
+        new = flags.standard(self.target) if unit.closure.reaches_torch else "20"
+        return (f"-std=c++{new}",)
+
+    def _compile_names(self) -> Action:
+        text = self._actions.text(_NAMES, generated.names_source(self._names))
+        argv = (tree_names.CXX, "-c", *_SHARED, _NAMES, "-o", OBJECT)
+        return self._actions.add("op namespaces", argv, [text], (OBJECT,), self.target)
+
+    # -- linking ---------------------------------------------------------------------------
+
+    def link(self) -> Action:
+        """The action that makes the shared object or the program."""
+        extension = self._extension
+        objects = [self._compile(unit) for unit in extension.units]
+        if self._links_device:
+            objects.append(self._device_link(objects))
+        if self._names:
+            objects.append(self._compile_names())
+        names, inputs = linking.named_objects(self._actions, objects)
+        if extension.linked:
+            # No program reads it: other files on the same command line make another action.
+            lines = "".join(f"{path} {identity}\n" for path, identity in extension.linked.items())
+            inputs.append(self._actions.text("linked.txt", lines))
+        libraries, brought = self._libraries()
+        words = (*names, *self._link_words(), *self._runtime(), *libraries)
+        argv = (tree_names.CXX, "-o", extension.file, *words)
+        title = f"link {extension.file}"
+        return self._actions.add(title, argv, [*inputs, *brought], (extension.file,), self.target)
+
+    def _device_link(self, objects: list[Action]) -> Action:
+        """Link device code that was compiled with ``-dc`` or ``-rdc=true``."""
+        extension = self._extension
+        self._adapted(("-dlink",), extension.file)
+        names, inputs = linking.named_objects(self._actions, objects)
+        given = [w for w in self._words(extension.dlink or ()) if w != "-dlink"]
+        linked = [w for w in extension.ldflags if w.startswith("/") and w.endswith((".o", ".a"))]
+        own = any("arch" in word for word in given)
+        argv = (
             self._toolkit("bin/nvcc"),
-            "-c",
-            *NVCC_FLAGS,
-            *front_end.nvcc_flags(toolkit, self._request.cuda_cflags, self._request.name),
-            *("-Xcompiler", ",".join(_SHARED), f"-ccbin={tree_names.CXX}"),
-            f"--threads={tree_names.THREADS}",
+            *("-dlink", "-Xcompiler", "-fPIC", f"-ccbin={tree_names.CXX}"),
+            *(word for word in self._linked_flags if not own or word == "-dlto"),
+            *given,
+            *names,
+            *linked,
+            *("-o", OBJECT),
         )
+        title = f"device link {extension.file}"
+        return self._actions.add(title, argv, inputs, (OBJECT,), self.target)
+
+    def _libraries(self) -> tuple[tuple[str, ...], list[Input]]:
+        """The last words of the link, and the files that they name."""
+        machine = self._machine
+        if self._extension.executable:
+            below = machine.torch_tree.at("lib")
+            named = (s.removeprefix("lib").removesuffix(".so") for s in machine.sonames)
+            return (f"-L{below}", *(f"-l{name}" for name in named)), []
+        needed = self._needed()
+        if not machine.portable:
+            stubs = abi_floor.empty_stubs(needed)
+            inputs = linking.stubs(self._actions, stubs, self.target, of="torch")
+            words = (f"{linking.STUB_DIR}/{stub.file}" for stub in stubs)
+            return ("-shared", "-Wl,--no-as-needed", *words, "-Wl,--as-needed"), inputs
+        floor = abi_floor.link_args(
+            stub_dir=linking.STUB_DIR,
+            backend="",
+            libstdcxx_archive=machine.static_libstdcxx,
+            needed=needed,
+        )
+        compiled = (*self._extension.cflags, *self._extension.cuda_cflags)
+        if any(_DEBUG.fullmatch(word) for word in compiled):
+            floor = tuple(word for word in floor if word != _STRIP)
+        return floor, linking.floor(self._actions, self.target, needed)
+
+    def _needed(self) -> tuple[str, ...]:
+        """Sonames that the module depends on, in load order."""
+        extension, machine = self._extension, self._machine
+        torch: tuple[str, ...] = ()
+        if extension.with_torch:
+            torch = tuple(s for s in machine.sonames if extension.has_cuda or "_cuda" not in s)
+            torch += () if extension.limited_api else (_TORCH_PYTHON,)
+        runtime = (machine.runtime,) if self._shares_runtime else ()
+        named = [w.removeprefix("-l") for w in extension.ldflags if w.startswith("-l")]
+        libraries = map(self._soname, named)
+        return tuple(dict.fromkeys((*torch, *runtime, *filter(None, libraries))))
+
+    @property
+    def _shares_runtime(self) -> bool:
+        """Whether the CUDA runtime is the one that torch has loaded; a program begins without."""
+        extension, machine = self._extension, self._machine
+        return bool(extension.has_cuda and machine.runtime and not extension.executable)
+
+    def _runtime(self) -> tuple[str, ...]:
+        """Libraries of the toolkit that become a part of the module."""
+        device = (self._toolkit("lib64/libcudadevrt.a"),) if self._links_device else ()
+        if not self._machine.cuda or not self._extension.has_cuda or self._shares_runtime:
+            return device
+        own = () if self._machine.portable else ("-ldl", "-lrt", "-lpthread")
+        return (*device, self._toolkit("lib64/libcudart_static.a"), *own)
+
+    def _link_words(self) -> Iterator[str]:
+        """The user's words for the linker."""
+        for word in self._extension.ldflags:
+            if word.startswith("-L") and self._tree_of(word[2:]):
+                continue
+            if not self._machine.portable:
+                yield word
+                continue
+            given = word[2:] in _GIVEN or bool(self._soname(word[2:]))
+            if word not in _LINK_OURS and not (word.startswith("-l") and given):
+                yield word
+
+    def _soname(self, name: str) -> str:
+        """Soname of a library of this name that a portable module takes from its process."""
+        machine = self._machine
+        return library_soname(name, machine.torch_cuda or machine.cuda) if machine.portable else ""
+
+    # -- paths -----------------------------------------------------------------------------
+
+    def _words(self, words: Iterable[str]) -> tuple[str, ...]:
+        """Flags with the toolchain's directories as an action names them."""
+        return tuple(self._tree_of(word) or word for word in words)
+
+    def _tree_of(self, path: str) -> str:
+        """A path of the toolchain as an action names it; empty for any other."""
+        for directory, tree in self._machine.trees:
+            if path == directory or path.startswith(f"{directory}/"):
+                return tree + path.removeprefix(directory)
+        return ""
 
     def _toolkit(self, path: str) -> str:
         """A path in the toolkit."""
         if self._machine.cuda is None:
             raise AssertionError("a CUDA source was accepted without a toolkit")
         return Tree.of("cuda", self._machine.cuda).at(path)
-
-    def _standard(self) -> str:
-        return f"-std=c++{flags.standard(self._target)}"
-
-    def _standard_of(self, given: tuple[str, ...]) -> tuple[str, ...]:
-        """Nvcc takes one standard only."""
-        return (
-            () if any(flag.startswith(("-std", "--std")) for flag in given) else (self._standard(),)
-        )
-
-    def _compile_names(self) -> Action:
-        text = self._actions.text(_NAMES, generated.names_source(self._names))
-        argv = (tree_names.CXX, "-c", *_SHARED, _NAMES, "-o", OBJECT)
-        return self._actions.add("op namespaces", argv, [text], (OBJECT,), self._target)
-
-    # -- linking ---------------------------------------------------------------------------
-
-    def _link_device(self, objects: list[Action]) -> Action:
-        """Complete device code that was compiled to be relocatable."""
-        names, inputs = linking.named_objects(self._actions, objects)
-        given = (w for w in self._request.ldflags if w.startswith("/") and w.endswith((".o", ".a")))
-        argv = (
-            *(
-                self._toolkit("bin/nvcc"),
-                "-dlink",
-                "-Xcompiler",
-                "-fPIC",
-                f"-ccbin={tree_names.CXX}",
-            ),
-            *(*self._device_link_flags, *names, *given, "-o", OBJECT),
-        )
-        title = f"device link {self._request.name}"
-        return self._actions.add(title, argv, inputs, (OBJECT,), self._target)
-
-    def _link(self, objects: list[Action]) -> Action:
-        names, inputs = linking.named_objects(self._actions, objects)
-        if stamps := self._request.linked:
-            # No program reads it: other files on the same command line make another action.
-            lines = (f"{path} {' '.join(map(str, stamp))}\n" for path, stamp in stamps.items())
-            inputs.append(self._actions.text("linked.txt", "".join(lines)))
-        libraries: tuple[str, ...]
-        cuda = self._machine.cuda if self._request.with_cuda else None
-        shares = bool(cuda and self._machine.runtime and not self._request.executable)
-        if self._request.executable:
-            below = Tree(TORCH).at("lib")
-            named = (s.removeprefix("lib").removesuffix(".so") for s in self._machine.sonames)
-            wanted = (f"-l{name}" for name in named if name != "torch_python")
-            libraries = (f"-L{below}", *wanted)
-        else:
-            # One runtime for all modules, as with torch's loader.
-            shared = (self._machine.runtime,) if shares else ()
-            stubs = abi_floor.empty_stubs((*self._machine.sonames, *shared))
-            inputs += linking.stubs(self._actions, stubs, self._target, of="torch")
-            libraries = tuple(f"{linking.STUB_DIR}/{stub.file}" for stub in stubs)
-            libraries = ("-shared", "-Wl,--no-as-needed", *libraries, "-Wl,--as-needed")
-        runtime: tuple[str, ...] = ()
-        if cuda and not shares:
-            runtime = (
-                f"-L{self._toolkit('lib64')}",
-                "-lcudart_static",
-                "-ldl",
-                "-lrt",
-                "-lpthread",
-            )
-        if self._relocatable and self._request.has_device:
-            runtime = (self._toolkit("lib64/libcudadevrt.a"), *runtime)
-        output = self._request.name + ("" if self._request.executable else ".so")
-        argv = (tree_names.CXX, *names, *self._request.ldflags, *libraries, *runtime, "-o", output)
-        return self._actions.add(f"link {output}", argv, inputs, (output,), self._target)

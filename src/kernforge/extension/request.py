@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Request of a caller of ``load`` or ``load_inline``, and the planner's module for it.
+"""Request of a caller of ``load`` or ``load_inline`` or of a setup.py, and its sources read.
 
 A request is plain values, so that the same request is known again. What cannot succeed is refused
 here, before a compiler is started for it.
@@ -10,27 +10,25 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-import sysconfig
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from kernforge.errors import BuildError, UsageError
 from kernforge.extension import flags, machine
-from kernforge.extension.files import Tree, find_closure
-from kernforge.extension.plan import ModuleRequest, ModuleUnit
+from kernforge.extension.files import Tree
+from kernforge.extension.flags import Flags
+from kernforge.extension.plan import NVCC_FLAGS, Extension, ExtensionUnit
 from kernforge.source import extension_source, op_schema
 from kernforge.source.extension_source import CUDA_SUFFIXES, EXTENSION_NAME
 from kernforge.source.message_names import MessageNames, Part
 from kernforge.system import digest
-from kernforge.system.environment import Environment
-from kernforge.toolchain import installed
 
-_SUFFIXES = (
+SUFFIXES = (
     *(".cpp", ".cc", ".cxx", ".c++", ".cp", ".C", ".CPP", ".c", ".ii", ".i", ".s", ".S"),
     *CUDA_SUFFIXES,
 )
+"""Suffixes of the files that are compiled."""
 _SYCL = ".sycl"
 _TYPES = "types of a schema are Tensor, int, float, bool, str, ScalarType, Device, T? and T[]"
 # Every way in which a source may become a Python module: pybind11, nanobind, Boost and by hand.
@@ -38,17 +36,23 @@ _MODULE = re.compile(rf"MODULE|PyInit|PLUGIN|{EXTENSION_NAME}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JitRequest:
-    """What a caller requests, as plain values.
+class ExtensionRequest:
+    """What a caller of ``load`` or ``load_inline`` requests, or a setup.py, as plain values.
 
     Attributes:
-        sources: absolute paths.
+        name: of the module, with the packages it is in.
+        sources: paths.
         texts: path and text of each source that is not on the disk.
         parts: path and the user's sources of each text that is generated.
+        nvcc_defaults: for nvcc, before all others.
+        dlink: for nvcc's device link; None leaves it to the flags whether there is one.
         build_directory: where the caller wants the shared object too; empty for nowhere.
+        with_torch: whether it is compiled against torch.
         with_cuda: whether C++ sources get CUDA's headers; None: if a source is CUDA.
+        limited_api: whether the module keeps to Python's limited API.
         is_python_module: False for sources that only register operators.
-        here: the current directory, from which relative paths start.
+        file: name of the shared object.
+        here: the current directory, or that of the setup.py, from which relative paths start.
         environment: values of the variables that decide what is compiled with.
     """
 
@@ -56,84 +60,101 @@ class JitRequest:
     sources: tuple[str, ...]
     texts: tuple[tuple[str, str], ...] = ()
     parts: tuple[tuple[str, tuple[Part, ...]], ...] = ()
+    nvcc_defaults: tuple[str, ...] = NVCC_FLAGS
     cflags: tuple[str, ...] = ()
     cuda_cflags: tuple[str, ...] = ()
     ldflags: tuple[str, ...] = ()
+    dlink: tuple[str, ...] | None = None
     includes: tuple[str, ...] = ()
     build_directory: str = ""
+    with_torch: bool = True
     with_cuda: bool | None = None
+    limited_api: bool = False
     is_python_module: bool = True
     is_standalone: bool = False
+    file: str = ""
     here: str = ""
     environment: tuple[str | None, ...] = ()
 
 
-def resolve_request(
-    request: JitRequest, tree: Tree, environment: Environment
-) -> tuple[ModuleRequest, MessageNames]:
-    """Read the user's files, and separate the user's flags and directories from the machine's.
-
-    Returns:
-        The module to plan, and what the user calls its sources.
+def read_extension(request: ExtensionRequest, tree: Tree) -> Extension:
+    """Read the user's files, and separate the user's flags and directories from the toolchain's.
 
     Raises:
-        BuildError: torch does not accept the schema of an operator.
-        UsageError: a source is not there, or does not define the module.
+        UsageError: a source is not there, or in a language that is not compiled here.
     """
     if not request.texts:
         check_sources(request.sources, request.cflags)
-    cuda_home = installed.find_cuda(environment.variables)
-    torch = Path(machine.import_torch().__file__).parent
-    homes = [str(cuda_home), str(cuda_home.resolve())] if cuda_home else []
-    python = (sysconfig.get_path("include"), sysconfig.get_path("platinclude"))
-    toolchain = (*python, str(torch), *homes)
-    cflags = flags.parse_flags(request.cflags, request.here, toolchain)
-    cuda_cflags = flags.parse_flags(request.cuda_cflags, request.here, toolchain)
-    named = [flags.absolute(path, request.here) for path in request.includes]
+
+    def parsed(words: Iterable[str]) -> Flags:
+        return flags.parse_flags(map(tree.virtual, words), tree.here, tree.installed)
+
+    cflags, cuda_cflags = parsed(request.cflags), parsed(request.cuda_cflags)
+    named = [f"/{tree.path(path)}" for path in request.includes]
     search = list(dict.fromkeys((*named, *cflags.search, *cuda_cflags.search)))
     if request.build_directory:
-        search.append(flags.absolute(request.build_directory, request.here))
-    users = tuple(d.lstrip("/") for d in search if not flags.is_installed(d, toolchain))
-    first = tuple(path.lstrip("/") for path in (*cflags.first, *cuda_cflags.first))
+        search.append(f"/{tree.path(request.build_directory)}")
+    users = tuple(d.lstrip("/") for d in search if not tree.is_installed(d))
     apart = (d.lstrip("/") for d in (*cflags.apart, *cuda_cflags.apart))
     searched = tuple(dict.fromkeys((*users, *apart)))
-    units: list[ModuleUnit] = []
-    for source in request.sources:
-        path = source.lstrip("/")
-        closure = find_closure(path, searched, first, tree)
-        units.append(ModuleUnit(path=path, texts=tree.texts(closure), closure=closure))
-    has_cuda = any(unit.path.endswith(CUDA_SUFFIXES) for unit in units)
-    written = [text for unit in units for text in unit.texts.values()]
-    check_name(request.name, written)
-    names = MessageNames(
-        files=tuple(sorted({path for u in units for path in u.texts} - dict(request.texts).keys())),
-        parts=dict(request.parts),
-    )
-    check_schemas(units, names)
-    check_registration(units, names)
-    # A file that flags bring may define the module.
-    if request.is_python_module and not (first or request.ldflags):
-        check_module(request.name, written)
+    first = tuple(path.lstrip("/") for path in (*cflags.first, *cuda_cflags.first))
+    units: list[ExtensionUnit] = []
+    for path in map(tree.path, request.sources):
+        closure = tree.closure(path, searched, first)
+        texts = tree.texts(closure)
+        unit = ExtensionUnit(path=path, title=tree.title(path), texts=texts, closure=closure)
+        units.append(unit)
     ldflags = flags.linker_flags(request.ldflags, request.here)
-    linked = {path: tree.watch(path) for path in flags.linked_files(ldflags)}
-    if request.is_standalone:
-        ldflags = (*ldflags, f"-Wl,-rpath,{torch / 'lib'}")
-    module = ModuleRequest(
+    linked = {path: tree.identity(path) for path in flags.linked_files(ldflags)}
+    has_cuda = any(unit.is_cuda for unit in units)
+    return Extension(
         name=request.name,
+        file=request.file or request.name + ("" if request.is_standalone else ".so"),
         units=tuple(units),
+        nvcc_defaults=request.nvcc_defaults,
         cflags=cflags.words,
         cuda_cflags=cuda_cflags.words,
+        dlink=None if request.dlink is None else parsed(request.dlink).words,
         ldflags=ldflags,
-        linked={path: stamp for path, stamp in linked.items() if stamp},
+        linked={path: identity for path, identity in linked.items() if identity},
         includes=users,
         installed=tuple(d for d in search if d.lstrip("/") not in users),
+        with_torch=request.with_torch,
         with_cuda=has_cuda if request.with_cuda is None else request.with_cuda,
+        limited_api=request.limited_api,
         executable=request.is_standalone,
     )
-    return module, names
 
 
-def content_key(request: JitRequest, module: ModuleRequest) -> str:
+def message_names(request: ExtensionRequest, module: Extension) -> MessageNames:
+    """What the caller of ``load`` or ``load_inline`` calls the sources."""
+    read = {path for unit in module.units for path in unit.texts}
+    return MessageNames(
+        files=tuple(sorted(read - dict(request.texts).keys())), parts=dict(request.parts)
+    )
+
+
+def check_module(request: ExtensionRequest, module: Extension, names: MessageNames) -> None:
+    """Refuse what cannot succeed in this process, before a compiler is started for it.
+
+    Args:
+        names: what the user calls the sources.
+
+    Raises:
+        BuildError: torch does not accept the schema of an operator.
+        UsageError: a source does not define the module, or its name is none.
+    """
+    written = [text for unit in module.units for text in unit.texts.values()]
+    check_name(request.name, written)
+    check_schemas(module.units, names)
+    check_registration(module.units, names.restore, rewritten=True)
+    # A file that flags bring may define the module.
+    brought = request.ldflags or "-include" in (*module.cflags, *module.cuda_cflags)
+    if request.is_python_module and not brought:
+        check_definition(request.name, written)
+
+
+def content_key(request: ExtensionRequest, module: Extension) -> str:
     """Digest of all that makes a module, whichever op namespaces this process has."""
     return digest.key(
         "jit-content",
@@ -144,7 +165,7 @@ def content_key(request: JitRequest, module: ModuleRequest) -> str:
         cuda_cflags=list(module.cuda_cflags),
         ldflags=list(module.ldflags),
         includes=[*module.includes, "", *module.installed],
-        linked={path: list(stamp) for path, stamp in module.linked.items()},
+        linked=dict(module.linked),
         form=[module.executable, module.with_cuda, request.is_python_module],
         environment=[value or "" for value in request.environment],
     )
@@ -219,7 +240,7 @@ def check_sources(sources: Sequence[str], cflags: Iterable[str]) -> None:
     if any(flag.startswith("-x") for flag in cflags):
         return
     for path in sources:
-        if not path.endswith(_SUFFIXES) and not os.path.isdir(path):  # noqa: PTH112 - said later
+        if not path.endswith(SUFFIXES) and not os.path.isdir(path):  # noqa: PTH112 - said later
             suffix = posixpath.splitext(path)[1]
             raise UsageError(
                 f"{path} is not a source: {suffix or 'a file without a suffix'} is not compiled",
@@ -251,7 +272,7 @@ def check_name(name: str, texts: Iterable[str]) -> None:
         )
 
 
-def check_schemas(units: Iterable[ModuleUnit], names: MessageNames) -> None:
+def check_schemas(units: Iterable[ExtensionUnit], names: MessageNames) -> None:
     """Refuse operator schemas that torch does not accept: it would end the process while loading.
 
     Args:
@@ -271,8 +292,14 @@ def check_schemas(units: Iterable[ModuleUnit], names: MessageNames) -> None:
         raise BuildError("\n".join(wrong), hint=_TYPES)
 
 
-def check_registration(units: Iterable[ModuleUnit], names: MessageNames) -> None:
+def check_registration(
+    units: Iterable[ExtensionUnit], restore: Callable[[str], str], *, rewritten: bool
+) -> None:
     """Refuse macros of a header that is not included: what a compiler says of them is about syntax.
+
+    Args:
+        restore: puts the user's paths into a message.
+        rewritten: whether the registrations of op namespaces are rewritten for this process.
 
     Raises:
         BuildError: there is one; the message is in the form of a compiler's.
@@ -280,16 +307,17 @@ def check_registration(units: Iterable[ModuleUnit], names: MessageNames) -> None
     for unit in units:
         if unit.closure.opaque:
             continue
-        defined = extension_source.namespaces(list(unit.texts.values()))
+        texts = list(unit.texts.values())
+        defined = extension_source.namespaces(texts) if rewritten else ()
         path, line, macro = extension_source.missing_macro(unit.texts, defined)
         if macro:
             raise BuildError(
-                names.restore(f"{path}:{line}: error: {macro} is not defined"),
+                restore(f"{path}:{line}: error: {macro} is not defined"),
                 hint=extension_source.REGISTRATION_HINT,
             )
 
 
-def check_module(name: str, texts: Iterable[str]) -> None:
+def check_definition(name: str, texts: Iterable[str]) -> None:
     """Refuse sources that cannot become a Python module, whatever a compiler makes of them.
 
     Raises:

@@ -11,16 +11,17 @@ import threading
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kernforge.extension.device.units import DeviceSession, ModulePlan
+from kernforge.extension.device.units import DeviceSession
 from kernforge.extension.files import Seen
-from kernforge.extension.plan import JitMachine, JitToolchain, ModuleRequest, plan_module
+from kernforge.extension.plan import Extension, ExtensionToolchain, free_namespaces
 from kernforge.system.environment import Environment
 from kernforge.toolchain.host_compiler import Compiler
+from kernforge.toolchain.lockfile import Lock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,7 @@ class JitSession:
         toolchains: by what modules need of them.
         compilers: C++ compilers by the values of ``CXX`` and ``PATH``.
         torch_headers: texts of torch's headers by name, for each directory of them.
-        whole: modules, by name and sources, that need torch's headers as they are.
+        whole: sources of modules, by the module's name, that need torch's headers as they are.
         hinted: whether the hint on slow headers was shown.
         projects: loaded projects by directory and ``KERNFORGE_HOME``.
         device: what edits of device code remember.
@@ -87,10 +88,10 @@ class JitSession:
     namespaces: set[str] = field(default_factory=set)
     shown: dict[str, dict[str, Any]] = field(default_factory=dict)
     imports: Counter[str] = field(default_factory=Counter)
-    toolchains: dict[Hashable, JitToolchain] = field(default_factory=dict)
+    toolchains: dict[Hashable, ExtensionToolchain] = field(default_factory=dict)
     compilers: dict[Hashable, Compiler] = field(default_factory=dict)
     torch_headers: dict[str, dict[str, str | None]] = field(default_factory=dict)
-    whole: set[tuple[str, tuple[str, ...]]] = field(default_factory=set)
+    whole: dict[str, set[str]] = field(default_factory=dict)
     hinted: bool = False
     projects: dict[tuple[Path, str | None], CachedProject] = field(default_factory=dict)
     device: DeviceSession = field(default_factory=DeviceSession)
@@ -109,30 +110,25 @@ class JitSession:
             yield
 
     @contextmanager
-    def planned(
-        self, request: ModuleRequest, machine: JitMachine
-    ) -> Iterator[tuple[ModuleRequest, ModulePlan]]:
-        """Plan a module whose op namespaces no other thread has or plans.
-
-        They are free again if the block raises.
+    def namespaces_of(self, module: Extension, lock: Lock) -> Iterator[dict[str, str]]:
+        """Take op namespaces for a module that no other thread's has; free if the block raises.
 
         Yields:
-            The request with the namespaces that were taken before, and its plan.
+            The namespaces by the names that the sources write.
         """
         with self.lock:
-            request = replace(request, taken=frozenset(self.namespaces))
-            module = plan_module(request, machine)
-            self.namespaces.update(module.namespaces.values())
+            names = free_namespaces(module, lock, frozenset(self.namespaces))
+            self.namespaces.update(names.values())
         try:
-            yield request, module
+            yield names
         except BaseException:
-            self.release(module)
+            self.release(names)
             raise
 
-    def release(self, module: ModulePlan) -> None:
-        """Free the op namespaces of a planned module that is not loaded."""
+    def release(self, namespaces: Mapping[str, str]) -> None:
+        """Free the op namespaces of a module that is not loaded."""
         with self.lock:
-            self.namespaces.difference_update(module.namespaces.values())
+            self.namespaces.difference_update(namespaces.values())
 
 
 PROCESS = JitSession()

@@ -19,20 +19,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TypeVar
 
-from kernforge.extension.plan import ModuleRequest, ModuleUnit
+from kernforge.extension.plan import SLIM_DIRECTORY, ExtensionUnit
 from kernforge.source import final_errors
 from kernforge.source.includes import Closure
 from kernforge.system.process import Command, run
 
-UnitT = TypeVar("UnitT", bound=ModuleUnit)
 ReadHeader = Callable[[str], str | None]
 """Text of a header below torch's ``include``; None if there is none."""
 
-DIRECTORY = "kernforge-slim"
 HEADER = "kernforge_torch.h"
-PATH = f"{DIRECTORY}/{HEADER}"
+PATH = f"{SLIM_DIRECTORY}/{HEADER}"
 """The written header, in an action's directory."""
 _LARGE = ("torch/extension.h", "torch/torch.h", "torch/all.h", "torch/types.h", "ATen/ATen.h")
 _LARGE_INCLUDE = re.compile(
@@ -89,14 +86,6 @@ inline at::Tensor variable(at::Tensor made, bool requires_grad) {
 """
 
 
-def cut(request: ModuleRequest, read: ReadHeader) -> ModuleRequest | None:
-    """The same request with torch's headers cut to what each unit uses; None if none can be cut."""
-    units = tuple(cut_unit(unit, read) or unit for unit in request.units)
-    if units == request.units:
-        return None
-    return replace(request, units=units, includes=(*request.includes, DIRECTORY))
-
-
 def fell_short(output: str, texts: Mapping[str, str], tree: str, directory: str) -> bool:
     """Whether a source that did not compile with cut headers may compile with torch's as they are.
 
@@ -117,10 +106,10 @@ def fell_short(output: str, texts: Mapping[str, str], tree: str, directory: str)
             return True
 
     users = {path: text for path, text in texts.items() if path != PATH}
-    return final_errors.lacks_header(output, users, (f"/{tree}/", DIRECTORY), occurs)
+    return final_errors.lacks_header(output, users, (f"/{tree}/", SLIM_DIRECTORY), occurs)
 
 
-def cut_unit(unit: UnitT, read: ReadHeader) -> UnitT | None:
+def cut_unit(unit: ExtensionUnit, read: ReadHeader) -> ExtensionUnit | None:
     """The same unit with torch's headers cut to what it uses; None if they cannot be."""
     given, closure = unit.texts, unit.closure
     others = [name for name in closure.foreign if name not in _LARGE]

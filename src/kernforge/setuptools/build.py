@@ -15,42 +15,34 @@ from kernforge.binary import elf
 from kernforge.builder.execute import executor
 from kernforge.builder.execute.action import ActionContext
 from kernforge.builder.execute.results import STORE_KIND
-from kernforge.errors import BuildError, UsageError
-from kernforge.extension import flags, make, torch_headers
+from kernforge.errors import UsageError
+from kernforge.extension import flags, make
 from kernforge.extension import machine as jit_machine
+from kernforge.extension.files import PROJECT, Tree
+from kernforge.extension.plan import ExtensionNeeds, plan_extensions
+from kernforge.extension.request import check_registration, read_extension
 from kernforge.extension.undefined import undefined_error
 from kernforge.project import git
 from kernforge.setuptools import machine
-from kernforge.setuptools.machine import ExtensionNeeds
-from kernforge.setuptools.plan import (
-    ExtensionSources,
-    included_first,
-    linked_objects,
-    plan_extensions,
-    raised,
-    read_path,
-)
-from kernforge.setuptools.sources import NAME, ProjectFiles, check_suffixes
 from kernforge.setuptools.target import find_target
-from kernforge.source import compiler_advice, cpp_text, extension_source
+from kernforge.source import cpp_text
 from kernforge.store import eviction
-from kernforge.system import digest, files
 from kernforge.system.process import run
-from kernforge.toolchain.lockfile import Tree
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kernforge.builder.execute.action import Failure
-    from kernforge.builder.plan.graph import Action
-    from kernforge.setuptools.machine import ExtensionToolchain
-    from kernforge.setuptools.plan import ExtensionPlan, ExtensionRequest
-    from kernforge.setuptools.sources import ExtensionUnit
+    from kernforge.errors import BuildError
+    from kernforge.extension.device.units import ModulePlan
+    from kernforge.extension.plan import Extension, ExtensionToolchain
+    from kernforge.extension.request import ExtensionRequest
     from kernforge.store.local import Store
     from kernforge.system.console import Console
     from kernforge.system.environment import Environment
 
 _log = logging.getLogger("kernforge")
+_ABOVE = 2
 _MISSING = re.compile(r"fatal error: ([^\s:]+): No such file")
 # Headers that have pybind11's, which is not of the limited API.
 _PYBIND11 = re.compile(
@@ -67,12 +59,9 @@ _NAMESPACE = re.compile(
 
 
 def build_extensions(
-    requests: Sequence[ExtensionRequest], here: Path, environment: Environment, console: Console
+    requests: Sequence[ExtensionRequest], environment: Environment, console: Console
 ) -> dict[str, Path]:
     """Compile extensions for the target of the environment.
-
-    Args:
-        here: directory of setup.py.
 
     Returns:
         The shared object in the store of each extension, by its name.
@@ -90,7 +79,9 @@ def build_extensions(
     why = "" if environment.kernforge_stand_in else wanted.why
     console.note(f"building for {wanted} ({why})" if why else f"building for {wanted}")
     installed = machine.installed_directories(environment)
-    read = [read_sources(request, here, installed) for request in requests]
+    trees = [project_tree(request, installed) for request in requests]
+    asked = [with_variables(request, environment.variables) for request in requests]
+    read = [read_extension(*each) for each in zip(asked, trees, strict=True)]
     needs = ExtensionNeeds.of(read)
     if needs.cuda and wanted.cuda is None:
         cuda = machine.toolkit_version(wanted)
@@ -101,10 +92,108 @@ def build_extensions(
             f"KERNFORGE_TORCH={wanted.torch} KERNFORGE_CUDA={cuda} (`kernforge pip` has --torch "
             "and --cuda)"
         )
+    restore = functools.partial(_with_user_paths, tree=trees[0])
     for extension in read:
-        _refuse_mistakes(extension)
+        check_registration(extension.units, restore, rewritten=False)
+        _refuse_mistakes(extension, restore)
     toolchain = machine.find_toolchain(wanted, needs, environment, console)
     _note_standard(read, toolchain, console)
+    store = toolchain.store
+    planned = _run(read, toolchain, environment, console, trees[0])
+    make.show_logs(planned[0].plan, store, console, restore)
+    made = {
+        extension.name: _linked(extension, module, store, restore)
+        for extension, module in zip(read, planned, strict=True)
+    }
+    if store.made:
+        eviction.keep(store, eviction.limit(environment))
+    return made
+
+
+def project_tree(request: ExtensionRequest, installed: tuple[str, ...]) -> Tree:
+    """The files of a project, whose setup.py may lie below the paths that it names."""
+    here = base = request.here
+    for path in (flags.absolute(each, here) for each in (*request.sources, *request.includes)):
+        above = here
+        for _ in range(_ABOVE):
+            above = posixpath.dirname(above)
+            if above.count("/") > 1:
+                inside = flags.is_below(path, [above]) and not flags.is_below(path, [base])
+                base = above if inside else base
+    return Tree({}, here, installed, base)
+
+
+def with_variables(request: ExtensionRequest, variables: Mapping[str, str]) -> ExtensionRequest:
+    """An extension with what ``CFLAGS`` and the like say.
+
+    Raises:
+        UsageError: one of them cannot be read.
+    """
+
+    def words(*names: str) -> tuple[str, ...]:
+        return flags.words([variables.get(name, "") for name in names])
+
+    return replace(
+        request,
+        cflags=(*words("CPPFLAGS", "CFLAGS", "CXXFLAGS"), *request.cflags),
+        cuda_cflags=(*request.cuda_cflags, *words("NVCC_APPEND_FLAGS")),
+        ldflags=(*words("LDFLAGS"), *request.ldflags),
+    )
+
+
+def _refuse_mistakes(extension: Extension, restore: Callable[[str], str]) -> None:
+    """Refuse what surely cannot be compiled or imported, before a compiler starts.
+
+    Raises:
+        UsageError: a source of the limited API includes pybind11, or two define one op namespace.
+    """
+    limited = extension.limited_api and extension.with_torch
+    seen: dict[str, str] = {}
+    for unit in extension.units:
+        text = unit.texts[unit.path]
+        if limited and (found := next(cpp_text.unconditional(_PYBIND11, text), None)):
+            raise UsageError(
+                f"{extension.name} has py_limited_api=True, and {unit.title} includes {found[1]}, "
+                "whose pybind11 is not of the limited API",
+                hint="register its functions with TORCH_LIBRARY and include torch/library.h "
+                "and ATen/ATen.h, or leave py_limited_api out",
+            )
+        for match in cpp_text.unconditional(_NAMESPACE, text):
+            line = cpp_text.line_of(text, match.start(1))
+            place = f"{restore(unit.path)}:{line}"
+            if (first := seen.setdefault(match[1], place)) != place:
+                raise UsageError(
+                    f"{extension.name} cannot be imported: {first} and {place} both have "
+                    f"TORCH_LIBRARY({match[1]}, ...), and a process can define a namespace once",
+                    hint="write TORCH_LIBRARY_FRAGMENT in all but one of them",
+                )
+
+
+def _note_standard(
+    read: Sequence[Extension], toolchain: ExtensionToolchain, console: Console
+) -> None:
+    """Say that torch's headers need a later C++ standard than a setup.py names."""
+    least = toolchain.machine.standard
+    for extension in read:
+        given = (*extension.cflags, *extension.cuda_cflags)
+        newer = flags.raised(given, least)
+        older = [word for word, new in zip(given, newer, strict=True) if word != new]
+        if older and extension.reads_torch:
+            console.note(
+                f"note: {extension.name} has {older[0]}, and torch "
+                f"{toolchain.machine.torch} needs C++{least}: it is compiled as C++{least}"
+            )
+
+
+def _run(
+    read: Sequence[Extension],
+    toolchain: ExtensionToolchain,
+    environment: Environment,
+    console: Console,
+    tree: Tree,
+) -> make.Modules:
+    """Compile extensions; returns the plans that were carried out."""
+    ran = 0
     context = ActionContext(
         store=toolchain.store,
         trees=toolchain.trees,
@@ -112,183 +201,37 @@ def build_extensions(
         jobs=jit_machine.jobs(environment),
         compiles=environment.may_compile,
     )
-    planned = _run(read, toolchain, context, environment, console)
-    restore = functools.partial(_with_user_paths, project=read[0].files)
-    make.show_logs(planned.plan, toolchain.store, console, restore)
-    made = {each.request.name: _linked(each, planned, toolchain.store) for each in read}
-    if toolchain.store.made:
-        limit = eviction.limit(environment)
-        eviction.keep(toolchain.store, limit)
-    return made
 
+    def run_plan(planned: make.Modules) -> tuple[make.Modules, tuple[Failure, ...]]:
+        nonlocal ran
+        outcome = executor.run_actions(planned[0].plan, context, console)
+        ran += outcome.ran
+        return planned, outcome.failures
 
-def _refuse_mistakes(extension: ExtensionSources) -> None:
-    """Refuse what surely cannot be compiled or imported, before a compiler starts.
-
-    Raises:
-        UsageError: a source of the limited API includes pybind11, or two define one op namespace.
-    """
-    request = extension.request
-    limited = request.limited_api and request.kind != "plain"
-    seen: dict[str, str] = {}
-    for unit in extension.units:
-        text = unit.texts[unit.path]
-        if limited and (found := next(cpp_text.unconditional(_PYBIND11, text), None)):
-            raise UsageError(
-                f"{request.name} has py_limited_api=True, and {unit.title} includes {found[1]}, "
-                "whose pybind11 is not of the limited API",
-                hint="register its functions with TORCH_LIBRARY and include torch/library.h "
-                "and ATen/ATen.h, or leave py_limited_api out",
-            )
-        for match in cpp_text.unconditional(_NAMESPACE, text):
-            line = cpp_text.line_of(text, match.start(1))
-            place = f"{_with_user_paths(unit.path, extension.files)}:{line}"
-            if (first := seen.setdefault(match[1], place)) != place:
-                raise UsageError(
-                    f"{request.name} cannot be imported: {first} and {place} both have "
-                    f"TORCH_LIBRARY({match[1]}, ...), and a process can define a namespace once",
-                    hint="write TORCH_LIBRARY_FRAGMENT in all but one of them",
-                )
-
-
-def _note_standard(
-    read: Sequence[ExtensionSources], toolchain: ExtensionToolchain, console: Console
-) -> None:
-    """Say that torch's headers need a later C++ standard than a setup.py names."""
-    least = toolchain.machine.standard
-    for extension in read:
-        given = (*extension.request.cxx_args, *extension.request.nvcc_args)
-        older = [word for word, new in zip(given, raised(given, least), strict=True) if word != new]
-        if older and extension.reads_torch:
-            console.note(
-                f"note: {extension.request.name} has {older[0]}, and torch "
-                f"{toolchain.machine.target.torch} needs C++{least}: it is compiled as C++{least}"
-            )
-
-
-def _run(
-    read: Sequence[ExtensionSources],
-    toolchain: ExtensionToolchain,
-    context: ActionContext,
-    environment: Environment,
-    console: Console,
-) -> ExtensionPlan:
-    """Compile extensions: with torch's headers cut to what each source uses, else as they are.
-
-    Returns:
-        The plan that was carried out.
-    """
-    store, ran = context.store, 0
-    slim = environment.kernforge_jit_slim != "0"
-
-    def plan(whole: frozenset[str]) -> ExtensionPlan:
-        sources = _cut_headers(read, toolchain, whole) if slim else read
-        return plan_extensions(sources, toolchain.machine)
-
-    actions = plan(frozenset()).plan.actions
-    whole = frozenset(each.title for each in actions if store.has(STORE_KIND, _mark(each)))
-    while True:
-        planned = plan(whole)
-        outcome = executor.run_actions(planned.plan, context, console)
-        failures, ran = outcome.failures, ran + outcome.ran
-        short = [f for f in failures if _fell_short(f, whole, read, toolchain)]
-        if not short or len(short) < len(failures):
-            _raise_failures(failures, read)
-            count = max(ran, len(planned.plan.actions))
-            console.note(f"{ran} of {count} actions were run, the rest came from the store")
-            return planned
-        for failure in short:
+    def note(failures: Sequence[Failure]) -> None:
+        for failure in failures:
             _log.info("%s is compiled with torch's headers as they are", failure.action.title)
-            make.note_whole(store, _mark(failure.action))
-        whole |= {failure.action.title for failure in short}
 
-
-def _cut_headers(
-    read: Sequence[ExtensionSources], toolchain: ExtensionToolchain, whole: frozenset[str]
-) -> list[ExtensionSources]:
-    """Extensions with torch's headers cut, but for sources that are known to need all of them."""
-    torch = toolchain.trees.get(Tree.of("torch", toolchain.machine.target.torch).name)
-    if torch is None:
-        return list(read)
-    reader = make.header_reader(Path(torch) / "include", {})
-
-    def unit(given: ExtensionUnit) -> ExtensionUnit:
-        return given if given.title in whole else torch_headers.cut_unit(given, reader) or given
-
-    return [replace(each, units=tuple(map(unit, each.units))) for each in read]
-
-
-def _fell_short(
-    failure: Failure,
-    whole: frozenset[str],
-    read: Sequence[ExtensionSources],
-    toolchain: ExtensionToolchain,
-) -> bool:
-    """Whether a source may compile with the whole of torch's headers, and has not been tried so."""
-    title = failure.action.title
-    cut = any(file.path.startswith(torch_headers.DIRECTORY) for file in failure.action.inputs)
-    if not cut or title in whole:
-        return False
-    tree = Tree.of("torch", toolchain.machine.target.torch).name
-    units = [unit for each in read for unit in each.units if unit.title == title]
-    texts = {path: text for unit in units for path, text in unit.texts.items()}
-    return torch_headers.fell_short(failure.output, texts, tree, toolchain.trees[tree])
-
-
-def _mark(action: Action) -> str:
-    """Key of the note that a source does not compile with cut headers."""
-    return digest.key("setuptools-whole", action=action.key)
-
-
-def read_sources(
-    request: ExtensionRequest, here: Path, installed: tuple[str, ...] = ()
-) -> ExtensionSources:
-    """Read the files that an extension is compiled from.
-
-    Args:
-        here: directory of setup.py.
-        installed: directories whose content is part of the toolchain.
-
-    Raises:
-        BuildError: a macro of a header that is not included registers operators.
-        UsageError: a source is not there or in a language that is not compiled here.
-    """
-    check_suffixes(request.name, request.sources)
-    root = str(here.absolute())
-    project = ProjectFiles.around(root, (*request.sources, *request.includes), installed)
-    first = included_first(request, project)
-    directories = read_path(request, project)
-    searched = tuple(path for path in directories if not project.is_installed(f"/{path}"))
-    paths = (
-        flags.absolute(project.virtual(source), project.virtual_here).lstrip("/")
-        for source in request.sources
+    headers = make.SlimHeaders(
+        enabled=environment.kernforge_jit_slim != "0", known={}, whole=set(), note=note
     )
-    units = tuple(project.unit(path, searched, first) for path in paths)
-    for unit in units:
-        where, line, macro = extension_source.missing_macro(unit.texts)
-        if macro and not unit.closure.opaque:
-            raise BuildError(
-                f"{_with_user_paths(where, project)}:{line}: error: {macro} is not defined",
-                hint=extension_source.REGISTRATION_HINT,
-            )
-    libraries = (*(f"-L{d}" for d in request.library_dirs), *(f"-l{n}" for n in request.libraries))
-    words = flags.linker_flags((*request.link_args, *libraries), root)
-    named = (*linked_objects(request, project), *flags.linked_files(words))
-    linked = tuple((path, files.sha256_file(Path(path))) for path in named if Path(path).is_file())
-    return ExtensionSources(request=request, units=units, files=project, linked=linked)
+    plan = functools.partial(plan_extensions, machine=toolchain.machine)
+    planned, failures = make.with_slim_headers(read, toolchain, headers, plan, run_plan)
+    if failures:
+        raise _compile_error(failures, tree)
+    count = max(ran, len(planned[0].plan.actions))
+    console.note(f"{ran} of {count} actions were run, the rest came from the store")
+    return planned
 
 
-def _linked(extension: ExtensionSources, planned: ExtensionPlan, store: Store) -> Path:
+def _linked(
+    extension: Extension, module: ModulePlan, store: Store, restore: Callable[[str], str]
+) -> Path:
     """An extension's shared object, after a look for functions that nothing defines."""
-    link = planned.links[extension.request.name]
-    path = store.path(STORE_KIND, link.key) / link.outputs[0]
-    texts = {
-        _with_user_paths(name, extension.files): text
-        for unit in extension.units
-        for name, text in unit.texts.items()
-    }
+    path = store.path(STORE_KIND, module.link.key) / module.link.outputs[0]
+    texts = {restore(name): text for unit in extension.units for name, text in unit.texts.items()}
     library = elf.parse(path.read_bytes())
-    if error := undefined_error(extension.request.name, library, texts, "its list of sources"):
+    if error := undefined_error(extension.name, library, texts, "its list of sources"):
         raise error
     return path
 
@@ -296,28 +239,22 @@ def _linked(extension: ExtensionSources, planned: ExtensionPlan, store: Store) -
 # -- what the compilers wrote --------------------------------------------------------------
 
 
-def _raise_failures(failures: Sequence[Failure], read: Sequence[ExtensionSources]) -> None:
-    """Raise an error that says what the compilers wrote, if one failed."""
-    if not failures:
-        return
-    project = read[0].files
-    titles = sorted(failure.action.title for failure in failures)
-    texts = [_with_user_paths(compiler_advice.shortened(f.output), project) for f in failures]
-    repeat = "\n".join(failure.repeat for failure in failures)
-    what = ", ".join(map(make.what_failed, titles))
-    advice = compiler_advice.advice("\n".join(texts))
-    missing = _MISSING.search("\n".join(texts))
-    if missing and (empty := git.empty_submodules(Path(project.here))):
-        advice = (
+def _compile_error(failures: Sequence[Failure], tree: Tree) -> BuildError:
+    """An error that says what the compilers wrote, and how to repeat it."""
+    error = make.compile_error(failures, functools.partial(_with_user_paths, tree=tree))
+    missing = _MISSING.search(error.message)
+    if missing and (empty := git.empty_submodules(Path(tree.real_here))):
+        error.hint = (
             f"git did not fetch {', '.join(empty)}, which may have {missing[1]}: "
             "`git submodule update --init`"
         )
-    hint = "\n".join((*([advice] if advice else []), "repeat it by hand:", repeat))
-    raise BuildError("\n".join((what, *texts)), hint=hint)
+    repeat = ("repeat it by hand:", *(failure.repeat for failure in failures))
+    error.hint = "\n".join((*([error.hint] if error.hint else []), *repeat))
+    return error
 
 
-def _with_user_paths(text: str, project: ProjectFiles) -> str:
+def _with_user_paths(text: str, tree: Tree) -> str:
     """What a compiler wrote, with paths as the setup.py writes them."""
-    above = posixpath.relpath(project.base, project.here)
+    above = posixpath.relpath(tree.base, tree.real_here)
     start = "" if above == "." else f"{above}/"
-    return re.sub(rf"(?<![\w/.-]){NAME}/", start, text)
+    return re.sub(rf"(?<![\w/.-]){PROJECT}/", start, text)

@@ -7,7 +7,7 @@ import os
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import setuptools
 from setuptools import errors
@@ -16,10 +16,9 @@ from setuptools.command.build_ext import build_ext
 from kernforge.builder.workspace import this_cpu
 from kernforge.errors import KernforgeError
 from kernforge.extension.plan import NVCC_FLAGS
+from kernforge.extension.request import SUFFIXES, ExtensionRequest
 from kernforge.setuptools import build, machine, target
-from kernforge.setuptools.plan import ExtensionRequest
 from kernforge.setuptools.progress import console_of
-from kernforge.setuptools.sources import SUFFIXES
 from kernforge.system import files
 from kernforge.system.console import Console
 from kernforge.system.environment import Environment
@@ -27,11 +26,11 @@ from kernforge.system.environment import Environment
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kernforge.setuptools.plan import Kind
     from kernforge.setuptools.target import TorchTarget
 
 COMMON_NVCC_FLAGS = list(NVCC_FLAGS)
 """Flags of every CUDA source, as torch's; a setup.py may change the list."""
+Kind: TypeAlias = Literal["cuda", "cpp", "plain"]
 _COMPILERS = ("cxx", "nvcc", "nvcc_dlink")
 NAMED_DIRECTORIES: dict[str, Path] = {}
 """Directories of ``torch`` and ``toolkit`` for a setup.py that is only read: nothing is fetched."""
@@ -149,15 +148,13 @@ class BuildExtension(build_ext):
         """Compile all extensions; then each is put where it belongs."""
         self.check_extensions_list(self.extensions)
         requests = [
-            request_of(each, Path(self.get_ext_filename(self.get_ext_fullname(each.name))).name)
+            request_of(each, Path(self.get_ext_filename(name)).name, Path.cwd())
             for each in self.extensions
-            if _is_compiled_here(each)
+            if _is_compiled_here(each) and (name := self.get_ext_fullname(each.name))
         ]
         call = _SetupCall.begin()
         try:
-            self._built = build.build_extensions(
-                requests, Path.cwd(), call.environment, call.console
-            )
+            self._built = build.build_extensions(requests, call.environment, call.console)
         except KernforgeError as error:
             # setuptools ends with its message and without a traceback.
             raise errors.CompileError(str(error)) from error
@@ -195,29 +192,38 @@ class BuildExtension(build_ext):
         return name
 
 
-def request_of(extension: setuptools.Extension, file: str) -> ExtensionRequest:
-    """An extension as plain values; ``file`` is the name of the shared object."""
+def request_of(extension: setuptools.Extension, file: str, here: Path) -> ExtensionRequest:
+    """An extension as plain values.
+
+    Args:
+        file: name of the shared object.
+        here: directory of the setup.py.
+    """
     given: Any = extension.extra_compile_args or []
     compilers = given if isinstance(given, dict) else {"cxx": given, "nvcc": given}
     cxx, nvcc, dlink = (compilers.get(name) for name in _COMPILERS)
+    macros = tuple(_macros(extension.define_macros, extension.undef_macros))
     kind: Kind = extension.kind if isinstance(extension, TorchExtension) else "plain"
     return ExtensionRequest(
         name=extension.name,
-        kind=kind,
         sources=_texts(extension.sources),
-        includes=_texts(extension.include_dirs),
-        macros=tuple(_macros(extension.define_macros, extension.undef_macros)),
-        cxx_args=_texts(cxx),
-        nvcc_args=_texts(nvcc),
         nvcc_defaults=tuple(COMMON_NVCC_FLAGS),
-        dlink_args=None if dlink is None else _texts(dlink),
-        link_args=_texts(extension.extra_link_args),
-        objects=_texts(extension.extra_objects),
-        libraries=_texts(extension.libraries),
-        library_dirs=_texts(extension.library_dirs),
-        rpaths=_texts(extension.runtime_library_dirs),
+        cflags=(*macros, *_texts(cxx)),
+        cuda_cflags=(*macros, *_texts(nvcc)),
+        ldflags=(
+            *_texts(extension.extra_objects),
+            *(f"-L{path}" for path in _texts(extension.library_dirs)),
+            *_texts(extension.extra_link_args),
+            *(f"-l{name}" for name in _texts(extension.libraries)),
+            *(f"-Wl,-rpath,{path}" for path in _texts(extension.runtime_library_dirs)),
+        ),
+        dlink=None if dlink is None else _texts(dlink),
+        includes=_texts(extension.include_dirs),
+        with_torch=kind != "plain",
+        with_cuda=True if kind == "cuda" else None,
         limited_api=bool(extension.py_limited_api),
         file=file,
+        here=str(here.absolute()),
     )
 
 

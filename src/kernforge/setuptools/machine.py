@@ -11,17 +11,21 @@ from __future__ import annotations
 import logging
 import re
 import sysconfig
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.binary import abi_floor
 from kernforge.builder.workspace import this_cpu
 from kernforge.errors import ManifestError, NetworkError, ToolchainError
-from kernforge.extension import flags
-from kernforge.extension.machine import complete_lock, named_archs, toolkit_needs
+from kernforge.extension.machine import (
+    complete_lock,
+    named_archs,
+    toolkit_needs,
+    torch_sonames,
+)
+from kernforge.extension.plan import ExtensionMachine, ExtensionNeeds, ExtensionToolchain
 from kernforge.setuptools import python_headers
-from kernforge.setuptools.plan import ExtensionMachine
 from kernforge.store.local import Store
 from kernforge.system.process import Command, run
 from kernforge.toolchain import (
@@ -41,7 +45,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from kernforge.artifact.version import Version2
-    from kernforge.setuptools.plan import ExtensionSources
     from kernforge.setuptools.target import TorchTarget
     from kernforge.system.environment import Environment
     from kernforge.toolchain.index.wheels import Progress
@@ -50,43 +53,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("kernforge")
 _STANDARD = re.compile(r"__cplusplus < 20(\d\d)\d\dL")
 _PLAIN_SONAME = 12  # before, the runtime's soname has the minor version too
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExtensionToolchain:
-    """What compiles extensions; ``trees`` has the real path of each tree of the toolchain."""
-
-    machine: ExtensionMachine
-    store: Store
-    trees: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExtensionNeeds:
-    """What extensions may read: headers of torch, of CUDA, of its libraries, of Python.
-
-    Attributes:
-        device: whether flags must say which GPUs to compile for.
-    """
-
-    torch: bool = False
-    cuda: bool = False
-    libraries: bool = False
-    python: bool = False
-    device: bool = False
-
-    @classmethod
-    def of(cls, extensions: Iterable[ExtensionSources]) -> ExtensionNeeds:
-        """What some extensions need."""
-        listed = tuple(extensions)
-        cuda = any(each.has_cuda for each in listed)
-        return cls(
-            torch=any(e.reads_torch for e in listed if e.request.kind != "plain"),
-            cuda=cuda,
-            libraries=cuda and any(each.reads_cuda_libraries for each in listed),
-            python=any(each.reads_python for each in listed),
-            device=any(each.has_device and not each.names_arch for each in listed),
-        )
 
 
 def installed_directories(environment: Environment) -> tuple[str, ...]:
@@ -132,25 +98,24 @@ def find_toolchain(
     archs = find_archs(cuda, environment, progress) if cuda and needs.device else ()
     if cuda:
         front_end.require(lock.toolkit(cuda), archs)
-    named = named_archs(environment) if cuda else ()
-    variables = environment.variables
+    torch_tree = Tree.of("torch", target.torch)
     machine = ExtensionMachine(
-        target=target,
+        torch=target.torch,
+        torch_cuda=target.cuda,
+        torch_tree=torch_tree,
         cpu=this_cpu(),
         lock=lock,
         cuda=cuda,
         archs=tuple(word for arch in archs for word in arch.gencode()),
-        only=named,
+        only=named_archs(environment) if cuda else (),
+        portable=True,
         sonames=_sonames(target),
         runtime=_runtime(target),
-        standard=_standard(trees.get(Tree.of("torch", target.torch).name, "")),
+        standard=_standard(trees.get(torch_tree.name, "")),
         static_libstdcxx=compiler.static_libstdcxx,
-        cxx_flags=_words(variables, "CPPFLAGS", "CFLAGS", "CXXFLAGS"),
-        nvcc_flags=_words(variables, "NVCC_APPEND_FLAGS"),
-        link_flags=_words(variables, "LDFLAGS"),
         trees=tuple(_named_trees(trees, environment)),
     )
-    return ExtensionToolchain(machine=machine, store=store, trees=trees)
+    return ExtensionToolchain(machine=machine, lock=lock, store=store, trees=trees)
 
 
 def toolkit_version(target: TorchTarget) -> Version2:
@@ -256,11 +221,9 @@ def _standard(torch: str) -> int:
 
 def _sonames(target: TorchTarget) -> tuple[str, ...]:
     """Torch's libraries that the loading process has, in load order."""
-    named = abi_floor.torch_sonames("cuda" if target.cuda or target.installed else "cpu")
-    if target.installed is None:
-        return named
-    libraries = target.installed.path / "lib"
-    return tuple(name for name in named if (libraries / name).is_file())
+    if target.installed:
+        return torch_sonames(target.installed.path / "lib", cuda=True)
+    return abi_floor.torch_sonames("cuda" if target.cuda else "cpu")
 
 
 def _runtime(target: TorchTarget) -> str:
@@ -309,7 +272,3 @@ def _named_trees(trees: dict[str, str], environment: Environment) -> Iterable[tu
     for name in ("include", "platinclude"):
         if "python" in trees:
             yield sysconfig.get_path(name), Tree("python").at()
-
-
-def _words(variables: Mapping[str, str], *names: str) -> tuple[str, ...]:
-    return flags.words([variables.get(name, "") for name in names])

@@ -111,7 +111,7 @@ def test_what_is_not_translated_is_listed_in_order(old, tmp_path):
         ("setup.py", "changed", "-gencode arch=compute_90a,code=sm_90a"),
         ("setup.py", "changed", "-std=c++17"),
         ("setup.py", "left", "include directory /opt/other lies outside the project"),
-        ("setup.py", "left", "libraries of my.relu, ['cublas']"),
+        ("setup.py", "left", "ldflags of my.relu, ['-lcublas']"),
     ]
 
 

@@ -14,7 +14,7 @@ STABLE = "#include <torch/csrc/stable/library.h>\nSTABLE_TORCH_LIBRARY(a, m) {}\
 
 def unit(text, path="home/me/main.cpp"):
     found = closure(path, {path: text}, ())
-    return plan.ModuleUnit(path=path, texts={path: text}, closure=found)
+    return plan.ExtensionUnit(path=path, texts={path: text}, closure=found)
 
 
 def test_it_names_file_header_and_what_was_measured():

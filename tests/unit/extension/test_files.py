@@ -5,7 +5,7 @@ import pytest
 
 from kernforge.errors import UsageError
 from kernforge.extension import flags
-from kernforge.extension.files import SYSTEM_HEADERS, Tree, find_closure
+from kernforge.extension.files import SYSTEM_HEADERS, Tree
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def source(tmp_path):
 def read(source):
     tree = Tree({})
     top = str(source).lstrip("/")
-    return find_closure(f"{top}/a.cpp", (f"{top}/inc",), (), tree), tree.seen()
+    return tree.closure(f"{top}/a.cpp", (f"{top}/inc",), ()), tree.seen()
 
 
 def test_a_source_reads_what_it_includes(source):
@@ -59,7 +59,7 @@ def test_a_file_that_changed_just_now_is_not_trusted(source):
 
 def test_a_source_that_is_not_there_is_named(source):
     with pytest.raises(UsageError, match=r"there is no source /nowhere/x\.cpp"):
-        find_closure("nowhere/x.cpp", (), (), Tree({}))
+        Tree({}).closure("nowhere/x.cpp", (), ())
 
 
 def test_an_include_by_macro_takes_every_header_in_reach(source):
@@ -78,7 +78,7 @@ def test_a_file_that_is_not_utf8_keeps_its_bytes(source):
 
 def test_a_directory_is_not_a_source(source):
     with pytest.raises(UsageError, match="is a directory"):
-        find_closure(str(source).lstrip("/"), (), (), Tree({}))
+        Tree({}).closure(str(source).lstrip("/"), (), ())
 
 
 def test_a_change_of_a_watched_file_is_seen(source):
@@ -103,7 +103,7 @@ def test_a_header_of_the_distribution_is_part_of_what_is_compiled(source, tmp_pa
         (include / "zconf.h").write_text(f"#define VERSION {version}\n")
         tree = Tree({})
         top = str(source).lstrip("/")
-        texts = tree.texts(find_closure(f"{top}/a.cpp", (), (), tree))
+        texts = tree.texts(tree.closure(f"{top}/a.cpp", (), ()))
         listed.append(texts.pop(SYSTEM_HEADERS))
         assert [*texts] == [f"{top}/a.cpp"]
         assert f"{include}/zconf.h" in tree.seen().stamps

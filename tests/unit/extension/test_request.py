@@ -71,10 +71,10 @@ def test_a_name_that_is_not_an_identifier_is_refused_where_the_sources_use_it(na
 
 def test_a_module_must_be_defined_somewhere():
     with pytest.raises(UsageError, match="no source defines the Python module toy") as caught:
-        request.check_module("toy", ["int x;", ""])
+        request.check_definition("toy", ["int x;", ""])
     assert "functions=[...]" in caught.value.hint
     for text in (MODULE, "NB_MODULE(toy, m) {}", "PyMODINIT_FUNC PyInit_toy()"):
-        request.check_module("toy", ["int x;", text])
+        request.check_definition("toy", ["int x;", text])
 
 
 def test_a_directory_that_is_gone_is_reported(tmp_path, monkeypatch):

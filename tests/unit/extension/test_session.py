@@ -7,7 +7,7 @@ import pytest
 from unit.extension.device.test_plan import MACHINE
 
 from kernforge.errors import BuildError
-from kernforge.extension.plan import ModuleRequest, ModuleUnit
+from kernforge.extension.plan import Extension, ExtensionUnit
 from kernforge.extension.session import JitSession
 from kernforge.source.includes import closure
 from kernforge.system.environment import Environment
@@ -33,10 +33,10 @@ def in_threads(*functions):
     return outcomes
 
 
-def module_request(name, source='TORCH_LIBRARY(ops, m) { m.def("f() -> ()"); }\n'):
+def extension(name, source='TORCH_LIBRARY(ops, m) { m.def("f() -> ()"); }\n'):
     path = f"home/me/{name}.cpp"
-    unit = ModuleUnit(path=path, texts={path: source}, closure=closure(path, {path: source}, ()))
-    return ModuleRequest(name=name, units=(unit,))
+    unit = ExtensionUnit(path=path, texts={path: source}, closure=closure(path, {path: source}, ()))
+    return Extension(name=name, units=(unit,))
 
 
 def test_threads_that_write_one_op_namespace_get_two():
@@ -44,9 +44,9 @@ def test_threads_that_write_one_op_namespace_get_two():
     both = threading.Barrier(2)
 
     def plan(name):
-        with session.planned(module_request(name), MACHINE) as (_, module):
+        with session.namespaces_of(extension(name), MACHINE.lock) as names:
             both.wait()
-        return module.namespaces["ops"]
+        return names["ops"]
 
     names = in_threads(lambda: plan("a"), lambda: plan("b"))
     assert "ops" in names
@@ -56,12 +56,15 @@ def test_threads_that_write_one_op_namespace_get_two():
 
 def test_an_op_namespace_is_free_again_when_its_module_fails():
     session = JitSession(environment=Environment({}))
-    with pytest.raises(BuildError), session.planned(module_request("a"), MACHINE) as (_, module):
+    with (
+        pytest.raises(BuildError),
+        session.namespaces_of(extension("a"), MACHINE.lock) as names,
+    ):
         raise BuildError("no")
-    assert module.namespaces == {"ops": "ops"}
+    assert names == {"ops": "ops"}
     assert session.namespaces == set()
-    with session.planned(module_request("b"), MACHINE):
-        with session.planned(module_request("c"), MACHINE) as (request, other):
-            assert request.taken == {"ops"}
+    with session.namespaces_of(extension("b"), MACHINE.lock):
+        with session.namespaces_of(extension("c"), MACHINE.lock) as other:
+            assert other["ops"].startswith("ops_")
         session.release(other)
     assert session.namespaces == {"ops"}

@@ -3,7 +3,7 @@
 
 import pytest
 
-from kernforge.extension import make, plan, torch_headers
+from kernforge.extension import plan, torch_headers
 from kernforge.source.includes import closure
 
 HEADERS = {
@@ -50,22 +50,16 @@ torch::Tensor f(torch::Tensor x) { auto y = torch::empty_like(x); return y; }
 """
 
 
-def request(source=SOURCE, path="me/a.cu", **more):
+def cut(source=SOURCE, path="me/a.cu", read=HEADERS.get, **more):
     texts = {path: source, **more}
     found = closure(path, texts, ())
-    unit = plan.ModuleUnit(path=path, texts={p: texts[p] for p in found.files}, closure=found)
-    return plan.ModuleRequest(name="a", units=(unit,))
-
-
-def cut(*args, **more):
-    return torch_headers.cut(request(*args, **more), HEADERS.get)
+    texts = {p: texts[p] for p in found.files}
+    return torch_headers.cut_unit(plan.ExtensionUnit(path=path, texts=texts, closure=found), read)
 
 
 def test_the_include_gives_way_to_a_header_of_what_is_used():
-    found = cut()
-    (unit,) = found.units
+    unit = cut()
     text = unit.texts["kernforge-slim/kernforge_torch.h"]
-    assert found.includes == ("kernforge-slim",)
     assert unit.texts["me/a.cu"].splitlines()[0] == '#include "kernforge_torch.h"'
     assert unit.texts["me/a.cu"].splitlines()[1:] == SOURCE.splitlines()[1:]
     assert "inline Tensor sqrt" in text
@@ -85,7 +79,7 @@ def test_lists_python_and_registrations_bring_their_headers():
     lists = "torch::Tensor g(torch::Tensor x) { return torch::cat({x, x}); }\n"
     bound = 'PYBIND11_MODULE(a, m) { m.def("f", &f); }\n'
     library = "TORCH_LIBRARY(a, m) {}\n"
-    (unit,) = cut(SOURCE + lists + bound + library).units
+    unit = cut(SOURCE + lists + bound + library)
     assert {*("ATen/core/IListRef_inl.h", "torch/csrc/utils/pybind.h", "torch/library.h")} <= set(
         unit.closure.foreign
     )
@@ -93,7 +87,7 @@ def test_lists_python_and_registrations_bring_their_headers():
 
 
 def test_a_function_of_autograd_gets_its_header_and_no_copy_of_what_that_brings():
-    (unit,) = cut(SOURCE + "struct F : torch::autograd::Function<F> {};\n").units
+    unit = cut(SOURCE + "struct F : torch::autograd::Function<F> {};\n")
     written = unit.texts[torch_headers.PATH]
     assert written.splitlines()[1] == "#define AT_PER_OPERATOR_HEADERS"
     assert "#include <ATen/ops/empty_like.h>" in written
@@ -118,19 +112,8 @@ def test_what_uses_more_stays_as_it_is(source):
 
 def test_headers_that_are_not_as_known_are_left_alone():
     known = {name: text for name, text in HEADERS.items() if "factories" not in name}
-    assert torch_headers.cut(request(), known.get) is None
+    assert cut(read=known.get) is None
 
 
 def test_a_word_with_a_header_that_is_not_an_operators_is_not_included():
-    assert "tensor_ops.h" not in "".join(
-        cut("tensor f(tensor x);\n" + SOURCE).units[0].texts.values()
-    )
-
-
-def test_headers_are_read_once(tmp_path):
-    (tmp_path / "a.h").write_text("a")
-    known = {}
-    read = make.header_reader(tmp_path, known)
-    assert (read("a.h"), read("b.h")) == ("a", None)
-    (tmp_path / "a.h").write_text("b")
-    assert read("a.h") == "a"
+    assert "tensor_ops.h" not in "".join(cut("tensor f(tensor x);\n" + SOURCE).texts.values())

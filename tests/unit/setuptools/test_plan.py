@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
+import setuptools
 from support.locks import table, tree
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
-from kernforge.setuptools import build, plan, target
-from kernforge.setuptools.plan import ExtensionMachine, ExtensionRequest
+from kernforge.extension import flags, plan
+from kernforge.extension.plan import ExtensionMachine
+from kernforge.extension.request import read_extension
+from kernforge.setuptools import build, extension
+from kernforge.setuptools.extension import CUDAExtension as Extension
 from kernforge.toolchain.cuda_arch import Arch
-from kernforge.toolchain.lockfile import Lock, LockedCompiler, LockedWheel
+from kernforge.toolchain.lockfile import Lock, LockedCompiler, LockedWheel, Tree
 
 
 def lock():
@@ -29,12 +30,21 @@ def lock():
     )
 
 
-def machine(torch="2.11", python="3.12", **fields):
-    wanted = target.named_target(torch, "13.0", python)
-    sonames = ("libc10.so", "libtorch.so", "libtorch_cuda.so")
-    given = {"lock": lock(), "cuda": Version2(13, 0), "runtime": "libcudart.so.13"} | fields
-    archs = ("-gencode", "arch=compute_90,code=sm_90")
-    return ExtensionMachine(target=wanted, cpu="x86_64", sonames=sonames, archs=archs, **given)
+def machine(torch="2.11", **fields):
+    version = Version2.parse(torch)
+    given = {
+        "torch": version,
+        "torch_cuda": Version2(13, 0),
+        "torch_tree": Tree.of("torch", version),
+        "cpu": "x86_64",
+        "lock": lock(),
+        "cuda": Version2(13, 0),
+        "archs": ("-gencode", "arch=compute_90,code=sm_90"),
+        "sonames": ("libc10.so", "libtorch.so", "libtorch_cuda.so"),
+        "runtime": "libcudart.so.13",
+        "portable": True,
+    }
+    return ExtensionMachine(**(given | fields))
 
 
 @pytest.fixture
@@ -46,14 +56,19 @@ def project(tmp_path):
     return tmp_path
 
 
-def request(**fields):
-    given = {"name": "pkg.ops", "kind": "cuda", "sources": ("b.cpp", "k.cu"), "file": "ops.so"}
-    return ExtensionRequest(**(given | {"includes": ("include",)} | fields))
+def read(project, **given):
+    """An extension of a project as its setup.py says it."""
+    wanted = Extension(**({"name": "pkg.ops", "sources": ["b.cpp", "k.cu"]} | given))
+    return read_request(extension.request_of(wanted, "ops.so", project))
 
 
-def planned(project, where=None, **fields):
-    read = build.read_sources(request(**fields), project, ("/usr",))
-    made = plan.plan_extensions([read], where or machine())
+def read_request(request):
+    return read_extension(request, build.project_tree(request, ("/usr",)))
+
+
+def planned(project, where=None, **given):
+    given = {"include_dirs": ["include"]} | given
+    (made,) = plan.plan_extensions([read(project, **given)], where or machine())
     return {action.title: action for action in made.plan.actions}
 
 
@@ -62,13 +77,13 @@ def test_the_directory_of_a_project_changes_nothing(project, tmp_path_factory):
     for path in project.rglob("*.*"):
         (other / path.relative_to(project)).parent.mkdir(exist_ok=True)
         (other / path.relative_to(project)).write_text(path.read_text())
-    here = planned(project, macros=(f"-DROOT={project}/x",), cxx_args=(f"-I{project}/include",))
-    there = planned(other, macros=(f"-DROOT={other}/x",), cxx_args=(f"-I{other}/include",))
+    here = planned(project, extra_compile_args=[f"-DROOT={project}/x", f"-I{project}/include"])
+    there = planned(other, extra_compile_args=[f"-DROOT={other}/x", f"-I{other}/include"])
     assert {a.key for a in here.values()} == {a.key for a in there.values()}
 
 
 def test_device_code_without_torch_is_one_action_for_all(project):
-    a, b = planned(project), planned(project, machine("2.13", "3.13"))
+    a, b = planned(project), planned(project, machine("2.13"))
     assert a["k.cu"].key == b["k.cu"].key
     assert a["b.cpp"].key != b["b.cpp"].key
     assert not [name for name in a["k.cu"].trees if name.startswith(("torch", "python"))]
@@ -77,13 +92,15 @@ def test_device_code_without_torch_is_one_action_for_all(project):
 def test_arguments_reach_their_compilers(project):
     found = planned(
         project,
-        macros=("-DA=1", "-UB"),
-        cxx_args=("-O1", "-std=c++17"),
-        nvcc_args=("--use_fast_math", "--threads", "4", "-t8"),
-        nvcc_defaults=("--expt-relaxed-constexpr",),
-        rpaths=("/opt/lib",),
-        libraries=("cublas", "cuda", "z", "m"),
-        link_args=("-lgomp", "-Wl,-O1"),
+        define_macros=[("A", "1")],
+        undef_macros=["B"],
+        extra_compile_args={
+            "cxx": ["-O1", "-std=c++17"],
+            "nvcc": ["--use_fast_math", "--threads", "4", "-t8"],
+        },
+        runtime_library_dirs=["/opt/lib"],
+        libraries=["cublas", "cuda", "z", "m"],
+        extra_link_args=["-lgomp", "-Wl,-O1"],
     )
     cxx, nvcc, link = found["b.cpp"].argv, found["k.cu"].argv, found["link ops.so"].argv
     assert {"-DA=1", "-UB", "-Isrc/include", "-O1", "-std=c++17"} <= set(cxx)
@@ -99,13 +116,13 @@ def test_arguments_reach_their_compilers(project):
 
 
 def test_the_limited_api_needs_no_torch_python(project):
-    found = planned(project, limited_api=True)
+    found = planned(project, py_limited_api=True)
     assert "-DPy_LIMITED_API=0x030A0000" in found["b.cpp"].argv
     assert "stubs/libtorch_python.so" not in found["link ops.so"].argv
 
 
 def test_device_code_is_linked_when_asked(project):
-    found = planned(project, dlink_args=("-dlink", "-lcudadevrt"))
+    found = planned(project, dlink=True, dlink_libraries=["cudadevrt"])
     device = found["device link ops.so"].argv
     assert "-dlink" in device
     assert any(word.endswith("libcudadevrt.a") for word in found["link ops.so"].argv)
@@ -116,12 +133,12 @@ def test_flags_that_name_gpus_are_kept_or_narrowed(project):
         *("-gencode", "arch=compute_80,code=sm_80"),
         *("-gencode", "arch=compute_90,code=sm_90"),
     )
-    found = planned(project, nvcc_args=both)["k.cu"].argv
+    found = planned(project, extra_compile_args={"nvcc": both})["k.cu"].argv
     assert found.count("-gencode") == 2
     only = machine(only=(Arch(9, 0),))
-    found = planned(project, only, nvcc_args=both)["k.cu"].argv
+    found = planned(project, only, extra_compile_args={"nvcc": both})["k.cu"].argv
     assert [word for word in found if "sm_" in word] == ["arch=compute_90,code=sm_90"]
-    assert plan.narrowed(both, [Arch(7, 5)]) == both
+    assert flags.narrowed(both, [Arch(7, 5)]) == both
 
 
 @pytest.mark.parametrize(
@@ -133,43 +150,50 @@ def test_flags_that_name_gpus_are_kept_or_narrowed(project):
     ],
 )
 def test_ptx_that_is_asked_for_is_added_to_the_flags_of_a_setup_py(flag, added):
-    found = plan.narrowed(["-gencode", flag], [Arch(9, 0, ptx=True), Arch(9, 0, "a")])
+    found = flags.narrowed(["-gencode", flag], [Arch(9, 0, ptx=True), Arch(9, 0, "a")])
     ptx = ("-gencode", "arch=compute_90,code=compute_90") if added else ()
     assert found == ("-gencode", flag, *ptx)
 
 
 def test_debug_information_is_not_stripped(project):
     assert "-Wl,-s" in planned(project)["link ops.so"].argv
-    assert "-Wl,-s" not in planned(project, cxx_args=("-g",))["link ops.so"].argv
+    assert "-Wl,-s" not in planned(project, extra_compile_args=["-g"])["link ops.so"].argv
 
 
 def test_sources_above_setup_py(project):
     (project / "python").mkdir()
-    read = build.read_sources(
-        request(sources=("../b.cpp",), includes=("../include",)), project / "python"
-    )
-    (unit,) = read.units
+    found = read(project / "python", sources=["../b.cpp"], include_dirs=["../include"])
+    (unit,) = found.units
     assert unit.path == "src/b.cpp"
     assert set(unit.texts) == {"src/b.cpp", "src/include/launch.h"}
 
 
 def test_a_change_of_an_object_makes_another_link(project):
     (project / "more.o").write_bytes(b"1")
-    first = planned(project, objects=("more.o",))["link ops.so"]
+    first = planned(project, extra_objects=["more.o"])["link ops.so"]
     (project / "more.o").write_bytes(b"2")
-    assert first.key != planned(project, objects=("more.o",))["link ops.so"].key
+    assert first.key != planned(project, extra_objects=["more.o"])["link ops.so"].key
 
 
 def test_sources_in_other_languages(project):
-    with pytest.raises(UsageError, match=r"ops: x\.pyx is not compiled here"):
-        build.read_sources(request(name="ops", sources=("x.pyx",)), project)
+    with pytest.raises(UsageError, match=r"x\.pyx is not a source: \.pyx is not compiled"):
+        read(project, sources=["x.pyx"])
 
 
 def test_an_extension_without_torch(project):
-    plain = replace(request(), kind="plain", sources=("k.cu",))
-    made = plan.plan_extensions([build.read_sources(plain, Path(project))], machine())
-    (link,) = made.links.values()
-    assert not [word for word in link.argv if "torch" in word]
+    plain = setuptools.Extension("ops", ["k.cu"], include_dirs=["include"])
+    found = read_request(extension.request_of(plain, "ops.so", project))
+    (made,) = plan.plan_extensions([found], machine())
+    assert not [word for word in made.link.argv if "torch" in word]
+
+
+def test_flags_of_the_environment_are_words(project):
+    variables = {"CFLAGS": "-O1 '-DA=b c'", "CPPFLAGS": "-g", "LDFLAGS": "-Wl,-O1"}
+    asked = extension.request_of(Extension("ops", ["b.cpp"]), "ops.so", project)
+    found = build.with_variables(asked, variables)
+    assert (found.cflags, found.ldflags) == (("-g", "-O1", "-DA=b c"), ("-Wl,-O1",))
+    with pytest.raises(UsageError, match="cannot be read: No closing quotation"):
+        build.with_variables(asked, {"CFLAGS": "-DA='b"})
 
 
 def test_torch_h_reads_python_too(project):

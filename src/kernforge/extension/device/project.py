@@ -79,7 +79,7 @@ def module_plan(plan: Plan, sources: Sources) -> ModulePlan | None:
         return None
     (link,) = (each for each in plan.actions if each.key == plan.artifacts[0].extension)
     target = plan.artifacts[0].target
-    return ModulePlan(plan=plan, link=link, namespaces={}, cuda=cuda, target=target)
+    return ModulePlan(plan=plan, link=link, cuda=cuda, target=target)
 
 
 def with_objects(before: ModulePlan, objects: Mapping[str, Action], *, lock: Lock) -> ModulePlan:

@@ -45,12 +45,10 @@ class ModulePlan:
 
     Attributes:
         link: the last of them; its one output is the module.
-        namespaces: op namespaces by the names that the sources write.
     """
 
     plan: Plan
     link: Action
-    namespaces: Mapping[str, str]
     cuda: tuple[CudaUnit, ...]
     target: Target
 

@@ -10,7 +10,7 @@ from kernforge.extension.device import plan as device_plan
 from kernforge.source.includes import closure
 from kernforge.toolchain.lockfile import Lock, LockedCompiler
 
-MACHINE = jit_plan.JitMachine(
+MACHINE = jit_plan.ExtensionMachine(
     torch=Version2(2, 11),
     sonames=(),
     cuda=Version2(13, 0),
@@ -20,7 +20,7 @@ MACHINE = jit_plan.JitMachine(
         compilers={"cxx": LockedCompiler(identity="g++ 13", target="x86_64-linux-gnu")},
         trees=table(
             tree("cuda", "13.0", digest="kit"),
-            tree(jit_plan.TORCH, release="2.11.0", digest="torch"),
+            tree(jit_plan.TORCH.kind, release="2.11.0", digest="torch"),
         ),
     ),
     cpu="x86_64",
@@ -36,12 +36,11 @@ void launch(float* x) { k<<<1, 1>>>(x); }
 def part(source=SOURCE, header=HEADER, flags=(), archs=None, path="home/me/a.cu"):
     texts = {path: source, "home/me/inc/f.h": header}
     found = closure(path, texts, ())
-    unit = jit_plan.ModuleUnit(path=path, texts={p: texts[p] for p in found.files}, closure=found)
-    request = jit_plan.ModuleRequest(
-        name="a", units=(unit,), cuda_cflags=tuple(flags), with_cuda=True
-    )
+    read = {p: texts[p] for p in found.files}
+    unit = jit_plan.ExtensionUnit(path=path, texts=read, closure=found)
+    module = jit_plan.Extension(name="a", units=(unit,), cuda_cflags=tuple(flags), with_cuda=True)
     machine = MACHINE if archs is None else dataclasses.replace(MACHINE, archs=archs)
-    made = jit_plan.plan_module(request, machine)
+    (made,) = jit_plan.plan_extensions([module], machine)
     (cuda,) = made.cuda
     return device_plan.device_part(cuda, machine.lock, made.target)
 
@@ -118,12 +117,13 @@ def test_where_flags_or_headers_are_not_known_lines_count():
 def test_a_module_takes_the_runtime_that_torch_has_brought():
     def link(**more):
         found = closure("a.cu", {"a.cu": SOURCE}, ())
-        unit = jit_plan.ModuleUnit(path="a.cu", texts={"a.cu": SOURCE}, closure=found)
-        request = jit_plan.ModuleRequest(name="a", units=(unit,), with_cuda=True, **more)
+        unit = jit_plan.ExtensionUnit(path="a.cu", texts={"a.cu": SOURCE}, closure=found)
+        module = jit_plan.Extension(name="a", units=(unit,), with_cuda=True, **more)
         machine = dataclasses.replace(MACHINE, runtime="libcudart.so.13")
-        return jit_plan.plan_module(request, machine).link.argv
+        return jit_plan.plan_extensions([module], machine)[0].link.argv
 
     assert "stubs/libcudart.so.13" in link()
-    assert "-lcudart_static" not in link()
+    static = "%{cuda-13.0}/lib64/libcudart_static.a"
+    assert static not in link()
     # A program begins without torch.
-    assert "-lcudart_static" in link(executable=True)
+    assert static in link(executable=True)
