@@ -80,34 +80,28 @@ def adopt(
     """
     program.check_source(source)
     with staging(dest.absolute().parent if dest else Path.cwd()) as stage:
-        return _adopted(program.read(source, stage), stage, dest, name, license)
-
-
-def _adopted(
-    found: Program,
-    stage: Path,
-    dest: Path | None,
-    name: str,
-    license: str,  # noqa: A002
-) -> Adoption:
-    kernel = name or _kernel_name(found)
-    dest = dest or Path(kernel)
-    said = found.license if scaffold.is_license(found.license) else ""
-    chosen = license or said or UNKNOWN_LICENSE
-    scaffold.check_project(kernel, license=chosen)
-    scaffold.check_free(dest)
-    texts = _Texts(found)
-    translated, groups, remarks = _translate(found, texts.of_modules())
-    if chosen == UNKNOWN_LICENSE:
-        text = f'build.toml says license = "{chosen}", as the old project names none: write its own'
-        remarks.append(Remark(found.file, 0, text, "check"))
-    written = _files(found, texts, translated, groups, kernel=kernel, license=chosen)
-    tree = stage / "project"
-    make_dir(tree)
-    for path, text in written.items():
-        untrusted_tree.write(tree, path, text)
-    if not publish_tree(tree, dest):
-        raise scaffold.occupied(dest)
+        found = program.read(source, stage)
+        kernel = name or _kernel_name(found)
+        dest = dest or Path(kernel)
+        said = found.license if scaffold.is_license(found.license) else ""
+        chosen = license or said or UNKNOWN_LICENSE
+        scaffold.check_project(kernel, license=chosen)
+        scaffold.check_free(dest)
+        texts = _Texts(found)
+        translated, groups, remarks = _translate(found, texts.of_modules())
+        if chosen == UNKNOWN_LICENSE:
+            text = (
+                f'build.toml says license = "{chosen}", as the old project names none: write its '
+                "own"
+            )
+            remarks.append(Remark(found.file, 0, text, "check"))
+        written = _files(found, texts, translated, groups, kernel=kernel, license=chosen)
+        tree = stage / "project"
+        make_dir(tree)
+        for path, text in written.items():
+            untrusted_tree.write(tree, path, text)
+        if not publish_tree(tree, dest):
+            raise scaffold.occupied(dest)
     return Adoption(
         name=kernel,
         dest=dest,
@@ -156,7 +150,8 @@ def _translate(
     """The new texts, the operators of each module, and the remarks."""
     binding = [path for path in texts if bindings.binds(texts[path])]
     alone = binding[0] if len(binding) == 1 and bindings.binds(texts[binding[0]]) == 1 else ""
-    only = _makes_module(alone, texts)
+    # nvcc would compile Python's declarations, so that only a C++ source makes the module, too.
+    only = bool(alone) and not _is_cuda(alone) and "PYBIND11_MODULE" in texts[alone]
     header = posixpath.relpath(_REGISTRATION, posixpath.dirname(alone) or ".") if only else ""
     several = len({_group(module) for module in program.modules}) > 1
     new = dict(texts)
@@ -204,14 +199,6 @@ def _reachable(users: list[Module], program: Program, texts: Mapping[str, str]) 
     own = {path for module in users for path in module.sources}
     others = {path for module in program.modules for path in module.sources} - own
     return {path: text for path, text in texts.items() if path not in others}
-
-
-def _makes_module(path: str, texts: Mapping[str, str]) -> bool:
-    """Whether the only source that registers operators can make the module, too.
-
-    It is a C++ source with one PYBIND11_MODULE: nvcc would compile Python's declarations.
-    """
-    return bool(path) and not _is_cuda(path) and "PYBIND11_MODULE" in texts[path]
 
 
 def _group(module: Module) -> str:

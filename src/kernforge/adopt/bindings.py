@@ -466,18 +466,15 @@ def _adapter(called: str, names: Sequence[str], types: Sequence[Type], returned:
     if not returned.actual and not any(kind.actual for kind in types):
         return called
     taken = ", ".join(f"{kind.cpp} {name}" for kind, name in zip(types, names, strict=True))
-    passed = ", ".join(_converted(kind, name) for kind, name in zip(types, names, strict=True))
+    passed = ", ".join(
+        f"static_cast<{kind.actual}>({name})" if kind.actual else name
+        for kind, name in zip(types, names, strict=True)
+    )
     call = f"{called.removeprefix('&')}({passed})"
     if returned.actual:
         call = f"static_cast<{returned.cpp}>({call})"
     word = "" if returned.cpp == "void" else "return "
     return f"[]({taken}) {{ {word}{call}; }}"
-
-
-def _converted(kind: Type, name: str) -> str:
-    if not kind.actual:
-        return name
-    return f"static_cast<{kind.actual}>({name})"
 
 
 # -- torch's own macros ------------------------------------------------------------------------

@@ -117,7 +117,9 @@ def closure(
             if not files_of_name and path not in content:
                 foreign.add(name)
     if opaque:
-        foreign.update(name for path in seen for name, _ in _defined(sources.get(path, "")))
+        for path in seen:
+            named = _DEFINED.findall(sources.get(path, ""))
+            foreign.update(quoted or angled for quoted, angled in named)
     files = set(sources) if opaque else seen
     return Closure(files=tuple(sorted(files)), foreign=tuple(sorted(foreign)), opaque=opaque)
 
@@ -135,11 +137,6 @@ def heavy_torch(names: Iterable[str]) -> str:
 def is_of_a_tree(name: str) -> bool:
     """Whether a name is that of a header of torch, pybind11 or CUTLASS."""
     return name.startswith((*_TORCH, *_CUTLASS))
-
-
-def _defined(text: str) -> Iterator[tuple[str, bool]]:
-    """The names of headers that macros of a text stand for, each with whether in quotes."""
-    return ((quoted or angled, bool(quoted)) for quoted, angled in _DEFINED.findall(text))
 
 
 @functools.lru_cache(maxsize=1 << 14)
