@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "kernforge/dtype.h"
+#include "kernforge/strides.h"
 
 #if defined(CUDA_KERNEL) || defined(__CUDACC__)
 #include <cuda_runtime_api.h>
@@ -43,10 +44,12 @@ void backward_cpu(DType dtype, const void* dy, const void* x, void* dx, double a
 
 #if defined(CUDA_KERNEL) || defined(__CUDACC__)
 // The same on the current device, asynchronously on the stream. Nothing is launched for n == 0.
+// What is read lies side by side, or by strides beside a result that may not be an input then.
 cudaError_t forward_launch(DType dtype, const void* x, void* y, double alpha, int64_t n,
-                           cudaStream_t stream);
+                           cudaStream_t stream, const kernforge::Strides<1>* strides = nullptr);
 cudaError_t backward_launch(DType dtype, const void* dy, const void* x, void* dx, double alpha,
-                            int64_t n, cudaStream_t stream);
+                            int64_t n, cudaStream_t stream,
+                            const kernforge::Strides<2>* strides = nullptr);
 #endif
 
 }  // namespace relu_scale

@@ -10,8 +10,6 @@
 namespace {
 
 using kernforge::DType;
-using kernforge::laid_out_as;
-using kernforge::same_strides;
 using kernforge::Tensor;
 
 [[noreturn]] void refuse(const std::string& why) { kernforge::value_error("relu_scale: " + why); }
@@ -24,36 +22,46 @@ void check_gradient(const Tensor& dy, const Tensor& x) {
   kernforge::check_device(dy, x, "relu_scale", "grad", "x");
 }
 
-// What the device does with dense memory of one layout.
 #if defined(CUDA_KERNEL)
 
 void run_forward(DType dtype, const Tensor& x, const Tensor& y, double alpha) {
-  kernforge::on_device_of(x, "relu_scale", [&](cudaStream_t stream) {
-    return relu_scale::forward_launch(dtype, x.const_data_ptr(), y.mutable_data_ptr(), alpha,
-                                      x.numel(), stream);
-  });
+  kernforge::launch_elementwise(
+      "relu_scale", y,
+      [&](const kernforge::Strides<1>* strides, cudaStream_t stream, const void* from) {
+        return relu_scale::forward_launch(dtype, from, y.mutable_data_ptr(), alpha, y.numel(),
+                                          stream, strides);
+      },
+      x);
 }
 
-void run_backward(DType dtype, const Tensor& dy, const Tensor& x, const Tensor& dx, double alpha) {
-  kernforge::on_device_of(x, "relu_scale", [&](cudaStream_t stream) {
-    return relu_scale::backward_launch(dtype, dy.const_data_ptr(), x.const_data_ptr(),
-                                       dx.mutable_data_ptr(), alpha, x.numel(), stream);
-  });
+void run_backward(DType dtype, const Tensor& grad, const Tensor& x, const Tensor& dx,
+                  double alpha) {
+  kernforge::launch_elementwise(
+      "relu_scale", dx,
+      [&](const kernforge::Strides<2>* strides, cudaStream_t stream, const void* dy,
+          const void* from) {
+        return relu_scale::backward_launch(dtype, dy, from, dx.mutable_data_ptr(), alpha,
+                                           dx.numel(), stream, strides);
+      },
+      grad, x);
 }
 
 #else
 
 constexpr int64_t kGrain = 1 << 15;  // elements: some 10 us of one core, over a thread's start
 
-void run_forward(DType dtype, const Tensor& x, const Tensor& y, double alpha) {
-  torch::stable::parallel_for(0, x.numel(), kGrain, [&](int64_t begin, int64_t end) {
+void run_forward(DType dtype, const Tensor& given, const Tensor& y, double alpha) {
+  const Tensor x = kernforge::laid_out_as(y, given);
+  torch::stable::parallel_for(0, y.numel(), kGrain, [&](int64_t begin, int64_t end) {
     relu_scale::forward_cpu(dtype, kernforge::element(x, begin),
                             kernforge::mutable_element(y, begin), alpha, end - begin);
   });
 }
 
-void run_backward(DType dtype, const Tensor& dy, const Tensor& x, const Tensor& dx, double alpha) {
-  torch::stable::parallel_for(0, x.numel(), kGrain, [&](int64_t begin, int64_t end) {
+void run_backward(DType dtype, const Tensor& grad, const Tensor& of, const Tensor& dx,
+                  double alpha) {
+  const Tensor dy = kernforge::laid_out_as(dx, grad), x = kernforge::laid_out_as(dx, of);
+  torch::stable::parallel_for(0, dx.numel(), kGrain, [&](int64_t begin, int64_t end) {
     relu_scale::backward_cpu(dtype, kernforge::element(dy, begin), kernforge::element(x, begin),
                              kernforge::mutable_element(dx, begin), alpha, end - begin);
   });
@@ -64,12 +72,7 @@ void run_backward(DType dtype, const Tensor& dy, const Tensor& x, const Tensor& 
 Tensor forward(const Tensor& x, double alpha) {
   const DType dtype = dtype_of(x);
   Tensor y = kernforge::new_like(x);
-  if (same_strides(x, y)) {
-    run_forward(dtype, x, y, alpha);
-  } else {
-    torch::stable::copy_(y, x);
-    run_forward(dtype, y, y, alpha);
-  }
+  run_forward(dtype, x, y, alpha);
   return y;
 }
 
@@ -91,7 +94,7 @@ Tensor backward(const Tensor& dy, const Tensor& x, double alpha) {
   const DType dtype = dtype_of(x);
   check_gradient(dy, x);
   Tensor dx = kernforge::new_like(x);
-  run_backward(dtype, laid_out_as(dx, dy), laid_out_as(dx, x), dx, alpha);
+  run_backward(dtype, dy, x, dx, alpha);
   return dx;
 }
 

@@ -15,7 +15,6 @@
 
 #include "binding.h"
 #include "kernforge/dtype.h"
-#include "kernforge/strides.h"
 
 #if defined(CUDA_KERNEL)
 #include <ATen/cuda/EmptyTensor.h>
@@ -53,9 +52,13 @@ inline at::Tensor new_like(const at::Tensor& x) {
 #endif
 }
 
+inline bool same_strides(const at::Tensor& a, const at::Tensor& b) {
+  return a.strides() == b.strides();
+}
+
 // The same values in memory laid out as `like`.
 inline at::Tensor laid_out_as(const at::Tensor& like, const at::Tensor& from) {
-  return from.strides() == like.strides() ? from : at::empty_like(like).copy_(from);
+  return same_strides(like, from) ? from : at::empty_like(like).copy_(from);
 }
 
 // The address of element i of memory without gaps.
@@ -76,23 +79,6 @@ void on_device_of(const at::Tensor& t, const char* op, const Launch& launch) {
   const cudaError_t error = launch(c10::cuda::getCurrentCUDAStream(t.device().index()));
   TORCH_CHECK(error == cudaSuccess, op, ": CUDA error on ", t.device(), ": ",
               cudaGetErrorString(error));
-}
-
-// Calls launch(strides, stream, addresses of the inputs...) for a dense result. The strides are
-// null where the inputs lie like it. What they cannot say is copied first.
-template <class Launch, class... In>
-void launch_elementwise(const char* op, const at::Tensor& out, const Launch& launch,
-                        const In&... in) {
-  Strides<sizeof...(In)> strides = {};
-  const bool alike = ((in.strides() == out.strides()) && ...);
-  if (!alike && out.numel() > 0) {
-    const int64_t* const given[] = {in.strides().data()...};
-    strides = merged_strides(out.dim(), out.sizes().data(), out.strides().data(), given);
-    if (!strides.fits) return launch_elementwise(op, out, launch, laid_out_as(out, in)...);
-  }
-  on_device_of(out, op, [&](cudaStream_t stream) {
-    return launch(alike ? nullptr : &strides, stream, in.const_data_ptr()...);
-  });
 }
 
 #endif
@@ -117,3 +103,5 @@ auto below_autograd(const Op& op, c10::DispatchKeySet keys, const Inputs&... inp
 }
 
 }  // namespace kernforge
+
+#include "elementwise_binding.h"  // last: it is made of what stands above

@@ -202,3 +202,5 @@ void on_device_of(const Tensor& t, const char* op, const Launch& launch) {
 #endif
 
 }  // namespace kernforge
+
+#include "elementwise_binding.h"  // last: it is made of what stands above
