@@ -17,28 +17,34 @@ using kernforge::launch_with_shared;
 template <class T>
 constexpr int kLengthOf = kernforge::kVectorLength<T>;
 
-template <class T>
-bool whole(const Backward& of) {
-  return of.width % kLengthOf<T> == 0 && in_vectors<T>(of.x, 0) && in_vectors<T>(of.dy, 0) &&
-         in_vectors<T>(of.dsum, 0) && in_vectors<T>(of.dx, 0) && in_vectors<T>(of.weight, 0);
+template <class T, int kLength>
+bool is_whole(const Backward& of) {
+  return of.width % kLength == 0 && in_vectors<T, kLength>(of.x, 0) &&
+         in_vectors<T, kLength>(of.dy, 0) && in_vectors<T, kLength>(of.dsum, 0) &&
+         in_vectors<T, kLength>(of.dx, 0) && in_vectors<T, kLength>(of.weight, 0);
 }
 
 // Returns fused(Cut<...>{}) or, where two kernels read x and dy, apart(length of a vector).
 template <class T, class Fused, class Apart>
 auto with_path(const Backward& of, const Fused& fused, const Apart& apart) {
-  using Vectors = std::integral_constant<int, kLengthOf<T>>;
-  if (!whole<T>(of)) return apart(std::integral_constant<int, 1>{});
-  const auto in_vectors = [&] { return apart(Vectors{}); };
+  constexpr int kLength = kLengthOf<T>;
+  if (!is_whole<T, kLength>(of)) {
+    if constexpr (sizeof(T) == 2) {
+      if (is_whole<T, 4>(of)) return apart(std::integral_constant<int, 4>{});
+    }
+    return apart(std::integral_constant<int, 1>{});
+  }
+  const auto in_vectors = [&] { return apart(std::integral_constant<int, kLength>{}); };
   if constexpr (sizeof(T) == 8) {
     return in_vectors();
   } else {
-    return gradient_cut<T>(of.width / kLengthOf<T>, fused, in_vectors);
+    return gradient_cut<T>(of.width / kLength, fused, in_vectors);
   }
 }
 
 template <int kLength>
 int64_t across(const Backward& of) {
-  return parts(of.width, 32 * kLength);
+  return parts(of.width, 32 * kColumns<kLength>);
 }
 
 // Blocks that leave parts of dweight and dbias.
@@ -82,10 +88,10 @@ cudaError_t run(const Backward& of, kernforge::widened_t<T>* scratch, const Devi
     };
     const auto apart = [&](auto length) {
       constexpr int kLength = decltype(length)::value;
-      const cudaError_t failed = with_lanes(of.rows, parts(of.width, kLength), [&](auto lanes) {
+      const cudaError_t failed = with_lanes<T, kLength>(of.rows, of.width, [&](auto lanes) {
         constexpr int kLanes = decltype(lanes)::value;
-        const int64_t rows = parts(of.rows, kAnyThreads / kLanes);
-        return launch(device, stream, input_gradient<T, kLength, kLanes>, rows, kAnyThreads, of);
+        return launch(device, stream, input_gradient<T, kLength, kLanes>,
+                      parts(of.rows, Any<kLanes>::kRows), Any<kLanes>::kThreads, of);
       });
       if (failed || !wanted) return failed;
       const auto columns = static_cast<unsigned>(across<kLength>(of));

@@ -227,64 +227,81 @@ static __global__ void __launch_bounds__(C::kThreads, C::kBlocks) gradients(cons
   }
 }
 
-// Without vectors, or for rows that are too wide for registers: kLanes threads a row, a part of a
-// warp or all of the block, which read it twice.
+// Without vectors, or for rows that are too wide for registers: kLanes threads a row, which read
+// twice what registers do not hold.
 template <class T, int kLength, int kLanes>
-static __global__ void __launch_bounds__(kAnyThreads) input_gradient(const Backward of) {
+static __global__ void __launch_bounds__(Any<kLanes>::kThreads, kAnyBlocks<T, kLanes>)
+    input_gradient(const Backward of) {
   using W = kernforge::widened_t<T>;
   using V = kernforge::AlignedVector<T, kLength>;
-  constexpr int kOfWarp = kLanes < 32 ? kLanes : 32;
+  constexpr int kVectors = kHeld / kLength, kPiece = kLanes * kLength;
+  __shared__ W memory[2][Any<kLanes>::kWarps];
   kernforge::grid_dependency_synchronize();
   const int lane = threadIdx.x % kLanes;
-  const int64_t row = int64_t{blockIdx.x} * (kAnyThreads / kLanes) + threadIdx.x / kLanes;
-  if (row >= of.rows) return;
+  const int64_t row = int64_t{blockIdx.x} * Any<kLanes>::kRows + threadIdx.x / kLanes;
+  const bool there = row < of.rows;
+  const int64_t width = there ? of.width : 0;  // all threads of a warp form the sums
   const int64_t first = row * of.width;
-  const auto* statistics = static_cast<const W*>(of.statistics) + row;
-  const W mean = of.rms ? 0 : *statistics, inverse = statistics[of.rms ? 0 : of.rows];
-  const auto each = [&](const auto& run) {
-    for (int64_t at = int64_t{lane} * kLength; at < of.width; at += kLanes * kLength) {
-      const V x = *reinterpret_cast<const V*>(static_cast<const T*>(of.x) + first + at);
-      const V dy = *reinterpret_cast<const V*>(static_cast<const T*>(of.dy) + first + at);
-      W n[kLength], g[kLength];
+  const auto* statistics = static_cast<const W*>(of.statistics);
+  const W mean = there && !of.rms ? statistics[row] : 0;
+  const W inverse = there ? statistics[of.rms ? row : of.rows + row] : 0;
+  const auto* x = static_cast<const T*>(of.x) + first;
+  const auto* dy = static_cast<const T*>(of.dy) + first;
+  struct Pair {
+    V x, dy;
+  };
+  // Calls run(element, vectors) for those of the thread that are at `first` and behind it.
+  const auto each = [&](int64_t first, auto& pairs, const auto& run) {
 #pragma unroll
-      for (int j = 0; j < kLength; ++j) {
-        n[j] = (kernforge::widen(x.at[j]) - mean) * inverse;
-        g[j] = kernforge::widen(dy.at[j]) * weight_at<T>(of.weight, at + j, of.float_weights, 1);
-      }
-      run(at, n, g);
+    for (int i = 0; i < static_cast<int>(sizeof(pairs) / sizeof(Pair)); ++i) {
+      if (first + i * kPiece >= width) break;
+      const int64_t at = first + i * kPiece + lane * kLength;
+      if (at < width) run(at, pairs[i]);
     }
   };
+  const auto load = [&](int64_t at, Pair& to) {
+    to = {*reinterpret_cast<const V*>(x + at), *reinterpret_cast<const V*>(dy + at)};
+  };
+  Pair held[kVectors];
+  each(0, held, load);
+  // Calls run(element, vectors) for what is held and then for the others, which it reads again.
+  const auto all = [&](const auto& run) {
+    each(0, held, run);
+    constexpr int kBatch = kVectors > 2 ? kVectors / 4 : 1;
+    for (int64_t behind = kVectors * kPiece; behind < width; behind += kBatch * kPiece) {
+      Pair others[kBatch];
+      each(behind, others, load);
+      each(behind, others, run);
+    }
+  };
+  // n and g of an element
+  const auto n_of = [&](const Pair& in, int j) {
+    return (kernforge::widen(in.x.at[j]) - mean) * inverse;
+  };
+  const auto g_of = [&](const Pair& in, int64_t at, int j) {
+    return kernforge::widen(in.dy.at[j]) * weight_at<T>(of.weight, at + j, of.float_weights, 1);
+  };
   W sums[2] = {0, 0};
-  each([&](int64_t, const W(&n)[kLength], const W(&g)[kLength]) {
+  all([&](int64_t at, const Pair& in) {
 #pragma unroll
-    for (int j = 0; j < kLength; ++j) sums[0] += g[j], sums[1] += g[j] * n[j];
+    for (int j = 0; j < kLength; ++j) {
+      const W g = g_of(in, at, j);
+      sums[0] += g, sums[1] += g * n_of(in, j);
+    }
   });
 #pragma unroll
   for (int s = 0; s < 2; ++s) {
-#pragma unroll
-    for (int step = kOfWarp / 2; step > 0; step /= 2) {
-      sums[s] += __shfl_down_sync(0xffffffff, sums[s], step, kOfWarp);
-    }
-    sums[s] = __shfl_sync(0xffffffff, sums[s], 0, kOfWarp);
+    sums[s] = sum_of_any<kLanes>(sums[s], memory[s]) / static_cast<W>(of.width);
   }
-  W means[2] = {sums[0], sums[1]};
-  if constexpr (kLanes > 32) {
-    __shared__ W shared[2][kLanes / 32];
-    if (lane % 32 == 0) shared[0][lane / 32] = sums[0], shared[1][lane / 32] = sums[1];
-    __syncthreads();
-    means[0] = means[1] = 0;
-    for (int i = 0; i < kLanes / 32; ++i) means[0] += shared[0][i], means[1] += shared[1][i];
-  }
-  means[0] = of.rms ? 0 : means[0] / static_cast<W>(of.width);
-  means[1] /= static_cast<W>(of.width);
-  each([&](int64_t at, const W(&n)[kLength], const W(&g)[kLength]) {
+  if (of.rms) sums[0] = 0;
+  all([&](int64_t at, const Pair& in) {
     V more = {}, out;
     if (of.dsum != nullptr) {
       more = *reinterpret_cast<const V*>(static_cast<const T*>(of.dsum) + first + at);
     }
 #pragma unroll
     for (int j = 0; j < kLength; ++j) {
-      W dx = inverse * (g[j] - means[0] - n[j] * means[1]);
+      W dx = inverse * (g_of(in, at, j) - sums[0] - n_of(in, j) * sums[1]);
       if (of.dsum != nullptr) dx += kernforge::widen(more.at[j]);
       out.at[j] = kernforge::narrow<T>(dx);
     }
@@ -292,7 +309,7 @@ static __global__ void __launch_bounds__(kAnyThreads) input_gradient(const Backw
   });
 }
 
-// The parts of dweight and dbias of `rows_of_block` rows: a warp has 32 * kLength columns, the
+// The parts of dweight and dbias of `rows_of_block` rows: a warp has 32 * kColumns columns, the
 // warps of a block share the rows. blockIdx.x counts columns first.
 template <class T>
 struct Columns {
@@ -302,49 +319,59 @@ struct Columns {
   unsigned across, down;
 };
 
+// Columns of a thread: those of a vector, or two that are 32 apart.
+template <int kLength>
+constexpr int kColumns = kLength == 1 ? 2 : kLength;
+
 template <class T, int kLength>
 static __global__ void __launch_bounds__(256) weight_gradient(const Columns<T> given) {
   using W = kernforge::widened_t<T>;
   using V = kernforge::AlignedVector<T, kLength>;
-  constexpr int kLines = 8;
+  constexpr int kLines = 8, kEach = kColumns<kLength>, kApart = kLength == 1 ? 32 : 1;
   kernforge::grid_dependency_synchronize();
-  __shared__ W shared[kLines][kLength][32];
+  __shared__ W shared[kLines][kEach][32];
   const Backward& of = given.of;
   const int lane = threadIdx.x % 32, line = threadIdx.x / 32;
-  const int64_t column = (int64_t{blockIdx.x % given.across} * 32 + lane) * kLength;
+  const int64_t column = int64_t{blockIdx.x % given.across} * 32 * kEach + lane * kLength;
   const unsigned block = blockIdx.x / given.across;
   const int64_t first = block * given.rows_of_block;
   const int64_t end = first + given.rows_of_block;
   const int64_t last = end < of.rows ? end : of.rows;
   const auto* statistics = static_cast<const W*>(of.statistics);
-  W dweight[kLength] = {}, dbias[kLength] = {};
+  W dweight[kEach] = {}, dbias[kEach] = {};
   if (column < of.width) {
 #pragma unroll 4
     for (int64_t row = first + line; row < last; row += kLines) {
       const int64_t at = row * of.width + column;
-      const V x = *reinterpret_cast<const V*>(static_cast<const T*>(of.x) + at);
-      const V dy = *reinterpret_cast<const V*>(static_cast<const T*>(of.dy) + at);
+      V x[kEach / kLength], dy[kEach / kLength];
+#pragma unroll
+      for (int v = 0; v < kEach / kLength; ++v) {
+        x[v] = {}, dy[v] = {};
+        if (v > 0 && column + v * kApart >= of.width) continue;
+        x[v] = *reinterpret_cast<const V*>(static_cast<const T*>(of.x) + at + v * kApart);
+        dy[v] = *reinterpret_cast<const V*>(static_cast<const T*>(of.dy) + at + v * kApart);
+      }
       const W mean = of.rms ? 0 : statistics[row];
       const W inverse = statistics[of.rms ? row : of.rows + row];
 #pragma unroll
-      for (int j = 0; j < kLength; ++j) {
-        const W d = kernforge::widen(dy.at[j]);
-        dweight[j] += d * ((kernforge::widen(x.at[j]) - mean) * inverse);
+      for (int j = 0; j < kEach; ++j) {
+        const W d = kernforge::widen(dy[j / kLength].at[j % kLength]);
+        dweight[j] += d * ((kernforge::widen(x[j / kLength].at[j % kLength]) - mean) * inverse);
         dbias[j] += d;
       }
     }
   }
   W* part = given.parts + block * of.width;
-  const auto leave = [&](const W(&sums)[kLength], W* to) {
+  const auto leave = [&](const W(&sums)[kEach], W* to) {
     __syncthreads();
 #pragma unroll
-    for (int j = 0; j < kLength; ++j) shared[line][j][lane] = sums[j];
+    for (int j = 0; j < kEach; ++j) shared[line][j][lane] = sums[j];
     __syncthreads();
-    for (int j = line; j < kLength; j += kLines) {
+    for (int j = line; j < kEach; j += kLines) {
       W sum = 0;
 #pragma unroll
       for (int i = 0; i < kLines; ++i) sum += shared[i][j][lane];
-      if (column + j < of.width) to[column + j] = sum;
+      if (column + j * kApart < of.width) to[column + j * kApart] = sum;
     }
   };
   if (of.dweight != nullptr) leave(dweight, part);

@@ -10,21 +10,31 @@ namespace {
 
 template <class T, int kLength>
 cudaError_t any_row(const Forward& of, const kernforge::Device& device, cudaStream_t stream) {
-  return with_lanes(of.rows, parts(of.width, kLength), [&](auto lanes) {
+  return with_lanes<T, kLength>(of.rows, of.width, [&](auto lanes) {
     constexpr int kLanes = decltype(lanes)::value;
-    const int64_t blocks = parts(of.rows, kAnyThreads / kLanes);
-    return kernforge::launch(device, stream, of_any<T, kLength, kLanes>, blocks, kAnyThreads, of);
+    const int64_t blocks = parts(of.rows, Any<kLanes>::kRows);
+    return kernforge::launch(device, stream, of_any<T, kLength, kLanes>, blocks,
+                             Any<kLanes>::kThreads, of);
   });
+}
+
+template <class T, int kLength>
+bool is_whole(const Forward& of) {
+  return of.width % kLength == 0 && in_vectors<T, kLength>(of.x, of.x_stride) &&
+         in_vectors<T, kLength>(of.residual, of.residual_stride) &&
+         in_vectors<T, kLength>(of.y, 0) && in_vectors<T, kLength>(of.sum, 0) &&
+         in_vectors<T, kLength>(of.weight, 0) && in_vectors<T, kLength>(of.bias, 0);
 }
 
 template <class T>
 cudaError_t rows_of(const Forward& of, const kernforge::Device& device, cudaStream_t stream) {
   constexpr int kLength = kernforge::kVectorLength<T>;
-  const bool whole = of.width % kLength == 0 && in_vectors<T>(of.x, of.x_stride) &&
-                     in_vectors<T>(of.residual, of.residual_stride) && in_vectors<T>(of.y, 0) &&
-                     in_vectors<T>(of.sum, 0) && in_vectors<T>(of.weight, 0) &&
-                     in_vectors<T>(of.bias, 0);
-  if (!whole) return any_row<T, 1>(of, device, stream);
+  if (!is_whole<T, kLength>(of)) {
+    if constexpr (sizeof(T) == 2) {
+      if (is_whole<T, 4>(of)) return any_row<T, 4>(of, device, stream);
+    }
+    return any_row<T, 1>(of, device, stream);
+  }
   const auto otherwise = [&] { return any_row<T, kLength>(of, device, stream); };
   if constexpr (sizeof(T) == 8) {
     return otherwise();

@@ -2,10 +2,12 @@
 //
 // The forward kernels. `of_rows` reads each row once: it stays in registers, so that the mean comes
 // first and then the squares of what differs from it, exactly as written, at no cost in bandwidth.
-// `of_any` takes what has no vectors, or rows that are too wide for registers: it reads a row twice
-// and merges the moments of pieces as Chan, Golub and LeVeque do.
+// `of_any` takes what has no vectors, and rows that are too wide for registers, whose end it reads
+// twice.
 
 #pragma once
+
+#include <type_traits>
 
 #include "kernforge/pdl.cuh"
 #include "layer_norm.h"
@@ -140,83 +142,92 @@ static __global__ void __launch_bounds__(C::kThreads, kForwardBlocks<C, T, kAdd>
   }
 }
 
-// Moments of some numbers: how many, their mean, and the sum of the squares of what differs from
-// it.
-template <class W>
-struct Moments {
-  W count, mean, squares;
-};
-
-template <class W>
-__device__ __forceinline__ Moments<W> merged(const Moments<W>& a, const Moments<W>& b) {
-  const W count = a.count + b.count, d = b.mean - a.mean;
-  const W share = count > 0 ? b.count / count : 0;
-  return {count, a.mean + d * share, a.squares + b.squares + d * d * a.count * share};
-}
-
-// kLanes threads a row, a part of a warp or all of the block; elements of a thread are as many
-// apart, in vectors of kLength where that is not 1.
+// kLanes threads a row; elements of a thread are as many apart, in vectors of kLength where that is
+// not 1.
 template <class T, int kLength, int kLanes>
-static __global__ void __launch_bounds__(kAnyThreads) of_any(const Forward of) {
+static __global__ void __launch_bounds__(Any<kLanes>::kThreads, kAnyBlocks<T, kLanes>)
+    of_any(const Forward of) {
   using W = kernforge::widened_t<T>;
   using V = kernforge::AlignedVector<T, kLength>;
-  constexpr int kOfWarp = kLanes < 32 ? kLanes : 32;
+  constexpr int kVectors = kHeld / kLength, kPiece = kLanes * kLength;
+  __shared__ W memory[3][Any<kLanes>::kWarps];
   kernforge::grid_dependency_synchronize();
   const int lane = threadIdx.x % kLanes;
-  const int64_t row = int64_t{blockIdx.x} * (kAnyThreads / kLanes) + threadIdx.x / kLanes;
-  if (row >= of.rows) return;
+  const int64_t row = int64_t{blockIdx.x} * Any<kLanes>::kRows + threadIdx.x / kLanes;
+  const int64_t width = row < of.rows ? of.width : 0;  // all threads of a warp form the sums
   const auto* x = static_cast<const T*>(of.x) + row * of.x_stride;
   const auto* residual = static_cast<const T*>(of.residual) + row * of.residual_stride;
   auto* sum = static_cast<T*>(of.sum) + row * of.width;
-  const auto load = [&](int64_t at) {
-    V in = *reinterpret_cast<const V*>(x + at);
-    if (of.residual != nullptr) {
-      const V more = *reinterpret_cast<const V*>(residual + at);
+  auto* y = static_cast<T*>(of.y) + row * of.width;
+  // Calls run(element, vector) for the vectors of the thread that are at `first` and behind it.
+  const auto each = [&](int64_t first, auto& vectors, const auto& run) {
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(vectors) / sizeof(V)); ++i) {
+      if (first + i * kPiece >= width) break;
+      const int64_t at = first + i * kPiece + lane * kLength;
+      if (at < width) run(at, vectors[i]);
+    }
+  };
+  // All are asked for before the first is used.
+  const auto load = [&](int64_t first, auto& to) {
+    each(first, to, [&](int64_t at, V& v) { v = *reinterpret_cast<const V*>(x + at); });
+    if (of.residual == nullptr) return;
+    std::remove_reference_t<decltype(to)> more;
+    each(first, more, [&](int64_t at, V& v) { v = *reinterpret_cast<const V*>(residual + at); });
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(more) / sizeof(V)); ++i) {
 #pragma unroll
       for (int j = 0; j < kLength; ++j) {
-        in.at[j] = kernforge::narrow<T>(kernforge::widen(in.at[j]) + kernforge::widen(more.at[j]));
+        const W a = kernforge::widen(to[i].at[j]), b = kernforge::widen(more[i].at[j]);
+        to[i].at[j] = kernforge::narrow<T>(a + b);
       }
     }
-    return in;
   };
-  Moments<W> moments = {};
-  for (int64_t at = int64_t{lane} * kLength; at < of.width; at += kLanes * kLength) {
-    const V in = load(at);
-    if (of.sum != nullptr) *reinterpret_cast<V*>(sum + at) = in;
-    Moments<W> piece = {kLength, 0, 0};
-    if (!of.rms) {
-#pragma unroll
-      for (int j = 0; j < kLength; ++j) piece.mean += kernforge::widen(in.at[j]);
-      piece.mean /= kLength;
+  V held[kVectors] = {};
+  load(0, held);
+  // Calls run(first, vectors) for what is held and then for the others, which it reads again.
+  const auto all = [&](const auto& run) {
+    run(0, held);
+    constexpr int kBatch = kVectors > 1 ? kVectors / 2 : 1;
+    for (int64_t first = kVectors * kPiece; first < width; first += kBatch * kPiece) {
+      V others[kBatch] = {};
+      load(first, others);
+      run(first, others);
     }
+  };
+  // The mean of what is held, then of all numbers the sums of what differs from it and of the
+  // squares: the others are read once for both, and those held are a share of the row, so that
+  // little cancels.
+  W near = 0, sums[2] = {0, 0};
+  if (!of.rms) {
+    each(0, held, [&](int64_t, const V& in) {
 #pragma unroll
-    for (int j = 0; j < kLength; ++j) {
-      const W d = kernforge::widen(in.at[j]) - piece.mean;
-      piece.squares += d * d;
-    }
-    moments = merged(moments, piece);
+      for (int j = 0; j < kLength; ++j) near += kernforge::widen(in.at[j]);
+    });
+    constexpr int64_t kMost = kVectors * kPiece;
+    near =
+        sum_of_any<kLanes>(near, memory[0]) / static_cast<W>(of.width < kMost ? of.width : kMost);
   }
-  // Of RMSNorm all means are 0, and what is merged are sums of squares.
+  all([&](int64_t first, auto& vectors) {
+    each(first, vectors, [&](int64_t at, const V& in) {
+      if (of.sum != nullptr) *reinterpret_cast<V*>(sum + at) = in;
 #pragma unroll
-  for (int step = kOfWarp / 2; step > 0; step /= 2) {
-    moments = merged(moments, {__shfl_down_sync(0xffffffff, moments.count, step, kOfWarp),
-                               __shfl_down_sync(0xffffffff, moments.mean, step, kOfWarp),
-                               __shfl_down_sync(0xffffffff, moments.squares, step, kOfWarp)});
+      for (int j = 0; j < kLength; ++j) {
+        const W d = kernforge::widen(in.at[j]) - near;
+        sums[0] += d, sums[1] += d * d;
+      }
+    });
+  });
+#pragma unroll
+  for (int s = 0; s < 2; ++s) {
+    sums[s] = sum_of_any<kLanes>(sums[s], memory[1 + s]) / static_cast<W>(of.width);
   }
-  if constexpr (kLanes <= 32) {
-    moments = {__shfl_sync(0xffffffff, moments.count, 0, kOfWarp),
-               __shfl_sync(0xffffffff, moments.mean, 0, kOfWarp),
-               __shfl_sync(0xffffffff, moments.squares, 0, kOfWarp)};
-  } else {
-    __shared__ Moments<W> shared[kLanes / 32];
-    if (lane % 32 == 0) shared[lane / 32] = moments;
-    __syncthreads();
-    moments = shared[0];
-    for (int i = 1; i < kLanes / 32; ++i) moments = merged(moments, shared[i]);
-  }
-  const W mean = moments.mean;
-  const W inverse = 1 / sqrt(moments.squares / static_cast<W>(of.width) + static_cast<W>(of.eps));
-  if (of.statistics != nullptr && lane == 0) {
+  const W more = of.rms ? 0 : sums[0];
+  const W mean = near + more;
+  W variance = sums[1] - more * more;
+  if (variance < 0) variance = 0;  // NaN stays
+  const W inverse = 1 / sqrt(variance + static_cast<W>(of.eps));
+  if (of.statistics != nullptr && lane == 0 && row < of.rows) {
     auto* statistics = static_cast<W*>(of.statistics) + row;
     if (!of.rms) {
       *statistics = mean;
@@ -224,19 +235,19 @@ static __global__ void __launch_bounds__(kAnyThreads) of_any(const Forward of) {
     }
     *statistics = inverse;
   }
-  auto* y = static_cast<T*>(of.y) + row * of.width;
-  for (int64_t at = int64_t{lane} * kLength; at < of.width; at += kLanes * kLength) {
-    const V in = load(at);
-    V out;
+  all([&](int64_t first, auto& vectors) {
+    each(first, vectors, [&](int64_t at, V& v) {
 #pragma unroll
-    for (int j = 0; j < kLength; ++j) {
-      const W weight = weight_at<T>(of.weight, at + j, of.float_weights, 1);
-      const W bias = weight_at<T>(of.bias, at + j, of.float_weights, 0);
-      out.at[j] =
-          kernforge::narrow<T>((kernforge::widen(in.at[j]) - mean) * inverse * weight + bias);
-    }
-    *reinterpret_cast<V*>(y + at) = out;
-  }
+      for (int j = 0; j < kLength; ++j) {
+        const W weight = weight_at<T>(of.weight, at + j, of.float_weights, 1);
+        const W bias = weight_at<T>(of.bias, at + j, of.float_weights, 0);
+        const W n = (kernforge::widen(v.at[j]) - mean) * inverse;
+        v.at[j] = kernforge::narrow<T>(n * weight + bias);
+      }
+    });
+    // Stores come last: the compiler asks for no weight before a store that is ahead of it.
+    each(first, vectors, [&](int64_t at, const V& v) { *reinterpret_cast<V*>(y + at) = v; });
+  });
 }
 
 }  // namespace layer_norm

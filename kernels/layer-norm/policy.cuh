@@ -16,11 +16,10 @@ namespace {
 
 constexpr int64_t parts(int64_t all, int64_t part) { return (all + part - 1) / part; }
 
-// Whether rows of `stride` elements of T can be read 16 bytes at a time from there; nullptr can.
-template <class T>
+// Whether rows of `stride` elements of T can be read kLength at a time from there; nullptr can.
+template <class T, int kLength>
 bool in_vectors(const void* from, int64_t stride) {
-  return reinterpret_cast<uintptr_t>(from) % kernforge::kVectorBytes == 0 &&
-         stride % kernforge::kVectorLength<T> == 0;
+  return reinterpret_cast<uintptr_t>(from) % (kLength * sizeof(T)) == 0 && stride % kLength == 0;
 }
 
 // Whether the code that runs there has the copy engine, which came with what pdl.cuh asks for.
@@ -45,13 +44,22 @@ auto forward_cut(int64_t vectors, const Run& run, const Otherwise& otherwise) {
   return otherwise();
 }
 
-// Returns run(lanes) for rows of so many pieces that a thread reads at a time: how many threads a
-// row has where it is not cut. Few rows are done sooner by a block each.
-template <class Run>
-auto with_lanes(int64_t rows, int64_t pieces, const Run& run) {
-  if (pieces <= 32) return run(std::integral_constant<int, 8>{});
-  if (pieces <= 512 && rows >= 1024) return run(std::integral_constant<int, 32>{});
-  return run(std::integral_constant<int, kAnyThreads>{});
+// Returns run(lanes): how many threads a row of any width has, whose pieces are kLength elements.
+// Many rows take few, so that more of them are read at a time; a few are done sooner by many. Rows
+// of whole vectors are the cuts' but for double and the widest.
+template <class T, int kLength, class Run>
+auto with_lanes(int64_t rows, int64_t width, const Run& run) {
+  if constexpr (kLength < kernforge::kVectorLength<T> || sizeof(T) == 8) {
+    constexpr int64_t kPieces = kHeld / kLength;
+    const int64_t pieces = parts(width, kLength);
+    if (pieces <= 32) return run(std::integral_constant<int, 8>{});
+    if (pieces <= 32 * kPieces * (rows >= 8192 ? 2 : 1) && rows >= 1024) {
+      return run(std::integral_constant<int, 32>{});
+    }
+    const int64_t each = rows >= 1024 ? 4 * kPieces : rows >= 256 ? kPieces : 4;
+    if (pieces <= 128 * each) return run(std::integral_constant<int, 128>{});
+  }
+  return run(std::integral_constant<int, 512>{});
 }
 
 // `forward_cut` for gradients, which keep two sums for each column: 16 columns a thread.
@@ -76,9 +84,9 @@ int64_t gradient_blocks(int64_t rows, const kernforge::Device& device) {
   return parts(all, parts(all, int64_t{device.multiprocessors} * C::kBlocks));
 }
 
-// The same for `weight_gradient`: enough for all multiprocessors, and 8 rows for each line.
+// The same for `weight_gradient`: as many as run at a time, and 8 rows for each line.
 inline int64_t column_blocks(int64_t rows, int64_t across, const kernforge::Device& device) {
-  const int64_t fill = parts(int64_t{device.multiprocessors} * 8, across);
+  const int64_t fill = int64_t{device.multiprocessors} * 8 / across;
   return std::max<int64_t>(1, std::min(parts(rows, 64), fill));
 }
 

@@ -110,9 +110,6 @@ __device__ __forceinline__ kernforge::widened_t<T> weight_at(const void* from, i
   return kernforge::widen(static_cast<const T*>(from)[at]);
 }
 
-// Threads of a block of the kernels that take any row.
-constexpr int kAnyThreads = 512;
-
 // Memory for what the warps of a row leave for each other, twice: threads may still read one row's
 // while others write the next one's.
 template <class C, int kNumbers>
@@ -133,8 +130,8 @@ __device__ __forceinline__ void wait_for_row() {
 }
 
 // The sum of `v` over each kLanes threads of a warp, in all of them.
-template <int kLanes>
-__device__ __forceinline__ float sum_of_lanes(float v) {
+template <int kLanes, class W>
+__device__ __forceinline__ W sum_of_lanes(W v) {
 #pragma unroll
   for (int step = kLanes / 2; step > 0; step /= 2) v += __shfl_xor_sync(0xffffffff, v, step);
   return v;
@@ -167,6 +164,33 @@ __device__ __forceinline__ void sum_of_row(float (&v)[kSums], Shared<C, kSums>& 
       for (int i = 0; i < C::kLanes / 32; ++i) v[s] += partial[s][i];
     }
   }
+}
+
+// The kernels that take any row: a row is kLanes threads', a part of a warp or a whole block. Each
+// keeps so many of its elements in registers; those behind them are read again for each pass.
+constexpr int kHeld = 16;
+
+template <int kLanes>
+struct Any {
+  static constexpr int kThreads = kLanes < 128 ? 128 : kLanes, kRows = kThreads / kLanes;
+  static constexpr int kWarps = kLanes < 32 ? 1 : kLanes / 32;
+  static_assert(kLanes <= 32 || kRows == 1, "a row of several warps has a block of its own");
+};
+
+// Blocks for one multiprocessor: half of its threads, but for double, of which registers hold less.
+template <class T, int kLanes>
+constexpr int kAnyBlocks = sizeof(T) == 8 ? 1 : 1024 / Any<kLanes>::kThreads;
+
+// The sum of `v` over the threads of such a row, in all of them. Memory is used once.
+template <int kLanes, class W>
+__device__ __forceinline__ W sum_of_any(W v, W (&memory)[Any<kLanes>::kWarps]) {
+  v = sum_of_lanes<(kLanes < 32 ? kLanes : 32)>(v);
+  if constexpr (kLanes > 32) {
+    if (threadIdx.x % 32 == 0) memory[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = sum_of_lanes<Any<kLanes>::kWarps>(memory[threadIdx.x % Any<kLanes>::kWarps]);
+  }
+  return v;
 }
 
 // How many numbers of a row are a thread's warp's, of which the first lane's vectors and those
