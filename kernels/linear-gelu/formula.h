@@ -39,8 +39,8 @@ KERNFORGE_HOST_DEVICE inline W slope(W of) {
     // e = exp(-2 |u|) never overflows; s (1 - s) is e / (1 + e)^2 on both sides.
     const W size = z < 0 ? -z : z;
     const W e = std::exp(-kTwice * (size + kCubic * size * size * size));
-    const W s = z < 0 ? e / (1 + e) : 1 / (1 + e);
-    return s + z * kTwice * (1 + 3 * kCubic * z * z) * (e / ((1 + e) * (1 + e)));
+    const W r = 1 / (1 + e), s = z < 0 ? e * r : r;
+    return s + z * kTwice * (1 + 3 * kCubic * z * z) * (e * r * r);
   } else {
     constexpr W kRoot = 0.7071067811865476, kDensity = 0.3989422804014327;
     return W{0.5} * std::erfc(-kRoot * z) + z * kDensity * std::exp(W{-0.5} * z * z);

@@ -69,11 +69,33 @@ cudaError_t few(const Linear& of, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-// What follows torch's linear: exact far in the tail, too, since memory is what takes the time.
+// GELU by the normal distribution of z < -5 for half types: the first terms of erfc's asymptotic
+// series, 3e-4 of the value. NaN for -inf, as everywhere.
+__device__ __forceinline__ float gelu_of_tail(float z) {
+  constexpr float kDensity = 0.3989422804014327f, kHalfLog2e = 0.7213475204444817f;
+  const float r = kernforge::reciprocal_approx(z), q = r * r;
+  const float series = fmaf(q, fmaf(q, fmaf(q, -15, 3), -1), 1);
+  return z * (kernforge::exp2_approx(-kHalfLog2e * z * z) * -kDensity * r * series);
+}
+
+// What follows torch's linear. Half types leave time for the formula of the epilogues alone.
 template <class T, Formula kFormula>
 struct Gelu {
   using W = kernforge::widened_t<T>;
-  __device__ __forceinline__ W operator()(W z) const { return gelu<kFormula>(z); }
+  __device__ __forceinline__ W operator()(W z) const {
+    if constexpr (sizeof(T) == 2 && kFormula == Formula::kErf) {
+      if (z < -5) return gelu_of_tail(z);
+    }
+    return Activation<T, kFormula, Sigmoid::kExp>::of(z);
+  }
+};
+
+template <class T, Formula kFormula>
+struct TimesSlope {
+  using W = kernforge::widened_t<T>;
+  __device__ __forceinline__ W operator()(W dy, W z) const {
+    return dy * slopes::slope_of<T, kFormula>(z);
+  }
 };
 
 cudaError_t launch_hopper(DType dtype, Formula formula, const Linear& of, cudaStream_t stream) {
@@ -82,11 +104,11 @@ cudaError_t launch_hopper(DType dtype, Formula formula, const Linear& of, cudaSt
   return hopper::launch_float32(formula, of, stream);
 }
 
-// Blocks down the rows: enough for all multiprocessors, and for each line of a block 8 rows.
+// Blocks down the rows: enough for all multiprocessors, with a row for each line at least.
 int64_t slope_blocks(const Slope& of) {
   const int64_t across = parts(of.columns, slopes::kLanes * 8);
-  const int64_t most = parts(of.rows, 8 * slopes::kLines);
-  return std::max<int64_t>(1, std::min(most, parts(2048, across)));
+  const int64_t most = parts(of.rows, slopes::kLines);
+  return std::max<int64_t>(1, std::min(most, parts(1024, across)));
 }
 
 // Where our kernels are not slower than torch's linear and GELU, on an H100 and an H200: README.md
@@ -97,9 +119,14 @@ struct FewRows {
 };
 constexpr FewRows kFewHalves[] = {{8, 8192, 0}, {16, 2048, 0}, {16, 8192, 4096}};
 constexpr FewRows kFewTf32[] = {{8, 4096, 0}, {16, 2048, 0}, {8, 8192, 4096}};
-// Tiles: from so many of 128 x 256 and so much depth on. Fewer leave multiprocessors without one,
-// and cuBLAS splits the depth of a small result.
-constexpr int64_t kTiles = 66, kDepth = 512;
+// Tiles, by the bytes of a number: of a result as large as so many of 128 x 256, of such a depth.
+// Fewer leave multiprocessors without one; where they are few and deep, cuBLAS, which splits the
+// depth, is ahead by more than GELU's pass.
+struct Tiles {
+  int64_t size, count, least_depth, most_depth;
+};
+constexpr Tiles kTiles[] = {
+    {2, 66, 512, 4096}, {2, 512, 512, INT64_MAX}, {4, 512, 1024, INT64_MAX}};
 
 }  // namespace
 
@@ -119,8 +146,13 @@ cudaError_t path_of(DType dtype, bool tf32, const Linear& of, Path* path) {
   }
   // A tensor map has no row that overlaps the next, and the result's rows begin on 16 bytes.
   if (of.x_stride < of.depth || of.w_stride < of.depth || of.columns * size % 16 != 0 ||
-      !aligned(of.bias, 2 * size) || of.depth < kDepth ||
-      parts(of.rows, 128) * parts(of.columns, 256) < kTiles) {
+      !aligned(of.bias, 2 * size) ||
+      std::none_of(
+          std::begin(kTiles), std::end(kTiles),
+          [&](const Tiles& tiles) {
+            return size == tiles.size && of.rows * of.columns >= tiles.count * 128 * 256 &&
+                   of.depth >= tiles.least_depth && of.depth <= tiles.most_depth;
+          })) {
     return cudaSuccess;
   }
   kernforge::Device device;
@@ -163,8 +195,11 @@ cudaError_t slope_launch(DType dtype, Formula formula, const Slope& of, void* sc
     constexpr Formula kFormula = decltype(chosen)::value;
     return kernforge::dispatch(dtype, [&](auto element) {
       using T = decltype(element);
-      using W = kernforge::widened_t<T>;
-      auto* partial = of.sums == nullptr ? nullptr : static_cast<W*>(scratch);
+      if (of.sums == nullptr) {
+        return kernforge::elementwise<T>(TimesSlope<T, kFormula>{}, of.rows * of.columns, stream,
+                                         of.dz, of.dy, of.z);
+      }
+      auto* partial = static_cast<kernforge::widened_t<T>*>(scratch);
       const auto run = [&](auto vector) {
         constexpr int kVector = decltype(vector)::value;
         const dim3 grid(static_cast<unsigned>(parts(of.columns, slopes::kLanes * kVector)),
@@ -177,13 +212,9 @@ cudaError_t slope_launch(DType dtype, Formula formula, const Slope& of, void* sc
       constexpr int kMost = kernforge::kVectorLength<T>;
       const bool wide =
           of.columns % kMost == 0 && aligned(of.dy, 16) && aligned(of.z, 16) && aligned(of.dz, 16);
-      if (of.rows > 0 || partial != nullptr) {
-        wide ? run(std::integral_constant<int, kMost>{}) : run(std::integral_constant<int, 1>{});
-      }
-      if (partial != nullptr) {
-        slopes::sum_blocks<T><<<static_cast<unsigned>(parts(of.columns, 256)), 256, 0, stream>>>(
-            partial, static_cast<T*>(of.sums), of.columns, static_cast<int>(blocks));
-      }
+      wide ? run(std::integral_constant<int, kMost>{}) : run(std::integral_constant<int, 1>{});
+      slopes::sum_blocks<T><<<static_cast<unsigned>(parts(of.columns, 32)), 1024, 0, stream>>>(
+          partial, static_cast<T*>(of.sums), of.columns, static_cast<int>(blocks));
       return cudaGetLastError();
     });
   });

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dz = dy * gelu'(z), and the sums of its columns in the same pass: a block sums some rows of some
-// columns, a second kernel the blocks. Both in one order, so the bits are the same every time.
+// The slope of GELU, and dz = dy * gelu'(z) with the sums of its columns in the same pass: a block
+// sums some rows of some columns, a second kernel the blocks. Both in one order, so the bits are
+// the same every time.
 
 #pragma once
 
@@ -74,7 +75,6 @@ static __global__ void __launch_bounds__(kLanes* kLines)
     }
     if (row < last) finish(vector(dy, row), vector(z, row), row);
   }
-  if (partial == nullptr) return;
   __shared__ W shared[kLines][kVector][kLanes];
 #pragma unroll
   for (int i = 0; i < kVector; ++i) shared[line][i][lane] = sums[i];
@@ -88,14 +88,25 @@ static __global__ void __launch_bounds__(kLanes* kLines)
   }
 }
 
+// A warp has 32 columns, the warps of a block share the parts.
 template <class T>
-static __global__ void __launch_bounds__(256)
+static __global__ void __launch_bounds__(1024)
     sum_blocks(const kernforge::widened_t<T>* __restrict__ partial, T* __restrict__ sums,
                int64_t columns, int blocks) {
-  const int64_t c = int64_t{blockIdx.x} * 256 + threadIdx.x;
-  if (c >= columns) return;
-  kernforge::widened_t<T> sum = 0;
-  for (int i = 0; i < blocks; ++i) sum += partial[i * columns + c];
+  using W = kernforge::widened_t<T>;
+  __shared__ W shared[32][32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64_t c = int64_t{blockIdx.x} * 32 + lane;
+  W sum = 0;
+  if (c < columns) {
+#pragma unroll 8
+    for (int i = warp; i < blocks; i += 32) sum += partial[i * columns + c];
+  }
+  shared[warp][lane] = sum;
+  __syncthreads();
+  if (warp > 0 || c >= columns) return;
+#pragma unroll
+  for (int i = 1; i < 32; ++i) sum += shared[i][lane];
   sums[c] = kernforge::narrow<T>(sum);
 }
 

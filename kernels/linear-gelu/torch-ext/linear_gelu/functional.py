@@ -98,7 +98,11 @@ class _LinearGelu(torch.autograd.Function):
             dz, sums = _slope(
                 grad.reshape(-1, columns), z.view(-1, columns), ctx.by_tanh, wants_bias
             )
-        dx = (dz @ weight).view(x.shape) if wants_x else None
+        dx = None
+        if wants_x and x.dim() == 2 and x.stride(1) != 1 and x.stride(0) == 1:
+            dx = (weight.t() @ dz.t()).t()  # in the memory order of x, as torch's
+        elif wants_x:
+            dx = (dz @ weight).view(x.shape)
         dw = dz.t() @ x.reshape(-1, weight.shape[1]) if wants_weight else None
         return dx, dw, sums if wants_bias else None, None, None
 
