@@ -21,6 +21,14 @@ bool by_rows(const Matrices& of, int64_t columns, int64_t size) {
   return of.data == nullptr || whole(of, of.column_stride, of.row_stride, columns, size);
 }
 
+// That nothing lies between the numbers of `m`, which has the shape of the result of `of`.
+bool is_flat(const Matrices& m, const Matmul& of) {
+  return m.data == nullptr ||
+         (m.column_stride == 1 && (of.rows == 1 || m.row_stride == of.columns) &&
+          (of.matrices == 1 || m.matrix_stride == of.rows * of.columns) &&
+          reinterpret_cast<uintptr_t>(m.data) % kernforge::kVectorBytes == 0);
+}
+
 // [lines, depth] whose distances are these: can a tensor copy read it for the product?
 bool readable(const Matrices& of, int64_t lines, int64_t depth, int64_t line_stride,
               int64_t depth_stride, int size) {
@@ -28,19 +36,18 @@ bool readable(const Matrices& of, int64_t lines, int64_t depth, int64_t line_str
   return size == 2 && whole(of, line_stride, depth_stride, lines, size);
 }
 
-// The least of 128 x 256 tiles and of the depth from which on tiles are not slower than torch, on
-// an H100 and an H200: README.md has the figures. Fewer tiles do not fill 132 multiprocessors
-// twice, and cuBLAS splits the depth of a small result. `fused`: torch's way is more than one
-// kernel.
+// Where tiles are not slower than torch, on an H100 and an H200: results as large as so many of 128
+// x 256, of such a depth. Fewer do not fill 132 multiprocessors evenly; where they are few and
+// deep, cuBLAS, which splits the depth, is ahead by more than a pass over the result. `fused`:
+// torch's way is more than one kernel.
 struct Row {
-  bool tf32, fused;
-  int64_t tiles, depth;
+  bool fused;
+  int64_t tiles, least_depth, most_depth;
 };
 constexpr Row kAhead[] = {
-    {false, false, 256, 512},
-    {false, true, 66, 512},
-    {true, false, 256, 512},
-    {true, true, 66, 512},
+    {false, 512, 1024, INT64_MAX},
+    {true, 66, 512, 4096},
+    {true, 512, 512, INT64_MAX},
 };
 
 }  // namespace
@@ -63,10 +70,10 @@ cudaError_t tiles_are_ahead(const Matmul& of, bool tf32, bool* ahead) {
   if (!is_fp8(of.left)) {
     const bool fused =
         of.extras.residual.data != nullptr || of.extras.activation != Activation::kNone;
-    const int64_t tiles = parts(of.rows, 128) * parts(of.columns, 256) * of.matrices;
+    const int64_t items = of.rows * of.columns * of.matrices;
     const bool listed = std::any_of(std::begin(kAhead), std::end(kAhead), [&](const Row& row) {
-      return row.tf32 == (size == 4) && row.fused == fused && tiles >= row.tiles &&
-             of.depth >= row.depth;
+      return row.fused == fused && items >= row.tiles * 128 * 256 && of.depth >= row.least_depth &&
+             of.depth <= row.most_depth;
     });
     if (!listed) return cudaSuccess;
   }
@@ -89,21 +96,27 @@ cudaError_t finish_launch(const Matmul& of, const void* product, cudaStream_t st
   const auto run = [&](auto in, auto element) {
     using In = decltype(in);
     using T = decltype(element);
-    const auto of_vectors = [&](auto length) {
+    const auto of_vectors = [&](auto length, auto flat) {
       constexpr int kVector = decltype(length)::value;
-      const int64_t threads = of.matrices * of.rows * (of.columns / kVector);
-      return kernforge::launch(device, stream, finish<In, T, kVector>, parts(threads, 256), 256, of,
-                               static_cast<const In*>(product));
+      const int64_t threads = parts(of.matrices * of.rows * of.columns, kVector);
+      const Finish given{of, product, kernforge::Divisor(static_cast<uint32_t>(of.columns))};
+      return kernforge::launch(device, stream, finish<In, T, kVector, decltype(flat)::value>,
+                               parts(threads, 256), 256, given);
     };
     constexpr int kVector = kernforge::kVectorBytes / sizeof(In);
+    using Vector = std::integral_constant<int, kVector>;
+    const bool aligned = reinterpret_cast<uintptr_t>(product) % kernforge::kVectorBytes == 0;
     const Matrices bias{of.extras.bias, of.columns, 1, 0};
-    if (of.columns % kVector == 0 && by_rows(of.c, of.columns, sizeof(T)) &&
+    if (aligned && of.columns % kVector == 0 && by_rows(of.c, of.columns, sizeof(T)) &&
         by_rows(of.extras.residual, of.columns, sizeof(T)) &&
-        by_rows(bias, of.columns, sizeof(T)) &&
-        reinterpret_cast<uintptr_t>(product) % kernforge::kVectorBytes == 0) {
-      return of_vectors(std::integral_constant<int, kVector>{});
+        by_rows(bias, of.columns, sizeof(T))) {
+      return of_vectors(Vector{}, std::false_type{});
     }
-    return of_vectors(std::integral_constant<int, 1>{});
+    if (aligned && of.extras.scale_a == nullptr && is_flat(of.c, of) &&
+        is_flat(of.extras.residual, of)) {
+      return of_vectors(Vector{}, std::true_type{});
+    }
+    return of_vectors(std::integral_constant<int, 1>{}, std::false_type{});
   };
   return kernforge::dispatch(dtype_of(of.out), [&](auto element) {
     if constexpr (sizeof(element) == 2) {

@@ -214,12 +214,9 @@ void compute(const Tensor& a, const Given& given, Matmul of, bool tf32, const Te
     kernforge::product_into(product, as_float(a), as_float(given.b));
     return finish(a, of, product);
   }
-  // To one matrix torch adds the bias, or a residual where nothing comes between.
   Optional added;
-  if (out.dim() == 2 && given.bias) {
+  if (out.dim() == 2 && given.bias) {  // to one matrix torch adds it
     added = given.bias, of.extras.bias = nullptr;
-  } else if (out.dim() == 2 && of.extras.activation == Activation::kNone) {
-    added = given.residual, of.extras.residual = {};
   }
   const bool follows = of.extras.any();
   const Tensor product = fresh || !follows ? out : result_of(a, of, out.scalar_type());
