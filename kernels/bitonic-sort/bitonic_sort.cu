@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "bitonic_sort.h"
 #include "network.cuh"
@@ -297,10 +298,64 @@ static __global__ void __launch_bounds__(kMost == 0 ? 32 * kWarps : kMost, block
   write_rows<U, kBlock>(of, keys, x, raw, words, thread, rows, length, first, begin, full);
 }
 
+// The first element of each row or part of one, the largest where the order descends: kLanes
+// threads each, a part of a warp or the whole block.
+template <class U, int kLanes>
+static __global__ void __launch_bounds__(256) first_of_rows(const Parts of, const Keys<U> keys) {
+  using Key = std::conditional_t<sizeof(U) < 4, uint32_t, U>;
+  constexpr int kOfWarp = kLanes < 32 ? kLanes : 32;
+  const int lane = threadIdx.x % kLanes;
+  const int64_t result = int64_t{blockIdx.x} * (256 / kLanes) + threadIdx.x / kLanes;
+  const bool there = result < of.rows.rows * of.chunks;
+  const int64_t row = result / of.chunks, chunk = result % of.chunks;
+  const int64_t begin = chunk * of.rows.length / of.chunks;
+  const auto length =
+      there ? static_cast<uint32_t>((chunk + 1) * of.rows.length / of.chunks - begin) : 0;
+  const U* x = static_cast<const U*>(of.rows.x) + row * of.rows.length + begin;
+  Key least = static_cast<Key>(~Key{0});
+  uint32_t index = UINT32_MAX;
+  const auto see = [&](Key key, uint32_t i) {
+    if (key < least || (key == least && i < index)) least = key, index = i;
+  };
+#pragma unroll 8
+  for (uint32_t i = lane; i < length; i += kLanes) see(keys.key(x[i]), i);
+#pragma unroll
+  for (int step = kOfWarp / 2; step > 0; step /= 2) {
+    const Key key = __shfl_xor_sync(0xffffffffu, least, step);
+    see(key, __shfl_xor_sync(0xffffffffu, index, step));
+  }
+  if constexpr (kLanes > 32) {
+    __shared__ Key keys_of[kLanes / 32];
+    __shared__ uint32_t indices_of[kLanes / 32];
+    if (lane % 32 == 0) keys_of[lane / 32] = least, indices_of[lane / 32] = index;
+    __syncthreads();
+    for (int i = 0; i < kLanes / 32; ++i) see(keys_of[i], indices_of[i]);
+  }
+  if (!there || lane != 0) return;
+  static_cast<U*>(of.rows.values)[result] = x[index];
+  const int64_t at = begin + index;
+  of.rows.indices[result] =
+      of.rows.source == nullptr ? at : of.rows.source[row * of.rows.length + at];
+}
+
 namespace {
 
 template <class U>
+cudaError_t launch_first(const Order& order, const Parts& of, cudaStream_t stream) {
+  const int64_t all = of.rows.rows * of.chunks;
+  const auto run = [&](const auto kernel, int lanes) {
+    const int64_t each = 256 / lanes, blocks = (all + each - 1) / each;
+    if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
+    kernel<<<static_cast<unsigned>(blocks), 256, 0, stream>>>(of, Keys<U>(order));
+    return cudaGetLastError();
+  };
+  if (of.log <= 6) return run(first_of_rows<U, 8>, 8);
+  return of.log <= 10 ? run(first_of_rows<U, 32>, 32) : run(first_of_rows<U, 256>, 256);
+}
+
+template <class U>
 cudaError_t launch(const Order& order, const Parts& of, cudaStream_t stream) {
+  if (of.rows.keep == 1) return launch_first<U>(order, of, stream);
   if (of.rest) {
     const cudaError_t error = spread_launch<U>(order, of, stream);
     if (error != cudaSuccess) return error;
@@ -328,7 +383,7 @@ cudaError_t launch(const Order& order, const Parts& of, cudaStream_t stream) {
 }  // namespace
 
 int64_t scratch_for(const Order& order, const Rows& of, int64_t chunks) {
-  const bool own = order.bits > 16 && (of.keep < of.length || of.source != nullptr);
+  const bool own = of.keep > 1 && order.bits > 16 && (of.keep < of.length || of.source != nullptr);
   return own ? of.rows * chunks * ((of.length + chunks - 1) / chunks) * 2 : 0;
 }
 

@@ -25,7 +25,8 @@ constexpr int64_t kLeft = -1;  // in the place of the first index of rows that a
 // Whether rows of 2^log slots are tried by spread_launch first: the network needs less time for
 // shorter ones, and for floats of 16 bits, whose places in a row are costly.
 inline bool is_spread(const Order& order, int log) {
-  return log >= (order.kind == Kind::kFloat && order.bits == 16 ? 13 : 8);
+  if (order.kind == Kind::kFloat && order.bits == 16) return log >= 13;
+  return log >= (order.bits == 64 ? 9 : 10);
 }
 
 // Sorts rows whose words are spread evenly; for others, writes kLeft.
