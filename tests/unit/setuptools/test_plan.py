@@ -201,3 +201,11 @@ def test_torch_h_reads_python_too(project):
     assert "python" in planned(project)["b.cpp"].trees
     (project / "b.cpp").write_text("#include <torch/library.h>\n")
     assert "python" not in planned(project)["b.cpp"].trees
+
+
+def test_a_search_path_of_the_environment_is_searched_and_part_of_the_key(project):
+    asked = extension.request_of(Extension("ops", ["k.cu"]), "ops.so", project)
+    variables = {"CFLAGS": f"-I{project}/include"}
+    found = read_request(build.with_variables(asked, variables))
+    assert found.includes == ("src/include",)
+    assert "src/include/launch.h" in found.units[0].texts
