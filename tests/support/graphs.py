@@ -18,7 +18,14 @@ def action(title, script, *, needs=(), outputs=("out",), shell="/bin/sh"):
     argv = (shell, "-c", script)
     key = digest.key("test", title=title, argv=list(argv), inputs=[i.digest for i in inputs])
     return Action(
-        title=title, argv=argv, inputs=inputs, outputs=outputs, trees=(), key=key, variants=("v",)
+        kind="c++",
+        title=title,
+        argv=argv,
+        inputs=inputs,
+        outputs=outputs,
+        trees=(),
+        key=key,
+        variants=("v",),
     )
 
 

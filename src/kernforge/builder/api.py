@@ -265,12 +265,10 @@ def _findings(
         checked = check_variant(path, run=run, python=sys.executable if imports else None)
         found += checked
         if not any(finding.severity == "error" for finding in checked):
-            store.tree(_CHECKED, key, _remember, shared=False)
+            store.tree(
+                _CHECKED, key, lambda tree: files.write_new(tree / "checked", ""), shared=False
+            )
     return source_rules.with_linkage(found, workspace.project.sources, variants, request.targets)
-
-
-def _remember(tree: Path) -> None:
-    files.write_new(tree / "checked", "")
 
 
 def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:

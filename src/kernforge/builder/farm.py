@@ -29,7 +29,6 @@ from kernforge.builder.execute.executor import LogEvents
 from kernforge.builder.execute.pool import Job
 from kernforge.builder.execute.results import STORE_KIND
 from kernforge.builder.execute.sandbox import Mode
-from kernforge.builder.plan import graph
 from kernforge.builder.plan.graph import Action, Plan
 from kernforge.builder.workspace import Workspace
 from kernforge.errors import KernforgeError, NetworkError, ToolchainError, UsageError
@@ -267,7 +266,7 @@ class FarmPool:
         texts = {f.digest: plan.texts[f.digest] for f in given if f.digest in plan.texts}
         sources = {f.path: plan.files[f.path] for f in given if f.digest not in texts}
         packed = {}
-        for key in graph.needs(action):
+        for key in action.needs:
             if not (store.shared and store.shared.has(STORE_KIND, key)):
                 packed[key] = _pack(store, key)
         return ActionTask(
@@ -356,10 +355,10 @@ def _work(task: ActionTask, where: str, threads: int) -> ActionResult:
     with files.staging(store.root / "work") as scratch:
         if task.sandbox == "required":
             store.accepts = results.isolated_here
-            results.forget_unisolated({action.key, *graph.needs(action)}, store)
+            results.forget_unisolated({action.key, *action.needs}, store)
         for key, data in task.results.items():
             _unpack(store, key, data, shared=False)
-        for key in graph.needs(action):
+        for key in action.needs:
             _require(store, key)
         workspace = _workspace(task, store, environment)
         if wrong := locking.difference(workspace, task.lock, action.trees):

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kernforge.builder.execute import action as execute_action
 from kernforge.builder.plan.graph import Action, Plan
-from kernforge.project import units
 
 _KEPT = ("-D", "-U", "-I", "-std=", "-include", "-isystem", "-iquote")
 _PAIRS = ("-isystem", "-iquote", "-include", "-I", "-D", "-U")
@@ -43,7 +42,7 @@ def compiling(plan: Plan) -> tuple[Action, ...]:
 
 
 def _compiler(action: Action, roots: Mapping[str, str]) -> list[str]:
-    if not action.source.endswith(units.CUDA_SUFFIXES):
+    if action.kind != "cuda":
         return [roots["cxx"], "-x", "c++"]
     toolkit = execute_action.resolve(action.argv[0], roots).rpartition("/bin/")[0]
     codes = [a.rpartition("=")[2] for a in action.argv if a.startswith("arch=compute_")]

@@ -34,7 +34,6 @@ from kernforge.system.console import Console
 
 _log = logging.getLogger("kernforge")
 _MARK = "whole"
-_LINK = "link "
 
 Modules: TypeAlias = tuple[ModulePlan, ...]
 
@@ -238,13 +237,13 @@ def compile_error(
         title: what the user calls a source of this title.
     """
     texts = [restore(compiler_advice.shortened(each.output)) for each in failures]
-    what = ", ".join(sorted(_what_failed(each.action.title, title) for each in failures))
+    what = ", ".join(sorted(_what_failed(each.action, title) for each in failures))
     hint = compiler_advice.advice("\n".join(texts))
     return BuildError("\n".join((what, *texts)), hint=hint)
 
 
-def _what_failed(title: str, restore: Callable[[str], str]) -> str:
-    """In words that an action of this title failed; the title of a source is restored."""
-    if title.startswith(_LINK):
-        return f"{title.removeprefix(_LINK)} cannot be linked"
-    return f"{restore(title)} cannot be compiled"
+def _what_failed(action: Action, restore: Callable[[str], str]) -> str:
+    """In words that an action failed; the title of a source is restored."""
+    if action.kind == "link":
+        return f"{action.outputs[0]} cannot be linked"
+    return f"{restore(action.title)} cannot be compiled"

@@ -21,7 +21,7 @@ from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor
 from kernforge.builder.plan import flags, linking
-from kernforge.builder.plan.graph import Action, ActionSet, Input, Plan
+from kernforge.builder.plan.graph import Action, ActionKind, ActionSet, Input, Plan
 from kernforge.builder.plan.linking import OBJECT
 from kernforge.extension import flags as words_of
 from kernforge.extension.device.units import CudaUnit, DeviceToolchain, ModulePlan
@@ -360,7 +360,10 @@ class _ExtensionPlanner:
             argv = (*argv, *self._standard(unit, user))
         whole = (*argv, unit.path, "-o", OBJECT)
         title = unit.title or unit.path
-        action = self._actions.add(title, whole, inputs, (OBJECT,), self.target, source=unit.path)
+        kind: ActionKind = "cuda" if unit.is_cuda else "c++"
+        action = self._actions.add(
+            title, whole, inputs, (OBJECT,), self.target, kind=kind, source=unit.path
+        )
         if unit.is_cuda:
             self.cuda.append(
                 CudaUnit(
@@ -460,7 +463,7 @@ class _ExtensionPlanner:
     def _compile_names(self) -> Action:
         text = self._actions.text(_NAMES, generated.names_source(self._names))
         argv = (tree_names.CXX, "-c", *_SHARED, _NAMES, "-o", OBJECT)
-        return self._actions.add("op namespaces", argv, [text], (OBJECT,), self.target)
+        return self._actions.add("op namespaces", argv, [text], (OBJECT,), self.target, kind="c++")
 
     # -- linking ---------------------------------------------------------------------------
 
@@ -481,7 +484,8 @@ class _ExtensionPlanner:
         words = (*names, *self._link_words(), *self._runtime(), *libraries)
         argv = (tree_names.CXX, "-o", extension.file, *words)
         title = f"link {extension.file}"
-        return self._actions.add(title, argv, [*inputs, *brought], (extension.file,), self.target)
+        inputs = [*inputs, *brought]
+        return self._actions.add(title, argv, inputs, (extension.file,), self.target, kind="link")
 
     def _device_link(self, objects: list[Action]) -> Action:
         """Link device code that was compiled with ``-dc`` or ``-rdc=true``."""
@@ -501,7 +505,7 @@ class _ExtensionPlanner:
             *("-o", OBJECT),
         )
         title = f"device link {extension.file}"
-        return self._actions.add(title, argv, inputs, (OBJECT,), self.target)
+        return self._actions.add(title, argv, inputs, (OBJECT,), self.target, kind="device link")
 
     def _libraries(self) -> tuple[tuple[str, ...], list[Input]]:
         """The last words of the link, and the files that they name."""

@@ -20,7 +20,6 @@ from pathlib import Path
 from kernforge.builder.execute import results, sandbox
 from kernforge.builder.execute.results import STORE_KIND
 from kernforge.builder.execute.sandbox import LIMIT_S, OPENED, WORK, ActionDirectory, Sandbox
-from kernforge.builder.plan import graph
 from kernforge.builder.plan.graph import Action, Input, Plan
 from kernforge.errors import BuildError, IntegrityError, ToolchainError
 from kernforge.store.local import Store
@@ -173,7 +172,7 @@ class _ActionRun:
                 action.key,
                 how,
                 headers=_opened_headers(directory, known=dict(action.headers)),
-                needed=[store.path(STORE_KIND, key) for key in sorted(graph.needs(action))],
+                needed=[store.path(STORE_KIND, key) for key in sorted(action.needs)],
             )
             # The directory of an action that failed stays, so that its command can be repeated
             # there.

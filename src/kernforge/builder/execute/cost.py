@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kernforge.builder.plan import graph
 from kernforge.builder.plan.graph import Action
 from kernforge.system import digest, files
 
@@ -86,11 +85,11 @@ def guess(action: Action, *, jobs: int) -> Estimate:
     """
     threads, count = width(action, jobs), max(1, _architectures(action))
     torch = any(_TORCH.search(name) for name in action.trees)
-    if _is_cuda(action):
+    if action.kind in {"cuda", "device link"}:
         if torch:
             return Estimate(memory=(2500 + 1500 * threads) * _MIB, seconds=40 + 20 * count)
         return Estimate(memory=(300 + 500 * threads) * _MIB, seconds=2 + 2 * count)
-    if "-c" not in action.argv:
+    if action.kind != "c++":
         return Estimate(memory=300 * _MIB, seconds=0.5)
     return (
         Estimate(memory=1200 * _MIB, seconds=15)
@@ -119,18 +118,14 @@ def critical_paths(actions: Sequence[Action], expected: Mapping[str, Estimate]) 
     for action in reversed(actions):
         own = expected[action.key].seconds if action.key in expected else 0.0
         found[action.key] = after[action.key] + own
-        for key in graph.needs(action):
+        for key in action.needs:
             after[key] = max(after[key], found[action.key])
     return found
 
 
-def _is_cuda(action: Action) -> bool:
-    return action.argv[0].endswith("/nvcc")
-
-
 def width(action: Action, jobs: int) -> int:
     """How many threads an action can use: nvcc, one for each architecture."""
-    return max(1, min(jobs, action.argv.count("-gencode")))
+    return max(1, min(jobs, _architectures(action)))
 
 
 def _architectures(action: Action) -> int:

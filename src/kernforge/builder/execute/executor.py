@@ -23,7 +23,6 @@ from kernforge.builder.execute.action import ActionContext, Done, Failure
 from kernforge.builder.execute.cost import Measures
 from kernforge.builder.execute.pool import Job, LocalPool
 from kernforge.builder.execute.results import STORE_KIND
-from kernforge.builder.plan import graph
 from kernforge.builder.plan.graph import Action, Plan
 from kernforge.errors import ToolchainError
 from kernforge.system import files
@@ -200,7 +199,7 @@ class _Loop:
         self._context.store.sweep(self._context.work, "*")
         for path in sandbox.abandoned(time.time() - _STALE_AFTER_S):
             files.remove_tree(path)
-        order = graphlib.TopologicalSorter({a.key: graph.needs(a) for a in self._plan.actions})
+        order = graphlib.TopologicalSorter({a.key: a.needs for a in self._plan.actions})
         order.prepare()
         self._events.planned(len(self._plan.actions), pool.usage)
         try:
@@ -223,7 +222,7 @@ class _Loop:
         while order.is_active():
             for key in order.get_ready():
                 action = self._by_key[key]
-                if graph.needs(action) & self._failed:
+                if action.needs & self._failed:
                     self._failed.add(key)
                     order.done(key)
                 elif store.use(STORE_KIND, key):

@@ -94,7 +94,7 @@ def discard_damaged(plan: Plan, store: Store) -> None:
     than the rest of a build with nothing to do.
     """
     by_key = {action.key: action for action in plan.actions}
-    needs = {action.key: graph.needs(action) for action in plan.actions}
+    needs = {action.key: action.needs for action in plan.actions}
     wanted = set(by_key) - {key for needed in needs.values() for key in needed}
     for key in reversed(tuple(graphlib.TopologicalSorter(needs).static_order())):
         if key in wanted and not _is_sound(store, key):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from kernforge.project.targets import Target
 from kernforge.project.units import Sources
@@ -17,6 +18,8 @@ from kernforge.toolchain.lockfile import Lock
 # How actions are run, as far as it can change a result; decision 5.
 _RECIPE = 4
 _ROOT = re.compile(r"%\{([\w.+-]+)\}")
+
+ActionKind: TypeAlias = Literal["cuda", "c++", "device link", "link", "stubs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,16 +42,18 @@ class Action:
     """One run of a program.
 
     Attributes:
+        kind: what it does: compile one of two languages, link, or make stubs of libraries.
         argv: program and arguments; ``%{root}`` stands for a tree of the toolchain.
         inputs: the files that it finds, and no others.
         outputs: the files that it makes, relative to its directory.
         trees: the toolchain trees that its argv names.
         headers: hex SHA-256 of each header of the machine that it may read, by path.
-        key: of everything above but the title.
+        key: of everything above but the kind and the title.
         source: path of the project's source that it compiles; empty for other actions.
         variants: names of the targets that need it.
     """
 
+    kind: ActionKind
     title: str
     argv: tuple[str, ...]
     inputs: tuple[Input, ...]
@@ -58,6 +63,11 @@ class Action:
     variants: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
     source: str = ""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Keys of the actions whose outputs it reads."""
+        return frozenset(file.action for file in self.inputs if file.action)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +111,6 @@ class Plan:
         return tuple(sorted({name for action in self.actions for name in action.trees}))
 
 
-def needs(action: Action) -> set[str]:
-    """Keys of the actions whose outputs an action reads."""
-    return {file.action for file in action.inputs if file.action}
-
-
 def behind(plan: Plan, key: str) -> tuple[Action, ...]:
     """An action and all that it needs, each after what it needs itself.
 
@@ -144,6 +149,7 @@ class ActionSet:
         outputs: tuple[str, ...],
         target: Target,
         *,
+        kind: ActionKind,
         source: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> Action:
@@ -166,6 +172,7 @@ class ActionSet:
         )
         old = self.by_key.get(key)
         action = old or Action(
+            kind=kind,
             title=title,
             argv=tuple(argv),
             inputs=ordered,

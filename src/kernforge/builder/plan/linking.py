@@ -46,7 +46,7 @@ def link(
         needed=needed,
     )
     argv = (tree_names.cxx_of(target.cross_cpu), "-o", output, *names, *runtime, *link_args)
-    return actions.add(f"link {target.name}", argv, inputs, (output,), target)
+    return actions.add(f"link {target.name}", argv, inputs, (output,), target, kind="link")
 
 
 def named_objects(
@@ -69,7 +69,7 @@ def namespace(actions: ActionSet, target: Target, ops_name: str) -> Action:
     text = actions.text(op_namespace.SOURCE, op_namespace.source(ops_name))
     cxx = tree_names.cxx_of(target.cross_cpu)
     argv = (cxx, *flags.cxx("17"), op_namespace.SOURCE, "-o", OBJECT)
-    return actions.add(f"namespace {ops_name}", argv, [text], (OBJECT,), target)
+    return actions.add(f"namespace {ops_name}", argv, [text], (OBJECT,), target, kind="c++")
 
 
 def floor(actions: ActionSet, target: Target, needed: Sequence[str]) -> list[Input]:
@@ -85,7 +85,9 @@ def _compat(actions: ActionSet, target: Target) -> Input:
     """What newer headers need in addition to the floor's libraries, compiled."""
     text = actions.text(abi_floor.COMPAT_SOURCE, abi_floor.compat_source())
     argv = abi_floor.compat_argv(tree_names.cxx_of(target.cross_cpu))
-    action = actions.add("the ABI floor's extras", argv, [text], (abi_floor.COMPAT_OBJECT,), target)
+    action = actions.add(
+        "the ABI floor's extras", argv, [text], (abi_floor.COMPAT_OBJECT,), target, kind="c++"
+    )
     return actions.output(action, abi_floor.COMPAT_OBJECT, f"{STUB_DIR}/{abi_floor.COMPAT_OBJECT}")
 
 
@@ -102,5 +104,5 @@ def stubs(
     inputs = [actions.text(path, text) for path, text in texts.items()]
     argv = (SHELL, "-eu", _SCRIPT, tree_names.cxx_of(target.cross_cpu))
     files = tuple(library.file for library in libraries)
-    action = actions.add(f"stubs of {of}", argv, inputs, files, target)
+    action = actions.add(f"stubs of {of}", argv, inputs, files, target, kind="stubs")
     return [actions.output(action, file, f"{STUB_DIR}/{file}") for file in files]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from kernforge.artifact.version import Version2
 from kernforge.builder.plan import flags, linking
-from kernforge.builder.plan.graph import Action, ActionSet, Artifact, Plan
+from kernforge.builder.plan.graph import Action, ActionKind, ActionSet, Artifact, Plan
 from kernforge.builder.plan.linking import OBJECT
 from kernforge.errors import ManifestError
 from kernforge.manifest.document import Manifest
@@ -131,7 +131,8 @@ class _Planner:
         )
         framework = closure.reaches_torch
         standard = flags.standard(target) if framework else self._shared_standard(target)
-        if unit.is_cuda:
+        kind: ActionKind = "cuda" if unit.is_cuda else "c++"
+        if kind == "cuda":
             argv = self._device(unit, target, standard, common)
         else:
             cxx = tree_names.cxx_of(target.cross_cpu)
@@ -142,7 +143,7 @@ class _Planner:
         headers = self.machine.read_by(closure.foreign, target.cross_cpu, unit.system_directories)
         whole = (*argv, unit.path, "-o", OBJECT)
         return self.actions.add(
-            title, whole, inputs, (OBJECT,), target, source=unit.path, headers=headers
+            title, whole, inputs, (OBJECT,), target, kind=kind, source=unit.path, headers=headers
         )
 
     def _use(self, unit: Unit, target: Target) -> op_namespace.NamespaceUse:

@@ -85,11 +85,13 @@ def device_part(
     hosts = {p: part.host if (part := parts.get(p)) else t for p, t in unit.texts.items()}
     shadow = ActionSet(lock)
     inputs = [shadow.text(path, text) for path, text in hosts.items()]
-    host = shadow.add("host", argv, inputs, unit.action.outputs, target)
+    host = shadow.add("host", argv, inputs, unit.action.outputs, target, kind="cuda")
     alone = ActionSet(lock)
     inputs = [alone.text(path, text) for path, text in unit.texts.items()]
     words = ["-cubin" if word == "-c" else word for word in argv[:-1]]
-    cubin = alone.add(f"{unit.path} (device code)", (*words, CUBIN), inputs, (CUBIN,), target)
+    cubin = alone.add(
+        f"{unit.path} (device code)", (*words, CUBIN), inputs, (CUBIN,), target, kind="cuda"
+    )
     return DevicePart(host=host.key, cubin=cubin, texts=alone.texts)
 
 

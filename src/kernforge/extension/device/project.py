@@ -101,7 +101,9 @@ def with_objects(before: ModulePlan, objects: Mapping[str, Action], *, lock: Loc
         now[action.key] = (
             action
             if inputs == list(action.inputs)
-            else actions.add(action.title, action.argv, inputs, action.outputs, artifact.target)
+            else actions.add(
+                action.title, action.argv, inputs, action.outputs, artifact.target, kind=action.kind
+            )
         )
     link = now[before.link.key]
     plan = replace(

@@ -140,6 +140,7 @@ def _device_plan(module: ModulePlan, edits: list[_Edit]) -> Plan:
 def _swap_action(unit: CudaUnit) -> Action:
     """Stands for an object of a unit whose device code replaced an earlier one's."""
     return Action(
+        kind="cuda",
         title=unit.path,
         argv=("objcopy",),
         inputs=(),

@@ -10,12 +10,13 @@ from kernforge.builder.execute.cost import Estimate, Measures
 MB = 10**6
 NVCC = replace(
     graphs.action("a.cu", ""),
+    kind="cuda",
     argv=("%{cuda-13.0}/bin/nvcc", "-c", *("-gencode", "x") * 4, "a.cu"),
     trees=("cuda-13.0", "cxx"),
 )
 ATEN = replace(NVCC, trees=("cuda-13.0", "torch-2.13"))
-CPP = replace(NVCC, argv=("%{cxx}", "-c", "a.cpp"), trees=("cxx",))
-LINK = replace(CPP, argv=("%{cxx}", "-o", "x.so", "1.o"))
+CPP = replace(NVCC, kind="c++", argv=("%{cxx}", "-c", "a.cpp"), trees=("cxx",))
+LINK = replace(CPP, kind="link", argv=("%{cxx}", "-o", "x.so", "1.o"))
 
 
 def test_guesses_are_in_order_of_weight():

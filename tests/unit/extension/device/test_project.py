@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 from unit.builder.plan import test_planner as test_plan
 
-from kernforge.builder.plan import graph
 from kernforge.builder.plan.graph import Action
 from kernforge.extension.device import project
 from kernforge.manifest import document
@@ -34,7 +33,15 @@ def module_plan(pattern, sources):
 
 
 def other(action):
-    return Action(title="other", argv=(), inputs=(), outputs=action.outputs, trees=(), key="0" * 64)
+    return Action(
+        kind="cuda",
+        title="other",
+        argv=(),
+        inputs=(),
+        outputs=action.outputs,
+        trees=(),
+        key="0" * 64,
+    )
 
 
 def test_the_cuda_sources_of_a_plan_are_found(sources):
@@ -61,7 +68,7 @@ def test_what_reads_another_object_has_another_key_and_the_rest_stays(sources):
     assert unit.action.key not in keys
     gone = {one.key for one in before.plan.actions} - keys
     assert gone == {unit.action.key, before.link.key}
-    assert new.key in graph.needs(after.link)
+    assert new.key in after.link.needs
     assert after.link.key == after.plan.artifacts[0].extension != before.link.key
     assert replace(after.link, key="", inputs=()) == replace(before.link, key="", inputs=())
     assert with_objects({}) == before
