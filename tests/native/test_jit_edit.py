@@ -174,6 +174,37 @@ def test_an_edit_of_a_header_with_device_code_is_one_too(ask, home):
     assert same_module(edited, ask(header=HEADER.replace("x / 2", "x / 3"), alone=True))
 
 
+TUTORIAL = """
+#include <torch/extension.h>
+#include "half_of.h"
+__global__ void plain(const float* x, float* y) { y[threadIdx.x] = half_of(x[threadIdx.x]); }
+torch::Tensor halved(torch::Tensor x) {
+  auto y = torch::empty_like(x);
+  plain<<<1, 32>>>(x.data_ptr<float>(), y.data_ptr<float>());
+  return y;
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("half", &halved); }
+"""
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        pytest.param("sinf(half_of(x[threadIdx.x]))", id="without torch's headers"),
+        pytest.param("float(c10::BFloat16(x[threadIdx.x]))", id="with them after all"),
+    ],
+)
+def test_an_edit_beside_torchs_types_is_what_nvcc_makes_of_it(ask, home, edit):
+    ask(TUTORIAL)
+    edited = ask(text := TUTORIAL.replace("half_of(x[threadIdx.x])", edit))
+    assert ways(home) == (1, 1)
+    code = device_code(edited)
+    other = cubin.named_like(device_code(ask(text, alone=True)), code)
+    assert cubin.kernels(code) == cubin.kernels(other)
+    assert cubin.variables(code) == cubin.variables(other)
+    assert same_code(code, other, ordered=False)
+
+
 @pytest.mark.parametrize(
     "edit",
     [

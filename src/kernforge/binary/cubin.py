@@ -44,15 +44,15 @@ def kernels(data: bytes) -> tuple[str, ...]:
     return tuple(n for n, kind, other, _ in symbols if kind == _FUNCTION and other & _ENTRY)
 
 
-def variables(data: bytes) -> frozenset[str]:
-    """Mangled names of the variables that host code may use, without the compiler's own.
+def variables(data: bytes) -> dict[str, int]:
+    """Bytes of the variables that host code may use by mangled name, without the compiler's own.
 
     Raises:
         CheckError: the bytes are not an ELF file, or the file is damaged.
     """
     with untrusted.foreign_parser(elf.damaged):
         symbols = _symbols(_contents(data))
-    return frozenset(n for n, kind, _, _ in symbols if kind == _OBJECT and not n.startswith(_OWN))
+    return {n: size for n, kind, _, size in symbols if kind == _OBJECT and not n.startswith(_OWN)}
 
 
 def named_like(data: bytes, other: bytes) -> bytes:

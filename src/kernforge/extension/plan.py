@@ -24,7 +24,12 @@ from kernforge.builder.plan import flags, linking
 from kernforge.builder.plan.graph import Action, ActionKind, ActionSet, Input, Plan
 from kernforge.builder.plan.linking import OBJECT
 from kernforge.extension import flags as words_of
-from kernforge.extension.device.units import CudaUnit, DeviceToolchain, ModulePlan
+from kernforge.extension.device.units import (
+    SLIM_DIRECTORY,
+    CudaUnit,
+    DeviceToolchain,
+    ModulePlan,
+)
 from kernforge.project.targets import Target
 from kernforge.source import extension_source as generated
 from kernforge.source.extension_source import CUDA_SUFFIXES, EXTENSION_NAME
@@ -42,7 +47,6 @@ NVCC_FLAGS = (
     "--expt-relaxed-constexpr",
 )
 """Flags of every CUDA source, as torch's."""
-SLIM_DIRECTORY = "kernforge-slim"
 """Directory of a unit's own header in the place of torch's (``torch_headers``)."""
 _LIMITED_API = "-DPy_LIMITED_API=0x030A0000"
 _OPTIMISE = ("-O3", "-DNDEBUG", "-fwrapv")

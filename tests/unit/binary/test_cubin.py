@@ -13,7 +13,7 @@ NVCC = (ELF / "nvcc.cubin").read_bytes()
 def test_kernels_and_variables_are_those_of_the_source():
     assert set(cubin.kernels(NVCC)) == {"_Z5scalePf", "_Z4sinePf"}
     # Not __cudart_i2opi_f, a table of the sine's.
-    assert cubin.variables(NVCC) == {"factor"}
+    assert cubin.variables(NVCC) == {"factor": 4}
 
 
 def test_what_is_not_an_elf_file_is_refused():

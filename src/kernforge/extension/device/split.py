@@ -40,6 +40,9 @@ _TYPES = re.compile(r"__(?:half|nv_bfloat16|nv_fp8)\w*")
 _QUIET = frozenset({"alignas", "__align__", "__attribute__"})
 _ACCESS = frozenset({"public", "protected", "private"})
 _MACRO_LIKE = re.compile(r"_*[A-Z][A-Z0-9_]+|__\w+")
+_TORCH = re.compile(r"""#\s*include\s*[<"](?:torch|ATen|c10|pybind11)/""")
+# In the place of torch's headers: what the host calls is not called any more.
+QUIET = "#pragma nv_diag_suppress 177"
 _MARKS = frozenset({"__device__", "__global__", "__forceinline__", "__inline__", "__noinline__"})
 # White space of the host's part, before it is known whether its lines count.
 _SPACE, _LINE, _HIDDEN_LINE = "\v", "\x1e", "\f"
@@ -54,11 +57,14 @@ class Split:
             left out; equal texts make equal host code under equal flags.
         shared: names of functions that are declared for the host, or for both.
         alone: names of the functions whose bodies were left out.
+        device: the text, line by line, without torch's headers and functions that are certainly
+            the host's alone. It does not compile where the GPU's code needs something of them.
     """
 
     host: str
     shared: frozenset[str]
     alone: frozenset[str]
+    device: str
 
 
 def split(
@@ -91,7 +97,7 @@ def split(
             f"[{_SPACE}{_LINE}]*{_LINE}[{_SPACE}{_LINE}]*", "\n", host.replace(_HIDDEN_LINE, "")
         )
         host = re.sub(f"{_SPACE}+", " ", host).strip()
-    return Split(host, frozenset(reader.shared), frozenset(reader.alone))
+    return Split(host, frozenset(reader.shared), frozenset(reader.alone), "".join(reader.device))
 
 
 class _Reader:
@@ -108,6 +114,7 @@ class _Reader:
         self.shared: set[str] = set()
         self.alone: set[str] = set()
         self.host: list[str] = []
+        self.device: list[str] = []
 
     def read(self) -> None:
         """Read the whole text."""
@@ -181,14 +188,14 @@ class _Reader:
 
     def _declaration(self, begin: int, end: int, head: list[str], names: set[str]) -> None:
         self.shared |= _for_host(set(head), names)
-        self._keep(begin, end)
+        self._keep(begin, end, device=not self._is_hosts_alone(head, names))
 
     def _function(self, begin: int, brace: int, head: list[str], names: set[str]) -> None:
         end = closing(self._tokens, brace) + 1
         marks = set(head)
         self.shared |= _for_host(marks, names)
         if not marks & {"__global__", "__device__"}:
-            self._keep(begin, end)
+            self._keep(begin, end, device=not self._is_hosts_alone(head, names))
             return
         kernel = "__global__" in marks
         if not self._hides(begin, brace, marks) or (not kernel and names & self._known):
@@ -198,6 +205,13 @@ class _Reader:
         self._keep(begin, brace + 1)
         self._keep(brace + 1, end - 1, host=False)
         self._keep(end - 1, end)
+
+    def _is_hosts_alone(self, head: list[str], names: set[str]) -> bool:
+        """Whether these words begin a function that no code of the GPU can call or look into."""
+        marks = set(head)
+        unsure = {"__global__", "__device__", "using", "typedef"} | _OPEN_BODIES | self._macros
+        named_by_macro = any(map(_MACRO_LIKE.fullmatch, marks)) and len(head) > 1
+        return bool(names) and not marks & unsure and not named_by_macro and not _assigned(head)
 
     def _hides(self, begin: int, brace: int, marks: set[str]) -> bool:
         """Whether only the GPU sees the body of a function that has these words before it."""
@@ -296,12 +310,15 @@ class _Reader:
 
     # -- moving ----------------------------------------------------------------------------
 
-    def _keep(self, begin: int, end: int, *, host: bool = True) -> None:
-        """Write tokens to the host's part, or their lines alone."""
+    def _keep(self, begin: int, end: int, *, host: bool = True, device: bool = True) -> None:
+        """Write tokens to both parts, or their lines alone."""
         for place, token in enumerate(self._tokens[begin:end], begin):
             lines = token.text.count("\n")
             if token.kind == "directive":
                 self._check(token.text)
+                self.device.append(QUIET if _TORCH.match(token.text) else token.text)
+            else:
+                self.device.append(token.text if device else "\n" * lines)
             if not host or place in self._hidden:
                 self.host.append(_HIDDEN_LINE * lines)
             elif token.kind in {"space", "comment", "newline"}:

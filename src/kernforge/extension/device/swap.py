@@ -19,7 +19,12 @@ from kernforge.builder.execute import results
 from kernforge.builder.execute.results import STORE_KIND
 from kernforge.builder.plan.graph import Action
 from kernforge.builder.plan.linking import OBJECT
-from kernforge.extension.device.plan import CUBIN, device_part
+from kernforge.extension.device.plan import (
+    CUBIN,
+    compile_device,
+    device_part,
+    library_constants,
+)
 from kernforge.extension.device.units import HostObject
 from kernforge.system import digest, files
 from kernforge.system.process import Command, run
@@ -52,6 +57,11 @@ class _Edit:
     unit: CudaUnit
     part: DevicePart
     host: HostObject
+    bare: tuple[Action, Mapping[str, str]] | None
+
+    def stages(self, *, bare: bool) -> tuple[Action, Mapping[str, str]]:
+        """Return nvcc's device stages and their files."""
+        return self.bare if bare and self.bare else (self.part.cubin, self.part.texts)
 
 
 class _SwapError(Exception):
@@ -101,10 +111,15 @@ def swap_device_code(
         for unit in missing
         if unit.path not in objects and (edit := _find_edit(session, unit, module, toolchain))
     ]
-    # Failures are reported when the whole plan is run.
-    if edits and not run_plan(_device_plan(module, edits)):
-        for edit in edits:
-            objects |= _swap(edit, toolchain)
+    for bare in (True, False):
+        waiting = [e for e in edits if e.unit.path not in objects and (e.bare or not bare)]
+        # Failures are reported when the whole plan is run.
+        if not waiting or run_plan(_device_plan(module, waiting, bare=bare)):
+            continue
+        for edit in waiting:
+            objects |= _swap(edit, toolchain, bare=bare)
+            if edit.bare and not bare and edit.unit.path in objects:
+                session.whole.add(edit.part.host)
     return replan(objects) if objects else None
 
 
@@ -123,18 +138,24 @@ def _find_edit(
     if not host.path(toolchain.store).is_file():  # it was evicted since
         session.forget_host(part.host)
         return None
-    return _Edit(unit, part, host)
+    bare = None
+    if part.bare and part.host not in session.whole:
+        constants = library_constants(host.code)
+        texts = {**part.bare, unit.path: f"{part.bare[unit.path]}\n{constants}"}
+        bare = compile_device(unit, texts, toolchain.lock, module.target)
+    return _Edit(unit, part, host, bare)
 
 
-def _device_plan(module: ModulePlan, edits: list[_Edit]) -> Plan:
+def _device_plan(module: ModulePlan, edits: list[_Edit], *, bare: bool) -> Plan:
     """A module's plan without the link, and with nvcc's device stages alone for edited units."""
     left_out = {module.link.key, *(edit.unit.action.key for edit in edits)}
-    kept = (each for each in module.plan.actions if each.key not in left_out)
+    actions = [each for each in module.plan.actions if each.key not in left_out]
     texts = dict(module.plan.texts)
     for edit in edits:
-        texts |= edit.part.texts
-    actions = (*kept, *(edit.part.cubin for edit in edits))
-    return replace(module.plan, actions=actions, texts=texts)
+        compiles, contents = edit.stages(bare=bare)
+        actions.append(compiles)
+        texts |= contents
+    return replace(module.plan, actions=tuple(actions), texts=texts)
 
 
 def _swap_action(unit: CudaUnit) -> Action:
@@ -150,14 +171,14 @@ def _swap_action(unit: CudaUnit) -> Action:
     )
 
 
-def _swap(edit: _Edit, toolchain: DeviceToolchain) -> dict[str, Action]:
+def _swap(edit: _Edit, toolchain: DeviceToolchain, *, bare: bool) -> dict[str, Action]:
     """Put a unit's new machine code, which the store has, into a copy of its object.
 
     Returns:
         What stands for the new object, by the unit's path; nothing if the code does not fit.
     """
     host, store = edit.host, toolchain.store
-    compiled = store.path(STORE_KIND, edit.part.cubin.key)
+    compiled = store.path(STORE_KIND, edit.stages(bare=bare)[0].key)
     code = cubin.named_like((compiled / CUBIN).read_bytes(), host.code)
     # What the host registers is named in its code: all of it must be there, and no more.
     same_kernels = set(cubin.kernels(code)) == set(cubin.kernels(host.code))

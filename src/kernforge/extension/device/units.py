@@ -17,6 +17,9 @@ from kernforge.project.targets import Target
 from kernforge.store.local import Store
 from kernforge.toolchain.lockfile import Lock
 
+SLIM_DIRECTORY = "kernforge-slim"
+"""Where a unit has torch's headers cut to what it uses, in the action's directory."""
+
 _MOST_HOSTS = 100
 _MOST_SPLITS = 256
 
@@ -94,6 +97,8 @@ class DeviceSession:
         self.split = functools.lru_cache(_MOST_SPLITS)(split.split)
         """``split.split``, which remembers: most files of a unit stay as they were."""
         self._lock = threading.Lock()
+        self.whole: set[str] = set()
+        """Host's parts of units whose device code needs torch's headers."""
         self._hosts: dict[str, HostObject] = {}
         self._earlier: dict[str, CudaUnit] = {}
 

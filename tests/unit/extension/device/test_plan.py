@@ -21,6 +21,7 @@ MACHINE = jit_plan.ExtensionMachine(
         trees=table(
             tree("cuda", "13.0", digest="kit"),
             tree(jit_plan.TORCH.kind, release="2.11.0", digest="torch"),
+            tree("python", release="3.12", digest="python"),
         ),
     ),
     cpu="x86_64",
@@ -88,6 +89,46 @@ def test_nvccs_device_stages_have_the_units_own_flags():
         *found.cubin.argv
     }
     assert found.cubin.argv[-3:] == ("home/me/a.cu", "-o", "unit.cubin")
+
+
+TORCH = "#include <torch/extension.h>\n"
+HOSTS = "at::Tensor launch(at::Tensor x);\nTORCH_LIBRARY(a, m) {\n  m.def(launch);\n}\n"
+
+
+def test_the_gpus_part_has_the_users_lines_without_torch_and_the_hosts_functions():
+    bare = part(TORCH + SOURCE + HOSTS).bare
+    kernel = "__global__ void k(float* x) { x[0] = f(x[0]); }"
+    assert bare["home/me/a.cu"].splitlines() == [
+        "#pragma nv_diag_suppress 177",
+        *("#include <cstdint>", '#include "inc/f.h"', kernel, "", "", "", "", ""),
+    ]
+    assert bare["home/me/inc/f.h"] == HEADER
+
+
+@pytest.mark.parametrize(
+    ("kept", "line"),
+    [
+        (True, "constexpr int twice(int x) { return 2 * x; }"),
+        (True, "MARKED float g(float x) { return x; }"),
+        (True, "template __global__ void t<int>(int*);"),
+        (True, "using at::Tensor;"),
+        (False, "template <class T> T g(T x) { return x; }"),
+    ],
+)
+def test_what_the_gpu_might_need_stays_in_its_part(kept, line):
+    assert (line in part(TORCH + SOURCE + line).bare["home/me/a.cu"]) is kept
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        SOURCE,  # there is nothing to gain
+        TORCH + "#ifdef TORCH_API\n#define N 1\n#endif\n" + SOURCE,
+        TORCH + "#include <thrust/complex.h>\n" + SOURCE,
+    ],
+)
+def test_where_torchs_headers_may_decide_silently_they_are_read(source):
+    assert not part(source).bare
 
 
 @pytest.mark.parametrize(
