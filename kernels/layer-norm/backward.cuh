@@ -235,8 +235,8 @@ static __global__ void __launch_bounds__(Any<kLanes>::kThreads, kAnyBlocks<T, kL
   using W = kernforge::widened_t<T>;
   using V = kernforge::AlignedVector<T, kLength>;
   constexpr int kVectors = kHeld / kLength, kPiece = kLanes * kLength;
-  __shared__ W memory[2][Any<kLanes>::kWarps];
   kernforge::grid_dependency_synchronize();
+  __shared__ W memory[2][Any<kLanes>::kWarps];
   const int lane = threadIdx.x % kLanes;
   const int64_t row = int64_t{blockIdx.x} * Any<kLanes>::kRows + threadIdx.x / kLanes;
   const bool there = row < of.rows;
