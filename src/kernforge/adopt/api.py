@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernforge.adopt import bindings, package, program, scripts
+from kernforge.adopt.bindings import Operator
 from kernforge.adopt.program import Module, Program, Remark
 from kernforge.errors import UsageError
 from kernforge.extension.files import Tree
@@ -22,11 +24,6 @@ from kernforge.project import scaffold
 from kernforge.source import extension_source
 from kernforge.system import untrusted_tree
 from kernforge.system.files import make_dir, publish_tree, staging
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from kernforge.adopt.bindings import Operator
 
 BINDING = "torch-ext/torch_binding.cpp"
 _REGISTRATION = "torch-ext/registration.h"

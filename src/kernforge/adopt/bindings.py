@@ -11,17 +11,14 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from kernforge.adopt import cpp
 from kernforge.adopt.cpp import Function, Type
 from kernforge.adopt.program import Remark
 from kernforge.source import cpp_text, op_schema
 from kernforge.source.python_api import Parameter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _BLOCK = re.compile(r"\bPYBIND11_MODULE\s*\(\s*\w+\s*,\s*(?P<handle>\w+)[^)]*\)\s*(?P<open>\{)")
 _PYTHON_INCLUDE = re.compile(

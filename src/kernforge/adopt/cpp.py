@@ -4,13 +4,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kernforge.source import cpp_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\\n|\\)*", re.MULTILINE)
 _BEFORE_TYPE = re.compile(

@@ -6,18 +6,15 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tomlkit
 
+from kernforge.adopt.bindings import Operator
 from kernforge.manifest import document
 from kernforge.source import op_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from kernforge.adopt.bindings import Operator
-    from kernforge.source.python_api import Parameter
+from kernforge.source.python_api import Parameter
 
 _WIDTH = 100
 _PYTHON = {

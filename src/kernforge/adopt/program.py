@@ -12,9 +12,10 @@ import os
 import posixpath
 import re
 import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernforge.adopt import scripts
 from kernforge.adopt.scripts import Computed
@@ -26,9 +27,6 @@ from kernforge.source import extension_source
 from kernforge.system import files
 from kernforge.system.process import Command, run
 from kernforge.toolchain.releases import torch_releases
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 SETUP = "setup.py"
 _ARCHITECTURE = re.compile(r"(?:-gencode|--generate-code|-arch|--gpu-architecture|-code)\b.*")

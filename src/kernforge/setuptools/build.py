@@ -7,39 +7,31 @@ import functools
 import logging
 import posixpath
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.binary import elf
 from kernforge.builder.execute import executor
-from kernforge.builder.execute.action import ActionContext
+from kernforge.builder.execute.action import ActionContext, Failure
 from kernforge.builder.execute.results import STORE_KIND
-from kernforge.errors import UsageError
+from kernforge.errors import BuildError, UsageError
 from kernforge.extension import flags, make
 from kernforge.extension import machine as jit_machine
+from kernforge.extension.device.units import ModulePlan
 from kernforge.extension.files import PROJECT, Tree
-from kernforge.extension.plan import ExtensionNeeds, plan_extensions
-from kernforge.extension.request import check_registration, read_extension
+from kernforge.extension.plan import Extension, ExtensionNeeds, ExtensionToolchain, plan_extensions
+from kernforge.extension.request import ExtensionRequest, check_registration, read_extension
 from kernforge.extension.undefined import undefined_error
 from kernforge.project import git
 from kernforge.setuptools import machine
 from kernforge.setuptools.target import find_target
 from kernforge.source import cpp_text
 from kernforge.store import eviction
+from kernforge.store.local import Store
+from kernforge.system.console import Console
+from kernforge.system.environment import Environment
 from kernforge.system.process import run
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from kernforge.builder.execute.action import Failure
-    from kernforge.errors import BuildError
-    from kernforge.extension.device.units import ModulePlan
-    from kernforge.extension.plan import Extension, ExtensionToolchain
-    from kernforge.extension.request import ExtensionRequest
-    from kernforge.store.local import Store
-    from kernforge.system.console import Console
-    from kernforge.system.environment import Environment
 
 _log = logging.getLogger("kernforge")
 _ABOVE = 2

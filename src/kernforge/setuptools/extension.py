@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import os
 import sysconfig
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import setuptools
 from setuptools import errors
@@ -19,14 +20,10 @@ from kernforge.extension.plan import NVCC_FLAGS
 from kernforge.extension.request import SUFFIXES, ExtensionRequest
 from kernforge.setuptools import build, machine, target
 from kernforge.setuptools.progress import console_of
+from kernforge.setuptools.target import TorchTarget
 from kernforge.system import files
 from kernforge.system.console import Console
 from kernforge.system.environment import Environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from kernforge.setuptools.target import TorchTarget
 
 COMMON_NVCC_FLAGS = list(NVCC_FLAGS)
 """Flags of every CUDA source, as torch's; a setup.py may change the list."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import setuptools
 from setuptools import errors
@@ -27,15 +27,12 @@ from kernforge.loader.resolve import resolve
 from kernforge.manifest.model import Torch, TorchNoarch
 from kernforge.project import targets, units
 from kernforge.project.api import read_project
+from kernforge.project.targets import TargetCandidate
 from kernforge.setuptools.progress import console_of
-from kernforge.setuptools.target import find_target
+from kernforge.setuptools.target import TorchTarget, find_target
 from kernforge.system import files
 from kernforge.system.environment import Environment
 from kernforge.toolchain.releases import TVM_FFI
-
-if TYPE_CHECKING:
-    from kernforge.project.targets import TargetCandidate
-    from kernforge.setuptools.target import TorchTarget
 
 _GENERATED = ("_ops.py", "*.so")
 _PACKAGE = "kernel_package"

@@ -11,10 +11,11 @@ from __future__ import annotations
 import logging
 import re
 import sysconfig
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor
 from kernforge.builder.workspace import this_cpu
 from kernforge.errors import ManifestError, NetworkError, ToolchainError
@@ -26,7 +27,9 @@ from kernforge.extension.machine import (
 )
 from kernforge.extension.plan import ExtensionMachine, ExtensionNeeds, ExtensionToolchain
 from kernforge.setuptools import python_headers
+from kernforge.setuptools.target import TorchTarget
 from kernforge.store.local import Store
+from kernforge.system.environment import Environment
 from kernforge.system.process import Command, run
 from kernforge.toolchain import (
     cuda_arch,
@@ -35,20 +38,11 @@ from kernforge.toolchain import (
     installed,
 )
 from kernforge.toolchain.index.index import Index
-from kernforge.toolchain.index.wheels import Wheels
+from kernforge.toolchain.index.wheels import Progress, Wheels
 from kernforge.toolchain.local_parts import LocalParts, LocalPartsOptions, find_local_parts
 from kernforge.toolchain.lockfile import Lock, Tree
 from kernforge.toolchain.provision import Toolchains
 from kernforge.toolchain.releases import USUAL
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from kernforge.artifact.version import Version2
-    from kernforge.setuptools.target import TorchTarget
-    from kernforge.system.environment import Environment
-    from kernforge.toolchain.index.wheels import Progress
-
 
 _log = logging.getLogger("kernforge")
 _STANDARD = re.compile(r"__cplusplus < 20(\d\d)\d\dL")

@@ -13,9 +13,9 @@ import os
 import re
 import sys
 import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging import tags
 from packaging.requirements import InvalidRequirement, Requirement
@@ -23,17 +23,13 @@ from packaging.requirements import InvalidRequirement, Requirement
 from kernforge.errors import BuildError, NetworkError, ToolchainError, UsageError
 from kernforge.setuptools import requirements, stand_in, target
 from kernforge.setuptools.progress import followed
+from kernforge.setuptools.target import TorchTarget
 from kernforge.store.local import Store
 from kernforge.system import files
+from kernforge.system.console import Console
+from kernforge.system.environment import Environment
 from kernforge.system.process import Command, attached, run
 from kernforge.toolchain.index.index import Index
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from kernforge.setuptools.target import TorchTarget
-    from kernforge.system.console import Console
-    from kernforge.system.environment import Environment
 
 # As BuildExtension says it.
 _COUNTS = re.compile(r"(\d+) of (\d+) actions were run")

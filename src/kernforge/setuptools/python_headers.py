@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import re
 import sysconfig
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.errors import ToolchainError
 from kernforge.setuptools.target import running_python
 from kernforge.toolchain import installed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from kernforge.toolchain.lockfile import LockedTree
+from kernforge.toolchain.lockfile import LockedTree
 
 # What installs interpreters, and where, from the user's home or from the root.
 _PLACES = (

@@ -8,7 +8,9 @@ import importlib.metadata
 import io
 import sys
 import tomllib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -17,12 +19,7 @@ from kernforge.errors import IntegrityError, ToolchainError, UsageError
 from kernforge.system import archives, files
 from kernforge.system.digest import sha256
 from kernforge.system.process import Command, run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
-    from kernforge.toolchain.index.index import Index
+from kernforge.toolchain.index.index import Index
 
 # The stand-in answers for them, or kernforge does what they do.
 _NOT_FETCHED = frozenset({"torch", "torchvision", "torchaudio", "triton", "ninja"})

@@ -11,23 +11,18 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterable
 from importlib import resources
-from typing import TYPE_CHECKING
+from importlib.resources.abc import Traversable
+from pathlib import Path
 
 from kernforge.setuptools import machine
-from kernforge.setuptools.target import STAND_IN
+from kernforge.setuptools.target import STAND_IN, TorchTarget
 from kernforge.system import files
 from kernforge.system.console import Console
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from importlib.resources.abc import Traversable
-    from pathlib import Path
-
-    from kernforge.setuptools.target import TorchTarget
-    from kernforge.system.environment import Environment
-    from kernforge.toolchain import cuda_arch
-    from kernforge.toolchain.index.wheels import Progress
+from kernforge.system.environment import Environment
+from kernforge.toolchain import cuda_arch
+from kernforge.toolchain.index.wheels import Progress
 
 _TEMPLATE = "torch_stand_in"
 _FORCE = re.compile(r"\b([A-Z][A-Z0-9_]*_FORCE_BUILD)\b")

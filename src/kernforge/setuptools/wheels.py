@@ -14,9 +14,9 @@ import os
 import re
 import time
 import zipfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
@@ -27,20 +27,16 @@ from kernforge.errors import CheckError, UsageError
 from kernforge.project.api import is_skipped
 from kernforge.setuptools import python_headers, target
 from kernforge.setuptools.pip import ProjectBuilder, workplace
+from kernforge.setuptools.target import TorchTarget
 from kernforge.system import files
+from kernforge.system.console import Console
+from kernforge.system.environment import Environment
 from kernforge.system.process import run
 from kernforge.toolchain.releases import torch_releases
 from kernforge.wheel import archive
 from kernforge.wheel import plan as wheel_plan
 from kernforge.wheel.needs import is_library, libraries
 from kernforge.wheel.plan import WheelPlan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from kernforge.setuptools.target import TorchTarget
-    from kernforge.system.console import Console
-    from kernforge.system.environment import Environment
 
 _RESULTS = {"build", "dist"}  # at the top: a package or a source below may have such a name
 _BUILT = re.compile(r"\.(?:cpython-|abi3).*\.so$")

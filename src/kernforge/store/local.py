@@ -13,16 +13,12 @@ import contextlib
 import logging
 import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 from kernforge.errors import StorageError
+from kernforge.store.remote import SharedStore
 from kernforge.system import files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from kernforge.store.remote import SharedStore
 
 _STALE_AFTER_S = 24 * 3600
 # To flush each file of torch's headers would take longer than to flush the disk.

@@ -6,23 +6,20 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kernforge.system import files
+from kernforge.system.environment import Environment
 from kernforge.system.process import Command, run
 from kernforge.testing import case as cases
 from kernforge.testing import guards
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from kernforge.system.environment import Environment
-    from kernforge.testing.case import OpDeclaration
-    from kernforge.testing.inputs import Draw
+from kernforge.testing.case import OpDeclaration
+from kernforge.testing.inputs import Draw
 
 __tracebackhide__ = True  # a failure shows the test and the operator, not how we compare
 SANITIZED = ("test_values", "test_views")

@@ -12,16 +12,14 @@ import importlib
 import importlib.abc
 import importlib.util
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from kernforge.artifact import directories
 from kernforge.artifact.metadata import FILE, Metadata
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from importlib.machinery import ModuleSpec
-    from pathlib import Path
-    from types import ModuleType
 
 
 def install(directory: Path) -> str:

@@ -9,21 +9,18 @@ reference in float64 takes minutes there. Only the first wrong element is copied
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kernforge.system import files, machine
 from kernforge.testing import case as cases
 from kernforge.testing import compare
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from kernforge.testing.case import OpDeclaration
-    from kernforge.testing.inputs import Draw
+from kernforge.testing.case import OpDeclaration
+from kernforge.testing.inputs import Draw
 
 __tracebackhide__ = True  # a failure shows the test and the operator, not how we compare
 PART = {"cpu": 2**16, "cuda": 2**26}

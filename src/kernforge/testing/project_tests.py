@@ -12,10 +12,10 @@ import os
 import re
 import sys
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.artifact import directories
 from kernforge.artifact.integrity import verify_tree
@@ -25,13 +25,8 @@ from kernforge.loader.host import probe
 from kernforge.loader.resolve import resolve
 from kernforge.loader.search import with_override
 from kernforge.system import files, tables
-from kernforge.system.process import Command, run
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from kernforge.system.environment import Environment
-    from kernforge.system.process import Runner
+from kernforge.system.environment import Environment
+from kernforge.system.process import Command, Runner, run
 
 PLUGIN = "kernforge.testing.plugin"
 _RAN = (0, 1)  # pytest: all passed, some failed

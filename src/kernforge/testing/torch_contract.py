@@ -4,21 +4,17 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
 from kernforge.testing import case as cases
 from kernforge.testing import compare, guards
-from kernforge.testing.inputs import view
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from kernforge.testing.case import OpDeclaration
-    from kernforge.testing.inputs import Draw
+from kernforge.testing.case import OpDeclaration
+from kernforge.testing.inputs import Draw, view
 
 __tracebackhide__ = True  # a failure shows the test and the operator, not how we compare
 OPCHECKS = {

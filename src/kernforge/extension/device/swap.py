@@ -10,42 +10,37 @@ that the host registers are looked for by name before that.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from kernforge.binary import cubin, elf, fatbin
 from kernforge.builder.execute import action as execute_action
 from kernforge.builder.execute import results
+from kernforge.builder.execute.action import Failure
 from kernforge.builder.execute.results import STORE_KIND
-from kernforge.builder.plan.graph import Action
+from kernforge.builder.plan.graph import Action, Plan
 from kernforge.builder.plan.linking import OBJECT
 from kernforge.extension.device.plan import (
     CUBIN,
+    DevicePart,
     compile_device,
     device_part,
     library_constants,
 )
-from kernforge.extension.device.units import HostObject
+from kernforge.extension.device.units import (
+    CudaUnit,
+    DeviceSession,
+    DeviceToolchain,
+    HostObject,
+    ModulePlan,
+)
+from kernforge.project.targets import Target
 from kernforge.system import digest, files
 from kernforge.system.process import Command, run
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from kernforge.builder.execute.action import Failure
-    from kernforge.builder.plan.graph import Plan
-    from kernforge.extension.device.plan import DevicePart
-    from kernforge.extension.device.units import (
-        CudaUnit,
-        DeviceSession,
-        DeviceToolchain,
-        ModulePlan,
-    )
-    from kernforge.project.targets import Target
-
-    RunPlan = Callable[[Plan], tuple[Failure, ...]]
-    """Runs a plan, and returns the actions that failed."""
+RunPlan = Callable[[Plan], tuple[Failure, ...]]
+"""Runs a plan, and returns the actions that failed."""
 
 _log = logging.getLogger("kernforge")
 

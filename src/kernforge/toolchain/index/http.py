@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
+from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
@@ -24,13 +25,7 @@ from kernforge._version import __version__
 from kernforge.errors import NetworkError
 from kernforge.system import extras
 from kernforge.toolchain.index import pip_config
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from urllib3 import BaseHTTPResponse
-
-    from kernforge.toolchain.index.pip_config import PipConfig
+from kernforge.toolchain.index.pip_config import PipConfig
 
 _LONGEST_WAIT_S = 60.0
 _WORTH_A_LINE_S = 2.0

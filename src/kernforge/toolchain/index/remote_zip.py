@@ -17,16 +17,12 @@ import csv
 import hashlib
 import io
 import zipfile
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 
 from kernforge import untrusted
 from kernforge.errors import IntegrityError, NetworkError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
-
-    from kernforge.toolchain.index.http import Transport
+from kernforge.toolchain.index.http import Transport
 
 _TAIL = 2 << 20
 _GAP = 256 << 10
