@@ -3,16 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from kernforge.artifact.metadata import FILE
+from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kernforge.artifact.metadata import Metadata
 
 
 def variants(directory: Path) -> tuple[Path, ...]:

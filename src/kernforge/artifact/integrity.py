@@ -12,15 +12,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+from collections.abc import Iterable, Mapping
+from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.artifact.metadata import FILE, SIGNATURE, Algorithm, Digest
 from kernforge.errors import IntegrityError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from io import BufferedReader
 
 _LARGE_BYTES = 1 << 20  # half a millisecond of hashing, several times the cost of a thread
 _MOST_THREADS = 8

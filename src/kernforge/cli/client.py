@@ -9,10 +9,7 @@ table, and a test compares it with the installed client.
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 
 def translated(argv: Sequence[str]) -> list[str]:

@@ -7,12 +7,9 @@ Python, and a new kernforge needs a new script.
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
 
 SHELLS = ("bash", "zsh", "fish")
 

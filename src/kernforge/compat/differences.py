@@ -7,16 +7,13 @@ version. Each calls the function of that name in ``kernforge``, with the same ch
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from kernforge.loader import api as loader
-
-if TYPE_CHECKING:
-    import os
-    from pathlib import Path
-    from types import ModuleType
-
-    from kernforge.loader.resolve import Decision
+from kernforge.loader.resolve import Decision
 
 
 def get_kernel(  # noqa: PLR0917 - the client's signature

@@ -12,17 +12,15 @@ import importlib
 import importlib.abc
 import importlib.metadata
 import sys
+from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernforge.artifact.metadata import CLIENT_VERSION
 from kernforge.compat import shim
 from kernforge.errors import UsageError
 from kernforge.system.environment import Environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 CLIENT = "kernels"
 

@@ -13,16 +13,12 @@ import io
 import os
 import stat
 import zipfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from kernforge.artifact.metadata import CLIENT_VERSION
 from kernforge.errors import RequestError, StorageError
 from kernforge.system import files
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kernforge.system.environment import Environment
+from kernforge.system.environment import Environment
 
 MARK = "__kernforge__"
 """An attribute of our modules, by which they are told from the client's."""

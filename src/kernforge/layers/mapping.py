@@ -11,9 +11,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from kernforge.errors import LayerError, LayerTypeError
 from kernforge.layers.modes import (
@@ -26,9 +26,6 @@ from kernforge.layers.modes import (
     dotted,
     mode_name,
 )
-
-if TYPE_CHECKING:
-    from contextvars import Token
 
 
 class Repository(Hashable, Protocol):

@@ -4,16 +4,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from kernforge.layers.mapping import LayerCandidate
 from kernforge.layers.modes import mode_name
 from kernforge.system.tables import table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kernforge.layers.mapping import LayerCandidate
 
 _HEAD = ("module", "layer", "runs", "because")
 _COMMIT_SHOWN = 7

@@ -10,16 +10,13 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.errors import MissingLockError, RequestError
 from kernforge.loader import pins
 from kernforge.loader.kernels_lock import FILE, KernelLocks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _HINT = (
     "lock its kernels (kernforge lock PROJECT) and install it again, or name the file: lockfile=..."

@@ -4,22 +4,17 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from kernforge.artifact.integrity import verify_tree
-from kernforge.artifact.metadata import CLIENT_VERSION, FILE
+from kernforge.artifact.metadata import CLIENT_VERSION, FILE, Digest, Metadata
 from kernforge.artifact.python_depends import python_depends
 from kernforge.errors import IntegrityError, KernelError, MachineError, MissingPackageError
 from kernforge.loader.host import has_module, with_device
 from kernforge.loader.resolve import check_archs, check_driver
+from kernforge.loader.search import Node
+from kernforge.system.environment import Environment
 from kernforge.system.files import refuse_writable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kernforge.artifact.metadata import Digest, Metadata
-    from kernforge.loader.search import Node
-    from kernforge.system.environment import Environment
 
 
 def check_needs(node: Node, environment: Environment) -> None:

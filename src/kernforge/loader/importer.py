@@ -16,6 +16,7 @@ import os
 import re
 import sys
 import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -27,17 +28,12 @@ from importlib.machinery import (
     ModuleSpec,
     SourceFileLoader,
 )
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import CodeType, ModuleType
 
 from kernforge.artifact.integrity import hash_bytes
+from kernforge.artifact.metadata import Digest, Metadata
 from kernforge.errors import DependencyError, IntegrityError, MissingFileError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-    from types import CodeType, ModuleType
-
-    from kernforge.artifact.metadata import Digest, Metadata
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,17 +14,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernforge import untrusted
 from kernforge.artifact.metadata import KernelDepend
 from kernforge.errors import IntegrityError, RequestError
+from kernforge.loader.pins import Pins
 from kernforge.registry import names
+from kernforge.registry.names import Request
 from kernforge.system.digest import sha256
-
-if TYPE_CHECKING:
-    from kernforge.loader.pins import Pins
-    from kernforge.registry.names import Request
 
 FILE = "kernels.lock"
 

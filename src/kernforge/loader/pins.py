@@ -16,15 +16,13 @@ it the loader notices when a registry changes the content of a commit::
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernforge import untrusted
 from kernforge.artifact.metadata import KernelDepend
 from kernforge.errors import RequestError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FILE = "kernforge-kernels.lock"
 FORMAT = 1

@@ -10,18 +10,14 @@ sees none, builds for the CPU come first.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2, in_order
 from kernforge.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kernforge.loader.host import Host
+from kernforge.loader.host import Host
 
 METAL_MACOS = Version2(26, 0)
 """The first macOS whose Metal can load the hub's Metal builds."""

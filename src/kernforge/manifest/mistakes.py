@@ -9,19 +9,16 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
+from pydantic_core import ErrorDetails
+
+from kernforge.manifest.editions import Data
 from kernforge.manifest.fields import Backend
 from kernforge.manifest.model import KERNELS, TABLES, Document, KernelDependency, Table, fields
 from kernforge.manifest.toml_positions import Path, key_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from pydantic_core import ErrorDetails
-
-    from kernforge.manifest.editions import Data
 
 _LONGEST_VALUE = 60
 # Pydantic's name of an error -> the message.

@@ -11,9 +11,11 @@ keys are snake_case there and so here. Every table refuses unknown keys.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Strict, model_validator
+from pydantic.fields import FieldInfo
 
 from kernforge.artifact.version import Version2
 from kernforge.manifest.fields import (
@@ -26,11 +28,6 @@ from kernforge.manifest.fields import (
     Strings,
     VersionText,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pydantic.fields import FieldInfo
 
 FRAMEWORKS = ("torch", "torch-noarch", "tvm-ffi")
 

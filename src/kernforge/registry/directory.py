@@ -22,8 +22,8 @@ import errno
 import os
 import stat
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.artifact.integrity import UNHASHED, is_bytecode
 from kernforge.errors import IntegrityError, RegistryError
@@ -31,9 +31,6 @@ from kernforge.registry.base import Registry
 from kernforge.registry.names import COMMIT, SHA256, check_repo_id, check_revision, is_ref
 from kernforge.system import files
 from kernforge.system.digest import git_blob, key, sha256
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 PART = "part-"
 """Prefix of a blob that is not whole yet: the next download of it goes on there."""

@@ -11,13 +11,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.errors import RegistryError
-from kernforge.system.environment import expanded
-
-if TYPE_CHECKING:
-    from kernforge.system.environment import Environment
+from kernforge.system.environment import Environment, expanded
 
 VARIABLES = (
     *("HF_ENDPOINT", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"),

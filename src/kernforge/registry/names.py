@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from kernforge.errors import RequestError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Version3: TypeAlias = tuple[int, int, int]
 """Major, minor and patch of a published version."""

@@ -7,16 +7,13 @@ The format is the hub's: ``kind = "redirect"``, ``destination = "owner/name"`` a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernforge import untrusted
 from kernforge.errors import RegistryError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kernforge.registry.base import Registry
+from kernforge.registry.base import Registry
 
 FILE = "kernel-status.toml"
 _HINT = "ask the kernel's publisher to fix it, or name another version or revision"

@@ -18,8 +18,10 @@ import json
 import logging
 import threading
 import time
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 from kernforge import untrusted
 from kernforge.artifact.integrity import is_bytecode
@@ -31,18 +33,11 @@ from kernforge.errors import (
     RegistryError,
     StorageError,
 )
-from kernforge.registry.base import Registry, RemoteFile, valid_file
+from kernforge.registry.base import Registry, RemoteFile, Transport, valid_file
 from kernforge.registry.directory import PART, DirectoryRegistry, refuse_other_bytes
 from kernforge.registry.names import COMMIT, SHA256, check_repo_id, is_ref
 from kernforge.system import files
 from kernforge.system.digest import git_blob
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from kernforge.registry.base import Transport
 
 _REFS_LAST_S = 60.0
 _AT_ONCE = 8

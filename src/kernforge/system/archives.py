@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import tarfile
 import zipfile
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Literal
+from contextlib import AbstractContextManager
+from pathlib import Path, PurePosixPath
+from typing import IO, Literal
 
 from kernforge import untrusted
 from kernforge.errors import IntegrityError
 from kernforge.system import files
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-    from typing import IO
 
 LARGEST = 24 << 30
 """Bytes of the largest tree that the store takes: a CUDA toolkit has some 5 GB."""

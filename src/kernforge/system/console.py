@@ -13,16 +13,12 @@ import sys
 import threading
 import time
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-from kernforge.errors import printable
+from kernforge.errors import KernforgeError, printable
 from kernforge.system.progress_lines import EVERY_S, ProgressLines, repeat
 from kernforge.system.tables import size
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from kernforge.errors import KernforgeError
 
 _ON_TERMINAL_S = 2.0
 _WORTH_A_LINE_S = 0.3

@@ -4,12 +4,9 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from kernforge.errors import MissingPackageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 EXTRAS = {
     "build": (

@@ -15,18 +15,15 @@ import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from kernforge.artifact.metadata import Metadata
 from kernforge.errors import NetworkError, RequestError, TrustError
 from kernforge.system import files
 from kernforge.system.digest import key, sha256
-from kernforge.system.environment import expanded
+from kernforge.system.environment import Environment, expanded
 from kernforge.trust import policy
 from kernforge.trust.policy import Admit, Policy, Revoked, Rule, Subject, matching_rules
-
-if TYPE_CHECKING:
-    from kernforge.system.environment import Environment
 
 SITE = Path("/etc/kernforge/trust.toml")
 """The site's policy."""

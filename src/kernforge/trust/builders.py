@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.errors import IntegrityError, TrustError, UsageError
+from kernforge.system.environment import Environment
 from kernforge.trust import signature, signing
 from kernforge.trust.policy import KeySigner, public_key
-
-if TYPE_CHECKING:
-    from kernforge.system.environment import Environment
-    from kernforge.trust.signing import Key
+from kernforge.trust.signing import Key
 
 ALL_WRITERS = "all-writers"
 """Value of ``KERNFORGE_STORE_TRUST``: whoever can write to the shared store is believed."""

@@ -12,16 +12,13 @@ import base64
 import functools
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from kernforge import untrusted
 from kernforge.errors import TrustError, page
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _RULE_KEYS = ("repo", "registry", "admit", "signers", "publishers", "reason")
 _REVOKED_KEYS = ("public-key", "identity", "document", "reason")

@@ -19,7 +19,10 @@ import contextlib
 import functools
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from cryptography.x509 import Certificate
 
 from kernforge import untrusted
 from kernforge.artifact.metadata import FILE as METADATA
@@ -36,11 +39,6 @@ from kernforge.trust.policy import (
     fingerprint,
     is_revoked,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from cryptography.x509 import Certificate
 
 _MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 _MOST_BYTES = 1 << 20  # a bundle is 3 to 10 kB; a larger file is not parsed

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
@@ -12,10 +13,6 @@ from kernforge.errors import IntegrityError, UsageError
 from kernforge.system import files
 from kernforge.trust import signature
 from kernforge.trust.policy import KeySigner, key_text, public_key
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 _ENCRYPTED = b"BEGIN ENCRYPTED PRIVATE KEY"
 _PUBLIC = b"BEGIN PUBLIC KEY"

@@ -3,22 +3,18 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.cli import options
 from kernforge.errors import UsageError
+from kernforge.project.scaffold import Layout
 from kernforge.project.skills import PLACES
+from kernforge.system.console import Console
 from kernforge.system.environment import expanded
 from kernforge.system.tables import counted
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Collection, Mapping
-
-    from kernforge.project.scaffold import Layout
-    from kernforge.system.console import Console
 
 
 def add(verbs: options.Verbs) -> None:

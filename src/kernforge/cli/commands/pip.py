@@ -4,12 +4,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from kernforge.cli import options
-
-if TYPE_CHECKING:
-    from kernforge.system.console import Console
+from kernforge.system.console import Console
 
 
 def add(verbs: options.Verbs) -> None:

@@ -3,16 +3,12 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.cli import formats, options
 from kernforge.errors import ToolchainError, UsageError
-
-if TYPE_CHECKING:
-    import argparse
-
-    from kernforge.system.console import Console
+from kernforge.system.console import Console
 
 
 def add(verbs: options.Verbs) -> None:
