@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kernforge.artifact.integrity import tree_files, verify_tree
 from kernforge.artifact.metadata import FILE, Metadata
-from kernforge.errors import IntegrityError, NoVariantError, RegistryError
+from kernforge.errors import IntegrityError, NoVariantError
 from kernforge.loader.host import Host
 from kernforge.loader.kernels_lock import KernelLocks
 from kernforge.loader.resolve import resolve, way_out
@@ -24,7 +24,7 @@ from kernforge.registry.api import Answer, find, locked
 from kernforge.registry.base import Registry
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.names import Request
-from kernforge.registry.redirect import find_redirect
+from kernforge.registry.redirect import refuse_moved
 from kernforge.store import tree_archive
 from kernforge.system import files
 
@@ -131,7 +131,8 @@ def fetch(
         if answer in seen:
             continue
         seen.add(answer)
-        _refuse_moved(search.registry, answer.repo_id, answer.commit)
+        hint = "download {}, and load that one"
+        refuse_moved(search.registry, answer.repo_id, answer.commit, hint=hint)
         what = f"{answer.repo_id} at {answer.commit}"
         published = search.registry.variants(answer.repo_id, answer.commit)
         for name in selection.of(what, published):
@@ -158,15 +159,6 @@ def _refs_of(registry: Registry, answer: Answer) -> tuple[str, ...]:
     elif request.revision and not commit.startswith(request.revision):
         refs.add(request.revision)
     return tuple(sorted(refs))
-
-
-def _refuse_moved(registry: Registry, repo_id: str, commit: str) -> None:
-    moved = find_redirect(registry, repo_id, commit)
-    if moved is not None:
-        raise RegistryError(
-            f"kernel {repo_id} moved to {moved.repo_id} (revision {moved.revision})",
-            hint=f"download {moved.repo_id}, and load that one",
-        )
 
 
 def _fetch(search: Search, answer: Answer, name: str) -> DownloadedVariant:

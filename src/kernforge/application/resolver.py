@@ -20,7 +20,7 @@ from kernforge.loader.pins import Pin, Pins, depend_json
 from kernforge.registry.api import find
 from kernforge.registry.base import Registry
 from kernforge.registry.names import request, versions
-from kernforge.registry.redirect import find_redirect
+from kernforge.registry.redirect import refuse_moved
 from kernforge.system.digest import sha256
 
 
@@ -190,7 +190,8 @@ def _release(
 def _read_variants(registry: Registry, pin: Pin) -> tuple[Pin, tuple[KernelDepend, ...]]:
     """The pin with the hashes of its variants' documents, and the kernels that those depend on."""
     repo_id, commit = pin.depend.repo_id, pin.commit
-    _refuse_moved(registry, repo_id, commit)
+    hint = "name {} in [tool.kernels.dependencies]: a lock does not follow redirects"
+    refuse_moved(registry, repo_id, commit, hint=hint)
     hashes: dict[str, str] = {}
     depends: dict[KernelDepend, None] = {}
     for name in registry.variants(repo_id, commit):
@@ -204,15 +205,6 @@ def _read_variants(registry: Registry, pin: Pin) -> tuple[Pin, tuple[KernelDepen
             hint=f"lock it again: kernforge lock --upgrade {repo_id}",
         )
     return replace(pin, metadata=hashes), tuple(depends)
-
-
-def _refuse_moved(registry: Registry, repo_id: str, commit: str) -> None:
-    moved = find_redirect(registry, repo_id, commit)
-    if moved is not None:
-        raise RegistryError(
-            f"kernel {repo_id} moved to {moved.repo_id} (revision {moved.revision})",
-            hint="name that one in [tool.kernels.dependencies]: a lock does not follow redirects",
-        )
 
 
 def _refuse_cycles(graph: Mapping[KernelDepend, tuple[KernelDepend, ...]]) -> None:

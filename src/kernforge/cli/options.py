@@ -381,7 +381,7 @@ def can_write(path: Path) -> None:
         StorageError: the directory is not writable.
         UsageError: the path is a directory, or its directory does not exist.
     """
-    from kernforge.system import disk  # noqa: PLC0415
+    from kernforge.system import machine  # noqa: PLC0415
 
     if path.is_dir():
         raise UsageError(f"{path} is a directory", hint="name a file to write")
@@ -390,7 +390,7 @@ def can_write(path: Path) -> None:
             f"there is no directory {path.parent} to write {path.name} to",
             hint="check the path, or make the directory first",
         )
-    if trouble := disk.room(path.parent)[1]:
+    if trouble := machine.room(path.parent)[1]:
         raise StorageError(
             f"{path} cannot be written: {trouble}", hint="name a file in a writable directory"
         )

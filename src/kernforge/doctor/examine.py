@@ -26,7 +26,7 @@ from kernforge.errors import (
     UsageError,
 )
 from kernforge.loader import host
-from kernforge.system import disk, extras, files, machine
+from kernforge.system import extras, files, machine
 from kernforge.system.environment import Environment
 from kernforge.system.process import Command, Runner
 from kernforge.toolchain import host_compiler, installed
@@ -149,25 +149,25 @@ def _temporary(env: Mapping[str, str]) -> Directory:
     variable = env.get("TMPDIR")
     if variable and Path(variable).absolute() != used.absolute():
         directory = Path(variable)
-        trouble = disk.room(directory)[1] if directory.is_dir() else "there is no such directory"
+        trouble = machine.room(directory)[1] if directory.is_dir() else "there is no such directory"
         return Directory(
             use="temporary files (TMPDIR)",
             path=variable,
-            free=disk.room(used)[0],
+            free=machine.room(used)[0],
             trouble=trouble or "it is not writable",
             instead=f"{used} is used",
         )
-    free, trouble = disk.room(used)
+    free, trouble = machine.room(used)
     return Directory(use="temporary files", path=str(used), free=free, trouble=trouble)
 
 
 def _directories(store: Path, *, isolates: bool) -> Iterator[Directory]:
-    free, trouble = disk.room(store)
+    free, trouble = machine.room(store)
     yield Directory(use="the store", path=str(store), free=free, trouble=trouble)
     if isolates:
         return  # the directory of an action is a mount; its files are in the store
     rooms = sandbox.PLACE
-    free, trouble = disk.room(rooms)
+    free, trouble = machine.room(rooms)
     instead = "actions run in the store, whose paths may make results differ from other machines'"
     yield Directory(use="actions", path=str(rooms), free=free, trouble=trouble, instead=instead)
 
@@ -201,7 +201,7 @@ def _indexes(env: Mapping[str, str]) -> tuple[IndexFacts, ...]:
 def _foreign(store: Path) -> Iterator[Path]:
     for path in (store.parent, store, *(store / kind for kind in _STORE_KINDS), store / "locks"):
         # Where the whole file system is read-only, the directory itself says so.
-        if path.is_dir() and not os.access(path, os.W_OK) and not disk.is_read_only(path):
+        if path.is_dir() and not os.access(path, os.W_OK) and not machine.is_read_only(path):
             yield path
 
 

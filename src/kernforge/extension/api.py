@@ -17,7 +17,7 @@ from typing import Any, TypeGuard
 from kernforge.binary import elf
 from kernforge.builder.execute import results
 from kernforge.errors import BuildError, UsageError
-from kernforge.extension import advice, flags, machine, make
+from kernforge.extension import flags, machine, make
 from kernforge.extension import request as jit_request
 from kernforge.extension import session as jit_session
 from kernforge.extension.files import Tree
@@ -261,7 +261,7 @@ def _load_anew(session: JitSession, request: ExtensionRequest, console: Console)
     with session.namespaces_of(wanted, toolchain.lock) as namespaces:
         path = make.make_module(session, wanted, namespaces, toolchain, console, names=names)
         if not session.hinted and session.environment.kernforge_jit_hint != "0":
-            hint = advice.slow_hint(wanted.units, time.monotonic() - start, names)
+            hint = make.slow_hint(wanted.units, time.monotonic() - start, names)
             session.hinted = bool(hint)
             if hint:
                 Console().note(hint)

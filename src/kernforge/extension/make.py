@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -19,13 +19,14 @@ from kernforge.builder.execute.action import ActionContext, Failure
 from kernforge.builder.execute.executor import Events
 from kernforge.builder.execute.results import STORE_KIND
 from kernforge.builder.plan.graph import Action, Plan
-from kernforge.errors import BuildError
-from kernforge.extension import advice, machine, torch_headers
+from kernforge.errors import BuildError, page
+from kernforge.extension import machine, torch_headers
 from kernforge.extension.device import nvcc_stages, swap
 from kernforge.extension.device.units import ModulePlan
-from kernforge.extension.plan import Extension, ExtensionToolchain, plan_extensions
+from kernforge.extension.plan import Extension, ExtensionToolchain, ExtensionUnit, plan_extensions
 from kernforge.extension.session import JitSession
-from kernforge.source import compiler_advice
+from kernforge.source import compiler_advice, diagnostics
+from kernforge.source.extension_source import is_stable, is_torch_header
 from kernforge.source.message_names import MessageNames
 from kernforge.store import eviction
 from kernforge.store.local import Store
@@ -34,6 +35,7 @@ from kernforge.system.console import Console
 
 _log = logging.getLogger("kernforge")
 _MARK = "whole"
+_LONG_S = 3.0
 
 Modules: TypeAlias = tuple[ModulePlan, ...]
 
@@ -156,7 +158,7 @@ def make_module(
     def note(failures: Sequence[Failure]) -> None:
         error = compile_error(failures, names.restore, names.title)
         if environment.kernforge_jit_hint != "0":
-            Console().note(advice.retry_notice(error.message))
+            Console().note(retry_notice(error.message))
         _log.info("%s is compiled with torch's headers as they are: %s", module.name, error)
 
     def plan(tried: Sequence[Extension]) -> Modules:
@@ -247,3 +249,27 @@ def _what_failed(action: Action, restore: Callable[[str], str]) -> str:
     if action.kind == "link":
         return f"{action.outputs[0]} cannot be linked"
     return f"{restore(action.title)} cannot be compiled"
+
+
+def slow_hint(units: Iterable[ExtensionUnit], seconds: float, names: MessageNames) -> str:
+    """One line on what made a build long; empty if it was not the choice of the sources."""
+    if seconds < _LONG_S:
+        return ""
+    for unit in units:
+        headers = [name for name in unit.closure.foreign if is_torch_header(name)]
+        if not headers or any(is_stable(text) for text in unit.texts.values()):
+            continue
+        file = names.title(unit.path).rpartition("/")[2]
+        return (
+            f"{file} includes <{headers[0]}>, and compiling took {seconds:.0f} s. Kernels on raw "
+            "pointers in a .cu without torch's headers and a binding on torch's stable ABI compile "
+            f"in a few: {page('how-to/author/use-the-jit')} (KERNFORGE_JIT_HINT=0 hides this)"
+        )
+    return ""
+
+
+def retry_notice(output: str) -> str:
+    """One line on why a source is compiled again, by what the compilers wrote the first time."""
+    errors = diagnostics.errors(diagnostics.parse(output))
+    why = f"{diagnostics.title(errors[0])}; " if errors else ""
+    return f"{why}compiling again with all of torch's headers, which takes longer"

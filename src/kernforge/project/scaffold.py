@@ -16,7 +16,7 @@ import keyword
 import re
 import shlex
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -30,7 +30,12 @@ BACKENDS = ("cpu", "cuda")
 MANIFEST = "build.toml"
 Layout = Literal["full", "gradient", "minimal"]
 """Which files a project starts with: ``gradient`` is ``full`` with a backward kernel."""
+Forge = Literal["github", "gitlab"]
+"""Who runs the jobs."""
+FORGES: tuple[Forge, ...] = ("github", "gitlab")
 
+_PART = re.compile(r"^# <(\w+)>\n(.*?)^# </\1>\n", re.DOTALL | re.MULTILINE)
+_PATTERNS = {"cpu": "*-cpu-*", "cuda": "*-cu1*"}
 _ADDED = re.compile(
     r"^[ \t]*(?:#|//) \[gradient\]\n(.*?)^[ \t]*(?:#|//) \[end\]\n", re.MULTILINE | re.DOTALL
 )
@@ -277,3 +282,33 @@ def occupied(dest: Path) -> UsageError:
         hint="choose another name or directory, or remove it first; `kernforge new --here` makes a "
         "project of a directory and overwrites nothing",
     )
+
+
+def ci_files(forge: Forge, name: str, backends: Collection[str]) -> dict[str, str]:
+    """Files with which a forge builds, tests and publishes a project, by their paths in it.
+
+    They are ``common`` and the forge's folder of ``templates/ci``. Between ``# <cpu>`` and
+    ``# </cpu>`` lies what only a project with that backend has.
+
+    Args:
+        backends: of the project; those other than ``cpu`` and ``cuda`` have no jobs of their own.
+    """
+    built = [backend for backend in _PATTERNS if backend in backends]
+    rows = {backend: _PATTERNS[backend] for backend in built} or {"all": "*"}
+    tests = [job for job, part in (("test-cpu", "cpu"), ("test-gpu", "cuda")) if part in built]
+    words = {
+        "__HUB_NAME__": name,
+        "__GITHUB_MATRIX__": _rows(rows, "          - {{backend: {}, variants: '{}'}}"),
+        "__GITLAB_MATRIX__": _rows(rows, "      - {{BACKEND: {}, VARIANTS: '{}'}}"),
+        "__NEEDS__": ", ".join(["build", *tests]),
+    }
+    files = render(("ci/common", f"ci/{forge}"), words=words)
+    return {path: _PART.sub(lambda m: _part(m, built), text) for path, text in files.items()}
+
+
+def _part(match: re.Match[str], backends: Collection[str]) -> str:
+    return match[2] if match[1] in backends else ""
+
+
+def _rows(rows: dict[str, str], form: str) -> str:
+    return "\n".join(form.format(backend, pattern) for backend, pattern in rows.items())

@@ -37,6 +37,20 @@ def find_redirect(registry: Registry, repo_id: str, commit: str) -> Redirect | N
     return None if document is None else parse(document, source=f"{repo_id}/{FILE}")
 
 
+def refuse_moved(registry: Registry, repo_id: str, commit: str, *, hint: str) -> None:
+    """Refuse a commit that holds a redirect; ``{}`` in the hint stands for the new repo id.
+
+    Raises:
+        RegistryError: the kernel moved, or the redirect cannot be read.
+    """
+    moved = find_redirect(registry, repo_id, commit)
+    if moved is not None:
+        raise RegistryError(
+            f"kernel {repo_id} moved to {moved.repo_id} (revision {moved.revision})",
+            hint=hint.format(moved.repo_id),
+        )
+
+
 def parse(data: bytes, *, source: str = FILE) -> Redirect:
     """Read the document.
 

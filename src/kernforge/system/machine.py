@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts about this machine: its processor, and the cores and memory that this process may use."""
+"""Facts about this machine: its processor, and the cores, memory and disk that one may use."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 import os
 import platform
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,3 +109,23 @@ def _cache(group: Path) -> int:
         return 0
     match = re.search(r"^(?:total_)?inactive_file (\d+)$", text, re.MULTILINE)
     return int(match[1]) if match else 0
+
+
+def room(path: Path) -> tuple[int, str]:
+    """Free space in bytes for this user at a path, and why nothing can be written; "" if it can.
+
+    The function tries to write. A path that does not exist is judged by its nearest directory.
+    """
+    directory = next(p for p in (path, *path.absolute().parents) if p.exists())
+    status = os.statvfs(directory)
+    try:
+        with tempfile.TemporaryFile(dir=directory) as stream:
+            stream.write(bytes(1 << 16))
+    except OSError as error:
+        return status.f_bavail * status.f_frsize, error.strerror or str(error)
+    return status.f_bavail * status.f_frsize, ""
+
+
+def is_read_only(path: Path) -> bool:
+    """Whether the file system of a path that exists is mounted read-only."""
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)

@@ -13,7 +13,7 @@ from kernforge.cli.main import main
 from kernforge.doctor import examine
 from kernforge.doctor.facts import GB
 from kernforge.errors import StorageError
-from kernforge.system import disk
+from kernforge.system import machine
 from kernforge.system.environment import Environment
 from kernforge.system.process import Command, run
 
@@ -68,7 +68,7 @@ def test_read_only_room_for_actions_stops_nothing(doctor, monkeypatch, tmp_path)
         trouble = "Read-only file system" if path == sandbox.PLACE else ""
         return 100 * GB, trouble
 
-    monkeypatch.setattr(disk, "room", room)
+    monkeypatch.setattr(machine, "room", room)
     for isolated, told in ((("", ""), []), (("refused", "allow user namespaces"), ["warning"])):
         monkeypatch.setattr(examine, "_sandbox", lambda *_, isolated=isolated: isolated)
         found = [f for f in doctor()[1]["findings"] if f["rule"] == "not-writable"]

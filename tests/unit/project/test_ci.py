@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 import pytest
 from support.programs import program
 
-from kernforge.project.ci import FORGES, ci_files
+from kernforge.project.scaffold import FORGES, ci_files
 
 yaml = pytest.importorskip("yaml")
 

@@ -74,8 +74,8 @@ def test_a_number_without_a_unit_is_not_bytes():
 def test_a_full_disk_is_found_by_writing():
     script = (
         "mount -t tmpfs -o size=256k none /mnt && head -c 300000 /dev/zero > /mnt/x 2>/dev/null; "
-        f"{sys.executable} -c 'from pathlib import Path; from kernforge.system import disk; "
-        'print(disk.room(Path("/mnt/kernforge/store")))\''
+        f"{sys.executable} -c 'from pathlib import Path; from kernforge.system import machine; "
+        'print(machine.room(Path("/mnt/kernforge/store")))\''
     )
     argv = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)

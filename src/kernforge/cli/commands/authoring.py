@@ -192,9 +192,9 @@ def _ci_files(
     arguments: argparse.Namespace, name: str, backends: Collection[str]
 ) -> dict[str, str]:
     """What ``--ci`` adds to the project."""
-    from kernforge.project import ci  # noqa: PLC0415
+    from kernforge.project import scaffold  # noqa: PLC0415
 
-    return ci.ci_files(arguments.ci, name, backends) if arguments.ci else {}
+    return scaffold.ci_files(arguments.ci, name, backends) if arguments.ci else {}
 
 
 def _next(root: Path, more: Collection[str]) -> str:

@@ -3,7 +3,7 @@
 
 import pytest
 
-from kernforge.extension import advice, plan
+from kernforge.extension import make, plan
 from kernforge.source.includes import closure
 from kernforge.source.message_names import MessageNames
 
@@ -18,7 +18,7 @@ def unit(text, path="home/me/main.cpp"):
 
 
 def test_it_names_file_header_and_what_was_measured():
-    said = advice.slow_hint([unit(STABLE), unit(SLOW)], 41.3, NAMES)
+    said = make.slow_hint([unit(STABLE), unit(SLOW)], 41.3, NAMES)
     assert said.startswith("main.cpp includes <torch/extension.h>, and compiling took 41 s.")
     assert "\n" not in said
 
@@ -27,7 +27,7 @@ def test_it_names_file_header_and_what_was_measured():
     ("text", "seconds"), [(SLOW, 1.0), (STABLE, 60.0), ("#include <vector>\n", 60.0)]
 )
 def test_it_says_nothing_where_there_is_nothing_to_gain(text, seconds):
-    assert advice.slow_hint([unit(text)], seconds, NAMES) == ""
+    assert make.slow_hint([unit(text)], seconds, NAMES) == ""
 
 
 # -- twice ------------------------------
@@ -36,6 +36,6 @@ TYPO = "a.cpp:3:5: error: 'scael' was not declared in this scope; did you mean '
 
 
 def test_a_second_attempt_says_what_it_waits_for():
-    said = advice.retry_notice("a.cpp cannot be compiled\n" + TYPO)
+    said = make.retry_notice("a.cpp cannot be compiled\n" + TYPO)
     assert said.startswith("a.cpp:3:5: error: 'scael' was not declared in this scope")
     assert said.endswith("; compiling again with all of torch's headers, which takes longer")
