@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import tomlkit
@@ -16,10 +16,11 @@ import tomlkit
 from kernforge.builder import api as build
 from kernforge.builder import locking
 from kernforge.builder.api import BuildRequest
+from kernforge.builder.execute import action as execute_action
+from kernforge.builder.plan.graph import Action, Plan
 from kernforge.builder.workspace import Workspace
 from kernforge.errors import UsageError
 from kernforge.export import cmake, packaging
-from kernforge.export import compile_commands as export_compile_commands
 from kernforge.manifest import schema
 from kernforge.manifest import sources as sources_named
 from kernforge.manifest.model import Torch, TorchNoarch
@@ -36,6 +37,8 @@ _LARGEST = 16 << 20
 KINDS = ("cmake", "python", "nix", "editor")
 SCHEMA = "build.schema.json"
 COMPILE_COMMANDS = "compile_commands.json"
+_KEPT = ("-D", "-U", "-I", "-std=", "-include", "-isystem", "-iquote")
+_PAIRS = ("-isystem", "-iquote", "-include", "-I", "-D", "-U")
 _FLAKE = """\
 # Written by `kernforge export`: `nix run .#build-and-copy` builds it with kernel-builder.
 {
@@ -223,11 +226,48 @@ def compile_commands(workspace: Workspace, targets: Sequence[Target], to: Path) 
         )
     ordered = sorted(chosen.values(), key=lambda target: target.backend)
     planned = build.plan_project(workspace, BuildRequest(targets=tuple(ordered)))
-    names = {
-        name for action in export_compile_commands.compiling(planned.plan) for name in action.trees
-    }
+    names = {name for action in planned.plan.actions if action.source for name in action.trees}
     trees = locking.tree_paths(workspace, {*names, "cxx"}, planned.lock)
-    entries = export_compile_commands.entries(
-        planned.plan, trees, directory=str(to.resolve()), bundled=units.BUNDLED_DIRECTORIES
-    )
+    entries = _entries(planned.plan, trees, directory=str(to.resolve()))
     return {COMPILE_COMMANDS: json.dumps(entries, indent=1) + "\n"}
+
+
+def _entries(plan: Plan, roots: Mapping[str, str], *, directory: str) -> list[dict[str, object]]:
+    """One entry for each source, of the first variant that compiles it.
+
+    Format: https://clang.llvm.org/docs/JSONCompilationDatabase.html. Editors use clang, which does
+    not have all options of GCC and nvcc, so that only options with a meaning for the source are
+    kept: definitions, search paths, the standard. Options for CUDA are those of clang.
+
+    Args:
+        roots: the real path of every root that a compile action names.
+        directory: the project's root; paths of sources are relative to it.
+    """
+    entries_by_path: dict[str, dict[str, object]] = {}
+    search = [f"-I{place}" for place in units.BUNDLED_DIRECTORIES]
+    for action in plan.actions:
+        if not (path := action.source):
+            continue
+        argv = [*_compiler(action, roots), *_meaning(action, roots), *search, "-c", path]
+        entries_by_path.setdefault(path, {"directory": directory, "file": path, "arguments": argv})
+    return [entries_by_path[path] for path in sorted(entries_by_path)]
+
+
+def _compiler(action: Action, roots: Mapping[str, str]) -> list[str]:
+    if action.kind != "cuda":
+        return [roots["cxx"], "-x", "c++"]
+    toolkit = execute_action.resolve(action.argv[0], roots).rpartition("/bin/")[0]
+    codes = [a.rpartition("=")[2] for a in action.argv if a.startswith("arch=compute_")]
+    # One is enough to edit with, and each costs a pass.
+    newest = [code for code in codes if code.startswith("sm_")][-1:]
+    arch = [f"--cuda-gpu-arch={code}" for code in newest]
+    return ["clang++", "-x", "cuda", f"--cuda-path={toolkit}", *arch]
+
+
+def _meaning(action: Action, roots: Mapping[str, str]) -> Iterator[str]:
+    argv = iter(action.argv[1:-3])
+    for argument in argv:
+        if argument in _PAIRS:
+            yield from (argument, execute_action.resolve(next(argv), roots))
+        elif argument.startswith(_KEPT):
+            yield execute_action.resolve(argument, roots)

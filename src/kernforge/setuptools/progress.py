@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernforge.system import files
 from kernforge.system.console import Console
-from kernforge.system.environment import Environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kernforge.system.environment import Environment
 
 _EVERY_S = 0.5
 

@@ -8,9 +8,7 @@ import importlib.metadata
 import io
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -19,7 +17,12 @@ from kernforge.errors import IntegrityError, ToolchainError, UsageError
 from kernforge.system import archives, files
 from kernforge.system.digest import sha256
 from kernforge.system.process import Command, run
-from kernforge.toolchain.index.index import Index
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from kernforge.toolchain.index.index import Index
 
 # The stand-in answers for them, or kernforge does what they do.
 _NOT_FETCHED = frozenset({"torch", "torchvision", "torchaudio", "triton", "ninja"})

@@ -13,14 +13,18 @@ import re
 import site
 import sys
 import sysconfig
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
-from kernforge.system.environment import Environment
 from kernforge.toolchain.releases import TOOLKITS, USUAL, torch_releases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kernforge.system.environment import Environment
 
 STAND_IN = "kernforge-stand-in"
 """A file of this name marks a torch package as the one that answers setup.py files."""

@@ -14,15 +14,17 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any
-
-from pydantic import TypeAdapter
+from typing import TYPE_CHECKING, Any
 
 from kernforge import untrusted
 from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError
 from kernforge.system import digest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pydantic import TypeAdapter
 
 _VERSION = re.compile(r"(?:[0-9]{1,9}\.[0-9]{1,9})?")
 

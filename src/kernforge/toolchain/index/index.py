@@ -10,24 +10,29 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from packaging.tags import Tag
 from packaging.utils import (
-    BuildTag,
     canonicalize_name,
     parse_sdist_filename,
     parse_wheel_filename,
 )
-from packaging.version import Version
 
 from kernforge import untrusted
 from kernforge.errors import ToolchainError
 from kernforge.system.environment import expanded
 from kernforge.toolchain.index import pip_config
-from kernforge.toolchain.index.http import Page, Transport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from packaging.tags import Tag
+    from packaging.utils import BuildTag
+    from packaging.version import Version
+
+    from kernforge.toolchain.index.http import Page, Transport
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 

@@ -17,12 +17,16 @@ import csv
 import hashlib
 import io
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from kernforge import untrusted
 from kernforge.errors import IntegrityError, NetworkError
-from kernforge.toolchain.index.http import Transport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
+
+    from kernforge.toolchain.index.http import Transport
 
 _TAIL = 2 << 20
 _GAP = 256 << 10

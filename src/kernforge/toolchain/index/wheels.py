@@ -3,21 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
 from kernforge.errors import IntegrityError
 from kernforge.system import files
-from kernforge.toolchain.index.http import Transport
-from kernforge.toolchain.index.index import Index
-from kernforge.toolchain.index.remote_zip import (
-    Archive,
-    LocalWheel,
-    RangesUnsupportedError,
-    RemoteWheel,
-)
+from kernforge.toolchain.index.remote_zip import LocalWheel, RangesUnsupportedError, RemoteWheel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernforge.toolchain.index.http import Transport
+    from kernforge.toolchain.index.index import Index
+    from kernforge.toolchain.index.remote_zip import Archive
 
 
 class Progress(Protocol):
