@@ -25,7 +25,7 @@ from support.signatures import Sigstore
 from kernforge.application import platforms, requirements
 from kernforge.artifact.metadata import Metadata
 from kernforge.artifact.variant import Variant
-from kernforge.binary import abi_floor, cubin, cubin_usage, elf, fatbin
+from kernforge.binary import abi_floor, cubin, elf, fatbin
 from kernforge.builder import provenance
 from kernforge.errors import KernforgeError
 from kernforge.loader.kernels_lock import KernelLocks
@@ -300,7 +300,7 @@ def read_binary(data: bytes) -> None:
         lambda: fatbin.cubins(data),
         lambda: cubin.kernels(data),
         lambda: cubin.variables(data),
-        lambda: cubin_usage.uses(data, 9),
+        lambda: cubin.uses(data, 9),
     )
     cubin.named_like(data, CUBIN)
     fatbin.one_cubin(data[:8192])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kernforge.binary import cubin_usage, fatbin, kernel_usage, occupancy
+from kernforge.binary import cubin, fatbin, kernel_usage, occupancy
 from kernforge.errors import CheckError
 
 pytestmark = pytest.mark.native
@@ -174,7 +174,7 @@ def test_damaged_machine_code_is_read_or_refused(toolkit, tmp_path):
     for place in [*range(0, 3000, 11), *range(3000, len(code), 211)]:
         for broken in (code[:place], code[:place] + b"\xa5" + code[place + 1 :]):
             try:
-                cubin_usage.uses(broken, 9)
+                cubin.uses(broken, 9)
             except CheckError:
                 refused += 1
     assert refused > 100

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kernforge.bench import stats
-from kernforge.bench.gpu import Gpu
-from kernforge.bench.timer import open_timer
+from kernforge.bench.timer import Gpu, open_timer
 from kernforge.bench.workload import Candidate, Kind, Mode, Settings
 from kernforge.errors import KernforgeError, UsageError
 from kernforge.system import machine as system_machine

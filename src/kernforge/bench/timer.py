@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clock of a device.
+"""The clock of a device, and what its GPU reports while it ticks.
 
 CPU: the monotonic clock around each call. CUDA: a pair of events around it. ``torch.cuda._sleep``
 holds the GPU until the calls are queued, so that the device's time is measured and not Python's;
@@ -8,6 +8,8 @@ for a cold call, twice the L2 cache is written before the first event.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -16,6 +18,14 @@ _CPU_CACHE = 64 << 20
 _LONGEST_SLEEP_S = 0.1
 _CALIBRATION_CYCLES = 20_000_000
 _CAPTURE_WARM_UP = 3
+# ``nvmlClocksEventReasons`` of nvml.h: power, heat, and faults of the hardware.
+_REASONS = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
 
 
 class CpuTimer:
@@ -146,3 +156,41 @@ class CudaTimer:
 def open_timer(device: str) -> CpuTimer | CudaTimer:
     """The clock of ``cpu`` or ``cuda``."""
     return CudaTimer() if device == "cuda" else CpuTimer()
+
+
+class Gpu:
+    """torch's first GPU as NVML knows it; without NVML it reports nothing.
+
+    Attributes:
+        unavailable: why it does not report; empty where it does.
+        driver: version of the driver, where it is known.
+    """
+
+    def __init__(self) -> None:
+        import torch
+
+        self.unavailable, self.driver = "", ""
+        self._nvml: Any = None
+        try:
+            nvml = importlib.import_module("pynvml")
+        except ImportError:
+            self.unavailable = "NVML's package is not installed: pip install nvidia-ml-py"
+            return
+        try:
+            nvml.nvmlInit()
+            # CUDA_VISIBLE_DEVICES counts otherwise than NVML does.
+            uuid = torch.cuda.get_device_properties(0).uuid
+            self._handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+            self.driver = str(nvml.nvmlSystemGetDriverVersion())
+            self._nvml = nvml
+        except (nvml.NVMLError, AttributeError) as error:  # a torch before 2.5 has no uuid
+            self.unavailable = str(error)
+
+    def reading(self) -> tuple[float, frozenset[str]]:
+        """The clock of the multiprocessors in MHz, 0 where unknown, and what holds it back."""
+        clock, bits = 0.0, 0
+        if nvml := self._nvml:
+            with contextlib.suppress(nvml.NVMLError):
+                clock = float(nvml.nvmlDeviceGetClockInfo(self._handle, nvml.NVML_CLOCK_SM))
+                bits = int(nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle))
+        return clock, frozenset(name for bit, name in _REASONS.items() if bits & bit)

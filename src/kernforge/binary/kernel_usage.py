@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kernforge.binary import cubin_usage, fatbin, occupancy, symbols
-from kernforge.binary.cubin_usage import FunctionUsage
+from kernforge.binary import cubin, fatbin, occupancy, symbols
+from kernforge.binary.cubin import FunctionUsage
 from kernforge.binary.occupancy import Occupancy
 
 _BLOCKS = (128, 256, 512, 1024)
@@ -71,7 +71,7 @@ def read(data: bytes, *, arch: str = "") -> tuple[Kernel, ...]:
     for name, code in fatbin.cubins(data):
         if arch and name.rstrip("af") != arch.rstrip("af"):
             continue
-        for use in cubin_usage.uses(code, int(name.partition(".")[0])):
+        for use in cubin.uses(code, int(name.partition(".")[0])):
             if use.kernel or use.stack:
                 kernels.setdefault((use.symbol, name), _kernel(use, name))
     return tuple(sorted(kernels.values(), key=lambda kernel: (kernel.name, _number(kernel.arch))))

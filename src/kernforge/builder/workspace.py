@@ -6,6 +6,7 @@ from __future__ import annotations
 import platform
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
 from kernforge.builder.execute import results
@@ -15,7 +16,6 @@ from kernforge.project.api import Project, read_document
 from kernforge.project.targets import TargetCandidate
 from kernforge.store import eviction
 from kernforge.store.local import Store
-from kernforge.store.remote import SharedStore
 from kernforge.system.environment import Environment
 from kernforge.system.process import run
 from kernforge.toolchain import host_compiler, installed, lockfile
@@ -29,6 +29,9 @@ from kernforge.toolchain.local_parts import (
     find_local_parts,
 )
 from kernforge.toolchain.lockfile import Lock
+
+if TYPE_CHECKING:
+    from kernforge.store.remote import SharedStore
 
 _CPUS = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 

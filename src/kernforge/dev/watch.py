@@ -12,21 +12,24 @@ import os
 import queue
 import stat
 import threading
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol, TypeAlias, Union
-
-from watchfiles import Change
+from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
 
 from kernforge.dev import rounds
 from kernforge.dev.build import DevOptions
 from kernforge.dev.control import RoundEvents, StoppedError
-from kernforge.dev.rounds import GoodBuild, Round, Work
 from kernforge.dev.session import Session
 from kernforge.errors import StorageError
 from kernforge.project.api import is_skipped
 from kernforge.system import digest, files
 from kernforge.toolchain.lockfile import FILE_NAME as LOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from watchfiles import Change
+
+    from kernforge.dev.rounds import GoodBuild, Round, Work
 
 # A finished round, an error, or None: a file may have changed.
 _Message: TypeAlias = Union["Round", BaseException, None]

@@ -11,30 +11,35 @@ from __future__ import annotations
 import functools
 import logging
 from dataclasses import replace
-from pathlib import Path
-from types import ModuleType
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 from kernforge.binary import elf
 from kernforge.builder import api as build
 from kernforge.builder import from_source
 from kernforge.builder import workspace as build_workspace
 from kernforge.builder.api import BuildRequest
-from kernforge.builder.workspace import Workspace
-from kernforge.errors import BuildError, KernforgeError, NetworkError, ToolchainError
+from kernforge.errors import BuildError, NetworkError, ToolchainError
 from kernforge.extension import machine
 from kernforge.extension.device import nvcc_stages
 from kernforge.extension.device.project import replace_edited
-from kernforge.extension.session import CachedProject, JitSession
+from kernforge.extension.session import CachedProject
 from kernforge.extension.undefined import missing_symbol, undefined_error
 from kernforge.loader import host
 from kernforge.loader.api import get_local_kernel
 from kernforge.manifest.model import TvmFfi
 from kernforge.project import api as project_api
-from kernforge.project.api import Project
 from kernforge.system.console import Console
 from kernforge.toolchain import lockfile
 from kernforge.toolchain.local_parts import NO_LOCAL_PARTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+    from kernforge.builder.workspace import Workspace
+    from kernforge.errors import KernforgeError
+    from kernforge.extension.session import JitSession
+    from kernforge.project.api import Project
 
 _log = logging.getLogger("kernforge")
 _CODE = (".cpp", ".cc", ".cxx", ".c", ".cu", ".h", ".hpp", ".hh", ".hxx", ".cuh")

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-
-from pygit2 import Repository
+from typing import TYPE_CHECKING
 
 from kernforge.artifact.metadata import GitState
 from kernforge.errors import UsageError
 from kernforge.system import files
 from kernforge.system.process import Command, Completed, run
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from pygit2 import Repository
 
 _HINT = "give --source a checkout that has the commit that the artifact was built from"
 # A transport may start any program: git has one, ext::, that does nothing else.

@@ -10,20 +10,24 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import TypeVar
-
-from huggingface_hub import CommitInfo
+from typing import TYPE_CHECKING, TypeVar
 
 from kernforge.errors import NetworkError, NotPublishedError, RegistryError
 from kernforge.project.card import GENERATED
 from kernforge.publish.directory import CARD, Release, Written, contents_of
-from kernforge.publish.version import Contents
-from kernforge.registry.hub import HubRegistry
 from kernforge.registry.hub_client import library
-from kernforge.registry.names import BENCHMARKS, SHA256, SOURCE, Version3, majors, versions
+from kernforge.registry.names import BENCHMARKS, SHA256, SOURCE, majors, versions
 from kernforge.system.digest import git_blob
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from huggingface_hub import CommitInfo
+
+    from kernforge.publish.version import Contents
+    from kernforge.registry.hub import HubRegistry
+    from kernforge.registry.names import Version3
 
 T = TypeVar("T")
 

@@ -13,12 +13,16 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernforge.errors import StorageError
-from kernforge.store.remote import SharedStore
 from kernforge.system import files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from kernforge.store.remote import SharedStore
 
 _STALE_AFTER_S = 24 * 3600
 # To flush each file of torch's headers would take longer than to flush the disk.

@@ -22,10 +22,10 @@ from kernforge import _lazy
 
 TYPE_CHECKING = False  # type checkers know the name; importing typing takes nearly ten milliseconds
 if TYPE_CHECKING:
-    from kernforge.testing.beside import load_beside
     from kernforge.testing.checks import op_tests
     from kernforge.testing.compare import FACTOR, assert_bitwise, assert_near, tolerance, ulp
     from kernforge.testing.guards import Guarded, surround, watched
+    from kernforge.testing.import_hook import load_beside
     from kernforge.testing.inputs import SHAPES, VIEWS, Draw
 
 __all__ = [
@@ -47,7 +47,7 @@ __all__ = [
 __getattr__, __dir__ = _lazy.attributes(
     __name__,
     {
-        "beside": "load_beside",
+        "import_hook": "load_beside",
         "checks": "op_tests",
         "compare": "FACTOR assert_bitwise assert_near tolerance ulp",
         "guards": "Guarded surround watched",

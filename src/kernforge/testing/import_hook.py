@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``import <name>`` for tests: the tested build under the name of the project.
+"""What tests import: the tested build under the name of the project, and the files beside them.
 
 Tests of kernel-builder's projects use ``import relu``. A finder handles this name and its
 submodules, with the modules of the build for this machine, loaded and verified by
@@ -20,6 +20,7 @@ from typing import Any
 
 from kernforge.artifact import directories
 from kernforge.artifact.metadata import FILE, Metadata
+from kernforge.errors import UsageError
 
 
 def install(directory: Path) -> str:
@@ -73,3 +74,28 @@ class _Loader(importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Restore the module's own spec, which relative imports use; the module has run already."""
         module.__spec__ = self._spec
+
+
+def load_beside(test: str, name: str) -> ModuleType:
+    """Import a file at the top of a project, such as ``reference.py``.
+
+    The module's name has the project's: a process may test several projects, each with a
+    ``reference.py``.
+
+    Args:
+        test: ``__file__`` of a file in ``tests/``.
+        name: of the file, without ``.py``.
+
+    Raises:
+        UsageError: there is no such file.
+    """
+    project = Path(test).resolve().parents[1]
+    path = project / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"{project.name}_{name}".replace("-", "_"), path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UsageError(
+            f"there is no {path}", hint="load_beside(__file__, NAME) is for a file of tests/"
+        )
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kernforge.binary import cubin_usage, fatbin
+from kernforge.binary import cubin, fatbin
 from kernforge.errors import CheckError
 
 NVCC = (Path(__file__).parents[2] / "data" / "elf" / "nvcc.fatbin").read_bytes()
@@ -101,7 +101,7 @@ def test_machine_code_is_found_by_architecture():
 @pytest.mark.parametrize("code", [b"", ZSTD + bytes(60), b"\x7fELF" + bytes(60)])
 def test_machine_code_that_cannot_be_read_is_refused(code):
     with pytest.raises(CheckError, match=r"compressed|unknown format"):
-        cubin_usage.uses(code, 9)
+        cubin.uses(code, 9)
 
 
 CODE = b"\x7fELF" + b"\xff" * 20

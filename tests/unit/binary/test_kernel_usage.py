@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 from kernforge.binary import kernel_usage
-from kernforge.binary.cubin_usage import FunctionUsage
+from kernforge.binary.cubin import FunctionUsage
 
 
 def test_short_names():

@@ -4,7 +4,7 @@
 import pytest
 
 from kernforge.binary import kernel_usage, occupancy
-from kernforge.binary.cubin_usage import FunctionUsage
+from kernforge.binary.cubin import FunctionUsage
 from kernforge.dev import rounds
 from kernforge.dev.rounds import EVERYTHING, QuotedDiagnostic, Round
 from kernforge.source.diagnostics import Diagnostic
