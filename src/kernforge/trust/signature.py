@@ -19,10 +19,7 @@ import contextlib
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
-
-from cryptography.x509 import Certificate
+from typing import TYPE_CHECKING, Any
 
 from kernforge import untrusted
 from kernforge.artifact.metadata import FILE as METADATA
@@ -39,6 +36,11 @@ from kernforge.trust.policy import (
     fingerprint,
     is_revoked,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from cryptography.x509 import Certificate
 
 _MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 _MOST_BYTES = 1 << 20  # a bundle is 3 to 10 kB; a larger file is not parsed
