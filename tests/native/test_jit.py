@@ -397,13 +397,13 @@ def test_the_compilers_of_a_process_that_is_ended_end_with_it(monkeypatch):
         "import kernforge, sys\nkernforge.load_inline('ended', '', sys.argv[1], functions='f')"
     )
     with subprocess.Popen([sys.executable, "-c", program, source]) as process:
-        seen = []
-        while not any(one.name() in {"cudafe++", "cicc", "cc1plus"} for one in seen):
+        seen, is_compiling = [], False
+        while not is_compiling:
             assert process.poll() is None
             time.sleep(0.05)
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with contextlib.suppress(psutil.NoSuchProcess):  # one of them ended just now
                 seen = psutil.Process(process.pid).children(recursive=True)
-                [one.name() for one in seen]
+                is_compiling = any(one.name() in {"cudafe++", "cicc", "cc1plus"} for one in seen)
         process.terminate()
     assert psutil.wait_procs(seen, timeout=60)[1] == []
 
