@@ -27,7 +27,8 @@ class Group:
 GROUPS = {
     "kernels": Group(
         "Results: Kernels on the GPU",
-        "The example kernels of the repository on an NVIDIA H200 with torch 2.11 and CUDA 13.0.\n"
+        "The example kernels of the repository with torch 2.11 and CUDA 13.0 on an NVIDIA H200;\n"
+        "one sweep is of an H100.\n"
         "All contenders of a table take turns in one run. The L2 cache is emptied before each "
         "call unless\nthe column says otherwise. A device copy that moves as many bytes is the "
         "ceiling; on data that\nfits into a cache, a kernel can be faster than this copy.\n\n"

@@ -47,7 +47,6 @@ NVCC_FLAGS = (
     "--expt-relaxed-constexpr",
 )
 """Flags of every CUDA source, as torch's."""
-"""Directory of a unit's own header in the place of torch's (``torch_headers``)."""
 _LIMITED_API = "-DPy_LIMITED_API=0x030A0000"
 _OPTIMISE = ("-O3", "-DNDEBUG", "-fwrapv")
 # A symbol that is unique in a process would be that of the first module that has it, also after an

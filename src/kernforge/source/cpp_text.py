@@ -33,11 +33,13 @@ def code(text: str) -> str:
 
 def literal(text: str) -> tuple[int, str] | None:
     """Offset and value of the adjacent strings that a text is; None where it is something else."""
-    parts = [match for match in _QUIET.finditer(text) if match["text"] or match["raw"]]
+    parts = [m for m in _QUIET.finditer(text) if m.group("text", "raw") != (None, None)]
     if not parts or code(text).strip():
         return None
     values = (
-        match["raw"] or _ESCAPE.sub(lambda m: {"n": "\n", "t": "\t"}.get(m[1], m[1]), match["text"])
+        _ESCAPE.sub(lambda m: {"n": "\n", "t": "\t"}.get(m[1], m[1]), match["text"])
+        if match["raw"] is None
+        else match["raw"]
         for match in parts
     )
     return parts[0].start(), "".join(values)

@@ -30,6 +30,11 @@ def bound(declaration, binding, **options):
         ),
         ("int f(int n, bool b = true);", '"f", f', "f(int n, bool b) -> int"),
         (
+            "at::Tensor f(at::Tensor x, std::string how);",
+            '"f", &f, "", py::arg("x"), py::arg("how") = ""',
+            'f(Tensor x, str how="") -> Tensor',
+        ),
+        (
             (
                 "std::vector<torch::Tensor> "
                 "f(std::vector<at::Tensor> xs, c10::optional<at::Tensor> w);"
