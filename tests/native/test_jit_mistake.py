@@ -65,3 +65,15 @@ def test_a_mistake_is_compiled_once(capfd, monkeypatch, sources, functions, mess
         )
     assert caught.value.__context__ is None
     assert "compiling again" not in capfd.readouterr().err
+
+
+def test_after_a_mistake_headers_are_cut_again(capfd):
+    # Names that torch's headers use, so that these may be what the source lacks. The compiler ends
+    # at the first error, which is before the headers: that takes no time.
+    for name in ("layout", "device"):
+        source = f"int first = {name};\n#include <torch/types.h>\n" + SCALE
+        with pytest.raises(BuildError, match=f"'{name}' was not declared"):
+            kernforge.load_inline(
+                "mistaken", source, extra_cflags=["-Wfatal-errors"], is_python_module=False
+            )
+        assert "compiling again" in capfd.readouterr().err

@@ -55,6 +55,7 @@ def with_slim_headers(
         run: compiles what is planned; returns the plans that were carried out, and what failed.
     """
     store, torch = toolchain.store, toolchain.trees.get(toolchain.machine.torch_tree.name)
+    before = frozenset(headers.whole)
     while True:
         planned = plan([headers.cut(each, torch) for each in extensions])
         cut = {each.key: each for each in planned[0].plan.actions if _is_cut(each)}
@@ -68,6 +69,8 @@ def with_slim_headers(
             if torch and each.action.key in cut and _fell_short(each, extensions, toolchain, torch)
         ]
         if not short or len(short) < len(failures):
+            # The headers as they are did not help: a mistake, which the next edit corrects.
+            headers.whole -= {each.action.source for each in failures} - before
             return planned, failures
         headers.note(short)
         for failure in short:
