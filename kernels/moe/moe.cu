@@ -85,7 +85,8 @@ Scratch scratch_of(DType dtype, const Experts& of) {
   const int64_t rows = rows_of(assignments, of.experts), size = size_of(dtype);
   const auto tables = sorting::tables_in(nullptr, assignments, of.experts,
                                          hopper::kMostFewTokens);  // the most tiles
-  return {tables.bytes, rows * of.width * size, rows * of.inner * size};
+  const auto whole = [](int64_t bytes) { return parts(bytes, 128) * 128; };
+  return {whole(tables.bytes), whole(rows * of.width * size), rows * of.inner * size};
 }
 
 cudaError_t route_launch(DType dtype, const Route& of, cudaStream_t stream) {

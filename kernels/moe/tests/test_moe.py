@@ -560,7 +560,7 @@ def test_a_compiled_block_of_8_bits_is_the_same(kernel, device):
     compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
     assert_bitwise(compiled(*given), block(*given))
     torch.library.opcheck(
-        kernel.functional._experts_scaled,
+        kernel.functional._experts,
         (given[0], *kernel.route(given[1], 2), *given[2:]),
         test_utils="test_faketensor",  # torch has no arithmetic of 8 bits for the others
     )

@@ -252,13 +252,11 @@ Two route(const Tensor& logits, const std::optional<Tensor>& bias, int64_t top, 
 Tensor computed(const Tensor& x, const Given& all) {
   kernforge::on_device_of(x, "moe", [&](cudaStream_t stream) {
     const moe::Scratch scratch = moe::scratch_of(all.dtype, all.of);
-    const auto bytes = [&](int64_t n) {
-      return kernforge::new_contiguous(x, &n, 1, ScalarType::Byte);
-    };
-    const Tensor tables = bytes(scratch.tables), tokens = bytes(scratch.tokens),
-                 inner = bytes(scratch.inner);
-    return moe::experts_launch(all.dtype, all.of, tables.mutable_data_ptr(),
-                               tokens.mutable_data_ptr(), inner.mutable_data_ptr(), stream);
+    const int64_t bytes = scratch.tables + scratch.tokens + scratch.inner;
+    const Tensor memory = kernforge::new_contiguous(x, &bytes, 1, ScalarType::Byte);
+    auto* tables = static_cast<char*>(memory.mutable_data_ptr());
+    auto* tokens = tables + scratch.tables;
+    return moe::experts_launch(all.dtype, all.of, tables, tokens, tokens + scratch.tokens, stream);
   });
   return all.y;
 }
@@ -403,8 +401,26 @@ void run(DType dtype, const Of& of, int64_t count, const Tensor&) {
 #endif
 
 Tensor experts(const Tensor& x, const Tensor& weights, const Tensor& ids, const Tensor& w1,
-               const Tensor& w2) {
-  return computed(x, given(x, weights, ids, w1, w2));
+               const Tensor& w2, const std::optional<Tensor>& w1_scale,
+               const std::optional<Tensor>& w2_scale) {
+  if (w1_scale.has_value() != w2_scale.has_value()) {
+    refuse(std::string("w1_scale and w2_scale belong together, ") +
+           (w1_scale ? "w2_scale" : "w1_scale") + " is None");
+  }
+  const auto factors =
+      w1_scale ? std::optional<Factors>(Factors{*w1_scale, *w2_scale}) : std::nullopt;
+  return computed(x, given(x, weights, ids, w1, w2, factors));
+}
+
+// Both in one call, since each costs the host some microseconds.
+Tensor routed_experts(const Tensor& x, const Tensor& logits, const Tensor& w1, const Tensor& w2,
+                      int64_t top, bool sigmoid, bool normalize, const std::optional<Tensor>& bias,
+                      double scale, int64_t groups, int64_t top_groups,
+                      const std::optional<Tensor>& w1_scale,
+                      const std::optional<Tensor>& w2_scale) {
+  const auto [weights, ids] =
+      route(logits, bias, top, sigmoid, normalize, scale, groups, top_groups);
+  return experts(x, weights, ids, w1, w2, w1_scale, w2_scale);
 }
 
 // The parts that the gradient takes: gate and up by rows, and what `sort` gives.
@@ -422,11 +438,6 @@ Five experts_kept(const Tensor& x, const Tensor& weights, const Tensor& ids, con
   of.assignments = ids_of(assignments);
   of.ends = ids_of(ends);
   return {computed(x, all), both, positions, assignments, ends};
-}
-
-Tensor experts_scaled(const Tensor& x, const Tensor& weights, const Tensor& ids, const Tensor& w1,
-                      const Tensor& w2, const Tensor& w1_scale, const Tensor& w2_scale) {
-  return computed(x, given(x, weights, ids, w1, w2, Factors{w1_scale, w2_scale}));
 }
 
 // The parts of the gradient.
@@ -526,13 +537,16 @@ STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
   ops.def(
       "route(Tensor logits, Tensor? bias, int top_k, bool sigmoid, bool normalize, float scale,"
       " int groups, int top_groups) -> (Tensor, Tensor)");
-  ops.def("experts(Tensor x, Tensor weights, Tensor ids, Tensor w1, Tensor w2) -> Tensor");
+  ops.def(
+      "experts(Tensor x, Tensor weights, Tensor ids, Tensor w1, Tensor w2, Tensor? w1_scale,"
+      " Tensor? w2_scale) -> Tensor");
+  ops.def(
+      "routed_experts(Tensor x, Tensor logits, Tensor w1, Tensor w2, int top_k, bool sigmoid,"
+      " bool normalize, Tensor? bias, float scale, int groups, int top_groups, Tensor? w1_scale,"
+      " Tensor? w2_scale) -> Tensor");
   ops.def(
       "experts_kept(Tensor x, Tensor weights, Tensor ids, Tensor w1, Tensor w2)"
       " -> (Tensor, Tensor, Tensor, Tensor, Tensor)");
-  ops.def(
-      "experts_scaled(Tensor x, Tensor weights, Tensor ids, Tensor w1, Tensor w2, Tensor w1_scale,"
-      " Tensor w2_scale) -> Tensor");
   ops.def("sort(Tensor ids, int experts) -> (Tensor, Tensor, Tensor)");
   ops.def("spread(Tensor x, Tensor grad, Tensor assignments, int top_k) -> (Tensor, Tensor)");
   ops.def(
@@ -545,7 +559,7 @@ STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops)
   ops.impl("route", TORCH_BOX(&route));
   ops.impl("experts", TORCH_BOX(&experts));
   ops.impl("experts_kept", TORCH_BOX(&experts_kept));
-  ops.impl("experts_scaled", TORCH_BOX(&experts_scaled));
+  ops.impl("routed_experts", TORCH_BOX(&routed_experts));
   ops.impl("sort", TORCH_BOX(&sort));
   ops.impl("spread", TORCH_BOX(&spread));
   ops.impl("gate_backward", TORCH_BOX(&gate_backward));

@@ -13,7 +13,7 @@ from ._ops import add_op_namespace_prefix, ops
 _route = ops.route.default
 _experts = ops.experts.default
 _experts_kept = ops.experts_kept.default
-_experts_scaled = ops.experts_scaled.default
+_routed_experts = ops.routed_experts.default
 
 _SCORES = {"softmax": False, "sigmoid": True}
 
@@ -65,6 +65,27 @@ def moe(
         ValueError: a shape, dtype, device or number is not as above.
         RuntimeError: CUDA refused the launch.
     """
+    if not (
+        _differentiated(x, router_logits, w1, w2)
+        or _is_autocast(x)
+        or (x.dtype is torch.float64) != (router_logits.dtype is torch.float64)
+    ):
+        y = _routed_experts(
+            _rows(x),
+            _rows(router_logits),
+            w1,
+            w2,
+            top_k,
+            _is_sigmoid(scoring),
+            normalize,
+            bias,
+            scale,
+            groups,
+            top_groups,
+            w1_scale,
+            w2_scale,
+        )
+        return y.view(x.shape)
     weights, ids = route(
         router_logits,
         top_k,
@@ -95,12 +116,7 @@ def route(
         float32 (of float64 logits float64) and int32 ``[..., top_k]``, by falling score, of equal
         scores the first expert before.
     """
-    sigmoid = _SCORES.get(scoring)
-    if sigmoid is None:
-        raise ValueError(f"moe: scoring must be 'softmax' or 'sigmoid', got {scoring!r}")
-    logits = (
-        router_logits.reshape(-1, router_logits.shape[-1]) if router_logits.dim() else router_logits
-    )
+    sigmoid, logits = _is_sigmoid(scoring), _rows(router_logits)
     if _differentiated(logits):
         weights, ids = _Route.apply(
             logits, bias, top_k, sigmoid, normalize, scale, groups, top_groups
@@ -145,24 +161,32 @@ def experts(
         ValueError: a shape, dtype or device is not as above, or only one of the factors is there.
         RuntimeError: CUDA refused the launch.
     """
-    if (w1_scale is None) != (w2_scale is None):
-        missing = "w1_scale" if w1_scale is None else "w2_scale"
-        raise ValueError(f"moe: w1_scale and w2_scale belong together, {missing} is None")
-    if not x.is_meta and torch.is_autocast_enabled(x.device.type):
+    scales = (w1_scale, w2_scale)
+    if _is_autocast(x):
         dtype = torch.get_autocast_dtype(x.device.type)
         x = x.to(dtype)
-        if w1_scale is None:
+        if scales == (None, None):
             w1, w2 = w1.to(dtype), w2.to(dtype)
     weights = weights.to(torch.float64 if x.dtype is torch.float64 else torch.float32)
     given = (_rows(x), _rows(weights), _rows(ids.to(torch.int32)), w1, w2)
-    if w1_scale is not None and w2_scale is not None:
-        given = (*given, w1_scale, w2_scale)
-        y = _ExpertsScaled.apply(*given) if _differentiated(*given) else _experts_scaled(*given)
-    elif _differentiated(*given):
+    if not _differentiated(*given):
+        y = _experts(*given, *scales)
+    elif scales == (None, None):
         y, *_ = _Experts.apply(*given)
     else:
-        y = _experts(*given)
+        y = _ExpertsScaled.apply(*given, *scales)
     return y.view(x.shape)
+
+
+def _is_sigmoid(scoring: str) -> bool:
+    sigmoid = _SCORES.get(scoring)
+    if sigmoid is None:
+        raise ValueError(f"moe: scoring must be 'softmax' or 'sigmoid', got {scoring!r}")
+    return sigmoid
+
+
+def _is_autocast(x: torch.Tensor) -> bool:
+    return not x.is_meta and torch.is_autocast_enabled(x.device.type)
 
 
 def _differentiated(*given: torch.Tensor) -> bool:
@@ -228,7 +252,7 @@ class _ExpertsScaled(torch.autograd.Function):
 
     @staticmethod
     def forward(x, weights, ids, w1, w2, w1_scale, w2_scale):  # noqa: PLR0917 - what apply takes
-        return _experts_scaled(x, weights, ids, w1, w2, w1_scale, w2_scale)
+        return _experts(x, weights, ids, w1, w2, w1_scale, w2_scale)
 
     @staticmethod
     def setup_context(ctx, inputs, output):  # noqa: ARG004
@@ -271,12 +295,14 @@ def _route_fake(  # noqa: PLR0917 - what the op takes
 
 
 @torch.library.register_fake(add_op_namespace_prefix("experts"))
-def _experts_fake(
+def _experts_fake(  # noqa: PLR0917 - what the op takes
     x: torch.Tensor,
     weights: torch.Tensor,  # noqa: ARG001
     ids: torch.Tensor,
     w1: torch.Tensor,
     w2: torch.Tensor,
+    w1_scale: torch.Tensor | None = None,
+    w2_scale: torch.Tensor | None = None,
 ) -> torch.Tensor:
     torch._check(
         x.dtype in _DTYPES,
@@ -297,7 +323,39 @@ def _experts_fake(
             f" got {list(w1.shape)}"
         ),
     )
+    torch._check(
+        (w1_scale is None) == (w2_scale is None),
+        lambda: "moe: w1_scale and w2_scale belong together, one is None",
+    )
+    for name, weight, scale in (("w1", w1, w1_scale), ("w2", w2, w2_scale)):
+        blocks = [weight.shape[0], *(-(-size // 128) for size in weight.shape[1:])]
+        torch._check(
+            scale is None or list(scale.shape) == blocks,
+            lambda name=name, blocks=blocks, scale=scale: (
+                f"moe: {name}_scale must be {blocks}, got {list(scale.shape)}"
+            ),
+        )
     return x.new_empty(x.shape)
+
+
+@torch.library.register_fake(add_op_namespace_prefix("routed_experts"))
+def _routed_experts_fake(  # noqa: PLR0917 - what the op takes
+    x: torch.Tensor,
+    logits: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+    top_k: int,
+    sigmoid: bool,  # noqa: FBT001
+    normalize: bool,  # noqa: FBT001
+    bias: torch.Tensor | None,
+    scale: float,
+    groups: int,
+    top_groups: int,
+    w1_scale: torch.Tensor | None,
+    w2_scale: torch.Tensor | None,
+) -> torch.Tensor:
+    routed = _route_fake(logits, bias, top_k, sigmoid, normalize, scale, groups, top_groups)
+    return _experts_fake(x, *routed, w1, w2, w1_scale, w2_scale)
 
 
 @torch.library.register_fake(add_op_namespace_prefix("experts_kept"))
@@ -312,24 +370,3 @@ def _experts_kept_fake(
     positions, assignments, ends = backward.sort_fake(ids, w2.shape[0])
     both = x.new_empty((assignments.shape[0], w1.shape[1]))
     return y, both, positions, assignments, ends
-
-
-@torch.library.register_fake(add_op_namespace_prefix("experts_scaled"))
-def _experts_scaled_fake(  # noqa: PLR0917 - what the op takes
-    x: torch.Tensor,
-    weights: torch.Tensor,
-    ids: torch.Tensor,
-    w1: torch.Tensor,
-    w2: torch.Tensor,
-    w1_scale: torch.Tensor,
-    w2_scale: torch.Tensor,
-) -> torch.Tensor:
-    for name, weight, scale in (("w1", w1, w1_scale), ("w2", w2, w2_scale)):
-        blocks = [weight.shape[0], *(-(-size // 128) for size in weight.shape[1:])]
-        torch._check(
-            list(scale.shape) == blocks,
-            lambda name=name, blocks=blocks, scale=scale: (
-                f"moe: {name}_scale must be {blocks}, got {list(scale.shape)}"
-            ),
-        )
-    return _experts_fake(x, weights, ids, w1, w2)
