@@ -61,7 +61,7 @@ def rows(device):
     functions = HONEST | WRONG | ({"one memory": one_memory} if device == "cpu" else {})
     racing = [Candidate(name=n, kind="peer", function=f) for n, f in functions.items()]
     modes = MODES[device]
-    settings = Settings(device=device, modes=modes, least=6, most=6, block_s=0.005)
+    settings = Settings(device=device, modes=modes, most=6, block_s=0.005)
     (case,) = project.measure_all([work], racing, settings, print).cases
     assert len(case.measurements) == len(racing) * len(modes)
     return case.measurements

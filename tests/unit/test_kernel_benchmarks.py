@@ -49,7 +49,7 @@ def test_who_competes_computes_what_is_right(project):
         inputs = Inputs(each, "cpu")
         for name, function in functions.items():
             inputs.renew(1, 1)
-            if (result := function(*inputs.arguments(0))) is not NotImplemented:
+            if (result := function(*inputs.calls[0])) is not NotImplemented:
                 computed.add(name)
                 assert inputs.wrong(0, result) == "", (each.name, name)
     assert "torch eager" in computed

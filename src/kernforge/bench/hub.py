@@ -10,6 +10,7 @@ then. Names, the order of things and the JSON are those of the hub's client (``k
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib.util
 import platform
@@ -19,26 +20,24 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from kernforge.artifact.integrity import tree_files
 from kernforge.bench import run, verify
-from kernforge.bench.project import load_kernel
-from kernforge.bench.workload import Candidate, Settings
-from kernforge.errors import CheckError, NotPublishedError, UsageError, page
+from kernforge.bench.project import check_known, load_file, load_kernel
+from kernforge.bench.workload import Candidate, Settings, Subject
+from kernforge.errors import NotPublishedError, UsageError, page
 from kernforge.loader.importer import LoadedKernel, get_loaded_kernels
 from kernforge.registry.api import member_for
 from kernforge.registry.base import Registry
 from kernforge.registry.names import BENCHMARKS
 from kernforge.system.environment import Environment
+from kernforge.trust import policy
 from kernforge.trust.admission import Case
-from kernforge.trust.policy import Subject
 
 PATTERN = "benchmark*.py"
 KERNEL, REFERENCE = "kernel", "reference"
 """Names of the candidates that every workload has."""
-_MODULE = "benchmark_module"
 _PREFIX = "benchmark_"
 _PAGE = page("how-to/author/measure-a-published-kernel")
 _ATOL = 1e-2  # the hub's client's
@@ -89,7 +88,7 @@ def published(
     No signature covers the scripts: where the trust policy demands one, they are refused.
 
     Args:
-        where: as in ``project.published_request``.
+        where: ``owner/name@version``.
 
     Raises:
         TrustError: the policy refuses the kernel or its scripts.
@@ -102,7 +101,7 @@ def published(
         inner = kernel.path.parent
         return Repo(root=inner.parent if inner.name == "build" else inner, kernel=kernel)
     member = member_for(registry, info.repo_id)
-    subject = Subject(repo_id=info.repo_id, registry=member.url)
+    subject = policy.Subject(repo_id=info.repo_id, registry=member.url)
     Case(subject, environment, trusted, member.is_trusted_publisher).admit_build()
     folder = member.folder(info.repo_id, info.revision, BENCHMARKS)
     if folder is None:
@@ -130,7 +129,7 @@ def _load(
     return next(each for each in get_loaded_kernels() if each.module is module)
 
 
-class ClassWorkload:
+class ClassWorkload(Subject):
     """A ``benchmark_`` method as a subject of the loop: a call's argument is an instance.
 
     Args:
@@ -139,45 +138,35 @@ class ClassWorkload:
         kernel: the kernel that instances are set up with.
     """
 
-    family, size, bytes, flops = "", 0, 0, 0
     call_bytes = _CALL_BYTES
 
     def __init__(self, cls: Any, workload: str, kernel: Any, device: str) -> None:
+        super().__init__()
         self.name = f"{cls.__name__}.{workload}"
-        self.method = f"{_PREFIX}{workload}"
         self._setup, self._verify = f"setup_{workload}", f"verify_{workload}"
         self.verifies = hasattr(cls, self._verify)
         self._cls, self._kernel, self._device = cls, kernel, device
-        self._instances: list[Any] = []
         self.renew(0, 1)
 
     def renew(self, number: int, count: int) -> None:
         """Set up an instance for each call, all random numbers drawn from a seed of its own."""
-        self._instances = []  # so that the memory of the last ones is free
+        self.calls = []  # so that the memory of the last ones is free
         for place in range(count):
             _seed(random.Random(f"{number}/{place}").getrandbits(32))  # noqa: S311 - no secret
             instance = self._cls()
             instance.kernel, instance.device = self._kernel, self._device
             getattr(instance, self._setup, instance.setup)()
-            self._instances.append(instance)
+            self.calls.append((instance,))
 
-    def arguments(self, place: int) -> tuple[Any, ...]:
-        """The instance of a call."""
-        return (self._instances[place],)
-
-    def touch(self, place: int) -> None:
-        """Bring the instance's tensors into the caches."""
-        import torch
-
-        for each in vars(self._instances[place]).values():
-            if isinstance(each, torch.Tensor) and each.layout is torch.strided:
-                each.detach().copy_(each.detach().clone())
+    def values(self, place: int) -> list[Any]:
+        """The attributes of a call's instance."""
+        return list(vars(self.calls[place][0]).values())
 
     def wrong(self, place: int, returned: Any) -> str:
         """Fault that the class's own check finds, or ours where zeros pass it; "" if none."""
         import torch
 
-        instance = self._instances[place]
+        (instance,) = self.calls[place]
         if not self.verifies or returned != KERNEL:
             return ""
         right = getattr(instance, self._verify)()
@@ -189,34 +178,32 @@ class ClassWorkload:
         near = torch.allclose(got, right, atol=_ATOL)
         if near and not torch.allclose(torch.zeros_like(right), right, atol=_ATOL):
             return ""
-        at = verify.first_wrong(got, right, _ATOL)
-        if at is None:
-            return ""
-        return f"the result is wrong at {list(at)}: {got[at].item()}, expected {right[at].item()}"
+        text = verify.first_wrong(got, right, _ATOL)
+        return text and f"the result {text}"
 
-    def candidate(self, name: str, kernel: Any) -> Candidate:
-        """The method with a kernel."""
-        method = self.method
 
-        def call(instance: Any) -> str:
-            instance.kernel = kernel
+def _kernel_call(method: str, kernel: Any) -> Callable[[Any], str]:
+    """A call of a class's method with a kernel."""
+
+    def call(instance: Any) -> str:
+        instance.kernel = kernel
+        getattr(instance, method)()
+        return KERNEL
+
+    return call
+
+
+def _reference_call(method: str) -> Callable[[Any], Any]:
+    """A call of a ``verify_`` method, which is timed where it can be called alone."""
+
+    def call(instance: Any) -> Any:
+        try:
             getattr(instance, method)()
-            return KERNEL
+        except Exception:  # noqa: BLE001 - it needs what the workload makes
+            return NotImplemented
+        return REFERENCE
 
-        return Candidate(name=name, kind="kernel" if name == KERNEL else "published", function=call)
-
-    def reference(self) -> Candidate:
-        """The ``verify_`` method, which is timed beside it where it can be called alone."""
-        method = self._verify
-
-        def call(instance: Any) -> Any:
-            try:
-                getattr(instance, method)()
-            except Exception:  # noqa: BLE001 - it needs what the workload makes
-                return NotImplemented
-            return REFERENCE
-
-        return Candidate(name=REFERENCE, kind="reference", function=call)
+    return call
 
 
 def measure(
@@ -236,44 +223,30 @@ def measure(
         only: ``Class.workload`` of those to measure; all when empty.
 
     Raises:
-        UsageError: there is no script, or none of the workloads in ``only``.
-        CheckError: a script cannot be run.
+        UsageError: there is no script, one cannot be run, or has none of the workloads in ``only``.
     """
     others = [load_kernel(each, registry, settings.device, trust=trusted) for each in against]
     kernels = list(zip((KERNEL, *against), (repo.kernel.module, *others), strict=True))
-    loop = run.Loop(settings, note)
-    cases: dict[str, run.Case] = {}
-    failed: dict[str, str] = {}
-    known: list[str] = []
+    work = {}
     for script in scripts(repo.root):
-        for cls, workload in _entries(script, repo.root):
-            entry = f"{cls.__name__}.{workload}"
-            known.append(entry)
-            if loop.interrupted or (only and entry not in only):
-                continue
-            try:
-                subject = ClassWorkload(cls, workload, kernels[0][1], settings.device)
-            except Exception as error:  # noqa: BLE001 - whatever a script raises is its result
-                failed[entry] = f"setup raised {type(error).__name__}: {error}"
-                note(f"{entry}: {failed[entry]}")
-                continue
-            racing = [subject.candidate(name, kernel) for name, kernel in kernels]
-            racing += [subject.reference()] if subject.verifies else []
-            cases[entry] = loop.measure(subject, racing)
-            note(f"{entry}: measured")
-    if unknown := set(only) - set(known):
-        raise UsageError(
-            f"no workload is called {', '.join(sorted(unknown))}",
-            hint=f"there are {', '.join(sorted(known))}",
-        )
-    return run.Report(
-        project=repo.root.resolve().name,
-        machine=loop.machine(),
-        settings=settings,
-        cases=tuple(cases[name] for name in sorted(cases)),
-        failed=failed,
-        partial=loop.interrupted,
-    )
+        for cls, name in _entries(script, repo.root):
+            racing = [
+                Candidate(
+                    name=each,
+                    kind="kernel" if each == KERNEL else "published",
+                    function=_kernel_call(f"{_PREFIX}{name}", kernel),
+                )
+                for each, kernel in kernels
+            ]
+            if hasattr(cls, f"verify_{name}"):
+                timed = _reference_call(f"verify_{name}")
+                racing.append(Candidate(name=REFERENCE, kind="reference", function=timed))
+            make = functools.partial(ClassWorkload, cls, name, repo.kernel.module, settings.device)
+            entry = f"{cls.__name__}.{name}"
+            work[entry] = run.Work(name=entry, subject=make, candidates=racing)
+    check_known("workload", only, sorted(work))
+    chosen = [work[name] for name in sorted(work) if not only or name in only]
+    return run.measure(chosen, settings, note, repo.root.resolve().name)
 
 
 def scripts(root: Path) -> list[Path]:
@@ -290,55 +263,39 @@ def scripts(root: Path) -> list[Path]:
 
 def _entries(script: Path, root: Path) -> list[tuple[Any, str]]:
     """The classes that a script defines, each with its workloads."""
-    try:
-        module = _run(script, root)
-    except Exception as error:
-        raise CheckError(
-            f"{script} cannot be run: {type(error).__name__}: {error}", hint=f"see {_PAGE}"
-        ) from error
-    theirs = sys.modules.get("kernels.benchmark")
-    bases = (Benchmark, *([theirs.Benchmark] if theirs else []))
+    with contextlib.chdir(root), _client():
+        module = load_file(script, root)
+    client = sys.modules.get("kernels.benchmark", sys.modules[__name__])
     found = [
         (each, name.removeprefix(_PREFIX))
         for each in vars(module).values()
-        if isinstance(each, type) and issubclass(each, bases) and each.__module__ == _MODULE
+        if isinstance(each, type)
+        and issubclass(each, (Benchmark, client.Benchmark))
+        and each.__module__ == module.__name__
         for name in dir(each)
         if name.startswith(_PREFIX) and callable(getattr(each, name))
     ]
     if not found:
-        raise CheckError(
+        raise UsageError(
             f"{script} defines no subclass of Benchmark with a method benchmark_...",
             hint=f"see {_PAGE}",
         )
-    return sorted(found, key=lambda entry: (entry[0].__name__, entry[1]))
-
-
-def _run(path: Path, root: Path) -> ModuleType:
-    """A script as a module, run in the repository's directory."""
-    spec = importlib.util.spec_from_file_location(_MODULE, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not a Python file")
-    module = sys.modules[_MODULE] = importlib.util.module_from_spec(spec)
-    with contextlib.chdir(root), _client():
-        spec.loader.exec_module(module)
-    return module
+    return found
 
 
 @contextlib.contextmanager
 def _client() -> Iterator[None]:
-    """Stand in for the hub's client where it is not installed: scripts take its ``Benchmark``."""
+    """Answer ``import kernels`` where the hub's client is not installed."""
     if "kernels" in sys.modules or importlib.util.find_spec("kernels") is not None:
         yield
         return
-    package, module = ModuleType("kernels"), ModuleType("kernels.benchmark")
-    package.__path__ = []  # a package, so that its modules can be asked for
-    module.Benchmark = package.Benchmark = Benchmark  # type: ignore[attr-defined]
-    package.benchmark = module  # type: ignore[attr-defined]
-    sys.modules |= {"kernels": package, "kernels.benchmark": module}
+    named = {"kernels": sys.modules["kernforge"], "kernels.benchmark": sys.modules[__name__]}
+    sys.modules |= named
     try:
         yield
     finally:
-        del sys.modules["kernels"], sys.modules["kernels.benchmark"]
+        for name in named:
+            del sys.modules[name]
 
 
 def _seed(seed: int) -> None:

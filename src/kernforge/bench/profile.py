@@ -7,6 +7,7 @@ makes one call, warmed up, inside an NVTX range.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -55,11 +56,9 @@ def _find_ncu() -> str | None:
     """The path of Nsight Compute; None where it is not installed."""
     newest = [str(path) for each in _PLACES for path in sorted(Path("/").glob(each), reverse=True)]
     for place in ("ncu", *newest):
-        try:
+        with contextlib.suppress(OSError):
             process.run(Command(argv=(place, "--version"), timeout=60.0))
-        except OSError:
-            continue
-        return place
+            return place
     return None
 
 
@@ -86,17 +85,12 @@ def _by_ncu(ncu: str, request: BenchRequest, name: str, note: Callable[[str], No
     argv += [sys.executable, "-m", "kernforge.bench.profile"]
     argv += [json.dumps(asdict(request), default=str), name]
     done = process.run(Command(argv=tuple(argv), timeout=_LONGEST_S))
-    if done.returncode == 0 and "No kernels were profiled" not in done.stdout:
-        told = [line for line in done.stdout.splitlines() if not line.startswith("==PROF==")]
-        return "\n".join(told).strip()
-    said = (done.stdout + done.stderr).strip()
-    if "ERR_NVGPUCTRPERM" in said:
-        note(
-            "Nsight Compute may not read the GPU's counters (ERR_NVGPUCTRPERM): an administrator "
-            f"allows it, see {_PAGE}"
-        )
-    else:
-        note(f"Nsight Compute counted nothing: {' '.join(said.splitlines()[-1:])}")
+    text = done.stdout + done.stderr
+    if done.returncode == 0 and "No kernels were profiled" not in text:
+        shown = [line for line in done.stdout.splitlines() if not line.startswith("==PROF==")]
+        return "\n".join(shown).strip()
+    reasons = [line for line in text.splitlines() if "ERR_" in line] or text.splitlines()
+    note(f"Nsight Compute counted nothing: {' '.join(reasons[-1:])}; see {_PAGE}")
     return ""
 
 
@@ -128,11 +122,11 @@ def _prepared(request: BenchRequest, name: str) -> Callable[[], Any]:
     inputs = Inputs(workload, request.device)
     for number in range(_WARM_UP):
         inputs.renew(number, 1)
-        function(*inputs.arguments(0))
+        function(*inputs.calls[0])
     inputs.renew(_WARM_UP, 1)
     if request.device == "cuda":
         torch.cuda.synchronize()
-    return lambda: function(*inputs.arguments(0))
+    return lambda: function(*inputs.calls[0])
 
 
 def main(request: BenchRequest, name: str) -> None:

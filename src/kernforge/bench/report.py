@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kernforge.bench.run import Case, Measurement, Report
+from kernforge.bench.run import WIDTH, Case, Measurement, Report
+from kernforge.bench.stats import FEWEST
 from kernforge.bench.workload import MEANING
 from kernforge.errors import UsageError
 from kernforge.system.tables import table
@@ -62,25 +62,21 @@ def text(report: Report) -> str:
 
 def conditions(report: Report) -> Iterator[str]:
     """The conditions of a report, a line each: machine, rounds, clocks of the GPU."""
-    where, how = report.machine, report.settings
+    where, most = report.machine, report.settings.most
     if report.partial:
         yield "PARTIAL: the run was interrupted; the last workload has fewer rounds"
     versions = [("driver", where.driver), ("CUDA", where.cuda if where.gpu else "")]
     versions.append(("torch", where.torch))
     named = (f"{name} {version}" for name, version in versions if version)
     yield ", ".join([where.gpu or where.cpu, *named])
-    rounds = how.most if how.least == how.most else f"{how.least} to {how.most}"
     yield (
-        f"{rounds} rounds, until each 95 % interval is {how.width:.1%} of its median; new inputs "
-        "in each round, a result of each turn verified"
+        f"{FEWEST} to {most} rounds, until each 95 % interval is {WIDTH:.1%} of its median; new "
+        "inputs in each round, a result of each turn verified"
     )
-    if not where.gpu:
-        return
-    measured = [each for case in report.cases for each in case.measurements]
-    if clocks := [clock for each in measured for clock in each.clocks_mhz]:
-        yield f"SM clock {min(clocks):.0f} to {max(clocks):.0f} MHz"
-    if slowed := sum((each.slowed for each in measured), Counter()):
-        listed = ", ".join(f"{why} in {turns} turns" for why, turns in slowed.items())
+    if where.clocks_mhz:
+        yield "SM clock {:.0f} to {:.0f} MHz".format(*where.clocks_mhz)
+    if where.slowed:
+        listed = ", ".join(f"{why} in {turns} turns" for why, turns in where.slowed.items())
         yield f"the clock was held back: {listed}"
     if where.unavailable:
         yield f"the GPU's clock is not known: {where.unavailable}"
@@ -137,12 +133,8 @@ def document(report: Report, regressions: Sequence[str] = ()) -> dict[str, Any]:
 
 def _case(case: Case) -> dict[str, Any]:
     modes = dict.fromkeys(each.mode for each in case.measurements)
-    return {
-        "name": case.name,
-        "family": case.family,
-        "size": case.size,
-        "bytes": case.bytes,
-        "flops": case.flops,
+    known = {name: getattr(case, name) for name in ("name", "family", "size", "bytes", "flops")}
+    return known | {
         "roof": {mode: {"ns": case.roof_ns(mode), "bound": case.bound(mode)} for mode in modes},
         "results": [_result(case, each) for each in case.measurements],
     }
@@ -155,16 +147,11 @@ def _result(case: Case, measured: Measurement) -> dict[str, Any]:
         "rounds": len(measured.rounds),
         "calls": len(measured.times_ns),
         "checked": measured.checked,
-        "slowed": measured.slowed,
-        "clocks_mhz": [min(measured.clocks_mhz), max(measured.clocks_mhz)]
-        if measured.clocks_mhz
-        else None,
         "refused": measured.refused,
         "skipped": measured.skipped,
     }
     median, ratio = measured.median, case.ratio(measured)
     if median is not None:
-        roof = case.roof_ns(measured.mode)
         found |= {
             "median_ns": median.value,
             "low_ns": median.low,
@@ -172,7 +159,7 @@ def _result(case: Case, measured: Measurement) -> dict[str, Any]:
             "inconclusive": measured.inconclusive,
             "bytes_per_s": case.bytes / median.value * 1e9,
             "flops_per_s": case.flops / median.value * 1e9,
-            "share_of_roof": roof / median.value,
+            "share_of_roof": case.roof_ns(measured.mode) / median.value,
         }
     if ratio is not None:
         found["ratio"] = asdict(ratio) | {"verdict": ratio.verdict}

@@ -13,18 +13,19 @@ import datetime as dt
 import math
 import platform
 import random
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from kernforge.bench import stats
-from kernforge.bench.timer import Gpu, open_timer
-from kernforge.bench.workload import Candidate, Kind, Mode, Settings
+from kernforge.bench.timer import CpuTimer, CudaTimer, Gpu, capture
+from kernforge.bench.workload import Candidate, Mode, Settings, Subject
 from kernforge.errors import KernforgeError, UsageError
 from kernforge.system import machine as system_machine
 
 COPY = "a copy of as many bytes"
+WIDTH = 0.02
+"""A candidate whose interval is this share of its median, or less, needs no more rounds."""
 _MOST_CALLS = 32
 _MOST_FLUSHED = 8  # On a CPU a flush takes longer than most calls.
 _MOST_BYTES = 256 << 20
@@ -35,37 +36,6 @@ _LONGEST_REASON = 300
 _UNSURE = 1.5
 
 
-class Subject(Protocol):
-    """Inputs of calls, and the check of their results: ``verify.Inputs``, or a class of the hub.
-
-    Attributes:
-        bytes: what must be moved at least; 0 where that is not known: there is no roof then.
-        flops: operations that must be done at least; 0 where they do not matter.
-        call_bytes: memory of the tensors of a call.
-        verifies: whether results are compared with a reference.
-    """
-
-    name: str
-    family: str
-    size: int
-    bytes: int
-    flops: int
-    call_bytes: int
-    verifies: bool
-
-    def renew(self, number: int, count: int) -> None:
-        """Draw the inputs of the first ``count`` calls of a round."""
-
-    def arguments(self, place: int) -> tuple[Any, ...]:
-        """Arguments of a call."""
-
-    def touch(self, place: int) -> None:
-        """Bring the inputs of a call into the caches."""
-
-    def wrong(self, place: int, returned: Any) -> str:
-        """What is wrong with a call's result; empty if nothing is."""
-
-
 @dataclass(slots=True, kw_only=True)
 class Measurement:
     """A candidate on a workload in one mode.
@@ -74,8 +44,6 @@ class Measurement:
         rounds: nanoseconds of a call, by round.
         times_ns: nanoseconds of every call.
         checked: how many results were compared with the reference.
-        clocks_mhz: the GPU's clock after each turn, where it is known.
-        slowed: turns after which something held the clock back, by what.
         refused: why the candidate has no time although it should; empty where it has one.
         skipped: why it is left out; empty where it is not.
     """
@@ -86,8 +54,6 @@ class Measurement:
     rounds: dict[int, float] = field(default_factory=dict)
     times_ns: list[float] = field(default_factory=list)
     checked: int = 0
-    clocks_mhz: list[float] = field(default_factory=list)
-    slowed: Counter[str] = field(default_factory=Counter)
     refused: str = ""
     skipped: str = ""
 
@@ -99,7 +65,7 @@ class Measurement:
     @property
     def median(self) -> stats.Median | None:
         """The median of the rounds; None where the candidate has no time."""
-        if self.refused or self.skipped or len(self.rounds) < stats.FEWEST:
+        if not self.racing or len(self.rounds) < stats.FEWEST:
             return None
         return stats.median(list(self.rounds.values()))
 
@@ -145,7 +111,7 @@ class Case:
         """The measurements of one mode."""
         return [each for each in self.measurements if each.mode == mode]
 
-    def ratio(self, measured: Measurement) -> stats.Ratio | None:
+    def ratio(self, measured: Measurement) -> stats.Median | None:
         """How many times as long a candidate takes as the first one, which is the kernel."""
         first = self.of(measured.mode)[0]
         if measured is first or measured.median is None or first.median is None:
@@ -160,6 +126,8 @@ class Machine:
     Attributes:
         gpu: name of the GPU; empty where a CPU was measured.
         unavailable: why the GPU's clock is not known; empty where it is.
+        clocks_mhz: the GPU's lowest and highest clock after a turn; empty where it is not known.
+        slowed: turns after which something held the clock back, by what.
     """
 
     date: str
@@ -172,6 +140,8 @@ class Machine:
     gpu: str
     driver: str
     unavailable: str
+    clocks_mhz: tuple[float, ...]
+    slowed: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,8 +157,17 @@ class Report:
     machine: Machine
     settings: Settings
     cases: tuple[Case, ...]
-    failed: dict[str, str] = field(default_factory=dict)
-    partial: bool = False
+    failed: dict[str, str]
+    partial: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A workload to measure: a function that makes its inputs, and the candidates."""
+
+    name: str
+    subject: Callable[[], Subject]
+    candidates: Sequence[Candidate]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -202,86 +181,103 @@ class _Runner:
     results: list[Any] = field(default_factory=list)
 
 
-class Loop:
-    """Measures subjects in this process.
+def measure(
+    work: Iterable[Work], settings: Settings, note: Callable[[str], None], project: str = ""
+) -> Report:
+    """Measure workloads in this process; after an interrupt, what was measured counts.
 
     Args:
         note: called with a line of text when something happens.
-
-    Attributes:
-        interrupted: whether an interrupt came; what was measured until then counts.
+        project: name for the title.
 
     Raises:
         UsageError: the device is not there.
     """
+    loop = _Loop(settings, note)
+    cases: list[Case] = []
+    failed: dict[str, str] = {}
+    for each in work:
+        try:
+            subject = each.subject()
+            cases.append(loop.measure(subject, each.candidates))
+        except KeyboardInterrupt:
+            loop.interrupted = True
+        except Exception as error:  # noqa: BLE001 - whatever the author's code raises is its result
+            failed[each.name] = _raised(error)
+        if loop.interrupted:
+            break
+        note(f"{each.name}: {failed.get(each.name, 'measured')}")
+    return Report(
+        project=project,
+        machine=_machine(loop.gpu),
+        settings=settings,
+        cases=tuple(cases),
+        failed=failed,
+        partial=loop.interrupted,
+    )
+
+
+def _machine(gpu: Gpu | None) -> Machine:
+    import torch
+
+    clocks = gpu.clocks_mhz if gpu else []
+    return Machine(
+        date=dt.datetime.now(tz=dt.UTC).isoformat(timespec="seconds"),
+        system=f"{platform.system()} {platform.machine()}",
+        cpu=system_machine.processor_name(),
+        cores=system_machine.cores(),
+        python=platform.python_version(),
+        torch=torch.__version__,
+        cuda=torch.version.cuda or "",
+        gpu=torch.cuda.get_device_name(0) if gpu else "",
+        driver=gpu.driver if gpu else "",
+        unavailable=gpu.unavailable if gpu else "",
+        clocks_mhz=(min(clocks), max(clocks)) if clocks else (),
+        slowed=dict(gpu.slowed) if gpu else {},
+    )
+
+
+class _Loop:
+    """Measures subjects; ``interrupted`` says whether an interrupt came meanwhile."""
 
     def __init__(self, settings: Settings, note: Callable[[str], None]) -> None:
         import torch
 
-        if settings.device == "cuda" and not torch.cuda.is_available():
+        on_gpu = settings.device == "cuda"
+        if on_gpu and not torch.cuda.is_available():
             raise UsageError("this torch sees no CUDA device", hint="measure with --device cpu")
-        self.settings, self._note = settings, note
-        self._timer = open_timer(settings.device)
-        self._gpu = Gpu() if settings.device == "cuda" else None
+        self._settings, self._note = settings, note
+        self._timer = CudaTimer() if on_gpu else CpuTimer()
+        self.gpu = Gpu() if on_gpu else None
         self._products: dict[str, float] = {}
         self.interrupted = False
 
-    def machine(self) -> Machine:
-        """Where it is measured."""
-        import torch
-
-        gpu = self._gpu
-        return Machine(
-            date=dt.datetime.now(tz=dt.UTC).isoformat(timespec="seconds"),
-            system=f"{platform.system()} {platform.machine()}",
-            cpu=system_machine.processor_name(),
-            cores=system_machine.cores(),
-            python=platform.python_version(),
-            torch=torch.__version__,
-            cuda=torch.version.cuda or "",
-            gpu=torch.cuda.get_device_name(0) if gpu else "",
-            driver=gpu.driver if gpu else "",
-            unavailable=gpu.unavailable if gpu else "",
-        )
-
-    def measure(self, subject: Subject, candidates: Sequence[Candidate], dtype: str = "") -> Case:
-        """Time the candidates on a subject.
-
-        Args:
-            dtype: of the matrix product that is the arithmetic ceiling.
-        """
-        calls = {each.name: self._callable(each) for each in candidates}
-        kinds: dict[str, Kind] = {each.name: each.kind for each in candidates}
+    def measure(self, subject: Subject, candidates: Sequence[Candidate]) -> Case:
+        """Time the candidates on a subject."""
+        functions = [(each, self._callable(each)) for each in candidates]
         if subject.bytes:
-            calls[COPY], kinds[COPY] = _copy(subject.bytes, self.settings.device), "reference"
+            copy = _copy(subject.bytes, self._settings.device)
+            functions.append((Candidate(name=COPY, kind="reference", function=copy), copy))
         measurements: list[Measurement] = []
         refused: dict[str, str] = {}
         rate = 0.0
         try:
-            rate = self._product_rate(dtype) if subject.flops and dtype else 0.0
-            for mode in self.settings.modes:
-                racing = [
-                    _Runner(
-                        measured=Measurement(
-                            candidate=name,
-                            kind=kinds[name],
-                            mode=mode,
-                            refused=refused.get(name, ""),
-                        ),
-                        call=call,
-                    )
-                    for name, call in calls.items()
-                ]
-                measurements += [each.measured for each in racing]
-                for each in racing:
-                    self._prepare(each, subject)
+            rate = self._product_rate(subject.dtype) if subject.flops else 0.0
+            for mode in self._settings.modes:
+                racing = []
+                for each, function in functions:
+                    measured = Measurement(candidate=each.name, kind=each.kind, mode=mode)
+                    measured.refused = refused.get(each.name, "")
+                    measurements.append(measured)
+                    racing.append(_Runner(measured=measured, call=function))
+                    self._prepare(racing[-1], subject)
                 self._rounds(racing, subject, mode)
                 refused = {each.candidate: each.refused for each in measurements}
         except KeyboardInterrupt:
             self.interrupted = True
         return Case(
             name=subject.name,
-            family=subject.family or "all",
+            family=subject.family,
             size=subject.size,
             bytes=subject.bytes,
             flops=subject.flops,
@@ -302,7 +298,7 @@ class Loop:
             return candidate.function
         torch.compiler.reset()
         options: dict[str, Any] = {"fullgraph": True, "dynamic": False}
-        if self.settings.device == "cuda":
+        if self._settings.device == "cuda":
             options["mode"] = "max-autotune-no-cudagraphs"
         compiled: Callable[..., Any] = torch.compile(candidate.function, **options)
         return compiled
@@ -315,18 +311,21 @@ class Loop:
         try:
             for _ in range(_WARM_UP):
                 subject.renew(0, 1)
-                if runner.call(*subject.arguments(0)) is NotImplemented:
+                if runner.call(*subject.calls[0]) is NotImplemented:
                     measured.skipped = "it does not compute this workload"
                     return
             subject.renew(0, 1)
-            times, _ = self._timer.block(
-                runner.call, [subject.arguments(0)] * _TRIED, lambda _place: None, 0
-            )
-            runner.count = self._calls(min(times) / 1e9, subject, measured.mode)
+            call_s = self._least_ns(runner.call, subject.calls[0]) / 1e9
+            runner.count = self._calls(call_s, subject, measured.mode)
             if measured.mode == "graph" and measured.candidate != COPY:
                 self._capture(runner, subject)
         except Exception as error:  # noqa: BLE001 - whatever a candidate raises is its result
             self._refuse(measured, subject, _raised(error))
+
+    def _least_ns(self, call: Callable[..., Any], arguments: tuple[Any, ...]) -> float:
+        """The least time of some calls with warm caches."""
+        times, _ = self._timer.block(call, [arguments] * _TRIED, lambda _place: None, 0)
+        return min(times)
 
     def _refuse(self, measured: Measurement, subject: Subject, why: str) -> None:
         measured.refused = why
@@ -334,30 +333,28 @@ class Loop:
 
     def _capture(self, runner: _Runner, subject: Subject) -> None:
         subject.renew(0, runner.count)
-        arguments = [subject.arguments(place) for place in range(runner.count)]
         try:
-            runner.graph, runner.results = self._timer.capture(runner.call, arguments)
+            runner.graph, runner.results = capture(runner.call, subject.calls[: runner.count])
         except Exception as error:  # noqa: BLE001 - a candidate that waits for the GPU, as many do
             why = f"it cannot be captured in a CUDA graph: {_raised(error)}"
             runner.measured.skipped = why
 
     def _calls(self, call_s: float, subject: Subject, mode: Mode) -> int:
         """Calls of a turn: enough to fill it, as many as memory allows."""
-        wanted = math.ceil(self.settings.block_s / max(call_s, 1e-7))
-        most = _MOST_FLUSHED if (mode, self.settings.device) == ("cold", "cpu") else _MOST_CALLS
+        wanted = math.ceil(self._settings.block_s / max(call_s, 1e-7))
+        most = _MOST_FLUSHED if (mode, self._settings.device) == ("cold", "cpu") else _MOST_CALLS
         return max(1, min(wanted, most, _MOST_BYTES // max(subject.call_bytes, 1)))
 
     def _rounds(self, racing: Sequence[_Runner], subject: Subject, mode: Mode) -> None:
-        settings = self.settings
-        for number in range(1, settings.most + 1):
+        for number in range(1, self._settings.most + 1):
             order = list(racing)
             luck = random.Random(f"{subject.name}/{mode}/{number}")  # noqa: S311 - no secret
             luck.shuffle(order)
             for runner in order:
                 if runner.measured.racing:
                     self._turn(runner, subject, number, luck)
-            if number >= settings.least and all(
-                stats.median(list(each.measured.rounds.values())).width <= settings.width
+            if number >= stats.FEWEST and all(
+                stats.median(list(each.measured.rounds.values())).width <= WIDTH
                 for each in racing
                 if each.measured.racing and each.measured.rounds
             ):
@@ -375,8 +372,8 @@ class Loop:
                 times, result = [times[0] / runner.count], runner.results[seen]
             else:
                 before = subject.touch if measured.mode == "hot" else self._flush
-                arguments = [subject.arguments(place) for place in range(runner.count)]
-                times, result = self._timer.block(runner.call, arguments, before, seen)
+                calls = subject.calls[: runner.count]
+                times, result = self._timer.block(runner.call, calls, before, seen)
             wrong = "" if measured.candidate == COPY else subject.wrong(seen, result)
         except KernforgeError:
             raise
@@ -386,10 +383,8 @@ class Loop:
             self._refuse(measured, subject, f"call {seen} of round {number}: {wrong}")
             return
         measured.checked += subject.verifies
-        if self._gpu:
-            clock, reasons = self._gpu.reading()
-            measured.clocks_mhz += [clock] if clock else []
-            measured.slowed.update(reasons)
+        if self.gpu:
+            self.gpu.read()
         measured.rounds[number] = stats.of_calls(times)
         measured.times_ns += times
 
@@ -401,16 +396,12 @@ class Loop:
         import torch
 
         if dtype not in self._products:
-            device = self.settings.device
+            device = self._settings.device
             side = _SIDE[device]
             try:
                 matrix = torch.randn(side, side, device=device).to(getattr(torch, dtype))
-                times: list[float] = []
-                for _ in range(_WARM_UP + 1):
-                    times, _ = self._timer.block(
-                        torch.mm, [(matrix, matrix)] * _TRIED, lambda _place: None, 0
-                    )
-                self._products[dtype] = 2.0 * side**3 * 1e9 / min(times)
+                times = [self._least_ns(torch.mm, (matrix, matrix)) for _ in range(_WARM_UP + 1)]
+                self._products[dtype] = 2.0 * side**3 * 1e9 / times[-1]
             except RuntimeError:  # torch multiplies no such type on this device
                 self._products[dtype] = 0.0
         return self._products[dtype]
@@ -426,5 +417,7 @@ def _copy(moved: int, device: str) -> Callable[..., Any]:
 
 
 def _raised(error: Exception) -> str:
+    if isinstance(error, KernforgeError):
+        return error.message
     first = str(error).strip().partition("\n")[0]
     return f"raised {type(error).__name__}: {first}"[:_LONGEST_REASON]

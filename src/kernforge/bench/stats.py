@@ -27,18 +27,23 @@ class Median:
     Attributes:
         low: lower end; -inf when there are too few samples.
         high: upper end; inf when there are too few samples.
-        samples: how many there are.
     """
 
     value: float
     low: float
     high: float
-    samples: int
 
     @property
     def width(self) -> float:
         """Width of the interval as a share of the median."""
         return (self.high - self.low) / self.value if self.value > 0 else math.inf
+
+    @property
+    def verdict(self) -> str:
+        """For a ratio: ``slower`` or ``faster`` if 1 is outside the interval, or inconclusive."""
+        if self.low > 1:
+            return "slower"
+        return "faster" if self.high < 1 else "inconclusive"
 
 
 def median(samples: Sequence[float]) -> Median:
@@ -49,20 +54,15 @@ def median(samples: Sequence[float]) -> Median:
         value=statistics.median(ordered),
         low=ordered[rank - 1] if rank else -math.inf,
         high=ordered[-rank] if rank else math.inf,
-        samples=len(ordered),
     )
 
 
 def _rank(count: int) -> int:
     """Largest l whose interval keeps the confidence; 0 when none does."""
-    if count < FEWEST:
-        return 0
-    below = 0
-    for rank in range(count):
-        below += math.comb(count, rank)
-        if below * _TAILS > 2**count:
-            return rank
-    raise AssertionError("the probabilities sum to one")
+    rank = below = 0
+    while (below := below + math.comb(count, rank)) * _TAILS <= 2**count:
+        rank += 1
+    return rank
 
 
 def of_calls(times: Sequence[float]) -> float:
@@ -74,30 +74,10 @@ def of_calls(times: Sequence[float]) -> float:
     return statistics.fmean(sorted(times)[out : len(times) - out])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ratio:
-    """How many times as long one candidate takes as another, by rounds that both have.
+def paired(mine: Mapping[int, float], theirs: Mapping[int, float]) -> Median | None:
+    """How many times as long a candidate takes as another; None without enough common rounds.
 
     What slows a machine for a while slows both in that round, and falls out of the ratio.
     """
-
-    value: float
-    low: float
-    high: float
-    rounds: int
-
-    @property
-    def verdict(self) -> str:
-        """``slower`` or ``faster`` where the interval is without 1, else ``inconclusive``."""
-        if self.low > 1:
-            return "slower"
-        return "faster" if self.high < 1 else "inconclusive"
-
-
-def paired(mine: Mapping[int, float], theirs: Mapping[int, float]) -> Ratio | None:
-    """Two candidates of one run, round by round; None where too few rounds have both."""
     ratios = [mine[number] / theirs[number] for number in mine if theirs.get(number, 0.0) > 0.0]
-    if len(ratios) < FEWEST:
-        return None
-    found = median(ratios)
-    return Ratio(value=found.value, low=found.low, high=found.high, rounds=found.samples)
+    return median(ratios) if len(ratios) >= FEWEST else None

@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 _CPU_CACHE = 64 << 20
 _LONGEST_SLEEP_S = 0.1
@@ -32,12 +33,16 @@ class CpuTimer:
     """Times calls that end when they return."""
 
     def __init__(self) -> None:
+        self._dirt = self._buffer()
+
+    def _buffer(self) -> Any:
+        """A buffer larger than a core's share of the last-level cache."""
         import torch
 
-        self._dirt = torch.zeros(_CPU_CACHE, dtype=torch.uint8)
+        return torch.zeros(_CPU_CACHE, dtype=torch.uint8)
 
     def flush(self) -> None:
-        """Write over a buffer larger than a core's share of the last-level cache."""
+        """Write over the caches."""
         self._dirt.add_(1)
 
     def block(
@@ -63,37 +68,27 @@ class CpuTimer:
                 kept = result
         return times, kept
 
-    def capture(self, call: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> NoReturn:
-        """A CPU has no graphs."""
-        raise NotImplementedError
 
-
-class CudaTimer:
+class CudaTimer(CpuTimer):
     """Times calls that queue work on the current stream of a CUDA device."""
 
     def __init__(self) -> None:
-        import torch
-
-        cache = torch.cuda.get_device_properties(0).L2_cache_size
-        self._dirt = torch.zeros(2 * cache, dtype=torch.uint8, device="cuda")
-        self._hertz = self._rate_of_sleep()
+        super().__init__()
         self._queued_s: dict[object, float] = {}
-
-    def _rate_of_sleep(self) -> float:
-        """Cycles of ``torch.cuda._sleep`` a second."""
-        import torch
-
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(_CALIBRATION_CYCLES)  # noqa: SLF001 - the first wakes the GPU
+        _hold(_CALIBRATION_CYCLES)  # the first wakes the GPU
+        start, end = _events()
         start.record()
-        torch.cuda._sleep(_CALIBRATION_CYCLES)  # noqa: SLF001 - torch has no other
+        _hold(_CALIBRATION_CYCLES)
         end.record()
         end.synchronize()
-        return float(_CALIBRATION_CYCLES / start.elapsed_time(end) * 1e3)
+        self._hertz = _CALIBRATION_CYCLES / start.elapsed_time(end) * 1e3
 
-    def flush(self) -> None:
-        """Write over the L2 cache."""
-        self._dirt.add_(1)
+    def _buffer(self) -> Any:
+        """A buffer of twice the L2 cache."""
+        import torch
+
+        size = 2 * torch.cuda.get_device_properties(0).L2_cache_size
+        return torch.zeros(size, dtype=torch.uint8, device="cuda")
 
     def block(
         self,
@@ -106,11 +101,11 @@ class CudaTimer:
         import torch
 
         kept = None
-        pairs = [tuple(torch.cuda.Event(enable_timing=True) for _ in range(2)) for _ in arguments]
+        pairs = [_events() for _ in arguments]
         torch.cuda.synchronize()
         # As long as the host took to queue such a block the last time.
         wait_s = min(_LONGEST_SLEEP_S, 1.5 * self._queued_s.get(call, 1e-3 * len(pairs)))
-        torch.cuda._sleep(int(wait_s * self._hertz))  # noqa: SLF001 - as above
+        _hold(wait_s * self._hertz)
         began = time.perf_counter()
         for place, given in enumerate(arguments):
             before(place)
@@ -123,74 +118,84 @@ class CudaTimer:
         torch.cuda.synchronize()
         return [start.elapsed_time(end) * 1e6 for start, end in pairs], kept
 
-    def capture(
-        self, call: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
-    ) -> tuple[Any, list[Any]]:
-        """A CUDA graph of the calls, and their results, which each replay writes.
 
-        Raises:
-            RuntimeError: a call waits for the GPU.
-        """
-        import torch
+def _hold(cycles: float) -> None:
+    """Let the GPU wait."""
+    import torch
 
-        mode = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode(
-            "error"
-        )  # a capture that fails leaves torch's allocator in it
-        try:
+    torch.cuda._sleep(int(cycles))  # noqa: SLF001 - torch has no other
+
+
+def _events() -> tuple[Any, Any]:
+    """The events around a call."""
+    import torch
+
+    return torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+
+def capture(
+    call: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
+) -> tuple[Any, list[Any]]:
+    """A CUDA graph of the calls, and their results, which each replay writes.
+
+    Raises:
+        RuntimeError: a call waits for the GPU.
+    """
+    import torch
+
+    mode = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")  # a failed capture leaves torch's allocator in it
+    try:
+        call(*arguments[0])
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(_CAPTURE_WARM_UP):
             call(*arguments[0])
-        finally:
-            torch.cuda.set_sync_debug_mode(mode)
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(_CAPTURE_WARM_UP):
-                call(*arguments[0])
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            results = [call(*given) for given in arguments]
-        return graph, results
-
-
-def open_timer(device: str) -> CpuTimer | CudaTimer:
-    """The clock of ``cpu`` or ``cuda``."""
-    return CudaTimer() if device == "cuda" else CpuTimer()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = [call(*given) for given in arguments]
+    return graph, results
 
 
 class Gpu:
     """torch's first GPU as NVML knows it; without NVML it reports nothing.
 
     Attributes:
-        unavailable: why it does not report; empty where it does.
         driver: version of the driver, where it is known.
+        unavailable: why the clock is not known; empty where it is.
+        clocks_mhz: the clock of the multiprocessors at each reading.
+        slowed: readings at which something held the clock back, by what.
     """
 
     def __init__(self) -> None:
         import torch
 
         self.unavailable, self.driver = "", ""
-        self._nvml: Any = None
+        self.clocks_mhz: list[float] = []
+        self.slowed: Counter[str] = Counter()
         try:
-            nvml = importlib.import_module("pynvml")
-        except ImportError:
-            self.unavailable = "NVML's package is not installed: pip install nvidia-ml-py"
-            return
-        try:
+            self._nvml = nvml = importlib.import_module("pynvml")
             nvml.nvmlInit()
             # CUDA_VISIBLE_DEVICES counts otherwise than NVML does.
             uuid = torch.cuda.get_device_properties(0).uuid
             self._handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
             self.driver = str(nvml.nvmlSystemGetDriverVersion())
-            self._nvml = nvml
-        except (nvml.NVMLError, AttributeError) as error:  # a torch before 2.5 has no uuid
+        except ImportError:
+            self.unavailable = "NVML's package is not installed: pip install nvidia-ml-py"
+        except Exception as error:  # noqa: BLE001 - NVML's; a torch before 2.5 has no uuid
             self.unavailable = str(error)
 
-    def reading(self) -> tuple[float, frozenset[str]]:
-        """The clock of the multiprocessors in MHz, 0 where unknown, and what holds it back."""
-        clock, bits = 0.0, 0
-        if nvml := self._nvml:
-            with contextlib.suppress(nvml.NVMLError):
-                clock = float(nvml.nvmlDeviceGetClockInfo(self._handle, nvml.NVML_CLOCK_SM))
-                bits = int(nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle))
-        return clock, frozenset(name for bit, name in _REASONS.items() if bits & bit)
+    def read(self) -> None:
+        """Note the clock, and what holds it back."""
+        if self.unavailable:
+            return
+        nvml = self._nvml
+        with contextlib.suppress(nvml.NVMLError):
+            clock = nvml.nvmlDeviceGetClockInfo(self._handle, nvml.NVML_CLOCK_SM)
+            self.clocks_mhz.append(float(clock))
+            bits = int(nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle))
+            self.slowed.update(name for bit, name in _REASONS.items() if bits & bit)

@@ -13,8 +13,8 @@ import random
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
-from kernforge.bench.workload import Tensor, Workload
-from kernforge.errors import UsageError
+from kernforge.bench.workload import Subject, Tensor, Workload, is_tensor
+from kernforge.errors import KernforgeError, UsageError, page
 
 if TYPE_CHECKING:
     from torch import Tensor as Torch
@@ -26,7 +26,7 @@ _BYTE = 256
 _PART = 1 << 24
 
 
-class Inputs:
+class Inputs(Subject):
     """The inputs of calls, drawn anew for each round into the same memory.
 
     Values change and addresses stay, so that a result which was kept by its inputs' addresses is
@@ -35,32 +35,30 @@ class Inputs:
     Args:
         device: ``cpu`` or ``cuda``.
 
-    Attributes:
-        bytes: what must be moved at least.
-        flops: floating-point operations that must be done at least.
-        call_bytes: memory of the tensors of a call.
-
     Raises:
         UsageError: the inputs cannot be made, or the reference cannot be run.
     """
 
-    verifies = True
-
     def __init__(self, workload: Workload, device: str) -> None:
+        super().__init__()
         self.workload, self._device = workload, device
-        self.name, self.family, self.size = workload.name, workload.family, workload.size
-        self._buffers: list[tuple[Any, ...]] = []
+        self.name, self.family, self.size = workload.name, workload.family or "all", workload.size
+        self.dtype = workload.tensors[0].dtype
         self._number = 0
         self._expected: tuple[tuple[int, int], tuple[Any, ...], tuple[Torch, ...]] | None = None
         given = self._draw(0)
-        results = expected(workload, given)
-        self._dtypes = workload.result_dtypes(len(results))
-        read = sum(each.nbytes for each in workload.tensors)
-        written = sum(
-            Tensor(shape=tuple(each.shape), dtype=dtype).nbytes
+        results = _expected(workload, given)
+        self._dtypes = workload.outputs or (self.dtype,) * len(results)
+        if len(self._dtypes) != len(results):
+            raise UsageError(
+                f"workload {self.name} names {len(self._dtypes)} dtypes for {len(results)} results",
+                hint="outputs must have as many as the reference returns",
+            )
+        written = (
+            Tensor(shape=tuple(each.shape), dtype=dtype)
             for each, dtype in zip(results, self._dtypes, strict=True)
         )
-        self.call_bytes = read + written
+        self.call_bytes = sum(each.nbytes for each in (*workload.tensors, *written))
         self.bytes = workload.bytes if workload.bytes is not None else self.call_bytes
         self.flops = _flops(workload, given)
 
@@ -69,48 +67,51 @@ class Inputs:
         self._number = number
         for place in range(count):
             given = self._draw(place)
-            if place == len(self._buffers):
-                self._buffers.append(given)
+            if place == len(self.calls):
+                self.calls.append(given)
                 continue
-            for mine, new in zip(self._buffers[place], given, strict=True):
-                if _is_tensor(mine):
+            for mine, new in zip(self.calls[place], given, strict=True):
+                if is_tensor(mine):
                     mine.copy_(new)
 
     def _draw(self, place: int) -> tuple[Any, ...]:
         # A round has the same inputs for all candidates.
         source = random.Random(f"{self._number}/{place}")  # noqa: S311 - no secret
-        return draw(self.workload, self._device, source.getrandbits(60))
-
-    def arguments(self, place: int) -> tuple[Any, ...]:
-        """Arguments of a call."""
-        return self._buffers[place]
-
-    def touch(self, place: int) -> None:
-        """Read and write the inputs of a call, so that they lie in the caches."""
-        for each in self._buffers[place]:
-            if _is_tensor(each):
-                each.copy_(each.clone())
+        return _draw(self.workload, self._device, source.getrandbits(60))
 
     def wrong(self, place: int, returned: Any) -> str:
         """What is wrong with a call's result, or its inputs after it; empty if nothing is."""
         if self._expected is None or self._expected[0] != (self._number, place):
             given = self._draw(place)
-            right = expected(self.workload, given)
-            self._expected = (self._number, place), given, right
+            self._expected = (self._number, place), given, _expected(self.workload, given)
         _, given, right = self._expected
         results = tuple(returned) if isinstance(returned, tuple | list) else (returned,)
-        if mistake := _misfit(results, right, self._dtypes, self._device):
-            return mistake
-        for at, (mine, before) in enumerate(zip(self._buffers[place], given, strict=True)):
-            if _is_tensor(mine) and at not in self.workload.inplace and not _same(mine, before):
+        got = [
+            (tuple(each.shape), str(each.dtype).removeprefix("torch."), each.device.type)
+            if is_tensor(each)
+            else type(each).__name__
+            for each in results
+        ]
+        wanted = [
+            (tuple(each.shape), dtype, self._device)
+            for each, dtype in zip(right, self._dtypes, strict=True)
+        ]
+        if got != wanted:
+            return f"the results are {got}, expected {wanted}"
+        for at, (mine, before) in enumerate(zip(self.calls[place], given, strict=True)):
+            if is_tensor(mine) and at not in self.workload.inplace and not _same(mine, before):
                 return f"input {at} was changed, which inplace does not allow"
-        return difference(self.workload, results, right)
+        return self._difference(results, right)
 
-
-def _is_tensor(value: Any) -> bool:
-    import torch
-
-    return isinstance(value, torch.Tensor)
+    def _difference(self, results: tuple[Torch, ...], right: tuple[Torch, ...]) -> str:
+        """The first wrong element with the expected one; empty when all are right."""
+        accepts, tolerance = self.workload.accepts, self.workload.tolerance
+        for number, (mine, theirs) in enumerate(zip(results, right, strict=True)):
+            usual = TOLERANCES.get(self._dtypes[number], _EIGHT_BIT_FLOAT)
+            text = first_wrong(mine, theirs, usual if tolerance is None else tolerance)
+            if text and not (accepts and accepts(results, right)):
+                return f"result {number} {text}" if len(right) > 1 else f"the result {text}"
+        return ""
 
 
 def _same(one: Torch, other: Torch) -> bool:
@@ -120,27 +121,8 @@ def _same(one: Torch, other: Torch) -> bool:
     return bool(torch.equal(one, other))
 
 
-def _misfit(
-    results: tuple[Any, ...], right: tuple[Torch, ...], dtypes: tuple[str, ...], device: str
-) -> str:
-    """Whether results are other tensors than are expected."""
-    if len(results) != len(right):
-        return f"{len(results)} results, expected {len(right)}"
-    for got, wanted, dtype in zip(results, right, dtypes, strict=True):
-        if not _is_tensor(got):
-            return f"the result is a {type(got).__name__}, not a tensor"
-        seen = (tuple(got.shape), str(got.dtype).removeprefix("torch."), got.device.type)
-        if seen != (tuple(wanted.shape), dtype, device):
-            return f"the result is {seen}, expected {(tuple(wanted.shape), dtype, device)}"
-    return ""
-
-
-def draw(workload: Workload, device: str, seed: int) -> tuple[Any, ...]:
-    """Arguments of one call.
-
-    Raises:
-        UsageError: they do not fit into memory, or a range of values is empty.
-    """
+def _draw(workload: Workload, device: str, seed: int) -> tuple[Any, ...]:
+    """Arguments of one call."""
     import torch
 
     generator = torch.Generator(device=device).manual_seed(seed)
@@ -176,31 +158,36 @@ def _tensor(wanted: Tensor, generator: Any) -> Torch:
     return torch.randint(int(low), high, wanted.shape, dtype=small, **how).to(dtype)
 
 
-def expected(workload: Workload, given: tuple[Any, ...]) -> tuple[Torch, ...]:
+def _expected(workload: Workload, given: tuple[Any, ...]) -> tuple[Torch, ...]:
     """The results of the reference, which may change its own copy of the inputs.
 
     Raises:
         UsageError: the reference raises, or returns something else than tensors.
     """
-    copies = (each.clone() if _is_tensor(each) else each for each in given)
+    copies = (each.clone() if is_tensor(each) else each for each in given)
     try:
         returned = workload.reference(*copies)
     except Exception as error:
         code = getattr(workload.reference, "__code__", None)
-        frames = extract_tb(error.__traceback__)
-        mine = [each for each in frames if code and each.filename == code.co_filename]
-        at = f" ({mine[-1].filename}, line {mine[-1].lineno})" if mine else ""
-        raise UsageError(
-            f"the reference of workload {workload.name} raises {type(error).__name__}: {error}{at}",
-            hint="it is called with the workload's inputs in their order, tensors and plain values",
-        ) from error
+        what = f"the reference of workload {workload.name}"
+        raise user_error(error, what, code.co_filename if code else "") from error
     results = tuple(returned) if isinstance(returned, tuple | list) else (returned,)
-    if not all(map(_is_tensor, results)):
+    if not all(map(is_tensor, results)):
         raise UsageError(
             f"the reference of workload {workload.name} returns {type(returned).__name__}",
             hint="it returns the right result: a tensor, or a tuple of tensors",
         )
     return results
+
+
+def user_error(error: Exception, what: str, file: str) -> UsageError:
+    """An error of the author's code, with the line in a file of theirs where it was raised."""
+    lines = [f.lineno for f in extract_tb(error.__traceback__) if f.filename == file]
+    at = f" ({file}, line {lines[-1]})" if lines else ""
+    if isinstance(error, KernforgeError):
+        return UsageError(f"{what}{at}: {error.message}", hint=error.hint)
+    text = f"{what} cannot be run: {type(error).__name__}: {error}{at}"
+    return UsageError(text, hint=f"see {page('how-to/author/measure-a-kernel')}")
 
 
 def _flops(workload: Workload, given: tuple[Any, ...]) -> int:
@@ -213,44 +200,27 @@ def _flops(workload: Workload, given: tuple[Any, ...]) -> int:
     if workload.flops is not None:
         return workload.flops
     with FlopCounterMode(display=False) as counter:
-        expected(workload, given)
+        _expected(workload, given)
     return int(counter.get_total_flops())
 
 
-def difference(workload: Workload, got: tuple[Torch, ...], right: tuple[Torch, ...]) -> str:
-    """The first wrong element with the expected one; empty when all are right."""
-    for number, (mine, theirs) in enumerate(zip(got, right, strict=True)):
-        tolerance = workload.tolerance
-        if tolerance is None:
-            dtype = str(mine.dtype).removeprefix("torch.")
-            tolerance = TOLERANCES.get(dtype, _EIGHT_BIT_FLOAT)
-        at = first_wrong(mine, theirs, tolerance)
-        if at is not None and not (workload.accepts and workload.accepts(got, right)):
-            which = f"result {number}" if len(right) > 1 else "the result"
-            return (
-                f"{which} is wrong at {list(at)}: {mine[at].item()}, expected {theirs[at].item()}"
-            )
-    return ""
-
-
-def first_wrong(got: Torch, right: Torch, tolerance: float) -> tuple[int, ...] | None:
-    """Position of the first wrong element; a part at a time, so that float64 copies stay small."""
+def first_wrong(got: Torch, right: Torch, tolerance: float) -> str:
+    """The first wrong element, in words; compared in parts, so that float64 copies stay small."""
     import torch
 
     mine, theirs = got.reshape(-1), right.reshape(-1)
-    wide, scale = torch.int64, 0.0
+    wide, near = torch.int64, (0.0, 0.0)
     if got.dtype.is_floating_point or got.dtype.is_complex:
         wide = torch.complex128 if got.dtype.is_complex else torch.float64
-        scale = _root_mean_square(theirs)
-    else:
-        tolerance = 0.0
+        near = tolerance, tolerance * _root_mean_square(theirs)
     for first in range(0, mine.numel(), _PART):
         pair = (each[first : first + _PART].to(wide) for each in (mine, theirs))
-        near = torch.isclose(*pair, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
-        if not near.all():
-            flat = torch.tensor(first + int(near.to(torch.uint8).argmin()))
-            return tuple(int(i) for i in torch.unravel_index(flat, got.shape))
-    return None
+        same = torch.isclose(*pair, rtol=near[0], atol=near[1], equal_nan=True)
+        if not same.all():
+            flat = first + int(same.to(torch.uint8).argmin())
+            at = [int(i) for i in torch.unravel_index(torch.tensor(flat), got.shape)]
+            return f"is wrong at {at}: {mine[flat].item()}, expected {theirs[flat].item()}"
+    return ""
 
 
 def _root_mean_square(right: Torch) -> float:

@@ -14,7 +14,8 @@ A function that returns ``NotImplemented`` is left out of that workload.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -30,13 +31,6 @@ MEANING = {
     "hot": "inputs read just before each call",
     "graph": "a CUDA graph of calls, each on its own inputs, caches flushed before the first",
 }
-SIZES = {
-    **dict.fromkeys(("bool", "uint8", "int8", "float8_e4m3fn", "float8_e5m2"), 1),
-    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
-    **dict.fromkeys(("int32", "uint32", "float32"), 4),
-    **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 8),
-}
-"""Bytes of an element."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +54,11 @@ class Tensor:
     high: float | None = None
 
     def __post_init__(self) -> None:
-        if self.dtype not in SIZES:
+        import torch
+
+        if not isinstance(getattr(torch, self.dtype, None), torch.dtype):
             raise UsageError(
-                f"a workload's tensor cannot be {self.dtype}", hint=f"one of {', '.join(SIZES)}"
+                f"a workload's tensor cannot be {self.dtype}", hint="a name such as float16"
             )
         if not isinstance(self.shape, tuple | list):
             raise UsageError(
@@ -73,7 +69,9 @@ class Tensor:
     @property
     def nbytes(self) -> int:
         """Bytes of its elements."""
-        return math.prod(self.shape) * SIZES[self.dtype]
+        import torch
+
+        return math.prod(self.shape) * int(getattr(torch, self.dtype).itemsize)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,15 +128,52 @@ class Workload:
         """The inputs that are tensors."""
         return tuple(given for given in self.inputs if isinstance(given, Tensor))
 
-    def result_dtypes(self, count: int) -> tuple[str, ...]:
-        """Dtypes of ``count`` results."""
-        dtypes = self.outputs or (self.tensors[0].dtype,) * count
-        if len(dtypes) != count:
-            raise UsageError(
-                f"workload {self.name} names {len(dtypes)} dtypes for {count} results",
-                hint="outputs must have as many as the reference returns",
-            )
-        return dtypes
+
+class Subject(ABC):
+    """Inputs of calls, and the check of their results.
+
+    Attributes:
+        bytes: what must be moved at least; 0 where that is not known: there is no roof then.
+        flops: operations that must be done at least; 0 where they do not matter.
+        dtype: type of the matrix product that is the arithmetic ceiling.
+        call_bytes: memory of the tensors of a call.
+        verifies: whether results are compared with a reference.
+        calls: the arguments of each call of a round.
+    """
+
+    name: str
+    call_bytes: int
+    family, dtype = "all", "float32"
+    size = bytes = flops = 0
+    verifies = True
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    @abstractmethod
+    def renew(self, number: int, count: int) -> None:
+        """Draw the inputs of the first ``count`` calls of a round."""
+
+    @abstractmethod
+    def wrong(self, place: int, returned: Any) -> str:
+        """What is wrong with a call's result; empty if nothing is."""
+
+    def values(self, place: int) -> Iterable[Any]:
+        """What a call reads."""
+        return self.calls[place]
+
+    def touch(self, place: int) -> None:
+        """Read and write the inputs of a call, so that they lie in the caches."""
+        for each in self.values(place):
+            if is_tensor(each) and str(each.layout) == "torch.strided":
+                each.detach().copy_(each.detach().clone())
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is a tensor of torch."""
+    import torch
+
+    return isinstance(value, torch.Tensor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,17 +198,12 @@ class Settings:
     Attributes:
         device: ``cpu`` or ``cuda``.
         modes: see ``MEANING``.
-        width: a candidate whose interval is this share of its median, or less, needs no more
-            rounds.
-        least: rounds at least.
         most: rounds at most.
         block_s: seconds of calls that a candidate's turn should have.
     """
 
     device: str = "cpu"
     modes: tuple[Mode, ...] = ("cold", "hot")
-    width: float = 0.02
-    least: int = 6
     most: int = 40
     block_s: float = 0.02
 
@@ -182,23 +212,21 @@ def sizes(text: str) -> list[int]:
     """Sizes from ``2^10:2^30``, ``2^10:2^30:4`` (every fourth power) or ``1000,2^20``.
 
     Raises:
-        UsageError: the text has another form.
+        UsageError: the text has another form, or names no size.
     """
     try:
-        if ":" not in text:
-            return [_number(each) for each in text.split(",")]
-        size, last, step = (_number(each) for each in (*text.split(":"), "1")[:3])
-        found = []
-        while 0 < size <= last and step > 0:
-            found.append(size)
-            size <<= step
-    except ValueError as error:
+        numbers = [_number(each) for each in text.split(":" if ":" in text else ",")]
+        if ":" in text:
+            size, last, step = (*numbers, 1)[:3]
+            powers = range(0, max(0, last // size).bit_length(), step)
+            numbers = [size << power for power in powers]
+    except (ValueError, ZeroDivisionError) as error:
         raise UsageError(
             f"{text!r} is not a list of sizes", hint="write 2^10:2^30, 2^10:2^30:4 or 1000,2^20"
         ) from error
-    if not found:
+    if not numbers:
         raise UsageError(f"{text!r} is an empty range", hint="the smaller size comes first")
-    return found
+    return numbers
 
 
 def _number(text: str) -> int:

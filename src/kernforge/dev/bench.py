@@ -45,7 +45,7 @@ def measure(order: dict[str, Any]) -> Report:
         device=order["device"],
     )
     work = project.workloads(request)[: None if order["only"] else 1]
-    settings = Settings(device=order["device"], least=_ROUNDS, most=_ROUNDS, block_s=_BLOCK_S)
+    settings = Settings(device=order["device"], most=_ROUNDS, block_s=_BLOCK_S)
     return project.measure_all(work, project.candidates(request), settings, lambda _text: None)
 
 
@@ -74,7 +74,8 @@ def main() -> None:
     order = json.loads(sys.argv[1])
     document: dict[str, Any]
     try:
-        document = {"times": list(times(measure(order)))}
+        report = measure(order)
+        document = {"times": list(times(report)), "error": "; ".join(report.failed.values())}
     except KernforgeError as error:
         document = {"error": error.message}
     files.write_atomic(Path(order["out"]), json.dumps(document))
