@@ -10,25 +10,21 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernforge.errors import LayerError, LayerTypeError, NetworkError, NotPublishedError
-from kernforge.layers.mapping import Choice, choose_kernel, current
+from kernforge.layers.mapping import Choice, Registered, Repository, choose_kernel, current
 from kernforge.layers.modes import DEVICE_TYPES, Device, KernelizeFallback, Mode, mode_name
 from kernforge.layers.report import KernelSource, LayerOutcome
 from kernforge.layers.repositories import load_on
 from kernforge.loader.importer import get_loaded_kernels
+from kernforge.system.environment import Environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from inspect import Parameter
-
     import torch
     from torch import nn
-
-    from kernforge.layers.mapping import Registered, Repository
-    from kernforge.system.environment import Environment
 
 # What CANNOT_LOAD covers: there is nothing to load. A kernel that exists but is wrong, such as one
 # whose bytes were changed, stays an error.
@@ -137,8 +133,13 @@ def decide_layer(
     """
     cls = type(module)
     name = str(cls.kernel_layer_name)
-    choice, layer, reason = Choice(), None, _exemption(module, request)
-    if not reason:
+    condition = getattr(cls, "kernel_condition", None)
+    choice, layer = Choice(), None
+    if request.disabled:
+        reason = "DISABLE_KERNEL_MAPPING is set"
+    elif condition is not None and not condition(module):
+        reason = "its condition refuses this instance"
+    else:
         choice = choose_kernel(
             request.registered,
             name,
@@ -146,7 +147,7 @@ def decide_layer(
             capability=request.capability,
             mode=request.mode,
         )
-        layer, reason = _find_replacement(choice, name, cls, request)
+        layer, reason = _replacement(choice, name, cls, request)
     result = LayerOutcome(
         path=path,
         layer_name=name,
@@ -158,51 +159,39 @@ def decide_layer(
     return None if layer is None else layer.forward, result
 
 
-def _exemption(module: nn.Module, request: KernelizeRequest) -> str:
-    """Why a module keeps its own forward whatever the mapping says; empty if it does not."""
-    if request.disabled:
-        return "DISABLE_KERNEL_MAPPING is set"
-    condition = getattr(type(module), "kernel_condition", None)
-    if condition is not None and not condition(module):
-        logging.getLogger("kernforge.layers.kernelize").info(
-            "Skipping kernelization for `%s` using `%s` due to kernel_condition.",
-            type(module).__name__,
-            type(module).kernel_layer_name,
-        )
-        return "its condition refuses this instance"
-    return ""
-
-
-def _find_replacement(
+def _replacement(
     choice: Choice, name: str, cls: type[nn.Module], request: KernelizeRequest
 ) -> tuple[type[nn.Module] | None, str]:
     """The chosen layer, if it can be loaded and has the features that the mode needs; and why."""
     chosen = choice.chosen
     if chosen is None:
-        _raise_unless_allowed(
-            choice.missing, request, f"No layer mapping for `{name}`: {choice.reason}"
-        )
+        text = f"No layer mapping for `{name}`: {choice.reason}"
+        _raise_unless_allowed(choice.missing, request, text)
         return None, choice.reason
-    layer = request.layers.get(chosen.repo)
+    repo = chosen.repo
     try:
-        if layer is None:
-            layer = request.layers[chosen.repo] = load_on(chosen.repo, request.device)
+        if repo not in request.layers:
+            request.layers[repo] = load_on(repo, request.device)
     except _ABSENT as error:
         if KernelizeFallback.CANNOT_LOAD not in request.fallback:
             raise
         logging.getLogger("kernforge.layers").info(
-            "Kernel for layer `%s` on %s could not be loaded; it keeps its own forward: %s",
-            name,
-            request.device,
-            error,
+            "Kernel for layer `%s` could not be loaded; it keeps its own forward: %s", name, error
         )
         return None, f"cannot load: {str(error).splitlines()[0]}"
-    _check_layer(layer, cls, source=chosen.repo)
-    _check_mode(layer, chosen.mode, layer_name=name, source=chosen.repo)
+    layer = request.layers[repo]
+    _check_layer(layer, cls, repo)
+    if missing := _missing_features(layer, chosen.mode):
+        raise LayerError(
+            f"Function/layer from repo {repo} does not support {missing}.\n"
+            f"Was registered for `{name}` with mode `{chosen.mode}`",
+            hint=f"register it for another mode than {mode_name(chosen.mode)}; or, if the layer "
+            "supports it, set can_torch_compile = True or has_backward = True in its class",
+        )
     if missing := _missing_features(layer, request.mode):
         text = f"Available kernel does not support mode: {request.mode}"
         _raise_unless_allowed(KernelizeFallback.NO_COMPATIBLE_MODE, request, text)
-        return None, f"{chosen.repo} does not support {missing}"
+        return None, f"{repo} does not support {missing}"
     return layer, f"registered for {chosen.device} {mode_name(chosen.mode)}"
 
 
@@ -218,16 +207,17 @@ def _kernel_source(layer: type[nn.Module]) -> KernelSource | None:
     package = layer.__module__.partition(".")[0]
     for kernel in get_loaded_kernels():
         if kernel.metadata.id == package:
+            origin = kernel.repo_info
             return KernelSource(
                 kernel=kernel.metadata.name,
                 variant=kernel.path.name,
-                repo_id=kernel.repo_info.repo_id if kernel.repo_info else None,
-                commit=kernel.repo_info.revision if kernel.repo_info else None,
+                repo_id=origin.repo_id if origin else None,
+                commit=origin.revision if origin else None,
             )
     return None
 
 
-def _check_layer(layer: object, replaced: type[nn.Module], *, source: object) -> None:
+def _check_layer(layer: Any, replaced: type[nn.Module], source: object) -> None:
     """Refuse a layer that cannot replace another.
 
     Args:
@@ -240,7 +230,8 @@ def _check_layer(layer: object, replaced: type[nn.Module], *, source: object) ->
     """
     from torch import nn
 
-    if not (isinstance(layer, type) and issubclass(layer, nn.Module)):
+    is_layer = isinstance(layer, type) and issubclass(layer, nn.Module)
+    if not is_layer:
         name = getattr(layer, "__name__", layer)
         raise LayerTypeError(f"Layer `{name}` of {source} is not a Torch layer.")
     if inspect.getattr_static(layer, "__init__") is not nn.Module.__init__:
@@ -256,28 +247,19 @@ def _check_layer(layer: object, replaced: type[nn.Module], *, source: object) ->
             f"{', '.join(more)}.",
             hint="only forward is taken from a kernel's layer; write helpers as functions",
         )
-    _check_parameters(layer, replaced, source)
-
-
-def _check_parameters(layer: type[nn.Module], replaced: type[nn.Module], source: object) -> None:
-    ours = list(inspect.signature(layer.forward).parameters.values())
-    theirs = list(inspect.signature(replaced.forward).parameters.values())
-    what = f"Forward signature of {source} does not match `{replaced.__name__}`"
-    if len(ours) != len(theirs):
+    ours = inspect.signature(layer.forward).parameters
+    theirs = inspect.signature(replaced.forward).parameters
+    if [each.kind for each in ours.values()] != [each.kind for each in theirs.values()]:
+        what = "number" if len(ours) != len(theirs) else "kind"
         raise LayerTypeError(
-            f"{what}: different number of arguments.",
+            f"Forward signature of {source} does not match `{replaced.__name__}`: different {what} "
+            "of arguments.",
             hint=f"the kernel's forward takes {_listed(ours)}, the model's {_listed(theirs)}",
         )
-    for our, their in zip(ours, theirs, strict=True):
-        if our.kind != their.kind:
-            raise LayerTypeError(
-                f"{what}: different kind of arguments ({our} is {our.kind.description}, {their} "
-                f"is {their.kind.description})."
-            )
 
 
-def _listed(parameters: list[Parameter]) -> str:
-    return f"({', '.join(map(str, parameters))})"
+def _listed(parameters: Mapping[str, inspect.Parameter]) -> str:
+    return f"({', '.join(map(str, parameters.values()))})"
 
 
 def _missing_features(layer: type[nn.Module], mode: Mode) -> str:
@@ -288,14 +270,3 @@ def _missing_features(layer: type[nn.Module], mode: Mode) -> str:
     if Mode.TORCH_COMPILE in mode and not getattr(layer, "can_torch_compile", False):
         missing.append("torch.compile")
     return " and ".join(missing)
-
-
-def _check_mode(layer: type[nn.Module], mode: Mode, *, layer_name: str, source: object) -> None:
-    """Check that a layer supports the mode that it was registered for."""
-    if missing := _missing_features(layer, mode):
-        raise LayerError(
-            f"Function/layer from repo {source} does not support {missing}.\n"
-            f"Was registered for `{layer_name}` with mode `{mode}`",
-            hint=f"register it for another mode than {mode_name(mode)}; or, if the layer supports "
-            "it, set can_torch_compile = True or has_backward = True in its class",
-        )

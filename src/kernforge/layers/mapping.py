@@ -8,8 +8,7 @@ the narrowest range of compute capabilities that holds the GPU's, then the modes
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
@@ -39,29 +38,8 @@ UserMapping: TypeAlias = Mapping[str, Mapping[Device | str, Repository | Mapping
 """``{layer name: {device: repository or {mode: repository}}}``; a repository alone is FALLBACK."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MappingEntry:
-    """The kernels that are registered for one device and range, by mode."""
-
-    device: Device
-    repos: Mapping[Mode, Repository]
-
-    @property
-    def key(self) -> tuple[str, int, int]:
-        """Device type and limits, which are different for each entry of a layer."""
-        return (self.device.type, *self.limits)
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        """The lowest and highest capability, as 10 * major + minor."""
-        properties = self.device.properties
-        if properties is None:
-            return 0, sys.maxsize
-        return properties.min_capability, properties.max_capability
-
-
-Registered: TypeAlias = Mapping[str, tuple[MappingEntry, ...]]
-"""The entries for each layer name; never changed, only replaced."""
+Registered: TypeAlias = Mapping[str, Mapping[Device, Mapping[Mode, Repository]]]
+"""The kernels for each layer name, by device and mode; never changed, only replaced."""
 
 _COMPILED_INFERENCE = Mode.INFERENCE | Mode.TORCH_COMPILE
 _COMPILED_TRAINING = Mode.TRAINING | Mode.TORCH_COMPILE
@@ -108,7 +86,7 @@ class Choice:
 
 
 def extend_mapping(registered: Registered, mapping: UserMapping) -> Registered:
-    """The registered entries with those of a mapping, which replace the same device and range.
+    """The registered kernels with those of a mapping, which replace the same device and range.
 
     Raises:
         LayerError: a device type is unknown, or a capability range belongs to another one.
@@ -121,17 +99,14 @@ def extend_mapping(registered: Registered, mapping: UserMapping) -> Registered:
                 f"the mapping of layer {layer_name!r} is {devices!r}, not one of devices",
                 hint='write {layer name: {"cuda": repository}}',
             )
-        entries = list(result.get(layer_name, ()))
-        for device, repos in devices.items():
-            new = _parse_entry(layer_name, device, repos)
-            entries = [entry for entry in entries if entry.key != new.key] + [new]
-        result[layer_name] = tuple(entries)
+        new = {
+            _device(layer_name, key): _by_mode(layer_name, value) for key, value in devices.items()
+        }
+        result[layer_name] = {**result.get(layer_name, {}), **new}
     return result
 
 
-def _parse_entry(
-    layer_name: str, key: Device | str, value: Repository | Mapping[Mode, Repository]
-) -> MappingEntry:
+def _device(layer_name: str, key: Device | str) -> Device:
     device = Device(key) if isinstance(key, str) else key
     if not isinstance(device, Device):
         raise LayerTypeError(f"layer {layer_name!r} is mapped for {key!r}, which is not a device")
@@ -139,18 +114,23 @@ def _parse_entry(
         raise LayerError(
             f"Unknown device type: {device.type}", hint=f"those are {', '.join(DEVICE_TYPES)}"
         )
-    kind = {"cuda": CUDAProperties, "rocm": ROCMProperties}.get(device.type)
-    if device.properties is not None and (kind is None or not isinstance(device.properties, kind)):
+    kind = {"cuda": CUDAProperties, "rocm": ROCMProperties}.get(device.type, type(None))
+    if not isinstance(device.properties, kind | None):
         raise LayerTypeError(f"{device.properties!r} are not properties of {device.type} devices")
-    repos = value if isinstance(value, Mapping) else {Mode.FALLBACK: value}
-    usable = {mode for modes in PREFERENCE.values() for mode in modes}
+    return device
+
+
+def _by_mode(
+    layer_name: str, value: Repository | Mapping[Mode, Repository]
+) -> Mapping[Mode, Repository]:
+    repos = dict(value) if isinstance(value, Mapping) else {Mode.FALLBACK: value}
     for mode in repos:
-        if mode not in usable:
+        if not any(mode in modes for modes in PREFERENCE.values()):
             raise LayerTypeError(
                 f"layer {layer_name!r} has a kernel for {mode!r}, which no model is kernelized for",
                 hint="combine TORCH_COMPILE with INFERENCE or TRAINING",
             )
-    return MappingEntry(device=device, repos=dict(repos))
+    return repos
 
 
 def choose_kernel(
@@ -170,84 +150,57 @@ def choose_kernel(
         raise LayerError(f"Unsupported mode: {mode}")
     entries = registered.get(layer_name)
     if entries is None:
-        return _no_choice(KernelizeFallback.NO_LAYER, "no mapping names it", ())
-    on_device = [entry for entry in entries if entry.device.type == device]
-    fitting = [entry for entry in on_device if _covers(entry, capability)]
+        return Choice(missing=KernelizeFallback.NO_LAYER, reason="no mapping names it")
+    on_device = [each for each in entries if each.type == device]
+    fitting = [each for each in on_device if each.covers(capability)]
     best = min(fitting, key=_narrowness, default=None)
-    candidates = tuple(_judge(entries, best, device, capability, mode))
-    if not on_device:
-        return _no_choice(
-            KernelizeFallback.NO_DEVICE, f"nothing is registered for {device}", candidates
+    serving = [each for each in PREFERENCE[mode] if best is not None and each in entries[best]]
+    gpu = "that of no GPU" if capability is None else dotted(capability)
+
+    def against(entry: Device) -> str:
+        if entry not in on_device:
+            return f"it is for {entry.type}, the model runs on {device}"
+        if entry not in fitting:
+            return f"it is for capability {entry.properties}, not {gpu}"
+        if best is not None and entry != best:
+            return f"the range {best.properties} is narrower"
+        return ""
+
+    candidates = tuple(
+        LayerCandidate(
+            repo=repo,
+            device=entry,
+            mode=each,
+            reason=against(entry) or _reason_against_mode(each, mode, serving),
         )
-    if best is None:
-        reason = f"no registered range of capabilities holds {_capability_text(capability)}"
-        return _no_choice(KernelizeFallback.NO_COMPATIBLE_PROPERTIES, reason, candidates)
-    chosen = next((candidate for candidate in candidates if not candidate.reason), None)
-    if chosen is None:
-        reason = f"nothing is registered for {best.device} that serves {mode_name(mode)}"
-        return _no_choice(KernelizeFallback.NO_COMPATIBLE_MODE, reason, candidates)
-    return Choice(chosen=chosen, candidates=candidates)
-
-
-def _no_choice(
-    missing: KernelizeFallback, reason: str, candidates: tuple[LayerCandidate, ...]
-) -> Choice:
+        for entry, repos in entries.items()
+        for each, repo in repos.items()
+    )
+    if serving:
+        chosen = next(each for each in candidates if not each.reason)
+        return Choice(chosen=chosen, candidates=candidates)
+    missing, reason = KernelizeFallback.NO_DEVICE, f"nothing is registered for {device}"
+    if best is not None:
+        missing = KernelizeFallback.NO_COMPATIBLE_MODE
+        reason = f"nothing is registered for {best} that serves {mode_name(mode)}"
+    elif on_device:
+        missing = KernelizeFallback.NO_COMPATIBLE_PROPERTIES
+        reason = f"no registered range of capabilities holds {gpu}"
     return Choice(missing=missing, reason=reason, candidates=candidates)
 
 
-def _covers(entry: MappingEntry, capability: int | None) -> bool:
-    if entry.device.properties is None:
-        return True
-    low, high = entry.limits
-    return capability is not None and low <= capability <= high
-
-
-def _narrowness(entry: MappingEntry) -> tuple[int, int]:
-    """Narrow ranges first; of equally narrow ones that for newer GPUs."""
-    low, high = entry.limits
-    return high - low, -low
-
-
-def _judge(
-    entries: Iterable[MappingEntry],
-    best: MappingEntry | None,
-    device: str,
-    capability: int | None,
-    mode: Mode,
-) -> Iterator[LayerCandidate]:
-    """Every kernel of a layer with the reason against it."""
-    serving = [m for m in PREFERENCE[mode] if best is not None and m in best.repos]
-    for entry in entries:
-        if entry.device.type != device:
-            reason = f"it is for {entry.device.type}, the model runs on {device}"
-        elif not _covers(entry, capability):
-            reason = (
-                f"it is for capability {entry.device.properties}, not "
-                f"{_capability_text(capability)}"
-            )
-        elif entry is not best and best is not None:
-            reason = f"the range {best.device.properties} is narrower"
-        else:
-            reason = ""
-        for registered_mode, repo in entry.repos.items():
-            yield LayerCandidate(
-                repo=repo,
-                device=entry.device,
-                mode=registered_mode,
-                reason=reason or _reason_against_mode(registered_mode, mode, serving),
-            )
-
-
 def _reason_against_mode(registered: Mode, wanted: Mode, serving: list[Mode]) -> str:
-    if registered not in PREFERENCE[wanted]:
+    if registered not in serving:
         return f"a kernel for {mode_name(registered)} does not serve {mode_name(wanted)}"
     if registered != serving[0]:
         return f"a kernel for {mode_name(serving[0])} is preferred"
     return ""
 
 
-def _capability_text(capability: int | None) -> str:
-    return "that of no GPU" if capability is None else dotted(capability)
+def _narrowness(device: Device) -> tuple[int, int]:
+    """Narrow ranges first; of equally narrow ones that for newer GPUs."""
+    low, high = device.limits
+    return high - low, -low
 
 
 _everywhere: Registered = {}

@@ -7,6 +7,7 @@ Names, members and rules are those of the ``kernels`` client 0.17.2 (``kernels/l
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from enum import Flag, auto
 
@@ -128,6 +129,18 @@ class Device:
 
     type: str
     properties: CUDAProperties | ROCMProperties | None = None
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The lowest and highest capability, as 10 * major + minor."""
+        if self.properties is None:
+            return 0, sys.maxsize
+        return self.properties.min_capability, self.properties.max_capability
+
+    def covers(self, capability: int | None) -> bool:
+        """Whether it holds a GPU of this capability; None is no GPU."""
+        low, high = self.limits
+        return self.properties is None or (capability is not None and low <= capability <= high)
 
     def __post_init__(self) -> None:
         for kind, device in ((CUDAProperties, "cuda"), (ROCMProperties, "rocm")):

@@ -8,13 +8,16 @@ equal.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import os
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from kernforge.errors import LayerError, NoVariantError
 from kernforge.layers.decorators import function_layer
+from kernforge.layers.mapping import Repository
 from kernforge.loader.api import (
     AnyRegistry,
     get_kernel,
@@ -22,24 +25,18 @@ from kernforge.loader.api import (
     get_locked_kernel,
     read_locks,
 )
+from kernforge.loader.kernels_lock import KernelLocks
+from kernforge.trust.admission import Allowed
 
 if TYPE_CHECKING:
-    import os
-    from pathlib import Path
-    from types import ModuleType
-
     from torch import nn
-
-    from kernforge.layers.mapping import Repository
-    from kernforge.loader.kernels_lock import KernelLocks
-    from kernforge.trust.admission import Allowed
 
 BACKEND: ContextVar[str | None] = ContextVar("BACKEND", default=None)
 """What repositories load for, as ``get_kernel`` takes it. Their ``load`` has no argument for it,
 since applications replace that method."""
 
 
-class _Kernel(ABC):
+class _Kernel:
     """A kernel that is loaded on request; ``str`` names it for a message."""
 
     __slots__ = ()
@@ -52,15 +49,36 @@ class _Kernel(ABC):
             KernforgeError: what ``get_kernel``, ``get_local_kernel`` or ``get_locked_kernel``
                 raises.
         """
-        return self._find(self._load())
+        kind, name = self._attribute()
+        package = self._package()
+        holder = getattr(package, "layers", None) if kind == "layer" else package
+        attribute = getattr(holder, name, None)
+        if attribute is None:
+            raise LayerError(
+                f"{kind.capitalize()} `{name}` not found in kernel repo {self}",
+                hint="its package has no `layers`: import that module in __init__.py"
+                if holder is None
+                else "",
+            )
+        layer: type[nn.Module] = attribute if kind == "layer" else function_layer(attribute)
+        return layer
 
-    @abstractmethod
-    def _load(self) -> ModuleType:
-        """Import its package."""
+    def __str__(self) -> str:
+        return "{}, {} `{}`".format(self._where(), *self._attribute())
 
-    @abstractmethod
-    def _find(self, package: ModuleType) -> type[nn.Module]:
-        """The layer of an imported package."""
+    def _attribute(self) -> tuple[str, str]:
+        """``layer`` or ``function``, and its name."""
+        if hasattr(self, "layer_name"):
+            return "layer", self.layer_name
+        return "function", self.func_name  # type: ignore[attr-defined]  # of each other subclass
+
+    def _package(self) -> ModuleType:
+        """Import the kernel's package."""
+        raise NotImplementedError
+
+    def _where(self) -> str:
+        """The kernel's place, for a message."""
+        raise NotImplementedError
 
 
 def load_on(repository: Repository, device: str) -> type[nn.Module]:
@@ -88,44 +106,6 @@ def load_on(repository: Repository, device: str) -> type[nn.Module]:
     return layer
 
 
-class _KernelLayer(_Kernel):
-    """A layer of a kernel."""
-
-    __slots__ = ()
-    layer_name: str
-
-    def _find(self, package: ModuleType) -> type[nn.Module]:
-        layers = getattr(package, "layers", None)
-        if layers is None:
-            raise LayerError(
-                f"Kernel repo {self} does not define any layers.",
-                hint="its package has no `layers`: import that module in __init__.py",
-            )
-        layer: type[nn.Module] | None = getattr(layers, self.layer_name, None)
-        if layer is None:
-            raise LayerError(f"Layer `{self.layer_name}` not found in kernel repo {self}.")
-        return layer
-
-    def __str__(self) -> str:
-        return f"{super().__str__()}, layer `{self.layer_name}`"
-
-
-class _KernelFunction(_Kernel):
-    """A function of a kernel."""
-
-    __slots__ = ()
-    func_name: str
-
-    def _find(self, package: ModuleType) -> type[nn.Module]:
-        function = getattr(package, self.func_name, None)
-        if function is None:
-            raise LayerError(f"Function `{self.func_name}` not found in `{self}`")
-        return function_layer(function)
-
-    def __str__(self) -> str:
-        return f"{super().__str__()}, function `{self.func_name}`"
-
-
 @dataclass(frozen=True, slots=True)
 class _Published(_Kernel):
     """A kernel in a registry, by version or revision."""
@@ -148,7 +128,7 @@ class _Published(_Kernel):
             )
         _make_hashable(self)
 
-    def _load(self) -> ModuleType:
+    def _package(self) -> ModuleType:
         return get_kernel(
             self.repo_id,
             version=self.version,
@@ -159,7 +139,7 @@ class _Published(_Kernel):
             user_agent=self.user_agent,
         )
 
-    def __str__(self) -> str:
+    def _where(self) -> str:
         asked = f"version {self.version}" if self.revision is None else f"revision {self.revision}"
         return f"`{self.repo_id}` ({asked})"
 
@@ -170,10 +150,10 @@ class _Local(_Kernel):
 
     repo_path: Path
 
-    def _load(self) -> ModuleType:
+    def _package(self) -> ModuleType:
         return get_local_kernel(self.repo_path, backend=BACKEND.get())
 
-    def __str__(self) -> str:
+    def _where(self) -> str:
         return f"`{self.repo_path}`"
 
 
@@ -197,7 +177,7 @@ class _Locked(_Kernel):
         object.__setattr__(self, "lockfile", locks.source)
         _make_hashable(self)
 
-    def _load(self) -> ModuleType:
+    def _package(self) -> ModuleType:
         return get_locked_kernel(
             self.repo_id,
             lockfile=self.locks,
@@ -206,7 +186,7 @@ class _Locked(_Kernel):
             trust_remote_code=self.trust_remote_code,
         )
 
-    def __str__(self) -> str:
+    def _where(self) -> str:
         return f"`{self.repo_id}` (commit {self.commit})"
 
 
@@ -216,7 +196,7 @@ def _make_hashable(repository: _Published | _Locked) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerRepository(_KernelLayer, _Published):
+class LayerRepository(_Published):
     """A layer of a published kernel.
 
     Args:
@@ -238,7 +218,7 @@ class LayerRepository(_KernelLayer, _Published):
 
 
 @dataclass(frozen=True, slots=True)
-class FuncRepository(_KernelFunction, _Published):
+class FuncRepository(_Published):
     """A function of a published kernel, used as a layer; the rest as for ``LayerRepository``.
 
     Args:
@@ -250,7 +230,7 @@ class FuncRepository(_KernelFunction, _Published):
 
 
 @dataclass(frozen=True, slots=True)
-class LocalLayerRepository(_KernelLayer, _Local):
+class LocalLayerRepository(_Local):
     """A layer of a kernel in a directory.
 
     Args:
@@ -263,7 +243,7 @@ class LocalLayerRepository(_KernelLayer, _Local):
 
 
 @dataclass(frozen=True, slots=True)
-class LocalFuncRepository(_KernelFunction, _Local):
+class LocalFuncRepository(_Local):
     """A function of a kernel in a directory, used as a layer.
 
     Args:
@@ -275,7 +255,7 @@ class LocalFuncRepository(_KernelFunction, _Local):
 
 
 @dataclass(frozen=True, slots=True)
-class LockedLayerRepository(_KernelLayer, _Locked):
+class LockedLayerRepository(_Locked):
     """A layer of a kernel at the commit in a lock; the rest as for ``LayerRepository``.
 
     Args:
@@ -291,7 +271,7 @@ class LockedLayerRepository(_KernelLayer, _Locked):
 
 
 @dataclass(frozen=True, slots=True)
-class LockedFuncRepository(_KernelFunction, _Locked):
+class LockedFuncRepository(_Locked):
     """A function of a kernel at the commit in a lock; the rest as for ``LockedLayerRepository``."""
 
     _: KW_ONLY

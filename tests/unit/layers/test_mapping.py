@@ -87,8 +87,8 @@ def test_registering_again_replaces_the_same_device_and_range_alone():
     # Thrice the same start: a search tree that keeps equal starts on one side loses count here.
     two = extend_mapping(two, {"Norm": {gpus(70, 99): "f"}})
     two = extend_mapping(two, {"Norm": {gpus(70, 80): "g"}})
-    assert sorted(r for e in two["Norm"] for r in e.repos.values()) == ["b", "c", "f", "g"]
-    assert [list(e.repos.values()) for e in one["Norm"]] == [["a"], ["b"], ["c"]]
+    assert sorted(r for e in two["Norm"].values() for r in e.values()) == ["b", "c", "f", "g"]
+    assert [list(e.values()) for e in one["Norm"].values()] == [["a"], ["b"], ["c"]]
     assert "Act" not in one
 
 
@@ -96,7 +96,7 @@ def test_a_mapping_that_changes_later_changes_nothing_here():
     modes = {I: "a"}
     registered = extend_mapping({}, {"Norm": {"cpu": modes}})
     modes[I] = "b"
-    assert registered["Norm"][0].repos == {I: "a"}
+    assert registered["Norm"][Device("cpu")] == {I: "a"}
 
 
 @pytest.mark.parametrize(
