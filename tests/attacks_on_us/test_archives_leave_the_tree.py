@@ -7,7 +7,6 @@ ranges, NVIDIA's archives, ``--depends`` as a tar and as a zip, and objects of t
 
 import base64
 import contextlib
-import functools
 import hashlib
 import io
 import stat
@@ -20,7 +19,6 @@ from pathlib import Path
 import pytest
 
 from kernforge.errors import KernforgeError
-from kernforge.setuptools import requirements
 from kernforge.store import tree_archive
 from kernforge.store.local import Store
 from kernforge.system import archives
@@ -128,15 +126,6 @@ def as_torch_headers(members, tmp_path):
     Toolchains(Store(tmp_path / "store"), FakeIndex(data)).path(headers("torch", wheel))
 
 
-def as_sdist(suffix, pack):
-    def unpack(members, tmp_path):
-        data = pack(members, "sub/include/")
-        requirements.unpack(f"some-1.0{suffix}", data, tmp_path / "store" / "tree")
-
-    unpack.__name__ = f"as_sdist{suffix}"
-    return unpack
-
-
 def as_shared_object(members, tmp_path):
     plain = tar(members, "include/")
     line = f"kernforge-tree 1 {hashlib.sha256(plain).hexdigest()}\n".encode()
@@ -145,10 +134,8 @@ def as_shared_object(members, tmp_path):
     tree_archive.unpack(io.BytesIO(line + zlib.compress(plain)), target)
 
 
-SDIST_ZIP = as_sdist(".zip", zipped)
-SDIST_TAR = as_sdist(".tar.gz", functools.partial(tar, mode="w:gz"))
-ZIPS = [as_toolkit, as_torch_headers, SDIST_ZIP]
-TARS = [as_shared_object, SDIST_TAR]
+ZIPS = [as_toolkit, as_torch_headers]
+TARS = [as_shared_object]
 
 
 @pytest.fixture
@@ -186,11 +173,10 @@ def test_links_inside_are_kept(outside):
     assert (tree / "a" / "up" / "c").is_file()
 
 
-@pytest.mark.parametrize("way", [SDIST_TAR, SDIST_ZIP], ids=lambda way: way.__name__)
-def test_a_small_archive_that_holds_gigabytes_is_refused(way, outside, monkeypatch):
-    monkeypatch.setattr(archives, "LARGEST_SOURCES", 10 << 20)
+def test_a_small_archive_that_holds_gigabytes_is_refused(outside, monkeypatch):
+    monkeypatch.setattr(archives, "LARGEST", 10 << 20)
     with pytest.raises(KernforgeError, match="unpacks to more than"):
-        way([Member("a.h", bytes(11 << 20))], outside)
+        as_shared_object([Member("a.h", bytes(11 << 20))], outside)
 
 
 # -- locks -----------------------------------------------------------------------------------

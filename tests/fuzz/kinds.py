@@ -32,10 +32,9 @@ from kernforge.loader.kernels_lock import KernelLocks
 from kernforge.loader.pins import Pins
 from kernforge.manifest import document, migrate
 from kernforge.registry import hub_client, redirect, remote
-from kernforge.setuptools import requirements as sdists
 from kernforge.store import tree_archive
 from kernforge.store.local import Store
-from kernforge.system import files
+from kernforge.system import archives, files
 from kernforge.toolchain import lockfile, tree_names, wheel_pins
 from kernforge.toolchain.index import index, remote_zip
 from kernforge.toolchain.index.http import Body, Page
@@ -427,11 +426,11 @@ def plain_tar(top: str) -> bytes:
 
 
 def read_tar(data: bytes) -> None:
-    """A source distribution, as a tar packed in both ways."""
+    """A stream of a tar."""
 
     def unpack() -> None:
         with _directory() as tree:
-            sdists.unpack("some-1.0.tar", data, tree)
+            archives.unpack_tar(io.BytesIO(data), tree, "a tar")
 
     attempts(unpack)
 

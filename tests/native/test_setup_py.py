@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -296,7 +297,7 @@ def test_pip_install_of_a_tutorial_with_no_changed_line(tmp_path, environment, p
         assert "this torch is a build for the CPU, and setup.py has CUDA sources" in printed
         assert "KERNFORGE_CUDA=13.0" in printed
     assert "actions were run" in printed  # what the build within pip says
-    assert "Successfully installed my-ops" in printed
+    assert re.search(r"Successfully installed my[-_]ops", printed)
     code = "import torch, my_ops; my_ops.fused_relu_scale(torch.ones(4), 2.0)"
     printed = python(code, site, expect=1)
     assert "input must be a CUDA tensor" in printed
@@ -312,7 +313,8 @@ def test_pip_wheel_of_a_source_archive_whose_build_requires_torch(plain, tmp_pat
     shutil.copytree(plain, top)
     archive = shutil.make_archive(tmp_path / "plain-1.0", "gztar", top.parent, "plain-1.0")
     out = tmp_path / "out"
-    argv = ("pip", "wheel", "--no-deps", "-w", out, archive)
+    (tmp_path / "requirements.txt").write_text(f"{archive}\n")
+    argv = ("pip", "wheel", "--no-deps", "-w", out, "-r", "requirements.txt")
     printed = kernforge(*argv, cwd=tmp_path, env=environment)
     assert "note: the project asks for torch==1.0, and is built for torch" in printed
     (wheel,) = out.glob("*.whl")
@@ -331,8 +333,7 @@ def test_an_editable_install(plain, tmp_path, environment):
     argv = (python, "-m", "kernforge", "pip", "install", "-e", ".")
     printed = run(*argv, cwd=project, env=environment)
     assert "building a project for torch" in printed
-    # pip is asked for what it needs at run time, by its name.
-    assert "Requirement already satisfied: plain" in printed
+    assert "Successfully installed plain" in printed
     assert "actions were run" in printed  # what the build within pip says
     code = "import torch, plain; print(plain.value(), plain.__file__)"
     value, place = run(python, "-c", code, cwd=venv, env=environment).split(maxsplit=1)

@@ -19,7 +19,7 @@ from kernforge.errors import KernforgeError
 from kernforge.extension.plan import NVCC_FLAGS
 from kernforge.extension.request import SUFFIXES, ExtensionRequest
 from kernforge.setuptools import build, machine, target
-from kernforge.setuptools.progress import console_of
+from kernforge.setuptools.stand_in import console_of
 from kernforge.setuptools.target import TorchTarget
 from kernforge.system import files
 from kernforge.system.console import Console

@@ -28,7 +28,7 @@ from kernforge.manifest.model import Torch, TorchNoarch
 from kernforge.project import targets, units
 from kernforge.project.api import read_project
 from kernforge.project.targets import TargetCandidate
-from kernforge.setuptools.progress import console_of
+from kernforge.setuptools.stand_in import console_of
 from kernforge.setuptools.target import TorchTarget, find_target
 from kernforge.system import files
 from kernforge.system.environment import Environment

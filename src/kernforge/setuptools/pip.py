@@ -1,115 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernforge pip``: pip, for projects whose setup.py imports torch's extension builder.
+"""``kernforge pip``: pip whose builds find kernforge's stub of torch.
 
-pip builds each project to a wheel in an environment in which the stand-in answers for torch; then
-pip installs the wheels as it was asked to. What is not such a project is left to pip.
+pip reads its command line, finds projects, resolves and installs as always. Only the programs that
+it starts to build a project get other variables: the stub of torch comes first on their path, then
+what the project needs to be built. Run as a program, this module is that pip.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import re
+import runpy
+import shlex
 import sys
-import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import tomllib
+from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-from packaging import tags
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
-from kernforge.errors import BuildError, NetworkError, ToolchainError, UsageError
-from kernforge.setuptools import requirements, stand_in, target
-from kernforge.setuptools.progress import followed
-from kernforge.setuptools.target import TorchTarget
-from kernforge.store.local import Store
+from kernforge.errors import KernforgeError, ToolchainError, UsageError
+from kernforge.setuptools import stand_in, target
 from kernforge.system import files
-from kernforge.system.console import Console
 from kernforge.system.environment import Environment
 from kernforge.system.process import Command, attached, run
-from kernforge.toolchain.index.index import Index
 
-# As BuildExtension says it.
-_COUNTS = re.compile(r"(\d+) of (\d+) actions were run")
-_SUBPROCESS = "error: subprocess-exited-with-error"
-_VERBOSE = re.compile(r"-v+|--verbose")
+# "-P": a project in the current directory may have files of any name.
+PROGRAM = (sys.executable, "-P", "-m", "kernforge.setuptools.pip")
+"""Command line of the pip whose builds find the stub, without pip's own arguments."""
 _CHOICES = ("torch", "cuda", "python")
 _BUILDS = ("install", "wheel")
-# pip's own parser says which words are what is to be built; the rest are options and their values.
-# It hands on the texts that it is given, so that each is known by what it is and not by how it
-# reads.
-_PARSE = """
-import json, sys
-from pip._internal.commands import create_command
-class Word(str):
-    pass
-given = [Word(each) for each in sys.argv[2:]]
-options, words = create_command(sys.argv[1]).parse_args(given)
-at = {id(each): number for number, each in enumerate(given)}
-found = {"words": words, "editables": options.editables}
-places = {kind: [at.get(id(each), -1) for each in texts] for kind, texts in found.items()}
-print(json.dumps({**found, "places": places}))
-"""
+# The stub answers for them, or kernforge does what they do.
+_NOT_FETCHED = frozenset({"torch", "torchvision", "torchaudio", "triton", "ninja"})
+_LEGACY = ("setuptools>=70.1",)  # the first with a bdist_wheel of its own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipRequest:
-    """A command line of pip.
-
-    Attributes:
-        command: ``install`` or ``wheel``.
-        options: words that are neither of the next two.
-        words: what is to be built or installed.
-        editables: what ``-e`` names.
-    """
-
-    command: str
-    options: tuple[str, ...]
-    words: tuple[str, ...]
-    editables: tuple[str, ...]
-
-
-def run_pip(words: Sequence[str], environment: Environment, console: Console) -> int:
+def run_pip(words: Sequence[str], environment: Environment) -> int:
     """Run a command line of pip; returns its exit code.
 
     Args:
         words: the command line, in which ``--torch``, ``--cuda`` and ``--python`` are ours.
 
     Raises:
-        BuildError: a project could not be built.
-        ToolchainError: a part of the toolchain is missing.
-        UsageError: the command line is not valid.
+        UsageError: a choice is not valid, or names another Python.
     """
     chosen, rest = take_choices(words)
     if not rest or rest[0] not in _BUILDS:
-        return _pip(rest, environment.variables)
-    variables = dict(environment.variables)
-    variables |= {f"KERNFORGE_{name.upper()}": text for name, text in chosen.items()}
-    environment = replace(environment, variables=variables)
-    wanted = target.find_target(environment)
-    if "torch" in chosen:
-        wanted = replace(wanted, why="--torch")
+        return attached(Command(argv=(sys.executable, "-m", "pip", *rest)))
+    variables = {f"KERNFORGE_{name.upper()}": text for name, text in chosen.items()}
+    wanted = target.find_target(Environment({**environment.variables, **variables}))
     if wanted.python != target.running_python():
         raise UsageError(
             f"pip of Python {target.running_python()} cannot install for Python {wanted.python}",
             hint="`kernforge wheel --python` makes wheels for other Pythons",
         )
-    request = read_request(rest, variables)
-    with workplace(environment) as place:
-        verbose = any(_VERBOSE.fullmatch(word) for word in request.options)
-        builder = ProjectBuilder(wanted, environment, console, place, verbose=verbose)
-        return _Run(request, builder, variables).code()
-
-
-@contextlib.contextmanager
-def workplace(environment: Environment) -> Iterator[Path]:
-    """Directory for stand-ins, sources and wheels, cleared of those of killed processes."""
-    place = environment.home / "setuptools" / "work"
-    Store(environment.home / "store").sweep(place, "*")
-    with files.staging(place) as directory:
-        yield directory
+    return attached(Command(argv=(*PROGRAM, *rest), env=environment.variables, added=variables))
 
 
 def take_choices(words: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -136,256 +83,137 @@ def take_choices(words: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]
     return chosen, tuple(rest)
 
 
-def read_request(words: Sequence[str], variables: Mapping[str, str]) -> PipRequest:
-    """Let pip's parser say which words of a command line are options.
-
-    Raises:
-        UsageError: there is no pip, or it does not understand the words.
-    """
-    command, rest = words[0], list(words[1:])
-    argv = (sys.executable, "-c", _PARSE, command, *rest)
-    done = run(Command(argv=argv, env=variables))
-    if done.returncode != 0:
-        raise UsageError(
-            (done.stderr or done.stdout).strip() or "pip refuses these arguments",
-            hint="`kernforge pip install --help` shows pip's options; pip must be installed here: "
-            "`python -m ensurepip`",
-        )
-    parsed = json.loads(done.stdout)
-    taken = {*parsed["places"]["words"]}
-    for text, at in zip(parsed["editables"], parsed["places"]["editables"], strict=True):
-        # "-e .", or one word: "-e.", "--editable=."
-        joined = [n for n, word in enumerate(rest) if word in {f"-e{text}", f"--editable={text}"}]
-        taken |= {at - 1, at} if at >= 0 else set(joined)
-    return PipRequest(
-        command=command,
-        options=tuple(word for at, word in enumerate(rest) if at not in taken),
-        words=tuple(parsed["words"]),
-        editables=tuple(parsed["editables"]),
-    )
+# -- in the process of pip -----------------------------------------------------------------
 
 
-class ProjectBuilder:
-    """Builds projects for one target.
+class _Builds:
+    """Prepares each project that pip builds in this process.
 
     Args:
-        place: a directory that this builder owns.
-        packages: directory of what projects need to be built; by default in ``place``.
-        verbose: whether to print what pip and setup.py print.
-
-    Attributes:
-        compiled: actions that were run.
-        actions: actions that were needed.
+        place: directory for stubs and for what projects need to be built.
+        verbose: whether pip itself shows what builds print.
     """
 
-    def __init__(
-        self,
-        wanted: TorchTarget,
-        environment: Environment,
-        console: Console,
-        place: Path,
-        *,
-        packages: Path | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self._target, self._environment, self._console = wanted, environment, console
-        self._place, self._verbose = place, verbose
-        self.compiled = self.actions = 0
-        self._packages = packages or place / "packages"
-        self._package: Path | None = None
+    def __init__(self, environment: Environment, place: Path, *, verbose: bool) -> None:
+        self._environment, self._place = environment, place
+        self._target = target.find_target(environment)
+        self._console = stand_in.console_of(environment)
+        self._verbose = verbose
+        self._stub: Path | None = None
+        self._count = 0
 
-    def variables(self, project: Path) -> dict[str, str]:
-        """The variables of a process that builds a project, with all that it needs installed.
+    def interpreter(self, project: Path) -> Path:
+        """Write a program that runs this Python with the variables of a project's build.
 
         Raises:
-            ToolchainError: something that it needs cannot be installed.
-            UsageError: it is not a project.
+            NetworkError: torch's headers are missing, and no index can be reached.
+            ToolchainError: something that the project needs cannot be installed.
         """
-        packages = self._packages
-        files.make_dir(packages)
-        needed = requirements.of_project(project)
-        for asked in requirements.other_torch(project, self._target.release):
-            self._console.note(
-                f"note: the project asks for {asked}, and is built for torch {self._target.torch}: "
-                "--torch names another release"
-            )
-        requirements.install_missing(needed, packages, self._environment.variables)
-        if self._package is None:
-            self._package = stand_in.write(
+        self._count += 1
+        place = self._place / str(self._count)
+        why = f" ({self._target.why})" if self._target.why else ""
+        self._console.note(f"building {project.name} for {self._target}{why}")
+        needed = build_requirements(project)
+        for each in filter(_is_torch, needed):
+            if not each.specifier.contains(self._target.release, prereleases=True):
+                self._console.note(
+                    f"note: the project asks for {each}, and is built for torch "
+                    f"{self._target.torch}: --torch names another release"
+                )
+        _install(missing(needed), place / "packages")
+        if self._stub is None:
+            self._stub = stand_in.write(
                 self._place / "torch", self._target, self._environment, self._console
             )
         setup = project / "setup.py"
-        return stand_in.variables(
-            self._package,
+        variables = stand_in.variables(
+            self._stub,
             self._target,
             self._environment,
             self._console,
-            places=[packages],
+            packages=place / "packages",
             setup=setup.read_text(errors="replace") if setup.is_file() else "",
         )
+        if not self._verbose:
+            # pip keeps what a build prints until it fails.
+            variables["KERNFORGE_PROGRESS"] = (
+                self._environment.kernforge_progress or files.shared_path(2)
+            )
+        lines = (f"export {name}={shlex.quote(text)}" for name, text in variables.items())
+        text = "\n".join(("#!/bin/sh", *lines, f'exec {shlex.quote(sys.executable)} "$@"\n'))
+        files.write_new(place / "python", text, executable=True)
+        return place / "python"
 
-    def _numbered(self, kind: str) -> Path:
-        """A new path in the place."""
-        return self._place / kind / str(len(list(self._place.glob(f"{kind}/*"))))
 
-    @contextlib.contextmanager
-    def followed(self, project: str) -> Iterator[Path]:
-        """Say what is built, and what the build appends to a file; gives the file."""
-        why = f" ({self._target.why})" if self._target.why else ""
-        self._console.note(f"building {project} for {self._target}{why}")
-        path = self._numbered("progress")
-        with followed(path, self._console):
-            yield path
-
-    def wheel(self, project: Path) -> Path:
-        """Build the project in a directory to a wheel.
-
-        Raises:
-            BuildError: it could not be built; the message is what pip wrote.
-            ToolchainError: something that it needs cannot be installed.
-            UsageError: it is not a project.
-        """
-        out = self._numbered("wheels")
-        argv = (
-            *(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"),
-            *("--use-pep517", "--disable-pip-version-check", "--no-input", "--verbose"),
-            *("--wheel-dir", str(out), str(project)),
+def _install(wanted: Sequence[Requirement], directory: Path) -> None:
+    """Let pip install packages into a directory."""
+    if not wanted:
+        return
+    listed = [str(each) for each in wanted]
+    argv = (sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--target")
+    done = run(Command(argv=(*argv, str(directory), *listed)))
+    if done.returncode != 0:
+        raise ToolchainError(
+            f"pip cannot install what the project needs to be built ({', '.join(listed)}):\n"
+            f"{done.stderr.strip()}",
+            hint="install it into this environment, or check pip's configuration",
         )
-        variables = self.variables(project)
-        with self.followed(project.name) as progress:
-            added = {"KERNFORGE_PROGRESS": str(progress)}
-            done = run(Command(argv=argv, env={**variables, **added}))
-        if self._verbose and done.returncode == 0:
-            self._console.note((done.stdout + done.stderr).rstrip())
-        made = list(out.glob("*.whl"))
-        if done.returncode != 0 or not made:
-            shown = progress.read_text(encoding="utf-8", errors="replace").splitlines()
-            text = failure_text(done.stdout + done.stderr, shown)
-            raise BuildError(f"{project.name} cannot be built for {self._target}\n{text}")
-        for match in _COUNTS.finditer(done.stdout + done.stderr):
-            self.compiled += int(match[1])
-            self.actions += int(match[2])
-        return made[0]
 
-    def source(self, word: str) -> Path | None:
-        """The directory of what a word of pip's command line names, if pip would build it.
 
-        A name is built if the index has no wheel of its newest release for this Python.
-        """
-        path = local_path(word)
-        if path and path.is_dir():
-            return path
-        unpacked = self._numbered("sources")
-        if path:
-            return requirements.unpack(path.name, path.read_bytes(), unpacked)
+def build_requirements(project: Path) -> list[Requirement]:
+    """Build requirements of a project whose pyproject.toml pip has checked."""
+    about = project / "pyproject.toml"
+    document = tomllib.loads(about.read_text(encoding="utf-8")) if about.is_file() else {}
+    listed = map(Requirement, document.get("build-system", {}).get("requires", _LEGACY))
+    return [each for each in listed if each.marker is None or each.marker.evaluate()]
+
+
+def _is_torch(requirement: Requirement) -> bool:
+    return canonicalize_name(requirement.name) == "torch"
+
+
+def missing(wanted: Sequence[Requirement]) -> list[Requirement]:
+    """Requirements that this Python lacks and that the stub does not answer for."""
+
+    def is_here(each: Requirement) -> bool:
         try:
-            named = Requirement(word)
-        except InvalidRequirement:
-            return None
-        own = frozenset(str(tag) for tag in tags.sys_tags())
-        try:
-            index = Index.from_environment(self._environment.variables)
-            if named.url or requirements.has_wheel(named, index, own):
-                return None
-            return requirements.fetch_sdist(named, index, unpacked)
-        except (NetworkError, ToolchainError):
-            return None  # pip says better what is wrong with a name
+            version = metadata.version(each.name)
+        except metadata.PackageNotFoundError:
+            return False
+        return not each.url and each.specifier.contains(version, prereleases=True)
+
+    fetched = (each for each in wanted if canonicalize_name(each.name) not in _NOT_FETCHED)
+    return [each for each in fetched if not is_here(each)]
 
 
-def local_path(word: str) -> Path | None:
-    """The project or source distribution that a word of pip's command line names by its path.
+def main(words: Sequence[str]) -> None:
+    """Run pip in this process, which ends with pip's exit code."""
+    try:
+        from pip._internal.exceptions import InstallationError  # noqa: PLC0415
+        from pip._vendor.pyproject_hooks import BuildBackendHookCaller  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise SystemExit(f"error: {error}\nhint: install pip: python -m ensurepip") from error
 
-    As for pip, a bare word is a requirement, also where there is a directory of that name.
-    """
-    path = Path(word if Path(word).exists() else word.partition("[")[0]).absolute()
-    if path.is_dir() and (os.sep in word or word.startswith(".")):
-        return path
-    return path if path.is_file() and path.name.endswith(requirements.SDISTS) else None
+    environment = Environment.read()
+    with files.staging(environment.home / "setuptools" / "work") as place:
+        verbose = any(re.fullmatch(r"-v+|--verbose", word) for word in words)
+        builds = _Builds(environment, place, verbose=verbose)
+        hooks: Any = BuildBackendHookCaller
+        begin = hooks.__init__
 
+        def begin_here(caller: Any, source_dir: str, *args: Any, **kwargs: Any) -> None:
+            begin(caller, source_dir, *args, **kwargs)
+            try:
+                caller.python_executable = str(builds.interpreter(Path(source_dir)))
+            except KernforgeError as error:
+                raise InstallationError(str(error)) from error  # pip prints it and ends
 
-def failure_text(output: str, shown: Iterable[str]) -> str:
-    """What the user has not seen yet of a failed pip.
-
-    What setuptools copied before the step that failed, and what pip says of its subprocess, are not
-    of interest.
-
-    Args:
-        output: all that pip wrote.
-        shown: the lines that the user has seen while it ran.
-    """
-    _, step, rest = output.rpartition("running build_ext\n")
-    text = (rest if step else output).partition(_SUBPROCESS)[0]
-    known = {line.strip() for line in shown}
-    lines = [line for line in text.splitlines() if line.strip() not in known]
-    return textwrap.dedent("\n".join(lines)).strip() or output.strip()
-
-
-class _Run:
-    """One run of pip, in its two steps."""
-
-    def __init__(
-        self, request: PipRequest, builder: ProjectBuilder, variables: Mapping[str, str]
-    ) -> None:
-        self._request, self._builder, self._variables = request, builder, variables
-
-    def code(self) -> int:
-        """The exit code."""
-        request = self._request
-        for path in request.editables:
-            if code := self._editable(path):
-                return code
-        built: list[str] = []
-        local: list[str] = []
-        for word in request.words:
-            project = self._builder.source(word)
-            if project is None:
-                built.append(word)
-                continue
-            wheel = self._builder.wheel(project)
-            extras = word[word.index("[") :] if word.endswith("]") else ""
-            built.append(f"{wheel}{extras}")
-            local += [str(wheel)] if local_path(word) else []
-        if not built and request.editables:
-            return 0
-        # pip leaves an installed version alone, but not if it is named as a directory.
-        if request.command == "install" and local and "--no-deps" not in request.options:
-            again = ("install", *request.options, "--no-deps", "--force-reinstall", *local)
-            targeted = any(word.startswith(("-t", "--target")) for word in request.options)
-            if not targeted and (code := _pip(again, self._variables)):
-                return code
-            if not targeted and len(local) == len(built):
-                built.append("--quiet")  # it would say that all is installed already
-        return _pip((request.command, *request.options, *built), self._variables)
-
-    def _editable(self, path: str) -> int:
-        project = Path(path.partition("[")[0]).absolute()
-        options = (*self._request.options, "--no-deps", "--no-build-isolation", "--use-pep517")
-        argv = ("install", *options, "-e", path)
-        variables = self._builder.variables(project)
-        with self._builder.followed(project.name) as progress:
-            if code := _pip(argv, {**variables, "KERNFORGE_PROGRESS": str(progress)}):
-                return code
-        # What it needs at run time comes from pip as usual: it is named by its name now.
-        argv = (sys.executable, "-c", _EDITABLE, str(project.resolve()))
-        done = run(Command(argv=argv, env=self._variables))
-        name = done.stdout.strip()
-        if not name or "--no-deps" in self._request.options:
-            return 0
-        extras = path[path.index("[") :] if path.endswith("]") else ""
-        return _pip(("install", *self._request.options, f"{name}{extras}"), self._variables)
+        hooks.__init__ = begin_here
+        # A wheel in pip's cache is one for any torch.
+        ours = ("--no-build-isolation", "--use-pep517", "--no-cache-dir")
+        sys.argv = ["pip", words[0], *ours, *words[1:]]
+        runpy.run_module("pip", run_name="__main__")
 
 
-_EDITABLE = """
-import json, os, sys
-from importlib.metadata import distributions
-from urllib.parse import unquote, urlsplit
-for each in distributions():
-    url = urlsplit(json.loads(each.read_text("direct_url.json") or "{}").get("url", ""))
-    if url.scheme == "file" and os.path.realpath(unquote(url.path)) == sys.argv[1]:
-        print(each.metadata["Name"])
-        break
-"""
-
-
-def _pip(words: Sequence[str], variables: Mapping[str, str]) -> int:
-    return attached(Command(argv=(sys.executable, "-m", "pip", *words), env=variables))
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the package that answers a setup.py in torch's place, and the variables of its process.
+"""The surroundings of a setup.py: the stub of torch, the variables and the console of its process.
 
 A setup.py that was written for torch begins with ``import torch`` and reads a few values of it. The
-stand-in answers with those of the torch that is built for, and its ``cpp_extension`` is
-kernforge's. What it does not have raises an error that names what was asked for, and the line.
+stub answers with those of the torch that is built for, and its ``cpp_extension`` is kernforge's.
+What it does not have raises an error that names what was asked for, and the line.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -16,6 +17,8 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from kernforge.errors import StorageError
+from kernforge.project.api import is_skipped
 from kernforge.setuptools import machine
 from kernforge.setuptools.target import STAND_IN, TorchTarget
 from kernforge.system import files
@@ -25,6 +28,8 @@ from kernforge.toolchain import cuda_arch
 from kernforge.toolchain.index.wheels import Progress
 
 _TEMPLATE = "torch_stand_in"
+_RESULTS = {"build", "dist"}  # at the top: a package or a source below may have such a name
+_BUILT = re.compile(r"\.(?:cpython-|abi3).*\.so$")
 _FORCE = re.compile(r"\b([A-Z][A-Z0-9_]*_FORCE_BUILD)\b")
 # A setup.py without such a word looks for no toolkit; CUDA_HOME of the stand-in fetches one when
 # asked.
@@ -80,23 +85,25 @@ def variables(
     environment: Environment,
     progress: Progress,
     *,
-    places: Iterable[Path] = (),
-    setup: str = "",
+    packages: Path,
+    setup: str,
 ) -> dict[str, str]:
-    """The environment variables of a process that runs a setup.py with a stand-in.
+    """The variables to set for a process that builds a project behind a stub.
 
     Args:
-        package: the stand-in's package.
-        environment: environment variables of this process, which stay.
-        places: more directories of packages.
+        package: the stub's package.
+        packages: directory of what the project needs to be built.
         setup: text of the setup.py, whose switches against the download of a prebuilt wheel are
             set.
     """
     given = environment.variables
-    paths = [str(package.parent), *map(str, places), *filter(None, [given.get("PYTHONPATH")])]
+
+    def first(name: str, *places: Path) -> str:
+        return os.pathsep.join((*map(str, places), *filter(None, [given.get(name)])))
+
     found = {
-        **given,
-        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONPATH": first("PYTHONPATH", package.parent, packages),
+        "PATH": first("PATH", packages / "bin"),
         "KERNFORGE_HOME": str(environment.home),
         "KERNFORGE_STAND_IN": str(package),
         "KERNFORGE_PYTHON": target.python,
@@ -108,13 +115,49 @@ def variables(
     if target.cuda and _ASKS_CUDA.search(setup):
         home = machine.toolkit_directory(target, environment, progress)
         found["CUDA_HOME"] = str(home)
-        found["PATH"] = os.pathsep.join((f"{home}/bin", given.get("PATH", "")))
+        found["PATH"] = first("PATH", home / "bin", packages / "bin")
     return found
 
 
 def forced(setup: str) -> dict[str, str]:
     """The switches of a setup.py against the download of a prebuilt wheel."""
     return dict.fromkeys(_FORCE.findall(setup), "TRUE")
+
+
+class _FollowedConsole(Console):
+    """Console that also appends what it prints to a file: pip keeps what a build prints."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(failures=False)
+        self._path = path
+
+    def _write(self, text: str) -> None:
+        super()._write(text)
+        with contextlib.suppress(StorageError):  # of a terminal that is gone
+            files.append(self._path, f"{text}\n")
+
+
+def console_of(environment: Environment) -> Console:
+    """The console of a build, which may run within pip."""
+    shown = environment.kernforge_progress
+    return _FollowedConsole(Path(shown)) if shown else Console(failures=False)
+
+
+def copy_project(project: Path, copy: Path) -> None:
+    """Copy a project without what was built or installed in it; links stay links."""
+    root = project.resolve()
+    for directory, folders, names in os.walk(project):
+        place = Path(directory)
+        built = {name for name in folders if name.endswith(".egg-info") or is_skipped(place / name)}
+        built |= _RESULTS if place == project else set()
+        folders[:] = [name for name in folders if name not in built]
+        for path in (place / name for name in (*folders, *names)):
+            there = copy / path.relative_to(project)
+            if path.is_symlink():
+                inside = path.resolve().is_relative_to(root)
+                files.symlink(str(path.readlink() if inside else path.resolve()), there)
+            elif path.is_file() and not _BUILT.search(path.name):
+                files.copy_file(path, there)
 
 
 def _texts(template: Traversable, below: str = "") -> Iterable[tuple[str, str]]:

@@ -97,7 +97,7 @@ def find_target(environment: Environment) -> TorchTarget:
     python = parse_python(environment.kernforge_python or running_python())
     cuda = environment.kernforge_cuda
     if named := environment.kernforge_torch:
-        return named_target(named, cuda, python, why="KERNFORGE_TORCH")
+        return named_target(named, cuda, python, why="as asked for")
     if installed := find_installed(_places()):
         version = Version2.leading(installed.release) or Version2(0, 0)
         built_for = parse_cuda(cuda) if cuda else installed.cuda

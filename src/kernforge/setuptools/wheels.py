@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wheels of a setup.py project for every torch, CUDA and Python that is asked for.
 
-Each wheel is built in a copy of the project with a stand-in for its torch, by the running Python:
-another one lends its headers only. Objects that do not read torch's or Python's headers are
-compiled once. Tags cannot express torch and CUDA, so that the local version does, as in
+Each wheel is built in a copy of the project behind a stub of its torch, by the running Python:
+of another one, only the headers are needed. Objects that do not read torch's or Python's headers
+are compiled once. Tags cannot express torch and CUDA, so that the local version does, as in
 ``1.0+torch2.11.cu130``; and the wheel requires the torch series that it was built for.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import time
 import zipfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from email import message_from_bytes
+from email.policy import EmailPolicy
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -23,26 +24,23 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from kernforge.check.api import beyond_limited_api
-from kernforge.errors import CheckError, UsageError
-from kernforge.project.api import is_skipped
-from kernforge.setuptools import python_headers, target
-from kernforge.setuptools.pip import ProjectBuilder, workplace
+from kernforge.errors import BuildError, CheckError, UsageError
+from kernforge.setuptools import pip, python_headers, stand_in, target
 from kernforge.setuptools.target import TorchTarget
 from kernforge.system import files
 from kernforge.system.console import Console
 from kernforge.system.environment import Environment
-from kernforge.system.process import run
+from kernforge.system.process import Command, run
 from kernforge.toolchain.releases import torch_releases
 from kernforge.wheel import archive
 from kernforge.wheel import plan as wheel_plan
-from kernforge.wheel.needs import is_library, libraries
+from kernforge.wheel.needs import libraries
 from kernforge.wheel.plan import WheelPlan
 
-_RESULTS = {"build", "dist"}  # at the top: a package or a source below may have such a name
-_BUILT = re.compile(r"\.(?:cpython-|abi3).*\.so$")
-_INFO = re.compile(r"([^/]+)\.(dist-info|data)/(.*)")
-_DIST_INFO = "dist-info"
+_COUNTS = re.compile(r"(\d+) of (\d+) actions were run")  # as BuildExtension says it
+_INFO = re.compile(r"[^/]+\.(dist-info|data)/(.*)")
 _OURS = {"METADATA", "WHEEL", "RECORD", "RECORD.jws", "RECORD.p7s"}
+_POLICY = EmailPolicy(utf8=True, mangle_from_=False, refold_source="none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +52,6 @@ class ExtensionWheel:
         compiled: actions that were run for it.
         actions: actions that it needs; the other results came from the store.
         seconds: what its build took.
-        serves: the Pythons that it serves, if its extensions keep to the limited API.
     """
 
     path: Path
@@ -63,7 +60,6 @@ class ExtensionWheel:
     compiled: int
     actions: int
     seconds: float
-    serves: tuple[str, ...] = ()
 
 
 def targets(
@@ -84,7 +80,7 @@ def targets(
     for each in pythons:
         python_headers.find(each, environment.variables)
     if not torch:
-        found = replace(target.find_target(environment), installed=None)
+        found = target.find_target(environment)
         torch = [str(found.torch)]
         cuda = cuda or [str(found.cuda or target.NO_CUDA)]
     pairs = [(release, built_for) for release in torch for built_for in _published(release, cuda)]
@@ -94,24 +90,22 @@ def targets(
     )
 
 
-def _published(torch: str, cuda: Sequence[str]) -> Iterator[str | None]:
+def _published(torch: str, cuda: Sequence[str]) -> Sequence[str | None]:
     """Those of the CUDA versions that a torch was published for."""
     if not cuda:
-        yield None
-        return
+        return [None]
     version = target.named_target(torch, None, "3.12").torch
     known = torch_releases().get(version)
+    numbers = {each: target.parse_cuda(each) for each in cuda}
     fitting = [
-        each
-        for each in cuda
-        if known is None or (number := target.parse_cuda(each)) is None or number in known
+        each for each, number in numbers.items() if not (number and known) or number in known
     ]
     if not fitting:
         raise UsageError(
             f"torch {version} was published for none of CUDA {', '.join(cuda)}",
             hint=f"it was for {', '.join(map(str, known or ()))}, and there is cpu",
         )
-    yield from fitting
+    return fitting
 
 
 def make_wheels(
@@ -132,39 +126,63 @@ def make_wheels(
     Raises:
         BuildError: one could not be built; those before it are there.
         CheckError: one says that it keeps to Python's limited API, and does not.
-        ToolchainError: a part of the toolchain is missing.
-        UsageError: it is not a project, or it makes a wheel without extensions.
+        UsageError: it makes a wheel without extensions.
     """
-    with workplace(environment) as place:
-        limited: dict[tuple[str, str], str] = {}  # the oldest Python of a wheel, as cp39
-        for number, each in enumerate(wanted):
-            pair = (str(each.torch), str(each.cuda))
-            if pair in limited:
-                _note_unserved(each.python, limited[pair], console)
-                continue
+    limited: dict[tuple[str, str], str] = {}  # the oldest Python of a wheel, as cp39
+    for each in wanted:
+        pair = (str(each.torch), str(each.cuda))
+        if pair not in limited:
             start = time.monotonic()
-            copy = place / str(number) / project.absolute().name
-            _copy(project.absolute(), copy)
-            builder = ProjectBuilder(
-                each, environment, console, place / str(number), packages=place / "packages"
-            )
-            built = builder.wheel(copy)
-            _audit(built)
-            path, requires, tag = relabel(built, each, out, seconds=seconds)
-            wheel = ExtensionWheel(
+            with files.staging(environment.home / "setuptools" / "work") as place:
+                built, counts = _build(project.absolute(), each, place, environment, console)
+                _audit(built)
+                path, requires, tag = relabel(built, each, out, place / "files", seconds=seconds)
+            yield ExtensionWheel(
                 path=path,
                 target=each,
                 requires=requires,
-                compiled=builder.compiled,
-                actions=builder.actions,
+                compiled=sum(int(ran) for ran, _ in counts),
+                actions=sum(int(needed) for _, needed in counts),
                 seconds=time.monotonic() - start,
-                serves=() if tag[1] != "abi3" else (f"{tag[0]} and newer",),
             )
-            if wheel.serves:
+            if tag[1] == "abi3":
                 limited[pair] = tag[0]
-                _note_unserved(each.python, tag[0], console)
-            files.remove_tree(place / str(number))
-            yield wheel
+        if (oldest := limited.get(pair)) and not _serves(oldest, each.python):
+            console.note(
+                f"note: no wheel for Python {each.python}: setup.py says {oldest}-abi3, which "
+                "serves neither older Pythons nor free-threaded ones"
+            )
+
+
+def _serves(oldest: str, python: str) -> bool:
+    """Whether an extension of the limited API of a Python, as ``cp39``, loads in another one."""
+    return not python.endswith("t") and int(python[2:]) >= int(oldest[3:])
+
+
+def _build(
+    project: Path, wanted: TorchTarget, place: Path, environment: Environment, console: Console
+) -> tuple[Path, list[tuple[str, str]]]:
+    """Build a wheel in a copy of the project; also counts of actions: run, and needed."""
+    copy = place / project.name
+    stand_in.copy_project(project, copy)
+    if (project / ".git").is_dir():  # setuptools-scm asks git for the version
+        files.symlink(str(project / ".git"), copy / ".git")
+    words = ("wheel", str(copy), "--no-deps", "--verbose", "--wheel-dir", str(place / "built"))
+    chosen = {
+        "KERNFORGE_TORCH": wanted.release,
+        "KERNFORGE_CUDA": str(wanted.cuda or target.NO_CUDA),
+        "KERNFORGE_PYTHON": wanted.python,
+    }
+    if not console.quiet:
+        chosen["KERNFORGE_PROGRESS"] = files.shared_path(2)
+    done = run(Command(argv=(*pip.PROGRAM, *words), env=environment.variables, added=chosen))
+    printed = done.stdout + done.stderr
+    if done.returncode != 0:
+        text = printed.partition("error: subprocess-exited-with-error")[0]
+        text = text.rpartition("running build_ext\n")[2].strip()
+        raise BuildError(f"{project.name} cannot be built for {wanted}\n{text}")
+    (built,) = (place / "built").iterdir()
+    return built, _COUNTS.findall(printed)
 
 
 def _audit(wheel: Path) -> None:
@@ -184,18 +202,6 @@ def _audit(wheel: Path) -> None:
         )
 
 
-def _note_unserved(python: str, oldest: str, console: Console) -> None:
-    """Say that a Python that was asked for loads no extension of the limited API of another."""
-    interpreter, abi = target.python_tag(python)
-    if interpreter != abi:  # free-threaded
-        console.note(f"note: no wheel for Python {python}, which has no limited API")
-    elif int(abi.removeprefix("cp3")) < int(oldest.removeprefix("cp3")):
-        console.note(
-            f"note: no wheel for Python {python}: setup.py says {oldest}-abi3, so that older ones "
-            "are not served"
-        )
-
-
 def local_version(wanted: TorchTarget) -> str:
     """What tells wheels of one version apart, as ``torch2.11.cu130``."""
     build = f"cu{wanted.cuda.major}{wanted.cuda.minor}" if wanted.cuda else target.NO_CUDA
@@ -203,7 +209,7 @@ def local_version(wanted: TorchTarget) -> str:
 
 
 def relabel(
-    wheel: Path, wanted: TorchTarget, out: Path, *, seconds: int = 0
+    wheel: Path, wanted: TorchTarget, out: Path, place: Path, *, seconds: int = 0
 ) -> tuple[Path, tuple[str, ...], wheel_plan.Tag]:
     """Write a wheel again, with the version, requirements and tags of its target.
 
@@ -211,6 +217,7 @@ def relabel(
         wheel: as setuptools made it.
         wanted: what its extensions were built for.
         out: directory of the new wheel.
+        place: a new directory, for the files of the wheel.
         seconds: time of all members in seconds since 1970.
 
     Returns:
@@ -221,97 +228,54 @@ def relabel(
         UsageError: there is no extension in it.
     """
     with zipfile.ZipFile(wheel) as opened:
-        members = {n: opened.read(n) for n in opened.namelist() if not n.endswith("/")}
-    _, version, _, tags = parse_wheel_filename(wheel.name)
-    (tag,) = tags
-    document = next(
-        data.decode() for name, data in members.items() if name.endswith(".dist-info/METADATA")
-    )
-    stated = re.search(r"^Name: (.*)$", document, re.MULTILINE)
-    full = str(Version(f"{version.public}+{local_version(wanted)}"))
-    with files.staging(out) as place:
-        platform = _platform(members, place)
-    python, abi = tag.interpreter, tag.abi
-    if abi.startswith("cp"):
-        python, abi = target.python_tag(wanted.python)
-    if platform is None:
+        opened.extractall(place)
+        members = {n: place / n for n in opened.namelist() if not n.endswith("/")}
+    platforms = [each.platform for each in libraries(members) if each.platform]
+    if not platforms:
         raise UsageError(
             f"{wheel.name} has no extension",
             hint="a project without extensions needs one wheel: `pip wheel`; or its setup.py "
             "builds extensions on a condition (FORCE_CUDA=1 and the like)",
         )
-    metadata, requires = _metadata(document, full, wanted)
+    _, version, _, (tag, *_) = parse_wheel_filename(wheel.name)
+    python, abi = tag.interpreter, tag.abi
+    if abi.startswith("cp"):
+        python, abi = target.python_tag(wanted.python)
+    full = str(Version(f"{version.public}+{local_version(wanted)}"))
+    (about,) = place.glob("*.dist-info/METADATA")
+    name, requires, document = _metadata(about.read_bytes(), full, wanted)
     plan = WheelPlan(
-        distribution=stated[1].strip() if stated else "",
+        distribution=name,
         version=full,
-        tag=(python, abi, platform),
+        tag=(python, abi, wheel_plan.newest_platform(platforms)),
         module="",
         requires=requires,
-        metadata=metadata,
+        metadata=document,
     )
-    kept = dict(_renamed(members, plan.stem))
+    kept = {}
+    for member, path in members.items():
+        match = _INFO.fullmatch(member)
+        if not match:
+            kept[member] = path
+        elif match[1] == "data" or match[2] not in _OURS:
+            kept[f"{plan.stem}.{match[1]}/{match[2]}"] = path
     return archive.write(plan, kept, out, seconds=seconds), requires, plan.tag
 
 
-def _platform(members: dict[str, bytes], place: Path) -> str | None:
-    """The platform that all libraries run on; None without any."""
-    named: dict[str, Path] = {}
-    for name, data in members.items():
-        if is_library(name):
-            files.write_new(place / name, data)
-            named[name] = place / name
-    found = [library.platform for library in libraries(named) if library.platform]
-    return wheel_plan.newest_platform(found) if found else None
-
-
-def _renamed(members: dict[str, bytes], stem: str) -> Iterator[tuple[str, bytes]]:
-    for name, data in members.items():
-        match = _INFO.fullmatch(name)
-        if match and match[2] == _DIST_INFO and match[3] in _OURS:
-            continue
-        yield (f"{stem}.{match[2]}/{match[3]}" if match else name), data
-
-
-def _metadata(document: str, version: str, wanted: TorchTarget) -> tuple[str, tuple[str, ...]]:
-    """The text of METADATA with another version and the torch that is required."""
-    head, blank, body = document.partition("\n\n")
-    own = f"torch=={wanted.torch}.*"
-    lines = []
-    for line in head.splitlines():
-        field, _, value = line.partition(": ")
-        if field == "Version":
-            lines.append(f"Version: {version}")
-        elif field != "Requires-Dist" or not _is_torch(value):
-            lines.append(line)
-    at = next((n for n, line in enumerate(lines) if line.startswith("Requires-Dist: ")), len(lines))
-    lines.insert(at, f"Requires-Dist: {own}")
-    listed = [line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist: ")]
-    return "\n".join(lines) + (blank or "\n\n") + body, tuple(listed)
+def _metadata(
+    document: bytes, version: str, wanted: TorchTarget
+) -> tuple[str, tuple[str, ...], str]:
+    """Name, requirements and text of METADATA with another version and the torch of a target."""
+    message = message_from_bytes(document, policy=_POLICY)
+    message.replace_header("Version", version)
+    others = [text for text in message.get_all("Requires-Dist", []) if not _is_torch(text)]
+    requires = (f"torch=={wanted.torch}.*", *others)
+    del message["Requires-Dist"]
+    for text in requires:
+        message["Requires-Dist"] = text
+    return message["Name"], requires, message.as_bytes().decode()
 
 
 def _is_torch(text: str) -> bool:
     requirement = Requirement(text)
     return canonicalize_name(requirement.name) == "torch" and requirement.marker is None
-
-
-def _copy(project: Path, copy: Path) -> None:
-    """Copy the files of a project without what was built in it; links to directories stay links."""
-    for directory, folders, names in os.walk(project):
-        place = Path(directory)
-        folders[:] = [
-            name
-            for name in folders
-            if not (is_skipped(place / name) or name.endswith(".egg-info"))
-            and (name not in _RESULTS or place != project)
-        ]
-        for folder in (place / name for name in folders):
-            if folder.is_symlink():
-                files.symlink(str(folder.resolve()), copy / folder.relative_to(project))
-        below = place.relative_to(project)
-        for name in names:
-            source = place / name
-            if not _BUILT.search(name) and source.is_file():
-                files.copy_file(source, copy / below / name)
-    # setuptools-scm asks git for the version.
-    if (project / ".git").is_dir():
-        files.symlink(str(project / ".git"), copy / ".git")

@@ -87,7 +87,7 @@ def unpack_promised(stream: IO[bytes], into: Path, promised: str) -> None:
     """
     source = _Inflating(stream)
     with untrusted.foreign_parser(lambda reason: IntegrityError(f"it is damaged: {reason}")):
-        archives.unpack_tar(cast("IO[bytes]", source), into, "the packed tree", mode="r|")
+        archives.unpack_tar(cast("IO[bytes]", source), into, "the packed tree")
         source.drain()
     if source.hash.hexdigest() != promised:
         raise IntegrityError(f"its sha256 is {source.hash.hexdigest()}, {promised} was promised")

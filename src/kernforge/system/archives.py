@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unpack archives of others: the one way for source distributions, wheels and packed trees.
+"""Unpack untrusted archives: wheels, and packed trees of a shared store.
 
 Members stay below the directory that is given: ``tarfile``'s data filter refuses absolute names,
 ``..``, links that lead out, and devices. What all members take together is bounded.
@@ -8,10 +8,9 @@ Members stay below the directory that is given: ``tarfile``'s data filter refuse
 from __future__ import annotations
 
 import tarfile
-import zipfile
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
-from typing import IO, Literal
+from typing import IO
 
 from kernforge import untrusted
 from kernforge.errors import IntegrityError
@@ -19,25 +18,14 @@ from kernforge.system import files
 
 LARGEST = 24 << 30
 """Bytes of the largest tree that the store takes: a CUDA toolkit has some 5 GB."""
-LARGEST_SOURCES = 1 << 30
-"""Bytes of the largest source distribution that is unpacked."""
 _HINT = "the archive is damaged or was made to do harm: do not use it"
 
 
-def unpack_tar(
-    stream: IO[bytes],
-    into: Path,
-    source: str,
-    *,
-    mode: Literal["r:*", "r|"] = "r:*",
-    limit: int = LARGEST,
-) -> None:
-    """Unpack a tar into a directory; after an error the caller removes what was unpacked.
+def unpack_tar(stream: IO[bytes], into: Path, source: str) -> None:
+    """Unpack a stream of a tar; after an error the caller removes what was unpacked.
 
     Args:
         source: the archive, as errors call it.
-        mode: of ``tarfile.open``.
-        limit: bytes of all members together.
 
     Raises:
         IntegrityError: it is damaged, too large, or leads out of the directory.
@@ -47,24 +35,13 @@ def unpack_tar(
     def bounded(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
         nonlocal total, count
         total, count = total + member.size, count + 1
-        _check_size(source, total, count, limit)
+        _check_size(source, total, count)
         safe = tarfile.data_filter(member, path)
         # The time of a file is that of its unpacking, as for every other file.
         return safe.replace(mtime=None, deep=False)  # type: ignore[arg-type]  # None leaves it
 
-    with _reading(source), tarfile.open(fileobj=stream, mode=mode) as archive:
+    with _reading(source), tarfile.open(fileobj=stream, mode="r|") as archive:
         archive.extractall(into, filter=bounded)  # noqa: S202 - the filter is the data filter
-
-
-def unpack_zip(stream: IO[bytes], into: Path, source: str, *, limit: int = LARGEST) -> None:
-    """Unpack a zip archive; arguments and errors are those of ``unpack_tar``."""
-    with _reading(source), zipfile.ZipFile(stream) as archive:
-        infos = [info for info in archive.infolist() if not info.is_dir()]
-        # zipfile reads no more of a member than the directory says.
-        _check_size(source, sum(info.file_size for info in infos), len(infos), limit)
-        for info in infos:
-            executable = bool(info.external_attr >> 16 & 0o100)
-            write_member(into, info.filename, archive.read(info), source, executable=executable)
 
 
 def write_member(
@@ -81,10 +58,10 @@ def write_member(
     files.write_new(into / path, content, executable=executable)
 
 
-def _check_size(source: str, total: int, count: int, limit: int) -> None:
-    if total > limit or count > untrusted.MEMBERS:
+def _check_size(source: str, total: int, count: int) -> None:
+    if total > LARGEST or count > untrusted.MEMBERS:
         raise IntegrityError(
-            f"{source} unpacks to more than {limit / 1e9:,.0f} GB or {untrusted.MEMBERS:,} files",
+            f"{source} unpacks to more than {LARGEST / 1e9:,.0f} GB or {untrusted.MEMBERS:,} files",
             hint=_HINT,
         )
 

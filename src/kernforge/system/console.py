@@ -47,7 +47,7 @@ class Console:
         every_s: float = EVERY_S,
     ) -> None:
         self.as_json = as_json
-        self._quiet = quiet
+        self.quiet = quiet
         self._verbose = verbose
         self._failures = failures
         self._watched = sys.stderr.isatty() and not quiet
@@ -99,7 +99,7 @@ class Console:
 
     def note(self, text: str) -> None:
         """Print a note, which is not part of the result."""
-        if not self._quiet:
+        if not self.quiet:
             self._print(text)
 
     # -- progress of downloads -------------------------------------------------------------
@@ -115,7 +115,7 @@ class Console:
             nonlocal got, last
             got += count
             now = time.monotonic()
-            if now - last < (_ON_TERMINAL_S if self._watched else self._every_s) or self._quiet:
+            if now - last < (_ON_TERMINAL_S if self._watched else self._every_s) or self.quiet:
                 return
             last = now
             share = f" of {size(total)}" if total else " MB"
@@ -144,7 +144,7 @@ class Console:
             from kernforge.system.live_view import Live  # noqa: PLC0415 - only a terminal needs it
 
             self._live = Live(actions, usage)
-        elif not self._quiet:
+        elif not self.quiet:
             self._live = ProgressLines(actions, usage, self._write, self._every_s)
 
     def started(self, key: str, title: str) -> None:

@@ -132,7 +132,7 @@ class Environment:
     )
     kernforge_progress = Variable(
         "KERNFORGE_PROGRESS",
-        "file to which a build within pip writes its progress, which pip does not show",
+        "file to which a build within pip also writes its progress, which pip does not show",
     )
     kernforge_stand_in = Variable(
         "KERNFORGE_STAND_IN",

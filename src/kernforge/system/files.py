@@ -290,6 +290,13 @@ def append(path: Path, text: str) -> None:
             os.close(descriptor)
 
 
+def shared_path(descriptor: int) -> str:
+    """A path by which other processes append to an open file, pipe or terminal of this one."""
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_APPEND)  # else one overwrites the other
+    return f"/proc/{os.getpid()}/fd/{descriptor}"
+
+
 def write_stream(
     path: Path, chunks: Iterable[bytes], *, append: bool, advance: Callable[[int], None]
 ) -> None:

@@ -101,5 +101,7 @@ def test_a_toolkit_is_fetched_for_what_may_ask_for_it(tmp_path, monkeypatch, set
     wanted = named_target("2.11", "13.0", "3.12")
     monkeypatch.setattr(stand_in.machine, "toolkit_directory", lambda *_: tmp_path / "toolkit")
     package = stand_in.write_package(tmp_path / "site", wanted, [(9, 0)])
-    found = stand_in.variables(package, wanted, Environment({}), Console(), setup=setup)
+    found = stand_in.variables(
+        package, wanted, Environment({}), Console(), packages=tmp_path, setup=setup
+    )
     assert ("CUDA_HOME" in found) is asks

@@ -5,7 +5,7 @@ import pytest
 from packaging.version import Version
 
 from kernforge.errors import UsageError
-from kernforge.setuptools import target, wheels
+from kernforge.setuptools import stand_in, target, wheels
 from kernforge.system.environment import Environment
 
 METADATA = """Metadata-Version: 2.1
@@ -33,12 +33,13 @@ def test_a_wheel_without_extensions_is_refused(tmp_path):
     made = wheel(tmp_path, {"my_ops-1.2.dist-info/METADATA": METADATA, "my_ops/__init__.py": ""})
     wanted = target.named_target("2.11", "13.0", "3.12")
     with pytest.raises(UsageError, match="has no extension"):
-        wheels.relabel(made, wanted, tmp_path / "out")
+        wheels.relabel(made, wanted, tmp_path / "out", tmp_path / "files")
 
 
 def test_the_torch_that_it_was_built_for_is_required():
     wanted = target.named_target("2.11", "13.0", "3.12")
-    text, requires = wheels._metadata(METADATA, "1.2+torch2.11.cu130", wanted)
+    name, requires, text = wheels._metadata(METADATA.encode(), "1.2+torch2.11.cu130", wanted)
+    assert name == "my_ops"
     assert requires == ("torch==2.11.*", "einops", 'torch; extra == "test"')
     assert "Version: 1.2+torch2.11.cu130\n" in text
     assert text.endswith("\n\n# Text\nVersion: stays\n")
@@ -68,18 +69,17 @@ def test_each_torch_takes_the_cuda_that_it_was_published_for():
         wheels.targets(["2.15"], ["13.0"], [], Environment({}))
 
 
-def test_a_copy_has_no_results_of_earlier_builds_and_still_its_history(tmp_path):
+def test_a_copy_has_no_results_of_earlier_builds(tmp_path):
     kept = ["setup.py", "pkg/__init__.py", "pkg/data.so", "csrc/a.cu"]
     kept += ["pkg/build/__init__.py", "csrc/dist/comm.cu"]
     left = ["build/lib/a.so", "dist/a.whl", "pkg.egg-info/PKG-INFO", "pkg/a.cpython-311-x.so"]
     left += ["venv/pyvenv.cfg", "venv/lib/torch.h", ".venv/lib/torch.h", "pkg/__pycache__/a.pyc"]
-    for name in [*kept, *left, ".git/HEAD"]:
+    for name in [*kept, *left]:
         path = tmp_path / "project" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
     (tmp_path / "project/linked").symlink_to("csrc")
-    wheels._copy(tmp_path / "project", tmp_path / "copy")
+    stand_in.copy_project(tmp_path / "project", tmp_path / "copy")
     assert (tmp_path / "copy/linked/a.cu").is_file()
-    found = [p for p in (tmp_path / "copy").rglob("*") if p.is_file() and ".git" not in p.parts]
+    found = [p for p in (tmp_path / "copy").rglob("*") if p.is_file()]
     assert sorted(str(p.relative_to(tmp_path / "copy")) for p in found) == sorted(kept)
-    assert (tmp_path / "copy/.git/HEAD").is_file()

@@ -21,7 +21,7 @@ def add(verbs: options.Verbs) -> None:
     )
 
 
-def _pip(arguments: argparse.Namespace, console: Console) -> int:
+def _pip(arguments: argparse.Namespace, _console: Console) -> int:
     from kernforge.setuptools import pip  # noqa: PLC0415
 
-    return pip.run_pip(arguments.arguments, arguments.environment, console)
+    return pip.run_pip(arguments.arguments, arguments.environment)
