@@ -33,12 +33,11 @@ GROUPS = {
         "call unless\nthe column says otherwise. A device copy that moves as many bytes is the "
         "ceiling; on data that\nfits into a cache, a kernel can be faster than this copy.\n\n"
         "Sweeps draw shapes, layouts and dtypes at random, so their tables have the worst that "
-        "they found.\nWhat is still slower than torch: gradients of layer-norm in half types whose "
-        "rows do not begin on\n8 bytes, which are read element by element; products of a few "
-        "numbers with a residual, which take\ntorch's own two launches; `topk` of wide rows in "
-        "bfloat16; "
-        "and GELU by the normal distribution in\nfloat64, which is exact in the tail, where "
-        "torch's is not.\n",
+        "they found.\nWhat is still slower than torch: sums that layer-norm is given with every "
+        "second column, which\nare copied first; gradients of matrix products with one to five "
+        "numbers in depth; products with\nfew numbers in depth and a residual, which take torch's "
+        "own two launches; `topk` of one of a few\nhundred; and GELU by the normal distribution "
+        "in float64, which is exact in the tail, where\ntorch's is not.\n",
         ("*-h200.json", "sweep-*.json"),
     ),
     "jit": Group(

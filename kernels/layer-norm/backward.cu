@@ -14,32 +14,32 @@ using kernforge::Device;
 using kernforge::launch;
 using kernforge::launch_with_shared;
 
+// Whether all rows are vectors of 16 bytes.
 template <class T>
-constexpr int kLengthOf = kernforge::kVectorLength<T>;
-
-template <class T, int kLength>
 bool is_whole(const Backward& of) {
+  constexpr int kLength = kernforge::kVectorLength<T>;
   return of.width % kLength == 0 && in_vectors<T, kLength>(of.x, 0) &&
          in_vectors<T, kLength>(of.dy, 0) && in_vectors<T, kLength>(of.dsum, 0) &&
          in_vectors<T, kLength>(of.dx, 0) && in_vectors<T, kLength>(of.weight, 0);
 }
 
-// Returns fused(Cut<...>{}) or, where two kernels read x and dy, apart(length of a vector).
+// Returns fused(length of a vector, Cut<...>{}) or, where two kernels read x and dy, apart(length).
 template <class T, class Fused, class Apart>
 auto with_path(const Backward& of, const Fused& fused, const Apart& apart) {
-  constexpr int kLength = kLengthOf<T>;
-  if (!is_whole<T, kLength>(of)) {
-    if constexpr (sizeof(T) == 2) {
-      if (is_whole<T, 4>(of)) return apart(std::integral_constant<int, 4>{});
+  const auto with_length = [&](auto length) {
+    constexpr int kLength = decltype(length)::value;
+    const auto otherwise = [&] { return apart(length); };
+    if constexpr (sizeof(T) == 8) {
+      return otherwise();
+    } else {
+      return gradient_cut<kLength>(
+          of.width / kLength, [&](auto cut) { return fused(length, cut); }, otherwise);
     }
-    return apart(std::integral_constant<int, 1>{});
+  };
+  if (is_whole<T>(of)) {
+    return with_length(std::integral_constant<int, kernforge::kVectorLength<T>>{});
   }
-  const auto in_vectors = [&] { return apart(std::integral_constant<int, kLength>{}); };
-  if constexpr (sizeof(T) == 8) {
-    return in_vectors();
-  } else {
-    return gradient_cut<T>(of.width / kLength, fused, in_vectors);
-  }
+  return with_length(std::integral_constant<int, 1>{});
 }
 
 template <int kLength>
@@ -51,7 +51,7 @@ int64_t across(const Backward& of) {
 template <class T>
 int64_t blocks_of(const Backward& of, const Device& device) {
   return with_path<T>(
-      of, [&](auto cut) { return gradient_blocks<decltype(cut)>(of.rows, device); },
+      of, [&](auto, auto cut) { return gradient_blocks<decltype(cut)>(of.rows, device); },
       [&](auto length) {
         return column_blocks(of.rows, across<decltype(length)::value>(of), device);
       });
@@ -65,34 +65,42 @@ cudaError_t run(const Backward& of, kernforge::widened_t<T>* scratch, const Devi
   const int64_t blocks = of.rows == 0 ? 0 : blocks_of<T>(of, device);
   cudaError_t error = cudaSuccess;
   if (blocks > 0) {
-    const auto fused = [&](auto cut) {
+    const auto fused = [&](auto length, auto cut) {
       using C = decltype(cut);
       if constexpr (sizeof(T) < 8) {
         const Parts given = {of, scratch};
         const auto start = [&](auto kernel, int shared) {
           return launch_with_shared(device, stream, kernel, blocks, C::kThreads, shared, given);
         };
+        constexpr int kLength = decltype(length)::value;
         const bool add = of.dsum != nullptr;
-        if constexpr (C::kRows == 1) {
+        if constexpr (C::kRows == 1 && kLength > 1) {
           constexpr int kStages = 2;
           const auto row = static_cast<int>(of.width * sizeof(T));
           if (copies(device)) {
-            return add ? start(gradients<C, T, true, kStages>, 3 * kStages * row)
-                       : start(gradients<C, T, false, kStages>, 2 * kStages * row);
+            return add ? start(gradients<C, T, kLength, true, kStages>, 3 * kStages * row)
+                       : start(gradients<C, T, kLength, false, kStages>, 2 * kStages * row);
           }
         }
-        return add ? start(gradients<C, T, true, 0>, 0) : start(gradients<C, T, false, 0>, 0);
+        return add ? start(gradients<C, T, kLength, true, 0>, 0)
+                   : start(gradients<C, T, kLength, false, 0>, 0);
       } else {
         return cudaErrorNotSupported;  // no cut is made for double
       }
     };
     const auto apart = [&](auto length) {
       constexpr int kLength = decltype(length)::value;
-      const cudaError_t failed = with_lanes<T, kLength>(of.rows, of.width, [&](auto lanes) {
+      const auto start = [&](auto lanes) {
         constexpr int kLanes = decltype(lanes)::value;
         return launch(device, stream, input_gradient<T, kLength, kLanes>,
                       parts(of.rows, Any<kLanes>::kRows), Any<kLanes>::kThreads, of);
-      });
+      };
+      cudaError_t failed;
+      if constexpr (sizeof(T) == 8) {
+        failed = with_lanes<T, kLength>(of.rows, of.width, start);
+      } else {
+        failed = start(std::integral_constant<int, 512>{});  // the widest rows alone
+      }
       if (failed || !wanted) return failed;
       const auto columns = static_cast<unsigned>(across<kLength>(of));
       const Columns<T> given = {of, scratch, parts(of.rows, blocks), columns,

@@ -24,13 +24,14 @@ struct Parts {
   float* parts;
 };
 
-// kAdd: there is dsum. kStages: how many rows are in shared memory or on their way there; 0 without
-// the copy engine, where a thread asks for its part of the next row before it computes one.
-template <class C, class T, bool kAdd, int kStages>
+// kLength: elements of a vector of 16 bytes, or 1. kAdd: there is dsum. kStages: how many rows are
+// in shared memory or on their way there; 0 without the copy engine, where a thread asks for its
+// part of the next row before it computes one.
+template <class C, class T, int kLength, bool kAdd, int kStages>
 static __global__ void __launch_bounds__(C::kThreads, C::kBlocks) gradients(const Parts given) {
-  constexpr int kLength = kernforge::kVectorLength<T>, kLanes = C::kLanes, kVectors = C::kVectors;
+  constexpr int kLanes = C::kLanes, kVectors = C::kVectors;
   constexpr bool kCopied = kStages > 0;
-  using V = Vector<T>;
+  using V = Vector<T, kLength>;
   static_assert(!kCopied || C::kRows == 1, "a stage is one row of each tensor");
   __shared__ Shared<C, 2> shared;
   kernforge::grid_dependency_synchronize();
@@ -58,8 +59,8 @@ static __global__ void __launch_bounds__(C::kThreads, C::kBlocks) gradients(cons
       const int at = i * kLanes + lane;
       to.x[i] = {}, to.dy[i] = {};
       if (row < of.rows && at < vectors) {
-        to.x[i] = load_once(x + row * of.width + at * kLength);
-        to.dy[i] = load_once(dy + row * of.width + at * kLength);
+        to.x[i] = load_once<kLength>(x + row * of.width + at * kLength);
+        to.dy[i] = load_once<kLength>(dy + row * of.width + at * kLength);
       }
     }
     fetch_statistics(to, row);
@@ -83,7 +84,7 @@ static __global__ void __launch_bounds__(C::kThreads, C::kBlocks) gradients(cons
         const int at = i * kLanes + lane;
         in.dsum[i] = {};
         if (row < of.rows && at < vectors) {
-          in.dsum[i] = load_once(dsum + row * of.width + at * kLength);
+          in.dsum[i] = load_once<kLength>(dsum + row * of.width + at * kLength);
         }
       }
     }
@@ -212,10 +213,14 @@ static __global__ void __launch_bounds__(C::kThreads, C::kBlocks) gradients(cons
       for (int i = 0; i < kVectors; ++i) {
         const int at = i * kLanes + lane;
         if (at >= vectors) break;
+        if constexpr (kLength == 1) {
+          to[at] = sums[i][0];
+        } else {
 #pragma unroll
-        for (int j = 0; j < kLength; j += 4) {
-          reinterpret_cast<float4*>(to + at * kLength)[j / 4] =
-              make_float4(sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]);
+          for (int j = 0; j < kLength; j += 4) {
+            reinterpret_cast<float4*>(to + at * kLength)[j / 4] =
+                make_float4(sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]);
+          }
         }
       }
     }
@@ -227,8 +232,8 @@ static __global__ void __launch_bounds__(C::kThreads, C::kBlocks) gradients(cons
   }
 }
 
-// Without vectors, or for rows that are too wide for registers: kLanes threads a row, which read
-// twice what registers do not hold.
+// For double, or for rows that are too wide for registers: kLanes threads a row, which read twice
+// what registers do not hold.
 template <class T, int kLength, int kLanes>
 static __global__ void __launch_bounds__(Any<kLanes>::kThreads, kAnyBlocks<T, kLanes>)
     input_gradient(const Backward of) {

@@ -62,10 +62,11 @@ auto with_lanes(int64_t rows, int64_t width, const Run& run) {
   return run(std::integral_constant<int, 512>{});
 }
 
-// `forward_cut` for gradients, which keep two sums for each column: 16 columns a thread.
-template <class T, class Run, class Otherwise>
+// `forward_cut` for gradients, which keep two sums for each column: 16 columns a thread, 8 where
+// each number has a register.
+template <int kLength, class Run, class Otherwise>
 auto gradient_cut(int64_t vectors, const Run& run, const Otherwise& otherwise) {
-  constexpr int kVectors = 16 / kernforge::kVectorLength<T>;
+  constexpr int kVectors = kLength == 1 ? 8 : 16 / kLength;
   if (vectors <= 8) return run(Cut<8, 1, 32, 3>{});
   if (vectors <= 32) return run(Cut<32, 1, 8, 3>{});
   if (vectors <= 32 * kVectors) return run(Cut<32, kVectors, 8, 2>{});
@@ -73,6 +74,9 @@ auto gradient_cut(int64_t vectors, const Run& run, const Otherwise& otherwise) {
   if (vectors <= 128 * kVectors) return run(Cut<128, kVectors, 2, 2>{});
   if (vectors <= 256 * kVectors) return run(Cut<256, kVectors, 1, 2>{});
   if (vectors <= 512 * kVectors) return run(Cut<512, kVectors, 1>{});
+  if constexpr (kLength == 1) {
+    if (vectors <= 8192) return run(Cut<512, 16, 1>{});
+  }
   return otherwise();
 }
 

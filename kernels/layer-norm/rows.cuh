@@ -23,27 +23,33 @@ struct Cut {
   static_assert(kLanes <= 32 || kRows < 16, "a row has a barrier of its own");
 };
 
-template <class T>
-using Vector = kernforge::AlignedVector<T, kernforge::kVectorLength<T>>;
+template <class T, int kLength = kernforge::kVectorLength<T>>
+using Vector = kernforge::AlignedVector<T, kLength>;
 
-// What the gradients read once: not kept in L1, where weight is.
-template <class T>
-__device__ __forceinline__ Vector<T> load_once(const T* from) {
-  Vector<T> v;
-  auto& words = reinterpret_cast<uint4&>(v);
-  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-               : "l"(from)
-               : "memory");
+// What the gradients read once: not kept in L1, where weight is. Single numbers are, since others
+// read the rest of their sectors.
+template <int kLength, class T>
+__device__ __forceinline__ Vector<T, kLength> load_once(const T* from) {
+  Vector<T, kLength> v;
+  if constexpr (kLength == 1) {
+    v.at[0] = *from;
+  } else {
+    auto& words = reinterpret_cast<uint4&>(v);
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+                 : "l"(from)
+                 : "memory");
+  }
   return v;
 }
 
 // The numbers of a vector. A half of a word takes one instruction, where the compiler, asked for
 // one number after the other, takes two or three.
-template <class T>
-__device__ __forceinline__ void unpack(float (&to)[kernforge::kVectorLength<T>],
-                                       const Vector<T>& v) {
-  if constexpr (sizeof(T) == 2) {
+template <class T, int kLength>
+__device__ __forceinline__ void unpack(float (&to)[kLength], const Vector<T, kLength>& v) {
+  if constexpr (kLength == 1) {
+    to[0] = kernforge::widen(v.at[0]);
+  } else if constexpr (sizeof(T) == 2) {
     const auto& words = reinterpret_cast<const uint4&>(v);
     const uint32_t word[] = {words.x, words.y, words.z, words.w};
 #pragma unroll
@@ -58,45 +64,28 @@ __device__ __forceinline__ void unpack(float (&to)[kernforge::kVectorLength<T>],
     }
   } else {
 #pragma unroll
-    for (int i = 0; i < kernforge::kVectorLength<T>; ++i) to[i] = v.at[i];
+    for (int i = 0; i < kLength; ++i) to[i] = v.at[i];
   }
 }
 
-template <class T>
-__device__ __forceinline__ Vector<T> pack(const float (&from)[kernforge::kVectorLength<T>]) {
-  Vector<T> v;
+template <class T, int kLength>
+__device__ __forceinline__ Vector<T, kLength> pack(const float (&from)[kLength]) {
+  Vector<T, kLength> v;
 #pragma unroll
-  for (int i = 0; i < kernforge::kVectorLength<T>; ++i) v.at[i] = kernforge::narrow<T>(from[i]);
+  for (int i = 0; i < kLength; ++i) v.at[i] = kernforge::narrow<T>(from[i]);
   return v;
 }
 
 // What the compiler knows of a vector is forgotten: it widens the elements again where they are
 // used next, instead of keeping twice the registers until then.
-template <class T, int kVectors>
-__device__ __forceinline__ void stay_packed(Vector<T> (&v)[kVectors]) {
-  if constexpr (sizeof(T) == 2) {
+template <class T, int kLength, int kVectors>
+__device__ __forceinline__ void stay_packed(Vector<T, kLength> (&v)[kVectors]) {
+  if constexpr (sizeof(v[0]) == 16 && sizeof(T) == 2) {
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       auto& words = reinterpret_cast<uint4&>(v[i]);
       asm volatile("" : "+r"(words.x), "+r"(words.y), "+r"(words.z), "+r"(words.w));
     }
-  }
-}
-
-// Elements of weight or bias as float, of the type T or of float.
-template <class T>
-__device__ __forceinline__ void load_weights(float (&to)[kernforge::kVectorLength<T>],
-                                             const void* from, int at, bool is_float) {
-  constexpr int kLength = kernforge::kVectorLength<T>;
-  if (sizeof(T) == 4 || is_float) {
-    const auto* vectors = reinterpret_cast<const float4*>(static_cast<const float*>(from) + at);
-#pragma unroll
-    for (int i = 0; i < kLength / 4; ++i) {
-      const float4 v = vectors[i];
-      to[4 * i] = v.x, to[4 * i + 1] = v.y, to[4 * i + 2] = v.z, to[4 * i + 3] = v.w;
-    }
-  } else {
-    unpack<T>(to, *reinterpret_cast<const Vector<T>*>(static_cast<const T*>(from) + at));
   }
 }
 
@@ -108,6 +97,24 @@ __device__ __forceinline__ kernforge::widened_t<T> weight_at(const void* from, i
   if (from == nullptr) return none;
   if (is_float) return static_cast<const float*>(from)[at];
   return kernforge::widen(static_cast<const T*>(from)[at]);
+}
+
+// Elements of weight or bias as float, of the type T or of float.
+template <class T, int kLength>
+__device__ __forceinline__ void load_weights(float (&to)[kLength], const void* from, int at,
+                                             bool is_float) {
+  if constexpr (kLength == 1) {
+    to[0] = weight_at<T>(from, at, is_float, 1);
+  } else if (sizeof(T) == 4 || is_float) {
+    const auto* vectors = reinterpret_cast<const float4*>(static_cast<const float*>(from) + at);
+#pragma unroll
+    for (int i = 0; i < kLength / 4; ++i) {
+      const float4 v = vectors[i];
+      to[4 * i] = v.x, to[4 * i + 1] = v.y, to[4 * i + 2] = v.z, to[4 * i + 3] = v.w;
+    }
+  } else {
+    unpack<T>(to, *reinterpret_cast<const Vector<T>*>(static_cast<const T*>(from) + at));
+  }
 }
 
 // Memory for what the warps of a row leave for each other, twice: threads may still read one row's
