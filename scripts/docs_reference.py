@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING
 
 from kernforge import errors
-from kernforge.cli import main as cli_main
+from kernforge.cli.parser import command_parser, top_parser
 from kernforge.cli.table import COMMANDS
 from kernforge.system.environment import Environment, Variable
 
@@ -53,28 +52,9 @@ def pages() -> dict[str, str]:
 
 def commands_page() -> str:
     """Every command's help."""
-    parser = cli_main.parser()
-    parts = ["# Commands\n", *_help(parser.prog, parser)]
-    verbs = _actions(parser)
-    for command in COMMANDS:
-        verb = verbs[command.name]
-        parts += _help(f"kernforge {command.name}", verb)
-        for name, action in _actions(verb).items():
-            parts += _help(f"kernforge {command.name} {name}", action)
-    return "\n".join(parts)
-
-
-def _actions(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The commands below a command."""
-    found: dict[str, argparse.ArgumentParser] = {}
-    for action in parser._actions:  # noqa: SLF001 - argparse has no public way
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
-            found |= action.choices
-    return found
-
-
-def _help(title: str, parser: argparse.ArgumentParser) -> Iterator[str]:
-    yield from (f"## {title}\n", "```text", parser.format_help().rstrip(), "```\n")
+    parsers = [top_parser(), *map(command_parser, COMMANDS.values())]
+    parts = (f"## {each.prog}\n\n```text\n{each.format_help().rstrip()}\n```\n" for each in parsers)
+    return "\n".join(("# Commands\n", *parts))
 
 
 def errors_page() -> str:

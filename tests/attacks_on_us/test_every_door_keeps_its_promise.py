@@ -204,10 +204,10 @@ DOORS = {
     "run": run_as_kernels,
     "get": lambda _p, v: call("get", REPO, "--version", v, "--backend", "cpu"),
     "download": lambda p, v: call(
-        "get", REPO, "--version", v, "--all-variants", "--to", p.root / "to"
+        "get", REPO, "--version", v, "--variant", "*", "--to", p.root / "to"
     ),
     "download PROJECT": lambda p, v: call(
-        "get", p.lock(v), "--all-variants", "--to", p.root / "to"
+        "get", p.lock(v), "--variant", "*", "--to", p.root / "to"
     ),
     "verify": lambda _p, v: call("verify", REPO, "--version", v),
     "wheel": lambda p, v: call("wheel", REPO, "--version", v, "--out", p.root / "dist"),

@@ -42,9 +42,9 @@ def test_a_fresh_environment_has_what_was_installed_and_nothing_else(bare):
 
 def test_every_command_shows_its_help(bare):
     program = (
-        "import sys\nfrom kernforge.cli import main\nfrom kernforge.cli.table import COMMANDS\n"
+        "from kernforge.cli import main\nfrom kernforge.cli.table import COMMANDS\n"
         "for command in COMMANDS:\n"
-        "    try:\n        main.main([command.name, '--help'])\n"
+        "    try:\n        main.main([command, '--help'])\n"
         "    except SystemExit as end:\n        assert not end.code, command\n"
     )
     assert bare("python", "-c", program).stdout.count("example: kernforge") == len(COMMANDS)
@@ -74,6 +74,6 @@ def test_a_kernel_that_is_nowhere_and_the_hub_that_was_not_asked_are_told(bare):
 
 
 def test_a_build_says_what_to_install(bare, tmp_path):
-    bare("kernforge", "new", "my-kernel", "--dir", tmp_path)
+    bare("kernforge", "new", tmp_path / "my-kernel")
     said = bare("kernforge", "build", tmp_path / "my-kernel", expect=2).stderr
     assert "pip install 'kernforge[build]'" in said

@@ -83,7 +83,7 @@ def test_every_line_of_the_jobs_the_image_and_the_container_runs(
     run("kernforge lock")
     author = "-c user.name=me -c user.email=me@example.com"
     run(f"git init -q && git add . && git {author} commit -qm first && git tag v1.0.3")
-    run("kernforge sign --no-passphrase --new-key ../key", cwd=project)
+    run("kernforge sign --new-key ../key", cwd=project, KERNFORGE_SIGN_PASSPHRASE="")
     for name, lines in jobs(project, forge).items():
         if name == "test-gpu" and not torch.cuda.is_available():
             continue  # the lines of test-cpu

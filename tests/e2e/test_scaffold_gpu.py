@@ -38,7 +38,8 @@ def test_the_scaffold_is_built_by_the_toolkit_here_and_passes_on_the_gpu(
 
     def call(*words):
         argv = [sys.executable, "-m", "kernforge", *map(str, words)]
-        env = {**os.environ, "KERNFORGE_HOME": str(kept_home)}
+        home = {"KERNFORGE_HOME": str(kept_home), "KERNFORGE_CUDA_HOME": str(toolkit)}
+        env = {**os.environ, **home}
         done = subprocess.run(
             argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
         )
@@ -46,11 +47,11 @@ def test_the_scaffold_is_built_by_the_toolkit_here_and_passes_on_the_gpu(
         return done.stdout
 
     call("new", "my-kernel", *([] if layout == "full" else [f"--{layout}"]))
-    call("new", "--op", "square", "--dir", "my-kernel")
+    call("new", "--op", "square", "my-kernel")
     shutil.copy(LOCK, tmp_path / "my-kernel")
     arch = "{}.{}".format(*torch.cuda.get_device_capability())
     chosen = ("--variant", f"torch-stable-abi*-cu{torch.version.cuda.replace('.', '')}-*")
-    call("build", "my-kernel", "--cuda-home", toolkit, "--arch", arch, *chosen)
+    call("build", "my-kernel", "--arch", arch, *chosen)
     tested = ("--build-dir", "my-kernel/build", "--pytest=-m", "--pytest=gpu", "--json")
     out = call("test", "my-kernel", *tested, *chosen)
     (told,) = json.loads(out)["variants"]

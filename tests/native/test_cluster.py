@@ -47,10 +47,10 @@ def digests(variant):
 @pytest.mark.parametrize("shared", [False, True], ids=["results come back", "shared store"])
 def test_a_farm_gives_the_bytes_of_a_local_build(kernforge_cli, cluster, project, tmp_path, shared):
     cluster.add("one")
-    options = ["--shared-store", f"file://{tmp_path}/far"] if shared else []
-    options += ["--no-check", "--variant", CPU, "--json"]
+    options = ["--no-check", "--variant", CPU, "--json"]
     away = ["--scheduler", cluster.address, "--build-dir", tmp_path / "away"]
     env = {"KERNFORGE_STORE_TRUST": "all-writers"}
+    env |= {"KERNFORGE_SHARED_STORE": f"file://{tmp_path}/far"} if shared else {}
     done = kernforge_cli("build", project, *away, *options, home=tmp_path / "home", env=env)
     document = json.loads(done.stdout)
     assert {one["where"] for one in document["actions"]["spent"]} == {"one"}

@@ -128,4 +128,4 @@ def test_what_it_cannot_compile_is_said_before_anything_is_compiled(
     manifest.write_text(manifest.read_text().replace('"-lineinfo"', '"-rdc=true"'))
     done = kernforge(kept_home, "build", root, "--variant", name, expect=4)
     assert "times_two.cu is compiled with '-rdc=true'" in done.stderr
-    assert "--cuda-home" in done.stderr
+    assert "KERNFORGE_CUDA_HOME" in done.stderr

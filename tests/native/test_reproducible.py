@@ -253,8 +253,8 @@ def test_a_shared_result_without_a_sandbox_is_made_again_and_replaced(bare, tmp_
         """Build in a new home; how many actions ran, and what the statement says of them."""
         home, out = bare(), tmp_path / "out"
         argv = [sys.executable, "-m", "kernforge", "build", str(root), "--build-dir", str(out)]
-        argv += ["--sandbox", mode, "--shared-store", far, "--no-check", "--json"]
-        trust = {"KERNFORGE_STORE_TRUST": "all-writers"}
+        argv += ["--sandbox", mode, "--no-check", "--json"]
+        trust = {"KERNFORGE_STORE_TRUST": "all-writers", "KERNFORGE_SHARED_STORE": far}
         env = {**os.environ, "KERNFORGE_HOME": str(home), **trust}
         done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -191,7 +191,6 @@ def test_the_command_tells_them_as_text_and_json(toolkit, kernforge_cli, tmp_pat
     text = ask(tmp_path / "k.o").stdout
     assert "bounded<512>" in text
     assert " B out, " in text
-    assert "no kernels" in ask(tmp_path / "k.o", "--arch", "8.0").stdout
     assert "k.cu: the file is not a readable ELF" in ask(tmp_path / "k.cu", expect=6).stderr
     assert "is not a directory" in ask(tmp_path / "gone", expect=2).stderr
 

@@ -66,7 +66,7 @@ def test_a_new_project_needs_no_network_where_another_was_locked(kernforge_cli, 
 
 def test_an_installed_toolkit_builds(build, toolkit, tmp_path):
     root = projects.write(tmp_path / "project", backends=("cuda",))
-    build(root, "--cuda-home", toolkit)
+    build(root, env={"KERNFORGE_CUDA_HOME": str(toolkit)})
     lock = workspace.read_lock(root)
     assert lock.trees["cuda-13.0"].digest
     assert not lock.trees["cuda-13.0"].wheels
@@ -75,7 +75,7 @@ def test_an_installed_toolkit_builds(build, toolkit, tmp_path):
     build(root, "--locked")
     (root / "times_two.cu").write_text(projects.CU + f"// {tmp_path}\n")
     done = build(root, "--locked", expect=4)
-    assert "--cuda-home" in done.stderr
+    assert "KERNFORGE_CUDA_HOME" in done.stderr
 
 
 def test_a_tvm_ffi_kernel_builds_and_runs(build, tmp_path):

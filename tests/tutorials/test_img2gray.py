@@ -104,9 +104,9 @@ def test_what_is_migrated_is_the_same_plan(kernforge_cli, tutorial, form):
 
     before = plan()
     assert before
-    refused = kernforge_cli("migrate", root, expect=3)
-    assert "kernforge migrate --license" in refused.stderr
-    kernforge_cli("migrate", root, "--license", "MIT")
+    refused = kernforge_cli("adopt", root, expect=3)
+    assert "--license" in refused.stderr
+    kernforge_cli("adopt", root, "--license", "MIT")
     text = (root / "build.toml").read_text()
     assert f"backends = {json.dumps(backends)}" in text
     assert "universal" not in text

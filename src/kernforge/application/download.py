@@ -8,6 +8,7 @@ itself and that the hub's client can use as its cache; correct files are not cop
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ class Selection:
     Attributes:
         hosts: machines; the variant that each of them would load is taken. None takes every
             variant.
-        names: these variants instead.
+        names: the variants of these names or patterns instead.
     """
 
     hosts: tuple[Host, ...] | None = None
@@ -53,14 +54,17 @@ class Selection:
             NoVariantError: one is missing, or no variant fits a machine; the message says why for
                 each.
         """
-        missing = sorted(set(self.names) - set(published))
+        named = {name: fnmatch.filter(published, name) for name in self.names}
+        missing = sorted(name for name, found in named.items() if not found)
         if missing:
             raise NoVariantError(
                 f"{what} has no variant {', '.join(missing)}",
                 hint=f"it has {', '.join(published) or 'none'}",
             )
-        if self.names or self.hosts is None:
-            return tuple(sorted(self.names or published))
+        if named:
+            return tuple(sorted({name for found in named.values() for name in found}))
+        if self.hosts is None:
+            return tuple(sorted(published))
         return tuple(sorted({_best_for(what, published, host) for host in self.hosts}))
 
 

@@ -258,11 +258,8 @@ def _listed(registry: Registry, repo_id: str) -> ListedKernel:
     )
 
 
-def describe(source: FoundKernel, backend: str | None = None) -> dict[str, Any]:
+def describe(source: FoundKernel) -> dict[str, Any]:
     """Describe a kernel for ``kernforge info``.
-
-    Args:
-        backend: the backend to load for, such as ``cuda``; None for that of the installed torch.
 
     Returns:
         JSON values. ``variants`` has those that would load on this machine first, the best one at
@@ -271,7 +268,7 @@ def describe(source: FoundKernel, backend: str | None = None) -> dict[str, Any]:
     Raises:
         IntegrityError: a ``metadata.json`` cannot be read.
     """
-    decisions = resolve(source.names, probe_to_load(backend)).decisions
+    decisions = resolve(source.names, probe_to_load()).decisions
     ranked = {decision.name: decision for decision in decisions}
     order = [*ranked, *(name for name in source.names if name not in ranked)]
     variants, documents = [], []

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from kernforge._version import __version__
 from kernforge.artifact import integrity
@@ -22,7 +23,6 @@ from kernforge.builder import workspace as build_workspace
 from kernforge.builder.api import BuildRequest
 from kernforge.builder.execute import results
 from kernforge.builder.execute.results import ActionRecord
-from kernforge.builder.execute.sandbox import Mode
 from kernforge.builder.provenance import Statement
 from kernforge.builder.workspace import Workspace
 from kernforge.errors import IntegrityError, ToolchainError, UsageError
@@ -77,6 +77,20 @@ class Verdict:
     differences: tuple[FileDifference, ...]
     notes: tuple[str, ...] = ()
 
+    def as_document(self) -> dict[str, Any]:
+        """The verdict as JSON values."""
+        return {
+            "variant": self.variant,
+            "identical": not self.differences,
+            "differences": [asdict(difference) for difference in self.differences],
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{self.variant}: {'DIFFERENT' if self.differences else 'identical'}"]
+        lines += [f"  {each.file}: {each.reason}" for each in self.differences]
+        return "\n".join((*lines, *(f"  note: {note}" for note in self.notes)))
+
 
 def read(location: VariantLocation) -> RecordedVariant:
     """A variant, and how it was made.
@@ -105,8 +119,6 @@ def again(
     workplace: Path,
     environment: Environment,
     *,
-    sandbox: Mode,
-    jobs: int,
     console: Console,
 ) -> Verdict:
     """Build a variant again and compare.
@@ -116,8 +128,6 @@ def again(
             the artifact names.
         workplace: a directory for this variant's sources and files; results lie beside it, and
             variants whose workplaces have one parent share them.
-        sandbox: whether actions are kept to their inputs.
-        jobs: threads of all compilers together.
         console: listens to downloads and builds.
 
     Raises:
@@ -135,11 +145,9 @@ def again(
         targets=targets.choose(workspace.candidates, [statement.variant]),
         events=console,
         lock=statement.origin.lock,
-        sandbox=sandbox,
         # Without a checkout of the user's, the sources are those that the artifact names.
         untrusted=source is None,
         out=workplace / "out",
-        jobs=jobs,
         origin=replace(statement.origin, version=__version__),
     )
     planned = build.plan_project(workspace, request)

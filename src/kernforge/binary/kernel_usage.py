@@ -56,21 +56,16 @@ class Kernel:
         return text
 
 
-def read(data: bytes, *, arch: str = "") -> tuple[Kernel, ...]:
+def read(data: bytes) -> tuple[Kernel, ...]:
     """The kernels of an object or a shared object, sorted by name, then architecture.
 
     A function that kernels call is included if it has a stack.
-
-    Args:
-        arch: compute capability such as ``9.0``; empty for all.
 
     Raises:
         CheckError: the file or its machine code cannot be read.
     """
     kernels: dict[tuple[str, str], Kernel] = {}
     for name, code in fatbin.cubins(data):
-        if arch and name.rstrip("af") != arch.rstrip("af"):
-            continue
         for use in cubin.uses(code, int(name.partition(".")[0])):
             if use.kernel or use.stack:
                 kernels.setdefault((use.symbol, name), _kernel(use, name))

@@ -213,7 +213,7 @@ def toolchain_notes(sources: Sources, targets: Sequence[Target], locked: Lock) -
         if lacking and locked.toolkit(version).front_end:
             yield (
                 f"CUDA {version} has no code for {', '.join(lacking)}, which its wheels' compiler "
-                "lacks: --cuda-home names one that has them"
+                "lacks: KERNFORGE_CUDA_HOME names one that has them"
             )
         without_ptx = {
             arch

@@ -31,6 +31,10 @@ class Finding:
     message: str
     hint: str
 
+    def __str__(self) -> str:
+        hint = f"\n    {self.hint}" if self.hint else ""
+        return f"{self.severity}: {self.where}: {self.message} [{self.rule}]{hint}"
+
 
 def finding(
     rule: str, where: str, message: str, hint: str, severity: Severity = "error"

@@ -9,7 +9,25 @@ table, and a test compares it with the installed client.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
+
+_COMMANDS = {
+    "benchmark": ("bench",),
+    "download": ("get",),
+    "variants": ("info",),
+    "verify-signature": ("verify",),
+    "versions": ("info", "--versions"),
+}
+_OPTIONS = {
+    "--all-variants": ("--variant", "*"),
+    "--branch": ("--version",),
+    "--filter-no-digest": ("--allow-no-digest",),
+    "--filter-unsigned": ("--allow-unsigned",),
+    "--only-compatible": (),  # they come first
+    "--output": ("--out",),
+    "--revision": ("--version",),
+}
 
 
 def translated(argv: Sequence[str]) -> list[str]:
@@ -18,46 +36,26 @@ def translated(argv: Sequence[str]) -> list[str]:
     Args:
         argv: without the name of the program.
     """
-    match argv:
-        case ["verify-signature", *rest]:
-            return ["verify", *_verified(rest)]
-        case ["benchmark", *rest]:
-            return ["bench", *_measured(rest)]
-        case ["variants", *rest] if "--all-versions" in rest:
-            dropped = {"--all-versions", "--only-compatible"}
-            return ["info", "--versions", *(word for word in rest if word not in dropped)]
-        case ["versions", *rest]:
-            return ["info", "--versions", *rest]
-        case ["download", *rest]:
-            return ["get", *rest]
-        case ["variants", *rest]:
-            return ["info", *_newest(rest)]
-        case _:
-            return list(argv)
+    # A value after "=" becomes a word of its own.
+    parts = (word.split("=", 1) if word.startswith("--") else [word] for word in argv)
+    command, *words = itertools.chain.from_iterable(parts) if argv else [""]
+    if command == "variants" and "--all-versions" in words:
+        command = "versions"
+        words.remove("--all-versions")
+    if command == "variants" and "latest" in words:
+        newest = words.index("latest")
+        del words[newest - 1 : newest + 1]
+    if command == "verify-signature":
+        named = [index for index, word in enumerate(words) if not word.startswith("-")]
+        if named[1:]:
+            words.insert(named[1], "--version")
+    if command == "benchmark":
+        words = _measured(words)
+    ours = (new for word in words for new in _OPTIONS.get(word, (word,)))
+    return [*_COMMANDS.get(command, (command,) if command else ()), *ours]
 
 
-def _newest(words: Sequence[str]) -> Iterator[str]:
-    """The options of ``kernels variants``, without the word for the newest version."""
-    theirs = argparse.ArgumentParser(prog="kernels variants", allow_abbrev=False)
-    theirs.add_argument("--version")
-    given, others = theirs.parse_known_args(words)
-    if given.version not in {None, "latest"}:
-        yield from ("--version", given.version)
-    yield from others
-
-
-def _verified(words: Sequence[str]) -> Iterator[str]:
-    """Repository and version of ``kernels verify-signature``, which verifies one variant."""
-    named = 0
-    for word in words:
-        named += not word.startswith("-")
-        if not word.startswith("-") and named == len(("repository", "version")):
-            yield "--version"
-        if word != "--all-variants":  # they are all verified anyhow
-            yield word
-
-
-def _measured(words: Sequence[str]) -> Iterator[str]:
+def _measured(words: list[str]) -> list[str]:
     """The options of ``kernels benchmark``: the version becomes a part of the name.
 
     How often to call is left out: kernforge calls until it is certain.
@@ -65,13 +63,13 @@ def _measured(words: Sequence[str]) -> Iterator[str]:
     theirs = argparse.ArgumentParser(prog="kernels benchmark", allow_abbrev=False)
     theirs.add_argument("repo")
     theirs.add_argument("--rasterized", action="store_true")
-    for name in ("--branch", "--version", "--output", "--visual", "--iterations", "--warmup"):
+    for name in ("--branch", "--version", "--visual", "--iterations", "--warmup"):
         theirs.add_argument(name)
     given, others = theirs.parse_known_args(words)
     revision = f"v{given.version}" if given.version else given.branch
-    yield f"{given.repo}@{revision}" if revision else given.repo
-    if given.output:
-        yield from ("--out", given.output)
-    if given.visual:
-        yield from ("--visual", f"{given.visual}{'.png' if given.rasterized else '.svg'}")
-    yield from others
+    visual = f"{given.visual}{'.png' if given.rasterized else '.svg'}"
+    return [
+        f"{given.repo}@{revision}" if revision else given.repo,
+        *(["--visual", visual] if given.visual else []),
+        *others,
+    ]

@@ -1,289 +1,732 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of commands: what each is for, in which group, with an example."""
+"""The table of commands: what each is for, its arguments, an example, and former names."""
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-GROUPS = {
-    "write": "write a kernel",
-    "build": "build it",
-    "publish": "publish it",
-    "use": "use kernels",
-    "machine": "this machine",
-}
-"""The groups of commands with their titles, in the order of the help."""
+from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Verb:
+class Argument:
+    """An option or a positional argument of a command, as ``argparse`` takes it."""
+
+    names: tuple[str, ...]
+    keywords: Mapping[str, Any]
+
+
+class Command:
     """A command of the command line.
 
-    Attributes:
-        group: one of ``GROUPS``.
+    Args:
         name: what a user types.
         summary: a line for the list of commands, beginning in lower case, without a full stop.
+        arguments: its arguments; a tuple among them has options that exclude each other.
         example: arguments of an example.
         more: sentences for the command's own help: above all, how it differs from a neighbour.
         page: the page of the documentation about it, as ``errors.page`` takes it.
         others: names that other tools have for it, which are answered with a suggestion.
+        usage: the line of usage, where ``argparse`` cannot write it.
     """
 
-    group: str
-    name: str
-    summary: str
-    example: str
-    more: str = ""
-    page: str = ""
-    others: tuple[str, ...] = ()
+    def __init__(
+        self,
+        name: str,
+        summary: str,
+        *arguments: Argument | tuple[Argument, ...],
+        example: str,
+        page: str,
+        more: str = "",
+        others: str = "",
+        usage: str | None = None,
+    ) -> None:
+        self.name = name
+        self.summary = summary
+        self.arguments = arguments
+        self.example = example
+        self.page = page
+        self.more = more
+        self.others = others.split()
+        self.usage = usage
 
 
-COMMANDS = (
-    # -- write
-    Verb(
-        "write",
-        "new",
-        "write a new kernel project that can be built at once",
-        "my-kernel",
-        "With --here it makes an existing directory a project, and overwrites nothing. With --op "
-        "it adds an operator to a project: source, binding, Python function and test.",
-        page="tutorial",
-        others=("create", "scaffold", "startproject", "op"),
-    ),
-    Verb(
-        "write",
-        "adopt",
-        "make a kernel project of a setup.py project, or of a script with load_inline",
-        "path/to/project --out my-kernel",
-        "It changes nothing in the old project; a setup.py is run in a sandbox up to setup(). What "
-        "it cannot translate it lists with file and line.",
-        page="how-to/author/adopt-a-project",
-        others=("convert", "import", "port"),
-    ),
-    Verb(
-        "write",
-        "skills",
-        "give a coding assistant the pages that it needs to work with kernforge",
-        "--for claude",
-        "Run it again after an upgrade of kernforge: it replaces what it wrote.",
-        page="how-to/author/work-with-an-assistant",
-        others=("skill", "agents"),
-    ),
-    Verb(
-        "write",
-        "dev",
-        "after every change: build, test and measure the project",
-        "my-kernel",
-        "It watches the project and builds for this machine.",
-        page="how-to/author/use-dev-and-notebooks",
-        others=("watch",),
-    ),
-    Verb(
-        "write",
-        "test",
-        "build for this machine, and run the project's tests on the result",
-        "--variant 'torch-stable-abi*-cpu-*' --pytest=-k --pytest=views",
-        "LOCAL_KERNELS names the result, if build.toml has a repo-id: get_kernel in a test loads "
-        "it, and not what is published.",
-        page="how-to/author/test-a-kernel",
-        others=("pytest",),
-    ),
-    Verb(
-        "write",
-        "bench",
-        "measure the kernel of a project beside its peers, or a published kernel",
-        "kernels/img2gray --out now.json --visual now.html",
-        "It ends with exit code 6 if a candidate is refused, or if the kernel is slower than "
-        "--baseline or --against. Of a published kernel (OWNER/NAME@v1) it runs the "
-        "benchmarks/benchmark*.py that it brings.",
-        page="how-to/author/measure-a-kernel",
-        others=("benchmark", "measure", "perf", "profile", "ncu", "nsys"),
-    ),
-    Verb(
-        "write",
-        "migrate",
-        "convert a build.toml without an edition to edition 5",
-        "--license Apache-2.0",
-        page="how-to/author/build-an-existing-project",
-        others=("update-build", "upgrade"),
-    ),
-    # -- build
-    Verb(
-        "build",
-        "build",
-        "build variants of a project, and check them",
-        "--variant 'torch-stable-abi*-cpu-*'",
-        "With --list it lists the variants with the reason for each, and builds nothing.",
-        page="explanation/flow",
-        others=("make", "compile", "build-and-copy", "bundle", "list-variants", "matrix"),
-    ),
-    Verb(
-        "build",
-        "check",
-        "check that what you built will run on users' machines",
-        "build",
-        "It reads the machine code of a build, that for Linux. `kernforge verify` answers who "
-        "built a kernel, and whether its files were changed since. With --resources it shows "
-        "registers, spills, shared memory and occupancy instead.",
-        page="how-to/author/fix-findings",
-        others=("check-abi", "lint", "validate", "occupancy", "cuobjdump"),
-    ),
-    Verb(
-        "build",
-        "shell",
-        "open a shell with a variant's compilers, headers and package",
-        "my-kernel --variant '*-cu130-*' -- nvcc --version",
-        "With a command after --, it runs that instead of the shell.",
-        page="how-to/author/set-up-an-editor",
-        others=("develop", "devshell", "env"),
-    ),
-    Verb(
-        "build",
-        "export",
-        "write the files with which CMake, pip, Nix and editors use a project",
-        "--to ../exported",
-        page="how-to/author/use-other-build-tools",
-        others=("create-pyproject", "build2cmake", "cmake"),
-    ),
-    Verb(
-        "build",
-        "pip",
-        "run pip with kernforge's compilers, for projects whose setup.py imports torch",
-        "install --torch 2.11 --cuda 13.0 .",
-        "A stand-in answers the setup.py in torch's place: neither CUDA nor torch needs to be "
-        "installed to build. TORCH_CUDA_ARCH_LIST and MAX_JOBS are obeyed.",
-        page="how-to/author/build-a-setup-py-project",
-    ),
-    # -- publish
-    Verb(
-        "publish",
-        "publish",
-        "publish the built variants of a project to a registry",
-        "--registry ~/registry --repo-id me/my-kernel",
-        "A published version never changes. Variants of several machines are published together: "
-        "`kernforge publish A/build B/build`. A CARD.md for kernel-builder is filled as there; a "
-        "project without one gets a card that is generated; --card prints it.",
-        page="how-to/release/release-a-version",
-        others=("upload", "push", "release", "fill-card", "create-and-upload-card"),
-    ),
-    Verb(
-        "publish",
-        "apidiff",
-        "list what changed for users between two versions",
-        "me/my-kernel@1.2.0 build",
-        page="how-to/release/release-a-version",
-        others=("diff", "compare"),
-    ),
-    Verb(
-        "publish",
-        "sign",
-        "sign built variants, with a key or an identity",
-        "--key acme.key",
-        "`kernforge sign --new-key acme.key` makes the Ed25519 key to sign with.",
-        page="how-to/release/prove-a-build",
-    ),
-    Verb(
-        "publish",
-        "wheel",
-        "make wheels for pip, of a build, of a published kernel or of a setup.py project",
-        "me/my-kernel --version '~=1.2' --out dist",
-        "For a setup.py project it builds one wheel for each torch, CUDA and Python: "
-        "`kernforge wheel . --torch 2.9,2.11 --python 3.11,3.13`.",
-        page="how-to/release/ship-as-wheels",
-        others=("to-wheel", "package"),
-    ),
-    # -- use
-    Verb(
-        "use",
-        "search",
-        "find kernels in your registry and at the Hugging Face hub, or on this machine",
-        "relu",
-        "With --local it lists those of your own registry and those in the hub's cache, without a "
-        "request. `kernforge info --versions` lists the versions of one kernel.",
-        page="how-to/user/load-kernels",
-        others=("find", "ls", "installed"),
-    ),
-    Verb(
-        "use",
-        "info",
-        "describe a kernel, and say what would load on this machine",
-        "acme/toy --version 1",
-        page="how-to/user/load-kernels",
-        others=("show", "describe", "tags"),
-    ),
-    Verb(
-        "use",
-        "get",
-        "fetch a kernel, or all kernels that an application locked",
-        "me/my-kernel --version 1",
-        "Their files are verified. It fetches what this machine loads, or variants for other "
-        "machines, and can copy them: `kernforge get my-app --to kernels.tar --platform "
-        "torch2.11-cu130-x86_64-linux`.",
-        page="how-to/user/install-without-a-network",
-        others=("install", "pull", "fetch", "add", "sync", "mirror"),
-    ),
-    Verb(
-        "use",
-        "run",
-        "run a program with kernforge in the place of `kernels`",
-        "--as-kernels -- python app.py",
-        "`import kernels` is answered by kernforge in the program and in those that it starts. "
-        "With --write-wheel it writes a wheel named `kernels` instead: installed, it satisfies "
-        "requirements on `kernels` and answers `import kernels`.",
-        page="how-to/user/switch-from-kernels",
-        others=("exec", "as-kernels", "shim"),
-    ),
-    Verb(
-        "use",
-        "lock",
-        "pin the kernels of an application, or the compilers of a kernel project",
-        "my-app --upgrade me/my-kernel",
-        "Of an application it reads pyproject.toml and writes kernels.lock. Of a directory with a "
-        "build.toml it pins compilers and headers in kernforge.lock, for builds.",
-        page="how-to/user/lock-kernels",
-        others=("freeze", "update-toolchain"),
-    ),
-    Verb(
-        "use",
-        "verify",
-        "verify who built a kernel, and that its files were not changed",
-        "acme/toy --version 1 --key acme.key.pub",
-        "It verifies signature, digest and provenance statement of each variant. With --rebuild it "
-        "builds them again from their sources, and compares. `kernforge check` finds what would "
-        "not run.",
-        page="explanation/trust",
-        others=("audit", "attest", "rebuild"),
-    ),
-    # -- machine
-    Verb(
-        "machine",
-        "doctor",
-        "find problems of this machine for kernels",
-        "--offline",
-        page="how-to/platform/fix-a-machine",
-        others=("diagnose", "debug", "host"),
-    ),
-    Verb(
-        "machine",
-        "cache",
-        "show what the store of compilers and results holds, or trim it",
-        "--trim 20GB",
-        page="how-to/platform/share-results",
-        others=("gc", "store", "prune"),
-    ),
+def _value(spec: str, text: str, **keywords: Any) -> Argument:
+    """An argument with a value.
+
+    Args:
+        spec: its names, and what stands for the value in the help, as ``-j --jobs N``.
+        text: its help.
+        keywords: others of ``add_argument``.
+    """
+    words = spec.split()
+    names = tuple(word for word in words if word.startswith("-")) or (words[0],)
+    if rest := words[len(names) :]:
+        keywords["metavar"] = " ".join(rest)
+    return Argument(names, {"help": text, **keywords})
+
+
+def _path(spec: str, text: str, **keywords: Any) -> Argument:
+    """An argument that is a path."""
+    return _value(spec, text, type=Path, **keywords)
+
+
+def _flag(spec: str, text: str) -> Argument:
+    """An option without a value."""
+    return _value(spec, text, action="store_true")
+
+
+def _list(spec: str, text: str, **keywords: Any) -> Argument:
+    """An option that may be repeated: its values are a list."""
+    return _value(spec, text, action="append", default=[], **keywords)
+
+
+def _size(text: str) -> int:
+    """Argument type: a size such as ``16GB``, in bytes."""
+    from kernforge.system.machine import parse_size  # noqa: PLC0415 - one command needs it
+
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _capability(text: str) -> str:
+    """Argument type: a CUDA compute capability such as ``9.0``."""
+    from kernforge.errors import ManifestError  # noqa: PLC0415 - two commands need it
+    from kernforge.toolchain.cuda_arch import Arch  # noqa: PLC0415
+
+    try:
+        Arch.parse(text)
+    except ManifestError as error:
+        raise argparse.ArgumentTypeError(f"{error.message}: {error.hint}") from error
+    return text
+
+
+def _positive(text: str) -> int:
+    """Argument type: a whole number of 1 or more."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
+    return int(text)
+
+
+def _words(text: str) -> list[str]:
+    """Argument type: words with commas between them."""
+    return [word for word in text.replace(" ", "").split(",") if word]
+
+
+# -- arguments of several commands
+
+COMMON = (
+    _flag("--json", "print the result as one JSON document"),
+    _flag("-q --quiet", "print no progress and no notes"),
+    _flag("-v --verbose", "print every action, and where an error was raised"),
+)
+"""Options of every command, before and after its name."""
+
+_PROJECT = _path("project", "the project (default: current directory)", nargs="?", default=Path())
+_BUILD_DIR = _path("-o --build-dir DIR", "directory of the built variants (default: PROJECT/build)")
+_KERNEL = _value("what REPO-or-DIR", "owner/name, or a directory of variants")
+_REGISTRY = _value(
+    "--registry", "directory or URL (default: KERNFORGE_REGISTRY, else the user's own registry)"
+)
+_VERSION = _value(
+    "--version",
+    "of a published kernel: a major version, X.Y.Z, a range such as '>=1.2,<2', or a branch, tag "
+    "or commit (default: the newest version; `get` needs one)",
+)
+_VARIANT = _value("--variant PATTERN", "only variants of such names (default: all)", default="*")
+_TRUST = _flag("--trust-remote-code", "accept the kernel from any publisher")
+_ARCH = _list(
+    "--arch",
+    "only for this GPU, such as 9.0, or 9.0+PTX for newer ones too; may be repeated",
+    type=_capability,
+)
+_PYTEST = _list("--pytest ARGUMENT", "for pytest, such as --pytest=-x; may be repeated")
+_SANDBOX = _value(
+    "--sandbox",
+    "isolate actions from files that are not their inputs: always, if this machine can (default), "
+    "or never",
+    choices=("required", "auto", "off"),
+    default="auto",
 )
 
-BY_NAME = {command.name: command for command in COMMANDS}
+
+def _variants(default: str) -> Argument:
+    """The variants of a project; ``default`` says for the help which these are without it."""
+    return _list("--variant", f"a name or a pattern; may be repeated (default: {default})")
+
+
+# -- write a kernel
+
+_NEW = Command(
+    "new",
+    "write a new kernel project that can be built at once",
+    _path(
+        "path",
+        "directory of the project; its name, of lower-case letters, digits and dashes, is the "
+        "kernel's (default with --here and --op: current directory)",
+        nargs="?",
+    ),
+    (
+        _flag("--here", "make an existing directory a project, and overwrite nothing"),
+        _value("--op NAME", "add an operator of this name to a project"),
+    ),
+    (
+        _flag("--minimal", "only build.toml, a source, the binding, the Python package and a test"),
+        _flag("--gradient", "with a backward kernel that torch.autograd calls"),
+    ),
+    _value(
+        "--backends", "default: both", nargs="+", default=["cuda", "cpu"], choices=["cuda", "cpu"]
+    ),
+    _value(
+        "--ci",
+        "with jobs that build, test, sign and publish, an image and a dev container",
+        choices=["github", "gitlab"],
+    ),
+    example="my-kernel",
+    more="With --here it makes an existing directory a project, and overwrites nothing. With --op "
+    "it adds an operator to a project: source, binding, Python function and test.",
+    page="tutorial",
+    others="create scaffold startproject op",
+)
+
+_ADOPT = Command(
+    "adopt",
+    "make a kernel project of a setup.py or load_inline project",
+    _path(
+        "source",
+        "a directory with a setup.py, with scripts or with an old build.toml, or one script",
+    ),
+    _path("--out", "directory of the new project (default: the kernel's name)"),
+    _value("--name", "the kernel's name (default: that of the setup.py or module)"),
+    _value("--license", "SPDX name, where the source has none"),
+    example="path/to/project --out my-kernel",
+    more="It changes nothing in the old project; a setup.py is run in a sandbox up to setup(). "
+    "What it cannot translate it lists with file and line. A build.toml without an edition "
+    "is converted to edition 5 in its place.",
+    page="how-to/author/adopt-a-project",
+    others="convert import port upgrade update-build",
+)
+
+_SKILLS = Command(
+    "skills",
+    "give a coding assistant the pages about kernforge",
+    _list(
+        "--for",
+        "agents: .agents/skills, read by Codex, OpenCode and others; claude: .claude/skills; "
+        "opencode: .opencode/skills; may be repeated (default: those whose directory exists, "
+        "else agents)",
+        dest="places",
+        choices=("agents", "claude", "opencode"),
+    ),
+    _flag("--global", "for all your projects: the same places in your home directory"),
+    example="--for claude",
+    more="Run it again after an upgrade of kernforge: it replaces what it wrote.",
+    page="how-to/author/work-with-an-assistant",
+    others="skill agents",
+)
+
+_DEV = Command(
+    "dev",
+    "after every change: build, test and measure the project",
+    _PROJECT,
+    _variants("the one for this process's torch"),
+    _ARCH,
+    _flag("--once", "run one round; its result is the exit code"),
+    _flag("--no-test", "run no tests"),
+    _flag("--no-bench", "run no benchmark"),
+    _PYTEST,
+    _list(
+        "--workload",
+        "measure this workload of benchmarks/workloads.py; may be repeated (default: the first)",
+    ),
+    _SANDBOX,
+    example="my-kernel",
+    more="It watches the project and builds for this machine.",
+    page="how-to/author/use-dev-and-notebooks",
+    others="watch",
+)
+
+_TEST = Command(
+    "test",
+    "build for this machine, and run the project's tests on the result",
+    _PROJECT,
+    _variants("the best for the CPU and for the GPU"),
+    _path(
+        "--build-dir DIR",
+        "test what is built there: a variant, or a directory of variants (default: build it first)",
+    ),
+    _PYTEST,
+    _SANDBOX,
+    example="--variant 'torch-stable-abi*-cpu-*' --pytest=-k --pytest=views",
+    more="LOCAL_KERNELS names the result, if build.toml has a repo-id: get_kernel in a test loads "
+    "it, and not what is published.",
+    page="how-to/author/test-a-kernel",
+    others="pytest",
+)
+
+_BENCH = Command(
+    "bench",
+    "measure a kernel beside its peers, or a published kernel",
+    _path(
+        "project PROJECT|OWNER/NAME@v1",
+        "a project (default: current directory), or a published kernel and its benchmarks",
+        nargs="?",
+        default=Path(),
+    ),
+    _BUILD_DIR,
+    _value(
+        "--sizes 2^10:2^30[:STEP]",
+        "measure the project's sized(elements) at these powers of two, or at 1000,2^20",
+    ),
+    _list(
+        "--against OWNER/NAME@vN",
+        "also measure this published version, or the built kernel of this directory",
+    ),
+    _value("--device", "default: cuda where there is one", choices=("cpu", "cuda")),
+    _list("--mode", "cold, hot or graph (default: all)"),
+    _list("--workload", "only this one"),
+    _list(
+        "--candidate",
+        "beside the kernel only this one, named as in the tables; `kernel` for none; also the "
+        "one that is profiled",
+    ),
+    _value("--rounds", "at most; 6 or more (default: 40)", type=_positive, default=40),
+    _path("--out", "write the result there, as JSON"),
+    _path(
+        "--visual FILE",
+        "draw the candidates beside the kernel there (.svg, .png, .pdf), or write a page with "
+        "all charts and tables (.html)",
+    ),
+    _path("--baseline", "a stored result to compare with"),
+    _flag(
+        "--profile",
+        "also print what Nsight Compute says of one call of each workload, or torch.profiler "
+        "where that is not installed",
+    ),
+    _TRUST,
+    example="kernels/img2gray --out now.json --visual now.html",
+    more="It ends with exit code 6 if a candidate is refused, or if the kernel is slower than "
+    "--baseline or --against. Of a published kernel (OWNER/NAME@v1) it runs the "
+    "benchmarks/benchmark*.py that it brings.",
+    page="how-to/author/measure-a-kernel",
+    others="benchmark measure perf profile ncu nsys",
+)
+
+# -- build it
+
+_BUILD = Command(
+    "build",
+    "build variants of a project, and check them",
+    _PROJECT,
+    _variants(
+        "what serves the torch that is installed here, or else the two newest; with --locked "
+        "what kernforge.lock has; --list lists them"
+    ),
+    _value(
+        "--system CPU-linux",
+        "machines to build for: aarch64-linux (ARM, such as GH200, GB200, Jetson Thor, DGX "
+        "Spark) is built on x86_64 with a cross compiler (default: this machine's)",
+    ),
+    _ARCH,
+    _BUILD_DIR,
+    _value("-j --jobs", "number of jobs at once (default: number of cores)", type=_positive),
+    _value(
+        "--scheduler ADDRESS",
+        "run the actions on the workers of this Dask scheduler, such as tls://farm:8786",
+    ),
+    _flag("--list", "list the variants, with the reason for each; build nothing"),
+    _flag("--dry-run", "print the graph of actions and run none of them"),
+    _flag(
+        "--locked",
+        "end with an error if kernforge.lock is incomplete; a pattern of --variant then means "
+        "variants whose torch and CUDA it has",
+    ),
+    _flag(
+        "--untrusted", "build an untrusted project: require a sandbox, and do not import the result"
+    ),
+    _flag("--no-check", "do not check the built variants"),
+    _SANDBOX,
+    example="--variant 'torch-stable-abi*-cpu-*'",
+    more="With --list it lists the variants with the reason for each, and builds nothing.",
+    page="explanation/flow",
+    others="make compile build-and-copy bundle list-variants matrix",
+)
+
+_CHECK = Command(
+    "check",
+    "check that what you built will run on users' machines",
+    _value(
+        "what DIR|OWNER/NAME",
+        "a project, a directory of built variants, a variant, or a published kernel; with "
+        "--resources also a shared object (default: current directory)",
+        nargs="?",
+        default=".",
+    ),
+    _REGISTRY,
+    _VERSION,
+    _VARIANT,
+    _flag("--resources", "show registers, spills, shared memory and occupancy of a build instead"),
+    example="build",
+    more="It reads the machine code of a build, that for Linux; code of a published kernel is not "
+    "imported. `kernforge verify` answers who built a kernel, and whether its files were "
+    "changed since.",
+    page="how-to/author/fix-findings",
+    others="check-abi lint validate occupancy cuobjdump",
+)
+
+_SHELL = Command(
+    "shell",
+    "open a shell with a variant's compilers, headers and package",
+    _PROJECT,
+    _value("--variant", "a name or a pattern (default: the newest)"),
+    example="my-kernel --variant '*-cu130-*' -- nvcc --version",
+    more="With a command after --, it runs that instead of the shell.",
+    page="how-to/author/set-up-an-editor",
+    usage="kernforge shell [options] [PROJECT] [-- COMMAND ...]",
+    others="develop devshell env",
+)
+
+_EXPORT = Command(
+    "export",
+    "write the files of a project for CMake, pip, Nix and editors",
+    _PROJECT,
+    _path("--to DIR", "directory to write to (default: the project)"),
+    _list(
+        "--only",
+        "only these files; may be repeated (default: all but schema, the JSON schema of "
+        "build.toml)",
+        choices=("cmake", "python", "nix", "editor", "schema"),
+    ),
+    _flag(
+        "--force", "replace existing files that no export wrote (default: leave them as they are)"
+    ),
+    example="--to ../exported",
+    page="how-to/author/use-other-build-tools",
+    others="create-pyproject build2cmake cmake",
+)
+
+_PIP = Command(
+    "pip",
+    "run pip with kernforge's compilers, for a setup.py that imports torch",
+    _value(
+        "arguments install|wheel [OPTION...] PROJECT...",
+        "a command line of pip; --torch X.Y, --cuda X.Y and --python X.Y among its words say "
+        "what is built for (default: the installed torch)",
+        nargs=argparse.REMAINDER,
+    ),
+    example="install --torch 2.11 --cuda 13.0 .",
+    more="A stub of torch satisfies the setup.py's imports: neither CUDA nor torch needs to be "
+    "installed to build. TORCH_CUDA_ARCH_LIST and MAX_JOBS are obeyed.",
+    page="how-to/author/build-a-setup-py-project",
+)
+
+# -- publish it
+
+_PUBLISH = Command(
+    "publish",
+    "publish the built variants of a project to a registry",
+    _path(
+        "paths PATH",
+        "the project (default: current directory), and directories of its variants, those of "
+        "several machines together (default: PROJECT/build)",
+        nargs="*",
+    ),
+    _REGISTRY,
+    _value("--repo-id", "owner/name (default: [general.hub] repo-id)"),
+    _value(
+        "--version",
+        "X.Y.Z (default: the project's git tag, or the next version that the changes allow)",
+    ),
+    _value(
+        "--with-source",
+        "publish the sources of the variants too, so that others can build more variants "
+        "(default: if the licence is an open one)",
+        action=argparse.BooleanOptionalAction,
+    ),
+    _path("--sign KEY", "sign each variant with this key of kernforge sign --new-key"),
+    _flag("--private", "make a new kernel on a hub private"),
+    _flag("--create-pr", "open a pull request on a hub instead"),
+    _flag(
+        "--dry-run",
+        "print the version, the changes since the version before and the card; publish nothing",
+    ),
+    example="--registry ~/registry --repo-id me/my-kernel",
+    more="A published version never changes. Variants of several machines are published together: "
+    "`kernforge publish A/build B/build`. A CARD.md for kernel-builder is filled as there; a "
+    "project without one gets a card that is generated.",
+    page="how-to/release/release-a-version",
+    others="upload push release fill-card diff compare",
+)
+
+_SIGN = Command(
+    "sign",
+    "sign built variants, with a key or an identity",
+    _path(
+        "built DIR",
+        "a project, a directory of built variants, or a variant (default: current directory)",
+        nargs="?",
+        default=Path(),
+    ),
+    (
+        _path("--key FILE", "private key of --new-key"),
+        _path(
+            "--new-key FILE",
+            "sign nothing: make a private key in this file, its public key in FILE.pub",
+        ),
+        _value(
+            "--identity-token FILE",
+            "file with an OpenID Connect token, or - for standard input (default without --key: "
+            "the token of this CI job)",
+        ),
+    ),
+    _path("--trust-config FILE", "Sigstore instance (default: the public instance)"),
+    example="--key acme.key",
+    more="`kernforge sign --new-key acme.key` makes the Ed25519 key to sign with. A passphrase "
+    "encrypts it; KERNFORGE_SIGN_PASSPHRASE, empty for none, answers instead of the "
+    "terminal.",
+    page="how-to/release/prove-a-build",
+    others="keygen",
+)
+
+_WHEEL = Command(
+    "wheel",
+    "make wheels of a build, of a published kernel or of a setup.py project",
+    _value(
+        "kernel",
+        "directory of a build or of a setup.py project, or owner/name (default: current directory)",
+        nargs="?",
+        default=".",
+    ),
+    _REGISTRY,
+    _VERSION,
+    _value(
+        "--as-version X.Y.Z",
+        "version of the wheels (default: the published version, the project's git tag, or "
+        "MAJOR.0.0)",
+    ),
+    _value("--name", "name of the distribution (default: the kernel's name)"),
+    _variants("all"),
+    _path("-o --out", "directory for the wheels (default: dist)", default=Path("dist")),
+    _value(
+        "--torch X.Y,...",
+        "for a setup.py: torch releases (default: the installed one, otherwise the newest)",
+        type=_words,
+        default=[],
+    ),
+    _value(
+        "--cuda X.Y,...",
+        "for a setup.py: CUDA versions, or cpu; each torch takes those that it was published for "
+        "(default: the newest that is compiled from wheels)",
+        type=_words,
+        default=[],
+    ),
+    _value(
+        "--python X.Y,...",
+        "for a setup.py: Pythons whose headers are on this machine (default: this one)",
+        type=_words,
+        default=[],
+    ),
+    example="me/my-kernel --version '~=1.2' --out dist",
+    more="For a setup.py project it builds one wheel for each torch, CUDA and Python: `kernforge "
+    "wheel . --torch 2.9,2.11 --python 3.11,3.13`.",
+    page="how-to/release/ship-as-wheels",
+    others="to-wheel package",
+)
+
+# -- use kernels
+
+_SEARCH = Command(
+    "search",
+    "find kernels in your registry, at the Hugging Face hub or here",
+    _value(
+        "text",
+        "a part of the owner or the name (default with --local: all kernels)",
+        nargs="?",
+        default="",
+    ),
+    _flag("--local", "list only kernels that are on this machine"),
+    _REGISTRY,
+    example="relu",
+    more="With --local it lists those of your own registry and those in the hub's cache, without "
+    "a request. `kernforge info --versions` lists the versions of one kernel.",
+    page="how-to/user/load-kernels",
+    others="find ls installed",
+)
+
+_INFO = Command(
+    "info",
+    "describe a kernel, and say what would load on this machine",
+    _KERNEL,
+    _REGISTRY,
+    _VERSION,
+    _flag("--versions", "list the published versions of the kernel instead"),
+    example="acme/toy --version 1",
+    page="how-to/user/load-kernels",
+    others="show describe tags",
+)
+
+_GET = Command(
+    "get",
+    "fetch a kernel, or all kernels that an application locked",
+    _value(
+        "what",
+        "a project with a lock, or OWNER/NAME (default: current directory)",
+        nargs="?",
+        default=".",
+    ),
+    _VERSION,
+    _REGISTRY,
+    _path(
+        "--to PATH", "a directory to copy to, or a new .tar file (default: the registry's cache)"
+    ),
+    (
+        _list(
+            "--variant PATTERN",
+            "fetch variants of this name or pattern, '*' for all; may be repeated",
+        ),
+        _list(
+            "--platform PLATFORM",
+            "fetch the variant for this machine: torch2.11-cu130-x86_64-linux, or a file that "
+            "`kernforge doctor --platform --json` wrote there; may be repeated (default: this "
+            "machine)",
+        ),
+        _value("--backend", "cpu, or the backend of the installed torch (default)"),
+    ),
+    _TRUST,
+    example="me/my-kernel --version 1",
+    more="Their files are verified. It fetches what this machine loads, or variants for other "
+    "machines, and can copy them: `kernforge get my-app --to kernels.tar --platform "
+    "torch2.11-cu130-x86_64-linux`.",
+    page="how-to/user/install-without-a-network",
+    others="install pull fetch add sync mirror",
+)
+
+_RUN = Command(
+    "run",
+    "run a program with kernforge in the place of `kernels`",
+    _value(
+        "--as-kernels VERSION",
+        "answer `import kernels`, and claim this version of it (default: 0.18.2)",
+        nargs="?",
+        const="",
+    ),
+    _path(
+        "--write-wheel DIR",
+        "run nothing: write a wheel named kernels to this directory, of the version of "
+        "--as-kernels",
+    ),
+    example="--as-kernels -- python app.py",
+    more="`import kernels` is answered by kernforge in the program and in those that it starts. "
+    "With --write-wheel it writes a wheel named `kernels` instead: installed, it satisfies "
+    "requirements on `kernels` and answers `import kernels`.",
+    page="how-to/user/switch-from-kernels",
+    usage="kernforge run [options] -- COMMAND ...",
+    others="exec as-kernels shim",
+)
+
+_LOCK = Command(
+    "lock",
+    "pin an application's kernels, or a kernel project's compilers",
+    _PROJECT,
+    _REGISTRY,
+    (
+        _value(
+            "--upgrade REPO",
+            "take the newest versions of these kernels, or of all kernels; of a kernel project the "
+            "newest releases of its toolchain",
+            nargs="*",
+        ),
+        _flag("--check", "write nothing; end with an error if the lock is out of date"),
+    ),
+    _list("--cuda", "also lock this CUDA version, such as 13.2"),
+    _list("--torch", "also lock this torch version, such as 2.13"),
+    example="my-app --upgrade me/my-kernel",
+    more="Of an application it reads pyproject.toml and writes kernels.lock. Of a directory with "
+    "a build.toml it pins compilers and headers in kernforge.lock, for builds.",
+    page="how-to/user/lock-kernels",
+    others="freeze update-toolchain",
+)
+
+_VERIFY = Command(
+    "verify",
+    "verify who built a kernel, and that its files were not changed",
+    _KERNEL,
+    _REGISTRY,
+    _VERSION,
+    _VARIANT,
+    _list(
+        "--key FILE", "accepted public key (default: the signers of the trust policy)", type=Path
+    ),
+    _list("--identity", "accepted identity of a GitHub workflow; a trust policy names others"),
+    _flag("--allow-unsigned", "accept a variant without a signature"),
+    _flag("--allow-no-digest", "accept a variant without a digest"),
+    _flag("--rebuild", "build each variant again from its sources, and compare"),
+    _path(
+        "--source DIR",
+        "checkout to rebuild from (default: the repository of the provenance statement)",
+    ),
+    example="acme/toy --version 1 --key acme.key.pub",
+    more="It verifies signature, digest and provenance statement of each variant. With --rebuild "
+    "it builds them again from their sources, and compares. `kernforge check` finds what "
+    "would not run.",
+    page="explanation/trust",
+    others="audit attest rebuild",
+)
+
+# -- this machine
+
+_DOCTOR = Command(
+    "doctor",
+    "find problems of this machine for kernels",
+    _flag("--offline", "do not contact the package indexes"),
+    _flag("--platform", "describe this machine, for `kernforge get --platform`"),
+    example="--offline",
+    page="how-to/platform/fix-a-machine",
+    others="diagnose debug host",
+)
+
+_CACHE = Command(
+    "cache",
+    "show what the store of compilers and results holds, or trim it",
+    (
+        _value(
+            "--trim SIZE",
+            "remove the entries that were not used for longest, until the rest fits",
+            type=_size,
+        ),
+        _value("--clear KIND", "remove all entries of a kind: toolchains, actions or findings"),
+    ),
+    example="--trim 20GB",
+    page="how-to/platform/share-results",
+    others="gc store prune clean",
+)
+
+GROUPS = {
+    "write a kernel": (_NEW, _ADOPT, _SKILLS, _DEV, _TEST, _BENCH),
+    "build it": (_BUILD, _CHECK, _SHELL, _EXPORT, _PIP),
+    "publish it": (_PUBLISH, _SIGN, _WHEEL),
+    "use kernels": (_SEARCH, _INFO, _GET, _RUN, _LOCK, _VERIFY),
+    "this machine": (_DOCTOR, _CACHE),
+}
+"""The commands in groups with titles, in the order of the help."""
+
+COMMANDS = {command.name: command for group in GROUPS.values() for command in group}
 
 FORMER = {
     "add-op": "new --op",
-    "card": "publish --card",
+    "apidiff": "publish --dry-run",
+    "card": "publish --dry-run",
     "completion": "--print-completion",
     "download": "get",
     "init": "new --here",
     "keygen": "sign --new-key",
     "list": "search --local",
     "lock-toolchain": "lock",
+    "migrate": "adopt",
     "platform": "doctor --platform",
     "reproduce": "verify --rebuild",
     "resources": "check --resources",
@@ -293,3 +736,17 @@ FORMER = {
     "versions": "info --versions",
 }
 """Former names of commands, with the words that replaced them."""
+
+FORMER_OPTIONS = {
+    "--all-variants": "--variant '*' is that",
+    "--branch": "branch in [general.hub] of build.toml is that",
+    "--card": "--dry-run prints the card",
+    "--cuda-home": "set KERNFORGE_CUDA_HOME",
+    "--depends": "set CUTLASS_SRC_DIR",
+    "--dir": "give the project's path: kernforge new DIR/NAME",
+    "--no-passphrase": "set KERNFORGE_SIGN_PASSPHRASE to an empty text",
+    "--issuer": "name another issuer in a trust policy",
+    "--revision": "--version takes a branch, tag or commit too",
+    "--shared-store": "set KERNFORGE_SHARED_STORE",
+}
+"""What replaced a former option of a command."""

@@ -34,7 +34,7 @@ from kernforge.manifest.toml_positions import Path
 
 _TABLE, _BETWEEN = re.compile(r"\('([^()]*)',?\)"), "', '"
 _BOM = "\ufeff"
-_MIGRATE = "run `kernforge migrate`"
+_MIGRATE = "run `kernforge adopt .`"
 _NO_FRAMEWORK = (
     f"there is no framework table; expected one of {', '.join(f'[{name}]' for name in FRAMEWORKS)}"
 )
@@ -119,7 +119,7 @@ def _note(data: legacy.Data, edition: Edition, document: Document, source: str) 
     read = f", read as edition 5 with {', '.join(assumed)}" if assumed else ""
     option = "" if "license" in data["general"] else " --license NAME"
     return (
-        f"{source} is of edition {int(edition)}{read}; run `kernforge migrate{option}` to convert "
+        f"{source} is of edition {int(edition)}{read}; run `kernforge adopt .{option}` to convert "
         "it to edition 5"
     )
 

@@ -2,7 +2,7 @@
 """Editions 2 to 4 and 6 of build.toml, as differences to edition 5.
 
 Editions before 5 do not have the key ``edition``. They are upgraded in memory whenever they are
-read, and rewritten by ``kernforge migrate``. What an old edition does not say gets a value that a
+read, and rewritten by ``kernforge adopt .``. What an old edition does not say gets a value that a
 note names: version 1, and the license ``unknown``. Source: the migrations of kernel-builder 0.17.2
 for editions 3 and 4, and for edition 2 those of ``build2cmake``, its predecessor.
 

@@ -49,7 +49,7 @@ def migrate(
     if "license" not in data["general"] and not license_name:
         raise ManifestError(
             f"{source}: [general] license: missing; edition 5 requires it",
-            hint="give the license of the kernel, such as `kernforge migrate --license Apache-2.0`",
+            hint="give the license of the kernel, such as `kernforge adopt . --license Apache-2.0`",
         )
     new = editions.upgraded(data, edition)
     if license_name and "license" not in data["general"]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import importlib.resources
 import keyword
 import re
-import shlex
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -221,12 +220,6 @@ def check_project(name: str, *, license: str) -> None:  # noqa: A002
     Raises:
         UsageError: one of them cannot be used.
     """
-    parent, _, last = name.rstrip("/").rpartition("/")
-    if parent and _NAME.fullmatch(last):
-        raise UsageError(
-            f"{name!r} is a path, and not a kernel name",
-            hint=f"kernforge new {last} --dir {shlex.quote(parent)}",
-        )
     if not _NAME.fullmatch(name):
         plain = unicodedata.normalize("NFKD", name.casefold()).encode("ascii", "ignore").decode()
         near = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")

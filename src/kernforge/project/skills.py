@@ -89,13 +89,10 @@ def directories(root: Path, wanted: tuple[str, ...], *, user: bool) -> tuple[Pat
     return tuple(paths[name] for name in chosen or (OPEN,))
 
 
-def write(directory: Path, *, force: bool = False) -> Path:
+def write(directory: Path) -> Path:
     """Write the skill into a directory of skills, in place of an earlier version of it.
 
     Files that kernforge did not write stay as they are.
-
-    Args:
-        force: replace files of the skill's names that are not as kernforge wrote them.
 
     Returns:
         The skill's directory.
@@ -112,17 +109,17 @@ def write(directory: Path, *, force: bool = False) -> Path:
         if (target / path).resolve() != real / path or not (real / path).is_relative_to(real):
             raise UsageError(
                 f"{target / path} is reached through a link",
-                hint="remove the link; --dest DIR writes to another directory",
+                hint="remove the link",
             )
     changed = [
         path
         for path, text in new.items()
         if _digest(target / path) not in (None, written.get(path), _sha256(text))
     ]
-    if changed and not force:
+    if changed:
         raise UsageError(
             f"{target / min(changed)} exists, and is not as kernforge wrote it",
-            hint="--force replaces it; --dest DIR writes to another directory",
+            hint="remove it, and the new one is written",
         )
     for path in written.keys() - new.keys():
         if _digest(target / path) == written[path]:

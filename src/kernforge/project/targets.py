@@ -377,8 +377,8 @@ def _no_compiler(given: _Given, cuda: Version2 | None) -> str:
     if cuda is None or cuda in given.toolkits:
         return ""
     return (
-        f"the package index carries no compiler for CUDA {cuda}: name an installed toolkit with "
-        "--cuda-home"
+        f"the package index carries no compiler for CUDA {cuda}: name an installed toolkit in "
+        "KERNFORGE_CUDA_HOME"
     )
 
 

@@ -97,7 +97,7 @@ def publish(
     version of this major version has exactly these variants; else they are the next version, patch
     or minor by their changes.
 
-    A version is compared with the version before it of the same major version (see ``apidiff``) and
+    A version is compared with the version before it of the same major version and
     refused if its number is too low for the changes.
 
     A branch that is not a version's has the variants of the last call, and nothing is compared.
@@ -208,12 +208,12 @@ def _other_branch(
     if branch == "main" and isinstance(registry, DirectoryRegistry):
         raise UsageError(
             "the branch 'main' of a registry in a directory is its newest version",
-            hint="give another name (--branch, or branch in [general.hub])",
+            hint="give another name in branch of [general.hub]",
         )
     if wanted is not None:
         raise UsageError(
             f"the branch {branch!r} has no versions, and {dotted(wanted)} is one",
-            hint=f"leave the version out, or give --branch v{major}",
+            hint=f"leave the version out, or name the branch v{major}",
         )
     return branch
 
@@ -246,7 +246,7 @@ def check_branch(branch: str, *, major: int) -> None:
         raise UsageError(
             f"the branch {branch!r} {reason}",
             hint=f"give a name such as dev, or v{major} to publish a version "
-            "(--branch, or branch in [general.hub])",
+            "(branch in [general.hub])",
         )
 
 

@@ -164,7 +164,7 @@ def _lock(
     wheels: Wheels,
 ) -> tuple[Lock, LocalParts]:
     """What the index has, or the installed torch's headers and toolkit where it does not serve."""
-    options = _local_options(environment)
+    options = LocalPartsOptions.of(environment)
     kinds = {tree.kind: name for name, tree in wanted.items()}
     cuda = kinds.get("cuda", "cpu")
     path = environment.home / "setuptools" / f"torch-{target.torch}-{cuda}.lock"
@@ -192,15 +192,6 @@ def _complete(
         wheels.progress.note(f"note: {note}, which comes from wheels")
     # The compiler is that of the moment: the file keeps what came from the index.
     return complete_lock(path, wanted, wheels, {}, parts), parts
-
-
-def _local_options(environment: Environment) -> LocalPartsOptions:
-    """What the user provides, as for ``kernforge build``."""
-    variables = environment.variables
-    home = variables.get("KERNFORGE_CUDA_HOME")
-    return LocalPartsOptions(
-        cuda_home=Path(home) if home else None,
-    )
 
 
 # -- what the target says ------------------------------------------------------------------
@@ -234,7 +225,7 @@ def find_archs(
     if found := named_archs(environment) or visible_gpus():
         return found
     listed = cuda_arch.defaults(cuda)
-    options = _local_options(environment)
+    options = LocalPartsOptions.of(environment)
     if cuda in front_end.TOOLKITS and not options.cuda_home:
         listed = front_end.supported(listed, cuda)
     progress.note(

@@ -40,7 +40,7 @@ _LINKED_LATER = re.compile(
 )
 _RELOCATABLE = ("-rdc", "--relocatable-device-code", "-relocatable-device-code")
 _NAMED = re.compile(r"\b(?:compute|sm)_(\d{2,3})")
-OTHER_TOOLKIT = "name an installed toolkit with --cuda-home (KERNFORGE_CUDA_HOME)"
+OTHER_TOOLKIT = "name an installed toolkit in KERNFORGE_CUDA_HOME"
 """What to do where the wheels' toolkit does not serve."""
 _PTXAS = re.compile(r"nvidia_cuda_nvcc_cu12-(\d+\.\d+\.\d+)-")
 # What nvcc 13 does unasked and nvcc 12 did not: the names that a manifest may ask by.
@@ -268,7 +268,7 @@ def supported(archs: Sequence[Arch], cuda: Version2) -> tuple[Arch, ...]:
         raise ManifestError(
             f"the wheels' compiler for CUDA {cuda} has no {', '.join(map(str, archs))}: it "
             "compiles for 7.5 and later, and not for 10.1",
-            hint="name an installed toolkit of that CUDA with --cuda-home, or other "
+            hint="name an installed toolkit of that CUDA in KERNFORGE_CUDA_HOME, or other "
             "cuda-capabilities",
         )
     return kept

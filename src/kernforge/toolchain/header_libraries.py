@@ -77,7 +77,7 @@ def note(name: str) -> str:
         return ""
     return (
         f"{name} is CUTLASS {carried.release} of the package index, kernel-builder takes {wanted}: "
-        f"--depends {name}=PATH names another"
+        f"{VARIABLE} names another"
     )
 
 
@@ -131,8 +131,7 @@ def no_wheel(name: str) -> ToolchainError:
     return ToolchainError(
         f"build.toml depends on {name} (CUTLASS {RELEASES.get(name, '')}), and no package index "
         "carries it",
-        hint=f"get that release's sources and name them: --depends {name}=PATH for a checkout, "
-        f"or the environment variable {VARIABLE}",
+        hint=f"get that release's sources, and name the checkout in {VARIABLE}",
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 from kernforge.system.environment import Environment
 from kernforge.system.process import run
@@ -19,14 +20,21 @@ class LocalPartsOptions:
     """Where the parts of a toolchain are that the user provides.
 
     Attributes:
-        depends: path of each header library that a manifest may depend on; the empty name
-            stands for every CUTLASS.
+        cutlass: directory or archive of CUTLASS, of any release.
         torch_home: directory of an installed torch, whose headers stand in for any release's.
     """
 
     cuda_home: Path | None = None
-    depends: Mapping[str, Path] = field(default_factory=dict)
+    cutlass: Path | None = None
     torch_home: Path | None = None
+
+    @classmethod
+    def of(cls, environment: Environment) -> Self:
+        """What the environment names, for builds of the user's own projects."""
+        cuda, cutlass = environment.kernforge_cuda_home, environment.cutlass_src_dir
+        return cls(
+            cuda_home=Path(cuda) if cuda else None, cutlass=Path(cutlass) if cutlass else None
+        )
 
 
 NO_LOCAL_PARTS = LocalPartsOptions()
@@ -80,7 +88,6 @@ def find_local_parts(
     if options.torch_home:
         records = environment.home / "store" / "compilers"
         trees["torch"] = installed.identify_torch(options.torch_home, records)
-    path = (options.depends.get(cutlass) or options.depends.get("")) if cutlass else None
-    if path:
-        trees[cutlass] = header_libraries.identify(cutlass, path)
+    if cutlass and options.cutlass:
+        trees[cutlass] = header_libraries.identify(cutlass, options.cutlass)
     return LocalParts(trees=trees)

@@ -130,14 +130,14 @@ def _write(tree: Path, path: str, data: bytes, source: str) -> None:
 
 def _not_here(tree: LockedTree, here: LocalTree | None) -> ToolchainError:
     hints = {
-        "cuda": "name that toolkit's directory with --cuda-home",
+        "cuda": "name that toolkit's directory in KERNFORGE_CUDA_HOME",
         "python": "build with that Python",
         "torch": "build where that torch is installed",
     }
     there = "none is named here"
     if here:
         there = f"here is {here.locked.release or here.locked.digest[:12]}"
-    hint = hints.get(tree.kind, f"name them with --depends {tree.name}=PATH")
+    hint = hints.get(tree.kind, f"name them in {header_libraries.VARIABLE}")
     return ToolchainError(
         f"the lock names {tree} ({tree.release or tree.digest[:12]}) of a machine, and {there}",
         hint=f"{hint}, or take another source into the lock with `kernforge lock`",

@@ -164,11 +164,11 @@ class Subject:
         return self.registry if self.repo_id is None else f"{self.repo_id} from {self.registry}"
 
 
-_GITHUB = "https://token.actions.githubusercontent.com"
+GITHUB = "https://token.actions.githubusercontent.com"
 _COMMUNITY = "https://github.com/huggingface/kernels-community"
 COMMUNITY = IdentitySigner(
     name="kernels-community",
-    issuer=_GITHUB,
+    issuer=GITHUB,
     identities=tuple(
         f"{_COMMUNITY}/.github/workflows/{workflow}.yaml@refs/heads/main"
         for workflow in ("build", "build-mac", "build-windows", "sign-old-builds")

@@ -98,14 +98,11 @@ def public_text(pem: bytes) -> str:
 def sign(
     directories: Sequence[Path],
     make: Callable[[Sequence[bytes]], Sequence[bytes]],
-    *,
-    replace: bool = False,
 ) -> list[Path]:
     """Sign variants; all are signed or none.
 
     Args:
         make: returns the signature of each document.
-        replace: whether a signature by an identity may be overwritten.
 
     Returns:
         The signature files. A key makes the same signature each time.
@@ -116,8 +113,7 @@ def sign(
     """
     documents = [_document(directory) for directory in directories]
     for directory in directories:
-        if not replace:
-            _refuse_loss(directory / SIGNATURE)
+        _refuse_loss(directory / SIGNATURE)
     bundles = make(documents)
     for directory, bundle in zip(directories, bundles, strict=True):
         files.write_atomic(directory / SIGNATURE, bundle)
@@ -140,5 +136,5 @@ def _refuse_loss(path: Path) -> None:
     if path.exists() and not signature.is_key_bundle(path.read_bytes()):
         raise UsageError(
             f"{path} is the signature of an identity, which is logged and cannot be repeated",
-            hint="pass --replace to overwrite it",
+            hint="remove the file to sign again",
         )

@@ -14,7 +14,7 @@ HOST = Host(cpu="x86_64", os="linux", backend=Backend("cpu"), torch=Version2(2, 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch, tmp_path):
     monkeypatch.setattr(admission, "SITE", tmp_path / "no-policy.toml")
-    monkeypatch.setattr(describe, "probe_to_load", lambda _backend: HOST)
+    monkeypatch.setattr(describe, "probe_to_load", lambda: HOST)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("KERNFORGE_REGISTRY", str(tmp_path / "registry"))
     monkeypatch.delenv("KERNFORGE_TRUST", raising=False)

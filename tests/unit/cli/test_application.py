@@ -48,8 +48,8 @@ def test_what_is_here_and_what_is_at_the_hub_are_locked_and_downloaded(
     app.mkdir()
     (app / "pyproject.toml").write_text(PROJECT)
     assert call("lock", app) == 0
-    assert call("get", app, "--all-variants", "--to", new_user / "copy") == 0
-    assert call("get", "me/outer", "--version", "1", "--all-variants") == 0
+    assert call("get", app, "--variant", "*", "--to", new_user / "copy") == 0
+    assert call("get", "me/outer", "--version", "1", "--variant", "*") == 0
     capsys.readouterr()
     assert call("info", "--versions", "me/outer", "--registry", new_user / "copy") == 0
     assert call("info", "--versions", "them/inner", "--registry", new_user / "copy") == 0
@@ -107,7 +107,7 @@ def test_kernels_are_listed_and_searched_here_and_at_the_hub(new_user, hub, writ
         ("them/relu", hub_registry.url),
     ]
     # What was downloaded is listed too, without a request.
-    assert call("get", "them/relu", "--version", "1", "--all-variants") == 0
+    assert call("get", "them/relu", "--version", "1", "--variant", "*") == 0
     hub.counted()
     capsys.readouterr()
     assert call("search", "--local", "RELU") == 0
@@ -157,7 +157,7 @@ def test_a_platform_file_that_is_not_there_is_said_to_be_missing(new_user, write
 
 def test_the_compilers_of_an_application_are_not_locked(new_user, capsys):
     assert call("lock", new_user, "--cuda", "13.2") == 2
-    assert "--cuda is for a kernel project" in capsys.readouterr().err
+    assert "--cuda and --torch are for a kernel project" in capsys.readouterr().err
 
 
 def test_a_project_without_a_lock_is_told_how_it_gets_one(new_user, capsys):

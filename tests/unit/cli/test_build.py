@@ -31,7 +31,7 @@ def published(tmp_path, write_variant):
     return str(tmp_path / "registry")
 
 
-@pytest.mark.parametrize("which", [(), ("--version", "1"), ("--revision", "dev")])
+@pytest.mark.parametrize("which", [(), ("--version", "1"), ("--version", "dev")])
 def test_a_published_kernel_is_checked_for_all_machines(published, capsys, which):
     assert call("check", "me/toy", "--registry", published, *which, "--json") == 0
     found = json.loads(capsys.readouterr().out)
@@ -46,6 +46,6 @@ def test_a_published_kernel_is_checked_for_all_machines(published, capsys, which
 def test_what_is_not_there_to_check_is_named(published, tmp_path, capsys):
     assert call("check", "me/toy", "--registry", published, "--variant", "*-cu*") == 2
     assert f"its variants are torch-cpu, {MAC}" in capsys.readouterr().err
-    assert call("check", str(tmp_path), "--revision", "dev") == 2
+    assert call("check", str(tmp_path), "--version", "dev") == 2
     assert "is a directory" in capsys.readouterr().err
     assert call("check", "me/none", "--registry", published) == 8

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line of ``kernels``, where kernforge stands in for it."""
 
+import argparse
 import sys
 
 import pytest
 from support.client_programs import run
 
-from kernforge.cli import client, main
+from kernforge.cli import client
+from kernforge.cli.parser import read
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
 
@@ -17,7 +19,7 @@ from kernforge.registry.directory import DirectoryRegistry
         (["verify-signature", "a/b", "1"], ["verify", "a/b", "--version", "1"]),
         (
             ["verify-signature", "--all-variants", "--filter-unsigned", "a/b", "2"],
-            ["verify", "--filter-unsigned", "a/b", "--version", "2"],
+            ["verify", "--variant", "*", "--allow-unsigned", "a/b", "--version", "2"],
         ),
         (
             ["verify-signature", "a/b", "1", "--registry", "c"],
@@ -39,11 +41,11 @@ from kernforge.registry.directory import DirectoryRegistry
         ),
         (
             ["benchmark", "a/b", "--version=1", "--json", "--output", "x"],
-            ["bench", "a/b@v1", "--out", "x", "--json"],
+            ["bench", "a/b@v1", "--json", "--out", "x"],
         ),
         (["info", "a/b", "--json"], ["info", "a/b", "--json"]),
         (["variants", "a/b", "--version", "latest", "--json"], ["info", "a/b", "--json"]),
-        (["variants", "a/b", "--version", "2"], ["info", "--version", "2", "a/b"]),
+        (["variants", "a/b", "--version", "2"], ["info", "a/b", "--version", "2"]),
         (["variants", "a/b", "--all-versions", "--json"], ["info", "--versions", "a/b", "--json"]),
         ([], []),
     ],
@@ -66,7 +68,7 @@ def test_translated(theirs, ours):
     ],
 )
 def test_every_command_of_the_client_is_understood(line):
-    main.parser().parse_args(client.translated(line.split()))
+    read(client.translated(line.split()), argparse.Namespace())
 
 
 @pytest.mark.parametrize("line", ["versions acme/toy", "verify-signature acme/toy 1"])

@@ -44,5 +44,5 @@ def test_the_second_interrupt_ends_a_command_whose_import_swallows_one(tmp_path)
         "                except KeyboardInterrupt:\n"
         "                    pass\n"
     )
-    done = interrupted_at(tmp_path, "kernforge.cli.grammar", swallowed)
+    done = interrupted_at(tmp_path, "kernforge.cli.parser", swallowed)
     assert (done.returncode, done.stdout) == (-signal.SIGINT, "")

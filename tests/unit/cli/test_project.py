@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of a project: variants, migrate, schema."""
+"""Commands that take a project."""
 
 import importlib.util
 import json
@@ -18,12 +18,12 @@ def test_variants_lists_what_is_left_out_and_why(project, capsys):
     assert "left out" in capsys.readouterr().out
 
 
-def test_migrate_finds_the_project_as_other_commands_do(tmp_path, capsys):
-    assert call("migrate", str(tmp_path)) == 2
-    assert "no build.toml" in capsys.readouterr().err
-    (tmp_path / "build.toml").write_text(CPU_AND_METAL)
-    (tmp_path / "below").mkdir()
-    assert call("migrate", str(tmp_path / "below")) == 0
+def test_an_old_manifest_is_adopted_in_its_place(project, capsys):
+    old = CPU_AND_METAL.replace("edition = 5\n", "")
+    (project / "build.toml").write_text(old)
+    assert call("adopt", str(project)) == 0
+    assert "edition = 5" in (project / "build.toml").read_text()
+    assert "edition = 5 is added" in capsys.readouterr().out
 
 
 def test_the_schema_is_exported_when_it_is_asked_for(project, capsys):
@@ -39,7 +39,7 @@ def test_what_was_built_is_named_in_the_same_ways(
     project, verb, write_variant, capsys, monkeypatch
 ):
     monkeypatch.setenv("KERNFORGE_SIGN_PASSPHRASE", "")
-    assert call("sign", "--no-passphrase", "--new-key", str(project / "key")) == 0
+    assert call("sign", "--new-key", str(project / "key")) == 0
     variant = write_variant(project / "build", variant="torch-cpu")
     (variant / "code.so").write_bytes(b"\x7fELF")
     (project / "venv").mkdir()
@@ -47,7 +47,7 @@ def test_what_was_built_is_named_in_the_same_ways(
     monkeypatch.chdir(project)
     said = []
     for where in ((), (".",), ("build",), (str(variant),)):
-        words = ("--key", "key", "--replace") if verb == "sign" else ()
+        words = ("--key", "key") if verb == "sign" else ()
         code = call(*verb.split(), *where, *words)
         told = capsys.readouterr()
         assert "other.so" not in told.out + told.err
@@ -57,7 +57,7 @@ def test_what_was_built_is_named_in_the_same_ways(
 
 
 def test_a_missing_pytest_is_reported_before_anything_is_built(tmp_path, monkeypatch, capsys):
-    assert call("new", "my-kernel", "--minimal", "--dir", str(tmp_path)) == 0
+    assert call("new", str(tmp_path / "my-kernel"), "--minimal") == 0
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "pytest" else find(name)

@@ -21,6 +21,13 @@ def project(tmp_path, write_variant):
 
 
 @pytest.fixture
+def name_branch(project):
+    """A function that names another branch in the manifest."""
+    path = project / "build.toml"
+    return lambda name: path.write_text(path.read_text().replace('"next"', f'"{name}"'))
+
+
+@pytest.fixture
 def publish(project, capsys):
     """Publish the project; returns the exit code, and the document or what went wrong."""
 
@@ -45,21 +52,19 @@ def test_the_branch_of_the_manifest_is_published_to(publish, project):
     assert {path.name: path.read_text() for path in refs.iterdir()} == {"next": document["commit"]}
 
 
-def test_an_option_names_another_branch_or_the_versions(publish):
-    assert publish("--branch", "feature/x")[1]["branch"] == "feature/x"
-    document = publish("--branch", "v1")[1]
+def test_the_branch_of_the_major_version_has_versions(publish, name_branch):
+    name_branch("v1")
+    document = publish()[1]
     assert (document["branch"], document["version"]) == ("v1", "1.0.0")
 
 
 def test_the_card_of_the_manifest_is_shown_and_published(publish, project, capsys):
     (project / "CARD.md").write_text("# {{ repo_id }} {{ variants }}\n")
-    assert call("publish", str(project), "--card", "--json") == 0
-    assert json.loads(capsys.readouterr().out) == {
-        "card": "# me/my-op ['torch-cpu']",
-        "template": "CARD.md",
-    }
-    assert call("publish", str(project), "--card", "--repo-id", "a/b") == 0
-    assert capsys.readouterr().out.strip() == "# a/b ['torch-cpu']"
+    document = publish("--dry-run")[1]
+    assert document["card"] == "# me/my-op ['torch-cpu']"
+    assert document["template"] == "CARD.md"
+    assert call("publish", str(project), "--dry-run", "--repo-id", "a/b") == 0
+    assert "# a/b ['torch-cpu']" in capsys.readouterr().out
     commit = publish()[1]["commit"]
     snapshot = project / "registry" / "kernels--me--my-op" / "snapshots" / commit
     assert (snapshot / "README.md").read_text() == "# me/my-op ['torch-cpu']"
@@ -73,18 +78,19 @@ def test_a_mistake_in_the_card_is_said_before_anything_is_written(publish, proje
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("branch", "words", "said"),
     [
-        (("--version", "1.2.3"), "the branch 'next' has no versions, and 1.2.3 is one"),
-        (("--branch", "v2"), "the branch of another major version: version is 1 in this build"),
-        (("--branch", "v1.0.0"), "the name of a version's tag"),
-        (("--branch", "main"), "is its newest version"),
-        (("--branch", "a..b"), "is not the name of a branch"),
-        (("--branch", "tmp-x"), "is a reserved name"),
-        (("--branch", "publishing-v1.0.0"), "is a reserved name"),
+        ("next", ("--version", "1.2.3"), "the branch 'next' has no versions, and 1.2.3 is one"),
+        ("v2", (), "the branch of another major version: version is 1 in this build"),
+        ("v1.0.0", (), "the name of a version's tag"),
+        ("main", (), "is its newest version"),
+        ("a..b", (), "is not the name of a branch"),
+        ("tmp-x", (), "is a reserved name"),
+        ("publishing-v1.0.0", (), "is a reserved name"),
     ],
 )
-def test_what_a_branch_cannot_be_is_an_error_of_usage(publish, words, said):
+def test_what_a_branch_cannot_be_is_an_error_of_usage(publish, name_branch, branch, words, said):
+    name_branch(branch)
     code, text = publish(*words)
     assert (code, said in text) == (2, True), text
 

@@ -44,7 +44,7 @@ def test_a_missing_compiler_is_found_on_the_path(doctor, monkeypatch, tmp_path):
     assert (code, "compiler" in _rules(document)) == (4, True)
     # What was found and the error are one document.
     assert document["error"] == "ToolchainError"
-    assert "kernels from being built or run on this machine" in document["message"]
+    assert "kernels cannot be built or run here" in document["message"]
 
 
 def test_a_broken_torch_is_reported_in_its_own_words(monkeypatch, tmp_path):

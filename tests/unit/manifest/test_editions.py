@@ -40,7 +40,7 @@ def test_edition_4_is_read_and_noted():
     assert manifest.general.edition == 5
     (note,) = manifest.notes
     assert note.startswith("x/build.toml is of edition 4")
-    assert "kernforge migrate" in note
+    assert "kernforge adopt ." in note
 
 
 def test_what_an_old_file_does_not_say_is_noted_in_one_line():
@@ -48,7 +48,7 @@ def test_what_an_old_file_does_not_say_is_noted_in_one_line():
     (note,) = manifest.notes
     assert note == (
         'build.toml is of edition 2, read as edition 5 with backends = ["cuda"], version = 1, '
-        'license = "unknown"; run `kernforge migrate --license NAME` to convert it to edition 5'
+        'license = "unknown"; run `kernforge adopt . --license NAME` to convert it to edition 5'
     )
     assert manifest.general.license == "unknown"
 

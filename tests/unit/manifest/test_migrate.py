@@ -111,7 +111,7 @@ def test_edition_5_stays_as_it_is():
 def test_a_missing_license_is_asked_for():
     with pytest.raises(ManifestError, match=r"x\.toml: \[general\] license: missing") as caught:
         migrate('[general]\nname = "ab"\nbackends = []\n', source="x.toml")
-    assert "kernforge migrate --license Apache-2.0" in caught.value.hint
+    assert "kernforge adopt . --license Apache-2.0" in caught.value.hint
     assert 'license = "MIT"' in migrate(V3.replace('license = "MIT"\n', ""), license_name="MIT")[0]
 
 

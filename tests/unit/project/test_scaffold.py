@@ -149,12 +149,6 @@ def test_a_directory_that_suggests_none_is_refused(tmp_path, directory):
         name_for(tmp_path / directory)
 
 
-def test_a_path_in_the_place_of_a_name_is_told_apart(tmp_path):
-    with pytest.raises(UsageError, match="is a path, and not a kernel name") as caught:
-        scaffold("kernels of mine/my-kernel", dest=tmp_path / "x")
-    assert caught.value.hint == "kernforge new my-kernel --dir 'kernels of mine'"
-
-
 @pytest.mark.parametrize(
     "name", ["", "a", "A", "Relu", "9lives", "re_lu", "relu-", "-relu", "re lu", "a/b", "relu\n"]
 )

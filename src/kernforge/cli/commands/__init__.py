@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands: each module adds the arguments of some commands and runs them."""
+"""A module for each command, which is imported when the command runs."""

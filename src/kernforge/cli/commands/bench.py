@@ -1,83 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command that measures: bench."""
+"""``kernforge bench``: measure a project's kernel beside its peers, or a published kernel."""
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from kernforge.cli import options
-from kernforge.errors import CheckError, UsageError, page
-
-if TYPE_CHECKING:
-    import argparse
-
-    from kernforge.bench.hub import Repo
-    from kernforge.bench.project import BenchRequest
-    from kernforge.bench.workload import Settings
-    from kernforge.system.console import Console
+from kernforge.bench import hub, profile, project, report, stats, workload
+from kernforge.bench.hub import Repo
+from kernforge.bench.project import BenchRequest
+from kernforge.bench.workload import Settings
+from kernforge.errors import CheckError, StorageError, UsageError, page
+from kernforge.registry.api import open_default
+from kernforge.system import files, machine
+from kernforge.system.console import Console
 
 
-def add(verbs: options.Verbs) -> None:
-    """Add the command of this module."""
-    verb = options.add_verb(verbs, _bench, "bench")
-    verb.add_argument(
-        "project",
-        nargs="?",
-        type=Path,
-        default=Path(),
-        metavar="PROJECT|OWNER/NAME@v1",
-        help="a project (default: current directory), or a published kernel and its benchmarks",
-    )
-    options.add_build_dir(verb)
-    verb.add_argument(
-        "--sizes",
-        metavar="2^10:2^30[:STEP]",
-        help="measure the project's sized(elements) at these powers of two, or at 1000,2^20",
-    )
-    options.add_repeated(
-        verb,
-        "--against",
-        "also measure this published version, or the built kernel of this directory",
-        metavar="OWNER/NAME@vN",
-    )
-    options.add_registry(verb)
-    verb.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
-    options.add_repeated(verb, "--mode", "cold, hot or graph (default: all)")
-    options.add_repeated(verb, "--workload", "only this one")
-    options.add_repeated(
-        verb,
-        "--candidate",
-        "beside the kernel only this one, named as in the tables; `kernel` for none; also the one "
-        "that is profiled",
-    )
-    verb.add_argument(
-        "--rounds", type=options.positive, default=40, help="at most; 6 or more (default: 40)"
-    )
-    verb.add_argument(*("-o", "--out"), type=Path, help="write the result there, as JSON")
-    verb.add_argument(
-        "--visual",
-        metavar="FILE",
-        type=Path,
-        help="draw the candidates beside the kernel there (.svg, .png, .pdf), or write a page with "
-        "all charts and tables (.html)",
-    )
-    verb.add_argument("--baseline", type=Path, help="a stored result to compare with")
-    options.add_flag(
-        verb,
-        "--profile",
-        "also print what Nsight Compute says of one call of each workload, or torch.profiler where "
-        "that is not installed",
-    )
-    options.add_flag(verb, "--trust-remote-code", "load it, whoever published it")
-
-
-def _bench(arguments: argparse.Namespace, console: Console) -> None:
-    from kernforge.bench import hub, profile, project, report  # noqa: PLC0415
-    from kernforge.system import files  # noqa: PLC0415
-
-    _can_write(arguments)
+def run(arguments: argparse.Namespace, console: Console) -> None:
+    """Measure, write and draw the results, and compare them with others."""
+    _check_places(arguments)
     before = report.stored(arguments.baseline) if arguments.baseline else None
     where: Path = arguments.project
     arguments.device = arguments.device or _device()
@@ -92,7 +34,7 @@ def _bench(arguments: argparse.Namespace, console: Console) -> None:
             settings,
             console.note,
             against=arguments.against,
-            registry=options.registry(arguments),
+            registry=open_default(arguments.environment),
             trusted=arguments.trust_remote_code,
             only=arguments.workload,
         )
@@ -116,14 +58,26 @@ def _bench(arguments: argparse.Namespace, console: Console) -> None:
         raise CheckError("\n".join(refused), hint=f"see {page('explanation/honest-benchmarks')}")
 
 
-def _can_write(arguments: argparse.Namespace) -> None:
+def _device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _check_places(arguments: argparse.Namespace) -> None:
     """Check before anything is measured that the results can be drawn and written."""
     for path in filter(None, (arguments.out, arguments.visual)):
-        options.can_write(path)
+        if path.is_dir() or not path.parent.exists():
+            raise UsageError(
+                f"{path} cannot be written: it is a directory, or {path.parent} does not exist",
+                hint="name a file in a directory that exists",
+            )
+        if trouble := machine.room(path.parent)[1]:
+            raise StorageError(
+                f"{path} cannot be written: {trouble}", hint="name a file in a writable directory"
+            )
     if arguments.visual:
-        import matplotlib as mpl  # noqa: F401, PLC0415 - a missing module names the extra
-
-        from kernforge.bench import plot  # noqa: PLC0415
+        from kernforge.bench import plot  # noqa: PLC0415 - matplotlib; without it an extra is named
 
         if arguments.visual.suffix not in plot.KINDS:
             raise UsageError(
@@ -137,8 +91,6 @@ def _settings(arguments: argparse.Namespace, *, graphs: bool) -> Settings:
     Raises:
         UsageError: the device has no such mode, or the rounds are too few.
     """
-    from kernforge.bench import stats, workload  # noqa: PLC0415
-
     device = arguments.device
     known = tuple(mode for mode in workload.MODES[device] if graphs or mode != "graph")
     modes = tuple(arguments.mode) or known
@@ -150,24 +102,15 @@ def _settings(arguments: argparse.Namespace, *, graphs: bool) -> Settings:
             "no 95 % interval",
             hint=f"--rounds {stats.FEWEST} is the least",
         )
-    return workload.Settings(device=device, modes=modes, most=arguments.rounds)
-
-
-def _device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return Settings(device=device, modes=modes, most=arguments.rounds)
 
 
 def _request(arguments: argparse.Namespace) -> BenchRequest:
     """A project's own workloads and candidates."""
-    from kernforge.bench import project, workload  # noqa: PLC0415
-
-    return project.BenchRequest(
+    return BenchRequest(
         project=arguments.project,
         kernel=_kernel(arguments),
         against=tuple(arguments.against),
-        registry=arguments.registry,
         only=tuple(arguments.workload),
         named=tuple(arguments.candidate) or None,
         sizes=tuple(workload.sizes(arguments.sizes)) if arguments.sizes else (),
@@ -177,8 +120,6 @@ def _request(arguments: argparse.Namespace) -> BenchRequest:
 
 def _repo(arguments: argparse.Namespace) -> Repo:
     """A published kernel, or a project, whose benchmarks are classes of the hub's."""
-    from kernforge.bench import hub  # noqa: PLC0415
-
     if arguments.sizes or arguments.profile or arguments.candidate:
         raise UsageError(
             "the hub's classes have no sizes and no candidates, and are not profiled",
@@ -187,13 +128,12 @@ def _repo(arguments: argparse.Namespace) -> Repo:
     if not arguments.project.is_dir():
         return hub.published(
             str(arguments.project),
-            options.registry(arguments),
+            open_default(arguments.environment),
             arguments.environment,
             device=arguments.device,
             trusted=arguments.trust_remote_code,
         )
-    kernel = _kernel(arguments)
-    if kernel is None:
+    if (kernel := _kernel(arguments)) is None:
         raise UsageError(
             f"{arguments.project} has no build/ to measure",
             hint="kernforge build first, or name another directory with --build-dir",
@@ -202,16 +142,13 @@ def _repo(arguments: argparse.Namespace) -> Repo:
 
 
 def _kernel(arguments: argparse.Namespace) -> Path | None:
-    if arguments.build_dir:
-        if not arguments.build_dir.is_dir():
-            raise UsageError(
-                f"{arguments.build_dir} is not a directory", hint="kernforge build first"
-            )
-        return Path(arguments.build_dir)
-    built = Path(arguments.project) / "build"
-    if not built.is_dir() and (built.parent / "build.toml").is_file():
+    """The directory of the built kernel; None where a project needs none."""
+    built: Path = arguments.build_dir or arguments.project / "build"
+    if built.is_dir():
+        return built
+    if arguments.build_dir or (arguments.project / "build.toml").is_file():
         raise UsageError(
-            f"{built.parent.resolve()} is not built, so there is no kernel to measure",
+            f"there is no directory {built.absolute()}, so there is no kernel to measure",
             hint="run `kernforge build`, or name a built kernel with --build-dir",
         )
-    return built if built.is_dir() else None
+    return None

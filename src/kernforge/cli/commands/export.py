@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``kernforge export``: a project's files for other build tools and editors."""
+
+from __future__ import annotations
+
+import argparse
+
+from kernforge.cli import options
+from kernforge.export import api as export
+from kernforge.manifest.model import TorchNoarch
+from kernforge.project import targets
+from kernforge.project.api import read_project
+from kernforge.system.console import Console
+
+
+def run(arguments: argparse.Namespace, console: Console) -> None:
+    """Write the files; those that no export wrote are kept without ``--force``."""
+    kinds = arguments.only or export.KINDS
+    project = read_project(arguments.project)
+    to = arguments.to or project.root
+    texts = export.texts(project, kinds)
+    noarch = isinstance(project.manifest.framework, TorchNoarch)
+    with_editor = "editor" in kinds and (bool(arguments.only) or not noarch)
+    # Conflicts are found before headers are fetched for the commands of an editor.
+    planned = texts | ({export.COMPILE_COMMANDS: None} if with_editor else {})
+    kept = export.kept(project, planned, to, force=arguments.force)
+    for note in project.manifest.notes:
+        console.note(f"note: {note}")
+    if with_editor and export.COMPILE_COMMANDS not in kept:
+        workspace = options.workspace(arguments, console)
+        chosen = targets.choose(workspace.candidates, [])
+        texts |= export.compile_commands(workspace, chosen, to)
+    written = [str(path) for path in export.write(project, texts, to, kept)]
+    left = sorted(str(to / path) for path in kept)
+    lines = [*written, *(f"kept {path}: no export wrote it (--force replaces it)" for path in left)]
+    document = {"directory": str(to), "files": written, "kept": left}
+    console.result(document, "\n".join(lines))

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``kernforge get``: fetch kernels for this machine or for others, and copy them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from kernforge.application import download, platforms
+from kernforge.application.download import DownloadedVariant, Selection
+from kernforge.cli import options
+from kernforge.errors import UsageError
+from kernforge.loader import api as loader
+from kernforge.loader import caller_lock, kernels_lock
+from kernforge.loader.host import Host, probe
+from kernforge.loader.search import Search
+from kernforge.registry.directory import DirectoryRegistry
+from kernforge.registry.names import Request, is_repo_id, request
+from kernforge.system import files
+from kernforge.system.console import Console
+from kernforge.system.tables import size, table
+
+
+def run(arguments: argparse.Namespace, console: Console) -> None:
+    """Fetch one kernel for this machine, else all that is selected."""
+    search, wanted = _wanted(arguments)
+    out: Path | None = arguments.to
+    if search.locks is None and not (out or arguments.variant or arguments.platform):
+        _get_one(arguments, wanted[0], console)
+        return
+    selection = _selection(arguments)
+    if out is not None and out.suffix == ".tar":
+        with files.staging(out.absolute().parent) as staged:
+            fetched = _fetch(search, wanted, selection, staged, console)
+            download.write_tar(staged, out)
+    else:
+        fetched = _fetch(search, wanted, selection, out, console)
+    kernels = [
+        {
+            "repo_id": variant.repo_id,
+            "commit": variant.commit,
+            "variant": variant.variant,
+            "bytes": download.size(variant),
+            "path": str(variant.path) if out is None else None,
+        }
+        for variant in fetched
+    ]
+    rows = [
+        (each.repo_id, each.commit[:12], each.variant, size(download.size(each)) or "0 MB")
+        for each in fetched
+    ]
+    to = str(out) if out else None
+    text = table(rows, head=("kernel", "commit", "variant", "size"))
+    console.result({"to": to, "kernels": kernels}, f"{text}\n{to}" if to else text)
+
+
+def _wanted(arguments: argparse.Namespace) -> tuple[Search, tuple[Request, ...]]:
+    """The registry to fetch from, and the kernels."""
+    what, environment = arguments.what, arguments.environment
+    version, revision = options.version(arguments)
+    store = options.registry(arguments)
+    trusted: bool = arguments.trust_remote_code
+    directory = Path(what)
+    if directory.is_dir() and not arguments.version:
+        locks = caller_lock.read(directory / kernels_lock.FILE)
+        locked = Search(store, None, environment, trusted, locks=locks)
+        return locked, download.asked_kernels(locks)
+    if not is_repo_id(what):
+        raise UsageError(
+            f"there is no directory {what}, and a kernel is named like owner/name",
+            hint="name a project with a lock, or a kernel: owner/name --version 1",
+        )
+    if not arguments.version:
+        raise UsageError(
+            f"no version of {what} was given",
+            hint="give --version 1; `kernforge info --versions` lists the versions",
+        )
+    return Search(store, None, environment, trusted), (request(what, version, revision),)
+
+
+def _get_one(arguments: argparse.Namespace, wanted: Request, console: Console) -> None:
+    version, revision = options.version(arguments)
+    path = loader.install_kernel(
+        wanted.repo_id,
+        version=version,
+        revision=revision,
+        registry=arguments.registry,
+        backend=arguments.backend,
+        trust_remote_code=arguments.trust_remote_code,
+    )
+    document = {"repo_id": wanted.repo_id, "variant": path.name, "path": str(path)}
+    console.result(document, str(path))
+
+
+def _fetch(
+    search: Search,
+    wanted: tuple[Request, ...],
+    selection: Selection,
+    to: Path | None,
+    console: Console,
+) -> list[DownloadedVariant]:
+    """Fetch variants, and copy each one as soon as it is fetched."""
+    target = None if to is None else DirectoryRegistry(to.absolute())
+    fetched = []
+    for variant in download.fetch(search, wanted, selection):
+        new = target is None or download.copy(variant, target)
+        console.note(
+            f"{'verified' if new else 'there already:'} {variant.repo_id} {variant.variant}"
+        )
+        fetched.append(variant)
+    return fetched
+
+
+def _selection(arguments: argparse.Namespace) -> Selection:
+    if arguments.variant:
+        return Selection(names=tuple(arguments.variant))
+    if arguments.platform:
+        return Selection(hosts=tuple(map(_host, arguments.platform)))
+    return Selection(hosts=(probe(arguments.backend),))
+
+
+def _host(text: str) -> Host:
+    """The described machine."""
+    path = Path(text)
+    if path.is_file():
+        return platforms.read(path.read_text(), source=text)
+    if path.suffix == ".json":
+        raise UsageError(
+            f"there is no file {text}",
+            hint=f"write it on that machine: kernforge doctor --platform --json > {path.name}",
+        )
+    return platforms.parse(text)

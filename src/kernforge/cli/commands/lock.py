@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``kernforge lock``: the kernels of an application, or the toolchain of a kernel project."""
+
+from __future__ import annotations
+
+import argparse
+
+from kernforge.application import project_lock
+from kernforge.cli import options
+from kernforge.errors import UsageError
+from kernforge.system.console import Console
+from kernforge.system.tables import table
+
+
+def run(arguments: argparse.Namespace, console: Console) -> None:
+    """Write the lock, or check it."""
+    if (arguments.project / "build.toml").is_file():
+        _lock_toolchain(arguments, console)
+        return
+    if arguments.cuda or arguments.torch:
+        raise UsageError(
+            "--cuda and --torch are for a kernel project", hint="leave out --cuda and --torch"
+        )
+    application = project_lock.read(arguments.project)
+    if arguments.check:
+        project_lock.check(application)
+        console.result({"current": True}, "the lock is up to date")
+        return
+    upgrade = arguments.upgrade
+    chosen = project_lock.lock(
+        application, options.registry(arguments), upgrade=() if upgrade is None else upgrade or None
+    )
+    if not application.package:
+        console.note(
+            "note: setuptools installs the lock with the application where kernforge is in "
+            "requires of [build-system]; for another backend name [tool.kernforge.lock] package = "
+            '"src/app"'
+        )
+    kernels = [
+        {
+            "repo_id": pin.depend.repo_id,
+            "version": pin.depend.version,
+            "revision": pin.depend.revision,
+            "asked": pin.asked,
+            "release": pin.release,
+            "commit": pin.commit,
+            "variants": sorted(pin.metadata),
+        }
+        for pin in chosen.kernels
+    ]
+    rows = [
+        (
+            pin.depend.repo_id,
+            pin.release or pin.depend.revision or "",
+            pin.commit[:12],
+            "" if pin.asked is not None else "for another kernel",
+        )
+        for pin in chosen.kernels
+    ]
+    console.result(
+        {"kernels": kernels, "package": application.package},
+        table(rows, head=("kernel", "version", "commit", "")),
+    )
+
+
+def _lock_toolchain(arguments: argparse.Namespace, console: Console) -> None:
+    from kernforge.builder import locking  # noqa: PLC0415 - applications need none of it
+    from kernforge.project import targets  # noqa: PLC0415
+    from kernforge.toolchain.lockfile import Tree  # noqa: PLC0415
+
+    if arguments.check or arguments.upgrade:
+        raise UsageError(
+            f"{arguments.project} is a kernel project, whose toolchain is locked",
+            hint="--upgrade without names takes the newest releases; `kernforge build --locked` "
+            "ends with an error if the lock is out of date",
+        )
+    workspace = options.workspace(arguments, console)
+    more = [Tree("cuda", version) for version in arguments.cuda]
+    more += [Tree("torch", version) for version in arguments.torch]
+    wanted = locking.needs(workspace, targets.choose(workspace.candidates, [])).union(more)
+    mode: locking.Mode = "write" if arguments.upgrade is None else "upgrade"
+    locked, _ = locking.ensure_lock(workspace, wanted, mode)
+    lines = [
+        f"  {tree}: {tree.release}"
+        + (f", front end of {tree.front_end.release}" if tree.front_end else "")
+        for tree in sorted(locked.trees.values())
+    ]
+    lines += [f"  {name}: {each.identity}" for name, each in sorted(locked.compilers.items())]
+    path = str(workspace.project.root / "kernforge.lock")
+    console.result({"lock": path}, "\n".join([path, *lines]))

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``kernforge shell``: a variant's compilers, headers and package."""
+
+from __future__ import annotations
+
+import argparse
+
+from kernforge.cli import options
+from kernforge.errors import UsageError
+from kernforge.export import shell
+from kernforge.project import targets
+from kernforge.system.console import Console
+
+
+def run(arguments: argparse.Namespace, console: Console) -> int:
+    """Run a shell or the user's program in a variant's environment; returns its exit code."""
+    environment, program = arguments.environment, arguments.program
+    if arguments.json and program:
+        raise UsageError(
+            "--json prints the environment and runs no program, but one was given",
+            hint="remove --json or the program",
+        )
+    workspace = options.workspace(arguments, console)
+    patterns = [arguments.variant] if arguments.variant else []
+    target = targets.choose(workspace.candidates, patterns)[-1]
+    setting = shell.setting(
+        workspace, target, workspace.project.root / "build", links=environment.home / "shells"
+    )
+    if setting.built is None:
+        console.note(f"note: {setting.variant} is not built: run `kernforge build` to build it")
+    if arguments.json:
+        document = {
+            "variant": setting.variant,
+            "environment": setting.merged(environment.variables),
+            "built": str(setting.built) if setting.built else None,
+        }
+        console.result(document, "")
+        return 0
+    if not program:
+        names = ", ".join(sorted(setting.merged({})))
+        console.note(f"{setting.variant}: {names} are set; `exit` leaves")
+    try:
+        return shell.enter(setting, program, environment)
+    except (FileNotFoundError, PermissionError) as error:
+        raise UsageError(
+            f"{error.filename} cannot be run: {error.strerror}",
+            hint="check PATH, or make it executable with chmod +x",
+        ) from error

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``kernforge verify``: who built variants, and whether their files are those of the build."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from kernforge.audit import verify
+from kernforge.audit.describe import VariantLocation
+from kernforge.cli import options
+from kernforge.errors import CheckError, UsageError
+from kernforge.system import files
+from kernforge.system.console import Console
+from kernforge.system.tables import counted
+from kernforge.trust.policy import GITHUB, IdentitySigner, KeySigner, Signer, public_key
+
+
+def run(arguments: argparse.Namespace, console: Console) -> None:
+    """Verify variants, or build them again and compare."""
+    signers = list(_signers(arguments))
+    if arguments.source and not arguments.rebuild:
+        raise UsageError("--source is for --rebuild", hint="leave out --source")
+    if signers and arguments.rebuild:  # It compares bytes, and verifies no signature.
+        raise UsageError(
+            "--key and --identity are for a verification without --rebuild",
+            hint="verify and rebuild with two commands",
+        )
+    kernel = options.kernel(arguments)
+    names = options.matching(arguments.variant, kernel.names, arguments.what)
+    locations = [kernel.location(name) for name in names]
+    if arguments.rebuild:
+        _rebuild(locations, arguments, console)
+        return
+    verdicts = [
+        verify.verify_variant(location, signers, arguments.environment) for location in locations
+    ]
+    console.result(verify.as_document(verdicts), verify.as_text(verdicts))
+    verify.refuse(verdicts, unsigned=arguments.allow_unsigned, undigested=arguments.allow_no_digest)
+
+
+def _signers(arguments: argparse.Namespace) -> Iterator[Signer]:
+    """The accepted signers of the command line."""
+    for path in arguments.key:
+        yield KeySigner(name=path.name, key=public_key(options.text_of(path), str(path)))
+    if identities := tuple(arguments.identity):
+        yield IdentitySigner(name=", ".join(identities), issuer=GITHUB, identities=identities)
+
+
+def _rebuild(
+    locations: list[VariantLocation], arguments: argparse.Namespace, console: Console
+) -> None:
+    from kernforge.audit import reproduce  # noqa: PLC0415 - needs what builds
+
+    subjects = [reproduce.read(location) for location in locations]
+    with files.staging(arguments.environment.home / "reproduce") as workplace:
+        verdicts = [
+            reproduce.again(
+                subject,
+                arguments.source,
+                workplace / str(number),
+                arguments.environment,
+                console=console,
+            )
+            for number, subject in enumerate(subjects)
+        ]
+    console.result([verdict.as_document() for verdict in verdicts], "\n".join(map(str, verdicts)))
+    if wrong := sum(bool(verdict.differences) for verdict in verdicts):
+        raise CheckError(
+            f"{counted(len(verdicts), 'variant')} built again, {wrong} with other bytes",
+            hint="each difference above names the file and the action that made it; `diffoscope` "
+            "shows the bytes of two builds",
+        )
