@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import docs_manifest
 import docs_results
-
-from kernforge.manifest import schema
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,7 +22,7 @@ def pages() -> dict[Path, str]:
     docs = ROOT / "docs"
     return {
         **{docs / "results" / f"{n}.md": text for n, text in docs_results.pages(results).items()},
-        docs / "reference" / "manifest.md": schema.reference_markdown(),
+        docs / "reference" / "manifest.md": docs_manifest.page(),
     }
 
 

@@ -83,7 +83,7 @@ def test_what_is_built_for_x86_is_built_for_arm(name):
 
 @per_manifest
 def test_the_spelling_of_edition_6_means_the_same(name):
-    edition_5, _ = migrate.migrate(TEXTS["manifests"][name], license_name="MIT")
+    edition_5 = migrate.migrate(TEXTS["manifests"][name], license_name="MIT")
     text = re.sub(r'^backend = "(\w+)"', r'language = "cpp-\1"', edition_5, flags=re.MULTILINE)
     text = re.sub(r'^upstream = (".*?")', r"upstream = [\1]", text, flags=re.MULTILINE)
     edition_6 = document.parse(text.replace("edition = 5", "edition = 6"))

@@ -19,7 +19,7 @@ from kernforge import untrusted
 from kernforge.errors import ManifestError
 from kernforge.manifest import editions as legacy
 from kernforge.manifest.editions import Edition
-from kernforge.manifest.fields import Backend
+from kernforge.manifest.fields import Backend, Path
 from kernforge.manifest.mistakes import Mistake, from_pydantic, report
 from kernforge.manifest.model import (
     FRAMEWORKS,
@@ -30,7 +30,6 @@ from kernforge.manifest.model import (
     TorchNoarch,
     TvmFfi,
 )
-from kernforge.manifest.toml_positions import Path
 
 _TABLE, _BETWEEN = re.compile(r"\('([^()]*)',?\)"), "', '"
 _BOM = "\ufeff"

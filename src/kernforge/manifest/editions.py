@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any, TypeAlias, get_args
 
-from kernforge.manifest.fields import Backend
-from kernforge.manifest.toml_positions import Path
+from kernforge.manifest.fields import Backend, Path
 
 Data: TypeAlias = dict[str, Any]
 

@@ -37,6 +37,9 @@ Dependency: TypeAlias = Literal[
     "metal-cpp",
     "torch",
 ]
+Path: TypeAlias = tuple[str | int, ...]
+"""The keys and list indices that lead to a value of the file."""
+
 # Words in parentheses are not TOML keys: they name a branch of a union in pydantic's errors.
 VERSION_TAG = "(version)"
 TABLE_TAG = "(table)"

@@ -9,18 +9,20 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+import tomllib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
 from pydantic_core import ErrorDetails
 
 from kernforge.manifest.editions import Data
-from kernforge.manifest.fields import Backend
+from kernforge.manifest.fields import Backend, Path
 from kernforge.manifest.model import KERNELS, TABLES, Document, KernelDependency, Table, fields
-from kernforge.manifest.toml_positions import Path, key_lines
 
 _LONGEST_VALUE = 60
+# The start of a file whose lines are looked up, in a time that grows with the square.
+_MOST_LINES, _MOST_TEXT = 400, 30_000
 # Pydantic's name of an error -> the message.
 _EXPECTED = {
     "string_type": "expected a string",
@@ -88,8 +90,8 @@ def report(mistakes: Iterable[Mistake], data: Data, *, text: str, source: str) -
         data: the file's content, for the values.
         text: the file's text, for the line numbers.
     """
-    lines = key_lines(text)
-    ordered = sorted(((_line(m.path, lines), m) for m in mistakes), key=lambda pair: pair[0])
+    begun = _begun(text)
+    ordered = sorted(((_line(m.path, begun), m) for m in mistakes), key=lambda pair: pair[0])
     return "\n".join(
         f"{source}{f':{line}' if line else ''}: {_place(mistake.path, data)}{mistake.problem}"
         for line, mistake in ordered
@@ -142,11 +144,31 @@ def _table(path: Path, data: Data) -> type[Table]:
     return TABLES.get(_dotted(path), KernelDependency)
 
 
-def _line(path: Path, lines: Mapping[Path, int]) -> int:
+def _begun(text: str) -> list[tuple[int, Data]]:
+    """What a file defines up to each of its lines, with the line where that part begins.
+
+    ``tomllib`` gives no positions, but parses the first lines of a file; a list that they leave
+    open is closed for it.
+    """
+    lines, begun, begin = text[:_MOST_TEXT].split("\n")[:_MOST_LINES], [], 1
+    for number in range(1, len(lines) + 1):
+        for closing in ("", "\n]", "\n]]"):
+            try:
+                data = tomllib.loads("\n".join(lines[:number]) + closing)
+            except tomllib.TOMLDecodeError:
+                continue
+            begun.append((begin, data))
+            begin = number + 1
+            break
+    return begun
+
+
+def _line(path: Path, begun: Sequence[tuple[int, Data]]) -> int:
     """The line of the key, or of the nearest table that contains it; 0 if there is none."""
-    while path and path not in lines:
-        path = path[:-1]
-    return lines.get(path, 0)
+    if not path:
+        return 0
+    lines = (line for line, data in begun if _find(path, data) is not None)
+    return next(lines, 0) or _line(path[:-1], begun)
 
 
 def _place(path: Path, data: Data) -> str:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError
 from kernforge.manifest.document import Manifest
+from kernforge.manifest.fields import Path
 from kernforge.manifest.mistakes import Mistake
 from kernforge.manifest.model import CudaKernel, Torch
-from kernforge.manifest.toml_positions import Path
 from kernforge.toolchain.cuda_arch import CAPABILITIES, Arch
 
 # torch/csrc/stable is in torch's wheels since then.

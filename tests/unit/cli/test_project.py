@@ -23,7 +23,7 @@ def test_an_old_manifest_is_adopted_in_its_place(project, capsys):
     (project / "build.toml").write_text(old)
     assert call("adopt", str(project)) == 0
     assert "edition = 5" in (project / "build.toml").read_text()
-    assert "edition = 5 is added" in capsys.readouterr().out
+    assert "build.toml: edition 5" in capsys.readouterr().out
 
 
 def test_the_schema_is_exported_when_it_is_asked_for(project, capsys):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON schema and the reference page say what the parser does."""
+"""The JSON schema says what the parser does."""
 
 import json
 import tomllib
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernforge.manifest.model import KERNELS, TABLES, Document, fields
-from kernforge.manifest.schema import json_schema, reference_markdown
+from kernforge.manifest.schema import json_schema
 
 CASES = sorted((Path(__file__).parents[2] / "data" / "manifests").glob("*.toml"))
 # Files that the schema need not judge as the parser does: other editions, and spellings of
@@ -69,16 +69,3 @@ def test_the_schema_has_nothing_that_toml_lacks():
     text = json.dumps(json_schema())
     assert "null" not in text
     assert '"title"' not in text.replace('"title": "build.toml"', "")
-
-
-def test_the_reference_page_has_every_table_and_key():
-    page = reference_markdown()
-    for name in TABLES:
-        assert f"## `[{name}]`" in page
-    for kind in [*TABLES.values(), *KERNELS.values()]:
-        for key, field in fields(kind).items():
-            assert f"| `{key}` |" in page
-            assert field.description in page
-    assert '| `pyext` | list of strings | `["py", "pyi"]` |' in page
-    assert "| `stable-abi` | version or table of backend to version |  |" in page
-    assert "| `version` | integer | required |" in page

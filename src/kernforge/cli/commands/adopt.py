@@ -23,9 +23,8 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     """Adopt a project, or convert its build.toml to the current edition."""
     manifest = arguments.source / MANIFEST
     if manifest.is_file():
-        notes = migrate.migrate_file(manifest, license_name=arguments.license or "")
-        document = {"file": str(manifest), "notes": notes}
-        console.result(document, "\n".join([f"{manifest}: edition 5", *notes]))
+        migrate.migrate_file(manifest, license_name=arguments.license or "")
+        console.result({"file": str(manifest)}, f"{manifest}: edition 5 or newer")
         return
     adopted = adopt.adopt(
         arguments.source,
