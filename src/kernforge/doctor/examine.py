@@ -70,7 +70,6 @@ def examine(environment: Environment, runner: Runner, *, ask_network: bool = Tru
         static_libstdcxx=compiler.static_libstdcxx if compiler else True,
         python_headers=str(python),
         has_python_headers=(python / "Python.h").is_file(),
-        max_jobs=env.get("MAX_JOBS", ""),
         arch_list=env.get("TORCH_CUDA_ARCH_LIST", ""),
         toolkits=tuple(_toolkits(env, runner)),
         gpu_devices=any(Path("/dev").glob("nvidia[0-9]*")),

@@ -103,7 +103,6 @@ class MachineFacts:
     static_libstdcxx: bool = True
     python_headers: str = ""
     has_python_headers: bool = True
-    max_jobs: str = ""
     arch_list: str = ""
     toolkits: tuple[ToolkitFacts, ...] = ()
     gpu_devices: bool = False
