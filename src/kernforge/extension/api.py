@@ -260,7 +260,7 @@ def _load_anew(session: JitSession, request: ExtensionRequest, console: Console)
     start = time.monotonic()
     with session.namespaces_of(wanted, toolchain.lock) as namespaces:
         path = make.make_module(session, wanted, namespaces, toolchain, console, names=names)
-        if not session.hinted and session.environment.kernforge_jit_hint != "0":
+        if not session.hinted:
             hint = make.slow_hint(wanted.units, time.monotonic() - start, names)
             session.hinted = bool(hint)
             if hint:

@@ -160,8 +160,7 @@ def make_module(
 
     def note(failures: Sequence[Failure]) -> None:
         error = compile_error(failures, names.restore, names.title)
-        if environment.kernforge_jit_hint != "0":
-            Console().note(retry_notice(error.message))
+        Console().note(retry_notice(error.message))
         _log.info("%s is compiled with torch's headers as they are: %s", module.name, error)
 
     def plan(tried: Sequence[Extension]) -> Modules:
@@ -266,7 +265,7 @@ def slow_hint(units: Iterable[ExtensionUnit], seconds: float, names: MessageName
         return (
             f"{file} includes <{headers[0]}>, and compiling took {seconds:.0f} s. Kernels on raw "
             "pointers in a .cu without torch's headers and a binding on torch's stable ABI compile "
-            f"in a few: {page('how-to/author/use-the-jit')} (KERNFORGE_JIT_HINT=0 hides this)"
+            f"in a few: {page('how-to/author/use-the-jit')}"
         )
     return ""
 

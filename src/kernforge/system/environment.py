@@ -145,16 +145,10 @@ class Environment:
     kernforge_jit_slim = Variable(
         "KERNFORGE_JIT_SLIM", "0: `kernforge.load` compiles torch's headers as they are"
     )
-    kernforge_jit_hint = Variable(
-        "KERNFORGE_JIT_HINT", "0: `kernforge.load` says nothing of what compiles slowly"
-    )
 
     kernforge_kernel_dir = Variable(
         "KERNFORGE_KERNEL_DIR",
         "variant or directory of variants that pytest tests; `build/` of the project by default",
-    )
-    kernforge_sanitizer = Variable(
-        "KERNFORGE_SANITIZER", "path of compute-sanitizer, for `pytest --sanitizer`"
     )
 
     @classmethod

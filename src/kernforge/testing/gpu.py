@@ -179,7 +179,7 @@ def assert_sanitized(tool: str, node: str, config: pytest.Config, environment: E
         node: node id of a test of the operator.
         config: configuration of this run of pytest, which the other run takes over.
     """
-    program = environment.kernforge_sanitizer or "compute-sanitizer"
+    program = "compute-sanitizer"
     root, ini = config.rootpath, config.inipath
     options = ("--rootdir", str(root), "-c", str(ini or os.devnull), "-k", "cuda")
     of_class = node.rpartition("::")[0]
@@ -192,8 +192,7 @@ def assert_sanitized(tool: str, node: str, config: pytest.Config, environment: E
             done = run(Command(argv=argv, cwd=root, added=added, timeout=_SANITIZER_S))
         except FileNotFoundError:
             pytest.skip(
-                f"{program} was not found: install the CUDA toolkit, or set KERNFORGE_SANITIZER to "
-                "its path"
+                f"{program} was not found: install the CUDA toolkit, and add its bin to PATH"
             )
         log_text = log.read_text() if log.exists() else ""
     if "Device not supported" in log_text:
