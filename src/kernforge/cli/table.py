@@ -73,6 +73,12 @@ def _path(spec: str, text: str, **keywords: Any) -> Argument:
     return _value(spec, text, type=Path, **keywords)
 
 
+def _here(spec: str, text: str, kind: type[Path | str] = str) -> Argument:
+    """A positional argument whose default is the current directory."""
+    text = f"{text} (default: current directory)"
+    return _value(spec, text, nargs="?", type=kind, default=kind("."))
+
+
 def _flag(spec: str, text: str) -> Argument:
     """An option without a value."""
     return _value(spec, text, action="store_true")
@@ -81,6 +87,13 @@ def _flag(spec: str, text: str) -> Argument:
 def _list(spec: str, text: str, **keywords: Any) -> Argument:
     """An option that may be repeated: its values are a list."""
     return _value(spec, text, action="append", default=[], **keywords)
+
+
+def _numbers(spec: str, text: str) -> Argument:
+    """An option for a setup.py: versions with commas between them."""
+    return _value(
+        f"{spec} X.Y,...", f"for a setup.py: {text}", type=lambda text: text.split(","), default=[]
+    )
 
 
 def _size(text: str) -> int:
@@ -112,11 +125,6 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _words(text: str) -> list[str]:
-    """Argument type: words with commas between them."""
-    return [word for word in text.replace(" ", "").split(",") if word]
-
-
 # -- arguments of several commands
 
 COMMON = (
@@ -126,7 +134,7 @@ COMMON = (
 )
 """Options of every command, before and after its name."""
 
-_PROJECT = _path("project", "the project (default: current directory)", nargs="?", default=Path())
+_PROJECT = _here("project", "the project", Path)
 _BUILD_DIR = _path("-o --build-dir DIR", "directory of the built variants (default: PROJECT/build)")
 _KERNEL = _value("what REPO-or-DIR", "owner/name, or a directory of variants")
 _REGISTRY = _value(
@@ -164,12 +172,7 @@ def _variants(default: str) -> Argument:
 _NEW = Command(
     "new",
     "write a new kernel project that can be built at once",
-    _path(
-        "path",
-        "directory of the project; its name, of lower-case letters, digits and dashes, is the "
-        "kernel's (default with --here and --op: current directory)",
-        nargs="?",
-    ),
+    _path("path", "the project; with --here and --op the current directory by default", nargs="?"),
     (
         _flag("--here", "make an existing directory a project, and overwrite nothing"),
         _value("--op NAME", "add an operator of this name to a project"),
@@ -181,14 +184,10 @@ _NEW = Command(
     _value(
         "--backends", "default: both", nargs="+", default=["cuda", "cpu"], choices=["cuda", "cpu"]
     ),
-    _value(
-        "--ci",
-        "with jobs that build, test, sign and publish, an image and a dev container",
-        choices=["github", "gitlab"],
-    ),
+    _value("--ci", "with jobs that build, test and publish", choices=["github", "gitlab"]),
     example="my-kernel",
-    more="With --here it makes an existing directory a project, and overwrites nothing. With --op "
-    "it adds an operator to a project: source, binding, Python function and test.",
+    more="The last part of its path is the kernel's name: lower-case letters, digits and dashes. "
+    "With --op it adds an operator: source, binding, Python function and test.",
     page="tutorial",
     others="create scaffold startproject op",
 )
@@ -196,10 +195,7 @@ _NEW = Command(
 _ADOPT = Command(
     "adopt",
     "make a kernel project of a setup.py or load_inline project",
-    _path(
-        "source",
-        "a directory with a setup.py, with scripts or with an old build.toml, or one script",
-    ),
+    _path("source", "a directory with a setup.py, scripts or an old build.toml, or a script"),
     _path("--out", "directory of the new project (default: the kernel's name)"),
     _value("--name", "the kernel's name (default: that of the setup.py or module)"),
     _value("--license", "SPDX name, where the source has none"),
@@ -216,9 +212,8 @@ _SKILLS = Command(
     "give a coding assistant the pages about kernforge",
     _list(
         "--for",
-        "agents: .agents/skills, read by Codex, OpenCode and others; claude: .claude/skills; "
-        "opencode: .opencode/skills; may be repeated (default: those whose directory exists, "
-        "else agents)",
+        "its directory is .agents/skills (Codex and others), .claude/skills or .opencode/skills; "
+        "may be repeated (default: those that exist, else agents)",
         dest="places",
         choices=("agents", "claude", "opencode"),
     ),
@@ -239,10 +234,7 @@ _DEV = Command(
     _flag("--no-test", "run no tests"),
     _flag("--no-bench", "run no benchmark"),
     _PYTEST,
-    _list(
-        "--workload",
-        "measure this workload of benchmarks/workloads.py; may be repeated (default: the first)",
-    ),
+    _list("--workload", "measure this workload; may be repeated (default: the first)"),
     _SANDBOX,
     example="my-kernel",
     more="It watches the project and builds for this machine.",
@@ -255,10 +247,7 @@ _TEST = Command(
     "build for this machine, and run the project's tests on the result",
     _PROJECT,
     _variants("the best for the CPU and for the GPU"),
-    _path(
-        "--build-dir DIR",
-        "test what is built there: a variant, or a directory of variants (default: build it first)",
-    ),
+    _path("--build-dir DIR", "test the variants of this directory (default: build them first)"),
     _PYTEST,
     _SANDBOX,
     example="--variant 'torch-stable-abi*-cpu-*' --pytest=-k --pytest=views",
@@ -271,42 +260,19 @@ _TEST = Command(
 _BENCH = Command(
     "bench",
     "measure a kernel beside its peers, or a published kernel",
-    _path(
-        "project PROJECT|OWNER/NAME@v1",
-        "a project (default: current directory), or a published kernel and its benchmarks",
-        nargs="?",
-        default=Path(),
-    ),
+    _here("project PROJECT|OWNER/NAME@v1", "a project, or a published kernel", Path),
     _BUILD_DIR,
-    _value(
-        "--sizes 2^10:2^30[:STEP]",
-        "measure the project's sized(elements) at these powers of two, or at 1000,2^20",
-    ),
-    _list(
-        "--against OWNER/NAME@vN",
-        "also measure this published version, or the built kernel of this directory",
-    ),
+    _value("--sizes 2^10:2^30[:STEP]", "measure sized(elements) at these, or at 1000,2^20"),
+    _list("--against OWNER/NAME@vN", "also measure this version, or this directory's kernel"),
     _value("--device", "default: cuda where there is one", choices=("cpu", "cuda")),
     _list("--mode", "cold, hot or graph (default: all)"),
     _list("--workload", "only this one"),
-    _list(
-        "--candidate",
-        "beside the kernel only this one, named as in the tables; `kernel` for none; also the "
-        "one that is profiled",
-    ),
+    _list("--candidate", "beside the kernel only this one of the tables; `kernel` for none"),
     _value("--rounds", "at most; 6 or more (default: 40)", type=_positive, default=40),
     _path("--out", "write the result there, as JSON"),
-    _path(
-        "--visual FILE",
-        "draw the candidates beside the kernel there (.svg, .png, .pdf), or write a page with "
-        "all charts and tables (.html)",
-    ),
+    _path("--visual FILE", "draw a chart (.svg, .png, .pdf), or a page of all charts (.html)"),
     _path("--baseline", "a stored result to compare with"),
-    _flag(
-        "--profile",
-        "also print what Nsight Compute says of one call of each workload, or torch.profiler "
-        "where that is not installed",
-    ),
+    _flag("--profile", "also print what Nsight Compute, or torch.profiler, says of each workload"),
     _TRUST,
     example="kernels/img2gray --out now.json --visual now.html",
     more="It ends with exit code 6 if a candidate is refused, or if the kernel is slower than "
@@ -322,36 +288,19 @@ _BUILD = Command(
     "build",
     "build variants of a project, and check them",
     _PROJECT,
-    _variants(
-        "what serves the torch that is installed here, or else the two newest; with --locked "
-        "what kernforge.lock has; --list lists them"
-    ),
-    _value(
-        "--system CPU-linux",
-        "machines to build for: aarch64-linux (ARM, such as GH200, GB200, Jetson Thor, DGX "
-        "Spark) is built on x86_64 with a cross compiler (default: this machine's)",
-    ),
+    _variants("what serves the installed torch, or the two newest; --list lists them"),
+    _value("--system", "build for aarch64-linux by a cross compiler (default: this machine)"),
     _ARCH,
     _BUILD_DIR,
     _value("-j --jobs", "number of jobs at once (default: number of cores)", type=_positive),
-    _value(
-        "--scheduler ADDRESS",
-        "run the actions on the workers of this Dask scheduler, such as tls://farm:8786",
-    ),
+    _value("--scheduler ADDRESS", "run the actions on this Dask cluster, as tls://farm:8786"),
     _flag("--list", "list the variants, with the reason for each; build nothing"),
     _flag("--dry-run", "print the graph of actions and run none of them"),
-    _flag(
-        "--locked",
-        "end with an error if kernforge.lock is incomplete; a pattern of --variant then means "
-        "variants whose torch and CUDA it has",
-    ),
-    _flag(
-        "--untrusted", "build an untrusted project: require a sandbox, and do not import the result"
-    ),
+    _flag("--locked", "build what kernforge.lock has, and end with an error if it lacks something"),
+    _flag("--untrusted", "require a sandbox, and do not import the result"),
     _flag("--no-check", "do not check the built variants"),
     _SANDBOX,
     example="--variant 'torch-stable-abi*-cpu-*'",
-    more="With --list it lists the variants with the reason for each, and builds nothing.",
     page="explanation/flow",
     others="make compile build-and-copy bundle list-variants matrix",
 )
@@ -359,17 +308,11 @@ _BUILD = Command(
 _CHECK = Command(
     "check",
     "check that what you built will run on users' machines",
-    _value(
-        "what DIR|OWNER/NAME",
-        "a project, a directory of built variants, a variant, or a published kernel; with "
-        "--resources also a shared object (default: current directory)",
-        nargs="?",
-        default=".",
-    ),
+    _here("what DIR|OWNER/NAME", "a project, a directory of variants, or a published kernel"),
     _REGISTRY,
     _VERSION,
     _VARIANT,
-    _flag("--resources", "show registers, spills, shared memory and occupancy of a build instead"),
+    _flag("--resources", "show registers, spills, shared memory and occupancy instead"),
     example="build",
     more="It reads the machine code of a build, that for Linux; code of a published kernel is not "
     "imported. `kernforge verify` answers who built a kernel, and whether its files were "
@@ -397,13 +340,10 @@ _EXPORT = Command(
     _path("--to DIR", "directory to write to (default: the project)"),
     _list(
         "--only",
-        "only these files; may be repeated (default: all but schema, the JSON schema of "
-        "build.toml)",
+        "only these files; may be repeated (default: all but schema, that of build.toml)",
         choices=("cmake", "python", "nix", "editor", "schema"),
     ),
-    _flag(
-        "--force", "replace existing files that no export wrote (default: leave them as they are)"
-    ),
+    _flag("--force", "replace existing files that no export wrote"),
     example="--to ../exported",
     page="how-to/author/use-other-build-tools",
     others="create-pyproject build2cmake cmake",
@@ -412,15 +352,11 @@ _EXPORT = Command(
 _PIP = Command(
     "pip",
     "run pip with kernforge's compilers, for a setup.py that imports torch",
-    _value(
-        "arguments install|wheel [OPTION...] PROJECT...",
-        "a command line of pip; --torch X.Y, --cuda X.Y and --python X.Y among its words say "
-        "what is built for (default: the installed torch)",
-        nargs=argparse.REMAINDER,
-    ),
+    _value("arguments install|wheel [OPTION...] PROJECT...", "of pip", nargs=argparse.REMAINDER),
     example="install --torch 2.11 --cuda 13.0 .",
     more="A stub of torch satisfies the setup.py's imports: neither CUDA nor torch needs to be "
-    "installed to build. TORCH_CUDA_ARCH_LIST and MAX_JOBS are obeyed.",
+    "installed to build. --torch X.Y, --cuda X.Y and --python X.Y say what is built for (default: "
+    "the installed torch). TORCH_CUDA_ARCH_LIST and MAX_JOBS are obeyed.",
     page="how-to/author/build-a-setup-py-project",
 )
 
@@ -431,29 +367,22 @@ _PUBLISH = Command(
     "publish the built variants of a project to a registry",
     _path(
         "paths PATH",
-        "the project (default: current directory), and directories of its variants, those of "
-        "several machines together (default: PROJECT/build)",
+        "the project (default: current directory), and directories of its variants (default: "
+        "PROJECT/build)",
         nargs="*",
     ),
     _REGISTRY,
     _value("--repo-id", "owner/name (default: [general.hub] repo-id)"),
-    _value(
-        "--version",
-        "X.Y.Z (default: the project's git tag, or the next version that the changes allow)",
-    ),
+    _value("--version X.Y.Z", "default: the git tag, or the next that the changes allow"),
     _value(
         "--with-source",
-        "publish the sources of the variants too, so that others can build more variants "
-        "(default: if the licence is an open one)",
+        "publish the sources too, to build more variants (default: if the licence is open)",
         action=argparse.BooleanOptionalAction,
     ),
-    _path("--sign KEY", "sign each variant with this key of kernforge sign --new-key"),
+    _path("--sign KEY", "sign each variant with this key of `kernforge sign --new-key`"),
     _flag("--private", "make a new kernel on a hub private"),
     _flag("--create-pr", "open a pull request on a hub instead"),
-    _flag(
-        "--dry-run",
-        "print the version, the changes since the version before and the card; publish nothing",
-    ),
+    _flag("--dry-run", "print the version, what changed and the card; publish nothing"),
     example="--registry ~/registry --repo-id me/my-kernel",
     more="A published version never changes. Variants of several machines are published together: "
     "`kernforge publish A/build B/build`. A CARD.md for kernel-builder is filled as there; a "
@@ -465,23 +394,11 @@ _PUBLISH = Command(
 _SIGN = Command(
     "sign",
     "sign built variants, with a key or an identity",
-    _path(
-        "built DIR",
-        "a project, a directory of built variants, or a variant (default: current directory)",
-        nargs="?",
-        default=Path(),
-    ),
+    _here("built DIR", "a project, a directory of variants, or a variant", Path),
     (
         _path("--key FILE", "private key of --new-key"),
-        _path(
-            "--new-key FILE",
-            "sign nothing: make a private key in this file, its public key in FILE.pub",
-        ),
-        _value(
-            "--identity-token FILE",
-            "file with an OpenID Connect token, or - for standard input (default without --key: "
-            "the token of this CI job)",
-        ),
+        _path("--new-key FILE", "sign nothing: make a private key, and its public key FILE.pub"),
+        _value("--identity-token FILE", "with an OIDC token; - is standard input (default: CI's)"),
     ),
     _path("--trust-config FILE", "Sigstore instance (default: the public instance)"),
     example="--key acme.key",
@@ -495,41 +412,18 @@ _SIGN = Command(
 _WHEEL = Command(
     "wheel",
     "make wheels of a build, of a published kernel or of a setup.py project",
-    _value(
-        "kernel",
-        "directory of a build or of a setup.py project, or owner/name (default: current directory)",
-        nargs="?",
-        default=".",
-    ),
+    _here("kernel", "a directory of a build or of a setup.py project, or owner/name"),
     _REGISTRY,
     _VERSION,
     _value(
-        "--as-version X.Y.Z",
-        "version of the wheels (default: the published version, the project's git tag, or "
-        "MAJOR.0.0)",
+        "--as-version X.Y.Z", "of the wheels (default: that published, a git tag, or MAJOR.0.0)"
     ),
     _value("--name", "name of the distribution (default: the kernel's name)"),
     _variants("all"),
     _path("-o --out", "directory for the wheels (default: dist)", default=Path("dist")),
-    _value(
-        "--torch X.Y,...",
-        "for a setup.py: torch releases (default: the installed one, otherwise the newest)",
-        type=_words,
-        default=[],
-    ),
-    _value(
-        "--cuda X.Y,...",
-        "for a setup.py: CUDA versions, or cpu; each torch takes those that it was published for "
-        "(default: the newest that is compiled from wheels)",
-        type=_words,
-        default=[],
-    ),
-    _value(
-        "--python X.Y,...",
-        "for a setup.py: Pythons whose headers are on this machine (default: this one)",
-        type=_words,
-        default=[],
-    ),
+    _numbers("--torch", "releases of torch (default: the installed one, or the newest)"),
+    _numbers("--cuda", "CUDA, or cpu (default: the newest that is compiled from wheels)"),
+    _numbers("--python", "Pythons whose headers are here (default: this one)"),
     example="me/my-kernel --version '~=1.2' --out dist",
     more="For a setup.py project it builds one wheel for each torch, CUDA and Python: `kernforge "
     "wheel . --torch 2.9,2.11 --python 3.11,3.13`.",
@@ -542,12 +436,7 @@ _WHEEL = Command(
 _SEARCH = Command(
     "search",
     "find kernels in your registry, at the Hugging Face hub or here",
-    _value(
-        "text",
-        "a part of the owner or the name (default with --local: all kernels)",
-        nargs="?",
-        default="",
-    ),
+    _value("text", "a part of the owner or the name", nargs="?", default=""),
     _flag("--local", "list only kernels that are on this machine"),
     _REGISTRY,
     example="relu",
@@ -572,27 +461,16 @@ _INFO = Command(
 _GET = Command(
     "get",
     "fetch a kernel, or all kernels that an application locked",
-    _value(
-        "what",
-        "a project with a lock, or OWNER/NAME (default: current directory)",
-        nargs="?",
-        default=".",
-    ),
+    _here("what", "a project with a lock, or OWNER/NAME"),
     _VERSION,
     _REGISTRY,
-    _path(
-        "--to PATH", "a directory to copy to, or a new .tar file (default: the registry's cache)"
-    ),
+    _path("--to PATH", "copy to a directory or a new .tar file (default: the registry's cache)"),
     (
-        _list(
-            "--variant PATTERN",
-            "fetch variants of this name or pattern, '*' for all; may be repeated",
-        ),
+        _list("--variant PATTERN", "only these, '*' for all; may be repeated"),
         _list(
             "--platform PLATFORM",
-            "fetch the variant for this machine: torch2.11-cu130-x86_64-linux, or a file that "
-            "`kernforge doctor --platform --json` wrote there; may be repeated (default: this "
-            "machine)",
+            "for this machine: torch2.11-cu130-x86_64-linux, or a file that `kernforge doctor "
+            "--platform --json` wrote there; may be repeated (default: this machine)",
         ),
         _value("--backend", "cpu, or the backend of the installed torch (default)"),
     ),
@@ -608,17 +486,8 @@ _GET = Command(
 _RUN = Command(
     "run",
     "run a program with kernforge in the place of `kernels`",
-    _value(
-        "--as-kernels VERSION",
-        "answer `import kernels`, and claim this version of it (default: 0.18.2)",
-        nargs="?",
-        const="",
-    ),
-    _path(
-        "--write-wheel DIR",
-        "run nothing: write a wheel named kernels to this directory, of the version of "
-        "--as-kernels",
-    ),
+    _value("--as-kernels VERSION", "answer as this version (default: 0.18.2)", nargs="?", const=""),
+    _path("--write-wheel DIR", "run nothing: write a wheel named kernels to this directory"),
     example="--as-kernels -- python app.py",
     more="`import kernels` is answered by kernforge in the program and in those that it starts. "
     "With --write-wheel it writes a wheel named `kernels` instead: installed, it satisfies "
@@ -634,12 +503,7 @@ _LOCK = Command(
     _PROJECT,
     _REGISTRY,
     (
-        _value(
-            "--upgrade REPO",
-            "take the newest versions of these kernels, or of all kernels; of a kernel project the "
-            "newest releases of its toolchain",
-            nargs="*",
-        ),
+        _value("--upgrade REPO", "take the newest, of these kernels or of all", nargs="*"),
         _flag("--check", "write nothing; end with an error if the lock is out of date"),
     ),
     _list("--cuda", "also lock this CUDA version, such as 13.2"),
@@ -658,17 +522,12 @@ _VERIFY = Command(
     _REGISTRY,
     _VERSION,
     _VARIANT,
-    _list(
-        "--key FILE", "accepted public key (default: the signers of the trust policy)", type=Path
-    ),
+    _list("--key FILE", "accepted public key (default: the trust policy's signers)", type=Path),
     _list("--identity", "accepted identity of a GitHub workflow; a trust policy names others"),
     _flag("--allow-unsigned", "accept a variant without a signature"),
     _flag("--allow-no-digest", "accept a variant without a digest"),
     _flag("--rebuild", "build each variant again from its sources, and compare"),
-    _path(
-        "--source DIR",
-        "checkout to rebuild from (default: the repository of the provenance statement)",
-    ),
+    _path("--source DIR", "checkout to rebuild from (default: the statement's repository)"),
     example="acme/toy --version 1 --key acme.key.pub",
     more="It verifies signature, digest and provenance statement of each variant. With --rebuild "
     "it builds them again from their sources, and compares. `kernforge check` finds what "
