@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from kernforge.artifact import directories as artifact_directories
-from kernforge.artifact.integrity import tree_files
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.artifact.version import in_order
 from kernforge.errors import (
@@ -28,8 +27,7 @@ from kernforge.registry.base import Registry
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubRegistry
 from kernforge.registry.names import check_repo_id, majors, request, versions
-from kernforge.registry.redirect import find_redirect
-from kernforge.system.tables import size as size_text
+from kernforge.registry.redirect import NAME_IT, refuse_moved
 from kernforge.trust import signature
 from kernforge.trust.policy import Subject
 
@@ -59,7 +57,6 @@ class FoundKernel:
         names: names of the variants, sorted.
         registry: the registry that has it.
         commit: the commit there.
-        revision: the branch, tag or commit that was asked for.
         major: the major version that was asked for, if one was.
         directories: directory of each variant by its name, for a directory.
     """
@@ -68,7 +65,6 @@ class FoundKernel:
     names: tuple[str, ...]
     registry: Registry | None = None
     commit: str | None = None
-    revision: str | None = None
     major: int | None = None
     directories: Mapping[str, Path] = field(default_factory=dict)
 
@@ -122,38 +118,18 @@ def find(
         paths = {path.name: path for path in artifact_directories.variants(directory.absolute())}
         return FoundKernel(where=where, names=tuple(paths), directories=paths)
     registry = member_for(registry, check_repo_id(where))
-    if version is None and revision is None:
-        revision = _newest(registry, where)
-    asked = request(where, version, revision)
+    unnamed = version is None and revision is None
+    asked = registries.newest(registry, where) if unnamed else request(where, version, revision)
     answer = registries.find(registry, asked)
-    moved = find_redirect(registry, where, answer.commit)
-    if moved is not None:
-        raise RegistryError(
-            f"kernel {where} moved to {moved.repo_id} (revision {moved.revision})",
-            hint=f"see that this is right, and name {moved.repo_id} itself",
-        )
+    refuse_moved(registry, where, answer.commit, hint=NAME_IT)
     names = registry.variants(where, answer.commit)
     if not names:
         raise RegistryError(
             f"{where} at {answer.commit} has no variants", hint="name another version"
         )
-    named = f"v{asked.version}" if asked.is_branch_of_major else answer.commit
     return FoundKernel(
-        where=where,
-        names=names,
-        registry=registry,
-        commit=answer.commit,
-        revision=asked.revision or named,
-        major=answer.major,
+        where=where, names=names, registry=registry, commit=answer.commit, major=answer.major
     )
-
-
-def _newest(registry: Registry, repo_id: str) -> str:
-    names = registry.ref_names(repo_id)
-    if tags := list(versions(names).values()):
-        return tags[-1]
-    branches = majors(names)
-    return f"v{branches[-1]}" if branches else "main"
 
 
 def published_versions(registry: Registry, repo_id: str) -> list[dict[str, Any]]:
@@ -281,7 +257,6 @@ def describe(source: FoundKernel) -> dict[str, Any]:
         variants.append(
             {
                 "name": name,
-                "bytes": _bytes(source, name),
                 "archs": None if metadata.archs is None else list(metadata.archs),
                 "signature": _kind(signed),
                 "digest": metadata.digest is not None,
@@ -295,7 +270,6 @@ def describe(source: FoundKernel) -> dict[str, Any]:
         **({"path": source.where} if registry is None else {"repo_id": source.where}),
         "registry": None if registry is None else registry.url,
         "commit": source.commit,
-        "revision": source.revision,
         "versions": [] if registry is None else published_versions(registry, source.where),
         "name": first.name,
         "version": first.version,
@@ -309,15 +283,6 @@ def describe(source: FoundKernel) -> dict[str, Any]:
         "would_load": next((str(row["name"]) for row in variants if row["fits"]), None),
         "variants": variants,
     }
-
-
-def _bytes(source: FoundKernel, name: str) -> int | None:
-    """Size of a variant's files in bytes; None if they would have to be fetched first."""
-    if source.registry is not None and not isinstance(source.registry, DirectoryRegistry):
-        return None
-    location = source.location(name)
-    files = tree_files(location.path, within=location.link_root)
-    return sum(path.stat().st_size for path in files.values())
 
 
 def _kind(bundle: bytes | None) -> str | None:
@@ -349,8 +314,7 @@ def as_text(info: dict[str, Any]) -> str:
     lines.append("  signatures: " + ", ".join(f"{kind} ({n})" for kind, n in kinds.items()))
     lines.append(f"  would load here: {info['would_load'] or 'none'}")
     for row in info["variants"]:
-        size = "" if row["bytes"] is None else f", {size_text(row['bytes'])}"
         archs = f", {' '.join(in_order(row['archs']))}" if row["archs"] else ""
         verdict = "fits" if row["fits"] else row["reason"]
-        lines.append(f"    {row['name']}{size}{archs}: {verdict}")
+        lines.append(f"    {row['name']}{archs}: {verdict}")
     return "\n".join(lines)

@@ -156,6 +156,13 @@ def find(registry: Registry, request: Request) -> Answer:
     )
 
 
+def newest(registry: Registry, repo_id: str) -> Request:
+    """The request for a kernel's newest version, else for its newest major version or ``main``."""
+    names = registry.ref_names(repo_id)
+    tags, branches = list(versions(names).values()), [f"v{major}" for major in majors(names)]
+    return Request(repo_id, revision=[*(tags or branches or ["main"])][-1])
+
+
 def search(registry: Registry, request: Request) -> Answer | None:
     """``find``, with None where there is no such kernel, version or revision."""
     repo_id, version = request.repo_id, request.version

@@ -16,6 +16,7 @@ from kernforge.errors import RegistryError
 from kernforge.registry.base import Registry
 
 FILE = "kernel-status.toml"
+NAME_IT = "see that this is right, and name {} itself"
 _HINT = "ask the kernel's publisher to fix it, or name another version or revision"
 
 

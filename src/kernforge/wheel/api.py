@@ -19,10 +19,10 @@ from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.artifact.variant import Variant
 from kernforge.errors import IntegrityError, RegistryError, UsageError
 from kernforge.loader.search import Search, fetch_variant
-from kernforge.registry.api import find
+from kernforge.registry.api import find, newest
 from kernforge.registry.base import Registry
-from kernforge.registry.names import majors, request, versions
-from kernforge.registry.redirect import find_redirect
+from kernforge.registry.names import request, versions
+from kernforge.registry.redirect import NAME_IT, refuse_moved
 from kernforge.system import files
 from kernforge.system.environment import Environment
 from kernforge.wheel import archive as wheel_archive
@@ -125,18 +125,10 @@ def from_registry(
         RegistryError: there is no such kernel, version or revision, or it has moved.
         TrustError: the trust policy refuses a variant.
     """
-    names = registry.ref_names(repo_id)
-    if version is None and revision is None:
-        tags = list(versions(names).values())
-        version = tags[-1][1:] if tags else max(majors(names), default=None)
-    branch = None if version is not None else revision or "main"
-    answer = find(registry, request(repo_id, version, branch))
-    moved = find_redirect(registry, repo_id, answer.commit)
-    if moved is not None:
-        raise RegistryError(
-            f"kernel {repo_id} moved to {moved.repo_id} (revision {moved.revision})",
-            hint=f"see that this is right, and name {moved.repo_id} itself",
-        )
+    unnamed = version is None and revision is None
+    asked = newest(registry, repo_id) if unnamed else request(repo_id, version, revision)
+    answer = find(registry, asked)
+    refuse_moved(registry, repo_id, answer.commit, hint=NAME_IT)
     search = Search(registry, None, environment, trust_remote_code=True)
     fetched = [
         fetch_variant(search, answer, name) for name in registry.variants(repo_id, answer.commit)
@@ -147,7 +139,7 @@ def from_registry(
     ]
     tagged = [
         tag[1:]
-        for (major, *_), tag in versions(names).items()
+        for (major, *_), tag in versions(registry.ref_names(repo_id)).items()
         if answer.major in {None, major} and registry.ref(repo_id, tag) == answer.commit
     ]
     return sources, tagged[-1] if tagged else None

@@ -10,7 +10,6 @@ from kernforge.application import download, platforms
 from kernforge.application.download import DownloadedVariant, Selection
 from kernforge.cli import options
 from kernforge.errors import UsageError
-from kernforge.loader import api as loader
 from kernforge.loader import caller_lock, kernels_lock
 from kernforge.loader.host import Host, probe
 from kernforge.loader.search import Search
@@ -22,12 +21,9 @@ from kernforge.system.tables import size, table
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
-    """Fetch one kernel for this machine, else all that is selected."""
+    """Fetch the selected variants of kernels, and of those that they depend on."""
     search, wanted = _wanted(arguments)
     out: Path | None = arguments.to
-    if search.locks is None and not (out or arguments.variant or arguments.platform):
-        _get_one(arguments, wanted[0], console)
-        return
     selection = _selection(arguments)
     if out is not None and out.suffix == ".tar":
         with files.staging(out.absolute().parent) as staged:
@@ -50,8 +46,10 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         for each in fetched
     ]
     to = str(out) if out else None
-    text = table(rows, head=("kernel", "commit", "variant", "size"))
-    console.result({"to": to, "kernels": kernels}, f"{text}\n{to}" if to else text)
+    text = "\n".join(str(variant.path) for variant in fetched)
+    if to:
+        text = f"{table(rows, head=('kernel', 'commit', 'variant', 'size'))}\n{to}"
+    console.result({"to": to, "kernels": kernels}, text)
 
 
 def _wanted(arguments: argparse.Namespace) -> tuple[Search, tuple[Request, ...]]:
@@ -76,20 +74,6 @@ def _wanted(arguments: argparse.Namespace) -> tuple[Search, tuple[Request, ...]]
             hint="give --version 1; `kernforge info --versions` lists the versions",
         )
     return Search(store, None, environment, trusted), (request(what, version, revision),)
-
-
-def _get_one(arguments: argparse.Namespace, wanted: Request, console: Console) -> None:
-    version, revision = options.version(arguments)
-    path = loader.install_kernel(
-        wanted.repo_id,
-        version=version,
-        revision=revision,
-        registry=arguments.registry,
-        backend=arguments.backend,
-        trust_remote_code=arguments.trust_remote_code,
-    )
-    document = {"repo_id": wanted.repo_id, "variant": path.name, "path": str(path)}
-    console.result(document, str(path))
 
 
 def _fetch(

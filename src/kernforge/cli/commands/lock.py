@@ -27,9 +27,9 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         console.result({"current": True}, "the lock is up to date")
         return
     upgrade = arguments.upgrade
-    chosen = project_lock.lock(
+    pins = project_lock.lock(
         application, options.registry(arguments), upgrade=() if upgrade is None else upgrade or None
-    )
+    ).kernels
     if not application.package:
         console.note(
             "note: setuptools installs the lock with the application where kernforge is in "
@@ -46,21 +46,11 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
             "commit": pin.commit,
             "variants": sorted(pin.metadata),
         }
-        for pin in chosen.kernels
+        for pin in pins
     ]
-    rows = [
-        (
-            pin.depend.repo_id,
-            pin.release or pin.depend.revision or "",
-            pin.commit[:12],
-            "" if pin.asked is not None else "for another kernel",
-        )
-        for pin in chosen.kernels
-    ]
-    console.result(
-        {"kernels": kernels, "package": application.package},
-        table(rows, head=("kernel", "version", "commit", "")),
-    )
+    rows = [(p.depend.repo_id, p.release or p.depend.revision or "", p.commit[:12]) for p in pins]
+    text = table(rows, head=("kernel", "version", "commit"))
+    console.result({"kernels": kernels, "package": application.package}, text)
 
 
 def _lock_toolchain(arguments: argparse.Namespace, console: Console) -> None:
