@@ -282,7 +282,7 @@ _BENCH = Command(
     others="benchmark measure perf profile ncu nsys",
 )
 
-# -- build it
+# -- build and publish it
 
 _BUILD = Command(
     "build",
@@ -360,8 +360,6 @@ _PIP = Command(
     page="how-to/author/build-a-setup-py-project",
 )
 
-# -- publish it
-
 _PUBLISH = Command(
     "publish",
     "publish the built variants of a project to a registry",
@@ -411,7 +409,7 @@ _SIGN = Command(
 
 _WHEEL = Command(
     "wheel",
-    "make wheels of a build, of a published kernel or of a setup.py project",
+    "make wheels of a build, a published kernel or a setup.py project",
     _here("kernel", "a directory of a build or of a setup.py project, or owner/name"),
     _REGISTRY,
     _VERSION,
@@ -566,8 +564,7 @@ _CACHE = Command(
 
 GROUPS = {
     "write a kernel": (_NEW, _ADOPT, _SKILLS, _DEV, _TEST, _BENCH),
-    "build it": (_BUILD, _CHECK, _SHELL, _EXPORT, _PIP),
-    "publish it": (_PUBLISH, _SIGN, _WHEEL),
+    "build and publish it": (_BUILD, _CHECK, _SHELL, _EXPORT, _PIP, _PUBLISH, _SIGN, _WHEEL),
     "use kernels": (_SEARCH, _INFO, _GET, _RUN, _LOCK, _VERIFY),
     "this machine": (_DOCTOR, _CACHE),
 }
