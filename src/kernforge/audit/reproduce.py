@@ -55,13 +55,11 @@ class FileDifference:
 
     Attributes:
         file: path of the file in the variant.
-        reason: the action that made it differently.
-        action: title of the first action whose result differs; empty if none differs.
+        reason: the first action whose result differs, or what else explains it.
     """
 
     file: str
     reason: str
-    action: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,15 +214,15 @@ def _differences(
     for name in sorted({*there, *here}, key=lambda name: (not name.endswith(".so"), name)):
         if there.get(name) == here.get(name):
             continue
-        action, reason = "", "no action copies or writes it so"
+        reason = "no action copies or writes it so"
         if name not in there or name not in here:
             where = "only in the artifact" if name in there else "only in what was built here"
             reason = f"it is {where}"
         elif name.endswith(".so"):
-            action, reason = first_action(variant.statement.actions, made_here)
+            reason = first_action(variant.statement.actions, made_here)
         elif name in {FILE, provenance.FILE}:
             reason = "it describes the build"
-        yield FileDifference(file=name, reason=reason, action=action)
+        yield FileDifference(file=name, reason=reason)
 
 
 def _without_isolation(files: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -239,18 +237,18 @@ def _without_isolation(files: Mapping[str, bytes]) -> dict[str, bytes]:
     return changed
 
 
-def first_action(there: Sequence[ActionRecord], here: Sequence[ActionRecord]) -> tuple[str, str]:
-    """Title of the first action that differs, and the reason; an empty title if none differs."""
+def first_action(there: Sequence[ActionRecord], here: Sequence[ActionRecord]) -> str:
+    """The first action that differs, and how."""
     actions_here = {action.key: action for action in here}
     for action in there:
         action_here = actions_here.get(action.key)
         if action_here is None:
             argv = " ".join(action.argv)
-            return action.title, f"{action.title!r} has another plan here: the artifact has {argv}"
+            return f"{action.title!r} has another plan here: the artifact has {argv}"
         changed = [n for n, d in action.outputs.items() if action_here.outputs.get(n) != d]
         if changed:
-            return action.title, f"{action.title!r} made a different {', '.join(changed)} here"
-    return "", "every action gave the same result, so it was changed after it was linked"
+            return f"{action.title!r} made a different {', '.join(changed)} here"
+    return "every action gave the same result, so it was changed after it was linked"
 
 
 def _contents(path: Path, link_root: Path) -> dict[str, bytes]:

@@ -7,8 +7,9 @@ A failed check does not stop the others, so that a report is complete.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -41,7 +42,7 @@ class Result(StrEnum):
     REFUSED = "PolicyRefuses"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Problem:
     """A problem of a variant."""
 
@@ -49,7 +50,7 @@ class Problem:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Verified:
     """The verification of one variant.
 
@@ -65,7 +66,7 @@ class Verified:
     """
 
     variant: str
-    problems: tuple[Problem, ...]
+    problems: list[Problem] = field(default_factory=list)
     signer: str | None = None
     files: int | None = None
     statement: bool | None = None
@@ -76,6 +77,18 @@ class Verified:
     def result(self) -> Result:
         """The first problem, or success."""
         return self.problems[0].result if self.problems else Result.SUCCESS
+
+    def note(self, result: Result, reason: str) -> None:
+        """Note a problem."""
+        self.problems.append(Problem(result, reason))
+
+    @contextlib.contextmanager
+    def noting(self, result: Result) -> Iterator[None]:
+        """Note an error as a problem and go on, so that the report is complete."""
+        try:
+            yield
+        except (IntegrityError, TrustError) as error:
+            self.note(result, error.message)
 
 
 def verify_variant(
@@ -91,77 +104,53 @@ def verify_variant(
         TrustError: the trust policy is invalid.
     """
     path = location.path
+    found = Verified(path.name)
     data, bundle = _bytes(path / FILE), _bytes(path / SIGNATURE)
     if data is None:
-        missing = Problem(result=Result.NO_METADATA, reason=f"{path / FILE} is missing")
-        return Verified(variant=path.name, problems=(missing,), refusal=missing.reason)
+        found.refusal = f"{path / FILE} is missing"
+        found.note(Result.NO_METADATA, found.refusal)
+        return found
     policies = admission.read_policies(environment)
     rules = matching_rules(policies, location.subject)
     revoked = admission.revoked_by(policies)
     of_policy = [s for rule in rules if rule.admit is Admit.SIGNED for s in rule.signers]
     accepted = signers or tuple(dict.fromkeys(of_policy)) or (COMMUNITY,)
 
-    problems: list[Problem] = []
-    signer, source = None, None
-    files: Mapping[str, str] | None = None
-    proven: bool | None = None
     if bundle is None:
-        problems.append(Problem(result=Result.UNSIGNED, reason=f"there is no {SIGNATURE}"))
+        found.note(Result.UNSIGNED, f"there is no {SIGNATURE}")
     else:
-        with _Noting(problems, Result.BAD_BUNDLE):
+        with found.noting(Result.BAD_BUNDLE):
             signature.is_key_bundle(bundle)
-            with _Noting(problems, Result.NOT_VERIFIED):
-                signer = signature.verify(data, bundle, accepted, revoked).name
-    metadata, where = None, path / FILE
-    with _Noting(problems, Result.BAD_METADATA):
-        metadata = Metadata.from_json(data, source=str(where))
-    if metadata is not None and metadata.digest is None:
-        problems.append(Problem(result=Result.NO_DIGEST, reason=f"{where} has no digest"))
-    elif metadata is not None and metadata.digest is not None:
-        with _Noting(problems, Result.CHANGED):
-            verify_tree(path, metadata.digest, within=location.link_root)
-            files = metadata.digest.files
+            with found.noting(Result.NOT_VERIFIED):
+                found.signer = signature.verify(data, bundle, accepted, revoked).name
+    metadata = digest = None
+    with found.noting(Result.BAD_METADATA):
+        metadata = Metadata.from_json(data, source=str(path / FILE))
+        digest = metadata.digest
+        if digest is None:
+            found.note(Result.NO_DIGEST, f"{path / FILE} has no digest")
+    if digest is not None:
+        with found.noting(Result.CHANGED):
+            verify_tree(path, digest, within=location.link_root)
+            found.files = len(digest.files)
     # A revoked document is one whoever signed it.
-    entries = [str(entry) for entry in revoked if entry.document == sha256(data)]
-    problems += [Problem(result=Result.REVOKED, reason=entry) for entry in entries]
-    if files is not None and provenance.FILE in files:
-        with _Noting(problems, Result.BAD_STATEMENT):
-            proven = False
-            source = _source(path / provenance.FILE, files)
-            proven = True
-    if metadata is not None and files is not None and signer is not None:
-        with _Noting(problems, Result.OTHER):
+    for entry in revoked:
+        if entry.document == sha256(data):
+            found.note(Result.REVOKED, str(entry))
+    if digest is not None and found.files is not None and provenance.FILE in digest.files:
+        found.statement = False
+        with found.noting(Result.BAD_STATEMENT):
+            found.source = _source(path / provenance.FILE, digest.files)
+            found.statement = True
+    if found.files is not None and found.signer is not None:
+        with found.noting(Result.OTHER):
             admission.refuse_other_document(location.subject, metadata)
-    refusal = _refusal(location, data, bundle, environment)
+    found.refusal = _refusal(location, data, bundle, environment)
     by_name = any(rule.admit is Admit.NEVER for rule in rules)
     # Signers that are given take the place of the policy's.
-    if refusal and (by_name or (not signers and not problems)):
-        problems.append(Problem(result=Result.REFUSED, reason=refusal))
-    return Verified(
-        variant=path.name,
-        problems=tuple(problems),
-        signer=signer,
-        files=None if files is None else len(files),
-        statement=proven,
-        source=source,
-        refusal=refusal,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Noting:
-    """Notes an error as a problem and goes on, so that the report is complete."""
-
-    problems: list[Problem]
-    result: Result
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        if not isinstance(error, IntegrityError | TrustError):
-            return False
-        self.problems.append(Problem(result=self.result, reason=error.message))
-        return True
+    if found.refusal and (by_name or (not signers and not found.problems)):
+        found.note(Result.REFUSED, found.refusal)
+    return found
 
 
 def _source(where: Path, files: Mapping[str, str]) -> str | None:
