@@ -358,6 +358,7 @@ _PIP = Command(
     "installed to build. --torch X.Y, --cuda X.Y and --python X.Y say what is built for (default: "
     "the installed torch). TORCH_CUDA_ARCH_LIST and MAX_JOBS are obeyed.",
     page="how-to/author/build-a-setup-py-project",
+    usage="kernforge pip [options] install|wheel [OPTION...] PROJECT...",
 )
 
 _PUBLISH = Command(
