@@ -147,8 +147,8 @@ def _row(
     _kernforge("build", project, "--variant", pattern, "--build-dir", built)
     (variant,) = built.glob(pattern)
     repo = f"arm/{manifest['name']}"
-    registry_options = ("--registry", registry, "--repo-id", repo, "--build-dir", built)
-    _kernforge("publish", project, *registry_options, "--version", "1.0.0")
+    registry_options = ("--registry", registry, "--repo-id", repo)
+    _kernforge("publish", project, built, *registry_options, "--version", "1.0.0")
     environment = {
         **os.environ,
         "HF_HUB_OFFLINE": "1",

@@ -264,6 +264,7 @@ _BENCH = Command(
     _BUILD_DIR,
     _value("--sizes 2^10:2^30[:STEP]", "measure sized(elements) at these, or at 1000,2^20"),
     _list("--against OWNER/NAME@vN", "also measure this version, or this directory's kernel"),
+    _REGISTRY,
     _value("--device", "default: cuda where there is one", choices=("cpu", "cuda")),
     _list("--mode", "cold, hot or graph (default: all)"),
     _list("--workload", "only this one"),

@@ -11,8 +11,8 @@ from kernforge.bench import hub, profile, project, report, stats, workload
 from kernforge.bench.hub import Repo
 from kernforge.bench.project import BenchRequest
 from kernforge.bench.workload import Settings
+from kernforge.cli import options
 from kernforge.errors import CheckError, StorageError, UsageError, page
-from kernforge.registry.api import open_default
 from kernforge.system import files, machine
 from kernforge.system.console import Console
 
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
             settings,
             console.note,
             against=arguments.against,
-            registry=open_default(arguments.environment),
+            registry=options.registry(arguments),
             trusted=arguments.trust_remote_code,
             only=arguments.workload,
         )
@@ -111,6 +111,7 @@ def _request(arguments: argparse.Namespace) -> BenchRequest:
         project=arguments.project,
         kernel=_kernel(arguments),
         against=tuple(arguments.against),
+        registry=arguments.registry,
         only=tuple(arguments.workload),
         named=tuple(arguments.candidate) or None,
         sizes=tuple(workload.sizes(arguments.sizes)) if arguments.sizes else (),
@@ -128,7 +129,7 @@ def _repo(arguments: argparse.Namespace) -> Repo:
     if not arguments.project.is_dir():
         return hub.published(
             str(arguments.project),
-            open_default(arguments.environment),
+            options.registry(arguments),
             arguments.environment,
             device=arguments.device,
             trusted=arguments.trust_remote_code,
