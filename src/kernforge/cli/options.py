@@ -96,14 +96,8 @@ def passphrase(environment: Environment, *, new: bool = False) -> str:
     return words
 
 
-def workspace(
-    arguments: argparse.Namespace, console: Console, *, shares: bool = False
-) -> Workspace:
-    """The project of the command line, on this machine, ready to be planned.
-
-    Args:
-        shares: whether results of the shared store are taken, and new ones put there.
-    """
+def workspace(arguments: argparse.Namespace, console: Console) -> Workspace:
+    """The project of the command line, on this machine, ready to be planned."""
     from kernforge.builder import workspace as workspaces  # noqa: PLC0415 - few commands build
     from kernforge.project.api import read_project  # noqa: PLC0415
     from kernforge.store.remote import SharedStore  # noqa: PLC0415
@@ -111,7 +105,7 @@ def workspace(
     from kernforge.trust.builders import read_builders  # noqa: PLC0415
 
     environment: Environment = arguments.environment
-    url = environment.kernforge_shared_store if shares else None
+    url = environment.kernforge_shared_store
     shared = SharedStore(url, console.note, read_builders(environment)) if url else None
     project = read_project(arguments.project)
     return workspaces.open_workspace(

@@ -48,7 +48,7 @@ class Environment:
         "KERNFORGE_STORE_SIZE", "bytes that the store may take, as `100GB`; 30 GB by default"
     )
     kernforge_shared_store = Variable(
-        "KERNFORGE_SHARED_STORE", "URL of the store that `build` and `test` share with others"
+        "KERNFORGE_SHARED_STORE", "URL of the store that builds share with others"
     )
     kernforge_store_builders = Variable(
         "KERNFORGE_STORE_BUILDERS",

@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     if arguments.list:
         _list(arguments, console)
         return
-    workspace = options.workspace(arguments, console, shares=True)
+    workspace = options.workspace(arguments, console)
     request = _request(arguments, workspace, console)
     if arguments.dry_run:
         planned = build.plan_project(workspace, request)
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         _print_plan(planned.plan, results.cached(planned.plan, workspace.store), console)
         return
     result = build.build_project(workspace, request)
-    serves = None if result.left_out else _served(result.variants, _cpu(request, workspace.cpu))
+    serves = None if result.left_out else _served(result.variants)
     document = {
         "variants": {name: str(path) for name, path in result.variants.items()},
         **problems(result),
@@ -128,7 +128,7 @@ def _in_short(names: list[str], *, whole: bool) -> list[str]:
     return [f"{names[0]} ... {names[-1]} ({len(names)})"]
 
 
-def _served(names: Collection[str], cpu: str) -> tuple[int, int, str] | None:
+def _served(names: Collection[str]) -> tuple[int, int, str] | None:
     """Counts of published builds of torch: those for which the loader takes a variant, and all."""
     variants = [Variant.parse(name) for name in names]
     compiled = [v for v in variants if v.framework.startswith("torch") and not v.is_noarch]
@@ -136,18 +136,12 @@ def _served(names: Collection[str], cpu: str) -> tuple[int, int, str] | None:
         return None
     on_cuda = any(v.backend.name == "cuda" for v in compiled)
     hosts = [
-        Host(cpu=cpu, os="linux", backend=backend, torch=torch, cxx11=True)
+        Host(cpu=compiled[0].cpu, os="linux", backend=backend, torch=torch, cxx11=True)
         for torch, published in torch_releases().items()
         for backend in ([Backend("cuda", c) for c in published] if on_cuda else [Backend("cpu")])
     ]
     served = sum(resolve(names, host).best is not None for host in hosts)
     return served, len(hosts), "torch x CUDA pairs" if on_cuda else "torch releases"
-
-
-def _cpu(request: build.BuildRequest, here: str) -> str:
-    """The processor of the machines that a build is for: this one's if it is for some of them."""
-    cpus = {target.cross_cpu for target in request.targets}
-    return here if "" in cpus else max(cpus)
 
 
 def problems(result: build.BuildResult) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def _variants(arguments: argparse.Namespace, console: Console) -> Mapping[str, P
     if arguments.build_dir:
         variants = project_tests.built_in(arguments.build_dir, arguments.variant)
         return {n: variants[n] for n in (variants if arguments.variant else chosen(list(variants)))}
-    workspace = options.workspace(arguments, console, shares=True)
+    workspace = options.workspace(arguments, console)
     names = arguments.variant or chosen([c.name for c in workspace.candidates if c.target])
     request = build.BuildRequest(
         targets=targets.choose(workspace.candidates, names),
