@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from kernforge.builder.api import BuildRequest
 from kernforge.builder.execute import results
 from kernforge.builder.execute.results import ActionRecord
 from kernforge.builder.provenance import Statement
-from kernforge.builder.workspace import Workspace
 from kernforge.errors import IntegrityError, ToolchainError, UsageError
 from kernforge.project import git, targets
 from kernforge.project.api import Project, read_project
@@ -50,29 +49,17 @@ class RecordedVariant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileDifference:
-    """A file of an artifact that is another one when it is built again.
-
-    Attributes:
-        file: path of the file in the variant.
-        reason: the first action whose result differs, or what else explains it.
-    """
-
-    file: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What came of building a variant again.
 
     Attributes:
-        differences: none when it is identical.
+        differences: the reason for each file that differs, which is the first action whose result
+            differs, or what else explains it.
         notes: what was not compared, and why.
     """
 
     variant: str
-    differences: tuple[FileDifference, ...]
+    differences: Mapping[str, str]
     notes: tuple[str, ...] = ()
 
     def as_document(self) -> dict[str, Any]:
@@ -80,13 +67,13 @@ class Verdict:
         return {
             "variant": self.variant,
             "identical": not self.differences,
-            "differences": [asdict(difference) for difference in self.differences],
+            "differences": [{"file": f, "reason": why} for f, why in self.differences.items()],
             "notes": list(self.notes),
         }
 
     def __str__(self) -> str:
         lines = [f"{self.variant}: {'DIFFERENT' if self.differences else 'identical'}"]
-        lines += [f"  {each.file}: {each.reason}" for each in self.differences]
+        lines += [f"  {file}: {reason}" for file, reason in self.differences.items()]
         return "\n".join((*lines, *(f"  note: {note}" for note in self.notes)))
 
 
@@ -136,13 +123,18 @@ def again(
     statement = variant.statement
     project = _project(variant, source, workplace / "source")
     workspace = build_workspace.open_workspace(project, console, environment)
-    if statement.actions:
-        _refuse_other_toolchain(workspace, statement)
+    lock = statement.origin.lock
+    names = {*lock.compilers, *lock.trees} if statement.actions else set()
+    if difference := locking.difference(workspace, lock, names):
+        raise ToolchainError(
+            f"{statement.variant} was built with {difference}",
+            hint="reproduce it where that one is, or name another compiler in CXX",
+        )
     workspace = replace(workspace, store=_fresh_store(workspace.store, workplace.parent / "home"))
     request = BuildRequest(
         targets=targets.choose(workspace.candidates, [statement.variant]),
         events=console,
-        lock=statement.origin.lock,
+        lock=lock,
         # Without a checkout of the user's, the sources are those that the artifact names.
         untrusted=source is None,
         out=workplace / "out",
@@ -168,20 +160,6 @@ def again(
     return _verdict(variant, files_here, records)
 
 
-def _refuse_other_toolchain(workspace: Workspace, statement: Statement) -> None:
-    """Raise if the compiler or the Python that a variant was built with is not here.
-
-    Raises:
-        ToolchainError: one is not.
-    """
-    lock = statement.origin.lock
-    if difference := locking.difference(workspace, lock, {*lock.compilers, *lock.trees}):
-        raise ToolchainError(
-            f"{statement.variant} was built with {difference}",
-            hint="reproduce it where that one is, or name another compiler in CXX",
-        )
-
-
 def _verdict(
     variant: RecordedVariant, here: dict[str, bytes], records: tuple[ActionRecord, ...]
 ) -> Verdict:
@@ -199,7 +177,7 @@ def _verdict(
         notes.append(f"built by kernforge {statement.origin.version}, here by {__version__}")
     return Verdict(
         variant=statement.variant,
-        differences=tuple(_differences(variant, there, here, records)),
+        differences=dict(_differences(variant, there, here, records)),
         notes=tuple(notes),
     )
 
@@ -209,7 +187,7 @@ def _differences(
     there: Mapping[str, bytes],
     here: Mapping[str, bytes],
     made_here: Sequence[ActionRecord],
-) -> Iterator[FileDifference]:
+) -> Iterator[tuple[str, str]]:
     """The files that are others when they are built again; shared objects come first."""
     for name in sorted({*there, *here}, key=lambda name: (not name.endswith(".so"), name)):
         if there.get(name) == here.get(name):
@@ -222,7 +200,7 @@ def _differences(
             reason = first_action(variant.statement.actions, made_here)
         elif name in {FILE, provenance.FILE}:
             reason = "it describes the build"
-        yield FileDifference(file=name, reason=reason)
+        yield name, reason
 
 
 def _without_isolation(files: Mapping[str, bytes]) -> dict[str, bytes]:
