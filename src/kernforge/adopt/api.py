@@ -7,14 +7,13 @@ in the new project as it was.
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernforge.adopt import bindings, package, program, scripts
+from kernforge.adopt import bindings, package, program
 from kernforge.adopt.bindings import Operator
 from kernforge.adopt.program import Module, Program, Remark
 from kernforge.errors import UsageError
@@ -25,8 +24,7 @@ from kernforge.source import extension_source
 from kernforge.system import untrusted_tree
 from kernforge.system.files import make_dir, publish_tree, staging
 
-BINDING = "torch-ext/torch_binding.cpp"
-_REGISTRATION = "torch-ext/registration.h"
+_BINDING = "torch-ext/torch_binding.cpp"
 _HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", ".def")
 _BINDING_TEXT = """// The module of the build; its operators are registered where they are defined.
 
@@ -120,9 +118,9 @@ def _kernel_name(program: Program) -> str:
 class _Texts(Tree):
     """Files of the old project, and those that its program has as text."""
 
-    def __init__(self, program: Program) -> None:
-        super().__init__(program.inline)
-        self._program = program
+    def __init__(self, found: Program) -> None:
+        super().__init__(found.inline)
+        self._program = found
 
     def of_modules(self) -> dict[str, str]:
         """Sources of the modules and the headers of the project that they include, by path."""
@@ -135,7 +133,7 @@ class _Texts(Tree):
 
     def _read(self, path: str) -> str | None:
         outside = path.startswith(("/", "../"))
-        return None if outside else scripts.text_in(self._program.root, path)
+        return None if outside else program.text_in(self._program.root, path)
 
     def _headers_below(self, _directories: Iterable[str]) -> Iterable[str]:
         return ()  # a header that a macro names is the user's to add
@@ -145,11 +143,6 @@ def _translate(
     program: Program, texts: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, tuple[Operator, ...]], list[Remark]]:
     """The new texts, the operators of each module, and the remarks."""
-    binding = [path for path in texts if bindings.binds(texts[path])]
-    alone = binding[0] if len(binding) == 1 and bindings.binds(texts[binding[0]]) == 1 else ""
-    # nvcc would compile Python's declarations, so that only a C++ source makes the module, too.
-    only = bool(alone) and not _is_cuda(alone) and "PYBIND11_MODULE" in texts[alone]
-    header = posixpath.relpath(_REGISTRATION, posixpath.dirname(alone) or ".") if only else ""
     several = len({_group(module) for module in program.modules}) > 1
     new = dict(texts)
     remarks: list[Remark] = []
@@ -162,7 +155,6 @@ def _translate(
             texts[path],
             texts=_reachable(users, program, texts),
             keys=tuple(sorted({module.backend.upper() for module in users})) or ("CPU",),
-            header=header if path == alone else "",
             prefix=f"{group}_" if group and several else "",
         )
         others = [text for other, text in texts.items() if _is_cuda(other) and other != path]
@@ -212,28 +204,37 @@ def _files(
     kernel: str,
     license: str,  # noqa: A002
 ) -> dict[str, str]:
-    registers = [
-        p for p, text in translated.items() if "REGISTER_EXTENSION(TORCH_EXTENSION_NAME)" in text
-    ]
-    files = dict(translated)
-    if not registers:
-        files[BINDING] = _BINDING_TEXT
-    binding = registers or [BINDING]
+    binding = [_BINDING, *_shared_bindings(program, texts)]
     python_name = kernel.replace("-", "_")
     sections = _sections(program, texts, binding)
-    files["build.toml"] = package.manifest(kernel, license, binding, sections)
     python = package.python_files(python_name, groups, program.file)
-    files |= {f"torch-ext/{path}": text for path, text in python.items()}
-    files[f"tests/test_{python_name}.py"] = package.tests(groups)
-    files[".gitignore"] = "build/\n__pycache__/\n*.pyc\n.pytest_cache/\n"
-    return files
+    return {
+        **translated,
+        _BINDING: _BINDING_TEXT,
+        "build.toml": package.manifest(kernel, license, binding, sections),
+        **{f"torch-ext/{path}": text for path, text in python.items()},
+        f"tests/test_{python_name}.py": package.tests(groups),
+        ".gitignore": "build/\n__pycache__/\n*.pyc\n.pytest_cache/\n",
+    }
+
+
+def _shared_bindings(program: Program, texts: _Texts) -> list[str]:
+    """C++ sources that bind what other sources of their module define, and need no flags."""
+    if len({module.backend for module in program.modules}) > 1:
+        return []
+    found: list[str] = []
+    for module in program.modules:
+        own = [p for p in module.sources if not _is_cuda(p) and bindings.binds(texts.get(p))]
+        if len(own) < len(module.sources) and not (module.include or module.cxx_flags):
+            found += own
+    return found
 
 
 def _sections(program: Program, texts: _Texts, binding: list[str]) -> dict[str, dict[str, Any]]:
     """The ``[kernel.*]`` tables of build.toml."""
     sections: dict[str, dict[str, Any]] = {}
     for module in program.modules:
-        compiled = [path for path in module.sources if path not in binding] or module.sources
+        compiled = [path for path in module.sources if path not in binding]
         closures = [texts.closure(path, module.include, ()) for path in compiled]
         read = {path for closure in closures for path in closure.files}
         headers = sorted(path for path in read if path.endswith(_HEADERS))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -27,8 +28,7 @@ _PYTHON_INCLUDE = re.compile(
     re.MULTILINE,
 )
 _ALIAS = re.compile(r"^[ \t]*namespace\s+py\s*=\s*pybind11\s*;[^\n]*\n?", re.MULTILINE)
-_PYBIND = re.compile(r"\b(?:py|pybind11)\s*::\s*\w+|\bPYBIND11_\w+")
-_PYINIT = re.compile(r"\bPyInit_\w+")
+_OF_PYTHON = re.compile(r"\b(?:py|pybind11)\s*::\s*\w+|\bPYBIND11_(?!MODULE)\w+|\bPyInit_\w+")
 _WHOLE_TORCH = re.compile(
     r"\btorch\s*::\s*(?:nn|optim|autograd|jit|data|serialize|save|load)\b|\bAutogradContext\b"
 )
@@ -38,13 +38,11 @@ _ARG = re.compile(
 _POLICY = re.compile(
     r"\s*(?:py|pybind11)::(?:call_guard|return_value_policy|keep_alive|doc)\b.*", re.DOTALL
 )
+_WRAPPED = re.compile(r"torch::wrap_pybind_function(?:_no_gil)?\((.*)\)", re.DOTALL)
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
-_CHOOSES_DEVICE = re.compile(
-    r"\bif\s*\([^;{}]*?\b(?:is_cuda|is_cpu|device)\s*\(\)|#\s*ifdef\s+WITH_CUDA"
-)
-_KEYWORDS = frozenset(keyword.kwlist)
 _LAUNCH = re.compile(r"<<<(?P<inside>[^;{}]*?)>>>")
 _STREAM = 4  # number of the argument of a launch
+_FRAGMENT = "TORCH_LIBRARY_FRAGMENT(TORCH_EXTENSION_NAME, ops) {"
 WHOLE_HEADER, TYPES_HEADER = "torch/all.h", "torch/types.h"
 
 
@@ -99,32 +97,15 @@ class _Source:
         self.remarks.append(Remark(self.path, line, text, kind))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Bound:
-    """One ``m.def``: ``given`` has the names and defaults of arguments."""
-
-    name: str
-    expression: str
-    line: int
-    doc: str = ""
-    given: Sequence[tuple[str, str | None]] = ()
-
-
-def binds(text: str) -> int:
-    """How many blocks of a source register operators."""
+def binds(text: str) -> bool:
+    """Whether a block of a source registers operators."""
     code = cpp_text.code(text)
-    libraries = [m for m in cpp_text.LIBRARY.finditer(code) if m["kind"] != "_IMPL"]
-    return len(libraries) + len(_BLOCK.findall(code))
+    libraries = any(m["kind"] != "_IMPL" for m in cpp_text.LIBRARY.finditer(code))
+    return libraries or _BLOCK.search(code) is not None
 
 
 def translate(
-    path: str,
-    text: str,
-    *,
-    texts: Mapping[str, str],
-    keys: tuple[str, ...],
-    header: str = "",
-    prefix: str = "",
+    path: str, text: str, *, texts: Mapping[str, str], keys: tuple[str, ...], prefix: str = ""
 ) -> Translated:
     """Translate a source.
 
@@ -133,18 +114,12 @@ def translate(
         text: its text.
         texts: texts of the sources in which bound functions may be, by path.
         keys: what the source is built for, some of ``CPU`` and ``CUDA``.
-        header: address of registration.h, as the source includes it, if this source has the only
-            block of the project; empty for a fragment.
         prefix: what the names of operators begin with, where two modules have the same names.
     """
     code = cpp_text.code(text)
     source = _Source(path=path, text=text, code=code, texts=texts, keys=keys, prefix=prefix)
-    result = _replace_blocks(source, header)
-    result = _replace_libraries(source, result)
-    result = _replace_includes(result, header, registers=bool(source.operators))
-    if header and source.operators:
-        result = f"{result.rstrip()}\n\nREGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n"
-    _leftovers(source, result)
+    result = _replace_libraries(source, _replace_blocks(source))
+    result = _replace_includes(result, registers=bool(source.operators))
     for match in _LAUNCH.finditer(code):
         if len(cpp_text.split(match["inside"])) < _STREAM:
             source.left(
@@ -171,8 +146,9 @@ def with_c_linkage(text: str, others: Iterable[str]) -> tuple[str, dict[str, int
         The text, and the line of each declaration that was changed, by name.
     """
     changed: dict[str, int] = {}
-    defined = {name for source in others for name in _c_functions(source)}
-    for name in sorted(defined - set(_c_functions(text))):
+    functions = re.compile(r'\bextern\s*"C"\s*[^;{}()]*?\b(\w+)\s*\(')
+    defined = {name for other in others for name in functions.findall(other)}
+    for name in sorted(defined - {*functions.findall(text)}):
         pattern = rf"^(?P<indent>[ \t]*)(?=(?:[\w:<>]+[\s&*]+)+{name}\s*\([^;{{}}()]*\)\s*;)"
         if match := re.search(pattern, text, re.MULTILINE):
             changed[name] = cpp_text.line_of(text, match.end())
@@ -180,21 +156,10 @@ def with_c_linkage(text: str, others: Iterable[str]) -> tuple[str, dict[str, int
     return text, changed
 
 
-def _c_functions(text: str) -> Iterator[str]:
-    """Names of functions with C linkage."""
-    code = cpp_text.code(text)
-    for match in re.finditer(r'\bextern\s*"C"\s*', text):
-        if code[match.end() : match.end() + 1] == "{":
-            inside = code[match.end() + 1 : cpp_text.closing(code, match.end())]
-            yield from re.findall(r"\b(\w+)\s*\([^;{}()]*\)\s*[;{]", inside)
-        elif declared := re.match(r"[^;{}()]*?\b(\w+)\s*\(", code[match.end() :]):
-            yield declared[1]
-
-
 # -- PYBIND11_MODULE ---------------------------------------------------------------------------
 
 
-def _replace_blocks(source: _Source, header: str) -> str:
+def _replace_blocks(source: _Source) -> str:
     text, code = source.text, source.code
     parts, last = [], 0
     for match in _BLOCK.finditer(code):
@@ -204,72 +169,57 @@ def _replace_blocks(source: _Source, header: str) -> str:
             source.left(cpp_text.line_of(text, match.start()), "the block does not end")
             continue
         lines = list(_block(source, opened + 1, end, match["handle"]))
-        macro = "TORCH_LIBRARY_EXPAND" if header else "TORCH_LIBRARY_FRAGMENT"
-        registered = [f"{macro}(TORCH_EXTENSION_NAME, ops) {{", *lines, "}"] if lines else []
-        parts += [text[last : match.start()], "\n".join(registered)]
+        parts += [text[last : match.start()], "\n".join([_FRAGMENT, *lines, "}"] if lines else [])]
         last = end + 1
-    return "".join((*parts, text[last:]))
+    result = "".join((*parts, text[last:]))
+    rest = cpp_text.code(_ALIAS.sub("", result))
+    for what in dict.fromkeys(_OF_PYTHON.findall(rest)):
+        line = cpp_text.line_of(text, max(0, code.find(what)))
+        action = "REGISTER_EXTENSION makes the module: remove it"
+        if not what.startswith("PyInit"):
+            action = "a kernel has no pybind11: move it to Python"
+        source.left(line, f"`{what}`: {action}")
+    return result
 
 
 def _block(source: _Source, begin: int, end: int, handle: str) -> Iterator[str]:
     """The lines of a library for the statements of a PYBIND11_MODULE block."""
     text, code = source.text, source.code
+    define = re.compile(rf"{handle}\s*\.\s*def\s*(?=\()")
     position = begin
     while position < end:
-        blank = re.compile(r"\s*").match(code, position, end)
-        position = blank.end() if blank else position
-        if position >= end:
-            return
-        if code[position] == "#":
+        if code[position].isspace() or code[position] == ";":
+            position += 1
+        elif code[position] == "#":
             stop = text.find("\n", position, end)
             stop = end if stop < 0 else stop
             yield text[position:stop].rstrip()
+            position = stop
+        elif match := define.match(code, position):
+            position = cpp_text.closing(code, match.end())
+            inside = text[match.end() + 1 : position]
+            at = match.end() + 1 + len(inside) - len(inside.lstrip())
+            yield from _definition(source, cpp_text.split(inside), cpp_text.line_of(text, at))
+            position += 1
         else:
             stop = _statement_end(code, position, end)
-            yield from _statement(source, position, stop, handle)
-        position = stop + 1
+            words = " ".join(text[position:stop].split())[:60]
+            if not re.match(rf"{handle}\s*\.\s*doc\b", words):
+                reason = "is not a function that an operator can be; write it in Python"
+                source.left(cpp_text.line_of(text, position), f"`{words}` {reason}")
+            position = stop + 1
 
 
-def _statement_end(code: str, begin: int, end: int) -> int:
-    depth = 0
-    for position in range(begin, end):
+def _statement_end(code: str, position: int, end: int) -> int:
+    """Position of the semicolon or of the block that ends a statement."""
+    while position < end and code[position] != ";":
         if code[position] in "([{":
-            depth += 1
-        elif code[position] in ")]}":
-            depth -= 1
-            if (
-                depth == 0
-                and code[position] == "}"
-                and not re.match(r"\s*[;,).]", code[position + 1 :])
-            ):
-                return position
-        elif code[position] == ";" and depth == 0:
-            return position
-    return end
-
-
-def _statement(source: _Source, begin: int, end: int, handle: str) -> Iterator[str]:
-    text, code = source.text, source.code
-    line = cpp_text.line_of(text, begin)
-    statement = code[begin:end]
-    if re.match(rf"{handle}\s*\.\s*doc\s*\(\)", statement):
-        return
-    if not re.match(rf"{handle}\s*\.\s*def\s*\(", statement):
-        words = " ".join(text[begin:end].split())[:60]
-        source.left(
-            line, f"`{words}` is not a function that an operator can be; write it in Python"
-        )
-        return
-    position = begin
-    for match in re.finditer(r"\.\s*def\s*(\()", statement):
-        opened = begin + match.start(1)
-        if opened < position:
-            continue  # inside the arguments of the one before
-        position = cpp_text.closing(code, opened)
-        inside = slice(opened + 1, position)
-        first = text[opened + 1 : position]
-        at = cpp_text.line_of(text, opened + 1 + len(first) - len(first.lstrip()))
-        yield from _definition(source, cpp_text.split(text[inside]), at)
+            closed = cpp_text.closing(code, position)
+            if code[position] == "{" and not re.match(r"\s*[;,).]", code[closed + 1 :]):
+                return closed
+            position = closed
+        position += 1
+    return position
 
 
 def _definition(source: _Source, parts: Sequence[str], line: int) -> Iterator[str]:
@@ -278,7 +228,7 @@ def _definition(source: _Source, parts: Sequence[str], line: int) -> Iterator[st
     if not named or len(parts) < 2:  # noqa: PLR2004
         source.left(line, "the name of a function is not a literal")
         return
-    name, doc, given = named[1], "", []
+    name, doc, given = named[1], "", list[tuple[str, str | None]]()
     for part in parts[2:]:
         if text := cpp_text.literal(part):
             doc = text[1]
@@ -286,118 +236,125 @@ def _definition(source: _Source, parts: Sequence[str], line: int) -> Iterator[st
             given.append((match[1] or match[2], match[3]))
         elif not _POLICY.fullmatch(part):
             source.left(line, f"{name}: `{' '.join(part.split())}` is not translated")
-    bound = _Bound(name=name, expression=parts[1], line=line, doc=doc, given=given)
-    yield from _register(source, bound)
-
-
-def _register(source: _Source, bound: _Bound) -> Iterator[str]:
-    """The lines that define and implement one operator."""
-    name, line = bound.name, bound.line
-    if not name.isidentifier() or name in _KEYWORDS:
+    if not name.isidentifier() or keyword.iskeyword(name):
         source.left(line, f"{name!r} cannot be the name of a Python function")
-        return
-    if any(operator.name == name for operator in source.operators):
-        source.left(
-            line, f"{name}: an operator of this name is there already; overloads need names"
-        )
-        return
-    found, called, reason = _function(source, bound.expression)
-    if found is None:
-        source.left(line, f"{name}: {reason}")
-        return
-    types = [cpp.argument_type(parameter.type) for parameter in found.parameters]
-    returned = cpp.return_type(found.returns)
-    for parameter, kind in zip(found.parameters, types, strict=True):
-        if kind is None:
-            source.left(
-                line,
-                f"{name}: an operator cannot take `{parameter.type} {parameter.name}`".rstrip(),
-            )
+    elif any(operator.name == name for operator in source.operators):
+        source.left(line, f"{name}: an operator of this name is there already: rename an overload")
+    else:
+        found = _function(source, parts[1])
+        if isinstance(found, str):
+            source.left(line, f"{name}: {found}")
+        else:
+            called = _WRAPPED.sub(r"\1", parts[1]).strip().removeprefix("&")
+            operator = Operator(name=name, schema="", doc=doc, path=source.path, line=line)
+            yield from _register(source, operator, found, called, given)
+
+
+def _register(
+    source: _Source,
+    operator: Operator,
+    found: Function,
+    called: str,
+    given: Sequence[tuple[str, str | None]],
+) -> Iterator[str]:
+    """The lines that define and implement an operator whose schema is not known yet.
+
+    Args:
+        called: how the function is named.
+        given: names and defaults of arguments.
+    """
+    name, line = operator.name, operator.line
+    types: list[Type] = []
+    for parameter in found.parameters:
+        if (kind := cpp.argument_type(parameter.type)) is None:
+            shown = f"{parameter.type} {parameter.name}".rstrip()
+            source.left(line, f"{name}: an operator cannot take `{shown}`")
             return
-    if returned is None:
+        types.append(kind)
+    if (returned := cpp.return_type(found.returns)) is None:
         source.left(line, f"{name}: an operator cannot return `{found.returns}`")
         return
-    known = [kind for kind in types if kind is not None]
-    arguments = _arguments(source, bound, found, known)
-    marked, results = _marks(source, bound, found, arguments, returned.schema)
+    arguments = list(_arguments(source, operator, found, types, given))
+    results = returned.schema
+    for mark, at in zip(string.ascii_lowercase, _written(found, types), strict=False):
+        tensor, body = arguments[at], re.escape(found.parameters[at].name)
+        marked = tensor.type.replace("Tensor", f"Tensor({mark}!)", 1)
+        arguments[at] = replace(tensor, type=marked)
+        if results == "Tensor" and re.search(rf"\breturn\s+{body}\s*;", found.body):
+            results = f"Tensor({mark}!)"
     op = f"{source.prefix}{name}"
-    schema = f"{op}({', '.join(map(_written, marked))}) -> {results}"
-    source.operators.append(
-        Operator(name=name, schema=schema, doc=bound.doc, path=source.path, line=line)
-    )
-    call = _adapter(called, [a.name for a in marked], known, returned)
-    tensors = any("Tensor" in argument.type for argument in marked)
-    whole = not tensors or "::apply(" in found.body
-    schema = cpp_text.quoted(schema)
-    if whole:
-        yield f"  ops.def({schema}, {call});"
+    listed = (f"{a.type} {a.name}{'' if a.default is None else f'={a.default}'}" for a in arguments)
+    schema = f"{op}({', '.join(listed)}) -> {results}"
+    source.operators.append(replace(operator, schema=schema))
+    if found.returns == "void" and (named := [a.name for a in arguments if "!" in a.type]):
+        source.left(
+            line,
+            f"{name} returns nothing, so each of {', '.join(named)} is declared as written "
+            "to (`!` in the schema); remove the mark of what it only reads",
+            "check",
+        )
+    call = _adapter(called, [a.name for a in arguments], types, returned)
+    tensors = any("Tensor" in argument.type for argument in arguments)
+    if not tensors or "::apply(" in found.body:  # autograd's functions are of no device
+        yield f"  ops.def({cpp_text.quoted(schema)}, {call});"
         return
-    yield f"  ops.def({schema});"
-    chooses = "CUDA" in source.keys and _CHOOSES_DEVICE.search(found.body)
-    for key in ("CPU", "CUDA") if chooses else source.keys:
+    yield f"  ops.def({cpp_text.quoted(schema)});"
+    for key in source.keys:
         yield f'  ops.impl("{op}", torch::k{key}, {call});'
 
 
-def _function(source: _Source, expression: str) -> tuple[Function | None, str, str]:
-    """What is bound: its signature, how it is named, or why it cannot be said."""
-    if match := re.fullmatch(
-        r"torch::wrap_pybind_function(?:_no_gil)?\((.*)\)", expression, re.DOTALL
-    ):
-        expression = match[1].strip()
+def _function(source: _Source, expression: str) -> Function | str:
+    """The function that is bound, or why it is not known."""
+    expression = _WRAPPED.sub(r"\1", expression).strip()
     if expression.startswith("["):
-        return None, "", "a lambda is not translated: give the function a name"
+        return "a lambda is not translated: give the function a name"
     plain = expression.removeprefix("&").strip()
     if not re.fullmatch(r"[\w:]+(?:<[^()]*>)?", plain):
-        return None, "", f"`{' '.join(expression.split())[:60]}` is not a function"
+        return f"`{' '.join(expression.split())[:60]}` is not a function"
     last = re.sub(r"<.*", "", plain).rpartition("::")[2]
     candidates = list(cpp.functions(source.text, last))
     if not any(f.body for f in candidates):
         candidates = [f for text in source.texts.values() for f in cpp.functions(text, last)]
     # A header may declare what no source defines any more.
     candidates = [f for f in candidates if f.body] or candidates
-    signatures = {tuple(_bare(p.type) for p in f.parameters) for f in candidates}
+    bare = re.compile(r"\s+|\b(?:torch|at|c10|std)::")
+    signatures = {tuple(bare.sub("", p.type) for p in f.parameters) for f in candidates}
     if not signatures:
-        return None, "", f"no declaration of {last} was found in the module's sources"
+        return f"no declaration of {last} was found in the module's sources"
     if len(signatures) > 1:
-        return None, "", f"{last} is overloaded; give each function a name"
+        return f"{last} is overloaded; give each function a name"
     best = max(candidates, key=lambda f: (bool(f.body), sum(bool(p.name) for p in f.parameters)))
     if "template" in best.prefix and "<" not in plain:
-        return None, "", f"{last} is a template"
-    return best, f"&{plain}", ""
-
-
-def _written(argument: Parameter) -> str:
-    """An argument in a schema."""
-    default = "" if argument.default is None else f"={argument.default}"
-    return f"{argument.type} {argument.name}{default}"
-
-
-def _bare(written: str) -> str:
-    return re.sub(r"\s+|\b(?:torch|at|c10|std)::", "", written)
+        return f"{last} is a template"
+    return best
 
 
 def _arguments(
-    source: _Source, bound: _Bound, found: Function, types: Sequence[Type]
-) -> list[Parameter]:
-    name, line, given = bound.name, bound.line, bound.given
-    arguments = []
-    for position, (parameter, kind) in enumerate(zip(found.parameters, types, strict=True)):
-        word, default = given[position] if position < len(given) else ("", None)
-        word = word or parameter.name or f"arg{position}"
-        if word in _KEYWORDS:
-            source.left(line, f"{name}: the argument {word} is {word}_ in Python", "changed")
+    source: _Source,
+    operator: Operator,
+    found: Function,
+    types: Sequence[Type],
+    given: Sequence[tuple[str, str | None]],
+) -> Iterator[Parameter]:
+    """The arguments of an operator, with the names and defaults that its binding gives."""
+    defaults = [_default(default or "") for _, default in given]
+    # In a schema, an argument with a default has none without after it.
+    required = [at for at in range(len(types)) if at >= len(given) or defaults[at] is None]
+    for at, (parameter, kind) in enumerate(zip(found.parameters, types, strict=True)):
+        word, written = given[at] if at < len(given) else ("", None)
+        word = word or parameter.name or f"arg{at}"
+        if keyword.iskeyword(word):
+            text = f"{operator.name}: the argument {word} is {word}_ in Python"
+            source.left(operator.line, text, "changed")
             word = f"{word}_"
-        value = _default(default) if default is not None else None
-        if default is not None and value is None:
-            source.left(
-                line, f"{name}: the default of {word}, `{default.strip()}`, is not a literal"
-            )
+        value = defaults[at] if at < len(given) else None
+        if written is not None and value is None:
+            text = f"{operator.name}: the default of {word}, `{written.strip()}`, is not a literal"
+            source.left(operator.line, text)
         if value is not None and kind.schema == "float" and re.fullmatch(r"-?\d+", value):
             value = f"{value}."
-        arguments.append(Parameter(name=word, type=kind.schema, default=value))
-    # In a schema, an argument with a default has none without after it.
-    last = max((i for i, a in enumerate(arguments) if a.default is None), default=-1)
-    return [replace(a, default=None) if i < last else a for i, a in enumerate(arguments)]
+        late = not required or at > required[-1]
+        yield Parameter(name=word, type=kind.schema, default=value if late else None)
 
 
 def _default(text: str) -> str | None:
@@ -411,97 +368,61 @@ def _default(text: str) -> str | None:
     number = re.sub(r"(?<=[\d.])[fFlLuU]+$", "", plain)
     if _NUMBER.fullmatch(number):
         return number
-    string = cpp_text.literal(plain)
-    return cpp_text.quoted(string[1]) if string else None
+    literal = cpp_text.literal(plain)
+    return cpp_text.quoted(literal[1]) if literal else None
 
 
-def _marks(
-    source: _Source,
-    bound: _Bound,
-    found: Function,
-    arguments: Sequence[Parameter],
-    returns: str,
-) -> tuple[tuple[Parameter, ...], str]:
-    """Mark the tensors that a function writes to, and a result that is one of them."""
-    marked: list[Parameter] = []
-    letters = iter("abcdefghijklmnopqrstuvwxyz")
-    written = []
-    for parameter, argument in zip(found.parameters, arguments, strict=True):
-        plain = re.escape(parameter.name or "?")
-        in_place = re.search(
-            rf"\b{plain}\s*\.\s*(?!requires_grad_|is_|sizes_)\w*[a-z]_\s*\(", found.body
-        )
+def _written(found: Function, types: Sequence[Type]) -> Iterator[int]:
+    """Numbers of the tensors that a function writes to; all that may be, if it returns nothing."""
+    for at, (parameter, kind) in enumerate(zip(found.parameters, types, strict=True)):
+        method = r"\.\s*(?!requires_grad_|is_|sizes_)\w*[a-z]_\s*\("
+        in_place = re.search(rf"\b{re.escape(parameter.name or '?')}\s*{method}", found.body)
         fills = found.returns == "void" and "const" not in parameter.type
-        same = re.search(rf"\breturn\s+{plain}\s*;", found.body) and returns == "Tensor"
-        if argument.type.startswith("Tensor") and (in_place or fills):
-            letter = next(letters)
-            marked.append(_aliased(argument, f"{letter}!"))
-            written.append(argument.name)
-            returns = f"Tensor({letter}!)" if same else returns
-        elif argument.type == "Tensor" and same:
-            letter = next(letters)
-            marked.append(_aliased(argument, letter))
-            returns = f"Tensor({letter})"
-        else:
-            marked.append(argument)
-    if written and found.returns == "void":
-        source.left(
-            bound.line,
-            f"{bound.name} returns nothing, so each of {', '.join(written)} is declared as written "
-            "to (`!` in the schema); remove the mark of what it only reads",
-            "check",
-        )
-    return tuple(marked), returns
-
-
-def _aliased(argument: Parameter, mark: str) -> Parameter:
-    return replace(argument, type=argument.type.replace("Tensor", f"Tensor({mark})", 1))
+        if kind.schema.startswith("Tensor") and (in_place or fills):
+            yield at
 
 
 def _adapter(called: str, names: Sequence[str], types: Sequence[Type], returned: Type) -> str:
     """The function that is registered: the user's own, or a lambda that converts numbers."""
     if not returned.actual and not any(kind.actual for kind in types):
-        return called
+        return f"&{called}"
     taken = ", ".join(f"{kind.cpp} {name}" for kind, name in zip(types, names, strict=True))
     passed = ", ".join(
         f"static_cast<{kind.actual}>({name})" if kind.actual else name
         for kind, name in zip(types, names, strict=True)
     )
-    call = f"{called.removeprefix('&')}({passed})"
+    call = f"{called}({passed})"
     if returned.actual:
         call = f"static_cast<{returned.cpp}>({call})"
     word = "" if returned.cpp == "void" else "return "
     return f"[]({taken}) {{ {word}{call}; }}"
 
 
-# -- torch's own macros ------------------------------------------------------------------------
+# -- torch's own macros, and includes ----------------------------------------------------------
 
 
 def _replace_libraries(source: _Source, text: str) -> str:
     """Give the namespaces that a source names the build's name."""
     code = source.code
-    blocks = [*cpp_text.LIBRARY.finditer(code)]
-    named = [m for m in blocks if m["name"] != "TORCH_EXTENSION_NAME"]
-    for match in named:
+    for match in cpp_text.LIBRARY.finditer(code):
         line = cpp_text.line_of(code, match.start())
-        source.left(line, f"the op namespace {match['name']} becomes the build's own", "changed")
-    for match in blocks:
-        if match["kind"] != "_IMPL":
-            opened = code.find("{", match.end())
-            line = cpp_text.line_of(code, opened)
-            for schema in op_schema.schemas_in(
-                source.text[opened : cpp_text.closing(code, opened)]
-            ):
-                head, bracket, rest = schema.partition("(")
-                op = head.rpartition("::")[2].strip()
-                source.operators.append(
-                    Operator(
-                        name=op.partition(".")[0],
-                        schema=f"{op}{bracket}{rest}",
-                        path=source.path,
-                        line=line,
-                    )
-                )
+        if match["name"] != "TORCH_EXTENSION_NAME":
+            text_ = f"the op namespace {match['name']} becomes the build's own"
+            source.left(line, text_, "changed")
+        if match["kind"] == "_IMPL":
+            continue
+        opened = code.find("{", match.end())
+        block = source.text[opened : cpp_text.closing(code, opened)]
+        for schema in op_schema.schemas_in(block):
+            head, bracket, rest = schema.partition("(")
+            op = head.rpartition("::")[2].strip()
+            operator = Operator(
+                name=op.partition(".")[0],
+                schema=f"{op}{bracket}{rest}",
+                path=source.path,
+                line=line,
+            )
+            source.operators.append(operator)
 
     def replacement(match: re.Match[str]) -> str:
         if text[match.start() - 1 : match.start()] == '"':
@@ -509,13 +430,10 @@ def _replace_libraries(source: _Source, text: str) -> str:
         kind = match["kind"] or "_FRAGMENT"
         return f"{match['stable'] or ''}TORCH_LIBRARY{kind}(TORCH_EXTENSION_NAME,"
 
-    return cpp_text.LIBRARY.sub(replacement, text) if named else text
+    return cpp_text.LIBRARY.sub(replacement, text)
 
 
-# -- the rest ----------------------------------------------------------------------------------
-
-
-def _replace_includes(text: str, header: str, *, registers: bool) -> str:
+def _replace_includes(text: str, *, registers: bool) -> str:
     """Headers of Python become headers of torch."""
     wanted = WHOLE_HEADER if _WHOLE_TORCH.search(cpp_text.code(text)) else TYPES_HEADER
     lines = iter([f"#include <{wanted}>"])
@@ -523,32 +441,11 @@ def _replace_includes(text: str, header: str, *, registers: bool) -> str:
     def replacement(match: re.Match[str]) -> str:
         return next(lines, "") if match["name"] == "torch/extension.h" else ""
 
-    text = _ALIAS.sub("", text)
-    text = _PYTHON_INCLUDE.sub(replacement, text)
-    needed = ["#include <torch/library.h>"] if registers else []
-    needed += [f'#include "{header}"'] if header and registers else []
-    needed = [line for line in needed if line not in text]
-    if not needed:
+    text = _PYTHON_INCLUDE.sub(replacement, _ALIAS.sub("", text))
+    library = "#include <torch/library.h>"
+    if not registers or library in text:
         return text
     includes = list(re.finditer(r"^[ \t]*#[ \t]*include[^\n]*\n", text, re.MULTILINE))
     first = next((m for m in includes if "torch/" in m[0]), includes[0] if includes else None)
     at = first.end() if first else 0
-    return text[:at] + "\n".join(needed) + "\n" + text[at:]
-
-
-def _leftovers(source: _Source, text: str) -> None:
-    """Remarks on what still needs Python's headers."""
-    code = source.code
-    blocks = [(m.start(), cpp_text.closing(code, m.start("open"))) for m in _BLOCK.finditer(code)]
-    for match in _PYBIND.finditer(code):
-        inside = any(begin <= match.start() <= end for begin, end in blocks)
-        if not inside and not re.search(r"namespace\s+py\s*=\s*$", code[: match.start()]):
-            line = cpp_text.line_of(source.text, match.start())
-            source.left(
-                line,
-                f"`{match[0]}` needs pybind11, which a kernel does not have; move it to Python",
-            )
-    init = _PYINIT.search(cpp_text.code(text))
-    if init and "_WIN32" not in text[: init.start()]:
-        line = cpp_text.line_of(source.text, max(0, source.text.find(init[0])))
-        source.left(line, f"`{init[0]}`: remove it, REGISTER_EXTENSION makes the module")
+    return f"{text[:at]}{library}\n{text[at:]}"

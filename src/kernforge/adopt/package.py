@@ -14,7 +14,6 @@ import tomlkit
 from kernforge.adopt.bindings import Operator
 from kernforge.manifest import document
 from kernforge.source import op_schema
-from kernforge.source.python_api import Parameter
 
 _WIDTH = 100
 _PYTHON = {
@@ -103,31 +102,28 @@ def _module(docstring: str, operators: Sequence[Operator]) -> str:
 def _function(operator: Operator) -> str:
     """The Python function that calls an operator."""
     (entry,) = op_schema.read_operators([operator.schema]).values()
-    head, passed = f"def {operator.name}(*args):", "*args"
+    head, passed = "(*args):", "*args"
     if entry.parameters is not None:
-        given = [_parameter(each) for each in entry.parameters if each.passed != "by name"]
-        named = [each for each in entry.parameters if each.passed == "by name"]
-        given += ["*", *map(_parameter, named)] if named else []
-        result = f" -> {_python(entry.returns)}:"
-        head = f"def {operator.name}({', '.join(given)}){result}"
-        if len(head) > _WIDTH:
-            inside = "".join(f"    {parameter},\n" for parameter in given)
-            head = f"def {operator.name}(\n{inside}){result}"
+        given: list[str] = []
+        for each in entry.parameters:
+            if each.passed == "by name" and "*" not in given:
+                given.append("*")
+            default = "" if each.default is None else f" = {_python_default(each.default)}"
+            given.append(f"{each.name}: {_python(each.type)}{default}")
         passed = ", ".join(
-            f"{each.name}={each.name}" if each in named else each.name for each in entry.parameters
+            f"{each.name}={each.name}" if each.passed == "by name" else each.name
+            for each in entry.parameters
         )
+        result = f" -> {_python(entry.returns)}:"
+        head = f"({', '.join(given)}){result}"
+        if len(f"def {operator.name}{head}") > _WIDTH:
+            inside = "".join(f"    {parameter},\n" for parameter in given)
+            head = f"(\n{inside}){result}"
     doc = operator.doc.strip().replace("\\", "\\\\").replace('"""', "'''")
     doc = doc or f"The operator {operator.op}, bound at {operator.path}:{operator.line}."
-    doc = doc if doc.endswith((".", "!", "?")) else f"{doc}."
-    wrapped = textwrap.wrap(doc, _WIDTH - 10) if "\n" not in doc else doc.splitlines()
-    text = "\n    ".join(wrapped) + ("" if len(wrapped) == 1 else "\n    ")
-    call = f"return ops.{operator.op.partition('.')[0]}({passed})"
-    return f'{head}\n    """{text}"""\n    {call}'
-
-
-def _parameter(parameter: Parameter) -> str:
-    default = "" if parameter.default is None else f" = {_python_default(parameter.default)}"
-    return f"{parameter.name}: {_python(parameter.type)}{default}"
+    call = f"ops.{operator.op.partition('.')[0]}({passed})"
+    body = textwrap.indent(f'"""{doc}"""\nreturn {call}', "    ")
+    return f"def {operator.name}{head}\n{body}"
 
 
 def _python_default(text: str) -> str:
@@ -150,14 +146,12 @@ def _python(schema: str) -> str:
 
 def tests(groups: Mapping[str, Sequence[Operator]]) -> str:
     """Text of the project's tests: each operator is there, with its schema."""
-    single = len(groups) == 1
-    schemas = [
-        f'    "{operator.name if single else f"{group}.{operator.name}"}": '
-        f"{json.dumps(operator.schema)},"
+    schemas = {
+        operator.name if len(groups) == 1 else f"{group}.{operator.name}": operator.schema
         for group, operators in groups.items()
         for operator in operators
-    ]
-    return _TESTS.format(schemas="\n".join(schemas))
+    }
+    return _TESTS.format(schemas=json.dumps(schemas, indent=4))
 
 
 _TESTS = '''"""The operators are there.
@@ -172,9 +166,7 @@ import operator
 import pytest
 import torch
 
-SCHEMAS = {{
-{schemas}
-}}
+SCHEMAS = {schemas}
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -183,8 +175,7 @@ def test_the_function_and_its_operator_are_there(kernel, name):
     schema = SCHEMAS[name]
     registered = operator.attrgetter(schema.partition("(")[0])(kernel._ops.ops)
     if "(" in schema:
-        is_overload = isinstance(registered, torch._ops.OpOverload)
-        overload = registered if is_overload else registered.default
+        overload = getattr(registered, "default", registered)
         namespace = overload._schema.name.partition("::")[0]
         assert str(overload._schema) == str(torch._C.parse_schema(f"{{namespace}}::{{schema}}"))
 '''

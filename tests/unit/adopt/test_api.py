@@ -110,7 +110,7 @@ def test_what_is_not_translated_is_listed_in_order(old, tmp_path):
         ("setup.py", "changed", "-fopenmp"),
         ("setup.py", "changed", "-gencode arch=compute_90a,code=sm_90a"),
         ("setup.py", "changed", "-std=c++17"),
-        ("setup.py", "left", "include directory /opt/other lies outside the project"),
+        ("setup.py", "left", "include directory /opt/other is not in the project"),
         ("setup.py", "left", "ldflags of my.relu, ['-lcublas']"),
     ]
 
@@ -202,7 +202,7 @@ def test_load_inline_texts_become_files(tmp_path):
         ("add.py", "import triton\n@triton.jit\ndef k(): pass\n", "torch-noarch"),
         ("setup.py", "from setuptools import setup\nsetup(name='x')\n", "asks for no extension"),
         ("setup.py", "setup(", r"setup\.py:1: SyntaxError"),
-        ("setup.py", "load_inline = 1\n", "does not reach its setup"),
+        ("setup.py", "load_inline = 1\n", "cannot be read up to what it builds"),
     ],
 )
 def test_nothing_to_adopt(tmp_path, name, text, message):

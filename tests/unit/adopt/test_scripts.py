@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A script is read without being run: what its literals say is known."""
+"""Of a script, only what the arguments of load and load_inline need is run, in the sandbox."""
 
 import pytest
 
-from kernforge.adopt import scripts
-from kernforge.adopt.scripts import Computed
+from kernforge.adopt import program
+from kernforge.adopt.describe import Script
 
 HEAD = """
-import os, os.path as osp, subprocess
+import json, os, os.path as osp, subprocess
 from pathlib import Path
 from torch.utils import cpp_extension
 from torch.utils.cpp_extension import load as compile_now
@@ -21,54 +21,80 @@ changed += "b"
 loop = loop + 1
 with open("k.cu") as stream:
     text = stream.read()
+def read(name):
+    return (HERE / name).read_text()
+raise SystemExit("the rest of the script is not run")
 """
+VALUES = {
+    "FLAGS": ["-O3", "-lineinfo"],
+    "[NAME, made()]": ["ops"],
+    "f'{NAME}_ext'": "ops_ext",
+    "open('k.cu').read()": "source",
+    "Path('k.cu').read_text()": "source",
+    "read('k.cu')": "source",
+    "text": "source",
+    "changed": None,
+    "loop": None,
+    "open('../secret').read()": None,
+    "open('/etc/passwd').read()": None,
+}
 
 
 @pytest.fixture
-def script(tmp_path):
-    (tmp_path / "k.cu").write_text("source")
-    (tmp_path.parent / "secret").write_text("x")
+def described(tmp_path):
+    """A function that describes a script as adopt does."""
+    (tmp_path / "old").mkdir()
+    (tmp_path / "place").mkdir()
+    (tmp_path / "old/k.cu").write_text("source")
+    (tmp_path / "secret").write_text("x")
 
-    def read(body):
-        path = tmp_path / "script.py"
+    def describe(body):
+        path = tmp_path / "old/script.py"
         path.write_text(HEAD + body)
-        return scripts.calls(path)
+        return program._described(path, tmp_path / "place")[0]
 
-    return read
-
-
-@pytest.mark.parametrize(
-    ("expression", "expected"),
-    [
-        ("FLAGS", ["-O3", "-lineinfo"]),
-        ("f'{NAME}_ext'", "ops_ext"),
-        ("open('k.cu').read()", "source"),
-        ("Path('k.cu').read_text()", "source"),
-        ("(HERE / 'k.cu').read_text()", "source"),
-        ("text", "source"),
-        ("{'cxx': FLAGS}", {"cxx": ["-O3", "-lineinfo"]}),
-        ("subprocess.check_output(['ls'])", Computed("subprocess.check_output(['ls'])")),
-        ("[NAME, made()]", ["ops", Computed("made()")]),
-        ("changed", Computed("changed")),
-        ("loop", Computed("loop")),
-        ("open('../secret').read()", Computed("open('../secret').read()")),
-        ("Path('/etc/passwd').read_text()", Computed("Path('/etc/passwd').read_text()")),
-        ("10**10**10", Computed("10 ** 10 ** 10")),
-    ],
-)
-def test_values(script, expression, expected):
-    (call,) = script(f"compile_now(NAME, {expression})\n")
-    assert call.options == {"name": "ops", "sources": expected}
+    return describe
 
 
-def test_calls_of_the_jit_by_every_name(script, tmp_path):
-    found = script(
-        "def main():\n    cpp_extension.load_inline('a', '', functions='f')\n"
+def test_what_arguments_need_is_evaluated_and_the_rest_is_a_remark(described):
+    calls = [f"compile_now({f'm{n}'!r}, ['k.cu'], {text})" for n, text in enumerate(VALUES)]
+    found = described("\n".join(calls))
+    flags = [each["cflags"] for each in found["extensions"]]
+    listed = [v if isinstance(v, list) else [] if v is None else [v] for v in VALUES.values()]
+    assert flags == listed
+    computed = {
+        text.partition(": ")[2].partition(" is computed")[0] for _, text in found["remarks"]
+    }
+    assert {each.replace('"', "'") for each in computed} == {
+        "made()",
+        *(text for text, value in VALUES.items() if value is None),
+    }
+
+
+def test_calls_of_the_jit_by_every_name(described, tmp_path):
+    found = described(
+        "def main():\n    cpp_extension.load_inline('a', 'int f();', functions='f')\n"
         "kernforge.load(name='b', sources=[osp.join(here, 'k.cu'), str(HERE / 'k.cu')])\n"
         "json.load('c')\nload('d')\n"
     )
-    assert [(call.function, call.options["name"]) for call in found] == [
-        ("load_inline", "a"),
-        ("load", "b"),
-    ]
-    assert found[1].options["sources"] == [f"{tmp_path}/k.cu"] * 2
+    first, second = found["extensions"]
+    assert (first["name"], first["sources"]) == ("a", ["a.cpp"])
+    assert "int f();" in found["texts"]["a.cpp"]
+    assert (second["name"], second["sources"]) == ("b", [f"{tmp_path}/old/k.cu"] * 2)
+
+
+def test_without_a_sandbox_only_literals_count(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(f"{HEAD}compile_now(NAME, ['k.cu', read('k.cu')], FLAGS)\n")
+    found = Script(path, sandboxed=False).describe()
+    (extension,) = found["extensions"]
+    assert (extension["name"], extension["sources"]) == ("ops", ["k.cu"])
+    assert [text.partition(":")[0] for _, text in found["remarks"]] == ["sources", "extra_cflags"]
+
+
+def test_a_link_out_of_the_project_is_not_read(tmp_path):
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/a.h").symlink_to("../secret")
+    (tmp_path / "secret").write_text("x")
+    assert program.text_in(tmp_path / "project", "a.h") is None
+    assert program.text_in(tmp_path / "project", "../secret") is None
