@@ -137,48 +137,6 @@ def test_a_source_that_is_not_there(plain, environment):
     assert "Traceback" not in printed
 
 
-REGISTERS = """#include <torch/library.h>
-TORCH_LIBRARY(own_ns, m) {{ m.def("{0}(int x) -> int", [](int64_t x) {{ return x; }}); }}
-"""
-
-
-@pytest.mark.parametrize(
-    ("files", "option", "said"),
-    [
-        (
-            {"csrc/plain.cpp": "#include <torch/extension.h>\n"},
-            ", py_limited_api=True",
-            ["py_limited_api=True, and csrc/plain.cpp includes torch/extension.h", "TORCH_LIBRARY"],
-        ),
-        (
-            {"csrc/plain.cpp": REGISTERS.format("a"), "csrc/b.cpp": REGISTERS.format("b")},
-            "",
-            ["csrc/plain.cpp:2 and csrc/b.cpp:2", "TORCH_LIBRARY_FRAGMENT"],
-        ),
-    ],
-    ids=["the limited API and pybind11", "a namespace of two sources"],
-)
-def test_a_sure_mistake_is_named_before_a_compiler_starts(plain, environment, files, option, said):
-    for path, text in files.items():
-        (plain / path).write_text(text)
-    setup = plain / "setup.py"
-    setup.write_text(setup.read_text().replace('["csrc/plain.cpp"]', f"{[*files]}{option}"))
-    printed = run(*BUILD, cwd=plain, env=environment, expect=1)
-    assert all(text in printed for text in said), printed
-    assert "repeat it by hand" not in printed
-
-
-def test_what_the_preprocessor_may_leave_out_is_no_mistake(plain, environment):
-    guarded = "#ifndef Py_LIMITED_API\n#include <torch/extension.h>\n#endif\n"
-    macro = "#define OPS(name) \\\n  TORCH_LIBRARY(name, m)\n// TORCH_LIBRARY(name, m)\n"
-    (plain / "csrc/plain.cpp").write_text(f"{guarded}{macro}{PLAIN}")
-    (plain / "csrc/b.cpp").write_text(macro)
-    setup = plain / "setup.py"
-    listed = '["csrc/plain.cpp", "csrc/b.cpp"], py_limited_api=True'
-    setup.write_text(setup.read_text().replace('["csrc/plain.cpp"]', listed))
-    run(*BUILD, cwd=plain, env=environment)
-
-
 def test_a_submodule_that_git_did_not_fetch_is_named(plain, environment):
     (plain / "csrc/plain.cpp").write_text(f'#include "mathlib/m.hpp"\n{PLAIN}')
     (plain / "include/mathlib").mkdir()
@@ -188,13 +146,12 @@ def test_a_submodule_that_git_did_not_fetch_is_named(plain, environment):
     assert "git submodule update --init" in printed
 
 
-def test_a_standard_that_torch_does_not_take_is_raised_with_a_note(plain, environment):
+def test_a_standard_that_torch_does_not_take_is_raised(plain, environment):
     source = "#include <c10/macros/Macros.h>\nstatic_assert(__cplusplus >= 201703L);\n"
     (plain / "csrc/plain.cpp").write_text(f"{source}{PLAIN}")
     setup = plain / "setup.py"
     setup.write_text(setup.read_text().replace('"-O1"', '"-O1", "-std=c++14"'))
-    printed = run(*BUILD, cwd=plain, env=environment)
-    assert "plain has -std=c++14, and torch" in printed
+    run(*BUILD, cwd=plain, env=environment)
 
 
 def test_a_package_without_a_directory_gets_one(plain, environment, python):

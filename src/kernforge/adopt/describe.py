@@ -36,7 +36,7 @@ def describe_setup(path: Path, toolkit: Path) -> dict[str, object]:
     """The name, license and extensions of a setup.py, as values that JSON has."""
     from distutils import core  # noqa: PLC0415 - setuptools' own, which its import provides
 
-    extension.NAMED_DIRECTORIES.update(torch=toolkit / "torch", toolkit=toolkit)
+    extension.NAMED_DIRECTORIES.update(torch=toolkit / "torch", cuda=toolkit)
     # Else setuptools installs what setup_requires names first.
     setuptools.setup = core.setup
     found = core.run_setup(str(path), ["build_ext"], stop_after="config")

@@ -20,9 +20,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # type checkers know the name; importing typing takes nearly ten milliseconds
 if TYPE_CHECKING:
-    from kernforge.setuptools.extension import (
-        CUDA_HOME as CUDA_HOME,
-    )
+    from kernforge.setuptools.extension import CUDA_HOME as CUDA_HOME  # isort: skip
     from kernforge.setuptools.extension import (
         BuildExtension,
         CppExtension,
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
     )
     from kernforge.setuptools.kernel import kernel_project
 
+# Without CUDA_HOME, which is looked for, or fetched, when it is used.
 __all__ = [
     "BuildExtension",
     "CUDAExtension",
@@ -40,12 +39,10 @@ __all__ = [
     "kernel_project",
     "library_paths",
 ]
-# Looked for, or fetched, when it is used: a list of names shall not do that.
-_ALSO = ("CUDA_HOME",)
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__ and name not in _ALSO:
+    if name not in {*__all__, "CUDA_HOME"}:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib  # noqa: PLC0415 - see above
 
@@ -59,7 +56,3 @@ def __getattr__(name: str) -> object:
         if missing is None:
             raise
         raise missing from error
-
-
-def __dir__() -> list[str]:
-    return [*__all__, *_ALSO]

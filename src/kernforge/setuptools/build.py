@@ -15,7 +15,7 @@ from kernforge.binary import elf
 from kernforge.builder.execute import executor
 from kernforge.builder.execute.action import ActionContext, Failure
 from kernforge.builder.execute.results import STORE_KIND
-from kernforge.errors import BuildError, UsageError
+from kernforge.errors import BuildError
 from kernforge.extension import flags, make
 from kernforge.extension import machine as jit_machine
 from kernforge.extension.device.units import ModulePlan
@@ -26,7 +26,6 @@ from kernforge.extension.undefined import undefined_error
 from kernforge.project import git
 from kernforge.setuptools import machine
 from kernforge.setuptools.target import find_target
-from kernforge.source import cpp_text
 from kernforge.store import eviction
 from kernforge.store.local import Store
 from kernforge.system.console import Console
@@ -36,18 +35,6 @@ from kernforge.system.process import run
 _log = logging.getLogger("kernforge")
 _ABOVE = 2
 _MISSING = re.compile(r"fatal error: ([^\s:]+): No such file")
-# Headers that have pybind11's, which is not of the limited API.
-_PYBIND11 = re.compile(
-    r"^[ \t]*#[ \t]*include[ \t]*[<\"]"
-    r"((?:pybind11/|torch/(?:extension|python|torch|csrc/utils/pybind)\.h)[^>\"\n]*)",
-    re.MULTILINE,
-)
-# Not in the definition of a macro, also where that goes on in further lines.
-_NAMESPACE = re.compile(
-    r"(?<!\\\n)^[ \t]*(?:STABLE_)?TORCH_LIBRARY"
-    r"(?:_EXPAND(?=\(TORCH_EXTENSION_NAME\b))?\s*\(\s*(\w+)\s*,",
-    re.MULTILINE,
-)
 
 
 def build_extensions(
@@ -78,18 +65,16 @@ def build_extensions(
     if needs.cuda and wanted.cuda is None:
         cuda = machine.toolkit_version(wanted)
         console.note(
-            f"note: this torch is a build for the CPU, and setup.py has CUDA sources: CUDA {cuda} "
-            "compiles them, but they run on no GPU with this torch, and an extension that calls "
-            "torch's CUDA functions cannot be imported. To build for a torch with CUDA, name it: "
+            "note: this torch is a build for the CPU, and setup.py has CUDA sources: what is "
+            "compiled of them runs on no GPU, and cannot be imported if it calls torch's CUDA "
+            "functions. To build for a torch with CUDA, name it: "
             f"KERNFORGE_TORCH={wanted.torch} KERNFORGE_CUDA={cuda} (`kernforge pip` has --torch "
             "and --cuda)"
         )
     restore = functools.partial(_with_user_paths, tree=trees[0])
     for extension in read:
         check_registration(extension.units, restore, rewritten=False)
-        _refuse_mistakes(extension, restore)
     toolchain = machine.find_toolchain(wanted, needs, environment, console)
-    _note_standard(read, toolchain, console)
     store = toolchain.store
     planned = _run(read, toolchain, environment, console, trees[0])
     make.show_logs(planned[0].plan, store, console, restore)
@@ -131,50 +116,6 @@ def with_variables(request: ExtensionRequest, variables: Mapping[str, str]) -> E
         cuda_cflags=(*request.cuda_cflags, *words("NVCC_APPEND_FLAGS")),
         ldflags=(*words("LDFLAGS"), *request.ldflags),
     )
-
-
-def _refuse_mistakes(extension: Extension, restore: Callable[[str], str]) -> None:
-    """Refuse what surely cannot be compiled or imported, before a compiler starts.
-
-    Raises:
-        UsageError: a source of the limited API includes pybind11, or two define one op namespace.
-    """
-    limited = extension.limited_api and extension.with_torch
-    seen: dict[str, str] = {}
-    for unit in extension.units:
-        text = unit.texts[unit.path]
-        if limited and (found := next(cpp_text.unconditional(_PYBIND11, text), None)):
-            raise UsageError(
-                f"{extension.name} has py_limited_api=True, and {unit.title} includes {found[1]}, "
-                "whose pybind11 is not of the limited API",
-                hint="register its functions with TORCH_LIBRARY and include torch/library.h "
-                "and ATen/ATen.h, or leave py_limited_api out",
-            )
-        for match in cpp_text.unconditional(_NAMESPACE, text):
-            line = cpp_text.line_of(text, match.start(1))
-            place = f"{restore(unit.path)}:{line}"
-            if (first := seen.setdefault(match[1], place)) != place:
-                raise UsageError(
-                    f"{extension.name} cannot be imported: {first} and {place} both have "
-                    f"TORCH_LIBRARY({match[1]}, ...), and a process can define a namespace once",
-                    hint="write TORCH_LIBRARY_FRAGMENT in all but one of them",
-                )
-
-
-def _note_standard(
-    read: Sequence[Extension], toolchain: ExtensionToolchain, console: Console
-) -> None:
-    """Say that torch's headers need a later C++ standard than a setup.py names."""
-    least = toolchain.machine.standard
-    for extension in read:
-        given = (*extension.cflags, *extension.cuda_cflags)
-        newer = flags.raised(given, least)
-        older = [word for word, new in zip(given, newer, strict=True) if word != new]
-        if older and extension.reads_torch:
-            console.note(
-                f"note: {extension.name} has {older[0]}, and torch "
-                f"{toolchain.machine.torch} needs C++{least}: it is compiled as C++{least}"
-            )
 
 
 def _run(

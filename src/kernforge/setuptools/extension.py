@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import sysconfig
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -20,9 +19,7 @@ from kernforge.extension.plan import NVCC_FLAGS
 from kernforge.extension.request import SUFFIXES, ExtensionRequest
 from kernforge.setuptools import build, machine, target
 from kernforge.setuptools.stand_in import console_of
-from kernforge.setuptools.target import TorchTarget
 from kernforge.system import files
-from kernforge.system.console import Console
 from kernforge.system.environment import Environment
 
 COMMON_NVCC_FLAGS = list(NVCC_FLAGS)
@@ -30,43 +27,19 @@ COMMON_NVCC_FLAGS = list(NVCC_FLAGS)
 Kind: TypeAlias = Literal["cuda", "cpp", "plain"]
 _COMPILERS = ("cxx", "nvcc", "nvcc_dlink")
 NAMED_DIRECTORIES: dict[str, Path] = {}
-"""Directories of ``torch`` and ``toolkit`` for a setup.py that is only read: nothing is fetched."""
+"""Directories of ``torch`` and ``cuda`` for a setup.py that is only read: nothing is fetched."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SetupCall:
-    """A call that a setup.py makes: the variables of that moment, and where its progress is shown.
+def _directory(kind: Literal["torch", "cuda"]) -> Path:
+    """Directory of torch or of the CUDA toolkit, by the variables of this moment.
 
     A setup.py may set ``TORCH_CUDA_ARCH_LIST`` or ``MAX_JOBS`` between two calls.
     """
-
-    environment: Environment
-    console: Console
-
-    @classmethod
-    def begin(cls) -> _SetupCall:
-        """Read the variables."""
-        environment = Environment.read()
-        return cls(environment=environment, console=console_of(environment))
-
-    @property
-    def target(self) -> TorchTarget:
-        """What extensions are built for."""
-        return target.find_target(self.environment)
-
-    @property
-    def torch(self) -> Path:
-        """Directory of torch's headers and libraries."""
-        if named := NAMED_DIRECTORIES.get("torch"):
-            return named
-        return machine.torch_directory(self.target, self.environment, self.console)
-
-    @property
-    def toolkit(self) -> Path:
-        """Directory of the CUDA toolkit."""
-        if named := NAMED_DIRECTORIES.get("toolkit"):
-            return named
-        return machine.toolkit_directory(self.target, self.environment, self.console)
+    if named := NAMED_DIRECTORIES.get(kind):
+        return named
+    environment = Environment.read()
+    wanted = target.find_target(environment)
+    return machine.directory(kind, wanted, environment, console_of(environment))
 
 
 class TorchExtension(setuptools.Extension):
@@ -149,9 +122,9 @@ class BuildExtension(build_ext):
             for each in self.extensions
             if _is_compiled_here(each) and (name := self.get_ext_fullname(each.name))
         ]
-        call = _SetupCall.begin()
+        environment = Environment.read()
         try:
-            self._built = build.build_extensions(requests, call.environment, call.console)
+            self._built = build.build_extensions(requests, environment, console_of(environment))
         except KernforgeError as error:
             # setuptools ends with its message and without a traceback.
             raise errors.CompileError(str(error)) from error
@@ -179,10 +152,10 @@ class BuildExtension(build_ext):
         """File name of an extension for the Python that it is built for."""
         name: str = super().get_ext_filename(fullname)
         own = sysconfig.get_config_var("EXT_SUFFIX")
-        python = _SetupCall.begin().environment.kernforge_python
+        python = Environment.read().kernforge_python
         if python and own and name.endswith(own):
-            suffix = target.extension_suffix(target.parse_python(python), this_cpu())
-            name = name.removesuffix(own) + suffix
+            digits = target.parse_python(python).replace(".", "")
+            name = f"{name.removesuffix(own)}.cpython-{digits}-{this_cpu()}-linux-gnu.so"
         if self.no_python_abi_suffix:
             parts = name.split(".")
             name = ".".join((*parts[:-2], parts[-1])) if len(parts) > 2 else name  # noqa: PLR2004
@@ -231,11 +204,10 @@ def include_paths(device_type: str | bool = "cpu", *, cuda: bool = False) -> lis
         device_type: ``"cpu"`` or ``"cuda"``.
         cuda: whether to name CUDA's; torch before 2.6 had this argument alone, as the first.
     """
-    call = _SetupCall.begin()
-    torch = call.torch / "include"
+    torch = _directory("torch") / "include"
     found = [str(torch), str(torch / "torch/csrc/api/include")]
     if cuda or device_type is True or device_type == "cuda":
-        found.append(str(call.toolkit / "include"))
+        found.append(str(_directory("cuda") / "include"))
     return found
 
 
@@ -248,22 +220,24 @@ def library_paths(device_type: str | bool = "cpu", *, cuda: bool = False) -> lis
     """
     if not cuda and device_type is not True and device_type != "cuda":
         return []
-    return [str(_SetupCall.begin().toolkit / "lib64")]
+    return [str(_directory("cuda") / "lib64")]
 
 
 def arch_flags() -> list[str]:
-    """Flags for nvcc that say what device code is compiled for."""
-    call = _SetupCall.begin()
-    return list(machine.arch_flags(call.target, call.environment, call.console))
+    """Flags for nvcc that say what device code is compiled for; none for a CPU build of torch."""
+    environment = Environment.read()
+    if (cuda := target.find_target(environment).cuda) is None:
+        return []
+    archs = machine.find_archs(cuda, environment, console_of(environment))
+    return [word for arch in archs for word in arch.gencode()]
 
 
 def __getattr__(name: str) -> object:
     """``CUDA_HOME``, which is looked for, or fetched, when it is used."""
     if name != "CUDA_HOME":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    call = _SetupCall.begin()
-    wanted = call.target
-    return None if wanted.cuda is None and wanted.installed is None else str(call.toolkit)
+    wanted = target.find_target(Environment.read())
+    return None if wanted.cuda is None and wanted.installed is None else str(_directory("cuda"))
 
 
 def _is_compiled_here(extension: setuptools.Extension) -> bool:

@@ -19,15 +19,15 @@ from setuptools.command.build_py import build_py
 
 from kernforge.artifact.variant import Backend
 from kernforge.builder import api as build
+from kernforge.builder import from_source
 from kernforge.builder.api import BuildRequest
-from kernforge.builder.workspace import open_workspace, this_cpu
-from kernforge.errors import KernforgeError, NoVariantError
+from kernforge.builder.workspace import Workspace, open_workspace, this_cpu
+from kernforge.errors import KernforgeError
 from kernforge.loader.host import Host
-from kernforge.loader.resolve import resolve
 from kernforge.manifest.model import Torch, TorchNoarch
-from kernforge.project import targets, units
+from kernforge.project import units
 from kernforge.project.api import read_project
-from kernforge.project.targets import TargetCandidate
+from kernforge.project.targets import Target
 from kernforge.setuptools.stand_in import console_of
 from kernforge.setuptools.target import TorchTarget, find_target
 from kernforge.system import files
@@ -95,12 +95,8 @@ def add_built(work: Path, build_lib: Path | None) -> None:
     package = Path(units.package_dir(project.manifest))
     try:
         workspace = open_workspace(project, console, environment)
-        name = _fitting(workspace.candidates, find_target(environment))
-        request = BuildRequest(
-            targets=targets.choose(workspace.candidates, [name]),
-            events=console,
-            out=work.absolute() / "variants",
-        )
+        fitting = _fitting(workspace, find_target(environment))
+        request = BuildRequest(targets=(fitting,), events=console, out=work.absolute() / "variants")
         result = build.build_project(workspace, request)
         result.refuse_failures()
     except KernforgeError as error:
@@ -108,27 +104,23 @@ def add_built(work: Path, build_lib: Path | None) -> None:
         raise errors.CompileError(str(error)) from error
     place = package if build_lib is None else build_lib / package.name
     for pattern in _GENERATED:
-        for path in sorted(result.variants[name].glob(pattern)):
+        for path in sorted(result.variants[fitting.name].glob(pattern)):
             files.make_dir(place)
             files.copy_atomic(path, place / path.name)
 
 
-def _fitting(candidates: tuple[TargetCandidate, ...], wanted: TorchTarget) -> str:
-    """Name of the variant that a loader takes with a torch; the CPU's if there is no other."""
-    names = [each.name for each in candidates if each.target is not None]
-    cuda = [Backend("cuda", wanted.cuda)] if wanted.cuda else []
-    for backend in (*cuda, Backend("cpu")):
-        host = Host(
-            cpu=this_cpu(),
-            os="linux",
-            backend=backend,
-            torch=wanted.torch,
-            cxx11=True,
-            tvm_ffi=TVM_FFI,
-        )
-        if best := resolve(names, host).best:
-            return best.name
-    raise NoVariantError(
-        f"this project has no variant for {wanted}",
-        hint="`kernforge build --list` lists what it has",
+def _fitting(workspace: Workspace, wanted: TorchTarget) -> Target:
+    """The variant that a loader takes with a torch; that for the CPU of a project without CUDA."""
+    general = workspace.project.manifest.general
+    cuda = wanted.cuda if "cuda" in general.backends else None
+    host = Host(
+        cpu=this_cpu(),
+        os="linux",
+        backend=Backend("cuda", cuda) if cuda else Backend("cpu"),
+        torch=wanted.torch,
+        cxx11=True,
+        tvm_ffi=TVM_FFI,
+    )
+    return from_source.fitting_target(
+        workspace, host, general.name, for_cpu="set KERNFORGE_CUDA=cpu"
     )

@@ -14,6 +14,7 @@ import sysconfig
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor
@@ -23,7 +24,6 @@ from kernforge.extension.machine import (
     complete_lock,
     named_archs,
     toolkit_needs,
-    torch_sonames,
 )
 from kernforge.extension.plan import ExtensionMachine, ExtensionNeeds, ExtensionToolchain
 from kernforge.setuptools import python_headers
@@ -54,7 +54,7 @@ def installed_directories(environment: Environment) -> tuple[str, ...]:
     store = environment.home / "store" / "toolchains"
     named = (
         *(environment.cuda_home, environment.cuda_path, environment.kernforge_stand_in),
-        environment.variables.get("KERNFORGE_CUDA_HOME"),
+        environment.kernforge_cuda_home,
     )
     own = (sysconfig.get_path("include"), sysconfig.get_path("platinclude"))
     return tuple(dict.fromkeys(filter(None, (str(store), *named, *own))))
@@ -103,7 +103,7 @@ def find_toolchain(
         archs=tuple(word for arch in archs for word in arch.gencode()),
         only=named_archs(environment) if cuda else (),
         portable=True,
-        sonames=_sonames(target),
+        sonames=abi_floor.torch_sonames("cuda" if target.cuda else "cpu"),
         runtime=_runtime(target),
         standard=_standard(trees.get(torch_tree.name, "")),
         static_libstdcxx=compiler.static_libstdcxx,
@@ -117,81 +117,55 @@ def toolkit_version(target: TorchTarget) -> Version2:
     return target.cuda or USUAL
 
 
-def toolkit_directory(target: TorchTarget, environment: Environment, progress: Progress) -> Path:
-    """Directory of the toolkit for a target, for a setup.py that looks into it.
+def directory(
+    kind: Literal["torch", "cuda"],
+    target: TorchTarget,
+    environment: Environment,
+    progress: Progress,
+) -> Path:
+    """Directory of a target's torch or toolkit, for a setup.py that looks into it.
 
     Raises:
         NetworkError: it is not here, and no index can be reached.
         ToolchainError: no index has it.
     """
-    needs = ExtensionNeeds(cuda=True)
+    needs = ExtensionNeeds(torch=kind == "torch", cuda=kind == "cuda")
     found = find_toolchain(target, needs, environment, progress)
-    return Path(found.trees[Tree.of("cuda", toolkit_version(target)).name])
-
-
-def torch_directory(target: TorchTarget, environment: Environment, progress: Progress) -> Path:
-    """Directory whose ``include`` holds the headers of a target's torch.
-
-    Raises:
-        NetworkError: it is not here, and no index can be reached.
-        ToolchainError: no index has it.
-    """
-    found = find_toolchain(target, ExtensionNeeds(torch=True), environment, progress)
-    return Path(found.trees[Tree.of("torch", target.torch).name])
-
-
-def arch_flags(
-    target: TorchTarget, environment: Environment, progress: Progress
-) -> tuple[str, ...]:
-    """Flags for nvcc that say what device code is compiled for; none for a CPU build of torch.
-
-    Raises:
-        UsageError: ``TORCH_CUDA_ARCH_LIST`` is not one.
-    """
-    if target.cuda is None:
-        return ()
-    archs = find_archs(target.cuda, environment, progress)
-    return tuple(word for arch in archs for word in arch.gencode())
+    version = target.torch if kind == "torch" else toolkit_version(target)
+    return Path(found.trees[Tree.of(kind, version).name])
 
 
 # -- the lock ------------------------------------------------------------------------------
 
 
 def _lock(
-    target: TorchTarget,
-    wanted: Mapping[str, Tree],
-    environment: Environment,
-    wheels: Wheels,
+    target: TorchTarget, wanted: Mapping[str, Tree], environment: Environment, wheels: Wheels
 ) -> tuple[Lock, LocalParts]:
     """What the index has, or the installed torch's headers and toolkit where it does not serve."""
-    options = LocalPartsOptions.of(environment)
     kinds = {tree.kind: name for name, tree in wanted.items()}
-    cuda = kinds.get("cuda", "cpu")
-    path = environment.home / "setuptools" / f"torch-{target.torch}-{cuda}.lock"
+
+    def complete(options: LocalPartsOptions, suffix: str) -> tuple[Lock, LocalParts]:
+        parts = find_local_parts(options, "", environment)
+        if note := parts.unused_note([t.version for t in wanted.values() if t.kind == "cuda"]):
+            wheels.progress.note(f"note: {note}, which comes from wheels")
+        name = f"torch-{target.torch}-{kinds.get('cuda', 'cpu')}{suffix}"
+        # The compiler is that of the moment: the file keeps what came from the index.
+        path = environment.home / "setuptools" / name
+        return complete_lock(path, wanted, wheels, {}, parts), parts
+
+    options = LocalPartsOptions.of(environment)
     try:
-        return _complete(path, wanted, options, wheels, environment)
+        return complete(options, ".lock")
     except (NetworkError, ToolchainError) as error:
         if not target.installed:
             raise
         _log.warning("%s; the installed torch and CUDA toolkit are used", error.message)
-    home = options.cuda_home or installed.find_cuda(environment.variables)
-    torch = target.installed.path if "torch" in kinds else None
-    options = replace(options, torch_home=torch, cuda_home=home if "cuda" in kinds else None)
-    return _complete(path.with_suffix(".installed.lock"), wanted, options, wheels, environment)
-
-
-def _complete(
-    path: Path,
-    wanted: Mapping[str, Tree],
-    options: LocalPartsOptions,
-    wheels: Wheels,
-    environment: Environment,
-) -> tuple[Lock, LocalParts]:
-    parts = find_local_parts(options, "", environment)
-    if note := parts.unused_note([t.version for t in wanted.values() if t.kind == "cuda"]):
-        wheels.progress.note(f"note: {note}, which comes from wheels")
-    # The compiler is that of the moment: the file keeps what came from the index.
-    return complete_lock(path, wanted, wheels, {}, parts), parts
+    toolkit = options.cuda_home or installed.find_cuda(environment.variables)
+    options = LocalPartsOptions(
+        torch_home=target.installed.path if "torch" in kinds else None,
+        cuda_home=toolkit if "cuda" in kinds else None,
+    )
+    return complete(options, ".installed.lock")
 
 
 # -- what the target says ------------------------------------------------------------------
@@ -202,13 +176,6 @@ def _standard(torch: str) -> int:
     header = Path(torch, "include/ATen/ATen.h")
     text = header.read_text(errors="replace") if torch and header.is_file() else ""
     return max((int(number) for number in _STANDARD.findall(text)), default=17)
-
-
-def _sonames(target: TorchTarget) -> tuple[str, ...]:
-    """Torch's libraries that the loading process has, in load order."""
-    if target.installed:
-        return torch_sonames(target.installed.path / "lib", cuda=True)
-    return abi_floor.torch_sonames("cuda" if target.cuda else "cpu")
 
 
 def _runtime(target: TorchTarget) -> str:
@@ -222,11 +189,10 @@ def find_archs(
     cuda: Version2, environment: Environment, progress: Progress
 ) -> tuple[cuda_arch.Arch, ...]:
     """What ``TORCH_CUDA_ARCH_LIST`` names, else this machine's GPUs, else all of the toolkit."""
-    if found := named_archs(environment) or visible_gpus():
+    if found := named_archs(environment) or _visible_gpus():
         return found
     listed = cuda_arch.defaults(cuda)
-    options = LocalPartsOptions.of(environment)
-    if cuda in front_end.TOOLKITS and not options.cuda_home:
+    if cuda in front_end.TOOLKITS and not environment.kernforge_cuda_home:
         listed = front_end.supported(listed, cuda)
     progress.note(
         f"there is no GPU here: compiling for {', '.join(map(str, listed))} "
@@ -235,7 +201,7 @@ def find_archs(
     return listed
 
 
-def visible_gpus() -> tuple[cuda_arch.Arch, ...]:
+def _visible_gpus() -> tuple[cuda_arch.Arch, ...]:
     """Compute capabilities of this machine's GPUs, as the driver's own program says."""
     argv = ("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,17 +18,9 @@ from kernforge.setuptools.target import running_python
 from kernforge.toolchain import installed
 from kernforge.toolchain.lockfile import LockedTree
 
-# What installs interpreters, and where, from the user's home or from the root.
-_PLACES = (
-    ("this Python", "", ""),
-    ("uv", "~/.local/share/uv/python", "cpython-{number}*/include/python{python}"),
-    ("pyenv", "~/.pyenv/versions", "{number}*/include/python{python}"),
-    ("the system", "/usr/include", "python{python}"),
-    ("/usr/local", "/usr/local/include", "python{python}"),
-    ("manylinux", "/opt/python", "cp{digits}-{abi}/include/python{python}"),
-    ("conda", "~/miniconda3/envs", "*/include/python{python}"),
-    ("conda", "~/miniforge3/envs", "*/include/python{python}"),
-)
+# Directories with ``include/python3.12`` in them, or in their directories.
+_PLACES = ("/usr", "/opt/python", "~/miniconda3/envs", "~/miniforge3/envs")
+_PATTERNS = ("include/python3.*", "*/include/python3.*")
 _PATCH = re.compile(r'^#define PY_VERSION\s+"([^"]+)"', re.MULTILINE)
 
 
@@ -50,14 +42,12 @@ def find(python: str, variables: Mapping[str, str]) -> PythonHeaders:
     Raises:
         ToolchainError: they are not on this machine.
     """
-    found = next(_found(python, variables), None)
-    if found:
-        return found
-    there = sorted(available(variables), key=_number)
-    looked = ", ".join(dict.fromkeys(place for place, _, _ in _PLACES))
+    there = available(variables)
+    if python in there:
+        return there[python]
     raise ToolchainError(
         f"extensions for Python {python} need its headers, and they are not on this machine "
-        f"(looked at: {looked})",
+        "(looked at interpreters of uv, pyenv, the system, manylinux and conda)",
         hint=f"install that Python: `uv python install {python}`, `pyenv install {python}`, or "
         f"python{python}-dev of your distribution; there are headers of "
         f"{', '.join(there) or 'no Python'}",
@@ -65,44 +55,20 @@ def find(python: str, variables: Mapping[str, str]) -> PythonHeaders:
 
 
 def available(variables: Mapping[str, str]) -> dict[str, PythonHeaders]:
-    """All Pythons whose headers are on this machine, by version."""
-    versions = [f"3.{minor}{threads}" for minor in range(8, 20) for threads in ("", "t")]
-    return {v: found for v in versions if (found := next(_found(v, variables), None))}
-
-
-def _found(python: str, variables: Mapping[str, str]) -> Iterator[PythonHeaders]:
-    for _, top, pattern in _PLACES:
-        for path in _paths(python, top, pattern, variables):
-            header = path / "patchlevel.h"
-            if (path / "Python.h").is_file() and header.is_file():
-                stated = _PATCH.search(header.read_text(errors="replace"))
-                yield PythonHeaders(path=path, release=stated[1] if stated else python)
-
-
-def _paths(python: str, top: str, pattern: str, variables: Mapping[str, str]) -> Iterator[Path]:
-    if not top:
-        if python == running_python():
-            yield Path(sysconfig.get_path("include"))
-        return
-    if top.startswith("~/.pyenv") and variables.get("PYENV_ROOT"):
-        root = Path(variables["PYENV_ROOT"]) / "versions"
-    elif "/uv/" in top and variables.get("UV_PYTHON_INSTALL_DIR"):
-        root = Path(variables["UV_PYTHON_INSTALL_DIR"])
-    else:
-        root = Path(top).expanduser()
-    # Who installs a free-threaded Python has the t in the name of its headers alone.
-    number = python.removesuffix("t")
-    digits, abi = number.replace(".", ""), f"cp{python.replace('.', '')}"
-    shape = pattern.format(python=python, number=number, digits=digits, abi=abi)
-    # 3.1* is not 3.12: what follows the version is a dot, a dash or nothing.
-    exact = re.compile(rf"(?:cpython-)?{re.escape(number)}t?(?:[.+-].*)?")
-    for path in sorted(root.glob(shape), reverse=True):
-        first = path.relative_to(root).parts[0]
-        numbered = first[0].isdigit() or first.startswith("cpython-")
-        if not numbered or exact.fullmatch(first):
-            yield path
-
-
-def _number(python: str) -> tuple[int, str]:
-    minor = python.partition(".")[2]
-    return int(minor.removesuffix("t")), python
+    """All Pythons whose headers are on this machine, by version, as ``3.12`` or ``3.14t``."""
+    uv = variables.get("UV_PYTHON_INSTALL_DIR") or "~/.local/share/uv/python"
+    pyenv = variables.get("PYENV_ROOT") or "~/.pyenv"
+    found = [(running_python(), Path(sysconfig.get_path("include")))]
+    for place in (uv, f"{pyenv}/versions", *_PLACES):
+        root = Path(place).expanduser()
+        paths = [path for pattern in _PATTERNS for path in root.glob(pattern)]
+        # The name of this directory has the t of a free-threaded Python.
+        found += [(path.name.removeprefix("python"), path) for path in sorted(paths, reverse=True)]
+    headers: dict[str, PythonHeaders] = {}
+    for python, path in found:
+        about = path / "patchlevel.h"
+        if python not in headers and (path / "Python.h").is_file() and about.is_file():
+            stated = _PATCH.search(about.read_text(errors="replace"))
+            release = stated[1] if stated else python
+            headers[python] = PythonHeaders(path=path, release=release)
+    return headers

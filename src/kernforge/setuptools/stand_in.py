@@ -53,7 +53,7 @@ def write(
         ToolchainError: no index has that release.
     """
     package = write_package(directory, target, _archs(target, environment))
-    include = machine.torch_directory(target, environment, progress) / "include"
+    include = machine.directory("torch", target, environment, progress) / "include"
     files.symlink(str(include), package / "include")
     files.make_dir(package / "lib")
     return package
@@ -113,7 +113,7 @@ def variables(
         found["KERNFORGE_TORCH"] = target.release
         found["KERNFORGE_CUDA"] = str(target.cuda or "cpu")
     if target.cuda and _ASKS_CUDA.search(setup):
-        home = machine.toolkit_directory(target, environment, progress)
+        home = machine.directory("cuda", target, environment, progress)
         found["CUDA_HOME"] = str(home)
         found["PATH"] = first("PATH", home / "bin", packages / "bin")
     return found

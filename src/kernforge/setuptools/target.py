@@ -13,18 +13,14 @@ import re
 import site
 import sys
 import sysconfig
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
+from kernforge.system.environment import Environment
 from kernforge.toolchain.releases import TOOLKITS, USUAL, torch_releases
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kernforge.system.environment import Environment
 
 STAND_IN = "kernforge-stand-in"
 """A file of this name marks a torch package as the one that answers setup.py files."""
@@ -124,24 +120,22 @@ def named_target(torch: str, cuda: str | None, python: str, *, why: str = "") ->
     Raises:
         UsageError: it is not a version, or torch was not published for that CUDA.
     """
-    match = _RELEASE.fullmatch(torch.partition("+")[0])
+    number, _, local = torch.partition("+")
+    match = _RELEASE.fullmatch(number)
     if not match:
         raise UsageError(f"{torch!r} is not a release of torch", hint="write it like 2.11")
     version = Version2(int(match[1]), int(match[2]))
-    published = torch_releases().get(version)
-    local = torch.partition("+")[2]
-    cuda = cuda or local or None
-    if cuda is not None:
-        wanted = parse_cuda(cuda)
-        if wanted and published and wanted not in published:
+    published = torch_releases().get(version) or (USUAL,)
+    if not (named := cuda or local):
+        wanted: Version2 | None = max([c for c in published if c in TOOLKITS] or published)
+    else:
+        wanted = parse_cuda(named)
+        if wanted and version in torch_releases() and wanted not in published:
             raise UsageError(
                 f"torch {version} was not published for CUDA {wanted}",
                 hint=f"it was for {', '.join(map(str, published))}; cpu is a build without CUDA",
             )
-        return TorchTarget(torch=version, cuda=wanted, python=python, why=why)
-    known = published or (USUAL,)
-    compiled = [each for each in known if each in TOOLKITS]
-    return TorchTarget(torch=version, cuda=max(compiled or known), python=python, why=why)
+    return TorchTarget(torch=version, cuda=wanted, python=python, why=why)
 
 
 def parse_cuda(text: str) -> Version2 | None:
@@ -169,18 +163,13 @@ def parse_python(text: str) -> str:
     return text
 
 
-def extension_suffix(python: str, cpu: str) -> str:
-    """What the file name of an extension ends with, as ``".cpython-312-x86_64-linux-gnu.so"``."""
-    return f".cpython-{python.replace('.', '')}-{cpu}-linux-gnu.so"
-
-
 def python_tag(python: str) -> tuple[str, str]:
     """Python and ABI tag of a wheel with an extension, as ``("cp312", "cp312")``."""
     digits = python.replace(".", "")
     return f"cp{digits.removesuffix('t')}", f"cp{digits}"
 
 
-def find_installed(places: Iterator[str]) -> InstalledTorch | None:
+def find_installed(places: Iterable[str]) -> InstalledTorch | None:
     """The first torch in some directories of packages; a stand-in does not count."""
     for place in places:
         package = Path(place) / "torch"

@@ -99,7 +99,7 @@ def test_what_the_build_will_say_of_gpus_is_not_said_before(capsys):
 @pytest.mark.parametrize(("setup", "asks"), [("CppExtension('x', [])", False), ("CUDA_HOME", True)])
 def test_a_toolkit_is_fetched_for_what_may_ask_for_it(tmp_path, monkeypatch, setup, asks):
     wanted = named_target("2.11", "13.0", "3.12")
-    monkeypatch.setattr(stand_in.machine, "toolkit_directory", lambda *_: tmp_path / "toolkit")
+    monkeypatch.setattr(stand_in.machine, "directory", lambda *_: tmp_path / "toolkit")
     package = stand_in.write_package(tmp_path / "site", wanted, [(9, 0)])
     found = stand_in.variables(
         package, wanted, Environment({}), Console(), packages=tmp_path, setup=setup
