@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import tomlkit
@@ -32,7 +32,6 @@ from kernforge.system import files, untrusted_tree
 _WRITTEN = "Written by `kernforge export`"
 # What only a file of an export has; the last is a directory that compile_commands.json names.
 _MARKS = (_WRITTEN, *units.BUNDLED_DIRECTORIES)
-_SHOWN = 5
 _LARGEST = 16 << 20
 KINDS = ("cmake", "python", "nix", "editor")
 SCHEMA = "build.schema.json"
@@ -98,117 +97,73 @@ def _listing(project: Project, headers: Mapping[str, str]) -> str:
 
     kernel-builder copies only named files, and has no patterns.
     """
-    framework = project.manifest.framework
+    manifest, framework = project.manifest, project.manifest.framework
     if isinstance(framework, TorchNoarch):
         return project.manifest_text
-    tables = project.manifest.source_tables
-    named = {posixpath.normpath(path) for table in tables for path in table.src}
+    named = {posixpath.normpath(path) for table in manifest.source_tables for path in table.src}
     missing = sorted({*headers} - named - {units.REGISTRATION})
-    name = "torch" if isinstance(framework, Torch) else "tvm-ffi"
     text = tomlkit.parse(project.manifest_text)
-    written = [(text.get(name, {}), framework.src)]
+    binding = text.get("torch" if isinstance(framework, Torch) else "tvm-ffi", {})
+    written = [(binding, framework.src)]
     written += [
         (text["kernel"][key], kernel.src)
-        for key, kernel in project.manifest.kernels.items()
-        if key in text["kernel"]
+        for key, kernel in manifest.kernels.items()
+        if key in text.get("kernel", {})
     ]
-    patterns = [
-        (table, src)
-        for table, src in written
-        if any(map(sources_named.is_pattern, table.get("src", [])))
-    ]
-    if not missing and not patterns:
-        return project.manifest_text
-    for table, src in patterns:
-        table["src"] = list(src)
+    for table, src in written:
+        if any(map(sources_named.is_pattern, table.get("src", []))):
+            table["src"] = list(src)
     if missing:
-        text[name].setdefault("src", []).extend(missing)
+        binding.setdefault("src", []).extend(missing)
     return tomlkit.dumps(text)
 
 
-def kept(
-    project: Project, texts: Mapping[str, str | None], to: Path, *, force: bool
-) -> frozenset[str]:
-    """Which of the files an export leaves as they are, as somebody else wrote them.
-
-    A file of an earlier export is replaced.
-
-    Args:
-        texts: text of each generated file by its path; None where it is not known yet.
-        force: whether to replace existing files with another content.
-
-    Raises:
-        IntegrityError: a link is in the place of a file or of a directory on the way to it.
-        UsageError: a copy of a source in ``to`` has another content and ``force`` is not set.
-    """
-    there = {path: _content(to, path) for path in {*texts, *_copies(project, texts, to)}}
-    if force:
-        return frozenset()
-    changed = [
-        path
-        for path, real in _copies(project, texts, to).items()
-        if there[path] not in {None, real.read_bytes()}
-    ]
-    if changed:
-        raise UsageError(
-            f"{to} already has {', '.join(sorted(changed)[:_SHOWN])} with another content",
-            hint="pass --force to replace them, or --to another directory",
-        )
-    return frozenset(path for path, text in texts.items() if _is_foreign(there[path], text))
-
-
-def _content(root: Path, path: str) -> bytes | None:
-    """The content of a file of a directory; None without one."""
-    try:
-        return untrusted_tree.read_bytes(root.resolve(), path, limit=_LARGEST, hard_links=True)
-    except FileNotFoundError:
-        return None
-
-
-def _copies(project: Project, texts: Mapping[str, str | None], to: Path) -> dict[str, Path]:
-    """The project's files that an export to another directory copies."""
-    elsewhere = to.resolve() != project.root.resolve()
-    return {p: real for p, real in project.files.items() if elsewhere and p not in texts}
-
-
-def _is_foreign(there: bytes | None, text: str | None) -> bool:
-    """Whether a file is not this text, and no export wrote it."""
-    if there is None or there == (text or "").encode():
-        return False
-    return not any(mark.encode() in there for mark in _MARKS)
-
-
-def write(
-    project: Project, texts: Mapping[str, str], to: Path, kept: Collection[str]
-) -> tuple[Path, ...]:
-    """Write the files, and copy the project's files too if the directory is another one.
-
-    No link is followed: a project may be a stranger's.
+def contents(project: Project, texts: Mapping[str, str], to: Path) -> dict[str, bytes]:
+    """What an export consists of, by path: the texts, and the project's files in another directory.
 
     Args:
         texts: text of each generated file by its path.
-        kept: those that are left as they are.
+    """
+    elsewhere = to.resolve() != project.root.resolve()
+    copies = {path: real.read_bytes() for path, real in project.files.items() if elsewhere}
+    return copies | {path: text.encode() for path, text in texts.items()}
 
-    Returns:
-        The generated files that were written.
+
+def kept(contents: Mapping[str, bytes], to: Path) -> frozenset[str]:
+    """Which files stay as they are without ``--force``: they differ, and no export wrote them.
+
+    Raises:
+        IntegrityError: a link is in the place of a file or of a directory on the way to it.
+    """
+    found = set()
+    for path, data in contents.items():
+        try:
+            there = untrusted_tree.read_bytes(to.resolve(), path, limit=_LARGEST, hard_links=True)
+        except FileNotFoundError:
+            continue
+        if there != data and not any(mark.encode() in there for mark in _MARKS):
+            found.add(path)
+    return frozenset(found)
+
+
+def write(contents: Mapping[str, bytes], to: Path) -> None:
+    """Write the files of an export.
+
+    No link is followed: a project may be untrusted.
 
     Raises:
         IntegrityError: a link is on the way to a file.
         StorageError: the disk is full or of another user.
     """
-    new = {path: text.encode() for path, text in texts.items() if path not in kept}
-    written = sorted(new)
-    new |= {path: real.read_bytes() for path, real in _copies(project, texts, to).items()}
     if to.exists():
-        for path, data in new.items():
+        for path, data in contents.items():
             untrusted_tree.write(to.resolve(), path, data)
-    else:
-        # A new directory appears completely or not at all.
-        with files.staging(to.absolute().parent) as stage:
-            for path, data in new.items():
-                files.write_new(stage / "project" / path, data)
-            files.publish_tree(stage / "project", to)
-    return tuple(to / path for path in written)
+        return
+    # A new directory appears completely or not at all.
+    with files.staging(to.absolute().parent) as stage:
+        for path, data in contents.items():
+            files.write_new(stage / "project" / path, data)
+        files.publish_tree(stage / "project", to)
 
 
 def compile_commands(workspace: Workspace, targets: Sequence[Target], to: Path) -> dict[str, str]:

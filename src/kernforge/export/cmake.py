@@ -15,7 +15,6 @@ from kernforge.artifact.version import Version2
 from kernforge.builder import layout
 from kernforge.builder.plan import flags
 from kernforge.manifest import fields
-from kernforge.manifest.document import Manifest
 from kernforge.manifest.model import CudaKernel, Torch, TvmFfi
 from kernforge.project import units
 from kernforge.project.units import Sources, Unit
@@ -42,7 +41,7 @@ def text(sources: Sources) -> str:
         "PACKAGE": units.package_dir(manifest).rstrip("/"),
         "FRAMEWORK": "tvm-ffi" if tvm_ffi else "torch",
         "LANGUAGES": " ".join(backend.upper() for backend in backends),
-        "SOURCES": "\n".join([*_bounds(manifest, backends), *_sources(sources, backends)]),
+        "SOURCES": "\n".join(_sources(sources, backends)),
         "DEFINES": " ".join(_stable(framework, backends)) if isinstance(framework, Torch) else "",
         "UNIQUE": sources.identity[:10],
         "CUTLASS": header_libraries.RELEASES[cutlass] if cutlass else "",
@@ -59,35 +58,6 @@ def _stable(framework: Torch, backends: Iterable[fields.Backend]) -> Iterator[st
     for backend in backends:
         if oldest := framework.stable_abi_for(backend):
             yield f'"$<$<STREQUAL:${{GPU_LANG}},{backend.upper()}>:{flags.stable_target(oldest)}>"'
-
-
-def _bounds(manifest: Manifest, backends: Sequence[fields.Backend]) -> Iterator[str]:
-    """Refuse a torch or a CUDA that build.toml excludes."""
-    framework = manifest.framework
-    if isinstance(framework, Torch):
-        yield from _refuse("TORCH_VERSION", framework.minver, framework.maxver, "torch")
-        for backend in backends:
-            if oldest := framework.stable_abi_for(backend):
-                yield f'if(GPU_LANG STREQUAL "{backend.upper()}")'
-                yield from _refuse("TORCH_VERSION", oldest, None, "torch")
-                yield "endif()"
-    bounds = manifest.general.cuda
-    if "cuda" in backends and (bounds.minver or bounds.maxver):
-        yield 'if(GPU_LANG STREQUAL "CUDA")'
-        yield from _refuse("CMAKE_CUDA_COMPILER_VERSION", bounds.minver, bounds.maxver, "CUDA")
-        yield "endif()"
-
-
-def _refuse(
-    version: str, oldest: Version2 | None, newest: Version2 | None, what: str
-) -> Iterator[str]:
-    # 2.12.1 belongs to 2.12.
-    end = newest and Version2(newest.major, newest.minor + 1)
-    for limit, compare, age in ((oldest, "LESS", "old"), (end, "GREATER_EQUAL", "new")):
-        if limit:
-            yield f"if({version} VERSION_{compare} {limit})"
-            yield f'  message(FATAL_ERROR "{what} ${{{version}}} is too {age} for build.toml")'
-            yield "endif()"
 
 
 def _sources(sources: Sources, backends: Sequence[fields.Backend]) -> Iterator[str]:

@@ -69,16 +69,14 @@ def setting(workspace: Workspace, target: Target, out: Path, *, links: Path) -> 
     libraries = trees.get(Tree.of("cuda-libraries", target.cuda).name) if target.cuda else None
     include: list[str] = []
     if target.tvm_ffi:
-        include.append(f"{trees[Tree.of('tvm-ffi', target.tvm_ffi).name]}/include")
+        include = [f"{trees[Tree.of('tvm-ffi', target.tvm_ffi).name]}/include"]
     if target.torch:
         base = f"{trees[Tree.of('torch', target.torch).name]}/include"
         include += [base, f"{base}/torch/csrc/api/include"]
     if cuda:
         include += [d for name in ("", "/cccl") if Path(d := f"{cuda}/include{name}").is_dir()]
-    if libraries:
-        include.append(f"{libraries}/include")
-    if "python" in trees:
-        include.append(trees["python"])
+    include += [f"{libraries}/include"] if libraries else []
+    include += [trees["python"]] if "python" in trees else []
     values = {
         "KERNFORGE_VARIANT": target.name,
         "CXX": shlex.join((workspace.compiler.path, *workspace.compiler.flags)),
@@ -105,9 +103,8 @@ def _trees(workspace: Workspace, target: Target) -> dict[str, str]:
         return {}
     planned = build.plan_project(workspace, BuildRequest(targets=(target,)))
     names = set(planned.plan.trees) - {"cxx"}
-    names |= {Tree.of("torch", target.torch).name} if target.torch else set()
-    names |= {Tree.of("tvm-ffi", target.tvm_ffi).name} if target.tvm_ffi else set()
-    names |= {Tree.of("cuda", target.cuda).name} if target.cuda else set()
+    kinds = {"torch": target.torch, "tvm-ffi": target.tvm_ffi, "cuda": target.cuda}
+    names |= {Tree.of(kind, version).name for kind, version in kinds.items() if version}
     return locking.tree_paths(workspace, names, planned.lock)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,12 +73,14 @@ class VariantSource:
 
     Attributes:
         link_root: directory that symbolic links must not leave.
-        need_digest: whether the metadata must have a digest, as for a variant of a registry.
+        published: whether it comes from a registry, so that its metadata must have a digest.
     """
 
+    variant: Variant
+    metadata: Metadata
     path: Path
     link_root: Path
-    need_digest: bool = False
+    published: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +103,15 @@ def from_directory(directory: Path) -> list[VariantSource]:
     Raises:
         UsageError: there is no variant.
     """
-    paths = directories.variants(directory.absolute())
-    return [VariantSource(path=path, link_root=path) for path in paths]
+    return [
+        VariantSource(
+            variant=Variant.parse(path.name),
+            metadata=Metadata.from_json((path / FILE).read_bytes(), source=str(path / FILE)),
+            path=path,
+            link_root=path,
+        )
+        for path in directories.variants(directory.absolute())
+    ]
 
 
 def from_registry(
@@ -130,13 +139,17 @@ def from_registry(
     answer = find(registry, asked)
     refuse_moved(registry, repo_id, answer.commit, hint=NAME_IT)
     search = Search(registry, None, environment, trust_remote_code=True)
-    fetched = [
-        fetch_variant(search, answer, name) for name in registry.variants(repo_id, answer.commit)
-    ]
-    sources = [
-        VariantSource(path=variant.path, link_root=variant.link_root, need_digest=True)
-        for variant in fetched
-    ]
+    sources = []
+    for name in registry.variants(repo_id, answer.commit):
+        fetched = fetch_variant(search, answer, name)
+        source = VariantSource(
+            variant=Variant.parse(name),
+            metadata=fetched.metadata,
+            path=fetched.path,
+            link_root=fetched.link_root,
+            published=True,
+        )
+        sources.append(source)
     tagged = [
         tag[1:]
         for (major, *_), tag in versions(registry.ref_names(repo_id)).items()
@@ -155,7 +168,7 @@ def make(
     card: str = "",
     seconds: int = 0,
 ) -> list[BuiltWheel]:
-    """Write the wheels of a kernel's variants.
+    """Write the wheels of a kernel's variants for Linux.
 
     Args:
         sources: every variant of one version.
@@ -170,55 +183,51 @@ def make(
         IntegrityError: a variant differs from its digest.
         CheckError: no wheel tag can express what a library needs.
     """
-    documents = {source: _metadata(source) for source in sources}
-    _check_agreement(documents.values(), version)
-    siblings = [Variant.parse(source.path.name) for source in sources]
-    wanted = [s for s in sources if _matches(s.path.name, patterns)]
+    _check_agreement(sources, version)
+    wanted = [
+        each
+        for each in sources
+        if each.variant.os in {"", "linux"}
+        and (not patterns or any(fnmatch.fnmatchcase(each.path.name, p) for p in patterns))
+    ]
     if not wanted:
         names = ", ".join(source.path.name for source in sources)
         raise UsageError(
             f"no variant matches {', '.join(patterns)}", hint=f"the variants are {names}"
         )
-    plans = {}
+    planned: dict[str, tuple[VariantSource, dict[str, Path], WheelPlan]] = {}
     for source in wanted:
-        files_of = _verified(source, documents[source])
-        plans[source] = (
-            files_of,
-            wheel_plan.plan(
-                Variant.parse(source.path.name),
-                documents[source],
-                list(libraries(files_of)),
-                _texts(source, card),
-                version=version or f"{documents[source].version}.0.0",
-                siblings=siblings,
-                name=name,
-            ),
+        paths = _verified(source)
+        plan = wheel_plan.plan(
+            source.variant,
+            source.metadata,
+            list(libraries(paths)),
+            _texts(source, card),
+            version=version or f"{source.metadata.version}.0.0",
+            siblings=[each.variant for each in sources],
+            name=name,
         )
-    _check_names({source.path.name: plan for source, (_, plan) in plans.items()})
+        other, *_ = planned.setdefault(plan.file, (source, paths, plan))
+        if other is not source:
+            raise UsageError(
+                f"the wheels of {other.path.name} and {source.path.name} have the same name, "
+                f"{plan.file}",
+                hint="choose one of them with --variant",
+            )
     wheels = []
-    for source, (files_of, plan) in plans.items():
-        path = wheel_archive.write(
-            plan, _members(files_of, plan, documents[source]), out, seconds=seconds
-        )
+    for source, paths, plan in planned.values():
+        members = _members(paths, plan, source.metadata)
+        path = wheel_archive.write(plan, members, out, seconds=seconds)
         digest = files.sha256_file(path)
         wheels.append(BuiltWheel(variant=source.path.name, plan=plan, path=path, sha256=digest))
     return wheels
 
 
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _metadata(source: VariantSource) -> Metadata:
-    path = source.path / FILE
-    return Metadata.from_json(path.read_bytes(), source=str(path))
-
-
-def _verified(source: VariantSource, metadata: Metadata) -> dict[str, Path]:
+def _verified(source: VariantSource) -> dict[str, Path]:
     """A variant's files, after a comparison with its digest."""
-    if metadata.digest is not None:
-        verify_tree(source.path, metadata.digest, within=source.link_root)
-    elif source.need_digest:
+    if source.metadata.digest is not None:
+        verify_tree(source.path, source.metadata.digest, within=source.link_root)
+    elif source.published:
         raise IntegrityError(
             f"{source.path / FILE} has no digest, so the variant cannot be verified",
             hint="build and publish the kernel again: old builds have no digest",
@@ -226,9 +235,9 @@ def _verified(source: VariantSource, metadata: Metadata) -> dict[str, Path]:
     return tree_files(source.path, within=source.link_root)
 
 
-def _check_agreement(documents: Iterable[Metadata], version: str | None) -> None:
+def _check_agreement(sources: Sequence[VariantSource], version: str | None) -> None:
     """Check that all variants are of one kernel, and that the given version fits."""
-    kernels = sorted({(metadata.name, metadata.version) for metadata in documents})
+    kernels = sorted({(each.metadata.name, each.metadata.version) for each in sources})
     if len(kernels) > 1:
         listing = ", ".join(f"{name} {major}" for name, major in kernels)
         raise RegistryError(
@@ -241,17 +250,6 @@ def _check_agreement(documents: Iterable[Metadata], version: str | None) -> None
             "build",
             hint=f"use {kernels[0][1]}.Y.Z, or raise version in build.toml and build again",
         )
-
-
-def _check_names(plans: dict[str, WheelPlan]) -> None:
-    by_file: dict[str, str] = {}
-    for variant, plan in plans.items():
-        other = by_file.setdefault(plan.file, variant)
-        if other != variant:
-            raise UsageError(
-                f"the wheels of {other} and {variant} have the same name, {plan.file}",
-                hint="choose one of them with --variant",
-            )
 
 
 def _texts(source: VariantSource, card: str) -> Texts:
@@ -282,18 +280,11 @@ def _members(
     paths: dict[str, Path], plan: WheelPlan, metadata: Metadata
 ) -> dict[str, Path | bytes]:
     """The package's files by their path in the wheel."""
-    members: dict[str, Path | bytes] = {
-        f"{plan.module}/{name}": path for name, path in paths.items()
-    }
-    for name in list(members):
-        library = name.removeprefix(f"{plan.module}/")
-        if library.partition(".")[0] == metadata.id and _is_module(library, paths[library]):
+    members: dict[str, Path | bytes] = {f"{plan.module}/{n}": path for n, path in paths.items()}
+    for library, path in paths.items():
+        # Python imports it; tvm-ffi opens other libraries.
+        is_named = library.partition(".")[0] == metadata.id and is_library(library)
+        if is_named and b"PyInit_" in path.read_bytes():
             text = _SHARED.format(library=library, name=metadata.id)
             members[f"{plan.module}/{metadata.id}/__init__.py"] = text.encode()
     return members
-
-
-def _is_module(name: str, path: Path) -> bool:
-    """Whether Python imports a library; tvm-ffi opens other libraries."""
-    data = path.read_bytes() if is_library(name) else b""
-    return b"PyInit_" in data

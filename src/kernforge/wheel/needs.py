@@ -14,11 +14,11 @@ from kernforge.errors import CheckError
 from kernforge.wheel import plan
 from kernforge.wheel.plan import Library
 
-_SUFFIX = re.compile(r"\.(?:so(?:\.[0-9]+)*|dylib|dll|pyd)$")
+_SUFFIX = re.compile(r"\.so(?:\.[0-9]+)*$")
 
 
 def is_library(name: str) -> bool:
-    """Whether a file name is the name of a shared library of any system."""
+    """Whether a file name is the name of a shared library."""
     return _SUFFIX.search(name) is not None
 
 
@@ -29,14 +29,8 @@ def libraries(files: Mapping[str, Path]) -> Iterator[Library]:
         CheckError: a library is damaged, or for a CPU without a platform tag.
     """
     for name, path in files.items():
-        if not is_library(name):
-            continue
-        data = path.read_bytes()
-        if data[:4] == b"\x7fELF":
-            yield _examined(name, elf.parse(data))
-        else:
-            module = ".abi3." in name or name.endswith(".pyd")
-            yield Library(path=name, python=plan.LEAST_PYTHON if module else None)
+        if is_library(name):
+            yield _examined(name, elf.parse(path.read_bytes()))
 
 
 def _examined(name: str, parsed: Elf) -> Library:

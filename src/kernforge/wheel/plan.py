@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
-from packaging.utils import canonicalize_name
+from packaging.utils import InvalidName, canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from kernforge.artifact.metadata import GitState, Metadata
@@ -35,13 +35,8 @@ LEAST_PYTHON = Version2(3, 9)
 # A build for torch's stable ABI sorts last, so that installers try it first: it works with every
 # newer torch.
 _LABEL_OF = {"torch": "torch", "torch-stable-abi": "torchabi", "tvm-ffi": "tvmffi"}
-# The platform that the hub's check requires for macOS.
-_MACOS = "15_0"
-_WINDOWS_CPU = {"x86_64": "amd64", "aarch64": "arm64"}
-_MACOS_CPU = {"x86_64": "x86_64", "aarch64": "arm64"}
 _FULL_API = re.compile(r"\.(?:cpython-|cp)3([0-9]+)-")
 _FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n+", re.DOTALL)
-_NAME = re.compile(r"[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]*[A-Za-z0-9]")
 
 Tag: TypeAlias = tuple[str, str, str]
 """Python, ABI and platform, such as ``("cp39", "abi3", "manylinux_2_28_x86_64")``."""
@@ -57,7 +52,7 @@ class Library:
             None if it calls none.
         outside: Python functions that the library calls and that no limited API has.
         platform: the oldest manylinux platform that the library loads on, as auditwheel finds it
-            from the symbol versions; empty for a library that is not an ELF file.
+            from the symbol versions.
     """
 
     path: str
@@ -138,15 +133,14 @@ def plan(
             hint="load the kernel with get_kernel",
         )
     distribution = name or metadata.name
-    if not _NAME.fullmatch(distribution):
-        raise UsageError(
-            f"{distribution!r} is not a valid name of a distribution",
-            hint="write a name like acme-img2gray",
-        )
+    try:
+        canonicalize_name(distribution, validate=True)
+    except InvalidName as error:
+        raise UsageError(str(error), hint="write a name like acme-img2gray") from error
     full = _version(version, local_version(variant) if needs_label(siblings) else "")
     requires = requirements(variant, metadata)
     head = (("Name", distribution), ("Version", full))
-    tag = (*_python(libraries), _platform(variant, libraries))
+    tag = (*_python(libraries), _platform(libraries))
     return WheelPlan(
         distribution=distribution,
         version=full,
@@ -212,29 +206,20 @@ def _python(libraries: Sequence[Library]) -> tuple[str, str]:
     return f"cp{major}{minor}", "abi3"
 
 
-def _platform(variant: Variant, libraries: Sequence[Library]) -> str:
+def _platform(libraries: Sequence[Library]) -> str:
     """Platform tag for all libraries."""
     examined = {library.platform for library in libraries if library.platform}
-    if examined:
-        return newest_platform(examined)
-    if variant.is_noarch or not libraries:
-        return "any"
-    if variant.os == "darwin":
-        return f"macosx_{_MACOS}_{_MACOS_CPU.get(variant.cpu, variant.cpu)}"
-    if variant.os == "windows":
-        return f"win_{_WINDOWS_CPU.get(variant.cpu, variant.cpu)}"
-    return f"{variant.os}_{variant.cpu}"
+    return newest_platform(examined) if examined else "any"
 
 
 def newest_platform(platforms: Collection[str]) -> str:
-    """Of some platforms, the one that offers what all of them need."""
-    return max(platforms, key=_newness)
+    """Of some platforms, the one that offers what all of them need: plain ``linux`` last."""
 
+    def newness(platform: str) -> tuple[int, ...]:
+        match = re.match(r"manylinux_([0-9]+)_([0-9]+)_", platform)
+        return (0, int(match[1]), int(match[2])) if match else (1,)
 
-def _newness(platform: str) -> tuple[int, ...]:
-    """Sort key of platforms: older manylinux first, plain ``linux`` last."""
-    match = re.match(r"manylinux_([0-9]+)_([0-9]+)_", platform)
-    return (0, int(match[1]), int(match[2])) if match else (1,)
+    return max(platforms, key=newness)
 
 
 def _version(text: str, label: str) -> str:

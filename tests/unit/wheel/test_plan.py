@@ -49,8 +49,6 @@ def module(**fields):
             f"cp312-cp312-{LINUX}",
         ),
         (STABLE, module(platform="manylinux_2_17_x86_64"), "cp39-abi3-manylinux_2_17_x86_64"),
-        ("torch213-metal-aarch64-darwin", module(platform=""), "cp39-abi3-macosx_15_0_arm64"),
-        ("torch213-cu130-x86_64-windows", module(platform=""), "cp39-abi3-win_amd64"),
     ],
 )
 def test_tags_say_what_the_library_needs(variant, library, tag):

@@ -21,17 +21,17 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     texts = export.texts(project, kinds)
     noarch = isinstance(project.manifest.framework, TorchNoarch)
     with_editor = "editor" in kinds and (bool(arguments.only) or not noarch)
-    # Conflicts are found before headers are fetched for the commands of an editor.
-    planned = texts | ({export.COMPILE_COMMANDS: None} if with_editor else {})
-    kept = export.kept(project, planned, to, force=arguments.force)
     for note in project.manifest.notes:
         console.note(f"note: {note}")
-    if with_editor and export.COMPILE_COMMANDS not in kept:
+    if with_editor:
         workspace = options.workspace(arguments, console)
         chosen = targets.choose(workspace.candidates, [])
         texts |= export.compile_commands(workspace, chosen, to)
-    written = [str(path) for path in export.write(project, texts, to, kept)]
-    left = sorted(str(to / path) for path in kept)
+    contents = export.contents(project, texts, to)
+    kept = frozenset[str]() if arguments.force else export.kept(contents, to)
+    export.write({path: data for path, data in contents.items() if path not in kept}, to)
+    written = [str(to / path) for path in sorted(texts.keys() - kept)]
+    left = [str(to / path) for path in sorted(kept)]
     lines = [*written, *(f"kept {path}: no export wrote it (--force replaces it)" for path in left)]
     document = {"directory": str(to), "files": written, "kept": left}
     console.result(document, "\n".join(lines))
