@@ -8,6 +8,7 @@ what the project needs to be built. Run as a program, this module is that pip.
 
 from __future__ import annotations
 
+import argparse
 import re
 import runpy
 import shlex
@@ -68,19 +69,14 @@ def take_choices(words: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]
     Raises:
         UsageError: one has no value.
     """
-    chosen: dict[str, str] = {}
-    rest: list[str] = []
-    todo = list(words)
-    while todo:
-        word = todo.pop(0)
-        name, equals, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--") or name not in _CHOICES:
-            rest.append(word)
-        elif equals or todo:
-            chosen[name] = value if equals else todo.pop(0)
-        else:
-            raise UsageError(f"{word} has no value", hint="write it like --torch 2.11")
-    return chosen, tuple(rest)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for name in _CHOICES:
+        parser.add_argument(f"--{name}")
+    try:
+        chosen, rest = parser.parse_known_args(words)
+    except argparse.ArgumentError as error:
+        raise UsageError(str(error), hint="write it like --torch 2.11") from error
+    return {name: text for name, text in vars(chosen).items() if text is not None}, tuple(rest)
 
 
 # -- in the process of pip -----------------------------------------------------------------

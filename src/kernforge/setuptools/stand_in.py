@@ -14,7 +14,6 @@ import os
 import re
 from collections.abc import Iterable
 from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from kernforge.errors import StorageError
@@ -27,15 +26,12 @@ from kernforge.system.environment import Environment
 from kernforge.toolchain import cuda_arch
 from kernforge.toolchain.index.wheels import Progress
 
-_TEMPLATE = "torch_stand_in"
 _RESULTS = {"build", "dist"}  # at the top: a package or a source below may have such a name
 _BUILT = re.compile(r"\.(?:cpython-|abi3).*\.so$")
 _FORCE = re.compile(r"\b([A-Z][A-Z0-9_]*_FORCE_BUILD)\b")
 # A setup.py without such a word looks for no toolkit; CUDA_HOME of the stand-in fetches one when
 # asked.
 _ASKS_CUDA = re.compile(r"cuda|nvcc", re.IGNORECASE)
-_METADATA = "Metadata-Version: 2.1\nName: torch\nVersion: {version}\n"
-_WHEEL = "Wheel-Version: 1.0\nGenerator: kernforge\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
 def write(
@@ -61,9 +57,10 @@ def write(
 
 def write_package(directory: Path, target: TorchTarget, archs: Iterable[tuple[int, int]]) -> Path:
     """Write the Python files of a stand-in into a new directory; returns the package ``torch``."""
-    template = resources.files("kernforge") / "templates" / _TEMPLATE
-    for name, text in _texts(template):
-        files.write_new(directory / name, text)
+    template = resources.files("kernforge") / "templates" / "torch_stand_in"
+    with resources.as_file(template) as root:
+        for path in root.rglob("*.py"):
+            files.copy_file(path, directory / path.relative_to(root))
     package = directory / "torch"
     values = {
         "release": target.release,
@@ -72,10 +69,8 @@ def write_package(directory: Path, target: TorchTarget, archs: Iterable[tuple[in
     }
     files.write_new(package / STAND_IN, json.dumps(values, indent=1))
     about = directory / f"torch-{target.release}.dist-info"
-    files.write_new(about / "METADATA", _METADATA.format(version=target.release))
-    files.write_new(about / "WHEEL", _WHEEL)
-    files.write_new(about / "RECORD", "")
-    files.write_new(about / "INSTALLER", "kernforge")
+    text = f"Metadata-Version: 2.1\nName: torch\nVersion: {target.release}\n"
+    files.write_new(about / "METADATA", text)
     return package
 
 
@@ -158,15 +153,6 @@ def copy_project(project: Path, copy: Path) -> None:
                 files.symlink(str(path.readlink() if inside else path.resolve()), there)
             elif path.is_file() and not _BUILT.search(path.name):
                 files.copy_file(path, there)
-
-
-def _texts(template: Traversable, below: str = "") -> Iterable[tuple[str, str]]:
-    for item in sorted(template.iterdir(), key=lambda each: each.name):
-        name = f"{below}{item.name}"
-        if item.is_dir() and item.name != "__pycache__":
-            yield from _texts(item, f"{name}/")
-        elif item.name.endswith(".py"):
-            yield name, item.read_text(encoding="utf-8")
 
 
 def _archs(target: TorchTarget, environment: Environment) -> list[tuple[int, int]]:
