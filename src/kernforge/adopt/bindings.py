@@ -71,15 +71,6 @@ class Operator:
         return self.schema.partition("(")[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Translated:
-    """A source after the translation."""
-
-    text: str
-    operators: tuple[Operator, ...]
-    remarks: tuple[Remark, ...]
-
-
 @dataclass(slots=True, kw_only=True)
 class _Source:
     """One source on its way; ``code`` is its text without comments and literals."""
@@ -90,8 +81,8 @@ class _Source:
     texts: Mapping[str, str]
     keys: tuple[str, ...]
     prefix: str
+    remarks: list[Remark]
     operators: list[Operator] = field(default_factory=list)
-    remarks: list[Remark] = field(default_factory=list)
 
     def left(self, line: int, text: str, kind: str = "left") -> None:
         self.remarks.append(Remark(self.path, line, text, kind))
@@ -105,9 +96,15 @@ def binds(text: str) -> bool:
 
 
 def translate(
-    path: str, text: str, *, texts: Mapping[str, str], keys: tuple[str, ...], prefix: str = ""
-) -> Translated:
-    """Translate a source.
+    path: str,
+    text: str,
+    *,
+    texts: Mapping[str, str],
+    keys: tuple[str, ...],
+    prefix: str,
+    remarks: list[Remark],
+) -> tuple[str, list[Operator]]:
+    """Translate a source; returns its new text and the operators that it registers.
 
     Args:
         path: of the source, for remarks.
@@ -115,9 +112,12 @@ def translate(
         texts: texts of the sources in which bound functions may be, by path.
         keys: what the source is built for, some of ``CPU`` and ``CUDA``.
         prefix: what the names of operators begin with, where two modules have the same names.
+        remarks: gets what the user should know.
     """
     code = cpp_text.code(text)
-    source = _Source(path=path, text=text, code=code, texts=texts, keys=keys, prefix=prefix)
+    source = _Source(
+        path=path, text=text, code=code, texts=texts, keys=keys, prefix=prefix, remarks=remarks
+    )
     result = _replace_libraries(source, _replace_blocks(source))
     result = _replace_includes(result, registers=bool(source.operators))
     for match in _LAUNCH.finditer(code):
@@ -128,11 +128,7 @@ def translate(
                 "the fourth argument",
                 "check",
             )
-    return Translated(
-        text=result,
-        operators=tuple(source.operators),
-        remarks=tuple(dict.fromkeys(source.remarks)),
-    )
+    return result, source.operators
 
 
 def with_c_linkage(text: str, others: Iterable[str]) -> tuple[str, dict[str, int]]:

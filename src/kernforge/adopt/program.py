@@ -14,12 +14,13 @@ import posixpath
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kernforge.builder.execute import sandbox
 from kernforge.errors import UsageError, page
+from kernforge.extension.files import Tree
 from kernforge.setuptools import stand_in, target
 from kernforge.system import files, untrusted_tree
 from kernforge.system.process import Command, run
@@ -96,32 +97,113 @@ class Module:
     cuda_flags: tuple[str, ...] = ()
 
     @property
-    def last_name(self) -> str:
-        """The last part of the name."""
-        return self.name.rpartition(".")[2]
+    def group(self) -> str:
+        """Name of the module's functions in Python: twins for CPU and CUDA have one."""
+        last = self.name.rpartition(".")[2]
+        return re.sub(r"_(?:cpu|cuda)$", "", last.lstrip("_")) or last
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """What a program asks for.
+class Program(Tree):
+    """What a setup.py or a script asks for, and the texts of its project's files.
 
-    Attributes:
+    Args:
         root: directory that paths are relative to.
         file: name of the program.
-        name: of the distribution, or of its module.
-        modules: the extension modules.
-        inline: sources that the program has as text, by the path that they get.
-        remarks: what was not understood.
+        found: what ``describe`` wrote.
+
+    Attributes:
         license: as the program says it; empty where it does not.
+        modules: the extension modules.
+        remarks: what the user should know.
     """
 
-    root: Path
-    file: str
-    name: str
-    modules: tuple[Module, ...]
-    inline: Mapping[str, str] = field(default_factory=dict)
-    remarks: tuple[Remark, ...] = ()
-    license: str = ""
+    def __init__(self, root: Path, file: str, found: Mapping[str, Any]) -> None:
+        super().__init__(found.get("texts", {}))
+        self.root, self.file, self.license = root, file, found["license"]
+        self.modules: list[Module] = []
+        self.remarks: list[Remark] = []
+        self._line = 0  # of the call that is read; 0 for the whole file
+        for self._line, text in found.get("remarks", ()):
+            self.remark(text)
+        for each in found["extensions"]:
+            self._add(each)
+        self._line = 0
+        self._name = found["name"] if found["name"] != "UNKNOWN" else ""
+
+    @property
+    def kernel_name(self) -> str:
+        """A kernel's name made of that of the distribution, or of its module."""
+        name = self._name or self.modules[0].name
+        plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+        return re.sub(r"^[^a-z]+", "", plain) or "kernel"
+
+    def remark(self, text: str, kind: str = "left") -> None:
+        """Add a remark on the program."""
+        self.remarks.append(Remark(self.file, self._line, text, kind))
+
+    def _read(self, path: str) -> str | None:
+        outside = path.startswith(("/", "../"))
+        return None if outside else text_in(self.root, path)
+
+    def _headers_below(self, _directories: Iterable[str]) -> Iterable[str]:
+        return ()  # a header that a macro names is the user's to add
+
+    def _add(self, given: Mapping[str, Any]) -> None:
+        """Add an extension module that ``describe`` wrote."""
+        name, self._line = given["name"], given.get("line", 0)
+        if not given["with_torch"]:
+            self.remark(f"{name} has no torch operators; it is not part of the kernel")
+            return
+        for option in ("ldflags", "dlink"):
+            values = [each for each in given[option] or () if each not in {"-s", "-fopenmp"}]
+            if values:
+                self.remark(f"{option} of {name}, {values}: {_LINKS_TORCH}")
+        module = Module(
+            name=name,
+            backend="cuda" if given["with_cuda"] else "cpu",
+            sources=tuple(self._paths(given["sources"])),
+            include=tuple(self._directories(given["includes"])),
+            cxx_flags=tuple(self._flags(given["cflags"])),
+            cuda_flags=tuple(self._flags(given["cuda_cflags"], nvcc=True)),
+        )
+        # A script may load one in two places.
+        known = {(each.name, each.backend) for each in self.modules}
+        if module.sources and (module.name, module.backend) not in known:
+            self.modules.append(module)
+
+    def _paths(self, listed: Iterable[str]) -> Iterator[str]:
+        for entry in dict.fromkeys(listed):
+            path = self._relative(entry)
+            if path and path in self:
+                yield path
+            else:
+                self.remark(f"{entry}: no such file in the project")
+
+    def _directories(self, listed: Iterable[str]) -> Iterator[str]:
+        for entry in listed:
+            path = self._relative(entry)
+            if path and (self.root / path).is_dir():
+                yield path
+            else:
+                self.remark(f"include directory {entry} is not in the project")
+
+    def _relative(self, path: str) -> str:
+        """A path relative to the project; empty for one outside it."""
+        relative = posixpath.relpath(posixpath.join(self.root, path), self.root)
+        return "" if relative.startswith("..") else relative
+
+    def _flags(self, listed: Iterable[str], *, nvcc: bool = False) -> Iterator[str]:
+        flags = iter(listed)
+        for flag in flags:
+            whole = [flag, *([next(flags, "")] if flag in _PAIRS else [])]
+            text = " ".join(whole)
+            for pattern, reason in _LEFT_OUT:
+                if pattern.match(text):
+                    self.remark(f"{text}: left out; {reason}", "changed")
+                    break
+            else:
+                if not _OURS.match(text) and not (nvcc and flag == "-Xcompiler"):
+                    yield from whole
 
 
 def check_source(source: Path) -> None:
@@ -152,14 +234,10 @@ def read(source: Path, place: Path) -> Program:
         root = place / path.parent.name
         stand_in.copy_project(path.parent, root)
     found, note = _described(root / path.name, place)
-    reader = _Reader(root, path.name, found.get("texts", {}))
-    reader.remarks += note
-    for reader.line, text in found.get("remarks", ()):
-        reader.left(text)
-    for each in found["extensions"]:
-        reader.extension(each)
-    if not reader.modules:
-        problems = (f"\n{remark}" for remark in sorted({*reader.remarks}))
+    program = Program(root, path.name, found)
+    program.remarks += note
+    if not program.modules:
+        problems = (f"\n{remark}" for remark in sorted({*program.remarks}))
         raise UsageError(
             f"{source} asks for no extension of torch that can be read: no CUDAExtension, "
             f"CppExtension, load or load_inline with sources{''.join(problems)}",
@@ -167,15 +245,7 @@ def read(source: Path, place: Path) -> Program:
             "build.toml; kernels of Python alone (Triton) are moved below torch-ext/, with "
             f"[torch-noarch]: {page('how-to/author/come-from-a-tutorial')}",
         )
-    return Program(
-        root=root,
-        file=path.name,
-        name=found["name"] if found["name"] not in {"", "UNKNOWN"} else reader.modules[0].name,
-        license=found["license"],
-        modules=tuple(reader.modules),
-        inline=reader.inline,
-        remarks=tuple(sorted({*reader.remarks})),
-    )
+    return program
 
 
 def text_in(root: Path, path: str) -> str | None:
@@ -239,74 +309,3 @@ def _described(program: Path, place: Path) -> tuple[dict[str, Any], list[Remark]
     found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
     text = f"it was read without a sandbox: {isolation.reason}"
     return found, [] if isolation.isolates else [Remark(program.name, 0, text, "check")]
-
-
-class _Reader:
-    """Collects modules and remarks of one program."""
-
-    def __init__(self, root: Path, file: str, inline: Mapping[str, str]) -> None:
-        self.root, self.file, self.inline = root, file, inline
-        self.line = 0  # of the call that is read; 0 for the whole file
-        self.modules: list[Module] = []
-        self.remarks: list[Remark] = []
-
-    def left(self, text: str, kind: str = "left") -> None:
-        self.remarks.append(Remark(self.file, self.line, text, kind))
-
-    def extension(self, given: Mapping[str, Any]) -> None:
-        """An extension module, as ``describe`` writes it."""
-        name, self.line = given["name"], given.get("line", 0)
-        if not given["with_torch"]:
-            self.left(f"{name} has no torch operators; it is not part of the kernel")
-            return
-        for option in ("ldflags", "dlink"):
-            values = [each for each in given[option] or () if each not in {"-s", "-fopenmp"}]
-            if values:
-                self.left(f"{option} of {name}, {values}: {_LINKS_TORCH}")
-        module = Module(
-            name=name,
-            backend="cuda" if given["with_cuda"] else "cpu",
-            sources=tuple(self._paths(given["sources"])),
-            include=tuple(self._directories(given["includes"])),
-            cxx_flags=tuple(self._flags(given["cflags"])),
-            cuda_flags=tuple(self._flags(given["cuda_cflags"], nvcc=True)),
-        )
-        # A script may load one in two places.
-        known = {(each.name, each.backend) for each in self.modules}
-        if module.sources and (module.name, module.backend) not in known:
-            self.modules.append(module)
-
-    def _paths(self, listed: Iterable[Any]) -> Iterator[str]:
-        for entry in dict.fromkeys(map(str, listed)):
-            path = self._relative(entry)
-            if path in self.inline or (path and text_in(self.root, path) is not None):
-                yield path
-            else:
-                self.left(f"{entry}: no such file in the project")
-
-    def _directories(self, listed: Iterable[Any]) -> Iterator[str]:
-        for entry in map(str, listed):
-            path = self._relative(entry)
-            if path and (self.root / path).is_dir():
-                yield path
-            else:
-                self.left(f"include directory {entry} is not in the project")
-
-    def _relative(self, path: str) -> str:
-        """A path relative to the project; empty for one outside it."""
-        relative = posixpath.relpath(posixpath.join(self.root, path), self.root)
-        return "" if relative.startswith("..") else relative
-
-    def _flags(self, listed: Iterable[Any], *, nvcc: bool = False) -> Iterator[str]:
-        flags = iter(map(str, listed))
-        for flag in flags:
-            value = next(flags, "") if flag in _PAIRS else ""
-            whole = [flag, *([value] if value else [])]
-            text = " ".join(whole)
-            for pattern, reason in _LEFT_OUT:
-                if pattern.match(text):
-                    self.left(f"{text}: left out; {reason}", "changed")
-                    break
-            else:
-                if not _OURS.match(text) and not (nvcc and text == "-Xcompiler"):
-                    yield from whole

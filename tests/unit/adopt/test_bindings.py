@@ -2,6 +2,7 @@
 """Bindings become registrations: schemas, conversions, and what is left is said with its line."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +11,10 @@ from kernforge.adopt.package import python_files
 
 
 def translated(text):
-    return translate("op.cpp", text, texts={"op.cpp": text}, keys=("CUDA",))
+    remarks = []
+    given = {"texts": {"op.cpp": text}, "keys": ("CUDA",), "prefix": "", "remarks": remarks}
+    result, operators = translate("op.cpp", text, **given)
+    return SimpleNamespace(text=result, operators=operators, remarks=remarks)
 
 
 def bound(declaration, binding):
