@@ -293,8 +293,7 @@ def _described(program: Path, place: Path) -> tuple[dict[str, Any], list[Remark]
         "CUDA_HOME": str(toolkit),
         "KERNFORGE_HOME": str(place / "home"),
         "KERNFORGE_STAND_IN": str(package),
-        "KERNFORGE_TORCH": wanted.release,
-        "KERNFORGE_CUDA": str(wanted.cuda or target.NO_CUDA),
+        **wanted.variables,
         **stand_in.forced(program.read_text(encoding="utf-8", errors="replace")),
     }
     done = run(Command(argv=argv, cwd=program.parent, env=env, timeout=_SECONDS))

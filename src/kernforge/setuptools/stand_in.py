@@ -101,12 +101,9 @@ def variables(
         "PATH": first("PATH", packages / "bin"),
         "KERNFORGE_HOME": str(environment.home),
         "KERNFORGE_STAND_IN": str(package),
-        "KERNFORGE_PYTHON": target.python,
+        **(target.variables if target.installed is None else {}),
         **forced(setup),
     }
-    if target.installed is None:
-        found["KERNFORGE_TORCH"] = target.release
-        found["KERNFORGE_CUDA"] = str(target.cuda or "cpu")
     if target.cuda and _ASKS_CUDA.search(setup):
         home = machine.directory("cuda", target, environment, progress)
         found["CUDA_HOME"] = str(home)

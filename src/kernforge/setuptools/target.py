@@ -77,6 +77,15 @@ class TorchTarget:
         build = f"cu{self.cuda.major}{self.cuda.minor}" if self.cuda else NO_CUDA
         return f"{self.torch}.0+{build}"
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables by which another process finds this target."""
+        return {
+            "KERNFORGE_TORCH": self.release,
+            "KERNFORGE_CUDA": str(self.cuda or NO_CUDA),
+            "KERNFORGE_PYTHON": self.python,
+        }
+
 
 def running_python() -> str:
     """The running Python, as targets name it."""

@@ -80,32 +80,24 @@ def targets(
     for each in pythons:
         python_headers.find(each, environment.variables)
     if not torch:
-        found = target.find_target(environment)
-        torch = [str(found.torch)]
-        cuda = cuda or [str(found.cuda or target.NO_CUDA)]
-    pairs = [(release, built_for) for release in torch for built_for in _published(release, cuda)]
-    return tuple(
-        target.named_target(release, built_for, each)
-        for (release, built_for), each in itertools.product(pairs, pythons)
-    )
-
-
-def _published(torch: str, cuda: Sequence[str]) -> Sequence[str | None]:
-    """Those of the CUDA versions that a torch was published for."""
-    if not cuda:
-        return [None]
-    version = target.named_target(torch, None, "3.12").torch
-    known = torch_releases().get(version)
-    numbers = {each: target.parse_cuda(each) for each in cuda}
-    fitting = [
-        each for each, number in numbers.items() if not (number and known) or number in known
-    ]
-    if not fitting:
-        raise UsageError(
-            f"torch {version} was published for none of CUDA {', '.join(cuda)}",
-            hint=f"it was for {', '.join(map(str, known or ()))}, and there is cpu",
-        )
-    return fitting
+        here = target.find_target(environment)
+        torch, cuda = [str(here.torch)], cuda or [str(here.cuda or target.NO_CUDA)]
+    found: list[TorchTarget] = []
+    for release in torch:
+        version = target.named_target(release, None, pythons[0]).torch
+        known = torch_releases().get(version, ())
+        numbers = {each: target.parse_cuda(each) for each in cuda}
+        fitting: list[str | None] = [
+            each for each, n in numbers.items() if n is None or not known or n in known
+        ]
+        if cuda and not fitting:
+            raise UsageError(
+                f"torch {version} was published for none of CUDA {', '.join(cuda)}",
+                hint=f"it was for {', '.join(map(str, known))}, and there is cpu",
+            )
+        pairs = itertools.product(fitting or [None], pythons)
+        found += [target.named_target(release, built_for, each) for built_for, each in pairs]
+    return tuple(found)
 
 
 def make_wheels(
@@ -168,11 +160,7 @@ def _build(
     if (project / ".git").is_dir():  # setuptools-scm asks git for the version
         files.symlink(str(project / ".git"), copy / ".git")
     words = ("wheel", str(copy), "--no-deps", "--verbose", "--wheel-dir", str(place / "built"))
-    chosen = {
-        "KERNFORGE_TORCH": wanted.release,
-        "KERNFORGE_CUDA": str(wanted.cuda or target.NO_CUDA),
-        "KERNFORGE_PYTHON": wanted.python,
-    }
+    chosen = wanted.variables
     if not console.quiet:
         chosen["KERNFORGE_PROGRESS"] = files.shared_path(2)
     done = run(Command(argv=(*pip.PROGRAM, *words), env=environment.variables, added=chosen))
