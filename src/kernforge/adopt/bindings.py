@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kernforge.adopt import cpp
-from kernforge.adopt.cpp import Function, Type
+from kernforge.adopt.cpp import Function, TranslationError, Type
 from kernforge.adopt.program import Remark
 from kernforge.source import cpp_text, op_schema
 from kernforge.source.python_api import Parameter
@@ -219,7 +219,7 @@ def _statement_end(code: str, position: int, end: int) -> int:
 
 
 def _definition(source: _Source, parts: Sequence[str], line: int) -> Iterator[str]:
-    """The lines that register what ``m.def(...)`` bound."""
+    """The lines that define and implement the operator that ``m.def(...)`` bound."""
     named = cpp_text.literal(parts[0])
     if not named or len(parts) < 2:  # noqa: PLR2004
         source.left(line, "the name of a function is not a literal")
@@ -232,44 +232,37 @@ def _definition(source: _Source, parts: Sequence[str], line: int) -> Iterator[st
             given.append((match[1] or match[2], match[3]))
         elif not _POLICY.fullmatch(part):
             source.left(line, f"{name}: `{' '.join(part.split())}` is not translated")
-    if not name.isidentifier() or keyword.iskeyword(name):
-        source.left(line, f"{name!r} cannot be the name of a Python function")
-    elif any(operator.name == name for operator in source.operators):
-        source.left(line, f"{name}: an operator of this name is there already: rename an overload")
-    else:
-        found = _function(source, parts[1])
-        if isinstance(found, str):
-            source.left(line, f"{name}: {found}")
-        else:
-            called = _WRAPPED.sub(r"\1", parts[1]).strip().removeprefix("&")
-            operator = Operator(name=name, schema="", doc=doc, path=source.path, line=line)
-            yield from _register(source, operator, found, called, given)
+    operator = Operator(name=name, schema="", doc=doc, path=source.path, line=line)
+    try:
+        yield from _register(source, operator, parts[1], given)
+    except TranslationError as error:
+        source.left(line, f"{name}: {error}")
 
 
 def _register(
     source: _Source,
     operator: Operator,
-    found: Function,
-    called: str,
+    expression: str,
     given: Sequence[tuple[str, str | None]],
 ) -> Iterator[str]:
-    """The lines that define and implement an operator whose schema is not known yet.
+    """The lines of an operator whose schema is not known yet.
 
     Args:
-        called: how the function is named.
+        expression: what is bound.
         given: names and defaults of arguments.
+
+    Raises:
+        TranslationError: an operator cannot be what is bound.
     """
-    name, line = operator.name, operator.line
-    types: list[Type] = []
-    for parameter in found.parameters:
-        if (kind := cpp.argument_type(parameter.type)) is None:
-            shown = f"{parameter.type} {parameter.name}".rstrip()
-            source.left(line, f"{name}: an operator cannot take `{shown}`")
-            return
-        types.append(kind)
-    if (returned := cpp.return_type(found.returns)) is None:
-        source.left(line, f"{name}: an operator cannot return `{found.returns}`")
-        return
+    name = operator.name
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise TranslationError("it cannot be the name of a Python function")
+    if any(each.name == name for each in source.operators):
+        raise TranslationError("an operator of this name is there already: rename an overload")
+    called = _WRAPPED.sub(r"\1", expression).strip().removeprefix("&").strip()
+    found = _function(source, called)
+    types = [cpp.argument_type(parameter) for parameter in found.parameters]
+    returned = cpp.return_type(found.returns)
     arguments = list(_arguments(source, operator, found, types, given))
     results = returned.schema
     for mark, at in zip(string.ascii_lowercase, _written(found, types), strict=False):
@@ -284,7 +277,7 @@ def _register(
     source.operators.append(replace(operator, schema=schema))
     if found.returns == "void" and (named := [a.name for a in arguments if "!" in a.type]):
         source.left(
-            line,
+            operator.line,
             f"{name} returns nothing, so each of {', '.join(named)} is declared as written "
             "to (`!` in the schema); remove the mark of what it only reads",
             "check",
@@ -299,15 +292,13 @@ def _register(
         yield f'  ops.impl("{op}", torch::k{key}, {call});'
 
 
-def _function(source: _Source, expression: str) -> Function | str:
-    """The function that is bound, or why it is not known."""
-    expression = _WRAPPED.sub(r"\1", expression).strip()
-    if expression.startswith("["):
-        return "a lambda is not translated: give the function a name"
-    plain = expression.removeprefix("&").strip()
-    if not re.fullmatch(r"[\w:]+(?:<[^()]*>)?", plain):
-        return f"`{' '.join(expression.split())[:60]}` is not a function"
-    last = re.sub(r"<.*", "", plain).rpartition("::")[2]
+def _function(source: _Source, called: str) -> Function:
+    """The function that is bound by a name."""
+    if called.startswith("["):
+        raise TranslationError("a lambda is not translated: give the function a name")
+    if not re.fullmatch(r"[\w:]+(?:<[^()]*>)?", called):
+        raise TranslationError(f"`{' '.join(called.split())[:60]}` is not a function")
+    last = re.sub(r"<.*", "", called).rpartition("::")[2]
     candidates = list(cpp.functions(source.text, last))
     if not any(f.body for f in candidates):
         candidates = [f for text in source.texts.values() for f in cpp.functions(text, last)]
@@ -316,12 +307,12 @@ def _function(source: _Source, expression: str) -> Function | str:
     bare = re.compile(r"\s+|\b(?:torch|at|c10|std)::")
     signatures = {tuple(bare.sub("", p.type) for p in f.parameters) for f in candidates}
     if not signatures:
-        return f"no declaration of {last} was found in the module's sources"
+        raise TranslationError(f"no declaration of {last} was found in the module's sources")
     if len(signatures) > 1:
-        return f"{last} is overloaded; give each function a name"
+        raise TranslationError(f"{last} is overloaded; give each function a name")
     best = max(candidates, key=lambda f: (bool(f.body), sum(bool(p.name) for p in f.parameters)))
-    if "template" in best.prefix and "<" not in plain:
-        return f"{last} is a template"
+    if best.is_template and "<" not in called:
+        raise TranslationError(f"{last} is a template")
     return best
 
 

@@ -47,6 +47,10 @@ _WIDENED = {
 }
 
 
+class TranslationError(Exception):
+    """Something that an operator cannot be; the text says what."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Type:
     """A C++ type as an operator can have it.
@@ -78,13 +82,12 @@ class Function:
         returns: the type as written; ``auto`` and a trailing type are joined.
         parameters: in order.
         body: text of the body; empty for a declaration.
-        prefix: words before the type, as in ``static``.
     """
 
     returns: str
     parameters: tuple[CppParameter, ...]
     body: str
-    prefix: str
+    is_template: bool
 
 
 def functions(text: str, name: str) -> Iterator[Function]:
@@ -119,7 +122,7 @@ def functions(text: str, name: str) -> Iterator[Function]:
             returns=(after["type"] or returns).strip(),
             parameters=tuple(parameters(code[match.end() : end])),
             body=body,
-            prefix=" ".join(before.split()),
+            is_template="template" in before,
         )
 
 
@@ -136,28 +139,31 @@ def parameters(code: str) -> Iterator[CppParameter]:
             yield CppParameter(type=declared, name="")
 
 
-def argument_type(written: str) -> Type | None:
-    """A parameter's type as an operator's; None where an operator cannot have it."""
-    text = written.strip()
-    if text.endswith("&&") or "*" in text:
-        return None
+def argument_type(parameter: CppParameter) -> Type:
+    """A parameter's type as an operator's."""
+    text = parameter.type.strip()
     plain = re.sub(r"\bconst\b", " ", text.removesuffix("&"))
-    return _type(" ".join(_PREFIX.sub("", plain).split()))
+    found = _type(" ".join(_PREFIX.sub("", plain).split()))
+    if found is None or text.endswith("&&") or "*" in text:
+        shown = f"{text} {parameter.name}".rstrip()
+        raise TranslationError(f"an operator cannot take `{shown}`")
+    return found
 
 
-def return_type(written: str) -> Type | None:
-    """A result's type as an operator's; None where an operator cannot have it."""
+def return_type(written: str) -> Type:
+    """A result's type as an operator's."""
     text = written.strip()
     if text == "void":
         return Type(schema="()", cpp="void")
     plain = " ".join(_PREFIX.sub("", re.sub(r"\bconst\b|&", " ", text)).split())
-    if match := re.fullmatch(r"(?:tuple|pair)\s*<(.*)>", plain):
+    if match := re.fullmatch(r"tuple\s*<(.*)>", plain):
         parts = [_type(part.strip()) for part in cpp_text.split(match[1])]
-        if plain.startswith("pair") or any(part is None or part.actual for part in parts):
-            return None
-        inner = ", ".join(part.schema for part in parts if part)
-        return Type(schema=f"({inner})", cpp=text)
-    return _type(plain)
+        known = [part.schema for part in parts if part and not part.actual]
+        if len(known) == len(parts):
+            return Type(schema=f"({', '.join(known)})", cpp=text)
+    elif found := _type(plain):
+        return found
+    raise TranslationError(f"an operator cannot return `{text}`")
 
 
 def _type(plain: str) -> Type | None:

@@ -54,7 +54,7 @@ def build_extensions(
     if not requests:
         return {}
     wanted = find_target(environment)
-    # Behind a stand-in, whoever started this has said it.
+    # Behind a stub, whoever started this has said it.
     why = "" if environment.kernforge_stand_in else wanted.why
     console.note(f"building for {wanted} ({why})" if why else f"building for {wanted}")
     installed = machine.installed_directories(environment)

@@ -21,6 +21,7 @@ from kernforge.toolchain.lockfile import LockedTree
 # Directories with ``include/python3.12`` in them, or in their directories.
 _PLACES = ("/usr", "/opt/python", "~/miniconda3/envs", "~/miniforge3/envs")
 _PATTERNS = ("include/python3.*", "*/include/python3.*")
+_NAME = re.compile(r"3\.\d+t?")
 _PATCH = re.compile(r'^#define PY_VERSION\s+"([^"]+)"', re.MULTILINE)
 
 
@@ -67,8 +68,10 @@ def available(variables: Mapping[str, str]) -> dict[str, PythonHeaders]:
     headers: dict[str, PythonHeaders] = {}
     for python, path in found:
         about = path / "patchlevel.h"
-        if python not in headers and (path / "Python.h").is_file() and about.is_file():
+        if python in headers or not _NAME.fullmatch(python):
+            continue
+        if (path / "Python.h").is_file() and about.is_file():
             stated = _PATCH.search(about.read_text(errors="replace"))
             release = stated[1] if stated else python
             headers[python] = PythonHeaders(path=path, release=release)
-    return headers
+    return dict(sorted(headers.items(), key=lambda each: int(each[0][2:].rstrip("t"))))

@@ -29,7 +29,7 @@ from kernforge.toolchain.index.wheels import Progress
 _RESULTS = {"build", "dist"}  # at the top: a package or a source below may have such a name
 _BUILT = re.compile(r"\.(?:cpython-|abi3).*\.so$")
 _FORCE = re.compile(r"\b([A-Z][A-Z0-9_]*_FORCE_BUILD)\b")
-# A setup.py without such a word looks for no toolkit; CUDA_HOME of the stand-in fetches one when
+# A setup.py without such a word looks for no toolkit; CUDA_HOME of the stub fetches one when
 # asked.
 _ASKS_CUDA = re.compile(r"cuda|nvcc", re.IGNORECASE)
 
@@ -37,7 +37,7 @@ _ASKS_CUDA = re.compile(r"cuda|nvcc", re.IGNORECASE)
 def write(
     directory: Path, target: TorchTarget, environment: Environment, progress: Progress
 ) -> Path:
-    """Write a stand-in for a target into a new directory, which is one for ``PYTHONPATH``.
+    """Write a stub for a target into a new directory, which is one for ``PYTHONPATH``.
 
     It has the headers of that torch.
 
@@ -56,7 +56,7 @@ def write(
 
 
 def write_package(directory: Path, target: TorchTarget, archs: Iterable[tuple[int, int]]) -> Path:
-    """Write the Python files of a stand-in into a new directory; returns the package ``torch``."""
+    """Write the Python files of a stub into a new directory; returns the package ``torch``."""
     template = resources.files("kernforge") / "templates" / "torch_stand_in"
     with resources.as_file(template) as root:
         for path in root.rglob("*.py"):

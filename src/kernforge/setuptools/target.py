@@ -179,7 +179,7 @@ def python_tag(python: str) -> tuple[str, str]:
 
 
 def find_installed(places: Iterable[str]) -> InstalledTorch | None:
-    """The first torch in some directories of packages; a stand-in does not count."""
+    """The first torch in some directories of packages; a stub does not count."""
     for place in places:
         package = Path(place) / "torch"
         about = package / "version.py"

@@ -115,7 +115,7 @@ def test_a_function_with_autograd_is_not_tied_to_a_device():
         ("int g();", 'm.def("f", [] { return g(); });', "a lambda is not translated"),
         ("void bind(py::module& m);", "bind(m);", "is not a function"),
         ("int f(int a);", 'm.def("f", py::overload_cast<int>(&f));', "is not a function"),
-        ("int f();", 'm.def("lambda", &f);', "cannot be the name of a Python function"),
+        ("int f();", 'm.def("lambda", &f);', "lambda: it cannot be the name of a Python function"),
         ("struct S {};", 'py::class_<S>(m, "S").def(py::init<>());', "is not a function"),
         ("int f();", 'm.attr("x") = 1;', "is not a function"),
         ("int g();", 'm.attr("x").def("g", &g);', "is not a function"),

@@ -12,4 +12,4 @@ def parallel_info():
 
 
 def show():
-    return f"PyTorch {_stand_in.VALUES['release']} (kernforge's stand-in)\n"
+    return f"PyTorch {_stand_in.VALUES['release']} (kernforge's stub)\n"

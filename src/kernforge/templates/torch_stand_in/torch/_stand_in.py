@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values of the stand-in, and the errors for what it does not have."""
+"""The values of the stub, and the errors for what it does not have."""
 
 import importlib.abc
 import json
@@ -27,7 +27,7 @@ def asker():
 
 def _message(what):
     return (
-        f"{asker()} asks for {what}, which kernforge's stand-in for torch {VALUES['release']} does "
+        f"{asker()} asks for {what}, which kernforge's stub of torch {VALUES['release']} does "
         "not have: it answers what setup.py files read of torch to build extensions. Install torch and "
         "build with pip itself, or report the name"
     )
