@@ -13,6 +13,7 @@ worst and writes them to benchmarks/results/sweep-GPU.json; ``--all FILE`` keeps
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import math
 import random
@@ -32,6 +33,7 @@ from results import RESULTS, describe, write
 import kernforge
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "kernels" / "moe" / "benchmarks"))
 TICK_US = 0.5  # of events: what is less apart is level
 HALVES = (torch.bfloat16, torch.float16)
 FLOATS = (*HALVES, torch.float32)
@@ -241,6 +243,30 @@ def bitonic_sort(draw: Draw) -> Case | None:
     )
 
 
+def moe(draw: Draw) -> Case | None:
+    """A mixture of experts: beside torch's grouped product, or one expert after the other."""
+    candidates: Any = importlib.import_module("candidates")
+    dtype = draw.one_of(torch.bfloat16, torch.float16, torch.float32)
+    tokens, experts = draw.size(), draw.size(2, 256)
+    width, inner = draw.size(16, 8192), draw.size(16, 8192)
+    top = min(experts, draw.one_of(2, 1, 4, 8))
+    numbers = 3 * experts * width * inner + tokens * top * (width + inner)
+    flops = 6.0 * tokens * top * width * inner
+    if not fits(numbers, flops * (20 if dtype is torch.float32 else 1)):
+        return None
+    sizes = ((tokens, width), (experts, 2 * inner, width), (experts, width, inner))
+    x, w1, w2 = (torch.randn(*each, device="cuda", dtype=dtype) * 0.1 for each in sizes)
+    logits = torch.randn(tokens, experts, device="cuda")
+    grouped = dtype is torch.bfloat16 and width % 8 == inner % 8 == 0
+    by_torch = candidates.grouped if grouped else candidates.eager
+    return Case(
+        f"{tokens}, {top} of {experts}, {width} x {inner} {short(dtype)}",
+        (x, logits, w1, w2),
+        lambda kernel, *given: kernel.moe(*given, top),
+        lambda *given: by_torch(*given, top),
+    )
+
+
 KERNELS: dict[str, Callable[[Draw], Case | None]] = {
     "matmul": matmul,
     "linear-gelu": linear_gelu,
@@ -249,6 +275,7 @@ KERNELS: dict[str, Callable[[Draw], Case | None]] = {
     "relu-scale": elementwise("relu_scale", lambda x: torch.relu(x) * 1.0),
     "gelu-approx": elementwise("gelu_approx", lambda x: F.gelu(x, approximate="tanh")),
     "bitonic-sort": bitonic_sort,
+    "moe": moe,
 }
 
 
