@@ -159,10 +159,9 @@ def _refuse(unknown: Sequence[str], parser: Parser) -> None:
 
 def _refuse_command(word: str) -> NoReturn:
     if word in FORMER:
-        raise UsageError(f"`kernforge {word}` is now `kernforge {FORMER[word]}`")
-    names = {name: each.name for each in COMMANDS.values() for name in (each.name, *each.others)}
-    near = [word] if word in names else _near(word, names)
-    meant = f"did you mean `kernforge {names[near[0]]}`? " if near else ""
+        raise UsageError(f"`kernforge {word}` is `kernforge {FORMER[word]}`")
+    near = _near(word, COMMANDS)
+    meant = f"did you mean `kernforge {near[0]}`? " if near else ""
     raise UsageError(f"there is no command {word!r}", hint=f"{meant}`kernforge` lists all commands")
 
 

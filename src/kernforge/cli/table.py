@@ -28,7 +28,6 @@ class Command:
         example: arguments of an example.
         more: sentences for the command's own help: above all, how it differs from a neighbour.
         page: the page of the documentation about it, as ``errors.page`` takes it.
-        others: names that other tools have for it, which are answered with a suggestion.
         usage: the line of usage, where ``argparse`` cannot write it.
     """
 
@@ -40,7 +39,6 @@ class Command:
         example: str,
         page: str,
         more: str = "",
-        others: str = "",
         usage: str | None = None,
     ) -> None:
         self.name = name
@@ -49,7 +47,6 @@ class Command:
         self.example = example
         self.page = page
         self.more = more
-        self.others = others.split()
         self.usage = usage
 
 
@@ -189,7 +186,6 @@ _NEW = Command(
     more="The last part of its path is the kernel's name: lower-case letters, digits and dashes. "
     "With --op it adds an operator: source, binding, Python function and test.",
     page="tutorial",
-    others="create scaffold startproject op",
 )
 
 _ADOPT = Command(
@@ -204,7 +200,6 @@ _ADOPT = Command(
     "What it cannot translate it lists with file and line. A build.toml without an edition "
     "is converted to edition 5 in its place.",
     page="how-to/author/adopt-a-project",
-    others="convert import port upgrade update-build",
 )
 
 _SKILLS = Command(
@@ -221,7 +216,6 @@ _SKILLS = Command(
     example="--for claude",
     more="Run it again after an upgrade of kernforge: it replaces what it wrote.",
     page="how-to/author/work-with-an-assistant",
-    others="skill agents",
 )
 
 _DEV = Command(
@@ -239,7 +233,6 @@ _DEV = Command(
     example="my-kernel",
     more="It watches the project and builds for this machine.",
     page="how-to/author/use-dev-and-notebooks",
-    others="watch",
 )
 
 _TEST = Command(
@@ -254,7 +247,6 @@ _TEST = Command(
     more="LOCAL_KERNELS names the result, if build.toml has a repo-id: get_kernel in a test loads "
     "it, and not what is published.",
     page="how-to/author/test-a-kernel",
-    others="pytest",
 )
 
 _BENCH = Command(
@@ -280,7 +272,6 @@ _BENCH = Command(
     "--baseline or --against. Of a published kernel (OWNER/NAME@v1) it runs the "
     "benchmarks/benchmark*.py that it brings.",
     page="how-to/author/measure-a-kernel",
-    others="benchmark measure perf profile ncu nsys",
 )
 
 # -- build and publish it
@@ -303,7 +294,6 @@ _BUILD = Command(
     _SANDBOX,
     example="--variant 'torch-stable-abi*-cpu-*'",
     page="explanation/flow",
-    others="make compile build-and-copy bundle list-variants matrix",
 )
 
 _CHECK = Command(
@@ -319,7 +309,6 @@ _CHECK = Command(
     "imported. `kernforge verify` answers who built a kernel, and whether its files were "
     "changed since.",
     page="how-to/author/fix-findings",
-    others="check-abi lint validate occupancy cuobjdump",
 )
 
 _SHELL = Command(
@@ -331,7 +320,6 @@ _SHELL = Command(
     more="With a command after --, it runs that instead of the shell.",
     page="how-to/author/set-up-an-editor",
     usage="kernforge shell [options] [PROJECT] [-- COMMAND ...]",
-    others="develop devshell env",
 )
 
 _EXPORT = Command(
@@ -347,7 +335,6 @@ _EXPORT = Command(
     _flag("--force", "replace existing files that no export wrote"),
     example="--to ../exported",
     page="how-to/author/use-other-build-tools",
-    others="create-pyproject build2cmake cmake",
 )
 
 _PIP = Command(
@@ -388,7 +375,6 @@ _PUBLISH = Command(
     "`kernforge publish A/build B/build`. A CARD.md for kernel-builder is filled as there; a "
     "project without one gets a card that is generated.",
     page="how-to/release/release-a-version",
-    others="upload push release fill-card diff compare",
 )
 
 _SIGN = Command(
@@ -406,7 +392,6 @@ _SIGN = Command(
     "encrypts it; KERNFORGE_SIGN_PASSPHRASE, empty for none, answers instead of the "
     "terminal.",
     page="how-to/release/prove-a-build",
-    others="keygen",
 )
 
 _WHEEL = Command(
@@ -428,7 +413,6 @@ _WHEEL = Command(
     more="For a setup.py project it builds one wheel for each torch, CUDA and Python: `kernforge "
     "wheel . --torch 2.9,2.11 --python 3.11,3.13`.",
     page="how-to/release/ship-as-wheels",
-    others="to-wheel package",
 )
 
 # -- use kernels
@@ -443,7 +427,6 @@ _SEARCH = Command(
     more="With --local it lists those of your own registry and those in the hub's cache, without "
     "a request. `kernforge info --versions` lists the versions of one kernel.",
     page="how-to/user/load-kernels",
-    others="find ls installed",
 )
 
 _INFO = Command(
@@ -455,7 +438,6 @@ _INFO = Command(
     _flag("--versions", "list the published versions of the kernel instead"),
     example="acme/toy --version 1",
     page="how-to/user/load-kernels",
-    others="show describe tags",
 )
 
 _GET = Command(
@@ -480,7 +462,6 @@ _GET = Command(
     "machines, and can copy them: `kernforge get my-app --to kernels.tar --platform "
     "torch2.11-cu130-x86_64-linux`.",
     page="how-to/user/install-without-a-network",
-    others="install pull fetch add sync mirror",
 )
 
 _RUN = Command(
@@ -494,7 +475,6 @@ _RUN = Command(
     "requirements on `kernels` and answers `import kernels`.",
     page="how-to/user/switch-from-kernels",
     usage="kernforge run [options] -- COMMAND ...",
-    others="exec as-kernels shim",
 )
 
 _LOCK = Command(
@@ -512,7 +492,6 @@ _LOCK = Command(
     more="Of an application it reads pyproject.toml and writes kernels.lock. Of a directory with "
     "a build.toml it pins compilers and headers in kernforge.lock, for builds.",
     page="how-to/user/lock-kernels",
-    others="freeze update-toolchain",
 )
 
 _VERIFY = Command(
@@ -533,7 +512,6 @@ _VERIFY = Command(
     "it builds them again from their sources, and compares. `kernforge check` finds what "
     "would not run.",
     page="explanation/trust",
-    others="audit attest rebuild",
 )
 
 # -- this machine
@@ -545,7 +523,6 @@ _DOCTOR = Command(
     _flag("--platform", "describe this machine, for `kernforge get --platform`"),
     example="--offline",
     page="how-to/platform/fix-a-machine",
-    others="diagnose debug host",
 )
 
 _CACHE = Command(
@@ -561,7 +538,6 @@ _CACHE = Command(
     ),
     example="--trim 20GB",
     page="how-to/platform/share-results",
-    others="gc store prune clean",
 )
 
 GROUPS = {
@@ -577,23 +553,33 @@ COMMANDS = {command.name: command for group in GROUPS.values() for command in gr
 FORMER = {
     "add-op": "new --op",
     "apidiff": "publish --dry-run",
+    "benchmark": "bench",
     "card": "publish --dry-run",
+    "check-abi": "check",
     "completion": "--print-completion",
+    "create-pyproject": "export",
+    "devshell": "shell",
     "download": "get",
+    "fill-card": "publish --dry-run",
     "init": "new --here",
+    "install": "get",
     "keygen": "sign --new-key",
     "list": "search --local",
+    "list-variants": "build --list",
     "lock-toolchain": "lock",
     "migrate": "adopt",
     "platform": "doctor --platform",
+    "profile": "bench --profile",
     "reproduce": "verify --rebuild",
     "resources": "check --resources",
     "schema": "export --only schema",
     "shim-wheel": "run --write-wheel",
+    "update-build": "adopt",
+    "upload": "publish",
     "variants": "build --list",
     "versions": "info --versions",
 }
-"""Former names of commands, with the words that replaced them."""
+"""Former names of commands, and those of kernel-builder, with the words for them here."""
 
 FORMER_OPTIONS = {
     "--all-variants": "--variant '*' is that",

@@ -29,7 +29,7 @@ def test_rounds_that_give_no_interval_are_refused(project, capsys):
 
 def test_the_former_command_is_answered_with_the_new_one(capsys):
     assert call("benchmark", "acme/toy@v1") == 2
-    assert "did you mean `kernforge bench`?" in capsys.readouterr().err
+    assert "`kernforge benchmark` is `kernforge bench`" in capsys.readouterr().err
 
 
 def test_a_published_kernel_needs_a_version(capsys):

@@ -57,15 +57,14 @@ def test_help_is_a_word_too(capsys):
 def test_every_command_of_the_table_is_there_and_no_other():
     modules = pkgutil.iter_modules(commands.__path__)
     assert sorted(module.name for module in modules) == sorted(COMMANDS)
-    assert not {other for each in COMMANDS.values() for other in each.others} & set(COMMANDS)
+    assert not set(FORMER) & set(COMMANDS)
 
 
-@pytest.mark.parametrize(("said", "meant"), [("biuld", "build"), ("upload", "publish")])
-def test_a_misspelt_command_and_another_tools_word_are_answered(said, meant, capsys):
-    assert call(said) == 2
+def test_a_misspelt_command_is_answered(capsys):
+    assert call("biuld") == 2
     err = capsys.readouterr().err
-    assert f"error: there is no command {said!r}" in err
-    assert f"did you mean `kernforge {meant}`?" in err
+    assert "error: there is no command 'biuld'" in err
+    assert "did you mean `kernforge build`?" in err
     assert call("xyzzy") == 2
     assert "did you mean" not in capsys.readouterr().err
 
@@ -74,7 +73,7 @@ def test_a_misspelt_command_and_another_tools_word_are_answered(said, meant, cap
 def test_a_former_name_is_answered_with_the_new_one(name, capsys):
     assert call(name) == 2
     err = capsys.readouterr().err
-    assert err == f"error: `kernforge {name}` is now `kernforge {FORMER[name]}`\n"
+    assert err == f"error: `kernforge {name}` is `kernforge {FORMER[name]}`\n"
     words = FORMER[name].split()
     verb = [word for word in words[:1] if not word.startswith("-")]
     assert call(*verb, "--help") == 0
