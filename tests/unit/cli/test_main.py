@@ -19,6 +19,7 @@ from kernforge.cli.commands import build as cli_build
 from kernforge.cli.parser import read
 from kernforge.cli.table import COMMANDS, FORMER, FORMER_OPTIONS, GROUPS
 from kernforge.system import console
+from kernforge.system.environment import Environment, Variable
 
 
 def parsed(*words):
@@ -45,6 +46,15 @@ def test_a_command_alone_shows_all_commands_in_their_groups(capsys):
     assert len(bare.splitlines()) <= 45
     for command in COMMANDS.values():
         assert re.search(rf"^  {command.name} +{re.escape(command.summary)}$", bare, re.MULTILINE)
+
+
+def test_commands_options_and_variables_stay_few():
+    assert len(COMMANDS) <= 22
+    listed = [a for each in COMMANDS.values() for a in each.arguments]
+    flat = [a for one in listed for a in (one if isinstance(one, tuple) else (one,))]
+    assert sum(a.names[0].startswith("-") for a in flat) <= 110
+    ours = [v for v in vars(Environment).values() if isinstance(v, Variable)]
+    assert sum(v.name.startswith("KERNFORGE_") for v in ours) <= 20
 
 
 def test_help_is_a_word_too(capsys):
