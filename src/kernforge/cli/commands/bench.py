@@ -149,7 +149,7 @@ def _kernel(arguments: argparse.Namespace) -> Path | None:
         return built
     if arguments.build_dir or (arguments.project / "build.toml").is_file():
         raise UsageError(
-            f"there is no directory {built.absolute()}, so there is no kernel to measure",
+            f"there is no directory {built.absolute()}: the kernel is not built",
             hint="run `kernforge build`, or name a built kernel with --build-dir",
         )
     return None
