@@ -55,7 +55,7 @@ def examine(environment: Environment, runner: Runner, *, ask_network: bool = Tru
         StorageError: no directory for temporary files is writable, so that no program can run.
     """
     env, store = environment.variables, environment.home / "store"
-    temporary = _temporary(env)
+    temporary = files.temporary()
     compiler, gcc_trouble = _compiler(env, runner)
     python = Path(sysconfig.get_path("include"))
     isolation = _sandbox(compiler, runner)
@@ -75,7 +75,7 @@ def examine(environment: Environment, runner: Runner, *, ask_network: bool = Tru
         gpu_devices=any(Path("/dev").glob("nvidia[0-9]*")),
         driver=host.driver_version(),
         torch=_torch(runner),
-        directories=(temporary, *_directories(store, isolates=not isolation[0])),
+        directories=tuple(_directories(temporary, store, isolates=not isolation[0])),
         memory=machine.available_memory(),
         sandbox=isolation,
         tls=str(extras.without_tls() or ""),
@@ -142,27 +142,10 @@ def _torch(runner: Runner) -> TorchFacts | None:
     )
 
 
-def _temporary(env: Mapping[str, str]) -> Directory:
-    """The directory of temporary files: the first of several that is writable."""
-    used = files.temporary()
-    variable = env.get("TMPDIR")
-    if variable and Path(variable).absolute() != used.absolute():
-        directory = Path(variable)
-        trouble = machine.room(directory)[1] if directory.is_dir() else "there is no such directory"
-        return Directory(
-            use="temporary files (TMPDIR)",
-            path=variable,
-            free=machine.room(used)[0],
-            trouble=trouble or "it is not writable",
-            instead=f"{used} is used",
-        )
-    free, trouble = machine.room(used)
-    return Directory(use="temporary files", path=str(used), free=free, trouble=trouble)
-
-
-def _directories(store: Path, *, isolates: bool) -> Iterator[Directory]:
-    free, trouble = machine.room(store)
-    yield Directory(use="the store", path=str(store), free=free, trouble=trouble)
+def _directories(temporary: Path, store: Path, *, isolates: bool) -> Iterator[Directory]:
+    for use, path in (("temporary files", temporary), ("the store", store)):
+        free, trouble = machine.room(path)
+        yield Directory(use=use, path=str(path), free=free, trouble=trouble)
     if isolates:
         return  # the directory of an action is a mount; its files are in the store
     rooms = sandbox.PLACE

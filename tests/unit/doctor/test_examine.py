@@ -109,14 +109,6 @@ def test_no_directory_for_temporary_files_is_reported_before_anything_else(
         run(Command(argv=("true",)))
 
 
-def test_a_tmpdir_that_is_passed_over_is_named(monkeypatch, tmp_path, doctor):
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    (found,) = [f for f in doctor()[1]["findings"] if f["rule"] == "not-writable"]
-    assert found["severity"] == "warning"
-    assert "there is no such directory; " in found["message"]
-
-
 def test_an_index_that_does_not_answer_is_found(monkeypatch):
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_INDEX_URL", "http://user:secret@127.0.0.1:9/simple")
