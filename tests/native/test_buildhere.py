@@ -117,7 +117,7 @@ def test_a_source_that_is_not_the_published_variants_is_not_built(place, call):
     source.unlink()
     source.write_text(text.replace("2 *", "3 *"))
     refused = call(place, "-c", USE, expect=1)
-    assert "IntegrityError: the source of owner/times-two at" in refused.stderr
+    assert "IntegrityError: the source of owner/times-two is not" in refused.stderr
 
 
 def test_a_project_that_cannot_serve_this_machine_says_so(place, call):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -19,8 +19,9 @@ from kernforge.artifact.metadata import FILE
 from kernforge.builder import layout, locking, source_rules
 from kernforge.builder.execute import executor, results, sandbox
 from kernforge.builder.execute.action import ActionContext
-from kernforge.builder.execute.executor import ActionPool, Events, LogEvents, Outcome
+from kernforge.builder.execute.executor import Events, LogEvents, Outcome
 from kernforge.builder.execute.pool import LocalPool
+from kernforge.builder.execute.results import STORE_KIND
 from kernforge.builder.execute.sandbox import Mode, Sandbox
 from kernforge.builder.plan import planner
 from kernforge.builder.plan.graph import Plan
@@ -69,7 +70,7 @@ class EditedPlan:
 
 
 EditPlan: TypeAlias = "Callable[[Workspace, PlannedBuild, ActionContext], EditedPlan]"
-MakePool: TypeAlias = "Callable[[Workspace, PlannedBuild, ActionContext], ActionPool]"
+MakePool: TypeAlias = "Callable[[Workspace, PlannedBuild, ActionContext], LocalPool]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,17 +169,24 @@ def build_project(
             none.
         KeyboardInterrupt: passed on after every program was killed; nothing is left half-written.
     """
-    out = _out(workspace, request)
+    out = request.out or _own_directory(workspace.project.root)
     planned = planned or plan_project(workspace, request)
     if request.check and planned.plan.actions:  # now, and not when everything is compiled
         extras.require(_CHECKERS, "the check of what is built", otherwise="build with --no-check")
     store, events = workspace.store, request.events
     for note in planned.notes:
         events.note(note)
+    results.pull(planned.plan, store)
     isolation = _isolation(workspace, planned.plan, request)
+    left = [each for each in planned.plan.actions if not store.has(STORE_KIND, each.key)]
+    # Where other machines run the actions, no tree is needed here.
+    names = set() if request.pool else {name for action in left for name in action.trees}
+    trees = locking.tree_paths(workspace, names, planned.lock)
+    if received := workspace.wheels.received:
+        events.note(f"{size(received)} came over the network")
     context = ActionContext(
         store=store,
-        trees=_trees(workspace, planned, request),
+        trees=trees,
         runner=request.runner,
         jobs=request.jobs,
         sandbox=isolation,
@@ -201,45 +209,35 @@ def build_project(
     findings = _findings(workspace, request, variants) if request.check else ()
     if store.made or store.fetched:
         eviction.keep(store, workspace.store_limit)
-    return BuildResult(
-        plan=edited.plan,
-        outcome=outcome,
-        variants=variants,
-        findings=findings,
-    )
+    return BuildResult(plan=edited.plan, outcome=outcome, variants=variants, findings=findings)
 
 
 def _slow_headers(workspace: Workspace, request: BuildRequest, outcome: Outcome) -> str:
     """One line on a CUDA unit whose torch headers made a build long, with the way out."""
-    sources = workspace.project.sources
-    compiled = {(t.backend, t.cuda) for t in request.targets if t.cuda and not t.variant.is_noarch}
-    slow: dict[str, tuple[float, str]] = {}
-    for unit in {unit for each in compiled for unit in sources.units(*each)}:
-        named = includes.heavy_torch(unit.closure.foreign)
-        if unit.is_cuda and named:
-            mine = (s.cpu_s for s in outcome.spent if s.title.startswith(f"{unit.path},"))
-            slow[unit.path] = (sum(mine), named)
-    path = max(slow, key=lambda path: slow[path][0], default="")
-    if not path or slow[path][0] < _SLOW_CPU_S:
-        return ""
-    seconds, named = slow[path]
-    return (
-        f"{seconds:.0f} of {outcome.cpu_s:.0f} CPU-s went to {path}, nearly all for the headers of "
-        f"torch that <{named}> brings: include it in the .cpp of the binding alone, and let {path} "
-        "take pointers and sizes"
-    )
+    heavy = {
+        unit.path: named
+        for target in request.targets
+        for unit in workspace.project.sources.units(target.backend, target.cuda)
+        if unit.is_cuda and (named := includes.heavy_torch(unit.closure.foreign))
+    }
+    for spent in outcome.spent:  # the longest first
+        path = spent.title.partition(",")[0]
+        if path in heavy and spent.cpu_s >= _SLOW_CPU_S:
+            return (
+                f"{spent.cpu_s:.0f} of {outcome.cpu_s:.0f} CPU-s went to {path}, nearly all for "
+                f"the headers of torch that <{heavy[path]}> brings: include it in the .cpp of the "
+                f"binding alone, and let {path} take pointers and sizes"
+            )
+    return ""
 
 
-def _out(workspace: Workspace, request: BuildRequest) -> Path:
-    """The directory of the variants.
+def _own_directory(root: Path) -> Path:
+    """The directory of a project's variants.
 
     Raises:
-        StorageError: it is the project's own, and a link: it would lead a stranger's build into
-            another project.
+        StorageError: it is a link, which would lead a stranger's build into another project.
     """
-    if request.out:
-        return request.out
-    path = workspace.project.root / "build"
+    path = root / "build"
     if path.is_symlink():
         raise StorageError(
             f"{path} is a link, and variants are not written through it",
@@ -301,44 +299,23 @@ def _searched(workspace: Workspace, cpu: str) -> tuple[str, ...]:
 
 
 def _isolation(workspace: Workspace, plan: Plan, request: BuildRequest) -> Sandbox:
-    """Choose the sandbox of a build; if there is one, refuse results that were made without.
+    """Choose the sandbox of a build; where there is one, results made without are made again.
 
-    Those of this store are forgotten, those of the shared store are not taken: both are made
-    again. Nothing is tried when nothing is left to run. Other machines that run the actions isolate
-    as far as each can, so that such results are refused then only if a sandbox is required.
+    Nothing is tried when nothing is left to run. Workers of a farm isolate as far as each can, so
+    that results made without are refused there only if a sandbox is required.
     """
-    mode, note = request.isolation, request.events.note
-    store, accepts_all = workspace.store, workspace.store.accepts
-    insists = mode == "required" or (mode == "auto" and request.pool is None)
-    if insists:
-        store.accepts = results.isolated_here
-        results.pull(plan, store)
-    if mode != "off" and results.all_isolated(plan, store):
-        return Sandbox(isolates=False, reason="nothing is left to run", wanted=mode)
+    mode, store = request.isolation, workspace.store
+    unisolated = results.unisolated([action.key for action in plan.actions], store)
+    if mode == "off" or not unisolated:
+        return replace(sandbox.OFF, wanted=mode)
     chosen = sandbox.probe(mode, workspace.compiler.path, run)
-    if chosen.isolates and insists:
-        results.forget_unisolated([action.key for action in plan.actions], store)
-        if store.refused:
-            note(
-                f"{len(store.refused)} results of the shared store were made without a sandbox or "
-                "with other headers: they are made again"
-            )
     if not chosen.isolates:
-        store.accepts = accepts_all
-        if mode != "off":
-            note(f"note: actions run without a sandbox: {chosen.reason}")
+        request.events.note(f"note: actions run without a sandbox: {chosen.reason}")
+    elif mode == "required" or request.pool is None:
+        store.accepts = results.isolated_here
+        for key in unisolated:
+            store.forget(STORE_KIND, key)
     return chosen
-
-
-def _trees(workspace: Workspace, planned: PlannedBuild, request: BuildRequest) -> Mapping[str, str]:
-    """The trees that the actions left to run read; none where other machines run them."""
-    if request.pool:
-        results.pull(planned.plan, workspace.store)
-        return {}
-    paths = locking.fetch_trees(workspace, planned.plan, planned.lock)
-    if received := workspace.wheels.received:
-        request.events.note(f"{size(received)} came over the network")
-    return paths
 
 
 def _origin(workspace: Workspace, planned: PlannedBuild) -> Origin:

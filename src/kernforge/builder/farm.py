@@ -10,11 +10,11 @@ alone.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import io
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,7 +26,7 @@ from kernforge.builder.execute import action as execute_action
 from kernforge.builder.execute import results, sandbox
 from kernforge.builder.execute.action import ActionContext, Done, Failure
 from kernforge.builder.execute.executor import LogEvents
-from kernforge.builder.execute.pool import Job
+from kernforge.builder.execute.pool import Job, LocalPool
 from kernforge.builder.execute.results import STORE_KIND
 from kernforge.builder.execute.sandbox import Mode
 from kernforge.builder.plan.graph import Action, Plan
@@ -53,6 +53,8 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _CONNECT_S = 10
 _WORKERS_S = 60
 _RETRIES = 1
+# Threads that wait for workers: Dask's scheduler chooses among this many actions.
+_SENT = 512
 
 
 def dask_setup(worker: Any) -> None:
@@ -99,38 +101,22 @@ def connect(address: str) -> Any:
     refuse_plain([address])
     from distributed import Client  # noqa: PLC0415 - only a farm needs it
 
-    try:
-        client = Client(address, timeout=_CONNECT_S, set_as_default=False, name="kernforge")
-    except (OSError, TimeoutError, ValueError, TypeError) as error:
-        raise NetworkError(
-            f"no Dask scheduler answers at {address}: {error}",
-            hint="start one with `dask scheduler`, and give its address as tls://HOST:8786; Dask "
-            "reads certificates from its configuration, distributed.comm.tls",
-        ) from error
-    try:
-        client.wait_for_workers(1, timeout=_WORKERS_S)
+    with contextlib.ExitStack() as stack:
+        try:
+            client = Client(address, timeout=_CONNECT_S, set_as_default=False, name="kernforge")
+            stack.callback(client.close)
+            client.wait_for_workers(1, timeout=_WORKERS_S)
+        except (OSError, TimeoutError, ValueError, TypeError) as error:
+            raise NetworkError(
+                f"no Dask scheduler with workers answers at {address}: {error}",
+                hint="start `dask scheduler` and `dask worker ADDRESS --preload "
+                "kernforge.builder.farm`, and give the address as tls://HOST:8786; Dask reads "
+                "certificates from its configuration, distributed.comm.tls",
+            ) from error
         info = client.scheduler_info(n_workers=-1)
         refuse_plain((info["address"], *info["workers"]))
-    except TimeoutError as error:
-        client.close()
-        raise NetworkError(
-            f"the Dask scheduler at {address} has no workers",
-            hint=f"start one: `dask worker {address} --preload kernforge.builder.farm`",
-        ) from error
-    except BaseException:
-        client.close()
-        raise
+        stack.pop_all()
     return client
-
-
-def _of_dask(error: BaseException, client: Any) -> BaseException:
-    """What a user is told of a scheduler that is gone; other errors as they are."""
-    if isinstance(error, OSError) or "Cancelled" in type(error).__name__:
-        return NetworkError(
-            f"the Dask scheduler {client.scheduler.addr} does not answer any more",
-            hint="start it again and repeat the command: what was finished is in the store",
-        )
-    return error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,15 +124,14 @@ class ActionTask:
     """An action with all that a worker needs for it.
 
     Attributes:
-        texts: generated inputs by digest.
+        plan: of the action alone, with its generated inputs.
         sources: the project's inputs by path.
         results: packed results of other actions by key, where no shared store has them.
         project: the project, without its files.
         shared: URL of the shared store.
     """
 
-    action: Action
-    texts: Mapping[str, str]
+    plan: Plan
     sources: Mapping[str, bytes]
     results: Mapping[str, bytes]
     project: Project
@@ -160,7 +145,7 @@ class ActionTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionResult:
-    """What a worker sends back.
+    """The answer of a worker.
 
     Attributes:
         packed: its result; None when it failed or when the shared store has it.
@@ -171,8 +156,8 @@ class ActionResult:
     notes: tuple[str, ...] = ()
 
 
-class FarmPool:
-    """The workers of a Dask scheduler, as a pool of a build's actions.
+class FarmPool(LocalPool):
+    """The workers of a Dask scheduler; a thread of this process waits for each action.
 
     Args:
         address: the scheduler's, as ``tls://farm:8786``.
@@ -183,8 +168,6 @@ class FarmPool:
         UsageError: a connection of the farm is plain and leaves the machine.
     """
 
-    patience: float | None = None
-
     def __init__(
         self,
         address: str,
@@ -194,6 +177,7 @@ class FarmPool:
         *,
         note: Callable[[str], None],
     ) -> None:
+        super().__init__(jobs=_SENT)
         self._workspace, self._planned, self._context = workspace, planned, context
         self._note, self._noted = note, set[str]()
         self._client = connect(address)
@@ -208,37 +192,13 @@ class FarmPool:
         self,
         job: Job,
         work: Callable[[Job], Done],  # noqa: ARG002 - a worker does it
-    ) -> concurrent.futures.Future[Done]:
+    ) -> Future[Done]:
         """Send an action to the workers."""
-        action = job.action
-        options: dict[str, Any] = {"priority": int(job.critical_path_s)}
-        workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
-        largest = max((worker["resources"].get(MEMORY, 0) for worker in workers), default=0)
-        if largest:
-            asked = largest if job.alone else min(job.estimate.memory, largest)
-            options["resources"] = {MEMORY: asked}
-        sent = pickle.dumps(self._task(action))
-        outer: concurrent.futures.Future[Done] = concurrent.futures.Future()
-
-        def arrived(inner: concurrent.futures.Future[ActionResult]) -> None:
-            try:
-                outer.set_result(self._receive(action, inner.result()))
-            except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-                if type(error).__name__ == "KilledWorker":
-                    outer.set_result(_workers_died(action, error))
-                else:
-                    outer.set_exception(_of_dask(error, self._client))
-
-        inner = self._executor.submit(run_task, __version__, sent, **options)
-        inner.add_done_callback(arrived)
-        return outer
-
-    def usage(self) -> Mapping[str, int]:
-        """Nothing: the workers know."""
-        return {}
+        return super().submit(job, self._send)
 
     def close(self) -> None:
         """Leave the farm."""
+        super().close()
         self._client.close()
 
     def kill(self) -> None:
@@ -247,6 +207,30 @@ class FarmPool:
         with contextlib.suppress(Exception):
             self._executor.shutdown(wait=False)
             self._client.close()
+        super().kill()
+
+    def _send(self, job: Job) -> Done:
+        """Have a worker do an action, and take its result."""
+        workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+        largest = max((worker["resources"].get(MEMORY, 0) for worker in workers), default=0)
+        asked = largest if job.alone else min(job.estimate.memory, largest)
+        options = {"resources": {MEMORY: asked}} if largest else {}
+        sent = pickle.dumps(self._task(job.action))
+        priority = int(job.critical_path_s)
+        try:
+            future = self._executor.submit(
+                run_task, __version__, sent, priority=priority, **options
+            )
+            return self._receive(job.action, future.result())
+        except BaseException as error:
+            if type(error).__name__ == "KilledWorker":
+                return _workers_died(job.action, error)
+            if isinstance(error, OSError) or "Cancelled" in type(error).__name__:
+                raise NetworkError(
+                    f"the Dask scheduler {self._client.scheduler.addr} does not answer any more",
+                    hint="start it again and repeat the command: the store has what was finished",
+                ) from error
+            raise
 
     def _receive(self, action: Action, result: ActionResult) -> Done:
         for text in result.notes:
@@ -265,20 +249,17 @@ class FarmPool:
         given = [file for file in action.inputs if not file.action]
         texts = {f.digest: plan.texts[f.digest] for f in given if f.digest in plan.texts}
         sources = {f.path: plan.files[f.path] for f in given if f.digest not in texts}
-        packed = {}
-        for key in action.needs:
-            if not (store.shared and store.shared.has(STORE_KIND, key)):
-                packed[key] = _pack(store, key)
+        far = store.shared
+        needs = [key for key in action.needs if not (far and far.has(STORE_KIND, key))]
         return ActionTask(
-            action=action,
-            texts=texts,
+            plan=Plan(actions=(action,), artifacts=(), texts=texts, sources_id=""),
             sources={path: real.read_bytes() for path, real in sources.items()},
-            results=packed,
+            results={key: _pack(store, key) for key in needs},
             project=replace(workspace.project, files={}),
             local_parts=workspace.local_parts,
             cpu=workspace.cpu,
             lock=self._planned.lock,
-            shared=store.shared.url if store.shared else None,
+            shared=far.url if far else None,
             sandbox=self._context.sandbox.wanted,
             jobs=self._context.jobs,
         )
@@ -310,14 +291,10 @@ def _require(store: Store, key: str) -> None:
 
 def _workers_died(action: Action, error: BaseException) -> Done:
     """The scheduler gave up: each worker that was given the action died."""
+    hint = "out of memory? Let workers have more, and offer what they have"
+    repeat = "kernforge build, without --scheduler"
     return Done(
-        origin="failed",
-        failure=Failure(
-            action=action,
-            returncode=-9,
-            output=f"{error}\nout of memory? Let workers have more, and offer what they have",
-            repeat="kernforge build, without --scheduler",
-        ),
+        failure=Failure(action=action, returncode=-9, output=f"{error}\n{hint}", repeat=repeat)
     )
 
 
@@ -325,12 +302,15 @@ def _workers_died(action: Action, error: BaseException) -> Done:
 
 
 def run_task(sender: str, sent: bytes) -> ActionResult:
-    """Do an action on the machine where this is called.
+    """Do an action on the Dask worker where this is called.
 
     Raises:
         KernforgeError: this machine cannot do it; the message names the machine.
     """
-    where, threads = _this_worker()
+    from distributed import get_worker  # noqa: PLC0415 - only a farm has it
+
+    worker = get_worker()
+    threads = max(1, worker.state.nthreads // max(1, len(worker.state.executing)))
     try:
         if sender != __version__:
             raise ToolchainError(
@@ -338,29 +318,24 @@ def run_task(sender: str, sent: bytes) -> ActionResult:
                 hint=f"install kernforge[build,cluster]=={sender} on the workers",
             )
         task: ActionTask = pickle.loads(sent)  # noqa: S301 - a task is code in any case
-        return _work(task, where, threads)
+        return _work(task, str(worker.name), threads)
     except KernforgeError as error:
-        raise type(error)(f"worker {where}: {error.message}", hint=error.hint) from error
+        raise type(error)(f"worker {worker.name}: {error.message}", hint=error.hint) from error
 
 
 def _work(task: ActionTask, where: str, threads: int) -> ActionResult:
     notes: list[str] = []
-    environment = Environment.read()
-    shared = None
-    if task.shared:
-        shared = SharedStore(task.shared, notes.append, read_builders(environment))
-    store = Store(environment.home / "store", shared)
-    store.note, store.accepts = notes.append, results.holds_here
-    action = task.action
+    workspace = _workspace(task, Environment.read(), notes.append)
+    store, (action,) = workspace.store, task.plan.actions
+    if task.sandbox == "required":
+        store.accepts = results.isolated_here
+        for key in results.unisolated({action.key, *action.needs}, store):
+            store.forget(STORE_KIND, key)
     with files.staging(store.root / "work") as scratch:
-        if task.sandbox == "required":
-            store.accepts = results.isolated_here
-            results.forget_unisolated({action.key, *action.needs}, store)
         for key, data in task.results.items():
             _unpack(store, key, data, shared=False)
         for key in action.needs:
             _require(store, key)
-        workspace = _workspace(task, store, environment)
         if wrong := locking.difference(workspace, task.lock, action.trees):
             raise ToolchainError(
                 f"{lockfile.FILE_NAME} names {wrong}",
@@ -368,29 +343,29 @@ def _work(task: ActionTask, where: str, threads: int) -> ActionResult:
             )
         for path, data in task.sources.items():
             files.write_new(scratch / path, data)
-        plan = Plan(
-            actions=(action,),
-            artifacts=(),
-            texts=task.texts,
-            sources_id="",
-            files={path: scratch / path for path in task.sources},
-        )
+        plan = replace(task.plan, files={path: scratch / path for path in task.sources})
         context = ActionContext(
             store=store,
-            trees=locking.fetch_trees(workspace, plan, task.lock),
+            trees=locking.tree_paths(workspace, action.trees, task.lock),
             runner=run,
             jobs=task.jobs,
             sandbox=sandbox.probe(task.sandbox, workspace.compiler.path, run),
         )
         done = execute_action.run_action(action, plan, context, threads=threads)
-        known = done.failure or (shared and (STORE_KIND, action.key) in shared.good)
-        packed = None if known else _pack(store, action.key)
+    known = done.failure or (store.shared and (STORE_KIND, action.key) in store.shared.good)
+    packed = None if known else _pack(store, action.key)
     return ActionResult(done=replace(done, where=where), packed=packed, notes=tuple(notes))
 
 
-def _workspace(task: ActionTask, store: Store, environment: Environment) -> Workspace:
+def _workspace(
+    task: ActionTask, environment: Environment, note: Callable[[str], None]
+) -> Workspace:
     """What an action starts from on this machine."""
-    variables = environment.variables
+    variables, shared = environment.variables, None
+    if task.shared:
+        shared = SharedStore(task.shared, note, read_builders(environment))
+    store = Store(environment.home / "store", shared)
+    store.note, store.accepts = note, results.holds_here
     return Workspace(
         project=task.project,
         candidates=(),
@@ -403,14 +378,3 @@ def _workspace(task: ActionTask, store: Store, environment: Environment) -> Work
         search_path=variables.get("PATH", ""),
         compiles=True,
     )
-
-
-def _this_worker() -> tuple[str, int]:
-    """Name of the Dask worker on which this is called, and the threads that an action may have."""
-    from distributed import get_worker  # noqa: PLC0415 - only a farm has it
-
-    try:
-        worker = get_worker()
-    except ValueError:
-        return "here", 1
-    return str(worker.name), max(1, worker.state.nthreads // max(1, len(worker.state.executing)))

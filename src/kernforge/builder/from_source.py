@@ -5,15 +5,16 @@ They are published with it; or else a variant says which commit of which reposit
 from. Where no package index can be reached for what the lock names, this process's own torch lends
 its headers and an installed CUDA toolkit its compilers; what was used stands in the provenance.
 
-What is built is kept in a directory registry of the user's, ``built`` below ``KERNFORGE_HOME``,
-under a reference for each commit and device. Only a call that asks for it
-(``get_kernel(build=True)``) imports this module, and with it the author's half of the package.
+What is built is kept below ``built`` in ``KERNFORGE_HOME``, in a directory for each commit and
+device. Only a call that asks for it (``get_kernel(build=True)``) imports this module, and with it
+the author's half of the package.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from kernforge.artifact.integrity import tree_files, verify_tree
@@ -40,7 +41,6 @@ from kernforge.project import git
 from kernforge.project.api import read_project
 from kernforge.project.targets import Target
 from kernforge.registry.base import Registry
-from kernforge.registry.directory import DirectoryRegistry
 from kernforge.system import files
 from kernforge.system.environment import Environment
 from kernforge.toolchain import installed, lockfile
@@ -51,25 +51,6 @@ DIRECTORY = "built"
 LENT = "this machine's own torch and compilers are taken instead"
 
 _LOG = logging.getLogger("kernforge")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceBuildRequest:
-    """What to build: a commit, for a host, with device code for ``only`` these capabilities.
-
-    ``environment`` is that of the process that asked for it.
-    """
-
-    repo_id: str
-    commit: str
-    host: Host
-    only: tuple[str, ...]
-    environment: Environment
-
-    @property
-    def ref(self) -> str:
-        """What names it in the user's registry."""
-        return "-".join((self.commit, str(self.host.backend), *self.only))
 
 
 def build_here(
@@ -94,29 +75,38 @@ def build_here(
         ToolchainError: there is no C++ compiler, or no index has what the lock lacks.
         NetworkError: no index can be reached, and this machine has no CUDA toolkit of its own.
     """
-    directory = environment.home / DIRECTORY
-    kept = DirectoryRegistry(directory)
-    wanted = SourceBuildRequest(
-        repo_id=repo_id, commit=commit, host=host, only=_device(host), environment=environment
-    )
-    with kept.writing(repo_id):
-        found = _kept(kept, wanted)
-        if found is not None:
-            return found
-        with files.staging(directory / "work") as work:
+    only = _device(host)
+    built = environment.home / DIRECTORY
+    kept = built / f"kernels--{repo_id.replace('/', '--')}" / "-".join((commit, *only))
+    with files.locked(kept.with_name(f"{kept.name}.lock")):
+        there = {path.parent.name: path.parent for path in kept.glob(f"*/{FILE}")}
+        if best := resolve(there, host).best:
+            return Built(path=there[best.name], link_root=kept)
+        with files.staging(built / "work") as work:
             statement = _statement(registry, repo_id, commit)
-            root = _source(registry, wanted, statement, work / "source")
+            root = _source(registry, repo_id, commit, statement, work / "source")
             if root is None:
                 return None
             _LOG.warning("no published build of %s fits: it is built here, once", repo_id)
-            _keep(kept, wanted, _build(root, wanted, statement, work / "build"))
-        found = _kept(kept, wanted)
-    if found is None:
-        raise IntegrityError(
-            f"{kept.url} does not hold what was just built for {repo_id}",
-            hint="remove that directory; nothing but what was built is there",
-        )
-    return found
+            request = BuildRequest(
+                targets=(),
+                only=only,
+                out=kept,
+                untrusted=environment.kernforge_build_trusted != "1",
+            )
+            make = functools.partial(
+                _build,
+                *(root, host, request, statement),
+                environment=environment,
+                what=f"the source of {repo_id}",
+            )
+            try:
+                path = make()
+            except NetworkError as error:
+                parts = lent_parts(host, environment, error)
+                _LOG.warning("%s; %s", error.message, LENT)
+                path = make(options=parts)
+        return Built(path=path, link_root=kept)
 
 
 def _device(host: Host) -> tuple[str, ...]:
@@ -127,61 +117,31 @@ def _device(host: Host) -> tuple[str, ...]:
     return () if capability is None else (str(capability),)
 
 
-def _kept(kept: DirectoryRegistry, wanted: SourceBuildRequest) -> Built | None:
-    commit = kept.ref(wanted.repo_id, wanted.ref)
-    names = () if commit is None else kept.variants(wanted.repo_id, commit)
-    best = resolve(names, wanted.host).best
-    if commit is None or best is None:
-        return None
-    path = kept.fetch(wanted.repo_id, commit, best.name)
-    return Built(path=path, link_root=kept.link_root(wanted.repo_id))
-
-
-def _keep(kept: DirectoryRegistry, wanted: SourceBuildRequest, variant: Path) -> None:
-    """Add a variant to those that were built for one commit and device."""
-    old = kept.ref(wanted.repo_id, wanted.ref)
-    tree = {} if old is None else kept.tree(wanted.repo_id, old)
-    for path, real in tree_files(variant).items():
-        digest = files.sha256_file(real)
-        kept.add_blob(wanted.repo_id, digest, real)
-        tree[f"build/{variant.name}/{path}"] = digest
-    commit, _ = kept.add_snapshot(wanted.repo_id, tree)
-    kept.set_ref(wanted.repo_id, wanted.ref, commit)
-
-
-def _build(root: Path, wanted: SourceBuildRequest, statement: Statement | None, out: Path) -> Path:
-    """Build the one variant of a project; its path below ``out``."""
-
-    def attempt(options: LocalPartsOptions, name: str) -> Path:
-        workspace = build_workspace.open_workspace(
-            read_project(root), LogEvents(), wanted.environment, options
+def _build(
+    root: Path,
+    host: Host,
+    request: BuildRequest,
+    statement: Statement | None,
+    *,
+    environment: Environment,
+    what: str,
+    options: LocalPartsOptions = NO_LOCAL_PARTS,
+) -> Path:
+    """Build the one variant of a project that fits a host."""
+    workspace = build_workspace.open_workspace(
+        read_project(root), LogEvents(), environment, options
+    )
+    target = fitting_target(workspace, host, what, for_cpu='pass backend="cpu"')
+    request = replace(request, targets=(target,))
+    planned = build.plan_project(workspace, request)
+    if statement is not None and statement.origin.sources != planned.plan.sources_id:
+        raise IntegrityError(
+            f"{what} is not what {statement.variant} was built from",
+            hint="inform its publisher; nothing of it was built",
         )
-        target = fitting_target(
-            workspace, wanted.host, f"the source of {wanted.repo_id}", for_cpu='pass backend="cpu"'
-        )
-        request = BuildRequest(
-            targets=(target,),
-            only=wanted.only,
-            out=out / name,
-            untrusted=wanted.environment.kernforge_build_trusted != "1",
-        )
-        planned = build.plan_project(workspace, request)
-        if statement is not None and statement.origin.sources != planned.plan.sources_id:
-            raise IntegrityError(
-                f"the source of {wanted.repo_id} at {wanted.commit} is not what "
-                f"{statement.variant} was built from",
-                hint="inform its publisher; nothing of it was built",
-            )
-        result = build.build_project(workspace, request, planned)
-        result.refuse_failures()
-        return result.variants[target.name]
-
-    try:
-        return attempt(NO_LOCAL_PARTS, "locked")
-    except NetworkError as error:
-        parts = lent_parts(wanted.host, wanted.environment, error)
-        _LOG.warning("%s; %s", error.message, LENT)
-    return attempt(parts, "local")
+    result = build.build_project(workspace, request, planned)
+    result.refuse_failures()
+    return result.variants[target.name]
 
 
 def fitting_target(workspace: Workspace, host: Host, what: str, *, for_cpu: str) -> Target:
@@ -261,13 +221,12 @@ def _statement(registry: Registry, repo_id: str, commit: str) -> Statement | Non
 
 
 def _source(
-    registry: Registry, wanted: SourceBuildRequest, statement: Statement | None, into: Path
+    registry: Registry, repo_id: str, commit: str, statement: Statement | None, into: Path
 ) -> Path | None:
     """A project with its lock, in a directory that may be written to: the lock is completed."""
-    source = registry.source(wanted.repo_id, wanted.commit)
+    source = registry.source(repo_id, commit)
     if source is not None and (source / lockfile.FILE_NAME).is_file():
-        found = tree_files(source, within=registry.link_root(wanted.repo_id))
-        for path, real in found.items():
+        for path, real in tree_files(source, within=registry.link_root(repo_id)).items():
             files.copy_file(real, into / path)
         return into
     origin = None if statement is None else statement.origin
@@ -277,7 +236,7 @@ def _source(
         git.clone(origin.url, origin.git.commit, into)
     except UsageError as error:
         raise RegistryError(
-            f"{wanted.repo_id} was published without its source, and {error.message}",
+            f"{repo_id} was published without its source, and {error.message}",
             hint="load it where a published build fits, or see that the repository can be reached",
         ) from error
     root = git.below(into, origin.folder)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
@@ -26,19 +25,6 @@ from kernforge.errors import IntegrityError
 from kernforge.project.api import Project
 from kernforge.source import op_schema
 from kernforge.system import files
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Layout:
-    """What a variant's directory will hold.
-
-    Attributes:
-        files: base64 SHA-256 of each file that the digest covers, by path.
-    """
-
-    statement: str
-    metadata: Metadata
-    files: Mapping[str, str]
 
 
 def lay_out_variants(
@@ -61,61 +47,59 @@ def lay_out_variants(
     modules = {action.key: action.outputs[0] for action in plan.actions}
     variants = {}
     for artifact in plan.artifacts:
-        if artifact.extension and not store.has(STORE_KIND, artifact.extension):
+        name, link = artifact.target.name, artifact.extension
+        if link and not store.has(STORE_KIND, link):
             continue
-        variants[artifact.target.name] = final = out / artifact.target.name
-        module = modules.get(artifact.extension or "", "")
-        actions = results.records(plan, artifact, store)
-        statement = provenance.state(artifact.target.name, origin, actions)
-        layout = _layout(project, artifact, module, statement)
-        if _is_there(layout, final):
+        variants[name] = final = out / name
+        module = modules[link] if link else ""
+        statement = provenance.state(name, origin, results.records(plan, artifact, store))
+        texts, hashes = _contents(project, artifact, module, statement)
+        document = _metadata(project, artifact, statement, hashes).to_json()
+        if _is_there(final, document, hashes):
             continue
         with files.staging(out) as staged:
-            tree = staged / final.name
+            tree = staged / name
             files.make_dir(tree)
-            _copy_package(artifact, project, tree)
-            if artifact.extension:
-                results.copy_output(store, artifact.extension, module, tree / module)
-            files.write_new(tree / provenance.FILE, layout.statement)
-            if digest_tree(tree).files != layout.files:
+            for path in artifact.package.keys() - texts:
+                files.copy_file(project.files[artifact.package[path]], tree / path)
+            if link:
+                results.copy_output(store, link, module, tree / module)
+            for path, text in texts.items():
+                files.write_new(tree / path, text)
+            if digest_tree(tree).files != hashes:
                 raise IntegrityError(
-                    f"a file of {artifact.target.name} changed while the build ran",
-                    hint="build again",
+                    f"a file of {name} changed while the build ran", hint="build again"
                 )
-            files.write_new(tree / FILE, layout.metadata.to_json())
+            files.write_new(tree / FILE, document)
             files.replace_tree(tree, final)
     return variants
 
 
-def _layout(project: Project, artifact: Artifact, module: str, statement: Statement) -> _Layout:
-    """What a variant will hold, of which every hash is known.
+def _contents(
+    project: Project, artifact: Artifact, module: str, statement: Statement
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The generated files of a variant, and the base64 SHA-256 of all but the document, by path.
 
     Args:
         module: file of the extension; empty without machine code.
     """
+    texts = {"_ops.py": ops_module(artifact.ops_name, artifact.target.variant)}
     digests = project.sources.digests
     hashes = {path: _base64(digests[name]) for path, name in artifact.package.items()}
-    hashes["_ops.py"] = _hash(ops_module(artifact.ops_name, artifact.target.variant))
+    hashes["_ops.py"] = _hash(texts["_ops.py"])
     if module:
         hashes[module] = _base64(statement.actions[-1].outputs[module])
-    text = provenance.write(statement, hashes)
-    hashes[provenance.FILE] = _hash(text)
-    ordered = dict(sorted(hashes.items()))
-    return _Layout(
-        statement=text,
-        metadata=_metadata(project, artifact, statement, ordered),
-        files=ordered,
-    )
+    texts[provenance.FILE] = provenance.write(statement, hashes)
+    hashes[provenance.FILE] = _hash(texts[provenance.FILE])
+    return texts, dict(sorted(hashes.items()))
 
 
-def _is_there(layout: _Layout, path: Path) -> bool:
+def _is_there(path: Path, document: bytes, hashes: Mapping[str, str]) -> bool:
     """Whether a directory holds a variant already, byte by byte."""
     if path.is_symlink() or not (path / FILE).is_file():
         return False
-    if (path / FILE).read_bytes() != layout.metadata.to_json():
-        return False
     try:
-        return digest_tree(path).files == layout.files
+        return (path / FILE).read_bytes() == document and digest_tree(path).files == hashes
     except IntegrityError:
         return False
 
@@ -126,14 +110,6 @@ def _hash(text: str) -> str:
 
 def _base64(hexadecimal: str) -> str:
     return base64.b64encode(bytes.fromhex(hexadecimal)).decode()
-
-
-def _copy_package(artifact: Artifact, project: Project, tree: Path) -> None:
-    """Write the Python package of a variant, without its extension, into an empty directory."""
-    for path, source in artifact.package.items():
-        if path != "_ops.py":
-            files.copy_file(project.files[source], tree / path)
-    files.write_new(tree / "_ops.py", ops_module(artifact.ops_name, artifact.target.variant))
 
 
 def ops_module(name: str, variant: Variant) -> str:

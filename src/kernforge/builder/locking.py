@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from kernforge.builder.execute import results, sandbox
-from kernforge.builder.plan.graph import Plan
+from kernforge.builder.execute import sandbox
 from kernforge.builder.workspace import Workspace, read_lock
 from kernforge.errors import NetworkError, StorageError, ToolchainError
 from kernforge.project import units
@@ -246,29 +245,13 @@ def locked_compilers(workspace: Workspace, trees: Iterable[str]) -> dict[str, Lo
     return {name: host_compiler.locked(each, run, memory) for name, each in found.items()}
 
 
-def fetch_trees(workspace: Workspace, plan: Plan, lock: Lock) -> dict[str, str]:
-    """Bring the toolchain trees that a plan will read into the store.
-
-    What has its result already, here or in the shared store, needs no compiler: a plan of which
-    nothing must be run fetches nothing.
-
-    Returns:
-        The real path of each tree.
+def tree_paths(workspace: Workspace, names: Iterable[str], lock: Lock) -> dict[str, str]:
+    """Bring toolchain trees into the store, and return the real path of each.
 
     Raises:
         IntegrityError: something is not what the lock says.
         NetworkError: something is lacking and no index can be reached.
         ToolchainError: no index has it, or Python's headers are wanted and not installed.
-    """
-    left = results.pull(plan, workspace.store)
-    return tree_paths(workspace, {name for action in left for name in action.trees}, lock)
-
-
-def tree_paths(workspace: Workspace, names: Iterable[str], lock: Lock) -> dict[str, str]:
-    """Bring these trees into the store; raises what ``fetch_trees`` does.
-
-    Returns:
-        The real path of each tree.
     """
     toolchains = Toolchains(workspace.store, workspace.wheels, workspace.local_parts)
     found = {name: _tree(name, workspace, toolchains, lock) for name in sorted(names)}

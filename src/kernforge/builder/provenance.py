@@ -11,19 +11,22 @@ Formats: in-toto Statement v1 and SLSA Provenance v1 (slsa.dev/spec/v1.0/provena
 from __future__ import annotations
 
 import base64
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernforge import untrusted
 from kernforge.artifact.metadata import GitState
-from kernforge.builder.execute import sandbox
 from kernforge.builder.execute.results import ActionRecord
 from kernforge.errors import IntegrityError
 from kernforge.system import digest
 from kernforge.toolchain import lockfile
 from kernforge.toolchain.lockfile import Lock, LockedWheel
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 FILE = "provenance.intoto.json"
 _STATEMENT = "https://in-toto.io/Statement/v1"
@@ -70,11 +73,14 @@ class Statement:
 
     @property
     def sandbox(self) -> dict[str, str]:
-        """What its actions could see; ``isolation`` is ``"namespaces"`` or ``"none"``."""
-        return sandbox.facts(
-            isolated=all(action.isolated for action in self.actions),
-            fixed=all(action.fixed for action in self.actions),
-        )
+        """What its actions could see, equal on every machine that isolates them."""
+        if not all(action.isolated for action in self.actions):
+            return {"isolation": "none", "network": "the machine's", "files": "all"}
+        return {
+            "isolation": "namespaces",
+            "network": "none",
+            "files": "the action's inputs; the locked toolchain and the system's /usr, read-only",
+        }
 
 
 def state(variant: str, origin: Origin, actions: tuple[ActionRecord, ...]) -> Statement:
@@ -146,11 +152,6 @@ def write(statement: Statement, files: Mapping[str, str]) -> str:
         "runDetails": {
             "builder": {"id": _BUILDER, "version": {"kernforge": origin.version}},
             "metadata": {},
-            "byproducts": [
-                {"name": f"{action.key}/{output}", "digest": {"sha256": found}}
-                for action in actions
-                for output, found in sorted(action.outputs.items())
-            ],
         },
     }
     document = {
@@ -178,53 +179,43 @@ def read(text: str, *, source: str = FILE) -> Statement:
         if definition["buildType"] != _BUILD_TYPE:
             raise _strange(source, f"its build type is {definition['buildType']!r}")
         external, internal = definition["externalParameters"], definition["internalParameters"]
-        details = document["predicate"]["runDetails"]
-        outputs = {_text(d["name"]): _text(d["digest"]["sha256"]) for d in details["byproducts"]}
-        where, isolation = external["source"], _text(internal["sandbox"]["isolation"])
+        where, lock = external["source"], internal.get("lock")
+        isolated = _text(internal["sandbox"]["isolation"]) != "none"
         commit = where["commit"] and _text(where["commit"])
-        lock = internal.get("lock")
+        builder = document["predicate"]["runDetails"]["builder"]
         return Statement(
             variant=_text(external["variant"]),
-            actions=tuple(_read_action(a, outputs, isolation) for a in internal["actions"]),
+            actions=_records().validate_python(
+                [{**action, "isolated": isolated} for action in internal["actions"]]
+            ),
             origin=Origin(
                 sources=_text(where["digest"]),
                 lock=lockfile.from_json(json.dumps(lock), source=source) if lock else NO_LOCK,
-                version=_text(details["builder"]["version"]["kernforge"]),
+                version=_text(builder["version"]["kernforge"]),
                 url=where["repository"] and _text(where["repository"]),
                 git=GitState(commit=commit, dirty=bool(where["dirty"])) if commit else None,
                 folder=_folder(_text(where["folder"])),
             ),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:  # also pydantic's
         raise _strange(source, f"{type(error).__name__} {error}") from error
 
 
 def _action(action: ActionRecord) -> dict[str, Any]:
-    return {
-        "title": action.title,
-        "key": action.key,
-        "argv": list(action.argv),
-        "roots": list(action.trees),
-    }
+    fields = asdict(action)
+    del fields["isolated"]  # the statement says it of all
+    return fields
 
 
-def _read_action(
-    entry: Mapping[str, Any], outputs: Mapping[str, str], isolation: str
-) -> ActionRecord:
-    start = f"{entry['key']}/"
-    return ActionRecord(
-        title=_text(entry["title"]),
-        key=_text(entry["key"]),
-        argv=tuple(map(_text, entry["argv"])),
-        trees=tuple(map(_text, entry["roots"])),
-        outputs={n.removeprefix(start): d for n, d in outputs.items() if n.startswith(start)},
-        isolated=isolation != "none",
-        fixed=True,
-    )
+@functools.cache
+def _records() -> TypeAdapter[tuple[ActionRecord, ...]]:
+    from pydantic import TypeAdapter  # noqa: PLC0415 - only a reader needs it
+
+    return TypeAdapter(tuple[ActionRecord, ...])
 
 
 def _folder(text: str) -> str:
-    """A path below a checkout: a statement is a stranger's, and the path is written to."""
+    """A path below a checkout: a statement is untrusted input, and the path is written to."""
     parts = text.split("/") if text else []
     if text.startswith("/") or "\\" in text or "\0" in text or {"", ".", "..", ".git"} & set(parts):
         raise ValueError(f"folder {text!r} is not a path in a checkout")

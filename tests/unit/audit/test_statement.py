@@ -27,7 +27,7 @@ ORIGIN = Origin(sources="5", lock=LOCK, version="1", url="https://x/y", git=GIT,
 
 def made(key="k", **changes):
     values = {"title": f"compile {key}", "key": key, "argv": ("%{cxx}", "-c"), "trees": ("cxx",)}
-    values |= {"outputs": {"out.o": "00" * 32}, "isolated": True, "fixed": True}
+    values |= {"outputs": {"out.o": "00" * 32}, "isolated": True}
     return ActionRecord(**values | changes)
 
 

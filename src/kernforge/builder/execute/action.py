@@ -20,7 +20,7 @@ from pathlib import Path
 from kernforge.builder.execute import results, sandbox
 from kernforge.builder.execute.results import STORE_KIND
 from kernforge.builder.execute.sandbox import LIMIT_S, OPENED, WORK, ActionDirectory, Sandbox
-from kernforge.builder.plan.graph import Action, Input, Plan
+from kernforge.builder.plan.graph import PLACEHOLDER, Action, Input, Plan
 from kernforge.errors import BuildError, IntegrityError, ToolchainError
 from kernforge.store.local import Store
 from kernforge.system import files, untrusted_tree
@@ -35,7 +35,6 @@ _ESCAPED = re.compile(r"\\(.)|\$(\$)")
 # The fingerprint of a compiler covers its own headers. What these others hold is no header, and
 # may have no end.
 _NOT_HEADERS = re.compile(r"^/(?:proc|sys|dev)/|/include/c\+\+/|/lib(?:32|64)?/gcc/")
-_PLACEHOLDER = re.compile(r"%\{([\w.+-]+)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,15 +93,13 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """How an action ended.
+    """The end of an action.
 
     Attributes:
-        origin: ``"ran"``, ``"store"`` or ``"shared"``, where its result came from; or ``"failed"``.
-        completed: the program's end, when one ran and went well.
-        where: the worker that did it; empty for this machine.
+        completed: the end of its program; None for a failure, and for a result of the store.
+        where: the worker that ran it; empty for this machine.
     """
 
-    origin: str
     completed: Completed | None = None
     failure: Failure | None = None
     where: str = ""
@@ -120,20 +117,13 @@ def run_action(action: Action, plan: Plan, context: ActionContext, *, threads: i
     try:
         context.store.tree(STORE_KIND, action.key, run.fill)
     except _FailedError as error:
-        return Done(origin="failed", failure=error.failure)
-    if run.completed:
-        return Done(origin="ran", completed=run.completed)
-    return Done(origin=origin(action.key, context.store))
-
-
-def origin(key: str, store: Store) -> str:
-    """Where a result came from that is in the store."""
-    return "shared" if key in store.fetched else "store"
+        return Done(failure=error.failure)
+    return Done(completed=run.completed)
 
 
 def resolve(text: str, paths: Mapping[str, str]) -> str:
     """Put real paths in the place of ``%{root}``."""
-    return _PLACEHOLDER.sub(lambda match: paths[match[1]], text)
+    return PLACEHOLDER.sub(lambda match: paths[match[1]], text)
 
 
 class _ActionRun:
@@ -150,34 +140,25 @@ class _ActionRun:
 
     def fill(self, tree: Path) -> None:
         """Make the action's result in an empty tree of the store."""
-        action = self._action
+        action, store = self._action, self._context.store
         for path, digest in action.headers:
-            if not Path(path).is_file() or files.sha256_file(Path(path)) != digest:
+            if results.sha256(path) != digest:
                 raise ToolchainError(
                     f"{path} is not the header that {action.title} was planned with",
                     hint="build again; workers of a farm need the image of the build",
                 )
         with self._directory() as directory:
-            done = self._run_in(directory, tree)
+            self.completed = done = self._run_in(directory, tree)
             if log := (done.stdout + done.stderr).strip():
                 files.write_new(tree / LOG, log + "\n")
-            store = self._context.store
-            how = {
-                "isolated": self._context.sandbox.isolates,
-                "fixed": directory.inside == sandbox.fixed_path(action.key),
-                "outputs": {name: files.sha256_file(tree / name) for name in action.outputs},
-            }
             results.write_history(
                 tree,
-                action.key,
-                how,
+                action,
+                isolated=self._context.sandbox.isolates,
                 headers=_opened_headers(directory, known=dict(action.headers)),
                 needed=[store.path(STORE_KIND, key) for key in sorted(action.needs)],
             )
-            # The directory of an action that failed stays, so that its command can be repeated
-            # there.
             files.remove_tree(directory.path)
-        self.completed = done
 
     @contextlib.contextmanager
     def _directory(self) -> Iterator[ActionDirectory]:
@@ -200,59 +181,50 @@ class _ActionRun:
 
     def _place(self, directory: ActionDirectory) -> ActionDirectory:
         """Put the inputs into an action's empty directory, and its trees next to them."""
+        inputs = self._action.inputs
         files.write_new(directory.path / sandbox.MARK, "")
-        for file in self._action.inputs:
+        for file in inputs:
             self._place_input(file, directory.work / file.path)
-        # Line tables hold the time of a source.
         files.make_dir(directory.work)
-        files.set_times(directory.work, sandbox.EPOCH)
+        files.set_times(directory.work, sandbox.EPOCH)  # line tables hold the time of a source
         files.make_dir(directory.scratch)
-        directory = replace(
-            directory,
-            fixed=sandbox.fixed_inputs(
-                (file.path for file in self._action.inputs), self._action.outputs
-            ),
-        )
         for name, real in directory.mounted().items():
             seen = directory.path / "roots" / name
             if self._context.sandbox.isolates:
                 files.make_dir(seen)
             else:
                 files.symlink(real, seen)
-        return directory
+        fixed = sandbox.fixed_inputs((file.path for file in inputs), self._action.outputs)
+        return replace(directory, fixed=fixed)
 
     def _run_in(self, directory: ActionDirectory, tree: Path) -> Completed:
-        action = self._action
-        paths = {name: directory.tree(name) for name in directory.trees} | {
-            "threads": str(self._threads)
-        }
+        action, context = self._action, self._context
+        paths = {name: directory.tree(name) for name in directory.trees}
+        paths["threads"] = str(self._threads)
         argv = tuple(resolve(part, paths) for part in action.argv)
-        command = sandbox.command(self._context.sandbox, directory, argv, self._context.seconds)
+        command = sandbox.command(context.sandbox, directory, argv, context.seconds)
         try:
-            done = self._context.runner(command)
+            done = context.runner(command)
         except FileNotFoundError as error:
             raise BuildError(
                 f"{error.filename or argv[0]} is not there any more",
                 hint="it was removed while the build ran; build again",
             ) from error
-        done = replace(done, returncode=sandbox.returncode(self._context.sandbox, done.returncode))
-        problems = _take_outputs(action, directory, tree, done)
-        if done.returncode != 0 or done.timed_out or problems:
-            if not self._context.keeps_failed:
-                files.remove_tree(directory.path)
-                raise _FailedError(_failure(action, "", done, problems))
-            # Its inputs are enough to repeat it. nvcc leaves hundreds of MB of scratch files, and
-            # what a limit ended may have filled the disk up to that limit.
-            gone = list(directory.path.iterdir()) if done.timed_out else [directory.scratch]
-            for entry in gone:
-                files.remove_tree(entry)
-            if done.timed_out:
-                self._place(directory)
+        done = replace(done, returncode=sandbox.returncode(context.sandbox, done.returncode))
+        problems = [] if done.timed_out else _take_outputs(action, directory, tree)
+        if done.returncode == 0 and not done.timed_out and not problems:
+            return done
+        repeat = ""
+        if context.keeps_failed and not done.timed_out:
+            # Its inputs are enough to repeat it; nvcc leaves hundreds of MB of scratch files.
+            files.remove_tree(directory.scratch)
             files.make_dir(directory.scratch)
-            again = self._context.work / f"{action.key[: sandbox.KEY_LENGTH]}.sh"
+            again = context.work / f"{action.key[: sandbox.KEY_LENGTH]}.sh"
             files.write_atomic(again, sandbox.by_hand(command), durable=False)
-            raise _FailedError(_failure(action, f"sh {again}", done, problems))
-        return done
+            repeat = f"sh {again}"
+        else:
+            files.remove_tree(directory.path)
+        raise _FailedError(_failure(action, repeat, done, problems))
 
     def _place_input(self, file: Input, path: Path) -> None:
         if file.action:
@@ -295,13 +267,9 @@ def _paths(text: str, cwd: str) -> set[str]:
     return {posixpath.normpath(posixpath.join(cwd, name)) for name in names}
 
 
-def _take_outputs(
-    action: Action, directory: ActionDirectory, tree: Path, done: Completed
-) -> list[str]:
-    """Copy what an action made into a tree of ours; returns what is wrong with it."""
+def _take_outputs(action: Action, directory: ActionDirectory, tree: Path) -> list[str]:
+    """Copy an action's outputs into a tree of ours; returns the problems with them."""
     problems: list[str] = []
-    if done.timed_out:
-        return problems
     for name in action.outputs:
         try:
             untrusted_tree.copy_out(directory.path, f"{WORK}/{name}", tree / name)

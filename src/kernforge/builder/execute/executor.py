@@ -2,8 +2,8 @@
 """Run a plan: every action that the store does not know yet.
 
 The order is ``graphlib``'s; a pool runs the actions: threads here, or the workers of a farm. When
-an action fails, what needs it is left out and everything else goes on; when one is killed for its
-memory, it gets a second chance with the machine to itself.
+an action fails, what needs it is left out and everything else goes on; one that is killed for its
+memory is tried once more, with the machine to itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import graphlib
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -86,32 +86,6 @@ class LogEvents(Events):
         return lambda _count: None
 
 
-class ActionPool(Protocol):
-    """Runs actions; ``pool.LocalPool`` does so in this process."""
-
-    patience: float | None
-
-    def choose(self, waiting: Sequence[Job]) -> tuple[Job, ...]:
-        """Those of the waiting actions that are to start now, the most urgent first."""
-        ...
-
-    def submit(self, job: Job, work: Callable[[Job], Done]) -> concurrent.futures.Future[Done]:
-        """Start an action; ``work`` does it in this process."""
-        ...
-
-    def usage(self) -> Mapping[str, int]:
-        """Bytes that each running action uses now, by key, as far as is known."""
-        ...
-
-    def close(self) -> None:
-        """All work is done."""
-        ...
-
-    def kill(self) -> None:
-        """Stop everything at once."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
     """What one action took.
@@ -155,7 +129,7 @@ def run_actions(
     context: ActionContext,
     events: Events,
     *,
-    pool: ActionPool | None = None,
+    pool: LocalPool | None = None,
 ) -> Outcome:
     """Run a plan's actions; their results go into the store.
 
@@ -168,15 +142,14 @@ def run_actions(
         KeyboardInterrupt: passed on after every program was killed; nothing is left half-written.
     """
     loop = _Loop(plan, context, events)
-    start = time.monotonic()
     loop.go(pool or LocalPool(jobs=context.jobs))
     return Outcome(
         failures=tuple(loop.failures),
-        ran=loop.ran,
+        ran=len(loop.spent),
         reused=loop.reused,
         shared=loop.shared,
         cpu_s=sum(spent.cpu_s for spent in loop.spent),
-        wall_s=time.monotonic() - start,
+        wall_s=time.monotonic() - loop.began,
         spent=tuple(sorted(loop.spent, key=lambda spent: -spent.wall_s)),
     )
 
@@ -186,15 +159,14 @@ class _Loop:
 
     def __init__(self, plan: Plan, context: ActionContext, events: Events) -> None:
         self._plan, self._context, self._events = plan, context, events
-        self._by_key = {action.key: action for action in plan.actions}
         self._measures = Measures(context.store.root, jobs=context.jobs)
         self._failed: set[str] = set()
-        self._began = time.monotonic()
+        self.began = time.monotonic()
         self.failures: list[Failure] = []
         self.spent: list[Spent] = []
-        self.ran = self.reused = self.shared = 0
+        self.reused = self.shared = 0
 
-    def go(self, pool: ActionPool) -> None:
+    def go(self, pool: LocalPool) -> None:
         # The directories of failed actions stay for a day, so that they can be looked at.
         self._context.store.sweep(self._context.work, "*")
         for path in sandbox.abandoned(time.time() - _STALE_AFTER_S):
@@ -211,22 +183,25 @@ class _Loop:
             self._events.finished()
         pool.close()
 
-    def _loop(self, order: graphlib.TopologicalSorter[str], pool: ActionPool) -> None:
+    def _loop(self, order: graphlib.TopologicalSorter[str], pool: LocalPool) -> None:
+        store, actions = self._context.store, {each.key: each for each in self._plan.actions}
         running: dict[concurrent.futures.Future[Done], Job] = {}
         waiting: dict[str, Job] = {}
-        store = self._context.store
         results.discard_damaged(self._plan, store)
-        missing = [a for a in self._plan.actions if not store.has(STORE_KIND, a.key)]
-        expected = {action.key: self._measures.expect(action) for action in missing}
+        expected = {
+            key: self._measures.expect(action)
+            for key, action in actions.items()
+            if not store.has(STORE_KIND, key)
+        }
         critical_path_s = cost.critical_paths(self._plan.actions, expected)
         while order.is_active():
             for key in order.get_ready():
-                action = self._by_key[key]
+                action = actions[key]
                 if action.needs & self._failed:
                     self._failed.add(key)
                     order.done(key)
                 elif store.use(STORE_KIND, key):
-                    self._note(action, Done(origin=execute_action.origin(key, store)))
+                    self._note(action, Done())
                     order.done(key)
                 elif not self._context.compiles:
                     raise ToolchainError(
@@ -262,17 +237,19 @@ class _Loop:
         return execute_action.run_action(job.action, self._plan, self._context, threads=job.threads)
 
     def _note(self, action: Action, done: Done, started: float = 0.0) -> None:
-        completed = done.completed
+        text, completed = action.title, done.completed
+        if done.where:
+            text += f"  on {done.where}"
         if done.failure:
             self.failures.append(done.failure)
             self._failed.add(action.key)
+            text = done.failure.text(done.where)
         elif completed:
-            self.ran += 1
             self.spent.append(
                 Spent(
                     title=action.title,
                     key=action.key,
-                    start_s=started - self._began,
+                    start_s=started - self.began,
                     wall_s=completed.wall_s,
                     cpu_s=completed.cpu_s,
                     peak_bytes=completed.peak_bytes,
@@ -282,11 +259,10 @@ class _Loop:
             self._measures.learn(action, peak_bytes=completed.peak_bytes, wall_s=completed.wall_s)
         else:
             self.reused += 1
-            self.shared += done.origin == "shared"
-        title = f"{action.title}  on {done.where}" if done.where else action.title
+            self.shared += action.key in self._context.store.fetched
         self._events.ended(
             action.key,
-            done.failure.text(done.where) if done.failure else title,
+            text,
             seconds=completed.wall_s if completed else 0.0,
             peak_bytes=completed.peak_bytes if completed else 0,
             failed=done.failure is not None,

@@ -6,20 +6,19 @@ Which of the waiting actions may start now is decided by ``admit``, a pure funct
 
 from __future__ import annotations
 
-import concurrent.futures
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 from kernforge.builder.execute import cost
+from kernforge.builder.execute.action import Done
 from kernforge.builder.execute.cost import Estimate
 from kernforge.builder.plan.graph import Action
 from kernforge.system import machine
 from kernforge.system.process import kill_all, meter
 
-T = TypeVar("T")
 # Others on the machine may free memory without telling us.
 _LOOK_AGAIN_S = 0.5
 _BETWEEN_KILLS_S = 0.02
@@ -138,16 +137,14 @@ class LocalPool:
         available: Callable[[], int] = machine.available_memory,
     ) -> None:
         self._jobs, self._limit, self._available = jobs, limit, available
-        self._pool = concurrent.futures.ThreadPoolExecutor(jobs)
-        self._running: dict[str, Job] = {}
-        self._futures: list[concurrent.futures.Future[Any]] = []
-        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(jobs)
+        self._running: dict[Future[Done], Job] = {}
         self.patience: float | None = None
 
     def choose(self, waiting: Sequence[Job]) -> tuple[Job, ...]:
         """Actions that may start now; see ``admit``."""
-        with self._lock:
-            running = list(self._running.values())
+        self._running = {each: job for each, job in self._running.items() if not each.done()}
+        running = list(self._running.values())
         taken = sum(job.threads for job in running)
         if not waiting or taken >= self._jobs:
             self.patience = None
@@ -165,30 +162,23 @@ class LocalPool:
         self.patience = _LOOK_AGAIN_S if held_back else None
         return chosen
 
-    def submit(self, job: Job, work: Callable[[Job], T]) -> concurrent.futures.Future[T]:
+    def submit(self, job: Job, work: Callable[[Job], Done]) -> Future[Done]:
         """Start an action in a thread."""
         job.thread = 0
-        with self._lock:
-            self._running[job.action.key] = job
 
-        def run() -> T:
+        def run() -> Done:
             job.thread = threading.get_ident()
-            try:
-                return work(job)
-            finally:
-                with self._lock:
-                    del self._running[job.action.key]
+            return work(job)
 
         future = self._pool.submit(run)
-        self._futures.append(future)
+        self._running[future] = job
         return future
 
     def usage(self) -> dict[str, int]:
         """Bytes that each running action uses now, by key."""
-        seen = meter.by_thread()
-        with self._lock:
-            running = dict(self._running)
-        return {key: seen[job.thread].current for key, job in running.items() if job.thread in seen}
+        seen, running = meter.by_thread(), list(self._running.items())
+        at_work = [job for future, job in running if not future.done() and job.thread in seen]
+        return {job.action.key: seen[job.thread].current for job in at_work}
 
     def close(self) -> None:
         """Let the threads go."""
@@ -200,7 +190,7 @@ class LocalPool:
         deadline = time.monotonic() + _GIVE_UP_S
         # More than once: a thread may have been just about to start its program.
         kill_all()
-        while any(not future.done() for future in self._futures):
+        while any(not future.done() for future in self._running):
             kill_all()
             if time.monotonic() > deadline:
                 return

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
-import graphlib
 import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from kernforge.builder.plan import graph
@@ -36,16 +36,17 @@ class History:
     """How a result, and all that it was made of, came to be.
 
     Attributes:
-        actions: what ``ActionRecord`` says of each run, by key: outputs, isolated, fixed.
+        actions: ``isolated`` and ``outputs`` of each ``ActionRecord``, by key.
         headers: hex SHA-256 of the headers of the machine that no key has, by path.
     """
 
     actions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def of(self, key: str) -> Mapping[str, Any]:
-        """How one action was run; empty if that is not known."""
-        return self.actions.get(key, {})
+    def outputs(self, key: str) -> Mapping[str, str]:
+        """Hex SHA-256 of the outputs of one action; empty where the action is not known."""
+        outputs: Mapping[str, str] = self.actions.get(key, {}).get("outputs", {})
+        return outputs
 
     @property
     def is_isolated(self) -> bool:
@@ -67,7 +68,6 @@ class ActionRecord:
         argv: its program and arguments, trees as ``%{root}``.
         outputs: hex SHA-256 of each file that it made.
         isolated: whether it saw nothing but its inputs and toolchain.
-        fixed: whether it ran in the directory that is the same on every machine.
     """
 
     title: str
@@ -76,11 +76,10 @@ class ActionRecord:
     trees: tuple[str, ...]
     outputs: Mapping[str, str]
     isolated: bool
-    fixed: bool
 
 
 def pull(plan: Plan, store: Store) -> tuple[Action, ...]:
-    """Bring what others have built into the store, and return the actions that are left to run."""
+    """Bring results of the shared store here, and return the actions that are left to run."""
     with concurrent.futures.ThreadPoolExecutor(_PULLS if store.shared else 1) as pool:
         list(pool.map(lambda action: store.bring(STORE_KIND, action.key), plan.actions))
     discard_damaged(plan, store)
@@ -88,17 +87,16 @@ def pull(plan: Plan, store: Store) -> tuple[Action, ...]:
 
 
 def discard_damaged(plan: Plan, store: Store) -> None:
-    """Remove results that a run of the plan reads and that are damaged or of other headers.
+    """Remove damaged results and those of other headers, where a run of the plan reads them.
 
-    What nothing reads because all that needs it is there is not looked at: that would take longer
-    than the rest of a build with nothing to do.
+    Results that nothing reads are passed over: to hash them takes longer than a build with
+    nothing to do.
     """
-    by_key = {action.key: action for action in plan.actions}
     needs = {action.key: action.needs for action in plan.actions}
-    wanted = set(by_key) - {key for needed in needs.values() for key in needed}
-    for key in reversed(tuple(graphlib.TopologicalSorter(needs).static_order())):
-        if key in wanted and not _is_sound(store, key):
-            wanted |= needs.get(key, set())
+    wanted = set(needs) - {key for needed in needs.values() for key in needed}
+    for action in reversed(plan.actions):
+        if action.key in wanted and not _is_sound(store, action.key):
+            wanted |= action.needs
 
 
 def _is_sound(store: Store, key: str) -> bool:
@@ -107,7 +105,7 @@ def _is_sound(store: Store, key: str) -> bool:
     if tree is None:
         return False
     history = read_history(tree)
-    outputs = history.of(key).get("outputs", {})
+    outputs = history.outputs(key)
     if outputs and all(_made(tree / name) == known for name, known in outputs.items()):
         if history.is_of_here:
             return True
@@ -125,7 +123,7 @@ def _made(path: Path) -> str:
 def cached(plan: Plan, store: Store) -> frozenset[str]:
     """Keys of the actions whose results the store has, made with headers that are here."""
     there = (a.key for a in plan.actions if store.has(STORE_KIND, a.key))
-    return frozenset(key for key in there if read_history(store.path(STORE_KIND, key)).is_of_here)
+    return frozenset(key for key in there if history(key, store).is_of_here)
 
 
 def records(plan: Plan, artifact: Artifact, store: Store) -> tuple[ActionRecord, ...]:
@@ -135,25 +133,27 @@ def records(plan: Plan, artifact: Artifact, store: Store) -> tuple[ActionRecord,
     """
     if artifact.extension is None:
         return ()
-    known = read_history(store.path(STORE_KIND, artifact.extension))
-    actions = graph.behind(plan, artifact.extension)
+    known = history(artifact.extension, store)
     return tuple(
         ActionRecord(
             title=action.title,
             key=action.key,
             argv=action.argv,
             trees=action.trees,
-            outputs=how.get("outputs", {}),
-            isolated=how.get("isolated", False),
-            fixed=how.get("fixed", False),
+            outputs=known.outputs(action.key),
+            isolated=known.actions.get(action.key, {}).get("isolated", False),
         )
-        for action in actions
-        for how in [known.of(action.key)]
+        for action in graph.behind(plan, artifact.extension)
     )
 
 
+def history(key: str, store: Store) -> History:
+    """How a result of the store was made; one that is damaged is of no use on any machine."""
+    return read_history(store.path(STORE_KIND, key))
+
+
 def read_history(tree: Path) -> History:
-    """How a result was made; one that is damaged is of no use on any machine."""
+    """How the result in a directory was made; see ``history``."""
     path = tree / FILE
     if not path.is_file():
         return History()
@@ -167,18 +167,20 @@ def read_history(tree: Path) -> History:
 
 def write_history(
     tree: Path,
-    key: str,
-    how: Mapping[str, Any],
+    action: Action,
     *,
-    headers: Mapping[str, str],
+    isolated: bool,
     needed: Iterable[Path],
+    headers: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Note in a result how it was made, and what those that it was made of say of themselves."""
+    """Note in a result how it was made, with the notes of the results that it was made of."""
+    outputs = {name: files.sha256_file(tree / name) for name in action.outputs}
     behind = [read_history(each) for each in needed]
     actions = {k: run for each in behind for k, run in each.actions.items()}
+    actions[action.key] = {"isolated": isolated, "outputs": outputs}
     opened = {path: known for each in behind for path, known in each.headers.items()}
-    history = History(actions={**actions, key: how}, headers={**opened, **headers})
-    files.write_new(tree / FILE, json.dumps(asdict(history), indent=1, sort_keys=True))
+    written = History(actions=actions, headers={**opened, **headers})
+    files.write_new(tree / FILE, json.dumps(asdict(written), indent=1, sort_keys=True))
 
 
 def copy_output(store: Store, key: str, output: str, target: Path) -> None:
@@ -189,20 +191,13 @@ def copy_output(store: Store, key: str, output: str, target: Path) -> None:
     """
     tree = store.path(STORE_KIND, key)
     files.copy_file(tree / output, target)
-    made = read_history(tree).of(key).get("outputs", {}).get(output)
+    made = read_history(tree).outputs(key).get(output)
     if made is not None and files.sha256_file(target) != made:
         store.forget(STORE_KIND, key)
         raise IntegrityError(
             f"{tree / output} changed while the build ran: it is not what was made",
             hint="it was removed from the store; build again",
         )
-
-
-def forget_unisolated(keys: Iterable[str], store: Store) -> None:
-    """Remove those of these results that no sandbox saw made, so that they are made again."""
-    for key in keys:
-        if not read_history(store.path(STORE_KIND, key)).is_isolated:
-            store.forget(STORE_KIND, key)
 
 
 def holds_here(kind: str, tree: Path) -> bool:
@@ -215,9 +210,9 @@ def isolated_here(kind: str, tree: Path) -> bool:
     return holds_here(kind, tree) and (kind != STORE_KIND or read_history(tree).is_isolated)
 
 
-def all_isolated(plan: Plan, store: Store) -> bool:
-    """Whether the store has every result of a plan, made in a sandbox."""
-    return all(read_history(store.path(STORE_KIND, a.key)).is_isolated for a in plan.actions)
+def unisolated(keys: Iterable[str], store: Store) -> list[str]:
+    """Which of these results are not here, or were not made in a sandbox."""
+    return [key for key in keys if not history(key, store).is_isolated]
 
 
 def sha256(path: str) -> str:

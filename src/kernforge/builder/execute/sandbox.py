@@ -270,21 +270,6 @@ def returncode(sandbox: Sandbox, code: int) -> int:
     return _SIGNAL_BASE - code if sandbox.isolates and signalled else code
 
 
-def facts(*, isolated: bool, fixed: bool) -> dict[str, str]:
-    """What a statement says of how an artifact's actions ran.
-
-    Equal for every kind of isolation and on every machine, so that it is part of the artifact.
-    """
-    if isolated:
-        return {
-            "isolation": "namespaces",
-            "network": "none",
-            "files": "the action's inputs; the locked toolchain and the system's /usr, read-only",
-        }
-    where = "the fixed place" if fixed else "a place of this machine: bytes may differ elsewhere"
-    return {"isolation": "none", "network": "the machine's", "files": f"all; run at {where}"}
-
-
 def _mounts(directory: ActionDirectory | None, trees: Mapping[str, str]) -> _Mounts:
     """A file system: binds as (source, target, writable), links as (text, path)."""
     binds: list[tuple[str, str, bool]] = []

@@ -17,7 +17,8 @@ from kernforge.toolchain.lockfile import Lock
 
 # How actions are run, as far as it can change a result; decision 5.
 _RECIPE = 4
-_ROOT = re.compile(r"%\{([\w.+-]+)\}")
+PLACEHOLDER = re.compile(r"%\{([\w.+-]+)\}")
+"""What stands in an argv for a tree of the toolchain, or for a number of threads."""
 
 ActionKind: TypeAlias = Literal["cuda", "c++", "device link", "link", "stubs"]
 
@@ -159,7 +160,7 @@ class ActionSet:
             source: path of the project's source that it compiles.
             headers: hex SHA-256 of each header of the machine that it may read, by path.
         """
-        trees = tuple(sorted({r for part in argv for r in _ROOT.findall(part)} - {"threads"}))
+        trees = tuple(sorted({r for part in argv for r in PLACEHOLDER.findall(part)} - {"threads"}))
         ordered = tuple(sorted(inputs, key=lambda i: i.path))
         key = digest.key(
             "action",

@@ -191,13 +191,8 @@ def _swap(edit: _Edit, toolchain: DeviceToolchain, *, bare: bool) -> dict[str, A
         done = run(Command(argv=argv))
         if done.returncode:
             raise _SwapError(done.stderr)
-        how = {
-            "isolated": False,
-            "fixed": False,
-            "outputs": {OBJECT: files.sha256_file(tree / OBJECT)},
-        }
         needed = (compiled, before.parent)
-        results.write_history(tree, action.key, how, headers={}, needed=needed)
+        results.write_history(tree, action, isolated=False, needed=needed)
         # What nvcc wrote of the device code, as -Xptxas=-v makes it, is what it wrote of the
         # object.
         log = compiled / execute_action.LOG
