@@ -12,7 +12,7 @@ import pytest
 
 from kernforge.store.local import Store
 from kernforge.system.digest import sha256
-from kernforge.toolchain import tree_names
+from kernforge.toolchain import provision
 from kernforge.toolchain.index.remote_zip import LocalWheel
 from kernforge.toolchain.lockfile import LockedTree, LockedWheel
 from kernforge.toolchain.provision import Toolchains
@@ -81,7 +81,7 @@ def test_each_maker_has_trees_of_its_own(tmp_path, first):
 
 
 def test_keys_of_makers_differ():
-    keys = [tree_names.key(LockedTree(kind=kind, release="")) for kind in ("torch", "tvm-ffi")]
+    keys = [provision.key(LockedTree(kind=kind, release="")) for kind in ("torch", "tvm-ffi")]
     assert len(set(keys)) == len(keys)
 
 
@@ -92,4 +92,4 @@ def test_what_is_not_verified_of_a_wheel_does_not_choose_its_tree():
         for whole, record in (("a", ""), ("b", "a" * 64))
     ]
     trees = [LockedTree(kind="cuda", release="13.0", wheels=(wheel,)) for wheel in wheels]
-    assert len({*map(tree_names.key, trees)}) == len(trees)
+    assert len({*map(provision.key, trees)}) == len(trees)

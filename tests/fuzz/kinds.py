@@ -35,7 +35,7 @@ from kernforge.registry import hub_client, redirect, remote
 from kernforge.store import tree_archive
 from kernforge.store.local import Store
 from kernforge.system import archives, files
-from kernforge.toolchain import lockfile, tree_names, wheel_pins
+from kernforge.toolchain import lockfile, provision, resolver
 from kernforge.toolchain.index import index, remote_zip
 from kernforge.toolchain.index.http import Body, Page
 from kernforge.toolchain.index.remote_zip import LocalWheel, RemoteWheel
@@ -133,7 +133,7 @@ def read_toolchain_lock(data: bytes) -> None:
         toolchains = Toolchains(Store(Path(place)), _NoIndex())
         for name, tree in lock.trees.items():
             reads += [
-                functools.partial(tree_names.identity, name, lock),
+                functools.partial(provision.identity, name, lock),
                 functools.partial(toolchains.path, tree),
             ]
         attempts(*reads)
@@ -382,7 +382,7 @@ def read_wheel(data: bytes) -> None:
         attempts(
             lambda: toolchains.path(kit),
             lambda: headers(toolchains),
-            lambda: wheel_pins.requirements(data, file),
+            lambda: resolver.requirements(data, file),
         )
         _refuse_foreign(Path(place))
 

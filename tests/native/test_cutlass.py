@@ -7,7 +7,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from kernforge.store.local import Store
-from kernforge.toolchain import header_libraries, wheel_pins
+from kernforge.toolchain import header_libraries, resolver
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.lockfile import LockedTree
@@ -32,8 +32,8 @@ def headers(kept_home):
     wheels = Wheels(index, store.root / "downloads", Quiet())
 
     def read(project, version, release):
-        wheel = wheel_pins.matching(wheels, project, SpecifierSet(f"=={version}"), "x86_64")
-        pinned = (wheel_pins.by_record(wheel, wheels),)
+        wheel = resolver.matching(wheels, project, SpecifierSet(f"=={version}"), "x86_64")
+        pinned = (resolver.by_record(wheel, wheels),)
         locked = LockedTree(kind="cutlass_4_0", release=release, wheels=pinned)
         tree = Toolchains(store, wheels).path(locked) / "include"
         return {

@@ -14,7 +14,7 @@ from support import processes, projects, trees
 
 from kernforge.builder import workspace
 from kernforge.store.local import Store
-from kernforge.toolchain import tree_names
+from kernforge.toolchain import provision
 from kernforge.toolchain.provision import STORE_KIND
 
 pytestmark = pytest.mark.native
@@ -30,7 +30,7 @@ def warm_home(kernforge_cli, kept_home, tmp_path):
     kernforge_cli("build", other)
     kept, own = Store(kept_home / "store"), Store(tmp_path / "home" / "store")
     for tree in workspace.read_lock(other).trees.values():
-        key = tree_names.key(tree)
+        key = provision.key(tree)
         # No symbolic link: what is evicted here must stay there.
         trees.link_tree(kept.path(STORE_KIND, key), own.path(STORE_KIND, key))
     return tmp_path / "home"

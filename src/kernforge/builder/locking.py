@@ -32,9 +32,6 @@ from kernforge.toolchain.provision import STORE_KIND, Toolchains
 Mode: TypeAlias = Literal["update", "frozen", "write", "upgrade"]
 """What may be done to a lock: complete it, nothing, complete it though nothing lacks, renew it."""
 
-# In KERNFORGE_HOME: what was found in the indexes, so that a new project needs no network.
-_REMEMBERED = "toolchain.lock"
-
 
 def needs(workspace: Workspace, targets: Sequence[Target]) -> frozenset[Tree]:
     """What the lock must have to build these targets; of compilers, those for other processors."""
@@ -134,8 +131,7 @@ def _resolve(
         old: its toolkits are completed in their releases.
         renew: whether only the indexes will do.
     """
-    remembered, platform = workspace.store.root.parent / _REMEMBERED, f"{workspace.cpu}-linux"
-    known = lockfile.remembered(remembered)
+    home = workspace.store.root.parent
     try:
         found = resolver.make(
             missing,
@@ -146,9 +142,10 @@ def _resolve(
             old=old,
         )
     except (NetworkError, ToolchainError) as error:
+        known = resolver.remembered(home, f"{workspace.cpu}-linux")
         here = {tree for tree in missing if tree.kind == "python" or tree.name in compilers}
         lacking = resolver.lacking(set(missing) - here, known, workspace.local_parts)
-        if renew or known is None or lacking or known.platform != platform:
+        if renew or known is None or lacking:
             raise
         workspace.wheels.progress.note(
             f"{error.message}: the toolchain of earlier builds is locked"
@@ -156,8 +153,7 @@ def _resolve(
         part = known.part({tree.name for tree in missing})
         return _as_here(replace(part, compilers=compilers), missing, compilers)
     if missing:
-        both = known.merged(found) if known and known.platform == platform else found
-        files.write_atomic(remembered, resolver.of_indexes(both).to_json(), durable=False)
+        resolver.remember(home, found)
     return found
 
 

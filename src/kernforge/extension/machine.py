@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import sysconfig
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ from kernforge.extension.plan import (
 )
 from kernforge.extension.session import JitSession
 from kernforge.store.local import Store
-from kernforge.system import extras, files
+from kernforge.system import extras
 from kernforge.system.environment import Environment
 from kernforge.system.machine import cores
 from kernforge.system.process import run
@@ -44,14 +43,12 @@ from kernforge.toolchain import (
     front_end,
     host_compiler,
     installed,
-    lockfile,
     resolver,
 )
 from kernforge.toolchain.host_compiler import Compiler
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Progress, Wheels
-from kernforge.toolchain.local_parts import LocalParts
-from kernforge.toolchain.lockfile import Lock, LockedCompiler, Tree
+from kernforge.toolchain.lockfile import Lock, Tree
 from kernforge.toolchain.provision import Toolchains
 
 _DEFAULT_CUDA = "13.0"
@@ -241,37 +238,11 @@ def _find_cuda(
             )
     name = wanted or _DEFAULT_CUDA
     wheels = Wheels(Index.lazily(environment.variables), store.root / "downloads", progress)
-    path = store.root.parent / "jit" / f"cuda-{name}.lock"
     needs = toolkit_needs(name, libraries=libraries)
-    kept = complete_lock(path, needs, wheels, lock.compilers, LocalParts()).part(needs)
+    kept = resolver.complete(store.root.parent, needs.values(), wheels, cpu=this_cpu())
     toolchains = Toolchains(store, wheels)
     paths = {name: str(toolchains.path(tree)) for name, tree in kept.trees.items()}
     return Version2.parse(name), lock.merged(kept), paths
-
-
-def complete_lock(
-    path: Path,
-    needs: Mapping[str, Tree],
-    wheels: Wheels,
-    compilers: Mapping[str, LockedCompiler],
-    parts: LocalParts,
-) -> Lock:
-    """The lock in a file, to which what it lacks is added.
-
-    Raises:
-        NetworkError: it lacks something, and no index can be reached.
-        ToolchainError: no index has it.
-    """
-    old = lockfile.remembered(path)
-    missing = resolver.lacking(needs.values(), old, parts)
-    if old and not missing:
-        return old
-    new = resolver.make(
-        missing, wheels, cpu=this_cpu(), compilers=compilers, local_parts=parts, old=old
-    )
-    new = old.merged(new) if old else new
-    files.write_atomic(path, new.to_json())
-    return new
 
 
 def toolkit_needs(cuda: str, *, libraries: bool) -> dict[str, Tree]:

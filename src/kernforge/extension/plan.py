@@ -35,9 +35,9 @@ from kernforge.source import extension_source as generated
 from kernforge.source.extension_source import CUDA_SUFFIXES, EXTENSION_NAME
 from kernforge.source.includes import Closure
 from kernforge.system import digest
-from kernforge.toolchain import front_end, tree_names
+from kernforge.toolchain import front_end
 from kernforge.toolchain.cuda_arch import Arch
-from kernforge.toolchain.lockfile import Lock, Tree
+from kernforge.toolchain.lockfile import CXX, THREADS, Lock, Tree
 
 TORCH = Tree("installed-torch")
 """The tree of the installed torch."""
@@ -359,7 +359,7 @@ class _ExtensionPlanner:
         else:
             user = self._raised(unit, self._words(self._extension.cflags))
             steady = _OPTIMISE if self._machine.portable else ()
-            argv = (tree_names.CXX, "-c", *included, *steady, *_SHARED, *common, *user)
+            argv = (CXX, "-c", *included, *steady, *_SHARED, *common, *user)
             argv = (*argv, *self._standard(unit, user))
         whole = (*argv, unit.path, "-o", OBJECT)
         title = unit.title or unit.path
@@ -400,8 +400,8 @@ class _ExtensionPlanner:
             *self._extension.nvcc_defaults,
             *("-Xcompiler", ",".join(_SHARED)),
             *("--keep", "--keep-dir=../tmp"),
-            *(() if own else (f"-ccbin={tree_names.CXX}",)),
-            f"--threads={tree_names.THREADS}",
+            *(() if own else (f"-ccbin={CXX}",)),
+            f"--threads={THREADS}",
             *flags.for_nvcc(common),
             *user,
             *self._standard(unit, user),
@@ -465,7 +465,7 @@ class _ExtensionPlanner:
 
     def _compile_names(self) -> Action:
         text = self._actions.text(_NAMES, generated.names_source(self._names))
-        argv = (tree_names.CXX, "-c", *_SHARED, _NAMES, "-o", OBJECT)
+        argv = (CXX, "-c", *_SHARED, _NAMES, "-o", OBJECT)
         return self._actions.add("op namespaces", argv, [text], (OBJECT,), self.target, kind="c++")
 
     # -- linking ---------------------------------------------------------------------------
@@ -485,7 +485,7 @@ class _ExtensionPlanner:
             inputs.append(self._actions.text("linked.txt", lines))
         libraries, brought = self._libraries()
         words = (*names, *self._link_words(), *self._runtime(), *libraries)
-        argv = (tree_names.CXX, "-o", extension.file, *words)
+        argv = (CXX, "-o", extension.file, *words)
         title = f"link {extension.file}"
         inputs = [*inputs, *brought]
         return self._actions.add(title, argv, inputs, (extension.file,), self.target, kind="link")
@@ -500,7 +500,7 @@ class _ExtensionPlanner:
         own = any("arch" in word for word in given)
         argv = (
             self._toolkit("bin/nvcc"),
-            *("-dlink", "-Xcompiler", "-fPIC", f"-ccbin={tree_names.CXX}"),
+            *("-dlink", "-Xcompiler", "-fPIC", f"-ccbin={CXX}"),
             *(word for word in self._linked_flags if not own or word == "-dlto"),
             *given,
             *names,

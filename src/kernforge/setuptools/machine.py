@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tools of this machine for extensions: compiler, headers of torch and Python, a CUDA toolkit.
 
-Which wheels these are is kept in a lock in kernforge's own directory, one for each torch and CUDA,
-so that a warm store needs no network. If the index cannot serve and torch is installed, its own
+Which wheels these are is kept in a lock in kernforge's own directory, so that a warm store needs no
+network. If the index cannot serve and torch is installed, its own
 headers do.
 """
 
@@ -21,7 +21,6 @@ from kernforge.binary import abi_floor
 from kernforge.builder.workspace import this_cpu
 from kernforge.errors import ManifestError, NetworkError, ToolchainError
 from kernforge.extension.machine import (
-    complete_lock,
     named_archs,
     toolkit_needs,
 )
@@ -36,6 +35,7 @@ from kernforge.toolchain import (
     front_end,
     host_compiler,
     installed,
+    resolver,
 )
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Progress, Wheels
@@ -142,20 +142,19 @@ def _lock(
     target: TorchTarget, wanted: Mapping[str, Tree], environment: Environment, wheels: Wheels
 ) -> tuple[Lock, LocalParts]:
     """What the index has, or the installed torch's headers and toolkit where it does not serve."""
-    kinds = {tree.kind: name for name, tree in wanted.items()}
+    kinds = {tree.kind for tree in wanted.values()}
 
-    def complete(options: LocalPartsOptions, suffix: str) -> tuple[Lock, LocalParts]:
+    def complete(options: LocalPartsOptions) -> tuple[Lock, LocalParts]:
         parts = find_local_parts(options, "", environment)
         if note := parts.unused_note([t.version for t in wanted.values() if t.kind == "cuda"]):
             wheels.progress.note(f"note: {note}, which comes from wheels")
-        name = f"torch-{target.torch}-{kinds.get('cuda', 'cpu')}{suffix}"
-        # The compiler is that of the moment: the file keeps what came from the index.
-        path = environment.home / "setuptools" / name
-        return complete_lock(path, wanted, wheels, {}, parts), parts
+        home, cpu = environment.home, this_cpu()
+        lock = resolver.complete(home, wanted.values(), wheels, cpu=cpu, local_parts=parts)
+        return lock, parts
 
     options = LocalPartsOptions.of(environment)
     try:
-        return complete(options, ".lock")
+        return complete(options)
     except (NetworkError, ToolchainError) as error:
         if not target.installed:
             raise
@@ -165,7 +164,7 @@ def _lock(
         torch_home=target.installed.path if "torch" in kinds else None,
         cuda_home=toolkit if "cuda" in kinds else None,
     )
-    return complete(options, ".installed.lock")
+    return complete(options)
 
 
 # -- what the target says ------------------------------------------------------------------

@@ -7,7 +7,6 @@ architectures from both tools.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -17,7 +16,6 @@ from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError, ToolchainError
 
 _ARCH = re.compile(r"(\d+)\.(\d)([af]?)(\+PTX)?")
-_OF_NVCC = re.compile(r"(?:sm_|compute_)?(\d+)(\d)([af]?)")
 
 # Newest toolkit that a list holds for, from the newest to the oldest.
 _DEFAULTS = (
@@ -97,10 +95,9 @@ class Arch:
         """
         match = _ARCH.fullmatch(text.strip())
         if match is None:
-            meant = _meant(text)
             raise ManifestError(
                 f"{text!r} is not a CUDA compute capability",
-                hint=f"write {meant}" if meant else "write it like 8.0, 9.0a, 10.0f or 9.0+PTX",
+                hint="write it like 8.0, 9.0a, 10.0f or 9.0+PTX",
             )
         return cls(int(match[1]), int(match[2]), match[3], ptx=bool(match[4]))
 
@@ -129,23 +126,6 @@ class Arch:
         return tuple(part for code in codes for part in ("-gencode", code))
 
 
-def _meant(text: str) -> str:
-    """Probable meaning of a text that is not a capability; empty where that is unclear."""
-    name, plus, ptx = text.strip().lower().partition("+")
-    suffix = "+PTX" if plus and ptx in {"ptx", ""} else ""
-    generations = {known.lower(): known for known in GENERATIONS}
-    if close := difflib.get_close_matches(text.strip().lower(), generations, n=1, cutoff=0.8):
-        return generations[close[0]]
-    if _ARCH.fullmatch(name):  # 9.0A, 9.0+ptx
-        return name + suffix
-    if nvcc := _OF_NVCC.fullmatch(name):
-        major, minor = nvcc[1], nvcc[2]
-        if major == "1":  # no GPU that CUDA knows has 1.2: 12 stands for 12.0
-            major, minor = major + minor, "0"
-        return f"{major}.{minor}{nvcc[3]}{suffix}"
-    return f"{name}.0{suffix}" if re.fullmatch(r"[5-9]", name) else ""
-
-
 def listed(text: str) -> tuple[Arch, ...]:
     """Architectures that ``TORCH_CUDA_ARCH_LIST`` names by number or generation, ascending.
 
@@ -157,15 +137,9 @@ def listed(text: str) -> tuple[Arch, ...]:
     try:
         return merged(Arch.parse(part) for part in parts)
     except ManifestError as error:
-        words = [word for word in re.split(r"[;, ]", text) if word]
-        meant = [
-            word if word in GENERATIONS or _ARCH.fullmatch(word) else _meant(word) for word in words
-        ]
         raise ManifestError(
             f"TORCH_CUDA_ARCH_LIST is {text!r}, which is not a list of compute capabilities",
-            hint=f"write TORCH_CUDA_ARCH_LIST='{';'.join(meant)}'"
-            if meant and all(meant)
-            else f"write it like '8.0;9.0+PTX', or name generations: {', '.join(GENERATIONS)}",
+            hint=f"write it like '8.0;9.0+PTX', or name generations: {', '.join(GENERATIONS)}",
         ) from error
 
 
@@ -206,8 +180,7 @@ def _other_toolkit(arch: Arch) -> str:
     if (arch.major, arch.minor) == _RENAMED:
         return f"{arch} is 11.0 since CUDA 13"
     if not first:
-        near = difflib.get_close_matches(f"{arch.major}.{arch.minor}", map(str, CAPABILITIES), n=1)
-        return f"no GPU that is known has {arch}" + (f": did you mean {near[0]}?" if near else "")
+        return f"no GPU that is known has {arch}"
     if arch.suffix and arch.capability < _FIRST_OF_SUFFIX[arch.suffix][0]:
         return f"write {replace(arch, suffix='')}: {arch.suffix!r} is for newer GPUs"
     return f"{arch} is compiled for by CUDA {first} {f'to {last}' if last else 'and later'}"

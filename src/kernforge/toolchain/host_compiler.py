@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -179,38 +180,44 @@ def _identify(
 def locked(compiler: Compiler, runner: Runner, memory: Path) -> LockedCompiler:
     """The compiler as a lock records it: with a digest of each part that can change its bytes.
 
-    Hashing takes about a second, so the answer is kept until the time or size of a file changes.
+    Hashing takes about a second, so the digests are recorded until a file changes.
 
     Args:
-        memory: directory in which answers are kept.
+        memory: directory of what is recorded.
     """
-    name = digest.key("compiler-parts", of=[compiler.path, compiler.identity, compiler.target])
-    kept = memory / f"{name}.note"
-    parts = _remembered(kept)
-    if parts is None:
+
+    def hashed() -> tuple[dict[str, str], list[Path]]:
         paths_of = {part: tuple(_files_of(part, compiler, runner)) for part in _PARTS}
-        parts = {
+        digests = {
             part: digest.key("part", files={str(p): files.sha256_file(p) for p in paths})
             for part, paths in paths_of.items()
         }
-        stamps = {str(p): _stamp(p) for paths in paths_of.values() for p in paths}
-        files.write_json(kept, {"parts": parts, "stamps": stamps})
+        return digests, [path for paths in paths_of.values() for path in paths]
+
+    name = digest.key("compiler-parts", of=[compiler.path, compiler.identity, compiler.target])
+    parts = recorded(memory / f"{name}.note", hashed)
     return LockedCompiler(identity=compiler.identity, target=compiler.target, parts=parts)
 
 
-def _remembered(kept: Path) -> dict[str, str] | None:
-    try:
-        document = files.read_json(kept)
-        parts: dict[str, str] = dict(document["parts"])
-        same = all(_stamp(Path(path)) == stamp for path, stamp in document["stamps"].items())
-    except (OSError, LookupError, TypeError, ValueError, AttributeError):  # changed, or damaged
-        return None
-    return parts if same else None
+def recorded(record: Path, make: Callable[[], tuple[dict[str, str], list[Path]]]) -> dict[str, str]:
+    """Digests that are recorded until the time or size of a file changes.
+
+    Args:
+        make: returns the digests, and the files on which they depend.
+    """
+    with contextlib.suppress(OSError, LookupError, TypeError, ValueError, AttributeError):
+        document = files.read_json(record)
+        if all(_stamp(Path(path)) == stamp for path, stamp in document["stamps"].items()):
+            return dict(document["digests"])
+    digests, paths = make()
+    stamps = {str(path): _stamp(path) for path in paths}
+    files.write_json(record, {"digests": digests, "stamps": stamps})
+    return digests
 
 
 def _stamp(path: Path) -> list[int]:
     stat = path.stat()
-    return [stat.st_size, stat.st_mtime_ns]
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ino]
 
 
 def _files_of(part: str, compiler: Compiler, runner: Runner) -> Iterator[Path]:

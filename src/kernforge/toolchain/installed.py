@@ -24,6 +24,7 @@ from kernforge.errors import ToolchainError, UsageError
 from kernforge.store.local import Store
 from kernforge.system import digest, files
 from kernforge.system.process import Command, Runner, run
+from kernforge.toolchain import host_compiler
 from kernforge.toolchain.lockfile import LockedTree
 
 _RELEASE = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
@@ -115,8 +116,7 @@ def identify_cuda(path: Path, env: Mapping[str, str], runner: Runner) -> LocalTr
         if not parts or (missing := _lacking(parts)):
             raise UsageError(
                 f"{named or path} is not a CUDA toolkit: there is no {', '.join(missing)}",
-                hint=_other_spelling(named)
-                or "name the directory that holds bin/nvcc, include and lib64, or unset the "
+                hint="name the directory that holds bin/nvcc, include and lib64, or unset the "
                 "variable: wheels of the package index then bring the toolkit",
             )
     printed = runner(_ask(path / "bin" / "nvcc", env, "--version")).stdout
@@ -159,16 +159,6 @@ def _named_by(path: Path, env: Mapping[str, str]) -> str:
     for name in _VARIABLES:
         if env.get(name, "").strip() and Path(env[name].strip()) == path:
             return f"{name}={env[name]}"
-    return ""
-
-
-def _other_spelling(named: str) -> str:
-    """What was meant by a variable's value; empty where it is spelled as a directory is."""
-    name, _, value = named.partition("=")
-    for text in value.split(":"):
-        meant = Path(text).expanduser() if text.startswith("~") else Path(text)
-        if text and str(meant) != value and not _missing_in(meant):
-            return f"write {name}={meant}"
     return ""
 
 
@@ -228,7 +218,7 @@ def identify_torch(path: Path, records: Path) -> LocalTree:
 
     Args:
         path: directory of torch's package.
-        records: directory of what is recorded.
+        records: directory of the record.
 
     Raises:
         UsageError: there is none, or its headers were left out.
@@ -241,15 +231,15 @@ def identify_torch(path: Path, records: Path) -> LocalTree:
             f"{path} holds no torch with its headers",
             hint="install torch from its own wheel",
         )
-    stat = stated.stat()
-    stamp: list[str | int] = [str(stated), stat.st_size, stat.st_mtime_ns, stat.st_ino]
-    record = records / f"torch-{digest.key('torch', of=stamp)[:24]}.note"
-    key: str | None = files.read_json(record)
-    if not key:
+
+    def sized() -> tuple[dict[str, str], list[Path]]:
         # The file has the version, and the commit of the sources.
         key = digest.key("torch-home", version=text, sizes=_sizes(path, ("include",)))
-        files.write_json(record, key)
-    locked = LockedTree(kind="torch", release=match[1], digest=key)
+        return {"headers": key}, [stated]
+
+    record = records / f"torch-{digest.key('torch', of=str(path))[:24]}.note"
+    found = host_compiler.recorded(record, sized)
+    locked = LockedTree(kind="torch", release=match[1], digest=found["headers"])
     return LocalTree(locked=locked, path=path)
 
 

@@ -22,8 +22,6 @@ from kernforge.errors import ToolchainError
 from kernforge.system import digest
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pydantic import TypeAdapter
 
 _VERSION = re.compile(r"(?:[0-9]{1,9}\.[0-9]{1,9})?")
@@ -101,6 +99,10 @@ class Tree:
         return f"{words} {self.version}".rstrip() + where
 
 
+CXX = Tree("cxx").at()
+"""The building machine's C++ compiler, as an argv writes it."""
+THREADS = "%{threads}"
+"""How many threads an action may use, as an argv writes it; not a tree."""
 _WORDS = {
     "cuda": "CUDA",
     "cudart": "CUDA",
@@ -262,14 +264,6 @@ def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
     except ValueError as error:  # also pydantic's
         raise _damaged(source, " ".join(str(error).split())) from error
     return lock
-
-
-def remembered(path: Path) -> Lock | None:
-    """A lock that kernforge keeps for itself; None if there is none that can be read."""
-    try:
-        return from_json(path.read_text(), source=str(path))
-    except (OSError, ValueError, ToolchainError):  # damaged, or of another version
-        return None
 
 
 @functools.cache

@@ -13,20 +13,50 @@ from pathlib import Path
 
 from kernforge.errors import IntegrityError, ToolchainError
 from kernforge.store.local import Store
-from kernforge.system import archives, files
+from kernforge.system import archives, digest, files
 from kernforge.system.digest import sha256
-from kernforge.toolchain import front_end, header_libraries, projects, tree_names
+from kernforge.toolchain import front_end, header_libraries, projects
 from kernforge.toolchain.index import remote_zip
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.installed import LocalTree
 from kernforge.toolchain.local_parts import LocalParts
-from kernforge.toolchain.lockfile import LockedTree, LockedWheel
+from kernforge.toolchain.lockfile import Lock, LockedTree, LockedWheel
 
 STORE_KIND = "toolchains"
 _TORCH_HEADERS = "torch/include/"
 _LIBRARY_HEADERS = "/include/"
 _STATIC_RUNTIME = "lib/libcudart_static.a"
 _PROGRAMS = ("bin/", "nvvm/bin/")
+
+
+def identity(name: str, lock: Lock) -> str:
+    """Fingerprint of a tree or compiler of a lock, whatever its path: for keys of actions.
+
+    Raises:
+        ToolchainError: the lock does not have it.
+    """
+    compiler = lock.compilers.get(name)
+    return compiler.key if compiler else key(lock.tree(name))
+
+
+@functools.lru_cache(maxsize=256)
+def key(tree: LockedTree) -> str:
+    """Fingerprint of what a tree is made of, also its key in the store.
+
+    Different kinds take different members of one wheel, so that each has keys of its own.
+
+    Raises:
+        ToolchainError: it is a toolkit whose front end kernforge cannot adapt.
+    """
+    added = front_end.texts(tree) if tree.front_end else {}
+    return digest.key(
+        "tree",
+        of=tree.kind,
+        layout=1,
+        digest=tree.digest,
+        wheels=[[wheel.sha256, wheel.record] for wheel in sorted(tree.every_wheel)],
+        added={path: sha256(text) for path, text in added.items()},
+    )
 
 
 class Toolchains:
@@ -50,14 +80,13 @@ class Toolchains:
         if tree.digest:
             return self._local(tree)
         projects.check(tree)
-        key = tree_names.key(tree)
-        return self._store.tree(STORE_KIND, key, functools.partial(self._fill, tree))
+        return self._store.tree(STORE_KIND, key(tree), functools.partial(self._fill, tree))
 
     def _local(self, tree: LockedTree) -> Path:
         """What the user has, if it is that of the lock."""
         if tree.kind in header_libraries.RELEASES:
             fill = functools.partial(self._copy, tree)
-            return self._store.tree(STORE_KIND, tree_names.key(tree), fill)
+            return self._store.tree(STORE_KIND, key(tree), fill)
         return self._here(tree).directory(self._store)
 
     def _here(self, tree: LockedTree) -> LocalTree:

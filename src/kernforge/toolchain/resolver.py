@@ -9,14 +9,24 @@ the index.
 
 from __future__ import annotations
 
+import hashlib
+import io
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
+from packaging.metadata import parse_email
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
+from kernforge import untrusted
 from kernforge.artifact.version import Version2
-from kernforge.errors import ToolchainError
-from kernforge.toolchain import front_end, header_libraries, projects, wheel_pins
+from kernforge.errors import IntegrityError, ToolchainError
+from kernforge.system import files
+from kernforge.system.digest import sha256
+from kernforge.toolchain import front_end, header_libraries, lockfile, projects
+from kernforge.toolchain.index import remote_zip
 from kernforge.toolchain.index.index import Distribution
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.local_parts import LocalParts
@@ -30,6 +40,8 @@ from kernforge.toolchain.lockfile import (
 )
 
 _META = "cuda-toolkit"
+_REMEMBERED = "toolchain.lock"
+_SHOWN = 8
 _NO_PARTS = LocalParts()
 _OLDEST_OWN_RUNTIME = 13
 
@@ -79,9 +91,47 @@ def make(
     return Lock(platform=f"{cpu}-linux", compilers=compilers, trees=resolver.made)
 
 
-def of_indexes(lock: Lock) -> Lock:
-    """A lock without what is of this machine: installed toolkits and the user's own headers."""
-    return replace(lock, trees={name: tree for name, tree in lock.trees.items() if tree.wheels})
+def remember(home: Path, lock: Lock) -> Lock:
+    """Add what came from the indexes to the lock that kernforge keeps for itself.
+
+    Returns:
+        That lock, with the rest of the other: installed toolkits and the user's own headers.
+    """
+    known = remembered(home, lock.platform)
+    both = known.merged(lock) if known else lock
+    fetched = {name: tree for name, tree in both.trees.items() if tree.wheels}
+    kept = replace(both, trees=fetched, compilers={})
+    files.write_atomic(home / _REMEMBERED, kept.to_json(), durable=False)
+    return both
+
+
+def remembered(home: Path, platform: str) -> Lock | None:
+    """The lock that kernforge keeps for itself, so that nothing is asked for twice.
+
+    None where there is none for this kind of machine that can be read.
+    """
+    try:
+        lock = lockfile.from_json((home / _REMEMBERED).read_text())
+    except (OSError, ValueError, ToolchainError):  # damaged, or of another version
+        return None
+    return lock if lock.platform == platform else None
+
+
+def complete(
+    home: Path,
+    wanted: Iterable[Tree],
+    wheels: Wheels,
+    *,
+    cpu: str,
+    local_parts: LocalParts = _NO_PARTS,
+) -> Lock:
+    """What is wanted, from the lock that kernforge keeps for itself, else as ``make`` finds it."""
+    wanted = tuple(wanted)
+    lock = remembered(home, f"{cpu}-linux")
+    if missing := lacking(wanted, lock, local_parts):
+        found = make(missing, wheels, cpu=cpu, compilers={}, local_parts=local_parts, old=lock)
+        lock = remember(home, found)
+    return lock.part({tree.name for tree in wanted}) if lock else Lock(platform=f"{cpu}-linux")
 
 
 class _Resolver:
@@ -119,8 +169,8 @@ class _Resolver:
                 return self._cutlass(tree)
 
     def _newest(self, tree: Tree, project: str, cpu: str) -> LockedTree:
-        wheel = wheel_pins.newest(self._wheels, project, tree.version, cpu)
-        return _locked(tree, str(wheel.version), wheel_pins.by_record(wheel, self._wheels))
+        wheel = newest(self._wheels, project, tree.version, cpu)
+        return _locked(tree, str(wheel.version), by_record(wheel, self._wheels))
 
     def _cutlass(self, tree: Tree) -> LockedTree:
         carried = header_libraries.CARRIED.get(tree.name)
@@ -129,10 +179,10 @@ class _Resolver:
         # Headers are the same for every processor: the wheel of any will do.
         specifier = SpecifierSet(f"=={carried.version}")
         try:
-            wheel = wheel_pins.matching(self._wheels, carried.project, specifier, "")
+            wheel = matching(self._wheels, carried.project, specifier, "")
         except ToolchainError as error:
             raise header_libraries.no_wheel(tree.name) from error
-        return _locked(tree, carried.release, wheel_pins.by_record(wheel, self._wheels))
+        return _locked(tree, carried.release, by_record(wheel, self._wheels))
 
     def _toolkit(self, tree: Tree) -> LockedTree:
         meta, _ = self._release(tree.version)
@@ -174,10 +224,10 @@ class _Resolver:
             kept = self._old.get(Tree("cuda", version).name)
             if kept and kept.wheels:
                 specifier = SpecifierSet(f"=={kept.release}")
-                meta = wheel_pins.matching(self._wheels, _META, specifier, self._cpu)
+                meta = matching(self._wheels, _META, specifier, self._cpu)
             else:
-                meta = wheel_pins.newest(self._wheels, _META, version, self._cpu)
-            self._releases[version] = meta, wheel_pins.pins(self._wheels, meta)
+                meta = newest(self._wheels, _META, version, self._cpu)
+            self._releases[version] = meta, pins(self._wheels, meta)
         return self._releases[version]
 
     def _pinned(
@@ -191,8 +241,8 @@ class _Resolver:
                 hint=f"wheels serve {', '.join(map(str, front_end.TOOLKITS))} and CUDA 13; for "
                 f"another one {front_end.OTHER_TOOLKIT}",
             )
-        pin = wheel_pins.whole if whole else wheel_pins.by_record
-        found = (wheel_pins.matching(self._wheels, n, pins[n], self._cpu) for n in names)
+        pin = as_a_whole if whole else by_record
+        found = (matching(self._wheels, n, pins[n], self._cpu) for n in names)
         return tuple(pin(wheel, self._wheels) for wheel in found)
 
     def _runtime(self, tree: Tree) -> LockedTree:
@@ -205,23 +255,108 @@ class _Resolver:
         if toolkit and toolkit.front_end:
             used = (toolkit.front_end.runtime,)
         start = f"{project.replace('-', '_')}-"
-        files = [wheel.file for wheel in used if wheel.file.startswith(start)]
+        named = [wheel.file for wheel in used if wheel.file.startswith(start)]
         # Of CUDA 12 only the last series has the library in its wheels.
         series = front_end.RUNTIME_OF if old else tree.version
-        release = files[0].split("-")[1] if files else f"{series}.*"
+        release = named[0].split("-")[1] if named else f"{series}.*"
         try:
             specifier = SpecifierSet(f"=={release}")
-            wheel = wheel_pins.matching(self._wheels, project, specifier, tree.cpu)
+            wheel = matching(self._wheels, project, specifier, tree.cpu)
         except ToolchainError as error:
             raise ToolchainError(
                 error.message,
                 hint=f"without it no variant for CUDA {tree.version} is linked for {tree.cpu}: ask "
                 "for another CUDA, or use an index that has the wheel",
             ) from error
-        return _locked(tree, str(wheel.version), wheel_pins.by_record(wheel, self._wheels))
+        return _locked(tree, str(wheel.version), by_record(wheel, self._wheels))
 
 
 def _locked(tree: Tree, release: str, *wheels: LockedWheel) -> LockedTree:
     return LockedTree(
         kind=tree.kind, version=tree.version, cpu=tree.cpu, release=release, wheels=wheels
     )
+
+
+# -- wheels of the index -------------------------------------------------------------------
+
+
+def newest(wheels: Wheels, project: str, version: str, cpu: str) -> Distribution:
+    """Newest wheel of a project's release series, as ``"13.0"``; raises what ``matching`` does."""
+    return matching(wheels, project, SpecifierSet(f"=={version}.*"), cpu)
+
+
+def matching(wheels: Wheels, project: str, specifier: SpecifierSet, cpu: str) -> Distribution:
+    """Newest wheel of a project that a specifier admits, of no local version.
+
+    Raises:
+        ToolchainError: there is none.
+    """
+    listed = wheels.index.wheels(project)
+    candidates = [
+        wheel
+        for wheel in listed
+        if wheel.version in specifier and wheel.version.local is None and _runs_on(wheel, cpu)
+    ]
+    if not candidates:
+        there = sorted({wheel.version.release[:2] for wheel in listed})[-_SHOWN:]
+        newest = ", ".join(".".join(map(str, release)) for release in there)
+        raise ToolchainError(
+            f"no configured package index has {project}{specifier} for {cpu} Linux",
+            hint=f"it has {newest}: ask for another version" if newest else "check pip's index-url",
+        )
+    best = max((wheel.version, wheel.build) for wheel in candidates)
+    of_best = (wheel for wheel in candidates if (wheel.version, wheel.build) == best)
+    return min(of_best, key=lambda wheel: wheel.file)
+
+
+def _runs_on(wheel: Distribution, cpu: str) -> bool:
+    platforms = {tag.platform for tag in wheel.tags}
+    return any(p == "any" or (p.startswith("manylinux") and p.endswith(cpu)) for p in platforms)
+
+
+def pins(wheels: Wheels, meta: Distribution) -> dict[str, SpecifierSet]:
+    """Which version of each wheel a release of NVIDIA's metapackage asks for.
+
+    Raises:
+        ToolchainError: it is not what the index promises.
+    """
+    data = wheels.index.transport.body(meta.url).read()
+    if meta.sha256 and sha256(data) != meta.sha256:
+        raise ToolchainError(f"{meta.file} is not what the index promises (sha256 {meta.sha256})")
+    return requirements(data, meta.file)
+
+
+def requirements(wheel: bytes, file: str) -> dict[str, SpecifierSet]:
+    """What a wheel's METADATA requires, by project.
+
+    Raises:
+        IntegrityError: the wheel is damaged.
+    """
+    archive = remote_zip.LocalWheel(io.BytesIO(wheel))
+    with untrusted.foreign_parser(
+        lambda reason: IntegrityError(
+            f"{file} has no METADATA that can be read: {reason}", hint="use another index"
+        )
+    ):
+        (name,) = [n for n in archive.names() if n.endswith(".dist-info/METADATA")]
+        ((_, document),) = archive.fetch([name])
+        raw, _ = parse_email(document)
+        required: Iterable[Requirement] = map(Requirement, raw.get("requires_dist", []))
+        return {canonicalize_name(r.name): r.specifier for r in required}
+
+
+def as_a_whole(wheel: Distribution, wheels: Wheels) -> LockedWheel:
+    """Pin a wheel that will be read whole."""
+    if wheel.sha256:
+        return LockedWheel(file=wheel.file, sha256=wheel.sha256)
+    hashed = hashlib.sha256()
+    for chunk in wheels.index.transport.body(wheel.url).chunks:
+        hashed.update(chunk)
+    return LockedWheel(file=wheel.file, sha256=hashed.hexdigest())
+
+
+def by_record(wheel: Distribution, wheels: Wheels) -> LockedWheel:
+    """Pin a wheel that will be read by ranges."""
+    archive = wheels.parts(wheel.file, wheel.sha256)
+    ((_, record),) = archive.fetch([remote_zip.record_name(archive.names())])
+    return LockedWheel(file=wheel.file, sha256=wheel.sha256, record=sha256(record))

@@ -10,7 +10,7 @@ from support.wheel_maker import make_wheel
 from kernforge.errors import IntegrityError, ToolchainError
 from kernforge.store.local import Store
 from kernforge.system.process import run
-from kernforge.toolchain import host_compiler, lockfile, resolver, tree_names
+from kernforge.toolchain import host_compiler, lockfile, provision, resolver
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.lockfile import (
@@ -147,10 +147,10 @@ def test_a_lock_with_another_processor_is_written_read_and_merged():
 
 def test_each_tree_is_what_the_lock_says_of_that_processor():
     full = locked("torch", "cudart")
-    assert tree_names.identity("aarch64-cxx", full) == CROSS.key
-    assert tree_names.identity("cxx", full) == NATIVE.key
+    assert provision.identity("aarch64-cxx", full) == CROSS.key
+    assert provision.identity("cxx", full) == NATIVE.key
     with pytest.raises(ToolchainError, match=r"aarch64-torch-2\.11"):
-        tree_names.identity("aarch64-torch-2.11", full)
+        provision.identity("aarch64-torch-2.11", full)
 
 
 def test_a_variant_for_another_processor_names_its_compiler_alone():

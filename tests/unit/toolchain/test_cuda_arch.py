@@ -20,20 +20,6 @@ def test_what_is_not_an_architecture_is_refused(text):
         Arch.parse(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "meant"),
-    [
-        *(("sm_90", "9.0"), ("90", "9.0"), ("compute_120", "12.0"), ("12", "12.0")),
-        *(("sm_90a", "9.0a"), ("9", "9.0"), ("9.0A", "9.0a"), ("9.0+ptx", "9.0+PTX")),
-        *(("hopper", "Hopper"), ("sm_90+PTX", "9.0+PTX")),
-    ],
-)
-def test_another_spelling_is_answered_with_ours(text, meant):
-    with pytest.raises(ManifestError) as raised:
-        Arch.parse(text)
-    assert raised.value.hint == f"write {meant}"
-
-
 def test_flags_of_nvcc():
     assert Arch.parse("9.0a").gencode() == ("-gencode", "arch=compute_90a,code=sm_90a")
     assert Arch.parse("12.1+PTX").gencode() == (
@@ -142,23 +128,11 @@ def test_a_list_as_torchs_loader_reads_it(text, found):
     assert " ".join(map(str, cuda_arch.listed(text))) == found
 
 
-@pytest.mark.parametrize(
-    ("text", "hint"),
-    [
-        ("9", "write TORCH_CUDA_ARCH_LIST='9.0'"),
-        ("hopper", "write TORCH_CUDA_ARCH_LIST='Hopper'"),
-        ("8.0,9.0", "write TORCH_CUDA_ARCH_LIST='8.0;9.0'"),
-        (",9.0", "write TORCH_CUDA_ARCH_LIST='9.0'"),
-        ("8.0 9.0A", "write TORCH_CUDA_ARCH_LIST='8.0;9.0a'"),
-        ("9.0+ptx", "write TORCH_CUDA_ARCH_LIST='9.0+PTX'"),
-        (";", "name generations: Volta"),
-        ("all", "name generations: Volta"),
-    ],
-)
-def test_what_is_not_a_list_is_refused_with_what_to_write(text, hint):
+@pytest.mark.parametrize("text", ["9", "hopper", "8.0,9.0", "8.0 9.0A", "9.0+ptx", ";", "all"])
+def test_what_is_not_a_list_is_refused_with_what_to_write(text):
     with pytest.raises(ManifestError, match="TORCH_CUDA_ARCH_LIST is ") as told:
         cuda_arch.listed(text)
-    assert hint in told.value.hint
+    assert "write it like '8.0;9.0+PTX', or name generations: Volta" in told.value.hint
 
 
 @pytest.mark.parametrize(

@@ -66,26 +66,14 @@ def test_a_toolkit_on_the_path_is_found_behind_a_script(toolkit, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["CUDA_HOME", "CUDA_PATH", "KERNFORGE_CUDA_HOME"])
-@pytest.mark.parametrize(
-    ("value", "hint"),
-    [
-        (":{cuda}", "write {name}={cuda}"),
-        ("/nowhere:{cuda}", "write {name}={cuda}"),
-        ("~/cuda", "write {name}={cuda}"),
-        ("/nowhere", "unset the variable"),
-    ],
-)
-def test_a_wrong_variable_is_named_with_what_to_write(tmp_path, monkeypatch, name, value, hint):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    cuda = tmp_path / "cuda"
-    for part in ("bin/nvcc", "include/cuda_runtime.h", "lib64/libcudart_static.a"):
-        write(cuda / part)
-    value = value.format(cuda=cuda)
+@pytest.mark.parametrize("value", [":{cuda}", "~/cuda", "/nowhere"])
+def test_a_wrong_variable_is_named_with_its_value(tmp_path, name, value):
+    value = value.format(cuda=tmp_path / "cuda")
     env = {name: value, "PATH": os.environ["PATH"]}
     with pytest.raises(UsageError) as caught:
         identify_cuda(type(tmp_path)(value), env, run)
     assert f"{name}={value} is not a CUDA toolkit" in caught.value.message
-    assert hint.format(name=name, cuda=cuda) in caught.value.hint
+    assert "unset the variable" in caught.value.hint
 
 
 def test_blanks_are_no_toolkit(tmp_path):

@@ -11,7 +11,7 @@ from support.wheel_maker import make_wheel
 from kernforge.artifact.version import Version2
 from kernforge.errors import IntegrityError, ManifestError, ToolchainError
 from kernforge.store.local import Store
-from kernforge.toolchain import front_end, tree_names
+from kernforge.toolchain import front_end, provision
 from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
@@ -178,10 +178,10 @@ def test_nvcc_says_the_version_that_it_compiles_for(wheels, tmp_path):
 
 def test_what_kernforge_adds_is_part_of_the_key(wheels, monkeypatch):
     kit = lock_of(wheels).trees["cuda-12.8"]
-    before = tree_names.key(kit)
+    before = provision.key(kit)
     monkeypatch.setattr(front_end, "_PROFILE", "another")
-    tree_names.key.cache_clear()
-    assert tree_names.key(kit) != before
+    provision.key.cache_clear()
+    assert provision.key(kit) != before
 
 
 def test_a_damaged_part_is_refused_and_nothing_is_stored(wheels, index, tmp_path):
@@ -191,7 +191,7 @@ def test_a_damaged_part_is_refused_and_nothing_is_stored(wheels, index, tmp_path
     store = Store(tmp_path / "store")
     with pytest.raises(IntegrityError, match="nvvm/bin/cicc"):
         Toolchains(store, wheels).path(kit)
-    assert not store.has("toolchains", tree_names.key(kit))
+    assert not store.has("toolchains", provision.key(kit))
 
 
 def test_the_headers_of_cudas_libraries_are_those_of_the_same_release(wheels):
@@ -229,7 +229,7 @@ def test_a_lock_of_another_cuda_with_a_front_end_is_refused(wheels, release):
         replace(kit, front_end=replace(kit.front_end, release=release.replace("13.0", "13.2"))),
     ):
         with pytest.raises(ToolchainError, match="kernforge makes 12"):
-            tree_names.key(wrong)
+            provision.key(wrong)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from kernforge.artifact.version import Version2
 from kernforge.project.targets import Target
-from kernforge.toolchain.lockfile import Lock, Tree
-from kernforge.toolchain.tree_names import THREADS, cxx_of
+from kernforge.toolchain.lockfile import THREADS, Lock, Tree
 
 PYTHON_LIMITED_API = "-DPy_LIMITED_API=0x03090000"
 # From this release on torch's headers are compiled as C++20; 2.14 and later demand it.
@@ -129,6 +128,11 @@ def _torch_tree_includes(tree: Tree) -> tuple[str, ...]:
     )
 
 
+def cxx_of(target: Target) -> str:
+    """The C++ compiler of a target as an argv writes it."""
+    return Tree("cxx", cpu=target.cross_cpu).at()
+
+
 def cxx(cxx_standard: str) -> tuple[str, ...]:
     """Flags of every C++ unit."""
     return ("-c", f"-std=gnu++{cxx_standard}", *_OPTIMISE, "-fPIC", "-fno-gnu-unique", _AS_NAMED)
@@ -145,7 +149,7 @@ def nvcc(target: Target, cxx_standard: str) -> tuple[str, ...]:
         "-Xcompiler",
         f"-fPIC,-fno-gnu-unique,{_AS_NAMED}",
         *_NVCC_STEADY,
-        f"-ccbin={cxx_of(target.cross_cpu)}",
+        f"-ccbin={cxx_of(target)}",
         f"--threads={THREADS}",
     )
 

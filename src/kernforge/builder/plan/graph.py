@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from kernforge.project.targets import Target
 from kernforge.project.units import Sources
 from kernforge.system import digest
-from kernforge.toolchain import tree_names
+from kernforge.toolchain import provision
 from kernforge.toolchain.lockfile import Lock
 
 # How actions are run, as far as it can change a result; decision 5.
@@ -168,7 +168,7 @@ class ActionSet:
             inputs={i.path: i.digest for i in ordered},
             outputs=list(outputs),
             recipe=_RECIPE,
-            roots={name: tree_names.identity(name, self._lock) for name in trees},
+            roots={name: provision.identity(name, self._lock) for name in trees},
             **({"headers": dict(headers)} if headers else {}),
         )
         old = self.by_key.get(key)

@@ -11,7 +11,6 @@ from kernforge.builder.plan import flags
 from kernforge.builder.plan.graph import Action, ActionSet, Input
 from kernforge.project.targets import Target
 from kernforge.source import op_namespace
-from kernforge.toolchain import tree_names
 from kernforge.toolchain.lockfile import Tree
 
 OBJECT = "out.o"
@@ -45,7 +44,7 @@ def link(
         libstdcxx_archive=static_libstdcxx,
         needed=needed,
     )
-    argv = (tree_names.cxx_of(target.cross_cpu), "-o", output, *names, *runtime, *link_args)
+    argv = (flags.cxx_of(target), "-o", output, *names, *runtime, *link_args)
     return actions.add(f"link {target.name}", argv, inputs, (output,), target, kind="link")
 
 
@@ -67,7 +66,7 @@ def _static_runtime(cuda: Version2, cross_cpu: str) -> str:
 def namespace(actions: ActionSet, target: Target, ops_name: str) -> Action:
     """Compile the object that holds a build's op namespace."""
     text = actions.text(op_namespace.SOURCE, op_namespace.source(ops_name))
-    cxx = tree_names.cxx_of(target.cross_cpu)
+    cxx = flags.cxx_of(target)
     argv = (cxx, *flags.cxx("17"), op_namespace.SOURCE, "-o", OBJECT)
     return actions.add(f"namespace {ops_name}", argv, [text], (OBJECT,), target, kind="c++")
 
@@ -84,7 +83,7 @@ def floor(actions: ActionSet, target: Target, needed: Sequence[str]) -> list[Inp
 def _compat(actions: ActionSet, target: Target) -> Input:
     """What newer headers need in addition to the floor's libraries, compiled."""
     text = actions.text(abi_floor.COMPAT_SOURCE, abi_floor.compat_source())
-    argv = abi_floor.compat_argv(tree_names.cxx_of(target.cross_cpu))
+    argv = abi_floor.compat_argv(flags.cxx_of(target))
     action = actions.add(
         "the ABI floor's extras", argv, [text], (abi_floor.COMPAT_OBJECT,), target, kind="c++"
     )
@@ -102,7 +101,7 @@ def stubs(
     for library in libraries:
         texts |= {library.source_file: library.source, library.script_file: library.version_script}
     inputs = [actions.text(path, text) for path, text in texts.items()]
-    argv = (SHELL, "-eu", _SCRIPT, tree_names.cxx_of(target.cross_cpu))
+    argv = (SHELL, "-eu", _SCRIPT, flags.cxx_of(target))
     files = tuple(library.file for library in libraries)
     action = actions.add(f"stubs of {of}", argv, inputs, files, target, kind="stubs")
     return [actions.output(action, file, f"{STUB_DIR}/{file}") for file in files]

@@ -22,7 +22,7 @@ from kernforge.project.targets import Target
 from kernforge.project.units import Sources, Unit
 from kernforge.source import op_namespace
 from kernforge.source.includes import Closure
-from kernforge.toolchain import cuda_arch, front_end, tree_names
+from kernforge.toolchain import cuda_arch, front_end
 from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import Lock, Tree
 from kernforge.toolchain.system_headers import SystemHeaders
@@ -135,8 +135,7 @@ class _Planner:
         if kind == "cuda":
             argv = self._device(unit, target, standard, common)
         else:
-            cxx = tree_names.cxx_of(target.cross_cpu)
-            argv = (cxx, *flags.cxx(standard), *common, *unit.cxx_flags)
+            argv = (flags.cxx_of(target), *flags.cxx(standard), *common, *unit.cxx_flags)
         where = f" for {target.name}" if framework else ""
         toolkit = "" if target.cuda is None else f", CUDA {target.cuda}"
         title = f"{unit.path}{toolkit}{where}"

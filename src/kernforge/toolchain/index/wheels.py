@@ -14,9 +14,7 @@ from kernforge.toolchain.index.remote_zip import LocalWheel, RangesUnsupportedEr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernforge.toolchain.index.http import Transport
     from kernforge.toolchain.index.index import Index
-    from kernforge.toolchain.index.remote_zip import Archive
 
 
 class Progress(Protocol):
@@ -42,7 +40,7 @@ class Wheels:
 
     def __init__(self, index: Callable[[], Index], downloads: Path, progress: Progress) -> None:
         self._connect, self._downloads, self.progress = index, downloads, progress
-        self._parts: dict[str, Archive] = {}
+        self._parts: dict[str, LocalWheel] = {}
         self._index: Index | None = None
 
     @property
@@ -56,7 +54,7 @@ class Wheels:
         """Bytes that came over the network so far."""
         return self._index.transport.received if self._index else 0
 
-    def parts(self, file: str, sha256: str) -> Archive:
+    def parts(self, file: str, sha256: str) -> LocalWheel:
         """Open a wheel of which a few members are wanted, by ranges where the server can.
 
         Its members are not verified here: the caller does that against the RECORD.
@@ -65,7 +63,7 @@ class Wheels:
             self._parts[file] = self._open_parts(file, sha256)
         return self._parts[file]
 
-    def whole(self, file: str, sha256: str) -> Archive:
+    def whole(self, file: str, sha256: str) -> LocalWheel:
         """Open a wheel after its hash was found to be this one; empty accepts any.
 
         An interrupted download goes on where it stopped. The file is removed from the disk as
@@ -79,17 +77,40 @@ class Wheels:
         url = self.index.find(file, sha256).url
         if url.startswith("file:"):
             path = Path(unquote(urlsplit(url).path))
-            verify(path, file, sha256)
+            _verify(path, file, sha256)
             return LocalWheel(str(path))
         part = self._downloads / f"{sha256 or 'any'}-{file}.part"
         with files.locked(part.with_suffix(".lock")):
-            download(self.index.transport, url, part, self.progress, file, sha256=sha256)
+            continued = part.is_file()
+            try:
+                self._download(url, part, file, sha256)
+            except IntegrityError:
+                if not continued:
+                    raise
+                self.progress.note(
+                    f"an earlier download of {file} was damaged: fetching it from the beginning"
+                )
+                self._download(url, part, file, sha256)
             try:
                 return LocalWheel(str(part))
             finally:
                 files.remove_tree(part)
 
-    def _open_parts(self, file: str, sha256: str) -> Archive:
+    def _download(self, url: str, part: Path, file: str, sha256: str) -> None:
+        """Write a file to ``part``; an interrupted download goes on where it stopped."""
+        have = part.stat().st_size if part.is_file() else 0
+        body = self.index.transport.body(url, start=have)
+        goes_on = body.ranged and body.start == have
+        advance = self.progress.fetching(file, body.total)
+        advance(have if goes_on else 0)
+        files.write_stream(part, body.chunks, append=goes_on, advance=advance)
+        try:
+            _verify(part, file, sha256)
+        except IntegrityError:
+            files.remove_tree(part)
+            raise
+
+    def _open_parts(self, file: str, sha256: str) -> LocalWheel:
         url = self.index.find(file, sha256).url
         if url.startswith("file:"):
             return self.whole(file, sha256)
@@ -101,50 +122,10 @@ class Wheels:
             return self.whole(file, sha256)
 
 
-def download(
-    transport: Transport, url: str, part: Path, progress: Progress, name: str, *, sha256: str
-) -> None:
-    """Write a file to ``part``; an interrupted download goes on where it stopped.
-
-    When what an earlier attempt left turns out to be damaged, the file is fetched once more, whole.
-
-    Args:
-        sha256: that the file must have; empty accepts any.
-
-    Raises:
-        IntegrityError: the bytes are not what the hash promises; nothing stays.
-        NetworkError: the address cannot be reached.
-    """
-    continued = part.is_file()
-    try:
-        _download(transport, url, part, progress, name)
-        verify(part, name, sha256)
-    except IntegrityError:
-        files.remove_tree(part)
-        if not continued:
-            raise
-        progress.note(f"what was there of {name} was damaged: fetching it from the beginning")
-        download(transport, url, part, progress, name, sha256=sha256)
-
-
-def _download(transport: Transport, url: str, part: Path, progress: Progress, name: str) -> None:
-    have = part.stat().st_size if part.is_file() else 0
-    body = transport.body(url, start=have)
-    goes_on = body.ranged and body.start == have
-    advance = progress.fetching(name, body.total)
-    advance(have if goes_on else 0)
-    files.write_stream(part, body.chunks, append=goes_on, advance=advance)
-
-
-def verify(path: Path, file: str, sha256: str) -> None:
-    """Compare a file with its hash; empty accepts any.
-
-    Raises:
-        IntegrityError: it has another.
-    """
+def _verify(path: Path, file: str, sha256: str) -> None:
     if sha256 and (actual := files.sha256_file(path)) != sha256:
         raise IntegrityError(
             f"{file} has sha256 {actual}, {sha256} was promised",
             hint="the download is damaged or was tampered with; nothing was stored. "
-            "Run the command again, or use another address of it",
+            "Run the command again, or use another index",
         )
