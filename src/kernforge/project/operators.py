@@ -26,6 +26,7 @@ from kernforge.system.files import write_atomic
 
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*[a-z0-9]")
 _STABLE_SINCE = (2, 10)
+_LISTED = re.compile(r"^(__all__ = )(\[[\w\s\"',]*\]|\([\w\s\"',]*\))", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +81,10 @@ def add_operator(project: Project, name: str) -> Added:
 
 def _check_name(name: str, op: str, *, package: str) -> None:
     if not _IDENTIFIER.fullmatch(op):
-        near = re.sub(r"\W+", "_", name.lower()).strip("_0123456789")
         raise UsageError(
             f"{name!r} is not a name for an operator",
             hint="a name has lower-case letters, digits and dashes or underscores, at least two of "
-            "them, and begins with a letter"
-            + (f": {near}, for instance" if _IDENTIFIER.fullmatch(near) else ""),
+            "them, and begins with a letter",
         )
     scaffold.check_function(op)
     if op == package:
@@ -144,37 +143,18 @@ def _with_import(path: Path, op: str) -> str:
     except SyntaxError as error:
         raise UsageError(f"{path}:{error.lineno}: not Python: {error.msg}") from error
     taken = {getattr(node, "name", "") for node in tree.body}
-    for node in tree.body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            taken |= {alias.asname or alias.name for alias in node.names}
+    taken |= {a.asname or a.name for node in tree.body for a in getattr(node, "names", ())}
     if op in taken:
         raise UsageError(f"{path} has the name {op} already", hint="choose another name")
-    lines = text.splitlines(keepends=True)
     imports = [n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
-    if exported := _exported(tree):
-        first, last = exported.lineno - 1, (exported.end_lineno or exported.lineno)
-        value = ast.get_source_segment(text, exported) or ""
-        names = sorted({*ast.literal_eval(exported), op})
-        shown = ", ".join(f'"{name}"' for name in names)
-        whole = "".join(lines[first:last]).replace(value, f"[{shown}]")
-        lines[first:last] = [whole]
-    at = (imports[-1].end_lineno or 0) if imports else 0
     own = [n for n in imports if isinstance(n, ast.ImportFrom) and n.level and n.module]
-    before = [n for n in own if (n.module or "") < f"_{op}"]
-    if before:
-        at = before[-1].end_lineno or at
-    elif own:
-        at = own[0].lineno - 1
-    lines.insert(at, f"from ._{op} import {op}\n")
-    return "".join(lines)
+    later = [n for n in own if (n.module or "") >= f"_{op}"]
+    before = [n for n in imports if n not in later]
+    lines = text.splitlines(keepends=True)
+    lines.insert(before[-1].end_lineno or 0 if before else 0, f"from ._{op} import {op}\n")
 
+    def listed(match: re.Match[str]) -> str:
+        names = sorted({*ast.literal_eval(match[2]), op})
+        return match[1] + "[" + ", ".join(f'"{name}"' for name in names) + "]"
 
-def _exported(tree: ast.Module) -> ast.expr | None:
-    """The value of ``__all__``, where it is a literal."""
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.List | ast.Tuple):
-            targets = [target.id for target in node.targets if isinstance(target, ast.Name)]
-            literal = all(isinstance(entry, ast.Constant) for entry in node.value.elts)
-            if "__all__" in targets and literal:
-                return node.value
-    return None
+    return _LISTED.sub(listed, "".join(lines), count=1)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import importlib.resources
 import keyword
 import re
-import unicodedata
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
@@ -221,13 +220,10 @@ def check_project(name: str, *, license: str) -> None:  # noqa: A002
         UsageError: one of them cannot be used.
     """
     if not _NAME.fullmatch(name):
-        plain = unicodedata.normalize("NFKD", name.casefold()).encode("ascii", "ignore").decode()
-        near = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
         raise UsageError(
             f"{name!r} is not a kernel name",
             hint="a name has lower-case letters, digits and dashes, at least two of them; "
-            "it begins with a letter and does not end with a dash"
-            + (f": {near}, for instance" if _NAME.fullmatch(near) else ""),
+            "it begins with a letter and does not end with a dash. --dir names the directory",
         )
     check_function(name.replace("-", "_"))
     if not _LICENSE.fullmatch(license):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 
@@ -76,7 +75,4 @@ def _capability(text: str) -> str:
         return f"not a compute capability; {error.hint}"
     if arch.capability in CAPABILITIES:
         return ""
-    known = map(str, CAPABILITIES)
-    near = difflib.get_close_matches(str(arch.capability), known, n=1, cutoff=0)
-    meant = f"; did you mean {near[0]}?" if near else ""
-    return f"no GPU has the compute capability {arch.capability}{meant}"
+    return f"no GPU has the compute capability {arch.capability}"

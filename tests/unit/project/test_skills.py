@@ -2,7 +2,6 @@
 """``kernforge skills``: what it writes where, and that the commands of its pages exist."""
 
 import argparse
-import hashlib
 import json
 import posixpath
 import re
@@ -14,7 +13,7 @@ import pytest
 from support.commands import call
 
 from kernforge.cli import parser
-from kernforge.errors import KernforgeError
+from kernforge.errors import KernforgeError, UsageError
 from kernforge.project import skills
 
 ROOT = Path(__file__).parents[3]
@@ -118,19 +117,16 @@ def test_it_is_written_where_the_user_says(here):
     assert [path.name for path in here.iterdir()] == ["home"]
 
 
-def test_an_earlier_version_is_replaced_and_the_users_files_stay(here):
-    target = skills.write(here / "skills")
-    mark = target / ".kernforge.json"
-    (target / "references" / "gone.md").write_text("a page of an earlier version")
-    (target / "SKILL.md").write_text("earlier")
-    (target / "mine.md").write_text("a rule of the project")
-    digests = json.loads(mark.read_text())
-    for path in ("references/gone.md", "SKILL.md"):
-        digests[path] = hashlib.sha256((target / path).read_bytes()).hexdigest()
-    mark.write_text(json.dumps(digests))
+def test_an_earlier_version_is_replaced(here, monkeypatch):
+    with monkeypatch.context() as earlier:
+        earlier.setattr(skills, "texts", lambda: {"SKILL.md": "earlier", "gone.md": "a page"})
+        target = skills.write(here / "skills")
     skills.write(here / "skills")
     assert (target / "SKILL.md").read_text() == TEXTS["SKILL.md"]
-    assert not (target / "references" / "gone.md").exists()
+    assert not (target / "gone.md").exists()
+    (target / "mine.md").write_text("a rule of the project")
+    with pytest.raises(UsageError, match="is not as kernforge wrote it"):
+        skills.write(here / "skills")
     assert (target / "mine.md").read_text() == "a rule of the project"
 
 
@@ -150,17 +146,10 @@ def test_nothing_is_written_through_a_link(here):
     skill = here / ".agents/skills/kernforge"
     skill.mkdir(parents=True)
     (skill / "references").symlink_to(here / "elsewhere")
-    assert call("skills") == 2
+    assert call("skills") == 0
     assert list((here / "elsewhere").iterdir()) == []
-
-
-@pytest.mark.parametrize("path", ["../../mine", "/abs"])
-def test_a_mark_removes_nothing_outside_of_the_skill(here, path):
-    victim = here / "mine"
-    victim.write_text("mine")
-    mark = here / ".agents/skills/kernforge/.kernforge.json"
-    mark.parent.mkdir(parents=True)
-    digest = hashlib.sha256(b"mine").hexdigest()
-    mark.write_text(json.dumps({path.replace("/abs", str(victim)): digest}))
-    assert call("skills") == 2
-    assert victim.read_text() == "mine"
+    (here / "mine").mkdir()
+    (here / ".claude/skills").mkdir(parents=True)
+    (here / ".claude/skills/kernforge").symlink_to(here / "mine")
+    assert call("skills", "--for", "claude") == 0
+    assert list((here / "mine").iterdir()) == []

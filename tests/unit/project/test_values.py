@@ -35,7 +35,7 @@ def read(tmp_path, old, new):
             r'build.toml:\d+: \[kernel.cuda\] cuda-capabilities\[0\] = "9.9": no GPU has the',
         ),
         ('["9.0"]', '["8.0", "9.9+PTX"]', "no GPU has the compute capability 9.9"),
-        ('["9.0"]', '["sm_90"]', "not a compute capability; write 9.0"),
+        ('["9.0"]', '["sm_90"]', "not a compute capability; write it like 8.0"),
         (
             'src = ["times_two.cu"',
             'src = ["/tmp/x.cu"',
