@@ -47,4 +47,4 @@ def test_an_input_stays_what_it_was(context, request, change):
 def test_directories_without_outputs_are_fixed_as_a_whole():
     inputs = ["csrc/a.cpp", "csrc/deep/b.h", "top.cpp", "both/in.h", "both/only/c.h", "x/y/z"]
     found = sandbox.fixed_inputs(inputs, ["out.o", "both/out.o", "x/y/z"])
-    assert found == ("both/in.h", "both/only", "csrc", "top.cpp")
+    assert found == ("both/in.h", "both/only/c.h", "csrc", "top.cpp")

@@ -81,25 +81,30 @@ def ensure_lock(workspace: Workspace, wanted: Collection[Tree], mode: Mode) -> t
     if note := workspace.local_parts.unused_note(toolkits):
         workspace.wheels.progress.note(f"note: {note}")
     old = read_lock(workspace.project.root)
-    if old is not None and old.platform != f"{workspace.cpu}-linux":
+    platform = f"{workspace.cpu}-linux"
+    if old is not None and old.platform != platform:
         if mode != "upgrade":
-            raise _other_platform(workspace, old)
+            raise ToolchainError(
+                f"{lockfile.FILE_NAME} names compilers that run on {old.platform}; this is "
+                f"{platform}",
+                hint=f"build on {old.platform}, or lock this machine's toolchain in its place with "
+                "`kernforge lock --upgrade`",
+            )
         old = None
     known = None if mode == "upgrade" else old
     missing = resolver.lacking(wanted, known, workspace.local_parts)
     names = {tree.name for tree in wanted}
-    if mode == "frozen" and (old is None or missing):
-        lacking = ", ".join(map(str, sorted(missing)))
-        raise ToolchainError(
-            f"{lockfile.FILE_NAME} has no {lacking or 'content'}",
-            hint="run `kernforge lock`, or build without --locked",
-        )
-    if mode == "frozen" and old and (wrong := difference(workspace, old, names)):
-        raise ToolchainError(
-            f"{lockfile.FILE_NAME} names {wrong}",
-            hint="build with that one (CXX names the compiler of this machine), or without "
-            "--locked",
-        )
+    if mode == "frozen":
+        problem = f"has no {', '.join(map(str, sorted(missing))) or 'content'}"
+        if old and not missing:
+            wrong = difference(workspace, old, names)
+            problem = f"names {wrong}" if wrong else ""
+        if problem:
+            raise ToolchainError(
+                f"{lockfile.FILE_NAME} {problem}",
+                hint="run `kernforge lock`, name the locked compiler in CXX, or build without "
+                "--locked",
+            )
     compilers = locked_compilers(workspace, names)
     new = old
     if new is None or missing or mode in {"write", "upgrade"}:
@@ -161,18 +166,6 @@ def _as_here(lock: Lock, wanted: Collection[Tree], compilers: Mapping[str, Locke
     """The lock as it is on this machine: with its compilers, and its headers of Python."""
     here = replace(lock, compilers={**lock.compilers, **compilers})
     return here.having(installed.identify_python()) if Tree("python") in wanted else here
-
-
-def _other_platform(workspace: Workspace, lock: Lock) -> ToolchainError:
-    """The error for a lock whose compilers do not run here."""
-    others = " ".join(host_compiler.CROSS.get(lock.platform.partition("-")[0], ()))
-    there = f", which builds for {others} too (--system {others}-linux)" if others else ""
-    return ToolchainError(
-        f"{lockfile.FILE_NAME} names compilers that run on {lock.platform}; this is "
-        f"{workspace.cpu}-linux",
-        hint=f"build on {lock.platform}{there}, or lock this machine's toolchain in its place with "
-        "`kernforge lock --upgrade`",
-    )
 
 
 def difference(workspace: Workspace, lock: Lock, trees: Collection[str]) -> str:

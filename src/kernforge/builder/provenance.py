@@ -129,17 +129,14 @@ def write(statement: Statement, files: Mapping[str, str]) -> str:
         files: base64 SHA-256 of each of its other files by path.
     """
     origin, actions = statement.origin, statement.actions
-    source = {
-        "repository": origin.url,
-        "commit": origin.git.commit if origin.git else None,
-        "dirty": origin.git.dirty if origin.git else None,
-        "folder": origin.folder,
-        "digest": origin.sources,
-    }
+    source = asdict(replace(origin, lock=NO_LOCK))
     internal: dict[str, Any] = {
         "sandbox": statement.sandbox,
-        "actions": [_action(action) for action in actions],
+        "actions": [asdict(action) for action in actions],
     }
+    del source["lock"]
+    for action in internal["actions"]:
+        del action["isolated"]  # the sandbox says it of all
     if actions:
         internal["lock"] = json.loads(origin.lock.to_json())
     predicate = {
@@ -174,58 +171,42 @@ def read(text: str, *, source: str = FILE) -> Statement:
         ToolchainError: its lock is of a version that this kernforge does not know.
     """
     try:
-        document = untrusted.parse_json(text)
-        definition = document["predicate"]["buildDefinition"]
+        definition = untrusted.parse_json(text)["predicate"]["buildDefinition"]
         if definition["buildType"] != _BUILD_TYPE:
             raise _strange(source, f"its build type is {definition['buildType']!r}")
         external, internal = definition["externalParameters"], definition["internalParameters"]
-        where, lock = external["source"], internal.get("lock")
-        isolated = _text(internal["sandbox"]["isolation"]) != "none"
-        commit = where["commit"] and _text(where["commit"])
-        builder = document["predicate"]["runDetails"]["builder"]
-        return Statement(
-            variant=_text(external["variant"]),
-            actions=_records().validate_python(
-                [{**action, "isolated": isolated} for action in internal["actions"]]
-            ),
-            origin=Origin(
-                sources=_text(where["digest"]),
-                lock=lockfile.from_json(json.dumps(lock), source=source) if lock else NO_LOCK,
-                version=_text(builder["version"]["kernforge"]),
-                url=where["repository"] and _text(where["repository"]),
-                git=GitState(commit=commit, dirty=bool(where["dirty"])) if commit else None,
-                folder=_folder(_text(where["folder"])),
-            ),
+        isolated, lock = internal["sandbox"]["isolation"] != "none", NO_LOCK
+        if "lock" in internal:
+            lock = lockfile.from_json(json.dumps(internal["lock"]), source=source)
+        read: Statement = _adapter().validate_python(
+            {
+                "variant": external["variant"],
+                "origin": {**external["source"], "lock": lock},
+                "actions": [{**action, "isolated": isolated} for action in internal["actions"]],
+            }
         )
+        _check_folder(read.origin.folder)
     except (ValueError, KeyError, TypeError, AttributeError) as error:  # also pydantic's
         raise _strange(source, f"{type(error).__name__} {error}") from error
-
-
-def _action(action: ActionRecord) -> dict[str, Any]:
-    fields = asdict(action)
-    del fields["isolated"]  # the statement says it of all
-    return fields
+    return read
 
 
 @functools.cache
-def _records() -> TypeAdapter[tuple[ActionRecord, ...]]:
+def _adapter() -> TypeAdapter[Statement]:
     from pydantic import TypeAdapter  # noqa: PLC0415 - only a reader needs it
 
-    return TypeAdapter(tuple[ActionRecord, ...])
+    return TypeAdapter(Statement)
 
 
-def _folder(text: str) -> str:
-    """A path below a checkout: a statement is untrusted input, and the path is written to."""
+def _check_folder(text: str) -> None:
+    """Refuse what is no path in a checkout: a statement is untrusted, and the path is written to.
+
+    Raises:
+        ValueError: it leads elsewhere.
+    """
     parts = text.split("/") if text else []
     if text.startswith("/") or "\\" in text or "\0" in text or {"", ".", "..", ".git"} & set(parts):
         raise ValueError(f"folder {text!r} is not a path in a checkout")
-    return text
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{str(value)[:80]!r} is not text")
-    return value
 
 
 def _dependencies(origin: Origin) -> list[dict[str, Any]]:

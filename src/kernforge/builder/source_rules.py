@@ -93,7 +93,13 @@ def with_linkage(
         path = variants.get(target.name)
         if path is None or not any(_is_of(f, path) and f.rule in _MISSING for f in result):
             continue
-        if own := tuple(_linkage(path, _texts(sources, target.backend, target.cuda))):
+        texts = _texts(sources, target.backend, target.cuda)
+        own = [
+            finding("linkage", f"{path.name}/{file.name}", message, hint)
+            for file in sorted(path.glob("*.so"))
+            for message, hint in symbols.one_sided(elf.parse(file.read_bytes()), texts)
+        ]
+        if own:
             result = [f for f in result if not _is_of(f, path) or f.rule not in _MISSING]
             result += own
     return tuple(result)
@@ -101,12 +107,6 @@ def with_linkage(
 
 def _is_of(finding: Finding, variant: Path) -> bool:
     return finding.where.partition("/")[0] == variant.name
-
-
-def _linkage(variant: Path, texts: Mapping[str, str]) -> Iterator[Finding]:
-    for file in sorted(variant.glob("*.so")):
-        for message, hint in symbols.one_sided(elf.parse(file.read_bytes()), texts):
-            yield finding("linkage", f"{variant.name}/{file.name}", message, hint)
 
 
 def _texts(sources: Sources, backend: Backend, cuda: Version2 | None) -> dict[str, str]:

@@ -15,7 +15,7 @@ from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 from kernforge.manifest.document import Manifest
 from kernforge.manifest.fields import Backend as BackendName
-from kernforge.manifest.model import Torch, TorchNoarch, TvmFfi
+from kernforge.manifest.model import CudaGeneral, Torch, TorchNoarch, TvmFfi
 from kernforge.toolchain.installed import TorchHere
 from kernforge.toolchain.lockfile import Lock
 from kernforge.toolchain.releases import SERVING, TOOLKITS, TVM_FFI, USUAL, torch_releases
@@ -129,15 +129,13 @@ def candidates(
         torch_here=torch_here,
     )
     backends = dict.fromkeys(manifest.general.backends)  # one may be listed twice
-    found = (each for backend in backends for each in _for_backend(given, backend))
-    return tuple(map(_crossing, found) if cross else found)
-
-
-def _crossing(candidate: TargetCandidate) -> TargetCandidate:
-    target = candidate.target
-    if target is None or target.variant.is_noarch:
-        return candidate
-    return replace(candidate, target=replace(target, cross=True))
+    found = [each for backend in backends for each in _for_backend(given, backend)]
+    return tuple(
+        replace(each, target=replace(each.target, cross=True))
+        if cross and each.target and not each.target.variant.is_noarch
+        else each
+        for each in found
+    )
 
 
 def for_another_cpu(considered: Iterable[TargetCandidate], cpu: str) -> tuple[TargetCandidate, ...]:
@@ -176,24 +174,22 @@ def within_lock(
     everywhere, whatever torch is installed. A pattern means those that it has the parts of; a name
     means that variant, whatever the lock has.
     """
-    return tuple(_within_lock(each, patterns, lock) for each in considered)
-
-
-def _within_lock(
-    candidate: TargetCandidate, patterns: Sequence[str], lock: Lock
-) -> TargetCandidate:
-    target = candidate.target
-    if target is None or candidate.name in patterns:
-        return candidate
-    has = _has(lock, target)
-    if not patterns:
-        needs_neither = target.variant.framework != "torch" and target.cuda is None
-        if candidate.only_by_cpu or needs_neither:
-            return candidate
-        reason = "" if has else "kernforge.lock does not have it; ask for it with --variant"
-        return replace(candidate, default=has, reason=reason)
-    lacks = "kernforge.lock does not have its torch or CUDA; `kernforge lock` adds them"
-    return candidate if has else replace(candidate, target=None, reason=lacks)
+    found: list[TargetCandidate] = []
+    for each in considered:
+        target = each.target
+        if target is None or each.name in patterns:
+            found.append(each)
+        elif patterns:
+            lacks = "kernforge.lock does not have its torch or CUDA; `kernforge lock` adds them"
+            has = _has(lock, target)
+            found.append(each if has else replace(each, target=None, reason=lacks))
+        elif each.only_by_cpu or (target.variant.framework != "torch" and target.cuda is None):
+            found.append(each)
+        else:
+            has = _has(lock, target)
+            reason = "" if has else "kernforge.lock does not have it; ask for it with --variant"
+            found.append(replace(each, default=has, reason=reason))
+    return tuple(found)
 
 
 def _has(lock: Lock, target: Target) -> bool:
@@ -383,19 +379,18 @@ def _no_compiler(given: _Given, cuda: Version2 | None) -> str:
 
 
 def _outside_cuda_bounds(manifest: Manifest, cuda: Version2 | None) -> str:
-    bounds = manifest.general.cuda
-    if cuda and bounds.minver and cuda < bounds.minver:
-        return f"older than the manifest's CUDA minver {bounds.minver}"
-    if cuda and bounds.maxver and cuda > bounds.maxver:
-        return f"newer than the manifest's CUDA maxver {bounds.maxver}"
-    return ""
+    return _outside("CUDA", manifest.general.cuda, cuda)
 
 
 def _outside_torch_bounds(framework: Torch, torch: Version2) -> str:
-    if framework.minver and torch < framework.minver:
-        return f"older than the manifest's torch minver {framework.minver}"
-    if framework.maxver and torch > framework.maxver:
-        return f"newer than the manifest's torch maxver {framework.maxver}"
+    return _outside("torch", framework, torch)
+
+
+def _outside(name: str, bounds: CudaGeneral | Torch, version: Version2 | None) -> str:
+    if version and bounds.minver and version < bounds.minver:
+        return f"older than the manifest's {name} minver {bounds.minver}"
+    if version and bounds.maxver and version > bounds.maxver:
+        return f"newer than the manifest's {name} maxver {bounds.maxver}"
     return ""
 
 

@@ -90,29 +90,21 @@ def find(env: Mapping[str, str], runner: Runner) -> Compiler:
             return _identify(program, env, runner, tuple(flags))
         except FileNotFoundError:
             continue
-    missing = (
-        f"CXX is {named!r}, and there is no such program"
-        if named
-        else "no C++ compiler is installed"
-    )
-    raise ToolchainError(missing, hint=_INSTALL)
+    missing = f"CXX is {named!r}, and there is no such program" if named else ""
+    raise ToolchainError(missing or "no C++ compiler is installed", hint=_INSTALL)
 
 
 def _words(named: str) -> list[str]:
     """The compiler that ``CXX`` names, and its flags."""
-    try:
+    words: list[str] = []
+    with contextlib.suppress(ValueError):  # a quotation mark without its partner
         words = shlex.split(named)
-    except ValueError:
-        raise ToolchainError(
-            f"CXX is {named!r}: a quotation mark has no partner",
-            hint="write it as for a shell, such as CXX=g++ or CXX='g++ -m64'",
-        ) from None
     while words and Path(words[0]).name in _LAUNCHERS:
         words = words[1:]
     if not words:
         raise ToolchainError(
-            f"CXX is {named!r}, which starts a compiler and is none",
-            hint=f"name the compiler too, such as CXX='{named} g++'",
+            f"CXX is {named!r}, which names no compiler",
+            hint="write it as for a shell, such as CXX=g++ or CXX='ccache g++ -m64'",
         )
     return words
 

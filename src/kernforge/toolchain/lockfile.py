@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernforge import untrusted
 from kernforge.artifact.version import Version2
@@ -185,15 +185,12 @@ class Lock:
             "lock-version": VERSION,
             "platform": self.platform,
             "compilers": {name: asdict(compiler) for name, compiler in self.compilers.items()},
-            "trees": {name: _said(tree) for name, tree in self.trees.items()},
+            "trees": {
+                name: {key: value for key, value in asdict(tree).items() if value}
+                for name, tree in self.trees.items()
+            },
         }
         return json.dumps(document, indent=2, sort_keys=True) + "\n"
-
-    def check_names(self) -> None:
-        """Raise ``ValueError`` where a tree is not named by its kind and its version."""
-        for name, tree in self.trees.items():
-            if name != tree.name or not _VERSION.fullmatch(tree.version):
-                raise ValueError(f"{name[:80]!r} is not the name of a tree such as torch-2.10")
 
     def tree(self, name: str) -> LockedTree:
         """The tree of this name.
@@ -237,11 +234,7 @@ class Lock:
         )
 
 
-def _said(tree: LockedTree) -> dict[str, Any]:
-    """What a lock file says of a tree: nothing of what is empty."""
-    return {name: value for name, value in asdict(tree).items() if value}
-
-
+@functools.lru_cache(maxsize=8)
 def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
     """Parse a lock file.
 
@@ -260,9 +253,11 @@ def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
         )
     try:
         lock: Lock = _adapter().validate_python(data)
-        lock.check_names()
-    except ValueError as error:  # also pydantic's
+    except ValueError as error:
         raise _damaged(source, " ".join(str(error).split())) from error
+    for name, tree in lock.trees.items():
+        if name != tree.name or not _VERSION.fullmatch(tree.version):
+            raise _damaged(source, f"{name[:80]!r} is not the name of a tree such as torch-2.10")
     return lock
 
 

@@ -100,16 +100,12 @@ def _check(wheels: Iterable[LockedWheel], allowed: Iterable[str], part: str) -> 
                 hint="do not build this project: its lock would start another program as the "
                 "compiler. `kernforge lock` writes a new lock",
             )
-        if not all(_HASH.fullmatch(text) for text in (wheel.sha256, wheel.record) if text):
+        hashes = [text for text in (wheel.sha256, wheel.record) if text]
+        known = known_hashes().get(wheel.file, wheel.sha256)
+        if not hashes or not all(map(_HASH.fullmatch, hashes)) or wheel.sha256 != known:
             raise ToolchainError(
-                f"the lock's hash of {wheel.file} is not a SHA-256 hash",
-                hint="write the lock again with `kernforge lock`",
-            )
-        known = known_hashes().get(wheel.file)
-        if known and wheel.sha256 != known:
-            raise ToolchainError(
-                f"the lock says that {wheel.file} has sha256 {wheel.sha256}; its release has "
-                f"{known}",
+                f"the lock pins {wheel.file} by {', '.join(hashes) or 'no hash'}; its release has "
+                f"sha256 {known}",
                 hint="do not build this project: its lock names another file under this name. "
                 "`kernforge lock` writes a new lock",
             )

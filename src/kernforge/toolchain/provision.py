@@ -102,54 +102,42 @@ class Toolchains:
 
     def _fill(self, locked: LockedTree, tree: Path) -> None:
         """Write a tree that is made of wheels."""
+        placed = _PLACED.get(locked.kind, _cutlass)
+        taken = [(wheel, placed) for wheel in locked.wheels]
         if locked.front_end:
-            self._gather(locked, tree)
-        elif locked.kind == "cuda":
-            self._unpack(locked, tree)
-        else:
-            placed = _PLACED.get(locked.kind, _cutlass)
-            for wheel in locked.wheels:
-                self._take(wheel, tree, placed)
-        if locked.kind == "cudart" and not (tree / _STATIC_RUNTIME).is_file():
-            raise ToolchainError(f"{locked.wheels[0].file} holds no {_STATIC_RUNTIME}")
-
-    def _unpack(self, toolkit: LockedTree, tree: Path) -> None:
-        """Put together a toolkit whose wheels have all of it."""
-        for wheel in toolkit.wheels:
-            archive = self._wheels.whole(wheel.file, wheel.sha256)
-            for name, data in archive.fetch(archive.names()):
-                if path := _below_toolkit(name):
-                    _write(tree, path, data, wheel.file)
-        if not (tree / "bin" / "nvcc").is_file():
-            raise ToolchainError(f"the files of CUDA {toolkit.release} hold no bin/nvcc")
-        if not (tree / "lib64").exists():
+            starts = front_end.layout(locked)
+            taken = [(w, functools.partial(front_end.placed, below)) for w, below in starts]
+            for path, text in front_end.texts(locked).items():
+                _write(tree, path, text.encode(), "kernforge")
+        for wheel, path_of in taken:
+            self._take(wheel, tree, path_of)
+        if locked.kind == "cuda" and not (tree / "lib64").exists():
             files.symlink("lib", tree / "lib64")  # nvcc 13.0 looks for lib64
-
-    def _gather(self, toolkit: LockedTree, tree: Path) -> None:
-        """Put together a toolkit whose front end is that of a later CUDA."""
-        for wheel, starts in front_end.layout(toolkit):
-            self._take(wheel, tree, functools.partial(front_end.placed, starts))
-        for path, text in front_end.texts(toolkit).items():
-            _write(tree, path, text.encode(), "kernforge")
+        needed = {"cuda": "bin/nvcc", "cudart": _STATIC_RUNTIME}.get(locked.kind, "")
+        if not (tree / needed).exists():
+            raise ToolchainError(f"the wheels of {locked} ({locked.release}) hold no {needed}")
 
     def _take(self, wheel: LockedWheel, tree: Path, placed: Callable[[str], str]) -> None:
-        """Write some members of a wheel, each verified against the RECORD that the lock pins.
+        """Write some members of a wheel, verified against the hash that the lock pins.
 
         Args:
             placed: path of a member in the tree, by its name; empty for what is not taken.
         """
-        archive = self._wheels.parts(wheel.file, wheel.sha256)
+        opened = self._wheels.parts if wheel.record else self._wheels.whole
+        archive = opened(wheel.file, wheel.sha256)
         names = archive.names()
-        ((_, record),) = archive.fetch([remote_zip.record_name(names)])
-        if (actual := sha256(record)) != wheel.record:
-            raise IntegrityError(
-                f"{wheel.file}: its RECORD has sha256 {actual}, the lock says {wheel.record}",
-                hint="the index serves another file under this name; nothing was stored",
-            )
         paths = {n: path for n in names if not n.endswith("/") and (path := placed(n))}
         members = archive.fetch(paths)
-        hashes = remote_zip.record_hashes(record)
-        for name, data in remote_zip.verified(members, hashes, wheel=wheel.file):
+        if wheel.record:
+            ((_, record),) = archive.fetch([remote_zip.record_name(names)])
+            if (actual := sha256(record)) != wheel.record:
+                raise IntegrityError(
+                    f"{wheel.file}: its RECORD has sha256 {actual}, the lock says {wheel.record}",
+                    hint="the index serves another file under this name; nothing was stored",
+                )
+            hashes = remote_zip.record_hashes(record)
+            members = remote_zip.verified(members, hashes, wheel=wheel.file)
+        for name, data in members:
             _write(tree, paths[name], data, wheel.file)
 
 
@@ -158,19 +146,20 @@ def _write(tree: Path, path: str, data: bytes, source: str) -> None:
 
 
 def _not_here(tree: LockedTree, here: LocalTree | None) -> ToolchainError:
-    hints = {
+    hint = {
         "cuda": "name that toolkit's directory in KERNFORGE_CUDA_HOME",
         "python": "build with that Python",
         "torch": "build where that torch is installed",
-    }
-    there = "none is named here"
-    if here:
-        there = f"here is {here.locked.release or here.locked.digest[:12]}"
-    hint = hints.get(tree.kind, f"name them in {header_libraries.VARIABLE}")
+    }.get(tree.kind, f"name them in {header_libraries.VARIABLE}")
+    there = f"here is {_version(here.locked)}" if here else "none is named here"
     return ToolchainError(
-        f"the lock names {tree} ({tree.release or tree.digest[:12]}) of a machine, and {there}",
+        f"the lock names {tree} ({_version(tree)}) of a machine, and {there}",
         hint=f"{hint}, or take another source into the lock with `kernforge lock`",
     )
+
+
+def _version(tree: LockedTree) -> str:
+    return tree.release or tree.digest[:12]
 
 
 def _torch(name: str) -> str:
@@ -204,6 +193,7 @@ def _below_toolkit(name: str) -> str:
 
 
 _PLACED = {
+    "cuda": _below_toolkit,
     "cuda-libraries": _libraries,
     "cudart": _runtime,
     "torch": _torch,

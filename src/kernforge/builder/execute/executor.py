@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kernforge.builder.execute import action as execute_action
-from kernforge.builder.execute import cost, results, sandbox
+from kernforge.builder.execute import results, sandbox
 from kernforge.builder.execute.action import ActionContext, Done, Failure
-from kernforge.builder.execute.cost import Measures
-from kernforge.builder.execute.pool import Job, LocalPool
+from kernforge.builder.execute.pool import Job, LocalPool, Measures, critical_paths
 from kernforge.builder.execute.results import STORE_KIND
 from kernforge.builder.plan.graph import Action, Plan
 from kernforge.errors import ToolchainError
@@ -193,7 +192,7 @@ class _Loop:
             for key, action in actions.items()
             if not store.has(STORE_KIND, key)
         }
-        critical_path_s = cost.critical_paths(self._plan.actions, expected)
+        critical_path_s = critical_paths(self._plan.actions, expected)
         while order.is_active():
             for key in order.get_ready():
                 action = actions[key]
@@ -226,7 +225,10 @@ class _Loop:
             )
             for future in finished:
                 job, done = running.pop(future), future.result()
-                if done.failure and not job.alone and _out_of_memory(done.failure):
+                killed = done.failure and (
+                    done.failure.returncode in _KILL_STATUS or _KILLED.search(done.failure.output)
+                )
+                if killed and not job.alone:
                     job.alone = True  # it is tried again, with nothing running at the same time
                     waiting[job.action.key] = job
                 else:
@@ -267,8 +269,3 @@ class _Loop:
             peak_bytes=completed.peak_bytes if completed else 0,
             failed=done.failure is not None,
         )
-
-
-def _out_of_memory(failure: Failure) -> bool:
-    """Whether the kernel killed the program, or one that it started."""
-    return failure.returncode in _KILL_STATUS or bool(_KILLED.search(failure.output))

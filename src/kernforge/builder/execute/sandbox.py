@@ -61,23 +61,11 @@ _COMPILER_PROGRAM = re.compile(
 _LIBRARY = re.compile(r"[\w.+-]+\.(?:so(?:\.[\w.]+)?|a|o|spec)")
 _TMP_BYTES = 1 << 28
 _SIGNAL_BASE, _LAST_SIGNAL = 128, 64
-# Files that say why a kernel refuses, and what to do about each.
+# Switches of a kernel that refuses: their values then, and what allows it.
 _SWITCHES = {
-    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": (
-        "1",
-        (
-            "AppArmor keeps user namespaces from programs without a profile: "
-            "`sysctl kernel.apparmor_restrict_unprivileged_userns=0` allows them"
-        ),
-    ),
-    "/proc/sys/kernel/unprivileged_userns_clone": (
-        "0",
-        "`sysctl kernel.unprivileged_userns_clone=1` allows user namespaces",
-    ),
-    "/proc/sys/user/max_user_namespaces": (
-        "0",
-        "`sysctl user.max_user_namespaces=10000` allows user namespaces",
-    ),
+    "kernel/apparmor_restrict_unprivileged_userns": ("1", "0"),
+    "kernel/unprivileged_userns_clone": ("0", "1"),
+    "user/max_user_namespaces": ("0", "10000"),
 }
 
 
@@ -135,18 +123,12 @@ class ActionDirectory:
 
 
 def fixed_inputs(inputs: Iterable[str], outputs: Iterable[str]) -> tuple[str, ...]:
-    """What of an action's directory it need not write: whole directories where no output lies."""
-    busy = {path[:end] for path in outputs for end in _ends(path)}
-    found = {
-        next((path[:end] for end in _ends(path) if path[:end] not in busy), "") for path in inputs
-    }
-    return tuple(sorted(found - {""}))
-
-
-def _ends(path: str) -> Iterator[int]:
-    """Where a path's directories end, the first one first, and then the path itself."""
-    yield from (match.start() for match in re.finditer("/", path))
-    yield len(path)
+    """What of an action's directory it need not write: directories at its top without outputs."""
+    made = set(outputs)
+    busy = {path.partition("/")[0] for path in made}
+    tops = {path: path.partition("/")[0] for path in inputs}
+    found = {path if top in busy else top for path, top in tops.items()}
+    return tuple(sorted(found - made))
 
 
 def fixed_path(key: str) -> str:
@@ -215,10 +197,11 @@ def probe(mode: Mode, compiler: str, runner: Runner) -> Sandbox:
 
 def remedy() -> str:
     """What would let this machine isolate actions, as far as its kernel says why it does not."""
-    for path, (value, remedy) in _SWITCHES.items():
-        switch = Path(path)
-        if switch.is_file() and switch.read_text().strip() == value:
-            return remedy
+    for name, (refusing, allowing) in _SWITCHES.items():
+        switch = Path("/proc/sys", name)
+        if switch.is_file() and switch.read_text().strip() == refusing:
+            setting = f"{name.replace('/', '.')}={allowing}"
+            return f"allow user namespaces to programs: `sysctl {setting}`"
     return "allow user namespaces (a container needs that from its host)"
 
 

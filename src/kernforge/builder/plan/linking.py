@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor
 from kernforge.builder.plan import flags
 from kernforge.builder.plan.graph import Action, ActionSet, Input
@@ -36,8 +35,11 @@ def link(
     names, inputs = named_objects(actions, objects)
     inputs += floor(actions, target, needed)
     runtime: tuple[str, ...] = ()
-    if target.cuda:
-        runtime = (_static_runtime(target.cuda, target.cross_cpu),)
+    if target.cuda and target.cross:  # a toolkit has the runtime of its own machine alone
+        tree = Tree.of("cudart", target.cuda, target.cross_cpu)
+        runtime = (tree.at("lib/libcudart_static.a"),)
+    elif target.cuda:
+        runtime = (Tree.of("cuda", target.cuda).at("lib64/libcudart_static.a"),)
     link_args = abi_floor.link_args(
         stub_dir=STUB_DIR,
         backend=target.backend,
@@ -56,13 +58,6 @@ def named_objects(
     return names, [actions.output(o, OBJECT, n) for o, n in zip(objects, names, strict=True)]
 
 
-def _static_runtime(cuda: Version2, cross_cpu: str) -> str:
-    """The static CUDA runtime for a processor: a toolkit has that of its own machine alone."""
-    if cross_cpu:
-        return Tree.of("cudart", cuda, cross_cpu).at("lib/libcudart_static.a")
-    return Tree.of("cuda", cuda).at("lib64/libcudart_static.a")
-
-
 def namespace(actions: ActionSet, target: Target, ops_name: str) -> Action:
     """Compile the object that holds a build's op namespace."""
     text = actions.text(op_namespace.SOURCE, op_namespace.source(ops_name))
@@ -73,21 +68,20 @@ def namespace(actions: ActionSet, target: Target, ops_name: str) -> Action:
 
 def floor(actions: ActionSet, target: Target, needed: Sequence[str]) -> list[Input]:
     """What a link finds of the ABI floor, and of the libraries that are needed."""
+    compat = actions.add(  # what newer headers need in addition to the floor's libraries
+        "the ABI floor's extras",
+        abi_floor.compat_argv(flags.cxx_of(target)),
+        [actions.text(abi_floor.COMPAT_SOURCE, abi_floor.compat_source())],
+        (abi_floor.COMPAT_OBJECT,),
+        target,
+        kind="c++",
+    )
+    path = f"{STUB_DIR}/{abi_floor.COMPAT_OBJECT}"
     return [
-        _compat(actions, target),
+        actions.output(compat, abi_floor.COMPAT_OBJECT, path),
         *stubs(actions, abi_floor.system_stubs(target.variant.cpu), target, of="the ABI floor"),
         *stubs(actions, abi_floor.empty_stubs(needed), target, of=", ".join(needed)),
     ]
-
-
-def _compat(actions: ActionSet, target: Target) -> Input:
-    """What newer headers need in addition to the floor's libraries, compiled."""
-    text = actions.text(abi_floor.COMPAT_SOURCE, abi_floor.compat_source())
-    argv = abi_floor.compat_argv(flags.cxx_of(target))
-    action = actions.add(
-        "the ABI floor's extras", argv, [text], (abi_floor.COMPAT_OBJECT,), target, kind="c++"
-    )
-    return actions.output(action, abi_floor.COMPAT_OBJECT, f"{STUB_DIR}/{abi_floor.COMPAT_OBJECT}")
 
 
 def stubs(

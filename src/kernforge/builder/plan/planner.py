@@ -126,7 +126,8 @@ class _Planner:
             *flags.defines(target, ops_name if use.compiled else None),
             *([op_namespace.AT_LINK] if use.linked else []),
             *(f"-I{directory}" for directory in unit.include),
-            *_common_include(closure),
+            # Only where it holds something that the unit may read: every key would change with it.
+            *([f"-I{units.COMMON_INCLUDE}"] if any(map(_is_common, closure.files)) else []),
             *self._includes(unit, target, closure),
         )
         framework = closure.reaches_torch
@@ -227,10 +228,8 @@ class _Planner:
             yield from flags.library_includes(target.cuda, self.lock)
 
 
-def _common_include(closure: Closure) -> tuple[str, ...]:
-    # Only where it holds something that the unit may read, or every key would change with it.
-    prefix = f"{units.COMMON_INCLUDE}/"
-    return (f"-I{prefix[:-1]}",) if any(p.startswith(prefix) for p in closure.files) else ()
+def _is_common(path: str) -> bool:
+    return path.startswith(f"{units.COMMON_INCLUDE}/")
 
 
 def _package(sources: Sources, *, everything: bool) -> dict[str, str]:

@@ -154,7 +154,10 @@ class Transport:
             return Body(start=start, total=start, ranged=True, chunks=iter(()))
         self._refuse(response)
         ranged = response.status_code == _PARTIAL
-        first, total = _content_range(response) if ranged else (0, _length(response))
+        length = response.headers.get("Content-Length", "")
+        first, total = 0, int(length) if length.isdigit() else None
+        if ranged:
+            first, total = _content_range(response)
         most = untrusted.FILE
         if ranged and (start < 0 or stop is not None):
             most = -start if stop is None else stop - start
@@ -223,11 +226,6 @@ def _local_page(url: str) -> Page | None:
 
 def _path(url: str) -> Path:
     return Path(unquote(urlsplit(url).path))
-
-
-def _length(response: requests.Response) -> int | None:
-    text = response.headers.get("Content-Length", "")
-    return int(text) if text.isdigit() else None
 
 
 def _content_range(response: requests.Response) -> tuple[int, int | None]:

@@ -173,7 +173,7 @@ def record_hashes(record: bytes) -> dict[str, str]:
     with _reading("RECORD"):
         rows = csv.reader(io.StringIO(record.decode()))
         return {
-            row[0]: _unpadded(row[1].removeprefix("sha256=")).hex()
+            row[0]: base64.urlsafe_b64decode(f"{row[1].removeprefix('sha256=')}===").hex()
             for row in rows
             if len(row) > 1 and row[1].startswith("sha256=")
         }
@@ -195,7 +195,3 @@ def verified(
                 "Run the command again, or use another index",
             )
         yield name, data
-
-
-def _unpadded(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -8,8 +8,7 @@ import pytest
 from support import graphs
 
 from kernforge.builder.execute import executor, results
-from kernforge.builder.execute.cost import Measures
-from kernforge.builder.execute.pool import LocalPool
+from kernforge.builder.execute.pool import LocalPool, Measures
 from kernforge.store.remote import SharedStore
 from kernforge.system import process as run_module
 from kernforge.system.process import Command, run
