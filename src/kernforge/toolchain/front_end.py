@@ -15,6 +15,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from importlib import resources
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError, ToolchainError
@@ -51,55 +52,14 @@ _CHANGED_DEFAULTS = {
 # The way in which CUDA 12's fatbinary compresses, which that of 13 has as an option.
 _COMPRESSION = "-Xfatbin=--compress-mode=speed"
 
-_CICC = """\
-#!/bin/sh
-# The front end of CUDA {front} for the ptxas of CUDA {cuda}: its PTX says the version \
-that this reads.
-"$0-{front}" "$@" || exit
-while [ $# -gt 1 ]; do
-  if [ "$1" = -o ]; then exec sed -i '1,40s/^\\.version {written}$/.version {read}/' "$2"; fi
-  shift
-done
-"""
-_NVCC = """\
-#!/bin/sh
-# The compiler driver of CUDA {front}; who asks for its version hears of the CUDA \
-that it compiles for.
-for word; do
-  case $word in -V | --version) exec cat "${{0%/*}}/version.txt" ;; esac
-done
-exec "$0-{front}" "$@"
-"""
-_VERSION = """\
-nvcc: NVIDIA (R) Cuda compiler driver
-Front end of CUDA {front}; ptxas, libdevice and headers of CUDA {cuda}
-Cuda compilation tools, release {cuda}, V{release}
-"""
-_PROFILE = """\
-TOP              = $(_HERE_)/..
-CICC_PATH        = $(TOP)/nvvm/bin
-NVVMIR_LIBRARY_DIR = $(TOP)/nvvm/libdevice
-LD_LIBRARY_PATH += $(TOP)/lib64:
-PATH            += $(CICC_PATH):$(_HERE_):
-INCLUDES        +=  "-I$(TOP)/front_end" "-I$(TOP)/include" $(_SPACE_)
-LIBRARIES        =+ $(_SPACE_) "-L$(TOP)/lib64"
-"""
-_MACROS = """\
-/* The front end is that of CUDA {front}; sources choose by the CUDA that they are compiled for. */
-#ifdef __CUDACC_VER_MAJOR__
-#undef __CUDACC_VER_MAJOR__
-#undef __CUDACC_VER_MINOR__
-#undef __CUDACC_VER_BUILD__
-#undef __CUDA_API_VER_MAJOR__
-#undef __CUDA_API_VER_MINOR__
-#define __CUDACC_VER_MAJOR__ {major}
-#define __CUDACC_VER_MINOR__ {minor}
-#define __CUDACC_VER_BUILD__ {build}
-#define __CUDA_API_VER_MAJOR__ {major}
-#define __CUDA_API_VER_MINOR__ {minor}
-#endif
-#include_next <cuda_runtime.h>
-"""
+# Texts of the tree that no wheel has, by path, in ``data/front_end``.
+_TEXTS = {
+    "bin/nvcc": "nvcc.sh",
+    "bin/nvcc.profile": "nvcc.profile",
+    "bin/version.txt": "version.txt",
+    "front_end/cuda_runtime.h": "cuda_runtime.h",
+    "nvvm/bin/cicc": "cicc.sh",
+}
 
 
 def layout(toolkit: LockedTree) -> Iterator[tuple[LockedWheel, dict[str, str]]]:
@@ -166,13 +126,8 @@ def texts(toolkit: LockedTree) -> dict[str, str]:
         "written": _PTX,
         "read": _PTX_OF[cuda],
     }
-    return {
-        "bin/nvcc": _NVCC.format_map(words),
-        "bin/nvcc.profile": _PROFILE,
-        "bin/version.txt": _VERSION.format_map(words),
-        "front_end/cuda_runtime.h": _MACROS.format_map(words),
-        "nvvm/bin/cicc": _CICC.format_map(words),
-    }
+    folder = resources.files("kernforge") / "data" / "front_end"
+    return {path: (folder / n).read_text().format_map(words) for path, n in _TEXTS.items()}
 
 
 def nvcc_flags(toolkit: LockedTree, given: Sequence[str], source: str) -> tuple[str, ...]:

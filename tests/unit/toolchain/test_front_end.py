@@ -179,7 +179,7 @@ def test_nvcc_says_the_version_that_it_compiles_for(wheels, tmp_path):
 def test_what_kernforge_adds_is_part_of_the_key(wheels, monkeypatch):
     kit = lock_of(wheels).trees["cuda-12.8"]
     before = provision.key(kit)
-    monkeypatch.setattr(front_end, "_PROFILE", "another")
+    monkeypatch.setitem(front_end._TEXTS, "bin/nvcc.profile", "version.txt")
     provision.key.cache_clear()
     assert provision.key(kit) != before
 
