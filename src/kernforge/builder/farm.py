@@ -224,7 +224,11 @@ class FarmPool(LocalPool):
             return self._receive(job.action, future.result())
         except BaseException as error:
             if type(error).__name__ == "KilledWorker":
-                return _workers_died(job.action, error)
+                text = f"{error}\nout of memory? Let workers have more, and offer what they have"
+                again = "kernforge build, without --scheduler"
+                return Done(
+                    failure=Failure(action=job.action, returncode=-9, output=text, repeat=again)
+                )
             if isinstance(error, OSError) or "Cancelled" in type(error).__name__:
                 raise NetworkError(
                     f"the Dask scheduler {self._client.scheduler.addr} does not answer any more",
@@ -287,15 +291,6 @@ def _require(store: Store, key: str) -> None:
             hint="its URL must mean the same store here and on the workers, and each must trust "
             "the keys of the others (KERNFORGE_STORE_TRUST)",
         )
-
-
-def _workers_died(action: Action, error: BaseException) -> Done:
-    """The scheduler gave up: each worker that was given the action died."""
-    hint = "out of memory? Let workers have more, and offer what they have"
-    repeat = "kernforge build, without --scheduler"
-    return Done(
-        failure=Failure(action=action, returncode=-9, output=f"{error}\n{hint}", repeat=repeat)
-    )
 
 
 # -- on a worker -----------------------------------------------------------------------------------

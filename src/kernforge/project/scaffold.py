@@ -292,11 +292,10 @@ def ci_files(forge: Forge, name: str, backends: Collection[str]) -> dict[str, st
         "__NEEDS__": ", ".join(["build", *tests]),
     }
     files = render(("ci/common", f"ci/{forge}"), words=words)
-    return {path: _PART.sub(lambda m: _part(m, built), text) for path, text in files.items()}
-
-
-def _part(match: re.Match[str], backends: Collection[str]) -> str:
-    return match[2] if match[1] in backends else ""
+    return {
+        path: _PART.sub(lambda part: part[2] if part[1] in built else "", text)
+        for path, text in files.items()
+    }
 
 
 def _rows(rows: dict[str, str], form: str) -> str:

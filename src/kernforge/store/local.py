@@ -40,7 +40,6 @@ class Store:
     Attributes:
         accepts: whether a tree that came from the second level may be used, by its kind and path;
             one that may not be used is made here, and replaces the other there.
-        refused: keys of those that were not.
         note: called with a line for each result that was damaged and is made again.
     """
 
@@ -48,7 +47,6 @@ class Store:
         self.root, self.shared = root, shared
         self.made: set[str] = set()
         self.fetched: set[str] = set()
-        self.refused: set[str] = set()
         self.accepts: Callable[[str, Path], bool] = lambda _kind, _tree: True
         self.note: Callable[[str], None] = _log.warning
 
@@ -136,7 +134,6 @@ class Store:
             if not second.fetch(kind, key, staged):
                 return False
             if not self.accepts(kind, staged):
-                self.refused.add(key)
                 return False
             self._publish(staged, kind, key)
         self.fetched.add(key)

@@ -108,17 +108,15 @@ def identify_cuda(path: Path, env: Mapping[str, str], runner: Runner) -> LocalTr
     Raises:
         UsageError: there is none, or a part of it is missing; it names the variable that named it.
     """
-    named, path = _named_by(path, env), path.resolve()
-    parts: dict[str, str] = {}
-    if missing := _missing_in(path):
-        nvcc = path / "bin" / "nvcc"
-        parts = _parts(nvcc, env, runner) if nvcc.is_file() else {}
-        if not parts or (missing := _lacking(parts)):
-            raise UsageError(
-                f"{named or path} is not a CUDA toolkit: there is no {', '.join(missing)}",
-                hint="name the directory that holds bin/nvcc, include and lib64, or unset the "
-                "variable: wheels of the package index then bring the toolkit",
-            )
+    named = [f"{n}={env[n]}" for n in _VARIABLES if Path(env.get(n, "").strip() or "/") == path]
+    path = path.resolve()
+    parts = _parts(path / "bin" / "nvcc", env, runner) if _missing_in(path) else {}
+    if missing := _lacking(parts) if parts else _missing_in(path):
+        raise UsageError(
+            f"{[*named, path][0]} is not a CUDA toolkit: there is no {', '.join(missing)}",
+            hint="name the directory that holds bin/nvcc, include and lib64, or unset the "
+            "variable: wheels of the package index then bring the toolkit",
+        )
     printed = runner(_ask(path / "bin" / "nvcc", env, "--version")).stdout
     match = _RELEASE.search(printed)
     if match is None:
@@ -126,13 +124,16 @@ def identify_cuda(path: Path, env: Mapping[str, str], runner: Runner) -> LocalTr
             f"{path}/bin/nvcc does not say its version: {' '.join(printed.split())[:200]!r}",
             hint="run it with --version by hand",
         )
-    stated = path / "version.json"
-    text = stated.read_text(errors="replace") if stated.is_file() else ""
+    version = path / "version.json"
+    text = version.read_text(errors="replace") if version.is_file() else ""
+    stated = ""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        stated = str(json.loads(text)["cuda"]["version"])
     sizes = _part_sizes(parts) if parts else _sizes(path, _PARTS, follow=True)
     locked = LockedTree(
         kind="cuda",
         version=f"{int(match[1])}.{int(match[2])}",
-        release=_stated_release(text) or match[3],
+        release=stated or match[3],
         digest=digest.key("cuda-home", nvcc=printed, stated=text, files=sizes),
     )
     return LocalTree(locked=locked, path=path, parts=parts)
@@ -154,20 +155,14 @@ def _part_sizes(parts: Mapping[str, str]) -> dict[str, int]:
     return sizes
 
 
-def _named_by(path: Path, env: Mapping[str, str]) -> str:
-    """The variable that names a directory, with its value as it is written; empty for none."""
-    for name in _VARIABLES:
-        if env.get(name, "").strip() and Path(env[name].strip()) == path:
-            return f"{name}={env[name]}"
-    return ""
-
-
 def _ask(nvcc: Path, env: Mapping[str, str], *words: str) -> Command:
     return Command(argv=(str(nvcc), *words), env={"PATH": env.get("PATH", ""), "LC_ALL": "C"})
 
 
 def _parts(nvcc: Path, env: Mapping[str, str], runner: Runner) -> dict[str, str]:
-    """Where the parts of a toolkit are, by what its nvcc says of how it compiles."""
+    """Where the parts of a toolkit are, by what its nvcc says of how it compiles, if it is one."""
+    if not nvcc.is_file():
+        return {}
     said = runner(
         _ask(nvcc, env, "--dryrun", "-x", "cu", "-c", os.devnull, "-o", os.devnull)
     ).stderr
@@ -202,13 +197,6 @@ def _holding(name: str, directories: Iterable[str | Path]) -> str:
 def _lacking(parts: Mapping[str, str]) -> list[str]:
     needed = {"include": "cuda_runtime.h", "lib64": "libcudart_static.a"}
     return [f"{name} that nvcc could find" for part, name in needed.items() if part not in parts]
-
-
-def _stated_release(text: str) -> str:
-    try:
-        return str(json.loads(text)["cuda"]["version"])
-    except (ValueError, KeyError, TypeError):
-        return ""
 
 
 def identify_torch(path: Path, records: Path) -> LocalTree:

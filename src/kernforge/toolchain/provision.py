@@ -77,17 +77,13 @@ class Toolchains:
             ToolchainError: nothing has it, or a wheel is of another project.
             NetworkError: the index cannot be reached.
         """
-        if tree.digest:
-            return self._local(tree)
-        projects.check(tree)
-        return self._store.tree(STORE_KIND, key(tree), functools.partial(self._fill, tree))
-
-    def _local(self, tree: LockedTree) -> Path:
-        """What the user has, if it is that of the lock."""
-        if tree.kind in header_libraries.RELEASES:
+        if tree.digest and tree.kind in header_libraries.RELEASES:
             fill = functools.partial(self._copy, tree)
             return self._store.tree(STORE_KIND, key(tree), fill)
-        return self._here(tree).directory(self._store)
+        if tree.digest:
+            return self._here(tree).directory(self._store)
+        projects.check(tree)
+        return self._store.tree(STORE_KIND, key(tree), functools.partial(self._fill, tree))
 
     def _here(self, tree: LockedTree) -> LocalTree:
         here = self._local_parts.of(tree)

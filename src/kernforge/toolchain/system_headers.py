@@ -60,8 +60,15 @@ class SystemHeaders:
             names: as they are written, of files that the project does not have.
             first: directories that the unit's flags name.
         """
-        found = (self._path(name, cpu, first) for name in names if _may_be_other(name))
-        paths = {path for path in found if path}
+        # The headers of the C++ library have no suffix.
+        others = (
+            name
+            for name in names
+            if ("." in name or "/" in name)
+            and name not in _C_LIBRARY
+            and not includes.is_of_a_tree(name)
+        )
+        paths = {path for name in others if (path := self._path(name, cpu, first))}
         return {str(path): self._sha256(path) for path in sorted(paths)}
 
     def _path(self, name: str, cpu: str, first: Sequence[str]) -> Path | None:
@@ -73,9 +80,3 @@ class SystemHeaders:
             if path.is_file():
                 return None if _OWN.search(directory) else path
         return None
-
-
-def _may_be_other(name: str) -> bool:
-    """Whether a name may be that of a header of the machine; the C++ library's have no suffix."""
-    likely = ("." in name or "/" in name) and name not in _C_LIBRARY
-    return likely and not includes.is_of_a_tree(name)

@@ -9,6 +9,7 @@ and precedence: pip's documentation, "Configuration".
 from __future__ import annotations
 
 import configparser
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -60,6 +61,9 @@ def read(
     for variable, value in env.items():
         if variable.startswith("PIP_") and value:
             options[variable.removeprefix("PIP_").lower().replace("_", "-")] = value
+    timeout = options.get("timeout") or options.get("default-timeout") or "15"
+    if not re.fullmatch(r"\d+(\.\d*)?", timeout):
+        raise UsageError(f"pip's timeout is {timeout!r}, which is not a number of seconds")
     indexes = [
         *(options.get("index-url") or default_index).split(),
         *options.get("extra-index-url", "").split(),
@@ -71,7 +75,7 @@ def read(
         client_cert=options.get("client-cert"),
         proxy=options.get("proxy"),
         trusted_hosts=tuple(options.get("trusted-host", "").split()),
-        timeout_s=_seconds(options.get("timeout") or options.get("default-timeout") or "15"),
+        timeout_s=float(timeout),
     )
 
 
@@ -119,10 +123,3 @@ def _options(name: str, text: str) -> dict[str, str]:
         if parser.has_section(section):
             options |= {key.replace("_", "-"): value for key, value in parser.items(section)}
     return options
-
-
-def _seconds(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"pip's timeout is {text!r}, which is not a number of seconds") from None
