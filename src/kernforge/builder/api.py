@@ -41,7 +41,7 @@ from kernforge.toolchain import host_compiler, lockfile, system_headers
 from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import Lock
 
-# Modules of others that the rules for machine code need.
+# Packages that the rules for machine code need.
 _CHECKERS = ("abi3audit", "auditwheel", "elftools")
 _CHECKED = "findings"
 _SLOW_CPU_S = 20.0
@@ -83,7 +83,7 @@ class BuildRequest:
             taken as it is.
         only: compute capabilities to narrow device code to, as ``"9.0"``; empty narrows nothing.
         sandbox: whether actions are kept to their inputs: always, where this machine can, never.
-        untrusted: whether the project may be a stranger's: ``"auto"`` means ``"required"`` then,
+        untrusted: whether the project is untrusted input: ``"auto"`` means ``"required"`` then,
             and what was built is not imported to check it.
         out: directory of the variants, ``build`` in the project by default; an old variant of the
             same name is replaced as a whole.
@@ -111,13 +111,13 @@ class BuildRequest:
 
     @property
     def isolation(self) -> Mode:
-        """Whether actions are kept to their inputs: those of a stranger's project always."""
+        """Whether actions are kept to their inputs: those of an untrusted project always."""
         return "required" if self.untrusted and self.sandbox == "auto" else self.sandbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildResult:
-    """What came of a build.
+    """The result of a build.
 
     Attributes:
         variants: directory of each variant that was built, by name.
@@ -235,7 +235,7 @@ def _own_directory(root: Path) -> Path:
     """The directory of a project's variants.
 
     Raises:
-        StorageError: it is a link, which would lead a stranger's build into another project.
+        StorageError: it is a link, which would lead an untrusted build into another project.
     """
     path = root / "build"
     if path.is_symlink():

@@ -2,7 +2,7 @@
 """What a git checkout says of its sources, and a fresh checkout of a recorded commit.
 
 A repository's configuration names programs that git starts: ``core.fsmonitor``, hooks, filters.
-libgit2 starts none of them, so that a stranger's checkout is read by it alone; git itself only
+libgit2 starts none of them, so that an untrusted checkout is read by it alone; git itself only
 clones addresses.
 """
 

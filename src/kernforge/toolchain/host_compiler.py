@@ -119,7 +119,7 @@ def find_cross(cpu: str, search_path: str, runner: Runner) -> Compiler:
     Raises:
         ToolchainError: there is none, or it is not a GCC of a version that can serve.
     """
-    if not any(cpu in others for others in CROSS.values()):  # a lock may be a stranger's
+    if not any(cpu in others for others in CROSS.values()):  # a lock is untrusted input
         raise ToolchainError(
             f"nothing is built for {cpu!r} on machines of another processor",
             hint="build on a machine with that processor",

@@ -140,7 +140,7 @@ def identify_cuda(path: Path, env: Mapping[str, str], runner: Runner) -> LocalTr
 
 
 def _part_sizes(parts: Mapping[str, str]) -> dict[str, int]:
-    """Sizes of a toolkit's files in directories that may hold those of others too."""
+    """Sizes of a toolkit's files in directories that it shares with other packages."""
     sizes: dict[str, int] = {}
     for part, place in parts.items():
         if place == _COMPILERS_OWN:

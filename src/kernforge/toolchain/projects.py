@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a toolchain may be made of: a lock decides which programs run, so it may not name any wheel.
 
-A lock comes with a project, and the project may be a stranger's. So each part of a toolkit must be
-a wheel of the project that this part comes from; and a wheel whose hash is known here must have
-that hash.
+A lock comes with a project and is untrusted input. So each part of a toolkit must be a wheel of the
+project that this part comes from; and a wheel whose hash is known here must have that hash.
 """
 
 from __future__ import annotations

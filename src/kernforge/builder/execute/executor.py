@@ -154,7 +154,7 @@ def run_actions(
 
 
 class _Loop:
-    """The loop that runs actions, and what came of them."""
+    """The loop that runs actions, with their results."""
 
     def __init__(self, plan: Plan, context: ActionContext, events: Events) -> None:
         self._plan, self._context, self._events = plan, context, events

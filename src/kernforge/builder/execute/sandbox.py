@@ -52,7 +52,7 @@ MARK = ".kernforge-action"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-# What a compiler needs of the directory that it is installed in, if that is in somebody's home.
+# Parts of a compiler's installation directory that it needs, where that lies in a home.
 _COMPILER_PARTS = ("include/c++", "lib/gcc", "lib64/gcc", "libexec/gcc")
 _COMPILER_PROGRAM = re.compile(
     r"(?:[\w.]+-)*(?:as|ld|ld\.\w+|ar|nm|ranlib|strip|objcopy|cc|c\+\+|cpp|gcc|g\+\+|collect2)"
