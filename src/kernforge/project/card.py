@@ -15,7 +15,6 @@ A project without a CARD.md gets the template in ``templates/card``.
 
 from __future__ import annotations
 
-import ast
 import importlib.resources
 import re
 from collections.abc import Sequence
@@ -126,7 +125,7 @@ def _names(project: Project) -> tuple[list[str], list[str]]:
     if "__init__.py" not in sources:
         return [], []
     entries = python_api.read_package(sources)
-    listed = _listed(sources["__init__.py"])
+    listed = python_api.listed_names(sources["__init__.py"])
     offered = listed or [path for path, entry in entries.items() if entry.kind == "function"]
     functions = [path for path in offered if path != "layers" and "." not in path]
     classes = [
@@ -135,18 +134,6 @@ def _names(project: Project) -> tuple[list[str], list[str]]:
         if entry.kind == "class" and path.startswith("layers.") and path.count(".") == 1
     ]
     return functions, classes if not listed or "layers" in listed else []
-
-
-def _listed(text: str) -> list[str]:
-    """The names of ``__all__`` in their order; empty if there is no literal list."""
-    for statement in ast.parse(text).body:
-        if isinstance(statement, ast.Assign) and any(
-            isinstance(target, ast.Name) and target.id == "__all__" for target in statement.targets
-        ):
-            values = getattr(statement.value, "elts", ())
-            constants = [value.value for value in values if isinstance(value, ast.Constant)]
-            return [value for value in constants if isinstance(value, str)]
-    return []
 
 
 def _line_of(error: BaseException) -> int | None:

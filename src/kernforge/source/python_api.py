@@ -81,6 +81,11 @@ def read_package(sources: Mapping[str, str]) -> dict[str, ApiEntry]:
     return dict(sorted(names.items()))
 
 
+def listed_names(text: str) -> list[str]:
+    """The names of ``__all__`` of a module in their order; empty where it is no literal list."""
+    return _Module("__init__.py", text).listed or []
+
+
 _Dotted: TypeAlias = tuple[str, ...]
 
 
