@@ -315,6 +315,11 @@ def _isolation(workspace: Workspace, plan: Plan, request: BuildRequest) -> Sandb
         store.accepts = results.isolated_here
         for key in unisolated:
             store.forget(STORE_KIND, key)
+        if count := len(store.fetched.intersection(unisolated)):
+            request.events.note(
+                f"{count} results of the shared store were made without a sandbox: they are made "
+                "again"
+            )
     return chosen
 
 
