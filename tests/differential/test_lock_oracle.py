@@ -7,8 +7,7 @@ import pytest
 
 from kernforge.application.resolver import lock_text
 from kernforge.artifact.metadata import KernelDepend
-from kernforge.loader.kernels_lock import sort_key
-from kernforge.loader.pins import Pin, Pins
+from kernforge.loader.lock import Pin, Pins, sort_key
 
 rust = pytest.importorskip("kernels._rust")
 

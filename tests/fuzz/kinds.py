@@ -28,8 +28,7 @@ from kernforge.artifact.variant import Variant
 from kernforge.binary import abi_floor, cubin, elf, fatbin
 from kernforge.builder import provenance
 from kernforge.errors import KernforgeError
-from kernforge.loader.kernels_lock import KernelLocks
-from kernforge.loader.pins import Pins
+from kernforge.loader.lock import KernelLocks, Pins
 from kernforge.manifest import document, migrate
 from kernforge.registry import hub_client, redirect, remote
 from kernforge.store import tree_archive
@@ -158,10 +157,8 @@ def read_pins(data: bytes) -> None:
     """kernforge-kernels.lock: parsed, written, and asked."""
     pins = Pins.from_json(data)
     pins.to_json().encode()
-    for pin in pins.kernels:
-        pins.direct(pin.depend.repo_id)
-        for variant in pin.metadata:
-            pins.expected(pin.depend.repo_id, pin.commit, variant)
+    locks = KernelLocks(kernels=pins.kernels, pins=pins)
+    attempts(*(functools.partial(locks.of, pin.depend.repo_id) for pin in pins.kernels))
 
 
 SUBJECTS = [

@@ -17,7 +17,7 @@ from kernforge.artifact.integrity import tree_files, verify_tree
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.errors import IntegrityError, NoVariantError
 from kernforge.loader.host import Host
-from kernforge.loader.kernels_lock import KernelLocks
+from kernforge.loader.lock import KernelLocks
 from kernforge.loader.resolve import resolve, way_out
 from kernforge.loader.search import Search, fetch_variant
 from kernforge.registry import names
@@ -106,8 +106,7 @@ def asked_kernels(locks: KernelLocks) -> tuple[Request, ...]:
     """The kernels that an application itself asks for; all where its lock does not say which."""
     if locks.pins is None:
         return tuple(kernel.request for kernel in locks.kernels)
-    depends = (pin.depend for pin in locks.pins.kernels if pin.asked is not None)
-    return tuple(names.request(d.repo_id, d.version, d.revision) for d in depends)
+    return tuple(pin.request for pin in locks.pins.kernels if pin.asked is not None)
 
 
 def fetch(

@@ -11,13 +11,11 @@ from typing import Any
 from kernforge.application import requirements, resolver
 from kernforge.application.requirements import Dependency
 from kernforge.errors import CheckError, UsageError
-from kernforge.loader import kernels_lock, pins
-from kernforge.loader.kernels_lock import KernelLocks
-from kernforge.loader.pins import Pins
+from kernforge.loader.lock import FILE, PINS_FILE, KernelLocks, Pins
 from kernforge.registry.base import Registry
 from kernforge.system import files
 
-NAMES = (kernels_lock.FILE, pins.FILE)
+NAMES = (FILE, PINS_FILE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +58,8 @@ def read(root: Path) -> Application:
         root=root,
         asked=requirements.read_dependencies(document, source=str(path)),
         package=_package(document, root),
-        locks=None
-        if locked is None
-        else kernels_lock.KernelLocks.from_json(locked, source=str(root / kernels_lock.FILE)),
-        pins=None if pinned is None else pins.Pins.from_json(pinned, source=str(root / pins.FILE)),
+        locks=None if locked is None else KernelLocks.from_json(locked, source=str(root / FILE)),
+        pins=None if pinned is None else Pins.from_json(pinned, source=str(root / PINS_FILE)),
     )
 
 

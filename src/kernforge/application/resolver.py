@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from kernforge.application.requirements import Dependency
 from kernforge.artifact.metadata import FILE, KernelDepend, Metadata
 from kernforge.errors import RegistryError, UsageError
-from kernforge.loader.kernels_lock import KernelLocks, sort_key
-from kernforge.loader.pins import Pin, Pins, depend_json
+from kernforge.loader.lock import KernelLocks, Pin, Pins, depend_json, sort_key
 from kernforge.registry.api import find
 from kernforge.registry.base import Registry
 from kernforge.registry.names import request, versions

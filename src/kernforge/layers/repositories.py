@@ -25,7 +25,7 @@ from kernforge.loader.api import (
     get_locked_kernel,
     read_locks,
 )
-from kernforge.loader.kernels_lock import KernelLocks
+from kernforge.loader.lock import KernelLocks
 from kernforge.trust.admission import Allowed
 
 if TYPE_CHECKING:

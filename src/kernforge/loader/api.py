@@ -13,7 +13,9 @@ puts a local directory in the place of a registry's kernel.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
 from kernforge.errors import MissingPackageError, NotPublishedError, NoVariantError
@@ -21,20 +23,22 @@ from kernforge.loader import importer
 from kernforge.loader.fitness import check_device, check_needs, verify
 from kernforge.loader.host import probe, probe_to_load
 from kernforge.loader.resolve import Decision, resolve
-from kernforge.loader.search import Node, Search, find_kernel, find_local, local_override
-from kernforge.registry.api import Answer, member_for, open_default, open_registry
-from kernforge.registry.api import find as find_in_registry
+from kernforge.loader.search import (
+    Builder,
+    Node,
+    Search,
+    find_kernel,
+    find_local,
+    local_override,
+)
+from kernforge.registry.api import find, open_default, open_registry
 from kernforge.registry.base import Registry
-from kernforge.registry.names import request
+from kernforge.registry.names import Request, request
 from kernforge.system.environment import Environment
+from kernforge.trust.admission import Allowed
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
-    from kernforge.loader.kernels_lock import KernelLocks
-    from kernforge.loader.search import Builder
-    from kernforge.registry.names import Request
-    from kernforge.trust.admission import Allowed
+    from kernforge.loader.lock import KernelLocks  # slow, only for locked kernels
 
 AnyRegistry: TypeAlias = str | os.PathLike[str] | Registry | None
 """A registry, its directory or URL; None is the default one."""
@@ -91,17 +95,18 @@ def get_kernel(
     wanted = request(repo_id, version, revision)
     environment = Environment.live()  # two variables of a loaded kernel, and no copy of all
     source = _open(registry, environment, user_agent)
-    if local_override(environment, repo_id) is not None:
-        search = Search(source, backend, Environment.read(), trust_remote_code)
-        return _load(find_kernel(search, wanted), search.environment, check_arch=check_arch)
-    answer = find_in_registry(source, wanted)
-    known = (source.url, wanted, answer.commit, backend, check_arch)
-    module = _loaded.get(known)
+    known, module = None, None
+    if local_override(environment, repo_id) is None:
+        commit = find(source, wanted).commit
+        known = (source.url, wanted, commit, backend, check_arch)
+        module = _loaded.get(known)
     if module is None:
-        builder = _builder() if build else None
-        search = Search(source, backend, Environment.read(), trust_remote_code, builder=builder)
-        root = find_kernel(search, wanted)
-        module = _loaded[known] = _load(root, search.environment, check_arch=check_arch)
+        search = Search(source, backend, Environment.read(), trust_remote_code)
+        if build:
+            search = replace(search, builder=_builder())
+        module = _load(search, wanted, check_arch=check_arch)
+        if known is not None:
+            _loaded[known] = module
     return module
 
 
@@ -124,7 +129,7 @@ def get_local_kernel(
             those of ``get_kernel``.
     """
     search = _new_search(registry, backend, trust_remote_code, user_agent=user_agent)
-    return _load(find_local(search, Path(repo_path)), search.environment, check_arch=check_arch)
+    return _load(search, Path(repo_path), check_arch=check_arch)
 
 
 def has_kernel(
@@ -166,7 +171,7 @@ def get_kernel_variants(
     The arguments and errors are those of ``get_kernel``.
     """
     source = _open(registry, Environment.live())
-    answer = find_in_registry(source, request(repo_id, version, revision))
+    answer = find(source, request(repo_id, version, revision))
     variants = source.variants(repo_id, answer.commit)
     return list(resolve(variants, probe_to_load(backend)).decisions)
 
@@ -225,7 +230,7 @@ def get_locked_kernel(
     """
     locks = read_locks(lockfile)
     search = _new_search(registry, backend, trust_remote_code, locks=locks, user_agent=user_agent)
-    return _load_locked(search, locks, repo_id, check_arch=check_arch)
+    return _load(search, locks.of(repo_id).request, check_arch=check_arch)
 
 
 def load_kernel(
@@ -244,7 +249,7 @@ def load_kernel(
     """
     locks = read_locks(lockfile)
     search = _new_search(registry, backend, trust_remote_code, locks=locks, offline=True)
-    return _load_locked(search, locks, repo_id, check_arch=check_arch)
+    return _load(search, locks.of(repo_id).request, check_arch=check_arch)
 
 
 def read_locks(lockfile: str | os.PathLike[str] | KernelLocks | None) -> KernelLocks:
@@ -253,48 +258,11 @@ def read_locks(lockfile: str | os.PathLike[str] | KernelLocks | None) -> KernelL
     Raises:
         RequestError: there is none, or the file is not a lock.
     """
-    from kernforge.loader import caller_lock, kernels_lock  # noqa: PLC0415 - slow, only for locked kernels
+    from kernforge.loader import lock  # noqa: PLC0415 - slow, only for locked kernels
 
-    if isinstance(lockfile, kernels_lock.KernelLocks):
+    if isinstance(lockfile, lock.KernelLocks):
         return lockfile
-    return caller_lock.of_caller() if lockfile is None else caller_lock.read(Path(lockfile))
-
-
-def _load_locked(
-    search: Search, locks: KernelLocks, repo_id: str, *, check_arch: bool
-) -> ModuleType:
-    root = find_kernel(search, locks.of(repo_id).request)
-    return _load(root, search.environment, check_arch=check_arch)
-
-
-def forget(path: Path) -> None:
-    """Forget the kernel of a variant's directory, so that its next use imports it again.
-
-    Operators that it registered with torch stay there.
-    """
-    with importer.lock:
-        module = importer.loaded(path)
-        importer.forget(path)
-        for known in [known for known, loaded in _loaded.items() if loaded is module]:
-            del _loaded[known]
-
-
-def find(
-    repo_id: str,
-    *,
-    version: int | str | None = None,
-    revision: str | None = None,
-    registry: AnyRegistry = None,
-) -> tuple[Registry, Answer]:
-    """The registry of a kernel, and what it has for a version or revision.
-
-    Raises:
-        RequestError: neither or both of version and revision, or another impossible request.
-        RegistryError: there is no such kernel or version.
-    """
-    source = _open(registry, Environment.live())
-    answer = find_in_registry(source, request(repo_id, version, revision))
-    return member_for(source, repo_id), answer
+    return lock.of_caller() if lockfile is None else lock.read(Path(lockfile))
 
 
 def _new_search(
@@ -308,30 +276,20 @@ def _new_search(
 ) -> Search:
     environment = Environment.read()
     source = _open(registry, environment, user_agent)
-    return Search(
-        source.offline() if offline else source,
-        backend,
-        environment,
-        trust_remote_code,
-        locks=locks,
-    )
+    source = source.offline() if offline else source
+    return Search(source, backend, environment, trust_remote_code, locks=locks)
 
 
 def _open(
     registry: AnyRegistry, environment: Environment, user_agent: UserAgent = None
 ) -> Registry:
-    if registry is None:
-        return open_default(environment, user_agent_text(user_agent))
-    if isinstance(registry, str | os.PathLike):
-        return open_registry(os.fspath(registry), environment, user_agent_text(user_agent))
-    return registry
-
-
-def user_agent_text(user_agent: UserAgent) -> str:
-    """What is added to a header, as text."""
     if isinstance(user_agent, dict):
-        return "; ".join(f"{key}/{value}" for key, value in user_agent.items())
-    return user_agent or ""
+        user_agent = "; ".join(f"{key}/{value}" for key, value in user_agent.items())
+    if registry is None:
+        return open_default(environment, user_agent or "")
+    if isinstance(registry, str | os.PathLike):
+        return open_registry(os.fspath(registry), environment, user_agent or "")
+    return registry
 
 
 def _builder() -> Builder:
@@ -348,12 +306,16 @@ def _builder() -> Builder:
     return builder
 
 
-def _load(root: Node, environment: Environment, *, check_arch: bool) -> ModuleType:
-    """Check, verify and import a tree of kernels; none is imported before all are verified."""
+def _load(search: Search, wanted: Request | Path, *, check_arch: bool) -> ModuleType:
+    """Find, check, verify and import a kernel with all that it depends on.
+
+    None is imported before all are verified.
+    """
+    root = find_local(search, wanted) if isinstance(wanted, Path) else find_kernel(search, wanted)
     with importer.lock:
         nodes = {n.path: n for n in root.walk() if importer.loaded(n.path) is None}
         for node in nodes.values():
-            check_needs(node, environment)
+            check_needs(node, search.environment)
             if check_arch:
                 check_device(node)
         for node in nodes.values():
@@ -368,12 +330,13 @@ def _log_load(node: Node) -> None:
     """One record for each kernel that was imported, for whoever collects this process's logs."""
     import logging  # noqa: PLC0415 - slow, and torch has it loaded
 
+    origin = node.repo_info
     logging.getLogger("kernforge.load").info(
         "loaded %s (%s) from %s, commit %s, document %s, signed by %s",
-        node.repo_info.repo_id if node.repo_info else node.metadata.name,
+        origin.repo_id if origin else node.metadata.name,
         node.path.name,
         node.admission.registry,
-        node.repo_info.revision if node.repo_info else "-",
+        origin.revision if origin else "-",
         node.admission.document,
         ", ".join(node.admission.signers) or "-",
         extra={"kernforge": node},

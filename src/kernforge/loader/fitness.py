@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from kernforge.artifact.integrity import verify_tree
-from kernforge.artifact.metadata import CLIENT_VERSION, FILE, Digest, Metadata
+from kernforge.artifact.metadata import CLIENT_VERSION, FILE
 from kernforge.artifact.python_depends import python_depends
 from kernforge.errors import IntegrityError, KernelError, MachineError, MissingPackageError
-from kernforge.loader.host import has_module, with_device
+from kernforge.loader.host import has_module, probe, with_device
 from kernforge.loader.resolve import check_archs, check_driver
 from kernforge.loader.search import Node
 from kernforge.system.environment import Environment
@@ -25,67 +24,42 @@ def check_needs(node: Node, environment: Environment) -> None:
         KernelError: it needs one that kernels may not use.
         MachineError: it needs newer formats.
     """
-    check_python_depends(node.metadata)
-    _check_minver(node, environment.kernforge_kernels_version or CLIENT_VERSION)
-    _warn_if_dirty(node)
-
-
-def check_python_depends(metadata: Metadata) -> None:
-    """Refuse a kernel that needs a Python package which is not installed, or may not be used.
-
-    Raises:
-        MissingPackageError: it is not installed.
-        KernelError: it is not among those that kernels may use.
-    """
-    check_python_packages(metadata.python_name, metadata.python_depends, metadata.backend)
-
-
-def check_python_packages(module: str, wanted: Iterable[str], backend: str) -> None:
-    """``check_python_depends`` for what a kernel's package of one name needs on one backend."""
-    known = python_depends(backend)
-    for name in wanted:
+    metadata = node.metadata
+    known = python_depends(metadata.backend)
+    for name in metadata.python_depends:
         depend = known.get(name)
         if depend is None:
             raise KernelError(
-                f"Kernel module `{module}` uses the Python package {name!r}, which is "
-                f"not among those that a kernel for {backend} may use",
+                f"Kernel module `{metadata.python_name}` uses the Python package {name!r}, which "
+                f"is not among those that a kernel for {metadata.backend} may use",
                 hint=f"it may use {', '.join(known)}; a newer kernforge may allow more",
             )
         if depend.module is not None and not has_module(depend.module):
             raise MissingPackageError(
-                f"Kernel module `{module}` requires Python dependency `{depend.package}`",
+                f"Kernel module `{metadata.python_name}` requires Python dependency "
+                f"`{depend.package}`",
                 hint=f"pip install {depend.package}",
             )
-
-
-def _check_minver(node: Node, claimed: str) -> None:
-    wanted = node.metadata.kernels_minver
-    if wanted is not None and _numbers(wanted) > _numbers(claimed):
+    wanted, claimed = metadata.kernels_minver, environment.kernforge_kernels_version
+    claimed = claimed or CLIENT_VERSION
+    if wanted is not None and _release(wanted) > _release(claimed):
         raise MachineError(
-            f"Kernel {node.metadata.name!r} variant {node.path.name!r} requires kernels>={wanted}, "
+            f"Kernel {metadata.name!r} variant {node.path.name!r} requires kernels>={wanted}, "
             f"and this kernforge stands for version {claimed}",
             hint="pip install --upgrade kernforge, or take an older version of the kernel; "
             f"KERNFORGE_KERNELS_VERSION={wanted} tries it nevertheless",
         )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version, without zeros at the end."""
-    release = re.match(r"\d+(?:\.\d+)*", version.strip())
-    numbers = [int(part) for part in release[0].split(".")] if release else []
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
-
-
-def _warn_if_dirty(node: Node) -> None:
-    provenance = node.metadata.provenance
-    if provenance is not None and provenance.dirty:
+    if metadata.provenance is not None and metadata.provenance.dirty:
         import logging  # noqa: PLC0415 - slow, and rarely needed
 
         logging.getLogger("kernforge.fitness").warning(
             "%s was built from files that its recorded commit does not hold", node.path
         )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Major, minor and patch of a version, whose import by ``packaging`` is slow."""
+    return tuple(int(part) for part in (*re.findall(r"\d+", version), 0, 0, 0)[:3])
 
 
 def check_device(node: Node) -> None:
@@ -97,7 +71,7 @@ def check_device(node: Node) -> None:
     metadata = node.metadata
     if metadata.backend not in {"cuda", "rocm"}:
         return
-    host = with_device(node.host)
+    host = with_device(probe())
     named = f"kernel {metadata.name!r} ({node.path.name})"
     if reason := check_driver(node.path.name, host):
         raise MachineError(
@@ -120,7 +94,13 @@ def verify(node: Node) -> None:
             directory without signers.
         StorageError: every user of this machine may write to it, and could change it after this.
     """
-    digest = _digest(node)
+    digest = node.metadata.digest
+    if digest is None and (node.repo_info is not None or node.admission.signers):
+        raise IntegrityError(
+            f"{node.path / FILE} has no digest, so nothing can be verified",
+            hint="it is an old build: build and publish it again, or load it unverified with "
+            "get_local_kernel(path)",
+        )
     places = [node.path, *node.path.parents]
     top = places.index(node.link_root) if node.link_root in places else 0
     for place in places[: top + 2]:  # up to the registry
@@ -129,14 +109,3 @@ def verify(node: Node) -> None:
         verify_tree(node.path, digest, within=node.link_root)
         for name in digest.files:
             refuse_writable(node.path / name)
-
-
-def _digest(node: Node) -> Digest | None:
-    digest = node.metadata.digest
-    if digest is None and (node.repo_info is not None or node.admission.signers):
-        raise IntegrityError(
-            f"{node.path / FILE} has no digest, so nothing can be verified",
-            hint="it is an old build: build and publish it again, or load it unverified with "
-            "get_local_kernel(path)",
-        )
-    return digest

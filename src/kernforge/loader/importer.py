@@ -106,20 +106,6 @@ def get_kernel_dep(repo_id: str) -> ModuleType:
     return known[repo_id]
 
 
-def forget(path: Path) -> None:
-    """Forget the kernel of a directory, so that it is imported again when it is asked for.
-
-    Operators that it registered with torch stay there.
-    """
-    kernel = _by_path.get(path)
-    if kernel is None:
-        return
-    for known in [known for known, each in _by_path.items() if each is kernel]:
-        del _by_path[known]
-    _by_id.pop(kernel.metadata.id, None)
-    _forget(kernel.metadata.id)
-
-
 def import_kernel(
     path: Path,
     metadata: Metadata,

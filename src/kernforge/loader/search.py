@@ -10,9 +10,10 @@ Nothing is verified or imported here.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.errors import (
@@ -22,7 +23,7 @@ from kernforge.errors import (
     NoVariantError,
     RequestError,
 )
-from kernforge.loader.host import probe, probe_to_load
+from kernforge.loader.host import Host, probe, probe_to_load
 from kernforge.loader.importer import RepoInfo
 from kernforge.loader.resolve import Resolution, resolve, way_out
 from kernforge.registry import names
@@ -31,24 +32,19 @@ from kernforge.registry.base import Registry
 from kernforge.registry.directory import read_checked
 from kernforge.registry.names import SOURCE, Request, majors
 from kernforge.registry.redirect import find_redirect
-from kernforge.trust.admission import Case
+from kernforge.system.environment import Environment
+from kernforge.trust.admission import Admission, Allowed, Case
 from kernforge.trust.policy import Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kernforge.loader.host import Host
-    from kernforge.loader.kernels_lock import KernelLocks
-    from kernforge.registry.redirect import Redirect
-    from kernforge.system.environment import Environment
-    from kernforge.trust.admission import Admission, Allowed
+    from kernforge.loader.lock import KernelLocks  # slow, only for locked kernels
 
 _CACHE_DIR_PREFIXES = ("kernels--", "models--")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A variant of a kernel to load, with those of the kernels that it depends on.
+    """A variant that was admitted and is on this machine; its files are not verified.
 
     Attributes:
         link_root: where its links may lead.
@@ -60,7 +56,6 @@ class Node:
     path: Path
     link_root: Path
     metadata: Metadata
-    host: Host
     admission: Admission
     repo_info: RepoInfo | None = None
     depends: dict[str, Node] = field(default_factory=dict)
@@ -70,6 +65,18 @@ class Node:
         for node in self.depends.values():
             yield from node.walk()
         yield self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """A variant that was built on this machine: its directory, and where its links may lead."""
+
+    path: Path
+    link_root: Path
+
+
+Builder: TypeAlias = Callable[[Registry, str, str, Host, Environment], Built | None]
+"""Builds the variant of a repo id's commit that fits a host, or finds it; None without source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +107,18 @@ class Search:
         allowed = self.trust_remote_code
         return Case(subject, self.environment, allowed, registry.is_trusted_publisher)
 
+    def below(self, what: str) -> Search:
+        """The search for the dependencies of a kernel.
 
-class Builder(Protocol):
-    """Builds a variant that a registry lacks."""
-
-    def __call__(
-        self, registry: Registry, repo_id: str, commit: str, host: Host, environment: Environment
-    ) -> Built | None:
-        """Build the variant of a commit that fits a host, or find it; None without its source."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
-    """A variant that was built on this machine: its directory, and where its links may lead."""
-
-    path: Path
-    link_root: Path
+        Raises:
+            KernelError: the kernel led here already.
+        """
+        if what in self.chain:
+            cycle = " -> ".join((*self.chain[self.chain.index(what) :], what))
+            raise KernelError(
+                f"Cyclic kernel dependency: {cycle}", hint="remove one of them from kernel-depends"
+            )
+        return replace(self, chain=(*self.chain, what))
 
 
 def local_override(environment: Environment, repo_id: str) -> Path | None:
@@ -163,41 +165,28 @@ def find_kernel(search: Search, request: Request) -> Node:
         return _find_published(search, locked(request, search.locks.find(request).commit))
     override = local_override(search.environment, repo_id)
     if override is not None:
-        return find_local(_descend(search, f"{repo_id} at {override}"), override)
+        return find_local(search.below(f"{repo_id} at {override}"), override)
     answer = find(search.registry, request)
-    moved = _follow_redirect(search, answer)
-    if moved is not None:
-        return find_kernel(
-            _descend(search, f"{repo_id} at {answer.commit}"),
-            names.request(moved.repo_id, revision=moved.revision),
-        )
-    return _find_published(search, answer)
-
-
-def _follow_redirect(search: Search, answer: Answer) -> Redirect | None:
-    """The new name of a kernel that has moved, with a warning; None where it has not.
-
-    Raises:
-        TrustError: the rules for the old name do not allow it.
-    """
-    moved = find_redirect(search.registry, answer.repo_id, answer.commit)
+    moved = find_redirect(search.registry, repo_id, answer.commit)
     if moved is None:
-        return None
-    registry = member_for(search.registry, answer.repo_id)
-    search.case(registry, answer.repo_id).admit_redirect(moved.repo_id)
+        return _find_published(search, answer)
+    search.case(member_for(search.registry, repo_id), repo_id).admit_redirect(moved.repo_id)
+    _warn("kernel %s moved to %s (revision %s)", repo_id, moved.repo_id, moved.revision)
+    new = names.request(moved.repo_id, revision=moved.revision)
+    return find_kernel(search.below(f"{repo_id} at {answer.commit}"), new)
+
+
+def _warn(message: str, *arguments: object) -> None:
     import logging  # noqa: PLC0415 - slow, and rarely needed
 
-    logging.getLogger("kernforge").warning(
-        "kernel %s moved to %s (revision %s)", answer.repo_id, moved.repo_id, moved.revision
-    )
-    return moved
+    logging.getLogger("kernforge").warning(message, *arguments)
 
 
 def _find_published(search: Search, answer: Answer) -> Node:
     """The variant to load among those of a commit."""
     repo_id, commit = answer.repo_id, answer.commit
     registry = member_for(search.registry, repo_id)
-    search = _descend(search, f"{repo_id} at {commit}")
+    search = search.below(f"{repo_id} at {commit}")
     host = probe_to_load(search.backend)
     published = registry.variants(repo_id, commit)
     resolution = resolve(published, host)
@@ -210,28 +199,18 @@ def _find_published(search: Search, answer: Answer) -> Node:
         found = _build_variant(search, answer, resolution, host)
     else:
         found = fetch_variant(search, answer, resolution.best.name)
-    return Node(
-        path=found.path,
-        link_root=found.link_root,
-        metadata=found.metadata,
-        host=host,
-        admission=found.admission,
-        repo_info=RepoInfo(repo_id=repo_id, revision=commit),
-        depends=_find_depends(search, found.metadata),
-    )
+    return _with_depends(search, found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchedVariant:
-    """A variant that was admitted and is on this machine; its files are not verified."""
-
-    path: Path
-    link_root: Path
-    metadata: Metadata
-    admission: Admission
+def _with_depends(search: Search, node: Node) -> Node:
+    wanted = node.metadata.kernel_depends
+    if not wanted:
+        return node
+    requests = (names.request(each.repo_id, each.version, each.revision) for each in wanted)
+    return replace(node, depends={each.repo_id: find_kernel(search, each) for each in requests})
 
 
-def fetch_variant(search: Search, answer: Answer, name: str) -> FetchedVariant:
+def fetch_variant(search: Search, answer: Answer, name: str) -> Node:
     """Admit a variant of a commit by its document alone, then fetch its files.
 
     Raises:
@@ -250,57 +229,44 @@ def fetch_variant(search: Search, answer: Answer, name: str) -> FetchedVariant:
         lambda: registry.companion(repo_id, commit, name, SIGNATURE),
         source=f"{repo_id}/build/{name}/{FILE}",
     )
-    path, link_root = registry.fetch(repo_id, commit, name), registry.link_root(repo_id)
-    return FetchedVariant(path=path, link_root=link_root, metadata=metadata, admission=admission)
-
-
-def _build_variant(
-    search: Search, answer: Answer, resolution: Resolution, host: Host
-) -> FetchedVariant:
-    """The variant built from a kernel's source, if the search has a builder.
-
-    Raises:
-        NoVariantError: it has none, or the kernel has no source.
-    """
-    repo_id, commit = answer.repo_id, answer.commit
-    registry = member_for(search.registry, repo_id)
-    if search.builder is None:
-        raise _nothing_fits_error(search, answer, resolution, host)
-    admission = search.case(registry, repo_id).admit_build()
-    built = search.builder(registry, repo_id, commit, host, search.environment)
-    if built is None:
-        raise _nothing_fits_error(search, answer, resolution, host)
-    metadata = Metadata.from_json((built.path / FILE).read_bytes(), source=str(built.path / FILE))
-    return FetchedVariant(
-        path=built.path, link_root=built.link_root, metadata=metadata, admission=admission
+    return Node(
+        path=registry.fetch(repo_id, commit, name),
+        link_root=registry.link_root(repo_id),
+        metadata=metadata,
+        admission=admission,
+        repo_info=RepoInfo(repo_id=repo_id, revision=commit),
     )
 
 
-def _nothing_fits_error(
-    search: Search, answer: Answer, resolution: Resolution, host: Host
-) -> NoVariantError:
-    """The error, with advice: the newest version if that fits, else the other possibilities."""
-    registry = member_for(search.registry, answer.repo_id)
-    hint = _newer_version(registry, answer.repo_id, answer.commit, host)
+def _build_variant(search: Search, answer: Answer, resolution: Resolution, host: Host) -> Node:
+    """The variant built from a kernel's source.
+
+    Raises:
+        NoVariantError: the search has no builder, or the kernel has no source; with advice: the
+            newest version if that fits, else the other possibilities.
+    """
+    repo_id, commit = answer.repo_id, answer.commit
+    registry = member_for(search.registry, repo_id)
+    if search.builder is not None:
+        admission = search.case(registry, repo_id).admit_build()
+        built = search.builder(registry, repo_id, commit, host, search.environment)
+        if built is not None:
+            path = built.path / FILE
+            return Node(
+                path=built.path,
+                link_root=built.link_root,
+                metadata=Metadata.from_json(path.read_bytes(), source=str(path)),
+                admission=admission,
+                repo_info=RepoInfo(repo_id=repo_id, revision=commit),
+            )
+    hint = _newer_version(registry, repo_id, commit, host)
     if not hint:
         hint = of_the_hub(registry) or way_out(resolution, host)
-        lock = registry.small_file(answer.repo_id, answer.commit, f"{SOURCE}/kernforge.lock")
         if search.builder is not None:
             hint += "; build=True found no source to build it from"
-        elif lock is not None:
+        elif registry.small_file(repo_id, commit, f"{SOURCE}/kernforge.lock") is not None:
             hint += "; or pass build=True to get_kernel: its source and lock are published"
-    return _no_variant_error(search.chain[-1], resolution, hint)
-
-
-def _descend(search: Search, what: str) -> Search:
-    """The search for a dependency."""
-    if what in search.chain:
-        cycle = " -> ".join((*search.chain[search.chain.index(what) :], what))
-        raise KernelError(
-            f"Cyclic kernel dependency: {cycle}",
-            hint="remove one of them from kernel-depends",
-        )
-    return replace(search, chain=(*search.chain, what))
+    raise _no_variant_error(search.chain[-1], resolution, hint)
 
 
 def find_local(search: Search, directory: Path) -> Node:
@@ -324,72 +290,45 @@ def find_local(search: Search, directory: Path) -> Node:
         folders = sorted(path.name for path in base.glob("*/") if path.is_dir())
         resolution = resolve(folders, host)
         if resolution.best is not None:
-            return _local_node(search, base / resolution.best.name, host)
+            return _local_node(search, base / resolution.best.name)
         tried = resolution if resolution.decisions else tried
-    if (directory / FILE).is_file():
-        return _local_node(search, directory, _host_for(directory.name, search.backend))
-    raise _no_variant_error(str(directory), tried, way_out(tried, host))
+    if not (directory / FILE).is_file():
+        raise _no_variant_error(str(directory), tried, way_out(tried, host))
+    _check_named(directory.name, search.backend, host)
+    return _local_node(search, directory)
 
 
-def _host_for(name: str, backend: str | None) -> Host:
-    """The host for a variant that the user named by its directory, if it fits.
+def _check_named(name: str, backend: str | None, host: Host) -> None:
+    """Refuse a variant that the user named by its directory, if it could crash here.
 
     A build for the CPU fits a machine with a GPU, since the user named it. One without machine code
-    is loaded even for another backend, with a warning; one with machine code could crash.
+    is loaded even for another backend, with a warning.
     """
-    host = probe_to_load(backend)
     resolution = resolve([name], host)
     if resolution.best is not None or not resolution.decisions:
-        return host
+        return
     if backend is None and resolve([name], probe("cpu")).best is not None:
-        return probe("cpu")
+        return
     decision = resolution.decisions[0]
     if not decision.variant.is_noarch:
         raise _no_variant_error(name, resolution, way_out(resolution, host))
-    import logging  # noqa: PLC0415 - slow, and rarely needed
-
-    logging.getLogger("kernforge").warning("%s is loaded: it %s", name, decision.reason)
-    return host
+    _warn("%s is loaded: it %s", name, decision.reason)
 
 
-def _local_node(search: Search, path: Path, host: Host) -> Node:
-    found = admit_directory(search, path, Subject(repo_id=None, registry=path.resolve().as_uri()))
-    return Node(
-        path=path,
-        link_root=found.link_root,
-        metadata=found.metadata,
-        host=host,
-        admission=found.admission,
-        depends=_find_depends(search, found.metadata),
-    )
-
-
-def admit_directory(search: Search, path: Path, subject: Subject) -> FetchedVariant:
-    """Admit a variant in a directory by its document alone.
-
-    Args:
-        subject: what the rules are about: the directory, or the kernel that was downloaded there.
-
-    Raises:
-        TrustError: the trust policy refuses it.
-        IntegrityError: its document is missing or cannot be read.
-    """
+def _local_node(search: Search, path: Path) -> Node:
     try:
         document = read_checked(path / FILE)
     except FileNotFoundError:
         raise MissingFileError(f"{path / FILE} is missing", hint="build the kernel again") from None
+    subject = Subject(repo_id=None, registry=path.resolve().as_uri())
     case = Case(subject, search.environment, search.trust_remote_code)
     admission, metadata = case.admit(
         document, lambda: _read_signature(path), source=str(path / FILE)
     )
     # In the directory of a cache or registry, links lead to its blobs.
     link_roots = [parent for parent in path.parents if parent.name.startswith(_CACHE_DIR_PREFIXES)]
-    return FetchedVariant(
-        path=path,
-        link_root=link_roots[0] if link_roots else path,
-        metadata=metadata,
-        admission=admission,
-    )
+    node = Node(path=path, link_root=[*link_roots, path][0], metadata=metadata, admission=admission)
+    return _with_depends(search, node)
 
 
 def _read_signature(path: Path) -> bytes | None:
@@ -397,15 +336,6 @@ def _read_signature(path: Path) -> bytes | None:
         return read_checked(path / SIGNATURE)
     except FileNotFoundError:
         return None
-
-
-def _find_depends(search: Search, metadata: Metadata) -> dict[str, Node]:
-    return {
-        depend.repo_id: find_kernel(
-            search, names.request(depend.repo_id, depend.version, depend.revision)
-        )
-        for depend in metadata.kernel_depends
-    }
 
 
 def _newer_version(registry: Registry, repo_id: str, commit: str, host: Host) -> str:

@@ -17,7 +17,7 @@ from kernforge.application.platforms import parse
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import Metadata
 from kernforge.errors import IntegrityError, NoVariantError
-from kernforge.loader import caller_lock
+from kernforge.loader import lock
 from kernforge.loader.search import Search
 from kernforge.publish.api import publish
 from kernforge.registry.api import Chain
@@ -152,7 +152,7 @@ def locks(registry, tmp_path):
     root.mkdir()
     (root / "pyproject.toml").write_text(f'[tool.kernels.dependencies]\n"{OUTER}" = 1\n')
     project_lock.lock(project_lock.read(root), registry)
-    return caller_lock.read(root / "kernels.lock")
+    return lock.read(root / "kernels.lock")
 
 
 def test_what_was_locked_is_fetched_though_newer_versions_came(
@@ -274,7 +274,7 @@ def test_a_hub_is_locked_without_its_binaries_and_downloaded_verified(hub, tmp_p
     project_lock.lock(project_lock.read(root), registry)
     assert not any("big.so" in str(request) for request in hub.requests)
     hub.add(OUTER, "v1", {**tree, "build/torch-cpu/__init__.py": b"B = 1\n"})
-    locks = caller_lock.read(root / "kernels.lock")
+    locks = lock.read(root / "kernels.lock")
     search = search_in(registry, locks=locks, trust_remote_code=True)
     (found,) = download.fetch(search, download.asked_kernels(locks), HERE)
     target = DirectoryRegistry(tmp_path / "copy")

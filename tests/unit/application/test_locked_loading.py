@@ -7,13 +7,13 @@ from support.variants import replace_linked
 from kernforge.application.platforms import parse
 from kernforge.errors import IntegrityError, RequestError
 from kernforge.loader import api as loader
-from kernforge.loader import caller_lock, search
+from kernforge.loader import lock, search
 
 
 def test_a_registry_that_changes_a_commit_is_detected(project, released, registry):
     commit = released("o/n", "1.0.0")
     project('"o/n" = 1')
-    locks = caller_lock.read(project.root / "kernels.lock")
+    locks = lock.read(project.root / "kernels.lock")
     document = registry.metadata("o/n", commit, "torch-cpu")
     locks.check("o/n", commit, "torch-cpu", document)
     with pytest.raises(IntegrityError, match="is not what was locked"):
@@ -23,7 +23,7 @@ def test_a_registry_that_changes_a_commit_is_detected(project, released, registr
     with pytest.raises(RequestError, match=r"kernforge-kernels\.lock does not"):
         locks.check("o/n", "0" * 40, "torch-cpu", document)
     (project.root / "kernforge-kernels.lock").unlink()
-    caller_lock.read(project.root / "kernels.lock").check("o/n", commit, "torch-cpu", b"")
+    lock.read(project.root / "kernels.lock").check("o/n", commit, "torch-cpu", b"")
 
 
 def test_loading_holds_a_kernel_to_its_lock(project, released, registry, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 
 from kernforge.application import project_lock
 from kernforge.errors import CheckError, RegistryError, RequestError, UsageError
-from kernforge.loader import caller_lock
+from kernforge.loader import lock
 from kernforge.registry.names import request
 
 
@@ -69,7 +69,7 @@ def test_the_projects_own_choice_is_found_beside_another_major_version(project, 
     mine = released("o/inner", "2.0.0")
     released("o/outer", "1.0.0", depends={"o/inner": 1})
     project('"o/outer" = 1', '"o/inner" = 2')
-    locks = caller_lock.read(project.root / "kernels.lock")
+    locks = lock.read(project.root / "kernels.lock")
     assert locks.of("o/inner").commit == mine
     assert locks.find(request("o/inner", 1)).commit != mine
 

@@ -31,6 +31,7 @@ def machine(monkeypatch, tmp_path):
     for module in (loading, search):
         monkeypatch.setattr(module, "probe", hosts.__getitem__)
         monkeypatch.setattr(module, "probe_to_load", hosts.__getitem__)
+    monkeypatch.setattr(fitness, "probe", lambda: hosts[None])
     monkeypatch.setattr(fitness, "with_device", lambda host: host)
     monkeypatch.setenv("KERNFORGE_REGISTRY", str(tmp_path / "registry"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))

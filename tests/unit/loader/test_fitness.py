@@ -107,7 +107,7 @@ def test_an_old_driver_is_an_error_before_the_import(put, monkeypatch, registry)
         cpu="x86_64", os="linux", backend=Backend("cuda", Version2(13, 0)), driver=Version2(12, 8)
     )
     monkeypatch.setattr("kernforge.loader.search.probe_to_load", lambda _backend: cuda)
-    monkeypatch.setattr(fitness, "with_device", lambda host: host)
+    monkeypatch.setattr(fitness, "with_device", lambda _: cuda)
     put(REPO, backend="cuda", files={"__init__.py": "raise OSError"})
     with pytest.raises(NoVariantError, match=r"driver for CUDA 13\.0 or newer, this one is for"):
         kernforge.get_kernel(REPO, version=1)

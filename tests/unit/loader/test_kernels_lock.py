@@ -6,7 +6,7 @@ import pytest
 
 from kernels import _rust as rust
 from kernforge.errors import RequestError
-from kernforge.loader.kernels_lock import KernelLocks
+from kernforge.loader.lock import KernelLocks
 from kernforge.registry.names import request
 
 COMMIT = "D0610aa58db33b142c86b59598a2a1c730f52996"

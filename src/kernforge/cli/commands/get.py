@@ -10,7 +10,7 @@ from kernforge.application import download, platforms
 from kernforge.application.download import DownloadedVariant, Selection
 from kernforge.cli import options
 from kernforge.errors import UsageError
-from kernforge.loader import caller_lock, kernels_lock
+from kernforge.loader import lock
 from kernforge.loader.host import Host, probe
 from kernforge.loader.search import Search
 from kernforge.registry.directory import DirectoryRegistry
@@ -60,7 +60,7 @@ def _wanted(arguments: argparse.Namespace) -> tuple[Search, tuple[Request, ...]]
     trusted: bool = arguments.trust_remote_code
     directory = Path(what)
     if directory.is_dir() and not arguments.version:
-        locks = caller_lock.read(directory / kernels_lock.FILE)
+        locks = lock.read(directory / lock.FILE)
         locked = Search(store, None, environment, trusted, locks=locks)
         return locked, download.asked_kernels(locks)
     if not is_repo_id(what):
