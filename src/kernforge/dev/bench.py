@@ -10,75 +10,60 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kernforge.bench.run import Report
+from kernforge.bench import project, stats
 from kernforge.bench.workload import Settings
 from kernforge.errors import KernforgeError
 from kernforge.system import files, garbage
 
-_ROUNDS = 6
 _BLOCK_S = 0.01
 
 
-def measure(order: dict[str, Any]) -> Report:
-    """Measure a build, and the last good build, if there is one, before it.
+def measure(order: dict[str, Any]) -> dict[str, Any]:
+    """Times of the last build, each with its ratio to the first one's, and what failed.
 
     Args:
-        order: ``project``, ``new`` and ``old`` (directories of variants; ``old`` may be None),
-            ``device``, and ``only``: names of workloads, empty for the first one.
+        order: ``project``, ``builds`` (directories of variants: the last good one, if there is one,
+            and the new one), ``device``, and ``only``: names of workloads, empty for the first one.
 
     Raises:
         UsageError: the project has nothing to measure.
     """
-    from kernforge.bench import project  # noqa: PLC0415 - torch's
-
-    builds = [order[name] for name in ("old", "new") if order[name]]
+    builds, device = order["builds"], order["device"]
     request = project.BenchRequest(
         project=Path(order["project"]),
         kernel=Path(builds[0]),
         against=tuple(builds[1:]),
         only=tuple(order["only"]),
         named=(),
-        device=order["device"],
+        device=device,
     )
-    work = project.workloads(request)[: None if order["only"] else 1]
-    settings = Settings(device=order["device"], most=_ROUNDS, block_s=_BLOCK_S)
-    return project.measure_all(work, project.candidates(request), settings, lambda _text: None)
-
-
-def times(report: Report) -> Iterator[dict[str, Any]]:
-    """The new build's times, each with its ratio to the last good build's."""
-    for case in report.cases:
-        for mode in report.settings.modes:
-            for measured in case.of(mode)[-1:]:
-                median, ratio = measured.median, case.ratio(measured)
-                yield {
-                    "workload": case.name,
-                    "mode": mode,
-                    "median_ns": median.value if median else 0.0,
-                    "low_ns": median.low if median else 0.0,
-                    "high_ns": median.high if median else 0.0,
-                    "ratio": ratio.value if ratio else None,
-                    "low": ratio.low if ratio else None,
-                    "high": ratio.high if ratio else None,
-                    "refused": "" if median else measured.refused or measured.skipped,
-                }
+    work = project.workloads(request)[: None if request.only else 1]
+    settings = Settings(device=device, most=stats.FEWEST, block_s=_BLOCK_S)
+    report = project.measure_all(work, project.candidates(request), settings, lambda _text: None)
+    times = []
+    for case, mode in ((case, mode) for case in report.cases for mode in settings.modes):
+        for measured in case.of(mode)[-1:]:
+            median, ratio = measured.median, case.ratio(measured)
+            row = {"workload": case.name, "mode": mode, "median_ns": median and median.value}
+            row |= {"low_ns": median and median.low, "high_ns": median and median.high}
+            row |= {"ratio": ratio and ratio.value}
+            row |= {"low": ratio and ratio.low, "high": ratio and ratio.high}
+            times.append(row | {"refused": measured.refused or measured.skipped})
+    return {"times": times, "error": "; ".join(report.failed.values())}
 
 
 def main() -> None:
     """Measure by the order of the argument, and write the times to its ``out``."""
     garbage.collect_rarely()
     order = json.loads(sys.argv[1])
-    document: dict[str, Any]
     try:
-        report = measure(order)
-        document = {"times": list(times(report)), "error": "; ".join(report.failed.values())}
+        document = measure(order)
     except KernforgeError as error:
         document = {"error": error.message}
-    files.write_atomic(Path(order["out"]), json.dumps(document))
+    files.write_json(Path(order["out"]), document)
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ def document(result: Round, good: GoodBuild | None = None) -> dict[str, Any]:
             "variants": {name: str(path) for name, path in result.variants.items()},
             "ran": result.ran,
             "diagnostics": [
-                {**asdict(item.diagnostic), "source": list(item.source)}
-                for item in result.diagnostics
+                {**asdict(diagnostic), "source": list(source)}
+                for diagnostic, source in result.diagnostics
             ],
             "output": [{"action": title, "text": text} for title, text in result.output],
         },
@@ -91,11 +91,11 @@ def _problems(result: Round) -> Iterator[str]:
         if result.error["hint"]:
             yield f"hint: {result.error['hint']}"
     errors = 0
-    for quoted in result.diagnostics:
-        errors += quoted.diagnostic.severity == "error"
+    for diagnostic, source in result.diagnostics:
+        errors += diagnostic.severity == "error"
         if errors <= DIAGNOSTICS_SHOWN:
-            yield diagnostics.title(quoted.diagnostic)
-            yield from quoted.source
+            yield diagnostics.title(diagnostic)
+            yield from source
     if errors > DIAGNOSTICS_SHOWN:
         yield f"and {errors - DIAGNOSTICS_SHOWN} more errors"
     if result.output and not result.diagnostics:
@@ -122,7 +122,7 @@ def _tests(result: Round) -> Iterator[str]:
 def _time(row: Mapping[str, Any]) -> str:
     """A time, compared with that of the last good build."""
     case = f"{row['workload']}, {row['mode']}"
-    if row["refused"]:
+    if not row["median_ns"]:
         return f"{case}: no time: {row['refused']}"
     now = f"{case}: {duration(row['median_ns'])}"
     if row["ratio"] is None:

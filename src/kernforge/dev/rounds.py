@@ -89,14 +89,6 @@ def _kind(path: str) -> str:
     return "source"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotedDiagnostic:
-    """A message of a compiler, with the lines of source that it refers to."""
-
-    diagnostic: Diagnostic
-    source: tuple[str, ...]
-
-
 @dataclass(slots=True, kw_only=True)
 class Round:
     """The result of one round, filled while the round runs.
@@ -104,6 +96,7 @@ class Round:
     Attributes:
         seconds: seconds of each stage: build, test, bench.
         error: class, message and hint of an error that is not a compiler's; None without one.
+        diagnostics: messages of compilers, each with the lines of source that it refers to.
         output: title and output of each failed compiler.
         variants: directories of the built variants, by name.
         untested: reasons of the variants that were not tested, by name.
@@ -119,7 +112,7 @@ class Round:
     work: Work
     seconds: dict[str, float] = field(default_factory=dict)
     error: Mapping[str, str] | None = None
-    diagnostics: tuple[QuotedDiagnostic, ...] = ()
+    diagnostics: tuple[tuple[Diagnostic, tuple[str, ...]], ...] = ()
     output: tuple[tuple[str, str], ...] = ()
     variants: Mapping[str, Path] = field(default_factory=dict)
     ran: int = 0

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from kernforge.artifact.metadata import FILE
 from kernforge.binary import kernel_usage
@@ -23,7 +22,7 @@ from kernforge.builder.execute.action import Failure
 from kernforge.dev import build as dev_build
 from kernforge.dev.build import DevOptions
 from kernforge.dev.control import RoundEvents, StoppedError
-from kernforge.dev.rounds import GoodBuild, QuotedDiagnostic, Round, Work
+from kernforge.dev.rounds import GoodBuild, Round, Work
 from kernforge.errors import BuildError, CheckError, KernforgeError, UntestedError, UsageError
 from kernforge.extension.device.units import DeviceSession
 from kernforge.project.api import read_project
@@ -146,7 +145,7 @@ class Session:
 
         messages = [d for failure in failures for d in diagnostics.parse(failure.output)]
         result.diagnostics = tuple(
-            QuotedDiagnostic(diagnostic=message, source=diagnostics.excerpt(message, read))
+            (message, diagnostics.excerpt(message, read))
             for message in diagnostics.errors(tuple(dict.fromkeys(messages)))
         )
         result.output = tuple((failure.action.title, failure.output) for failure in failures)
@@ -217,37 +216,34 @@ class Session:
         if not (root / "benchmarks" / "workloads.py").is_file():
             result.unmeasured = "the project has no benchmarks/workloads.py"
             return
-        old = self.good.variants.get(name) if self.good else None
+        good = self.good.variants.get(name) if self.good else None
+        builds = dict.fromkeys(str(path) for path in (good, self._current[name]) if path)
         out = self._scratch / "bench.json"
         order = {
             "project": str(root),
-            "new": str(self._current[name]),
-            "old": str(old) if old and old != self._current[name] else None,
+            "builds": list(builds),
             "device": "cuda" if name in self._cuda else "cpu",
             "only": list(self._options.workloads),
             "out": str(out),
         }
         events.state("measuring", name)
-        events.check()
         argv = (sys.executable, "-m", "kernforge.dev.bench", json.dumps(order))
         done = run(Command(argv=argv, timeout=_BENCH_S, tidies=True))
         events.check()
+        self._measured = done.timed_out or not done.returncode
         if done.timed_out:
-            self._measured = True
-            result.unmeasured = (
-                f"it took more than {_BENCH_S:.0f} s: `kernforge bench` has no such limit"
-            )
-            return
-        if done.returncode:
+            why = f"it took more than {_BENCH_S:.0f} s: `kernforge bench` has no such limit"
+            result.unmeasured = why
+        elif done.returncode:
             raise UsageError(
                 "the benchmark ended with status "
                 f"{done.returncode}:\n{done.stderr[-2000:].strip()}",
                 hint="run `kernforge bench` to see the error, or pass --no-bench",
             )
-        document: dict[str, Any] = json.loads(out.read_text())
-        self._measured = True
-        result.unmeasured = document.get("error", "")
-        result.times = tuple(document.get("times", ()))
+        else:
+            document = files.read_json(out)
+            result.unmeasured = document["error"]
+            result.times = tuple(document.get("times", ()))
 
     # -- the last good build ---------------------------------------------------------------
 

@@ -143,11 +143,13 @@ class Case:
     Attributes:
         before: copies of the arguments before the call, for the reference.
         written: indices of the arguments that are results.
+        guarded: the drawn tensors that have guards around them.
     """
 
     args: tuple[Any, ...]
     before: tuple[Any, ...]
     written: frozenset[int]
+    guarded: tuple[guards.Guarded, ...] = ()
 
     @classmethod
     def make(
@@ -177,6 +179,27 @@ class Case:
             for index, a in enumerate(args)
         )
         return cls(args=tuple(args), before=before, written=frozenset(written))
+
+    @classmethod
+    def with_guards(
+        cls, declared: OpDeclaration, draw: Draw, shape: tuple[int, ...], filled: int
+    ) -> Case:
+        """A case whose drawn tensors have guards around them, filled with a byte value."""
+        guarded: list[guards.Guarded] = []
+
+        def place(tensor: Tensor) -> Tensor:
+            guarded.append(guards.surround(tensor, filled=filled))
+            return guarded[-1].tensor
+
+        case = cls.make(declared, replace(draw, place=place), shape)
+        return replace(case, guarded=tuple(guarded))
+
+    def broken(self) -> str:
+        """Describe a write around an argument; empty if there was none."""
+        for number, guarded in enumerate(self.guarded):
+            if text := guarded.broken():
+                return f"around drawn tensor {number}: {text}"
+        return ""
 
     def results(self, returned: Any) -> tuple[Tensor, ...]:
         """The arguments that were written, then the other tensors that were returned."""
@@ -267,33 +290,3 @@ def _results(returned: Any) -> tuple[Tensor, ...]:
             hint="return a tensor or a tuple of tensors: first those that the operator writes to",
         )
     return tuple(values)
-
-
-def guarded(
-    declared: OpDeclaration, draw: Draw, shape: tuple[int, ...], filled: int
-) -> GuardedCase:
-    """A case whose arguments have guards around them, filled with a byte value."""
-    guarded_tensors: list[guards.Guarded] = []
-
-    def place(tensor: Tensor) -> Tensor:
-        tensor_guard = guards.surround(tensor, filled=filled)
-        guarded_tensors.append(tensor_guard)
-        return tensor_guard.tensor
-
-    case = Case.make(declared, replace(draw, place=place), shape)
-    return GuardedCase(case=case, tensors=tuple(guarded_tensors))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GuardedCase:
-    """A case whose tensors have guards around them."""
-
-    case: Case
-    tensors: tuple[guards.Guarded, ...]
-
-    def broken(self) -> str:
-        """Describe a write around an argument; empty if there was none."""
-        for number, guarded in enumerate(self.tensors):
-            if text := guarded.broken():
-                return f"around drawn tensor {number}: {text}"
-        return ""

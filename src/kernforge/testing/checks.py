@@ -134,16 +134,17 @@ class Checks:
 
     def test_sentinels(self, op: Any, shape: Any, dtype: str, device: str) -> None:
         """Nothing is written before or after an argument or a result."""
-        guarded = cases.guarded(self.declared, self._draw(dtype, device), shape, guards.POISON)
-        _, watch = guards.watched(lambda: op(*guarded.case.args))
-        if text := guarded.broken() or watch.broken():
+        draw = self._draw(dtype, device)
+        case = cases.Case.with_guards(self.declared, draw, shape, guards.POISON)
+        _, watch = guards.watched(lambda: op(*case.args))
+        if text := case.broken() or watch.broken():
             raise AssertionError(text)
 
     def test_neighbours(self, op: Any, shape: Any, dtype: str, device: str) -> None:
         """Values around the arguments, here NaN or -1, do not change the result."""
         draw = self._draw(dtype, device)
         self._skip_if_values_wrong(op, draw, shape)
-        case = cases.guarded(self.declared, draw, shape, 0xFF).case
+        case = cases.Case.with_guards(self.declared, draw, shape, 0xFF)
         cases.assert_case(self.declared, case, self._call_guarded(op, case))
 
     def test_inputs_untouched(self, op: Any, dtype: str, device: str) -> None:
@@ -246,7 +247,7 @@ class Checks:
         if self._sanitized:
             case = cases.Case.make(self.declared, draw, shape)
         else:
-            case = cases.guarded(self.declared, draw, shape, 0).case
+            case = cases.Case.with_guards(self.declared, draw, shape, 0)
         cases.assert_case(self.declared, case, self._call_guarded(op, case))
 
     def _assert_case(self, op: Any, draw: Draw) -> None:

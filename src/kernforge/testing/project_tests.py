@@ -182,31 +182,31 @@ def variables(environment: Environment) -> dict[str, str]:
 
 
 def _not_run(project: Path, status: int, output: str) -> UsageError:
+    """The error where pytest did not run all tests, with what it says of that."""
     if status == _NOTHING:
         return UsageError(
             f"no tests were selected in {project}",
             hint="write some below tests/, or choose less narrowly",
         )
-    if status == _REFUSED:
-        words = [line for line in output.splitlines() if "error: " in line]
-        return UsageError(
-            "pytest refuses its arguments: "
-            f"{words[-1].partition('error: ')[2] if words else output}",
-            hint="`pytest --help` lists them; each is passed on by --pytest=ARGUMENT",
-        )
     if "No module named pytest" in output:
         return UsageError("pytest is not installed", hint="pip install 'kernforge[testing]'")
+    if status == _REFUSED:
+        reasons = [line for line in output.splitlines() if "error: " in line] or [output]
+        return UsageError(
+            f"pytest refuses its arguments: {reasons[-1].rpartition('error: ')[2]}",
+            hint="`pytest --help` lists them; each is passed on by --pytest=ARGUMENT",
+        )
     if _UNREADABLE in output:
         # From the first of those files on; what pytest says before and after it says nothing more.
         errors = output[output.index(_UNREADABLE) :].partition("\n")[2].partition(_SUMMARY)[0]
         names = dict.fromkeys(re.findall(rf"{_UNREADABLE}(\S+)", output))
-        hint = "fix it, or leave it out with --pytest=--ignore=FILE"
-        if "No module named 'torch'" in errors:
-            hint = "pip install torch"
+        no_torch = "No module named 'torch'" in errors
         return UsageError(
             f"{', '.join(names)} cannot be read, so nothing was tested:\n"
             f"{errors.rstrip(' =_')[-3000:]}",
-            hint=hint,
+            hint="pip install torch"
+            if no_torch
+            else "fix it, or leave it out with --pytest=--ignore=FILE",
         )
     ended = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
     return UsageError(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -94,8 +94,10 @@ def assert_compiles(
             case = cases.Case.make(declared, draw, shape)
             eager = cases.Case.make(declared, draw, shape)
             got = case.results(compiled(*case.args))
-            expected = eager.results(op(*eager.args))
-            _assert_alike(declared, case, got, expected)
+            wanted = eager.results(op(*eager.args))
+            exact = [each.double() if each.is_floating_point() else each for each in wanted]
+            same = [each for _, each in cases.expected(declared, case.before)]
+            _assert_near(got, exact, same, "compiled result", declared.factor)
 
 
 def assert_compiled_gradients(
@@ -108,11 +110,9 @@ def assert_compiled_gradients(
         compiled_gradients = _derivatives(compiled, case.args, None, 1)
     eager_gradients = _derivatives(op, case.args, None, 1)
     reference_gradients = _derivatives(declared.reference, case.args, _coarse(draw.dtype), 1)
-    for number, (got, exact, same) in enumerate(
-        zip(compiled_gradients, eager_gradients, reference_gradients, strict=True)
-    ):
-        what = f"compiled derivative by argument {number}"
-        compare.assert_near(got, exact.double(), same, what=what, factor=declared.factor)
+    exact = [each.double() for each in eager_gradients]
+    what = "compiled derivative by argument {}"
+    _assert_near(compiled_gradients, exact, reference_gradients, what, declared.factor)
 
 
 def assert_autocast(
@@ -163,12 +163,8 @@ def assert_transforms(
     gradients = torch.func.grad(weighted_sum, tuple(range(len(floats))))(*floats)
     exact_gradients = _derivatives(declared.reference, case.args, torch.float64, 1)
     reference_gradients = _derivatives(declared.reference, case.args, _coarse(draw.dtype), 1)
-    for number, (got, exact, same) in enumerate(
-        zip(gradients, exact_gradients, reference_gradients, strict=True)
-    ):
-        what = f"derivative of torch.func.grad by argument {number}"
-        compare.assert_near(got, exact, same, what=what, factor=10 * declared.factor)
-
+    what = "derivative of torch.func.grad by argument {}"
+    _assert_near(gradients, exact_gradients, reference_gradients, what, 10 * declared.factor)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch compiles its own formulas by what it deprecates
@@ -212,14 +208,6 @@ def _compiled(op: Callable[..., Any], draw: Draw) -> Iterator[Callable[..., Any]
             yield compiled
 
 
-def _assert_alike(declared: OpDeclaration, case: cases.Case, got: Any, eager: Any) -> None:
-    """Compiled and eager results agree within the tolerance of the reference's own error."""
-    pairs = cases.expected(declared, case.before)
-    for result, eager_result, (_, same) in zip(got, eager, pairs, strict=True):
-        exact = eager_result.double() if eager_result.is_floating_point() else eager_result
-        compare.assert_near(result, exact, same, what="compiled result", factor=declared.factor)
-
-
 def assert_gradients(
     declared: OpDeclaration,
     op: Callable[..., Any],
@@ -242,11 +230,17 @@ def assert_gradients(
         gradients = _derivatives(op, args, None, order, of_grad)
         exact = _derivatives(declared.reference, args, torch.float64, order, of_grad)
         same = _derivatives(declared.reference, args, _coarse(draw.dtype), order, of_grad)
-        for number, (got, expected, near) in enumerate(zip(gradients, exact, same, strict=True)):
-            what = f"derivative {order} by argument {number}"
-            if of_grad:
-                what += f" ({of_grad} incoming gradient)"
-            compare.assert_near(got, expected, near, what=what, factor=declared.factor)
+        what = f"derivative {order} by argument {{}}"
+        what += f" ({of_grad} incoming gradient)" if of_grad else ""
+        _assert_near(gradients, exact, same, what, declared.factor)
+
+
+def _assert_near(
+    got: Sequence[Any], exact: Sequence[Any], same: Sequence[Any], what: str, factor: float
+) -> None:
+    """Compare gradients; ``what`` has a place for the number of the argument."""
+    for number, each in enumerate(zip(got, exact, same, strict=True)):
+        compare.assert_near(*each, what=what.format(number), factor=factor)
 
 
 def _coarse(dtype: Any) -> Any:

@@ -6,7 +6,7 @@ import pytest
 from kernforge.binary import kernel_usage, occupancy
 from kernforge.binary.cubin import FunctionUsage
 from kernforge.dev import rounds
-from kernforge.dev.rounds import EVERYTHING, QuotedDiagnostic, Round
+from kernforge.dev.rounds import EVERYTHING, Round
 from kernforge.source.diagnostics import Diagnostic
 from kernforge.testing import project_tests
 
@@ -18,7 +18,7 @@ def broken():
         number=2,
         files=("k.cu",),
         work=rounds.work(("k.cu",), built=True),
-        diagnostics=(QuotedDiagnostic(diagnostic=said, source=("> 2 | z", "    | ^")),),
+        diagnostics=((said, ("> 2 | z", "    | ^")),),
         output=(("k.cu, CUDA 13.0", "k.cu(2): error"),),
         seconds={"build": 1.5},
         exit_code=5,
