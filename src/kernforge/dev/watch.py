@@ -12,27 +12,19 @@ import os
 import queue
 import stat
 import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
+from typing import Protocol
 
 from kernforge.dev import rounds
 from kernforge.dev.build import DevOptions
 from kernforge.dev.control import RoundEvents, StoppedError
+from kernforge.dev.rounds import GoodBuild, Round, Work
 from kernforge.dev.session import Session
 from kernforge.errors import StorageError
 from kernforge.project.api import is_skipped
 from kernforge.system import digest, files
 from kernforge.toolchain.lockfile import FILE_NAME as LOCK
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from watchfiles import Change
-
-    from kernforge.dev.rounds import GoodBuild, Round, Work
-
-# A finished round, an error, or None: a file may have changed.
-_Message: TypeAlias = Union["Round", BaseException, None]
 
 _RESULTS = {"build", "dist", "result"}
 _DEBOUNCE_MS, _STEP_MS = 200, 20
@@ -62,14 +54,12 @@ def once(options: DevOptions, watcher: Watcher) -> int:
     Raises:
         KeyboardInterrupt: the user interrupted; all programs were ended.
     """
-    messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()
-    with files.staging(options.place) as scratch:
-        runner = _RoundRunner(Session(options, scratch), watcher, messages)
-        try:
-            runner.start(rounds.EVERYTHING, (), {})
-            return _round(messages.get()).exit_code
-        finally:
-            runner.end()
+    with _runner(options, watcher) as runner:
+        runner.start(rounds.EVERYTHING, (), {})
+        result = runner.messages.get()
+        if not isinstance(result, Round):
+            raise result or TypeError("a change ended the only round")
+        return result.exit_code
 
 
 def watch(options: DevOptions, watcher: Watcher) -> None:
@@ -80,14 +70,12 @@ def watch(options: DevOptions, watcher: Watcher) -> None:
     """
     import watchfiles  # noqa: PLC0415 - an extra's
 
-    messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()
     end = threading.Event()
 
     def put_changes() -> None:
         try:
             for _ in watchfiles.watch(
                 options.root,
-                watch_filter=_filter(options.root),
                 debounce=_DEBOUNCE_MS,
                 step=_STEP_MS,
                 stop_event=end,
@@ -95,9 +83,9 @@ def watch(options: DevOptions, watcher: Watcher) -> None:
                 rust_timeout=_DEBOUNCE_MS,
                 yield_on_timeout=False,
             ):
-                messages.put(None)
+                runner.messages.put(None)
         except Exception as error:  # noqa: BLE001 - after any error no change would be found
-            messages.put(
+            runner.messages.put(
                 StorageError(
                     f"{options.root} cannot be watched: {error}",
                     hint="raise fs.inotify.max_user_watches (and max_user_instances) with sysctl, "
@@ -105,42 +93,25 @@ def watch(options: DevOptions, watcher: Watcher) -> None:
                 )
             )
 
-    thread = threading.Thread(target=put_changes, daemon=True)
-    thread.start()
-    try:
-        with files.staging(options.place) as scratch:
-            runner = _RoundRunner(Session(options, scratch), watcher, messages)
-            try:
-                _rounds(runner, options.root, messages)
-            finally:
-                runner.end()
-    finally:
-        end.set()
-        thread.join()
+    with _runner(options, watcher) as runner:
+        thread = threading.Thread(target=put_changes, daemon=True)
+        thread.start()
+        try:
+            _rounds(runner, options.root)
+        finally:
+            end.set()
+            thread.join()
 
 
-def _filter(root: Path) -> Callable[[Change, str], bool]:
-    """Filter of the changes that a snapshot may show; builds and tests make many others."""
-    import watchfiles  # noqa: PLC0415 - an extra's
-
-    usual = watchfiles.DefaultFilter()
-
-    def matters(change: Change, path: str) -> bool:
-        inside = os.path.relpath(path, root)
-        parts = Path(inside).parts
-        return not (len(parts) > 1 and parts[0] in _RESULTS) and usual(change, inside)
-
-    return matters
-
-
-def _rounds(runner: _RoundRunner, root: Path, messages: queue.SimpleQueue[_Message]) -> None:
+def _rounds(runner: _RoundRunner, root: Path) -> None:
     """Run rounds until an error or an interrupt."""
     done: Mapping[str, str] = {}
     runner.start(rounds.EVERYTHING, (), snapshot(root))
     while True:
-        message = messages.get()
+        message = runner.messages.get()
+        if isinstance(message, BaseException):
+            raise message
         if message is not None:
-            _round(message)
             done = runner.seen
             runner.watcher.state("idle", "")
         # After a round, too: of a file that was saved before the watch began there is no message.
@@ -158,23 +129,32 @@ def _rounds(runner: _RoundRunner, root: Path, messages: queue.SimpleQueue[_Messa
             runner.start(work, () if first else changed, now)
 
 
+@contextlib.contextmanager
+def _runner(options: DevOptions, watcher: Watcher) -> Iterator[_RoundRunner]:
+    """A runner of a session, whose round ends with the block."""
+    with files.staging(options.place) as scratch:
+        runner = _RoundRunner(Session(options, scratch), watcher)
+        try:
+            yield runner
+        finally:
+            runner.end()
+
+
 class _RoundRunner:
     """Runs rounds, one at a time, in threads.
 
     An interrupt reaches the main thread at any moment, also between a lock that it has taken and
     the block that releases it. So the main thread does nothing that takes Python's locks.
 
-    Args:
-        messages: gets each finished round.
-
     Attributes:
+        messages: gets each finished round, an error that ended one, and None where a file may have
+            changed.
         seen: digests of the files that the last round began with.
     """
 
-    def __init__(
-        self, session: Session, watcher: Watcher, messages: queue.SimpleQueue[_Message]
-    ) -> None:
-        self.session, self.watcher, self._messages = session, watcher, messages
+    def __init__(self, session: Session, watcher: Watcher) -> None:
+        self.session, self.watcher = session, watcher
+        self.messages: queue.SimpleQueue[Round | BaseException | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._events = RoundEvents(watcher.state)
         self._number = 0
@@ -204,20 +184,11 @@ class _RoundRunner:
             events.check()  # it may have been ended before this thread counted as running
             result = self.session.run(number, changed, work, events)
             self.watcher.round(result, self.session.good)
-            self._messages.put(result)
+            self.messages.put(result)
         except StoppedError:
             pass
         except BaseException as error:  # noqa: BLE001 - raised again in the main thread
-            self._messages.put(error)
-
-
-def _round(message: _Message) -> Round:
-    """A finished round; raises an error that ended it."""
-    if message is None:
-        raise TypeError("the message is a change and not a round")
-    if isinstance(message, BaseException):
-        raise message
-    return message
+            self.messages.put(error)
 
 
 def snapshot(root: Path) -> dict[str, str]:

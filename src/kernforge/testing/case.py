@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +12,12 @@ from kernforge.testing import compare, guards
 from kernforge.testing.inputs import SHAPES, VIEWS, Draw, check_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
     from torch import Tensor
 
 __tracebackhide__ = True  # a failure shows the test and the operator, not how we compare
 _DEVICES = ("cpu", "cuda")
 _GIVEN = ("op", "reference", "inputs")
+_SHAPES = 'write shapes={"one element": (1,), "odd": (7, 13)}, large=(2**31 + 1,)'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,55 +72,35 @@ def check_options(options: Mapping[str, Any], checks: Collection[str]) -> dict[s
     Raises:
         UsageError: an option is unknown or has an invalid value.
     """
-    known = {name for name in OpDeclaration.__slots__ if name not in _GIVEN}
-    for name in options:
-        _among("option", name, known)
+    _among("option", options, {name for name in OpDeclaration.__slots__ if name not in _GIVEN})
     settings = dict(options)
-    for name in ("dtypes", "devices", "views"):
-        if name in settings:
-            settings[name] = _names(name, settings[name])
+    for name in sorted({"dtypes", "devices", "views"} & settings.keys()):
+        value = settings[name]
+        several = not isinstance(value, str) and hasattr(value, "__iter__")
+        names = tuple(str(each).removeprefix("torch.") for each in (value if several else (value,)))
+        if not names and name != "views":
+            raise UsageError(
+                f"{name} is empty, so that nothing would be checked", hint="give at least one name"
+            )
+        settings[name] = names
     for name in settings.get("dtypes", ()):
         check_dtype(name)
-    for option, known_names in (("device", _DEVICES), ("view", VIEWS)):
-        for name in settings.get(f"{option}s", ()):
-            _among(option, name, known_names)
-    if "shapes" in settings:
-        _check_shapes(settings["shapes"])
-    if settings.get("large") is not None and not _is_shape(settings["large"]):
+    _among("device", settings.get("devices", ()), _DEVICES)
+    _among("view", settings.get("views", ()), VIEWS)
+    shapes, large = settings.get("shapes", SHAPES), settings.get("large")
+    if not isinstance(shapes, Mapping) or not shapes:
+        raise UsageError(f"shapes is {shapes!r}, which is not a mapping of shapes", hint=_SHAPES)
+    for what, shape in {**{f"shape {n!r}": s for n, s in shapes.items()}, "large": large}.items():
+        if shape is not None and not _is_shape(shape):
+            raise UsageError(f"{what} is {shape!r}, which is not a tuple of sizes", hint=_SHAPES)
+    reasons = settings.get("leave_out", {})
+    if not isinstance(reasons, Mapping) or not all(isinstance(r, str) for r in reasons.values()):
         raise UsageError(
-            f"large is {settings['large']!r}, which is not a shape",
-            hint="write a shape, such as large=(2**31 + 1,)",
-        )
-    _check_left_out(settings.get("leave_out", {}), checks)
-    return settings
-
-
-def _check_left_out(value: Any, checks: Collection[str]) -> None:
-    if not isinstance(value, Mapping) or not all(isinstance(r, str) for r in value.values()):
-        raise UsageError(
-            f"leave_out is {value!r}, which is not a mapping of checks to reasons",
+            f"leave_out is {reasons!r}, which is not a mapping of checks to reasons",
             hint='give a reason for each check: leave_out={"determinism": "sums by atomics"}',
         )
-    for name in value:
-        _among("check", name, checks)
-
-
-def _names(option: str, value: Any) -> tuple[str, ...]:
-    names = (value,) if isinstance(value, str) or not hasattr(value, "__iter__") else tuple(value)
-    if not names and option != "views":
-        raise UsageError(
-            f"{option} is empty, so that nothing would be checked", hint="give at least one name"
-        )
-    return tuple(str(name).removeprefix("torch.") for name in names)
-
-
-def _check_shapes(value: Any) -> None:
-    hint = 'give each shape a name: shapes={"one element": (1,), "odd": (7, 13)}'
-    if not isinstance(value, Mapping) or not value:
-        raise UsageError(f"shapes is {value!r}, which is not a mapping of shapes", hint=hint)
-    for name, shape in value.items():
-        if not _is_shape(shape):
-            raise UsageError(f"shape {name!r} is {shape!r}, not a tuple of sizes", hint=hint)
+    _among("check", reasons, checks)
+    return settings
 
 
 def _is_shape(value: Any) -> bool:
@@ -129,11 +108,12 @@ def _is_shape(value: Any) -> bool:
     return several and all(isinstance(size, int) and size >= 0 for size in value)
 
 
-def _among(what: str, name: str, names: Collection[str]) -> None:
-    if name not in names:
-        raise UsageError(
-            f"there is no {what} {name!r}", hint=f"use one of {', '.join(sorted(names))}"
-        )
+def _among(what: str, names: Iterable[str], known: Collection[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"there is no {what} {name!r}", hint=f"use one of {', '.join(sorted(known))}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

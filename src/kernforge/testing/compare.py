@@ -15,12 +15,11 @@ scaled to float64's ulps.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch import Tensor
 
 __tracebackhide__ = True  # a failure shows the test and the operator, not how we compare

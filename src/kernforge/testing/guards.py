@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from torch import Tensor
 
 __tracebackhide__ = True  # a failure shows the test and the operator, not how we compare

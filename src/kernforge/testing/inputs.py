@@ -9,14 +9,13 @@ tensor. One function of the author serves all checks.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kernforge.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import Tensor
 
 __tracebackhide__ = True  # a failure shows the test and the operator, not how we compare

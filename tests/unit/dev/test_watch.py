@@ -4,12 +4,12 @@
 import _thread
 import os
 import types
-from pathlib import Path
 
 import pytest
 
 from kernforge.dev import watch as dev_watch
 from kernforge.dev.build import DevOptions
+from kernforge.dev.rounds import EVERYTHING, Round
 from kernforge.errors import StorageError
 from kernforge.system.environment import Environment
 
@@ -45,26 +45,6 @@ def test_a_project_that_cannot_be_watched_is_an_error(options, monkeypatch):
         dev_watch.watch(options, silent)
 
 
-@pytest.mark.parametrize(
-    ("path", "matters"),
-    [
-        ("a.cu", True),
-        ("build.toml", True),
-        ("build_rules/a.h", True),
-        ("src/build/a.h", True),
-        ("build", True),  # it may be a file
-        ("build/variant/a.so", False),
-        ("dist/a.whl", False),
-        ("tests/__pycache__/a.pyc", False),
-        (".git/index", False),
-    ],
-)
-def test_which_changes_wake_the_watch(path, matters):
-    changed = pytest.importorskip("watchfiles").Change.modified
-    root = Path("/home/me/.venv/build/project")  # its own name and place say nothing
-    assert dev_watch._filter(root)(changed, str(root / path)) is matters
-
-
 def test_what_was_saved_before_the_watch_began_is_a_change(options, monkeypatch):
     def watch(*_args, stop_event, **_options):
         stop_event.wait()
@@ -77,7 +57,7 @@ def test_what_was_saved_before_the_watch_began_is_a_change(options, monkeypatch)
     def run(_session, number, changed, _work, _events):
         changes.append(changed)
         source.write_text("second")
-        return types.SimpleNamespace(number=number)
+        return Round(number=number, files=changed, work=EVERYTHING)
 
     def show(result, _good):
         if result.number == 2:
