@@ -6,13 +6,13 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Sequence
 from typing import Any
 
 from kernforge.bench import report as bench_report
-from kernforge.bench.run import Case, Report
+from kernforge.bench.run import Report
 
 KINDS = (".html", ".svg", ".png", ".pdf")
+ROOF = "the roof"
 _WIDTH_IN, _ROW_IN = 8.0, 0.3
 
 
@@ -24,7 +24,7 @@ def draw(report: Report, kind: str) -> bytes:
     """
     if kind != ".html":
         return _bytes(beside(report, report.settings.modes[0]), kind.removeprefix("."))
-    title = html.escape(f"{report.project} on {report.machine.gpu or report.machine.cpu}")
+    title = html.escape(_title(report))
     charts = []
     for mode in report.settings.modes:
         figures = (beside(report, mode), against_size(report, mode))
@@ -50,7 +50,7 @@ def beside(report: Report, mode: str) -> Any:
             if ratio is not None:
                 label = f"{each.candidate}, {case.name}"
                 shown.append((label, ratio.value, ratio.low, ratio.high))
-    figure, axes = _figure(max(2.0, 1.2 + _ROW_IN * len(shown)))
+    figure, axes = _figure(report, max(2.0, 1.2 + _ROW_IN * len(shown)))
     places = range(len(shown))
     values = [value for _, value, _, _ in shown]
     errors = [[v - low for _, v, low, _ in shown], [high - v for _, v, _, high in shown]]
@@ -58,55 +58,45 @@ def beside(report: Report, mode: str) -> Any:
     axes.set_yticks(list(places), [label for label, _, _, _ in shown])
     axes.invert_yaxis()
     axes.axvline(1.0, color="#cc3311", linewidth=1)
-    where = report.machine.gpu or report.machine.cpu
     axes.set_xlabel(f"time by the kernel's, {mode}; above 1 the kernel is faster")
-    axes.set_title(f"{report.project} on {where}")
     return figure
 
 
 def against_size(report: Report, mode: str) -> Any | None:
     """Figure of time against size, with the roof; None where fewer than two sizes are known."""
-    families = dict.fromkeys(case.family for case in report.cases if case.size)
-    lines = [
-        (family, [case for case in report.cases if case.family == family and case.size])
-        for family in families
-    ]
-    lines = [(family, cases) for family, cases in lines if len(cases) > 1]
-    if not lines:
+    sized = sorted((case for case in report.cases if case.size), key=lambda case: case.size)
+    if len({case.size for case in sized}) < 2:  # noqa: PLR2004
         return None
-    figure, axes = _figure(4.5)
-    for family, cases in lines:
-        ordered = sorted(cases, key=lambda case: case.size)
-        for name in dict.fromkeys(m.candidate for case in ordered for m in case.of(mode)):
-            if points := _points(ordered, mode, name):
-                axes.plot(*zip(*points, strict=True), marker=".", label=f"{name}, {family}")
-        roof = [(case.size, case.roof_ns(mode) / 1e3) for case in ordered if case.roof_ns(mode)]
-        if roof:
-            axes.plot(*zip(*roof, strict=True), "--", color="#888888", label=f"the roof, {family}")
+    lines: dict[str, list[tuple[int, float]]] = {}
+    for case in sized:
+        roof = {ROOF: case.roof_ns(mode)} if case.roof_ns(mode) else {}
+        medians = {each.candidate: each.median.value for each in case.of(mode) if each.median}
+        for name, nanoseconds in (medians | roof).items():
+            lines.setdefault(f"{name}, {case.family}", []).append((case.size, nanoseconds / 1e3))
+    figure, axes = _figure(report, 4.5)
+    for label, points in lines.items():
+        style = {"linestyle": "--", "color": "#888888"} if label.startswith(ROOF) else {}
+        axes.plot(*zip(*points, strict=True), label=label, **style or {"marker": "."})
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlabel("elements")
     axes.set_ylabel(f"us, {mode}")
     axes.legend(fontsize="x-small")
-    axes.set_title(f"{report.project} on {report.machine.gpu or report.machine.cpu}")
     return figure
 
 
-def _points(cases: Sequence[Case], mode: str, name: str) -> list[tuple[int, float]]:
-    found = []
-    for case in cases:
-        measured = [m for m in case.of(mode) if m.candidate == name]
-        if measured and (median := measured[0].median):
-            found.append((case.size, median.value / 1e3))
-    return found
-
-
-def _figure(height: float) -> tuple[Any, Any]:
+def _figure(report: Report, height: float) -> tuple[Any, Any]:
     # Not pyplot, which wants a display and keeps all figures.
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     figure = Figure(figsize=(_WIDTH_IN, height), layout="constrained")
-    return figure, figure.add_subplot()
+    axes = figure.add_subplot()
+    axes.set_title(_title(report))
+    return figure, axes
+
+
+def _title(report: Report) -> str:
+    return f"{report.project} on {report.machine.gpu or report.machine.cpu}"
 
 
 def _bytes(figure: Any, kind: str) -> bytes:

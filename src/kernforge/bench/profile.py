@@ -17,7 +17,7 @@ from typing import Any
 
 from kernforge.bench import project, report
 from kernforge.bench.project import BenchRequest
-from kernforge.bench.run import Case, Report
+from kernforge.bench.run import Case, Report, function_of
 from kernforge.bench.verify import Inputs
 from kernforge.errors import page
 from kernforge.system import process
@@ -116,9 +116,7 @@ def _prepared(request: BenchRequest, name: str) -> Callable[[], Any]:
 
     (workload,) = project.workloads(request)
     named = {each.name: each for each in project.candidates(request)}[name]
-    function = named.function
-    if named.kind == "compiled":
-        function = torch.compile(function, fullgraph=True, dynamic=False)
+    function = function_of(named, request.device)
     inputs = Inputs(workload, request.device)
     for number in range(_WARM_UP):
         inputs.renew(number, 1)

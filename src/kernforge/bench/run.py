@@ -254,9 +254,10 @@ class _Loop:
 
     def measure(self, subject: Subject, candidates: Sequence[Candidate]) -> Case:
         """Time the candidates on a subject."""
-        functions = [(each, self._callable(each)) for each in candidates]
+        device = self._settings.device
+        functions = [(each, function_of(each, device)) for each in candidates]
         if subject.bytes:
-            copy = _copy(subject.bytes, self._settings.device)
+            copy = _copy(subject.bytes, device)
             functions.append((Candidate(name=COPY, kind="reference", function=copy), copy))
         measurements: list[Measurement] = []
         refused: dict[str, str] = {}
@@ -289,19 +290,6 @@ class _Loop:
             flops_per_s=rate,
             measurements=tuple(each for each in measurements if each.candidate != COPY),
         )
-
-    def _callable(self, candidate: Candidate) -> Callable[..., Any]:
-        """The function to time; torch.compile tunes for this workload's shapes alone."""
-        import torch
-
-        if candidate.kind != "compiled":
-            return candidate.function
-        torch.compiler.reset()
-        options: dict[str, Any] = {"fullgraph": True, "dynamic": False}
-        if self._settings.device == "cuda":
-            options["mode"] = "max-autotune-no-cudagraphs"
-        compiled: Callable[..., Any] = torch.compile(candidate.function, **options)
-        return compiled
 
     def _prepare(self, runner: _Runner, subject: Subject) -> None:
         """Warm up, and find how many calls a turn has."""
@@ -405,6 +393,20 @@ class _Loop:
             except RuntimeError:  # torch multiplies no such type on this device
                 self._products[dtype] = 0.0
         return self._products[dtype]
+
+
+def function_of(candidate: Candidate, device: str) -> Callable[..., Any]:
+    """The function to call; torch.compile tunes for the shapes of one workload alone."""
+    import torch
+
+    if candidate.kind != "compiled":
+        return candidate.function
+    torch.compiler.reset()
+    options: dict[str, Any] = {"fullgraph": True, "dynamic": False}
+    if device == "cuda":
+        options["mode"] = "max-autotune-no-cudagraphs"
+    compiled: Callable[..., Any] = torch.compile(candidate.function, **options)
+    return compiled
 
 
 def _copy(moved: int, device: str) -> Callable[..., Any]:

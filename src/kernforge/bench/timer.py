@@ -187,7 +187,7 @@ class Gpu:
         except ImportError:
             self.unavailable = "NVML's package is not installed: pip install nvidia-ml-py"
         except Exception as error:  # noqa: BLE001 - NVML's; a torch before 2.5 has no uuid
-            self.unavailable = str(error)
+            self.unavailable = str(error) or type(error).__name__
 
     def read(self) -> None:
         """Note the clock, and what holds it back."""
