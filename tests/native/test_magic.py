@@ -45,7 +45,7 @@ def test_an_error_has_the_cells_line_and_no_traceback(shell, capsys):
     assert "nonsense" in text
     assert "> 4 | int wrong = nonsense + 1;\n    |             ^" in text
     assert "Traceback" not in text
-    assert "main.cpp" not in text
+    assert "cpp_sources" not in text
     assert "wrong" not in shell.user_ns
 
 

@@ -17,9 +17,10 @@ from kernforge.adopt import bindings, package, program
 from kernforge.adopt.bindings import Operator
 from kernforge.adopt.program import Module, Program, Remark
 from kernforge.errors import UsageError
+from kernforge.extension import inline
 from kernforge.manifest.editions import UNKNOWN_LICENSE
 from kernforge.project import scaffold
-from kernforge.source import extension_source
+from kernforge.source.cpp_text import CUDA_SUFFIXES
 from kernforge.system import untrusted_tree
 from kernforge.system.files import make_dir, publish_tree, staging
 
@@ -148,7 +149,7 @@ def _translate(found: Program) -> tuple[dict[str, str], dict[str, list[Operator]
 
 
 def _is_cuda(path: str) -> bool:
-    return path.endswith(extension_source.CUDA_SUFFIXES)
+    return path.endswith(CUDA_SUFFIXES)
 
 
 def _reachable(users: list[Module], found: Program, texts: Mapping[str, str]) -> dict[str, str]:
@@ -198,7 +199,7 @@ def _sections(found: Program, binding: list[str]) -> dict[str, dict[str, Any]]:
         read = {path for closure in closures for path in closure.files}
         headers = sorted(path for path in read if path.endswith(_HEADERS))
         listed = (*compiled, *headers)
-        raw = all(extension_source.is_raw(found.get(path)) for path in listed)
+        raw = all(inline.is_raw(found.get(path)) for path in listed)
         table = {
             "backend": module.backend,
             "depends": [] if raw else ["torch"],

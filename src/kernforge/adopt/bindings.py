@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from kernforge.adopt import cpp
 from kernforge.adopt.cpp import Function, TranslationError, Type
 from kernforge.adopt.program import Remark
-from kernforge.source import cpp_text, op_schema
+from kernforge.source import cpp_text, op_namespace, op_schema
 from kernforge.source.python_api import Parameter
 
 _BLOCK = re.compile(r"\bPYBIND11_MODULE\s*\(\s*\w+\s*,\s*(?P<handle>\w+)[^)]*\)\s*(?P<open>\{)")
@@ -91,7 +91,7 @@ class _Source:
 def binds(text: str) -> bool:
     """Whether a block of a source registers operators."""
     code = cpp_text.code(text)
-    libraries = any(m["kind"] != "_IMPL" for m in cpp_text.LIBRARY.finditer(code))
+    libraries = any(m["kind"] != "_IMPL" for m in op_namespace.LIBRARY.finditer(code))
     return libraries or _BLOCK.search(code) is not None
 
 
@@ -391,7 +391,7 @@ def _adapter(called: str, names: Sequence[str], types: Sequence[Type], returned:
 def _replace_libraries(source: _Source, text: str) -> str:
     """Give the namespaces that a source names the build's name."""
     code = source.code
-    for match in cpp_text.LIBRARY.finditer(code):
+    for match in op_namespace.LIBRARY.finditer(code):
         line = cpp_text.line_of(code, match.start())
         if match["name"] != "TORCH_EXTENSION_NAME":
             text_ = f"the op namespace {match['name']} becomes the build's own"
@@ -417,7 +417,7 @@ def _replace_libraries(source: _Source, text: str) -> str:
         kind = match["kind"] or "_FRAGMENT"
         return f"{match['stable'] or ''}TORCH_LIBRARY{kind}(TORCH_EXTENSION_NAME,"
 
-    return cpp_text.LIBRARY.sub(replacement, text)
+    return op_namespace.LIBRARY.sub(replacement, text)
 
 
 def _replace_includes(text: str, *, registers: bool) -> str:

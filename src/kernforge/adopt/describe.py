@@ -23,9 +23,9 @@ import setuptools
 
 import kernforge
 from kernforge.errors import UsageError
+from kernforge.extension import inline
 from kernforge.setuptools import extension
-from kernforge.source import extension_source
-from kernforge.source.extension_source import CUDA_SUFFIXES
+from kernforge.source.cpp_text import CUDA_SUFFIXES
 from kernforge.system import files
 
 _MODULES = ("torch.utils.cpp_extension", "kernforge")
@@ -137,13 +137,13 @@ class Script(dict[str, Any]):
     def _inline_sources(self, name: str, given: dict[str, Any]) -> list[str]:
         cpp, cuda = (_list(given.get(kind)) for kind in ("cpp_sources", "cuda_sources"))
         try:
-            made = extension_source.inline(cpp, cuda, given.get("functions"))
+            made = inline.inline(cpp, cuda, given.get("functions"))
         except UsageError as error:
             self.remarks.append((self._line, error.message))
             return []
         stem = "".join(letter if letter.isalnum() else "_" for letter in name)
-        paths = {file: f"{stem}{Path(file).suffix}" for file in made}
-        self.texts |= {paths[file]: inline.text for file, inline in made.items()}
+        paths = {unit: f"{stem}{Path(unit).suffix}" for unit in inline.UNITS if unit in made}
+        self.texts |= {path: inline.joined(made, unit) for unit, path in paths.items()}
         return list(paths.values())
 
     def _value(self, what: str, node: ast.expr) -> Any:

@@ -17,22 +17,16 @@ from typing import Any, TypeGuard
 from kernforge.binary import elf
 from kernforge.builder.execute import results
 from kernforge.errors import BuildError, UsageError
-from kernforge.extension import flags, machine, make
+from kernforge.extension import flags, inline, machine, make
 from kernforge.extension import request as jit_request
 from kernforge.extension import session as jit_session
 from kernforge.extension.files import Tree
 from kernforge.extension.modules import load_module, show
 from kernforge.extension.plan import Extension
-from kernforge.extension.request import (
-    ExtensionRequest,
-    check_module,
-    content_key,
-    message_names,
-    read_extension,
-)
+from kernforge.extension.request import check_module, content_key, read_extension
 from kernforge.extension.session import CachedModule, JitSession, LoadedModule
 from kernforge.extension.undefined import missing_symbol, undefined_error
-from kernforge.source import extension_source
+from kernforge.source import op_namespace
 from kernforge.system import files
 from kernforge.system.console import Console
 
@@ -96,7 +90,7 @@ def load(  # noqa: PLR0917 - torch's signature
     ldflags = flags.words(extra_ldflags, "extra_ldflags")
     if is_standalone:
         ldflags += (f"-Wl,-rpath,{machine.torch_package() / 'lib'}",)
-    wanted = ExtensionRequest(
+    wanted = Extension(
         name=os.fspath(name),
         sources=tuple(flags.absolute(source, here) for source in listed),
         cflags=flags.words(extra_cflags, "extra_cflags"),
@@ -175,7 +169,7 @@ def load_inline(  # noqa: PLR0917 - torch's signature
     jit_request.refuse_sycl(extra_sycl_cflags or sycl_sources, with_sycl)
     process = jit_session.PROCESS
 
-    generated = extension_source.inline(
+    texts = inline.inline(
         cpp_sources,
         cuda_sources or (),
         functions,
@@ -183,11 +177,10 @@ def load_inline(  # noqa: PLR0917 - torch's signature
         implicit_headers=not no_implicit_headers,
         gil_not_used=gil_not_used,
     )
-    wanted = ExtensionRequest(
+    wanted = Extension(
         name=name,
-        sources=tuple(f"/{path}" for path in generated),
-        texts=tuple((path, file.text) for path, file in generated.items()),
-        parts=tuple((path, file.parts) for path, file in generated.items()),
+        sources=tuple(f"/{path}" for path in inline.UNITS if path in texts),
+        texts=tuple(texts.items()),
         cflags=flags.words(extra_cflags, "extra_cflags"),
         cuda_cflags=flags.words(extra_cuda_cflags, "extra_cuda_cflags"),
         ldflags=flags.words(extra_ldflags, "extra_ldflags"),
@@ -201,16 +194,13 @@ def load_inline(  # noqa: PLR0917 - torch's signature
     try:
         return load_request(process, wanted, verbose=verbose)
     except BuildError as error:
-        # Torch's headers were left out of the text that lacks a name.
-        text = next((file.text for path, file in generated.items() if path.endswith(".cu")), "")
-        left_out = not no_implicit_headers and "torch/types.h" not in text and not error.hint
-        if text and left_out and extension_source.lacks_name(error.message):
+        if not (no_implicit_headers or error.hint) and inline.lacks_torch(texts, error.message):
             error.hint = "cuda_sources show no use of torch, so its headers are left out: include "
-            error.hint += "<torch/types.h> if they are to be read"
+            error.hint += f"<{inline.TYPES}> if they are to be read"
         raise
 
 
-def load_request(session: JitSession, request: ExtensionRequest, *, verbose: bool = False) -> Any:
+def load_request(session: JitSession, request: Extension, *, verbose: bool = False) -> Any:
     """Compile and load what is requested, if this process has not done so already.
 
     Returns:
@@ -244,14 +234,13 @@ def _is_current(cached: CachedModule | None) -> TypeGuard[CachedModule]:
     )
 
 
-def _load_anew(session: JitSession, request: ExtensionRequest, console: Console) -> CachedModule:
+def _load_anew(session: JitSession, request: Extension, console: Console) -> CachedModule:
     installed = machine.installed_directories(session.environment)
     tree = Tree(dict(request.texts), request.here, installed)
     wanted = read_extension(request, tree)
-    names = message_names(request, wanted)
-    check_module(request, wanted, names)
+    check_module(wanted, tree.restore)
     toolchain = machine.find_toolchain(session, wanted, console)
-    key = content_key(request, wanted)
+    key = content_key(wanted)
     loaded = session.modules.get(key)
     if loaded and results.read_history(loaded.path.parent).is_of_here:
         _watch_opened(tree, loaded.path)
@@ -259,14 +248,16 @@ def _load_anew(session: JitSession, request: ExtensionRequest, console: Console)
         return CachedModule(seen=tree.seen(), loaded=loaded, placed=placed)
     start = time.monotonic()
     with session.namespaces_of(wanted, toolchain.lock) as namespaces:
-        path = make.make_module(session, wanted, namespaces, toolchain, console, names=names)
+        path = make.make_module(
+            session, wanted, namespaces, toolchain, console, restore=tree.restore
+        )
         if not session.hinted:
-            hint = make.slow_hint(wanted.units, time.monotonic() - start, names)
+            hint = make.slow_hint(wanted.units, time.monotonic() - start)
             session.hinted = bool(hint)
             if hint:
                 Console().note(hint)
         placed = _place(request, path)
-        loaded = _load_built(session, request, wanted, namespaces, path)
+        loaded = _load_built(session, wanted, tree, namespaces, path)
     session.modules[key] = loaded
     _watch_opened(tree, path)
     return CachedModule(seen=tree.seen(), loaded=loaded, placed=placed)
@@ -280,47 +271,34 @@ def _watch_opened(tree: Tree, module: Path) -> None:
 
 def _load_built(
     session: JitSession,
-    request: ExtensionRequest,
     wanted: Extension,
+    tree: Tree,
     namespaces: Mapping[str, str],
     path: Path,
 ) -> LoadedModule:
     """Load a module from the store; a program stays there."""
-    if request.is_standalone:
+    if wanted.is_standalone:
         session.release(namespaces)
-        return LoadedModule(name=request.name, path=path)
-    names = extension_source.module_names([t for u in wanted.units for t in u.texts.values()])
-    written = {name for name in names if name != extension_source.EXTENSION_NAME}
-    name = request.name if not written or request.name in written else min(written)
+        return LoadedModule(name=wanted.name, path=path)
+    texts = {p: text for unit in wanted.units for p, text in unit.texts.items()}
+    written = op_namespace.module_names(texts.values()) - {op_namespace.EXTENSION_NAME}
+    name = wanted.name if not written or wanted.name in written else min(written)
     torch = machine.import_torch()
-    python = request.is_python_module
     if wanted.has_device:
         machine.require_device_code(name, path, torch)
     try:
-        return load_module(session, path, name, namespaces, torch, python=python)
+        return load_module(session, path, name, namespaces, torch, python=wanted.is_python_module)
     except BuildError as error:
-        missing, texts = missing_symbol(error.message), _user_texts(request, wanted)
+        missing = missing_symbol(error.message)
+        known = {tree.restore(p): text for p, text in texts.items()}
         library = elf.parse(path.read_bytes())
         where = "the sources"
-        if missing and (wrong := undefined_error(name, library, texts, where, missing=missing)):
+        if missing and (wrong := undefined_error(name, library, known, where, missing=missing)):
             raise wrong from error
         raise
 
 
-def _user_texts(request: ExtensionRequest, wanted: Extension) -> dict[str, str]:
-    """What a module is made of by the names that its user knows: paths, or the arguments' names."""
-    parts, texts = dict(request.parts), {}
-    for path, text in ((p, t) for unit in wanted.units for p, t in unit.texts.items()):
-        if path not in parts:
-            texts[path] = text
-            continue
-        lines = text.split("\n")
-        for part in parts[path]:
-            texts[part.label] = "\n".join(lines[part.first - 1 : part.first - 1 + part.count])
-    return texts
-
-
-def _place(request: ExtensionRequest, path: Path) -> str:
+def _place(request: Extension, path: Path) -> str:
     """Copy a module into the directory that the caller named, if any; returns the copy's path."""
     if not request.build_directory:
         return ""

@@ -121,10 +121,18 @@ class Tree:
         return f"{self.base}{slash}{below}" if self.base and top == PROJECT else f"/{path}"
 
     def title(self, path: str) -> str:
-        """What a person calls a file that an action sees; texts that lie nowhere have no slash."""
+        """What a person calls a source that an action sees; one that lies nowhere has no slash."""
         if self.base:
             return path.removeprefix(f"{PROJECT}/")
-        return f"/{path}" if "/" in path else path
+        return f"/{path}" if "/" in path else posixpath.splitext(path)[0]
+
+    def restore(self, text: str) -> str:
+        """What a compiler wrote, with paths as the user has them."""
+        if self.base:
+            above = posixpath.relpath(self.base, self.real_here)
+            return re.sub(rf"(?<![\w/.-]){PROJECT}/", "" if above == "." else f"{above}/", text)
+        paths = sorted((re.escape(path) for path in self if "/" in path), reverse=True)
+        return re.sub(rf"(?<![\w/.-])({'|'.join(paths)})", r"/\1", text) if paths else text
 
     def is_installed(self, path: str) -> bool:
         """Whether an absolute path is part of the toolchain."""

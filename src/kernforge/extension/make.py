@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,8 +27,6 @@ from kernforge.extension.device.units import ModulePlan
 from kernforge.extension.plan import Extension, ExtensionToolchain, ExtensionUnit, plan_extensions
 from kernforge.extension.session import JitSession
 from kernforge.source import compiler_advice, diagnostics
-from kernforge.source.extension_source import is_stable, is_torch_header
-from kernforge.source.message_names import MessageNames
 from kernforge.store import eviction
 from kernforge.store.local import Store
 from kernforge.system import digest, files
@@ -36,6 +35,10 @@ from kernforge.system.console import Console
 _log = logging.getLogger("kernforge")
 _MARK = "whole"
 _LONG_S = 3.0
+# Of torch's C++ API, which takes long to compile.
+_SLOW_HEADER = re.compile(
+    r"torch/(?!csrc/stable/|headeronly/|csrc/inductor/aoti_torch/c/)|(?:ATen|c10|pybind11)/"
+)
 
 Modules: TypeAlias = tuple[ModulePlan, ...]
 
@@ -142,13 +145,13 @@ def make_module(
     toolchain: ExtensionToolchain,
     console: Console,
     *,
-    names: MessageNames,
+    restore: Callable[[str], str],
 ) -> Path:
     """Get a module into the store; returns the path of the shared object or of the program.
 
     Args:
         namespaces: what its op namespaces are called in this process.
-        names: what the user calls the sources.
+        restore: puts the user's paths into what compilers wrote.
 
     Raises:
         BuildError: a compiler failed; the message is what it wrote, with the user's paths.
@@ -159,7 +162,7 @@ def make_module(
     planned: Sequence[Extension] = ()
 
     def note(failures: Sequence[Failure]) -> None:
-        error = compile_error(failures, names.restore, names.title)
+        error = compile_error(failures, restore)
         Console().note(retry_notice(error.message))
         _log.info("%s is compiled with torch's headers as they are: %s", module.name, error)
 
@@ -194,10 +197,10 @@ def make_module(
     )
     (made,), failures = with_slim_headers([module], toolchain, headers, plan, run)
     if failures:
-        raise compile_error(failures, names.restore, names.title)
+        raise compile_error(failures, restore)
     if store.made:
         eviction.keep(store, eviction.limit(environment))
-    show_logs(made.plan, store, console, names.restore)
+    show_logs(made.plan, store, console, restore)
     return store.path(STORE_KIND, made.link.key) / made.link.outputs[0]
 
 
@@ -231,42 +234,37 @@ def show_logs(plan: Plan, store: Store, console: Console, restore: Callable[[str
             console.note(restore(log.read_text(errors="replace").rstrip()))
 
 
-def compile_error(
-    failures: Sequence[Failure], restore: Callable[[str], str], title: Callable[[str], str] = str
-) -> BuildError:
+def compile_error(failures: Sequence[Failure], restore: Callable[[str], str]) -> BuildError:
     """An error that says what the compilers wrote.
 
     Args:
-        restore: puts the user's paths into what they wrote.
-        title: what the user calls a source of this title.
+        restore: puts the user's paths into it.
     """
     texts = [restore(compiler_advice.shortened(each.output)) for each in failures]
-    what = ", ".join(sorted(_what_failed(each.action, title) for each in failures))
+    what = ", ".join(sorted(_what_failed(each.action) for each in failures))
     hint = compiler_advice.advice("\n".join(texts))
     return BuildError("\n".join((what, *texts)), hint=hint)
 
 
-def _what_failed(action: Action, restore: Callable[[str], str]) -> str:
-    """In words that an action failed; the title of a source is restored."""
+def _what_failed(action: Action) -> str:
     if action.kind == "link":
         return f"{action.outputs[0]} cannot be linked"
-    return f"{restore(action.title)} cannot be compiled"
+    return f"{action.title} cannot be compiled"
 
 
-def slow_hint(units: Iterable[ExtensionUnit], seconds: float, names: MessageNames) -> str:
+def slow_hint(units: Iterable[ExtensionUnit], seconds: float) -> str:
     """One line on what made a build long; empty if it was not the choice of the sources."""
     if seconds < _LONG_S:
         return ""
     for unit in units:
-        headers = [name for name in unit.closure.foreign if is_torch_header(name)]
-        if not headers or any(is_stable(text) for text in unit.texts.values()):
-            continue
-        file = names.title(unit.path).rpartition("/")[2]
-        return (
-            f"{file} includes <{headers[0]}>, and compiling took {seconds:.0f} s. Kernels on raw "
-            "pointers in a .cu without torch's headers and a binding on torch's stable ABI compile "
-            f"in a few: {page('how-to/author/use-the-jit')}"
-        )
+        header = next(filter(_SLOW_HEADER.match, unit.closure.foreign), "")
+        if header:
+            file = (unit.title or unit.path).rpartition("/")[2]
+            return (
+                f"{file} includes <{header}>, and compiling took {seconds:.0f} s. Kernels on raw "
+                "pointers in a .cu without torch's headers and a binding on torch's stable ABI "
+                f"compile in a few: {page('how-to/author/use-the-jit')}"
+            )
     return ""
 
 

@@ -18,7 +18,7 @@ from kernforge.errors import BuildError, KernforgeError
 from kernforge.extension import flags
 from kernforge.extension.api import load_inline
 from kernforge.extension.machine import import_torch
-from kernforge.source import diagnostics, extension_source
+from kernforge.source import diagnostics, op_namespace
 
 _SWITCH = re.compile(r"//\s*%%\s*(cpp|cuda)\s*$")
 _FIRST_LINE = 2  # the magic's own is 1
@@ -128,10 +128,10 @@ def operators(texts: Iterable[str], name: str) -> str:
         name: the module's, which ``TORCH_EXTENSION_NAME`` stands for.
     """
     texts = tuple(texts)
-    spaces = sorted(extension_source.namespaces(texts))
-    if not spaces or extension_source.module_names(texts):
+    spaces = sorted(op_namespace.namespaces(texts))
+    if not spaces or op_namespace.module_names(texts):
         return ""
-    return name if spaces[0] == extension_source.EXTENSION_NAME else spaces[0]
+    return name if spaces[0] == op_namespace.EXTENSION_NAME else spaces[0]
 
 
 def declaration(cuda: str, name: str) -> str:

@@ -31,9 +31,10 @@ from kernforge.extension.device.units import (
     ModulePlan,
 )
 from kernforge.project.targets import Target
-from kernforge.source import extension_source as generated
-from kernforge.source.extension_source import CUDA_SUFFIXES, EXTENSION_NAME
+from kernforge.source import op_namespace
+from kernforge.source.cpp_text import CUDA_SUFFIXES
 from kernforge.source.includes import Closure
+from kernforge.source.op_namespace import EXTENSION_NAME
 from kernforge.system import digest
 from kernforge.toolchain import front_end
 from kernforge.toolchain.cuda_arch import Arch
@@ -160,39 +161,54 @@ class ExtensionUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extension:
-    """An extension with the files that it reads, as it is planned.
+    """An extension, as ``load``, ``load_inline`` or a setup.py asks for it, and as it is planned.
 
-    Paths in flags are absolute, or in the action's directory.
+    What is asked for are plain values with the user's paths, so that the same request is known
+    again. ``request.read_extension`` reads the files. Paths in its flags are absolute, or in the
+    action's directory.
 
     Attributes:
         name: of the module, with the packages it is in.
-        file: name of the shared object, or of the program.
+        sources: paths.
+        texts: path and text of each file that is not on the disk.
         nvcc_defaults: for nvcc, before all others.
         dlink: for nvcc's device link; None leaves it to the flags whether there is one.
-        linked: files that the linker reads outside the action's directory -> what identifies them.
-        includes: search path in the action's directory.
-        installed: search path outside it.
+        includes: search path; once read, in the action's directory.
+        build_directory: where the caller wants the shared object too; empty for nowhere.
         with_torch: whether it is compiled against torch.
-        with_cuda: whether to give C++ sources CUDA's headers.
+        with_cuda: whether C++ sources get CUDA's headers; None: if a source is CUDA.
         limited_api: whether the module keeps to Python's limited API.
-        executable: make a program and not a module.
+        is_python_module: False for sources that only register operators.
+        is_standalone: make a program and not a module.
+        file: name of the shared object, or of the program.
+        here: the current directory, or that of the setup.py, from which relative paths start.
+        environment: values of the variables that decide what is compiled with.
+        units: what was read.
+        linked: files that the linker reads outside the action's directory -> what identifies them.
+        installed: search path outside the action's directory.
     """
 
     name: str
-    units: tuple[ExtensionUnit, ...]
-    file: str = ""
+    sources: tuple[str, ...] = ()
+    texts: tuple[tuple[str, str], ...] = ()
     nvcc_defaults: tuple[str, ...] = NVCC_FLAGS
     cflags: tuple[str, ...] = ()
     cuda_cflags: tuple[str, ...] = ()
     ldflags: tuple[str, ...] = ()
     dlink: tuple[str, ...] | None = None
-    linked: Mapping[str, str] = field(default_factory=dict)
     includes: tuple[str, ...] = ()
-    installed: tuple[str, ...] = ()
+    build_directory: str = ""
     with_torch: bool = True
-    with_cuda: bool = False
+    with_cuda: bool | None = None
     limited_api: bool = False
-    executable: bool = False
+    is_python_module: bool = True
+    is_standalone: bool = False
+    file: str = ""
+    here: str = ""
+    environment: tuple[str | None, ...] = ()
+    units: tuple[ExtensionUnit, ...] = ()
+    linked: Mapping[str, str] = field(default_factory=dict, hash=False)
+    installed: tuple[str, ...] = ()
 
     @property
     def last_name(self) -> str:
@@ -207,7 +223,7 @@ class Extension:
     @property
     def has_cuda(self) -> bool:
         """Whether it needs a CUDA toolkit."""
-        return self.with_cuda or self.has_device
+        return bool(self.with_cuda) or self.has_device
 
     @property
     def names_arch(self) -> bool:
@@ -277,7 +293,7 @@ def plan_extensions(
 
 def op_namespaces(extension: Extension) -> dict[str, str]:
     """What each op namespace that sources register is called there, by the word they write."""
-    defined = generated.namespaces([t for u in extension.units for t in u.texts.values()])
+    defined = op_namespace.namespaces([t for u in extension.units for t in u.texts.values()])
     return {word: extension.last_name if word == EXTENSION_NAME else word for word in defined}
 
 
@@ -353,7 +369,7 @@ class _ExtensionPlanner:
         texts, named = self._texts(unit)
         inputs = [self._actions.text(path, text) for path, text in texts.items()]
         common = tuple(self._common(unit, texts))
-        included = ("-include", generated.NAMES_HEADER) if named else ()
+        included = ("-include", op_namespace.NAMES_HEADER) if named else ()
         if unit.is_cuda:
             argv = self._nvcc(unit, (*included, *common))
         else:
@@ -384,10 +400,10 @@ class _ExtensionPlanner:
         defined = frozenset(self._names)
         if not defined:
             return dict(unit.texts), False
-        texts = {path: generated.register(text, defined) for path, text in unit.texts.items()}
+        texts = {path: op_namespace.register(text, defined) for path, text in unit.texts.items()}
         named = any(texts[path] != unit.texts[path] for path in texts)
         if named:
-            texts[generated.NAMES_HEADER] = generated.names_header(defined)
+            texts[op_namespace.NAMES_HEADER] = op_namespace.names_header(defined)
         return texts, named
 
     def _nvcc(self, unit: ExtensionUnit, common: tuple[str, ...]) -> tuple[str, ...]:
@@ -464,7 +480,7 @@ class _ExtensionPlanner:
         return (f"-std=c++{new}",)
 
     def _compile_names(self) -> Action:
-        text = self._actions.text(_NAMES, generated.names_source(self._names))
+        text = self._actions.text(_NAMES, op_namespace.names_source(self._names))
         argv = (CXX, "-c", *_SHARED, _NAMES, "-o", OBJECT)
         return self._actions.add("op namespaces", argv, [text], (OBJECT,), self.target, kind="c++")
 
@@ -513,7 +529,7 @@ class _ExtensionPlanner:
     def _libraries(self) -> tuple[tuple[str, ...], list[Input]]:
         """The last words of the link, and the files that they name."""
         machine = self._machine
-        if self._extension.executable:
+        if self._extension.is_standalone:
             below = machine.torch_tree.at("lib")
             named = (s.removeprefix("lib").removesuffix(".so") for s in machine.sonames)
             return (f"-L{below}", *(f"-l{name}" for name in named)), []
@@ -550,7 +566,7 @@ class _ExtensionPlanner:
     def _shares_runtime(self) -> bool:
         """Whether the CUDA runtime is the one that torch has loaded; a program begins without."""
         extension, machine = self._extension, self._machine
-        return bool(extension.has_cuda and machine.runtime and not extension.executable)
+        return bool(extension.has_cuda and machine.runtime and not extension.is_standalone)
 
     def _runtime(self) -> tuple[str, ...]:
         """Libraries of the toolkit that become a part of the module."""

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Request of a caller of ``load`` or ``load_inline`` or of a setup.py, and its sources read.
+"""Read the sources of an extension that is asked for.
 
-A request is plain values, so that the same request is known again. What cannot succeed is refused
-here, before a compiler is started for it.
+What cannot succeed is refused here, before a compiler is started for it.
 """
 
 from __future__ import annotations
@@ -11,17 +10,17 @@ import os
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from kernforge.errors import BuildError, UsageError
 from kernforge.extension import flags, machine
 from kernforge.extension.files import Tree
 from kernforge.extension.flags import Flags
-from kernforge.extension.plan import NVCC_FLAGS, Extension, ExtensionUnit
-from kernforge.source import extension_source, op_schema
-from kernforge.source.extension_source import CUDA_SUFFIXES, EXTENSION_NAME
-from kernforge.source.message_names import MessageNames, Part
+from kernforge.extension.plan import Extension, ExtensionUnit
+from kernforge.source import op_namespace, op_schema
+from kernforge.source.cpp_text import CUDA_SUFFIXES, line_of
+from kernforge.source.op_namespace import EXTENSION_NAME
 from kernforge.system import digest
 
 SUFFIXES = (
@@ -30,54 +29,21 @@ SUFFIXES = (
 )
 """Suffixes of the files that are compiled."""
 _SYCL = ".sycl"
+_REGISTRATION = re.compile(
+    r"^[ \t]*(?P<macro>(?:STABLE_)?TORCH_LIBRARY(?:_IMPL|_FRAGMENT)?_EXPAND|REGISTER_EXTENSION)"
+    r"\s*\(\s*(?P<name>\w+)",
+    re.MULTILINE,
+)
+_REGISTRATION_HINT = (
+    '#include "registration.h" of a kernel project defines it; torch\'s own macros are '
+    "TORCH_LIBRARY(name, m) and PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)"
+)
 _TYPES = "types of a schema are Tensor, int, float, bool, str, ScalarType, Device, T? and T[]"
 # Every way in which a source may become a Python module: pybind11, nanobind, Boost and by hand.
 _MODULE = re.compile(rf"MODULE|PyInit|PLUGIN|{EXTENSION_NAME}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExtensionRequest:
-    """What a caller of ``load`` or ``load_inline`` requests, or a setup.py, as plain values.
-
-    Attributes:
-        name: of the module, with the packages it is in.
-        sources: paths.
-        texts: path and text of each source that is not on the disk.
-        parts: path and the user's sources of each text that is generated.
-        nvcc_defaults: for nvcc, before all others.
-        dlink: for nvcc's device link; None leaves it to the flags whether there is one.
-        build_directory: where the caller wants the shared object too; empty for nowhere.
-        with_torch: whether it is compiled against torch.
-        with_cuda: whether C++ sources get CUDA's headers; None: if a source is CUDA.
-        limited_api: whether the module keeps to Python's limited API.
-        is_python_module: False for sources that only register operators.
-        file: name of the shared object.
-        here: the current directory, or that of the setup.py, from which relative paths start.
-        environment: values of the variables that decide what is compiled with.
-    """
-
-    name: str
-    sources: tuple[str, ...]
-    texts: tuple[tuple[str, str], ...] = ()
-    parts: tuple[tuple[str, tuple[Part, ...]], ...] = ()
-    nvcc_defaults: tuple[str, ...] = NVCC_FLAGS
-    cflags: tuple[str, ...] = ()
-    cuda_cflags: tuple[str, ...] = ()
-    ldflags: tuple[str, ...] = ()
-    dlink: tuple[str, ...] | None = None
-    includes: tuple[str, ...] = ()
-    build_directory: str = ""
-    with_torch: bool = True
-    with_cuda: bool | None = None
-    limited_api: bool = False
-    is_python_module: bool = True
-    is_standalone: bool = False
-    file: str = ""
-    here: str = ""
-    environment: tuple[str | None, ...] = ()
-
-
-def read_extension(request: ExtensionRequest, tree: Tree) -> Extension:
+def read_extension(request: Extension, tree: Tree) -> Extension:
     """Read the user's files, and separate the user's flags and directories from the toolchain's.
 
     Raises:
@@ -107,11 +73,10 @@ def read_extension(request: ExtensionRequest, tree: Tree) -> Extension:
     ldflags = flags.linker_flags(request.ldflags, request.here)
     linked = {path: tree.identity(path) for path in flags.linked_files(ldflags)}
     has_cuda = any(unit.is_cuda for unit in units)
-    return Extension(
-        name=request.name,
+    return replace(
+        request,
         file=request.file or request.name + ("" if request.is_standalone else ".so"),
         units=tuple(units),
-        nvcc_defaults=request.nvcc_defaults,
         cflags=cflags.words,
         cuda_cflags=cuda_cflags.words,
         dlink=None if request.dlink is None else parsed(request.dlink).words,
@@ -119,42 +84,31 @@ def read_extension(request: ExtensionRequest, tree: Tree) -> Extension:
         linked={path: identity for path, identity in linked.items() if identity},
         includes=users,
         installed=tuple(d for d in search if d.lstrip("/") not in users),
-        with_torch=request.with_torch,
         with_cuda=has_cuda if request.with_cuda is None else request.with_cuda,
-        limited_api=request.limited_api,
-        executable=request.is_standalone,
     )
 
 
-def message_names(request: ExtensionRequest, module: Extension) -> MessageNames:
-    """What the caller of ``load`` or ``load_inline`` calls the sources."""
-    read = {path for unit in module.units for path in unit.texts}
-    return MessageNames(
-        files=tuple(sorted(read - dict(request.texts).keys())), parts=dict(request.parts)
-    )
-
-
-def check_module(request: ExtensionRequest, module: Extension, names: MessageNames) -> None:
+def check_module(module: Extension, restore: Callable[[str], str]) -> None:
     """Refuse what cannot succeed in this process, before a compiler is started for it.
 
     Args:
-        names: what the user calls the sources.
+        restore: puts the user's paths into a message.
 
     Raises:
         BuildError: torch does not accept the schema of an operator.
         UsageError: a source does not define the module, or its name is none.
     """
     written = [text for unit in module.units for text in unit.texts.values()]
-    check_name(request.name, written)
-    check_schemas(module.units, names)
-    check_registration(module.units, names.restore, rewritten=True)
+    check_name(module.name, written)
+    check_schemas(module.units, restore)
+    check_registration(module.units, restore, rewritten=True)
     # A file that flags bring may define the module.
-    brought = request.ldflags or "-include" in (*module.cflags, *module.cuda_cflags)
-    if request.is_python_module and not brought:
-        check_definition(request.name, written)
+    brought = module.ldflags or "-include" in (*module.cflags, *module.cuda_cflags)
+    if module.is_python_module and not brought:
+        check_definition(module.name, written)
 
 
-def content_key(request: ExtensionRequest, module: Extension) -> str:
+def content_key(module: Extension) -> str:
     """Digest of all that makes a module, whichever op namespaces this process has."""
     return digest.key(
         "jit-content",
@@ -166,8 +120,8 @@ def content_key(request: ExtensionRequest, module: Extension) -> str:
         ldflags=list(module.ldflags),
         includes=[*module.includes, "", *module.installed],
         linked=dict(module.linked),
-        form=[module.executable, module.with_cuda, request.is_python_module],
-        environment=[value or "" for value in request.environment],
+        form=[module.is_standalone, module.with_cuda, module.is_python_module],
+        environment=[value or "" for value in module.environment],
     )
 
 
@@ -272,12 +226,12 @@ def check_name(name: str, texts: Iterable[str]) -> None:
         )
 
 
-def check_schemas(units: Iterable[ExtensionUnit], names: MessageNames) -> None:
+def check_schemas(units: Iterable[ExtensionUnit], restore: Callable[[str], str]) -> None:
     """Refuse operator schemas that torch does not accept: it would end the process while loading.
 
     Args:
         units: the sources, with what they include.
-        names: what the user calls them.
+        restore: puts the user's paths into a message.
 
     Raises:
         BuildError: there are such schemas; the message is in the form of a compiler's.
@@ -287,7 +241,7 @@ def check_schemas(units: Iterable[ExtensionUnit], names: MessageNames) -> None:
     for path, text in texts.items():
         for line, schema in op_schema.schema_lines(text):
             if message := machine.schema_mistake(schema):
-                wrong.append(names.restore(f"{path}:{line}: error: {message}"))
+                wrong.append(restore(f"{path}:{line}: error: {message}"))
     if wrong:
         raise BuildError("\n".join(wrong), hint=_TYPES)
 
@@ -305,16 +259,18 @@ def check_registration(
         BuildError: there is one; the message is in the form of a compiler's.
     """
     for unit in units:
-        if unit.closure.opaque:
-            continue
-        texts = list(unit.texts.values())
-        defined = extension_source.namespaces(texts) if rewritten else ()
-        path, line, macro = extension_source.missing_macro(unit.texts, defined)
-        if macro:
-            raise BuildError(
-                restore(f"{path}:{line}: error: {macro} is not defined"),
-                hint=extension_source.REGISTRATION_HINT,
-            )
+        texts = "\n".join(unit.texts.values())
+        defined = op_namespace.namespaces([texts]) if rewritten else frozenset()
+        for path, text in () if unit.closure.opaque else unit.texts.items():
+            for match in _REGISTRATION.finditer(text):
+                macro, name = match["macro"], match["name"]
+                if name in defined and macro != "REGISTER_EXTENSION":
+                    continue
+                if not re.search(rf"#\s*define\s+{macro}\b", texts):
+                    place = f"{path}:{line_of(text, match.start())}"
+                    raise BuildError(
+                        restore(f"{place}: error: {macro} is not defined"), hint=_REGISTRATION_HINT
+                    )
 
 
 def check_definition(name: str, texts: Iterable[str]) -> None:

@@ -19,9 +19,9 @@ from kernforge.errors import BuildError
 from kernforge.extension import flags, make
 from kernforge.extension import machine as jit_machine
 from kernforge.extension.device.units import ModulePlan
-from kernforge.extension.files import PROJECT, Tree
+from kernforge.extension.files import Tree
 from kernforge.extension.plan import Extension, ExtensionNeeds, ExtensionToolchain, plan_extensions
-from kernforge.extension.request import ExtensionRequest, check_registration, read_extension
+from kernforge.extension.request import check_registration, read_extension
 from kernforge.extension.undefined import undefined_error
 from kernforge.project import git
 from kernforge.setuptools import machine
@@ -38,7 +38,7 @@ _MISSING = re.compile(r"fatal error: ([^\s:]+): No such file")
 
 
 def build_extensions(
-    requests: Sequence[ExtensionRequest], environment: Environment, console: Console
+    requests: Sequence[Extension], environment: Environment, console: Console
 ) -> dict[str, Path]:
     """Compile extensions for the target of the environment.
 
@@ -71,7 +71,7 @@ def build_extensions(
             f"KERNFORGE_TORCH={wanted.torch} KERNFORGE_CUDA={cuda} (`kernforge pip` has --torch "
             "and --cuda)"
         )
-    restore = functools.partial(_with_user_paths, tree=trees[0])
+    restore = trees[0].restore
     for extension in read:
         check_registration(extension.units, restore, rewritten=False)
     toolchain = machine.find_toolchain(wanted, needs, environment, console)
@@ -87,7 +87,7 @@ def build_extensions(
     return made
 
 
-def project_tree(request: ExtensionRequest, installed: tuple[str, ...]) -> Tree:
+def project_tree(request: Extension, installed: tuple[str, ...]) -> Tree:
     """The files of a project, whose setup.py may lie below the paths that it names."""
     here = base = request.here
     for path in (flags.absolute(each, here) for each in (*request.sources, *request.includes)):
@@ -100,7 +100,7 @@ def project_tree(request: ExtensionRequest, installed: tuple[str, ...]) -> Tree:
     return Tree({}, here, installed, base)
 
 
-def with_variables(request: ExtensionRequest, variables: Mapping[str, str]) -> ExtensionRequest:
+def with_variables(request: Extension, variables: Mapping[str, str]) -> Extension:
     """An extension with what ``CFLAGS`` and the like say.
 
     Raises:
@@ -174,7 +174,7 @@ def _linked(
 
 def _compile_error(failures: Sequence[Failure], tree: Tree) -> BuildError:
     """An error that says what the compilers wrote, and how to repeat it."""
-    error = make.compile_error(failures, functools.partial(_with_user_paths, tree=tree))
+    error = make.compile_error(failures, tree.restore)
     missing = _MISSING.search(error.message)
     if missing and (empty := git.empty_submodules(Path(tree.real_here))):
         error.hint = (
@@ -184,10 +184,3 @@ def _compile_error(failures: Sequence[Failure], tree: Tree) -> BuildError:
     repeat = ("repeat it by hand:", *(failure.repeat for failure in failures))
     error.hint = "\n".join((*([error.hint] if error.hint else []), *repeat))
     return error
-
-
-def _with_user_paths(text: str, tree: Tree) -> str:
-    """What a compiler wrote, with paths as the setup.py writes them."""
-    above = posixpath.relpath(tree.base, tree.real_here)
-    start = "" if above == "." else f"{above}/"
-    return re.sub(rf"(?<![\w/.-]){PROJECT}/", start, text)

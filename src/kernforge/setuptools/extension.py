@@ -15,8 +15,8 @@ from setuptools.command.build_ext import build_ext
 
 from kernforge.builder.workspace import this_cpu
 from kernforge.errors import KernforgeError
-from kernforge.extension.plan import NVCC_FLAGS
-from kernforge.extension.request import SUFFIXES, ExtensionRequest
+from kernforge.extension.plan import NVCC_FLAGS, Extension
+from kernforge.extension.request import SUFFIXES
 from kernforge.setuptools import build, machine, target
 from kernforge.setuptools.stand_in import console_of
 from kernforge.system import files
@@ -162,7 +162,7 @@ class BuildExtension(build_ext):
         return name
 
 
-def request_of(extension: setuptools.Extension, file: str, here: Path) -> ExtensionRequest:
+def request_of(extension: setuptools.Extension, file: str, here: Path) -> Extension:
     """An extension as plain values.
 
     Args:
@@ -174,7 +174,7 @@ def request_of(extension: setuptools.Extension, file: str, here: Path) -> Extens
     cxx, nvcc, dlink = (compilers.get(name) for name in _COMPILERS)
     macros = tuple(_macros(extension.define_macros, extension.undef_macros))
     kind: Kind = extension.kind if isinstance(extension, TorchExtension) else "plain"
-    return ExtensionRequest(
+    return Extension(
         name=extension.name,
         sources=_texts(extension.sources),
         nvcc_defaults=tuple(COMMON_NVCC_FLAGS),

@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernforge.source import cpp_text, op_schema
+from kernforge.source import cpp_text, op_namespace, op_schema
 
 _PYBIND = re.compile(r"\bPYBIND11_MODULE\s*\(\s*\w+\s*,")
 OWN = "TORCH_EXTENSION_NAME"
@@ -188,7 +188,7 @@ def _shown(use: NamespaceCall) -> str:
 
 def _registered(path: str, text: str) -> Iterator[NamespaceCall]:
     code = cpp_text.code(text) if "TORCH_LIBRARY" in text else ""
-    for match in cpp_text.LIBRARY.finditer(code):
+    for match in op_namespace.LIBRARY.finditer(code):
         line = cpp_text.line_of(code, match.start())
         defines = code.splitlines()[line - 1].lstrip().startswith("#")  # a macro
         if match["kind"] != "_IMPL" and not defines:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+CUDA_SUFFIXES = (".cu", ".cuh")
+"""What nvcc compiles."""
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(if(?:n?def)?|endif)\b", re.MULTILINE)
 _QUIET = re.compile(
     r"""//[^\n]*|/\*.*?\*/
@@ -16,11 +18,6 @@ _QUIET = re.compile(
     re.DOTALL | re.MULTILINE | re.VERBOSE,
 )
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-LIBRARY = re.compile(
-    r"\b(?P<stable>STABLE_)?TORCH_LIBRARY(?P<kind>_IMPL|_FRAGMENT)?(?:_EXPAND)?\s*\(\s*"
-    r"(?P<name>\w+)\s*,"
-)
-"""The start of a block that registers operators."""
 
 
 def code(text: str) -> str:

@@ -122,3 +122,18 @@ def test_a_header_of_the_distribution_is_part_of_what_is_compiled(source, tmp_pa
 )
 def test_a_directory_below_usr_is_the_users(directory, installed):
     assert flags.is_installed(directory, ["/opt/torch"]) is installed
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("{top}/b.h:3:1: error: no", "/{top}/b.h:3:1: error: no"),
+        ("/other/{top}/b.h:3:1: error: no", "/other/{top}/b.h:3:1: error: no"),
+        ("cpp_sources:2:5: error: no", "cpp_sources:2:5: error: no"),
+    ],
+)
+def test_messages_have_the_users_paths(source, written, shown):
+    top = str(source).lstrip("/")
+    tree = Tree({"cpp_sources": "int x;"})
+    tree.closure(f"{top}/a.cpp", (), ())
+    assert tree.restore(written.format(top=top)) == shown.format(top=top)

@@ -5,10 +5,8 @@ import pytest
 
 from kernforge.extension import make, plan
 from kernforge.source.includes import closure
-from kernforge.source.message_names import MessageNames
 
 SLOW = "#include <torch/extension.h>\nvoid f();\n"
-NAMES = MessageNames(parts={})
 STABLE = "#include <torch/csrc/stable/library.h>\nSTABLE_TORCH_LIBRARY(a, m) {}\n"
 
 
@@ -18,7 +16,7 @@ def unit(text, path="home/me/main.cpp"):
 
 
 def test_it_names_file_header_and_what_was_measured():
-    said = make.slow_hint([unit(STABLE), unit(SLOW)], 41.3, NAMES)
+    said = make.slow_hint([unit(STABLE), unit(SLOW)], 41.3)
     assert said.startswith("main.cpp includes <torch/extension.h>, and compiling took 41 s.")
     assert "\n" not in said
 
@@ -27,7 +25,7 @@ def test_it_names_file_header_and_what_was_measured():
     ("text", "seconds"), [(SLOW, 1.0), (STABLE, 60.0), ("#include <vector>\n", 60.0)]
 )
 def test_it_says_nothing_where_there_is_nothing_to_gain(text, seconds):
-    assert make.slow_hint([unit(text)], seconds, NAMES) == ""
+    assert make.slow_hint([unit(text)], seconds) == ""
 
 
 # -- twice ------------------------------

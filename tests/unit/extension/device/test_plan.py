@@ -167,4 +167,4 @@ def test_a_module_takes_the_runtime_that_torch_has_brought():
     static = "%{cuda-13.0}/lib64/libcudart_static.a"
     assert static not in link()
     # A program begins without torch.
-    assert static in link(executable=True)
+    assert static in link(is_standalone=True)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from kernforge.errors import UsageError
+from kernforge.extension import inline
+
+RAW = "__global__ void f(float* x) { x[0] = 1; }  // as torch::relu does\n"
+STABLE = "#include <torch/csrc/stable/library.h>\nSTABLE_TORCH_LIBRARY(ops, m) {}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "raw"),
+    [
+        (RAW, True),
+        ('const char* s = "torch::Tensor";', True),
+        ("/* at::Tensor */ int x;", True),
+        ("torch::Tensor f();", False),
+        ("void f(Tensor x);", False),
+        ("#include <ATen/ATen.h>", False),
+        ("TORCH_CHECK(true);", False),
+        ('#include "mine.h"', True),
+    ],
+)
+def test_raw_cuda_is_distinguished_from_cuda_that_uses_torch(text, raw):
+    assert inline.is_raw(text) is raw
+
+
+@pytest.mark.parametrize(
+    ("text", "stable"),
+    [
+        (STABLE, True),
+        (STABLE + "#include <ATen/ATen.h>", False),
+        (STABLE + "at::Tensor x;", False),
+        (STABLE + "torch::Tensor x;", False),
+        (STABLE + "torch::stable::Tensor x;", True),
+        ("at::Tensor f();", False),
+    ],
+)
+def test_a_binding_on_the_stable_abi_is_recognised(text, stable):
+    assert inline.is_stable(text) is stable
+
+
+def test_raw_cuda_and_stable_bindings_get_no_header_of_torch():
+    files = inline.inline(STABLE, RAW, None)
+    assert "torch/extension.h" not in files["cpp_sources.cpp"]
+    assert "torch/types.h" not in files["cuda_sources.cu"]
+    assert "cuda_runtime.h" in files["cuda_sources.cu"]
+
+
+@pytest.mark.parametrize(
+    ("code", "headers"),
+    [
+        ("", []),
+        ("uint32_t n;", ["cstdint"]),
+        ("int f() { return std::min(1, 2); }", inline._LIGHT),
+        ("half h;", ["cuda_fp16.h"]),
+        ("void f(__nv_bfloat16* x);", ["cuda_bf16.h"]),
+        ('// std::vector\nconst char* s = "std::vector";', []),
+    ],
+)
+def test_raw_cuda_gets_the_headers_that_it_shows_a_use_for(code, headers):
+    files = inline.inline(STABLE, RAW + code, None)
+    assert files["cuda_sources.cu"].split()[1::2] == [
+        *(f"<{name}>" for name in (*headers, "cuda.h", "cuda_runtime.h")),
+        '"cuda_sources"',
+    ]
+
+
+@pytest.mark.parametrize(
+    "code", ["std::filesystem::path p;", "using namespace std;", '#include "a.h"']
+)
+def test_raw_cuda_gets_all_headers_where_its_use_is_not_known(code):
+    text = inline.inline(STABLE, RAW + code, None)["cuda_sources.cu"]
+    assert all(f"#include <{name}>" in text for name in ("vector", "optional", "cstdint"))
+
+
+@pytest.mark.parametrize("functions", ["f", ["f"], {"f": 'says "hello"\n'}])
+def test_functions_are_bound_under_the_macro_of_the_name(functions):
+    files = inline.inline("int f() { return 1; }", "", functions)
+    doc = r"says \"hello\"\n" if isinstance(functions, dict) else "f"
+    assert "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {" in files["cpp_sources.cpp"]
+    assert files["functions"] == f'm.def("f", torch::wrap_pybind_function(f), "{doc}");\n'
+
+
+def test_functions_can_be_called_without_torchs_errors():
+    text = inline.inline("int f();", "", ["f"], error_handling=False)["functions"]
+    assert 'm.def("f", f, "f");' in text
+
+
+def test_functions_may_run_without_the_gil():
+    text = inline.inline("int f();", "", ["f"], gil_not_used=True)["cpp_sources.cpp"]
+    assert "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m, pybind11::mod_gil_not_used()) {" in text
+
+
+def test_functions_of_another_kind_are_refused():
+    with pytest.raises(UsageError, match="functions has the type int"):
+        inline.inline("", "", 3)
+
+
+@pytest.mark.parametrize("source", [b"int x;", ["int x;", 3], "toy.cpp", ["dir/kernel.cu"]])
+def test_a_value_that_is_not_the_text_of_a_source_is_refused(source):
+    with pytest.raises(UsageError, match="a source is") as caught:
+        inline.inline(source, (), None)
+    assert "load takes paths" in caught.value.hint
+
+
+def test_the_callers_lists_stay_as_they_are():
+    mine = ["int f();"]
+    inline.inline(mine, [], ["f"])
+    assert mine == ["int f();"]
+
+
+def test_each_source_is_a_file_with_the_name_of_its_argument():
+    files = inline.inline(["int f();", "int g();"], RAW, ["f", "g"])
+    assert files["cpp_sources.cpp"].splitlines() == [
+        "#include <torch/extension.h>",
+        '#include "cpp_sources[0]"',
+        '#include "cpp_sources[1]"',
+        "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {",
+        '#include "functions"',
+        "}",
+    ]
+    assert (files["cpp_sources[1]"], files["cuda_sources"]) == ("int g();", RAW)
