@@ -9,14 +9,14 @@ from collections.abc import Iterator
 CUDA_SUFFIXES = (".cu", ".cuh")
 """What nvcc compiles."""
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(if(?:n?def)?|endif)\b", re.MULTILINE)
-_QUIET = re.compile(
-    r"""//[^\n]*|/\*.*?\*/
-    |R"(?P<mark>[^\s()\\]{0,16})\((?P<raw>.*?)\)(?P=mark)"
+_COMMENT = r"//(?:\\\n|[^\n])*|/\*.*?\*/"
+_LITERAL = r"""R"(?P<mark>[^\s()\\]{0,16})\((?P<raw>.*?)\)(?P=mark)"
     |(?P<kept>\bextern\s+"C"|^[ \t]*\#[ \t]*include[ \t]*"[^"\n]*")
     |"(?P<text>(?:[^"\\\n]|\\.)*)"
-    |(?<!\w)'(?:[^'\\\n]|\\.)*'""",
-    re.DOTALL | re.MULTILINE | re.VERBOSE,
-)
+    |(?<!\w)'(?:[^'\\\n]|\\.)*'"""
+_FLAGS = re.DOTALL | re.MULTILINE | re.VERBOSE
+_QUIET = re.compile(f"{_COMMENT}|{_LITERAL}", _FLAGS)
+_GAP = re.compile(rf"(?P<gap>(?:\s|{_COMMENT})+)|{_LITERAL}", _FLAGS)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
@@ -26,6 +26,22 @@ def code(text: str) -> str:
     Every character that is left has the offset that it had.
     """
     return _QUIET.sub(_blank, text)
+
+
+def squeezed(text: str, *, lines: bool = False) -> str:
+    """The text without comments, and with one blank or line end for all white space in a row.
+
+    Args:
+        lines: keep each line end.
+    """
+
+    def gap(match: re.Match[str]) -> str:
+        if match["gap"] is None:
+            return match[0]
+        count = match[0].count("\n")
+        return "\n" * (count if lines else min(count, 1)) or " "
+
+    return _GAP.sub(gap, text).strip(" " if lines else None)
 
 
 def literal(text: str) -> tuple[int, str] | None:

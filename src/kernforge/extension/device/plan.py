@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from kernforge.binary import cubin
 from kernforge.builder.plan.graph import Action, ActionSet
 from kernforge.extension.device import split as device_split
-from kernforge.extension.device import tokens
 from kernforge.extension.device.split import Split
 from kernforge.extension.device.units import SLIM_DIRECTORY, CudaUnit
 from kernforge.project.targets import Target
@@ -77,7 +76,7 @@ def device_part(
         return None
     if any(_NO_PART.match(word) for word in argv) or sum("code=" in word for word in argv) != 1:
         return None
-    macros = frozenset().union(*(tokens.macros(text) for text in unit.texts.values()))
+    macros = frozenset().union(*(device_split.macros(text) for text in unit.texts.values()))
     exact = (
         unit.opaque
         or not all(map(_PLAIN_HEADER.fullmatch, unit.foreign))
@@ -152,7 +151,7 @@ def _bare_texts(unit: CudaUnit, parts: Mapping[str, Split | None]) -> dict[str, 
         part = parts.get(path)
         is_torchs = path.startswith(f"{SLIM_DIRECTORY}/")
         texts[path] = device_split.QUIET + "\n" if is_torchs else part.device if part else text
-    own = frozenset().union(*map(tokens.macros, texts.values()))
+    own = frozenset().union(*map(device_split.macros, texts.values()))
     asked = {
         word
         for text in texts.values()

@@ -4,48 +4,56 @@
 The host program does not contain the body of a function marked ``__global__``, or ``__device__``
 alone. Two texts that differ only in such bodies make the same host code, so that new device code
 can replace the old one. Only what is recognised for certain is taken out of the host's part: a body
-in doubt counts for both, and a text that this reader cannot follow is not split.
+in doubt counts for both, and a text whose brackets cannot be followed is not split.
 """
 
 from __future__ import annotations
 
+import bisect
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from kernforge.extension.device.tokens import (
-    CLOSE,
-    OPEN,
-    DoubtError,
-    Token,
-    after_template,
-    closing,
-    significant,
-    tokens,
-)
+from kernforge.source import cpp_text
 
-_PRAGMA = re.compile(r"#\s*pragma\s+(?:no)?unroll\b")
+_DEFINED = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
+_DIRECTIVE = re.compile(r"^[ \t]*(#(?:\\\n|[^\n])*)", re.MULTILINE)
 _DEFINE = re.compile(r"#\s*define\b")
-# Raw texts, digraphs, trigraphs, odd white space: other spellings of what this reader goes by.
+_PRAGMA = re.compile(r"#\s*pragma\s+(?:no)?unroll\b")
+_TORCH = re.compile(
+    r"""^[ \t]*#\s*include\s*[<"](?:torch|ATen|c10|pybind11)/[^\n]*""", re.MULTILINE
+)
+# In the place of torch's headers: what the host calls is not called any more.
+QUIET = "#pragma nv_diag_suppress 177"
+# Raw texts, digraphs, trigraphs, odd white space: other spellings of what is looked for.
 _STRANGE = re.compile(r"""\b(?:u8|[uUL])?R"|<%|%>|%:|\?\?[=/'()!<>-]|[\v\f\x1e]""")
+# What is left of a literal that has no end.
+_OPEN_LITERAL = re.compile(r"""[`"\\]|(?<!\w)'|'(?!\w)""")
 # A host function with one of these changes when the lines above it move.
 _LINES = re.compile(r"\b(?:assert|__LINE__|__COUNTER__|\w*source_location|__builtin_LINE)\b")
-_CLASSES = frozenset({"class", "struct", "union", "enum"})
+_MARK = re.compile(r"[;(){}\[\]]")
+_BRACKETS = {"(": ")", "[": "]", "{": "}"}
+# The words before a body, in which all brackets are empty.
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_ACCESS = re.compile(r"\s*(?:public|protected|private)\s*:")
+_TEMPLATE = re.compile(r"\s*template\s*<(?:[^<>]|<(?:[^<>]|<[^<>]*>)*>)*>")
+_NAMESPACE = re.compile(r"\s*(?:(?:inline\s+)?namespace\b[^=]*|extern\s*)")
+_FUNCTION = re.compile(
+    r"[\w\s:,<>*&\[\]]*?\b(?P<name>operator\s*(?:\(\)|[^\s\w(]+|[\w:][\w\s:<>*&]*)|\w+(?:<[^()]*>)?)"
+    r"\s*\(\)\s*(?:(?:const|noexcept|override|final|volatile|&&?)\s*(?:\(\)\s*)?)*"
+)
+# A brace that gives a member its value, before the body of a constructor.
+_MEMBER_VALUE = re.compile(r"\)\s*:(?!:).*[\w>]\s*$", re.DOTALL)
+_CLASSES = frozenset({"class", "struct", "union"})
 # Callers, on the host too, can depend on the bodies of these.
 _OPEN_BODIES = frozenset({"constexpr", "consteval", "auto", "decltype", "friend", "__host__"})
 # What may stand before a body and has braces of its own.
 _BRACED = frozenset({"requires", "try"})
+_GPUS = frozenset({"__device__", "__global__"})
+_MARKS = _GPUS | {"__forceinline__", "__inline__", "__noinline__"}
 # Types of the toolkit that look like macros.
 _TYPES = re.compile(r"__(?:half|nv_bfloat16|nv_fp8)\w*")
-# Brackets after these are not a list of parameters.
-_QUIET = frozenset({"alignas", "__align__", "__attribute__"})
-_ACCESS = frozenset({"public", "protected", "private"})
 _MACRO_LIKE = re.compile(r"_*[A-Z][A-Z0-9_]+|__\w+")
-_TORCH = re.compile(r"""#\s*include\s*[<"](?:torch|ATen|c10|pybind11)/""")
-# In the place of torch's headers: what the host calls is not called any more.
-QUIET = "#pragma nv_diag_suppress 177"
-_MARKS = frozenset({"__device__", "__global__", "__forceinline__", "__inline__", "__noinline__"})
-# White space of the host's part, before it is known whether its lines count.
-_SPACE, _LINE, _HIDDEN_LINE = "\v", "\x1e", "\f"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,7 @@ class Split:
     Attributes:
         host: what the host compiler makes its code of, comments and the bodies of device functions
             left out; equal texts make equal host code under equal flags.
-        shared: names of functions that are declared for the host, or for both.
+        shared: names of functions that are declared for the host, or for both, among other words.
         alone: names of the functions whose bodies were left out.
         device: the text, line by line, without torch's headers and functions that are certainly
             the host's alone. It does not compile where the GPU's code needs something of them.
@@ -65,6 +73,11 @@ class Split:
     shared: frozenset[str]
     alone: frozenset[str]
     device: str
+
+
+def macros(text: str) -> frozenset[str]:
+    """Names that a text defines as macros."""
+    return frozenset(_DEFINED.findall(text))
 
 
 def split(
@@ -82,276 +95,165 @@ def split(
         exact: whether host code may depend on the numbers of its lines in ways that the text does
             not show.
     """
-    if _STRANGE.search(text):
+    code = cpp_text.code(text)
+    directives = [match.span(1) for match in _DIRECTIVE.finditer(code)]
+    bare = _cut(code, directives, " ")
+    pairs = _pairs(bare)
+    unsure = _STRANGE.search(text) or _OPEN_LITERAL.search(bare.replace('extern "C"', "extern    "))
+    if unsure or pairs is None or any(_opens(code[begin:end]) for begin, end in directives):
         return None
-    try:
-        reader = _Reader(list(tokens(text)), macros, shared)
-        reader.read()
-    except DoubtError:
-        return None
-    host = "".join(reader.host)
-    if exact or _LINES.search(host):
-        host = re.sub(f"[{_LINE}{_HIDDEN_LINE}]", "\n", host).replace(_SPACE, " ")
-    else:
-        host = re.sub(
-            f"[{_SPACE}{_LINE}]*{_LINE}[{_SPACE}{_LINE}]*", "\n", host.replace(_HIDDEN_LINE, "")
-        )
-        host = re.sub(f"{_SPACE}+", " ", host).strip()
-    return Split(host, frozenset(reader.shared), frozenset(reader.alone), "".join(reader.device))
+    reader = _Reader(bare, pairs, [(b, code[b:e]) for b, e in directives], macros, shared)
+    reader.read(0, len(bare))
+    host = _cut(text, reader.hidden)
+    exact = exact or bool(_LINES.search(cpp_text.squeezed(host)))
+    host = cpp_text.squeezed(_cut(text, reader.hidden, "\n") if exact else host, lines=exact)
+    device = _TORCH.sub(QUIET, _cut(text, reader.hosts, "\n", directives))
+    return Split(host, frozenset(reader.shared), frozenset(reader.alone), device)
 
 
+def _opens(directive: str) -> bool:
+    """Whether a directive defines a macro that could open or close a block."""
+    unequal = any(directive.count(a) != directive.count(b) for a, b in _BRACKETS.items())
+    return unequal and bool(_DEFINE.match(directive))
+
+
+def _pairs(bare: str) -> dict[int, int] | None:
+    """Where each bracket closes, by where it opens; None if they do not match."""
+    pairs: dict[int, int] = {}
+    open_: list[int] = []
+    for match in _MARK.finditer(bare):
+        if match[0] in _BRACKETS:
+            open_.append(match.start())
+        elif match[0] != ";":
+            if not open_ or _BRACKETS[bare[open_[-1]]] != match[0]:
+                return None
+            pairs[open_.pop()] = match.start()
+    return None if open_ else pairs
+
+
+def _cut(
+    text: str,
+    ranges: Iterable[tuple[int, int]],
+    keep: str = "",
+    but: Iterable[tuple[int, int]] = (),
+) -> str:
+    """The text without some ranges, of which line ends, or blanks for all else, may stay.
+
+    Args:
+        keep: a line end or a blank.
+        but: ranges in them that stay as they are.
+    """
+    parts, last = [], 0
+    for begin, end in ranges:
+        parts.append(text[last:begin])
+        inside, at = "", begin
+        for first, after in (each for each in but if begin <= each[0] < end):
+            inside, at = f"{inside}{_blank(text[at:first], keep)}{text[first:after]}", after
+        parts += [inside, _blank(text[at:end], keep)]
+        last = end
+    return "".join((*parts, text[last:]))
+
+
+def _blank(text: str, keep: str) -> str:
+    return "\n" * text.count("\n") if keep == "\n" else re.sub(r"[^\n]", keep, text) if keep else ""
+
+
+def _without_prefix(head: str) -> str:
+    """What stands before a body without an access specifier and ``template <...>``."""
+    while prefix := _ACCESS.match(head) or _TEMPLATE.match(head):
+        head = head[prefix.end() :]
+    return head
+
+
+@dataclass(slots=True)
 class _Reader:
-    """Goes over the tokens once, and writes the host's part."""
+    """Goes over the items of a text once.
 
-    def __init__(
-        self, sequence: list[Token], macros: frozenset[str], shared: frozenset[str]
+    Attributes:
+        bare: the text without comments, literals and directives.
+        pairs: where brackets close.
+        directives: with their places.
+        hidden: ranges of bodies that the host does not see.
+        hosts: ranges of functions that are the host's alone.
+    """
+
+    bare: str
+    pairs: dict[int, int]
+    directives: list[tuple[int, str]]
+    macros: frozenset[str]
+    known: frozenset[str]
+    hidden: list[tuple[int, int]] = field(default_factory=list)
+    hosts: list[tuple[int, int]] = field(default_factory=list)
+    shared: set[str] = field(default_factory=set)
+    alone: set[str] = field(default_factory=set)
+
+    def read(self, begin: int, end: int, *, members: bool = False) -> None:
+        """Read the items of a namespace, or the members of a class."""
+        at, head = begin, ""
+        while match := _MARK.search(self.bare, at, end):
+            mark, place = match[0], match.start()
+            head += self.bare[at:place]
+            at = match.end() if mark == ";" else self.pairs[place] + 1
+            own = _without_prefix(head) if mark in "{;" else ""
+            words = frozenset(_WORD.findall(own))
+            is_value = ("=" in own and "operator" not in words) or "enum" in words
+            is_class = bool(words & _CLASSES) and not own.rstrip().endswith(")")
+            ended = mark == ";"
+            if mark == "{" and _NAMESPACE.fullmatch(own.replace('"C"', "")):
+                self.read(place + 1, at - 1)
+                ended = True
+            elif mark == "{" and is_class and not is_value:
+                self.read(place + 1, at - 1, members=True)
+            elif "()" in own and not is_value and not (is_class or _MEMBER_VALUE.search(own)):
+                self._function((begin, place, at), own, words, members=members)
+                ended = True
+            head = "" if ended else head + mark + _BRACKETS.get(mark, "")
+            begin = at if ended else begin
+
+    def _function(
+        self, place: tuple[int, int, int], own: str, words: frozenset[str], *, members: bool
     ) -> None:
-        if any(t.kind == "mark" and t.text in "\"'\\`" for t in sequence):
-            raise DoubtError
-        self._tokens, self._macros, self._at = sequence, macros, 0
-        self._known = shared
-        self._hidden: set[int] = set()
-        self.shared: set[str] = set()
-        self.alone: set[str] = set()
-        self.host: list[str] = []
-        self.device: list[str] = []
+        """Note a function that is declared, or defined if there is a body.
 
-    def read(self) -> None:
-        """Read the whole text."""
-        depth = 0
-        while self._at < len(self._tokens):
-            token = self._tokens[self._at]
-            if token.kind in {"space", "newline", "comment", "directive"} or token.text == ";":
-                self._keep(self._at, self._at + 1)
-            elif token.text == "}":
-                depth -= 1
-                if depth < 0:
-                    raise DoubtError
-                self._keep(self._at, self._at + 1)
-            elif block := self._block():
-                depth += 1
-                self._keep(self._at, block)
-            else:
-                self._item()
-        if depth:
-            raise DoubtError
+        Args:
+            place: where it begins, its body or the end of its declaration, and where it ends.
+        """
+        begin, brace, end = place
+        begin += len(self.bare[begin:brace]) - len(self.bare[begin:brace].lstrip())
+        if not words & _GPUS or "__host__" in words:
+            self.shared |= words
+        first = bisect.bisect(self.directives, (begin, ""))
+        inside = self.directives[first : bisect.bisect(self.directives, (end, ""))]
+        plain = all(at > brace and _PRAGMA.match(text) for at, text in inside)
+        if self.bare[brace] == "{" and plain and self._hides(own, words, members=members):
+            self.hidden.append((brace + 1, end - 1))
+        elif not members and self._is_hosts_alone(words):
+            self.hosts.append((begin, end))
 
-    # -- what is at namespace scope --------------------------------------------------------
-
-    def _block(self) -> int:
-        """Index after the brace that opens a namespace or ``extern "C"`` block; 0 without one."""
-        first = significant(self._tokens, self._at, 1)[0]
-        if self._tokens[first].text not in {"namespace", "inline", "extern"}:
-            return 0
-        at = self._at
-        words: list[str] = []
-        while at < len(self._tokens) and len(words) < 12:  # noqa: PLR2004 - nested namespaces
-            token = self._tokens[at]
-            if token.text == "{" and words[0] == "extern":
-                return at + 1 if len(words) == 2 and words[1].startswith('"') else 0  # noqa: PLR2004
-            if token.text == "{":
-                return at + 1 if "namespace" in words[:2] else 0
-            if token.kind == "directive" or token.text in {";", "=", "("}:
-                return 0
-            words += [token.text] if token.kind in {"word", "text"} else []
-            at += 1
-        return 0
-
-    def _item(self) -> None:
-        """One declaration or definition."""
-        begin = self._at
-        at = after_template(self._tokens, begin)
-        head: list[str] = []
-        names: set[str] = set()
-        while at < len(self._tokens):
-            token = self._tokens[at]
-            called = bool(names)
-            if token.text == ";":
-                self._declaration(begin, at + 1, head, names)
-                return
-            if token.text == "{":
-                if called and not _CLASSES & set(head) and not _assigned(head):
-                    self._function(begin, at, head, names)
-                    return
-                at = (closing(self._tokens, at) if called else self._braced(at, head)) + 1
-                continue
-            if token.text in OPEN:
-                names |= _named(head) if token.text == "(" else set()
-                at = closing(self._tokens, at) + 1
-                continue
-            if token.text in CLOSE or (called and token.text == ":" and not _assigned(head)):
-                raise DoubtError
-            if token.kind in {"word", "mark"}:
-                head.append(token.text)
-            at += 1
-        raise DoubtError
-
-    def _declaration(self, begin: int, end: int, head: list[str], names: set[str]) -> None:
-        self.shared |= _for_host(set(head), names)
-        self._keep(begin, end, device=not self._is_hosts_alone(head, names))
-
-    def _function(self, begin: int, brace: int, head: list[str], names: set[str]) -> None:
-        end = closing(self._tokens, brace) + 1
-        marks = set(head)
-        self.shared |= _for_host(marks, names)
-        if not marks & {"__global__", "__device__"}:
-            self._keep(begin, end, device=not self._is_hosts_alone(head, names))
-            return
-        kernel = "__global__" in marks
-        if not self._hides(begin, brace, marks) or (not kernel and names & self._known):
-            self._keep(begin, end)
-            return
-        self.alone |= set() if kernel else names
-        self._keep(begin, brace + 1)
-        self._keep(brace + 1, end - 1, host=False)
-        self._keep(end - 1, end)
-
-    def _is_hosts_alone(self, head: list[str], names: set[str]) -> bool:
-        """Whether these words begin a function that no code of the GPU can call or look into."""
-        marks = set(head)
-        unsure = {"__global__", "__device__", "using", "typedef"} | _OPEN_BODIES | self._macros
-        named_by_macro = any(map(_MACRO_LIKE.fullmatch, marks)) and len(head) > 1
-        return bool(names) and not marks & unsure and not named_by_macro and not _assigned(head)
-
-    def _hides(self, begin: int, brace: int, marks: set[str]) -> bool:
+    def _hides(self, own: str, words: frozenset[str], *, members: bool) -> bool:
         """Whether only the GPU sees the body of a function that has these words before it."""
-        directives = [
-            (place, token.text)
-            for place, token in enumerate(self._tokens[begin : closing(self._tokens, brace)], begin)
-            if token.kind == "directive"
-        ]
-        plain = all(place > brace and _PRAGMA.match(text) for place, text in directives)
-        if not plain or marks & _BRACED:
+        if not words & _GPUS or words & (_BRACED | _CLASSES) or "{" in own:
             return False
-        if "__global__" in marks:
-            return True
-        others = {word for word in marks - _MARKS if not _TYPES.fullmatch(word)}
-        doubtful = marks & self._macros or others & _OPEN_BODIES
-        return not doubtful and not any(map(_MACRO_LIKE.fullmatch, others))
+        if "__global__" in words:
+            return own.rstrip().endswith(")")
+        match = _FUNCTION.fullmatch(own.strip())
+        others = {word for word in words - _MARKS if not _TYPES.fullmatch(word)}
+        doubtful = words & self.macros or others & _OPEN_BODIES
+        if (
+            match is None
+            or match["name"] in _MARKS
+            or doubtful
+            or any(map(_MACRO_LIKE.fullmatch, others))
+        ):
+            return False
+        name = _WORD.findall(match["name"])[0]
+        if not members and name in self.known:
+            return False
+        self.alone |= set() if members else {name}
+        return True
 
-    # -- classes ---------------------------------------------------------------------------
-
-    def _braced(self, brace: int, head: list[str]) -> int:
-        """Where braces close that are not a function's; of a class, device functions are noted."""
-        end = closing(self._tokens, brace)
-        if "enum" in head or _assigned(head) or not _CLASSES & set(head):
-            return end
-        before = self._hidden, self.shared
-        self._hidden, self.shared = set(self._hidden), set(self.shared)
-        try:
-            self._members(brace + 1, end)
-        except DoubtError:  # all of it is for both
-            words = {token.text for token in self._tokens[brace:end] if token.kind == "word"}
-            self._hidden, self.shared = before[0], before[1] | words
-        return end
-
-    def _members(self, at: int, end: int) -> None:
-        while at < end:
-            token = self._tokens[at]
-            if token.kind in {"space", "newline", "comment", "directive"} or token.text == ";":
-                at += 1
-            else:
-                at = self._member(at, end)
-
-    def _member(self, begin: int, end: int) -> int:
-        """The index after one member."""
-        at = after_template(self._tokens, begin)
-        head: list[str] = []
-        names: set[str] = set()
-        while at < end:
-            token = self._tokens[at]
-            if token.text == ";":
-                if not {"default", "delete"} & set(head):
-                    self.shared |= _for_host(set(head), names)
-                return at + 1
-            if token.text == "{":
-                if names:
-                    return self._method(begin, at, head) + 1
-                at = self._braced(at, head) + 1
-                continue
-            if token.text in OPEN:
-                names |= _named(head) if token.text == "(" else set()
-                at = closing(self._tokens, at) + 1
-                continue
-            if token.text == ":" and names and not _assigned(head):
-                return self._constructor(at, head) + 1
-            if token.text == ":" and len(head) == 1 and head[0] in _ACCESS:
-                return at + 1
-            if token.kind in {"word", "mark"}:
-                head.append(token.text)
-            at += 1
-        raise DoubtError
-
-    def _method(self, begin: int, brace: int, head: list[str]) -> int:
-        """Where the body of a member function closes."""
-        marks = set(head)
-        if _assigned(head):
-            raise DoubtError
-        end = closing(self._tokens, brace)
-        if "__device__" in marks and self._hides(begin, brace, marks):
-            self._hidden.update(range(brace + 1, end))
-        return end
-
-    def _constructor(self, at: int, head: list[str]) -> int:
-        """Where a constructor's body closes, after the values that it gives to members."""
-        if "try" in head:
-            raise DoubtError
-        while self._tokens[at].text != "{":
-            at += 1
-            while self._tokens[at].text not in {"(", "{"}:
-                if self._tokens[at].text in {";", *CLOSE}:
-                    raise DoubtError
-                at += 1
-            after = significant(self._tokens, closing(self._tokens, at) + 1, 1)
-            if not after or self._tokens[after[0]].text not in {",", "{"}:
-                raise DoubtError
-            at = after[0]
-        return closing(self._tokens, at)
-
-    # -- moving ----------------------------------------------------------------------------
-
-    def _keep(self, begin: int, end: int, *, host: bool = True, device: bool = True) -> None:
-        """Write tokens to both parts, or their lines alone."""
-        for place, token in enumerate(self._tokens[begin:end], begin):
-            lines = token.text.count("\n")
-            if token.kind == "directive":
-                self._check(token.text)
-                self.device.append(QUIET if _TORCH.match(token.text) else token.text)
-            else:
-                self.device.append(token.text if device else "\n" * lines)
-            if not host or place in self._hidden:
-                self.host.append(_HIDDEN_LINE * lines)
-            elif token.kind in {"space", "comment", "newline"}:
-                self.host.append(_LINE * lines or _SPACE)
-            else:
-                self.host.append(token.text)
-        self._at = end
-
-    @staticmethod
-    def _check(directive: str) -> None:
-        """Refuse a macro that could open or close a block."""
-        if _DEFINE.match(directive):
-            bare = re.sub(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])+\'', "", directive)
-            if any(bare.count(a) != bare.count(b) for a, b in OPEN.items()):
-                raise DoubtError
-
-
-def _assigned(head: list[str]) -> bool:
-    """Whether what follows may be a value."""
-    return "=" in head and "operator" not in head
-
-
-def _named(head: list[str]) -> set[str]:
-    """The name before a list of parameters; nothing for brackets of another kind."""
-    if "operator" in head:
-        return {"operator"}
-    place, depth = len(head) - 1, 0
-    while place > 0 and (depth or head[place] == ">"):
-        depth += (head[place] == ">") - (head[place] == "<")
-        place -= 1
-    return set(head[place : place + 1]) - _QUIET or ({"("} if not head else set())
-
-
-def _for_host(marks: set[str], names: set[str]) -> set[str]:
-    """The names of a function if the host has it, or may."""
-    return set() if marks & {"__device__", "__global__"} and "__host__" not in marks else names
+    def _is_hosts_alone(self, words: frozenset[str]) -> bool:
+        """Whether these words begin a function that no code of the GPU can call or look into."""
+        unsure = {"using", "typedef"} | _GPUS | _OPEN_BODIES | self.macros
+        named_by_macro = any(map(_MACRO_LIKE.fullmatch, words)) and len(words) > 1
+        return not words & unsure and not named_by_macro

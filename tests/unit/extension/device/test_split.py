@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from kernforge.extension.device import split, tokens
+from kernforge.extension.device import split
 
 SOURCE = """#include <cuda_runtime.h>
 #define SIZE 4
@@ -25,7 +25,7 @@ void mine::launch(float* x, long n) { kernel<<<1, 256>>>(x, n); ++calls; }
 
 
 def host(text, **more):
-    found = split.split(text, tokens.macros(text), **more)
+    found = split.split(text, split.macros(text), **more)
     assert found is not None
     return found.host
 
@@ -165,11 +165,29 @@ def test_other_member_functions_are_the_hosts_too(number):
         "template <int V = int{}> void odd();",
     ],
 )
-def test_a_class_that_cannot_be_followed_is_the_hosts_as_a_whole(member):
+def test_members_of_other_kinds_are_the_hosts_beside_those_of_the_gpu(member):
     text = CLASS.replace(" private:", f"  {member}\n private:")
     assert member in text
-    assert host(text) != host(text.replace("12", "99"))
+    assert host(text) == host(text.replace("12", "99"))
+    assert host(text) != host(text.replace(member, member.replace(")", ") /**/ 0", 1)))
     assert host(text) == host(text.replace("op.both()", "op.both() + 1"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "struct A { A(); int b; };\nA::A() : b(1) { b = 2; }\n",
+        "template <class T, T V = T{2}> __global__ void k() {}\n",
+        "auto f = [] __device__ (int n) { return 2; };\n",
+        "struct A f() const { [] __device__ (int n) { return 2; }(1); }\n",
+        "__device__ A::A(int n) : b{n} { b = 2; }\n",
+        "static __device__ int table[] = {2};\n",
+        "__device__ struct { int n; } value = {2};\n",
+    ],
+)
+def test_what_is_no_plain_function_of_the_gpu_is_the_hosts(text):
+    assert "2" in text
+    assert host(text) != host(text.replace("2", "3"))
 
 
 @pytest.mark.parametrize(
@@ -209,8 +227,6 @@ def test_a_macro_of_the_users_may_say_that_the_host_has_it_too():
         "}",
         "#define OPEN {\n" + KERNEL,
         'const char* s = R"(})";\n' + KERNEL,
-        "struct A { A(); int b; };\nA::A() : b(1) {}\n",
-        "template <class T, T V = T{}> __global__ void k() {}\n",
         "void f() <% %>",
         'auto s = "unfinished;\n',
     ],
