@@ -23,8 +23,8 @@ from kernforge.builder.plan.graph import Action, Plan
 from kernforge.errors import BuildError, page
 from kernforge.extension import machine, torch_headers
 from kernforge.extension.device import nvcc_stages, swap
-from kernforge.extension.device.units import ModulePlan
-from kernforge.extension.plan import Extension, ExtensionToolchain, ExtensionUnit, plan_extensions
+from kernforge.extension.device.units import ExtensionUnit, ModulePlan
+from kernforge.extension.plan import Extension, ExtensionToolchain, plan_extensions
 from kernforge.extension.session import JitSession
 from kernforge.source import compiler_advice, diagnostics
 from kernforge.store import eviction
@@ -159,35 +159,25 @@ def make_module(
     """
     store, machine = toolchain.store, toolchain.machine
     environment = session.environment
-    planned: Sequence[Extension] = ()
 
     def note(failures: Sequence[Failure]) -> None:
         error = compile_error(failures, restore)
         Console().note(retry_notice(error.message))
         _log.info("%s is compiled with torch's headers as they are: %s", module.name, error)
 
-    def plan(tried: Sequence[Extension]) -> Modules:
-        nonlocal planned
-        planned = tried
-        return plan_extensions(tried, machine, namespaces)
-
-    def replan(objects: Mapping[str, Action]) -> ModulePlan:
-        (made,) = plan_extensions(planned, machine, namespaces, objects)
-        return made
-
     def run(modules: Modules) -> tuple[Modules, tuple[Failure, ...]]:
         (made,) = modules
         kept = store.use(STORE_KIND, made.link.key)
-        if kept and results.read_history(kept).is_of_here:
-            session.device.remember(made)
-            return modules, ()
-        run_plan = functools.partial(_run_plan, session, toolchain)
-        edited = swap.swap_device_code(session.device, made, toolchain, run_plan, replan)
-        failures = run_plan((edited or made).plan, events=console)
-        if not failures and not edited:
-            swap.learn_objects(session.device, made, toolchain)
-        return (edited or made,), failures
+        edited, failures = made, tuple[Failure, ...]()
+        if not kept or not results.read_history(kept).is_of_here:
+            run_plan = functools.partial(_run_plan, session, toolchain)
+            edited = swap.swap_device_code(session.device, made, toolchain, run_plan)
+            failures = run_plan(edited.plan, events=console)
+        if not failures:
+            session.device.remember(made, store)
+        return (edited,), failures
 
+    plan = functools.partial(plan_extensions, machine=machine, namespaces=namespaces)
     torch = toolchain.trees[machine.torch_tree.name]
     headers = SlimHeaders(
         enabled=environment.kernforge_jit_slim != "0",

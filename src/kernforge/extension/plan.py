@@ -28,12 +28,11 @@ from kernforge.extension.device.units import (
     SLIM_DIRECTORY,
     CudaUnit,
     DeviceToolchain,
+    ExtensionUnit,
     ModulePlan,
 )
 from kernforge.project.targets import Target
 from kernforge.source import op_namespace
-from kernforge.source.cpp_text import CUDA_SUFFIXES
-from kernforge.source.includes import Closure
 from kernforge.source.op_namespace import EXTENSION_NAME
 from kernforge.system import digest
 from kernforge.toolchain import front_end
@@ -55,9 +54,6 @@ _OPTIMISE = ("-O3", "-DNDEBUG", "-fwrapv")
 _SHARED = ("-fPIC", "-fno-gnu-unique", "-fno-canonical-system-headers")
 _NAMES = "kernforge_names.cpp"
 _MOST = 10_000
-# With TORCH_API_INCLUDE_EXTENSION_H, torch/torch.h includes torch/extension.h.
-_PYTHON = ("torch/csrc/", "torch/torch.h")
-_NO_PYTHON = ("torch/csrc/api/", "torch/csrc/stable/", "torch/csrc/inductor/aoti_torch/")
 # Libraries that are stubs of the ABI floor already, or that torch has loaded.
 _GIVEN = {
     *("c", "m", "dl", "rt", "pthread", "util", "stdc++", "gcc_s", "gomp", "omp", "iomp5"),
@@ -129,34 +125,6 @@ class ExtensionToolchain(DeviceToolchain):
     """What compiles extensions; ``machine`` is what planning takes of it."""
 
     machine: ExtensionMachine
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExtensionUnit:
-    """A source with what it may read.
-
-    Attributes:
-        path: in the action's directory.
-        title: what a person calls it.
-        texts: of every file that it may read, itself among them, by path.
-    """
-
-    path: str
-    title: str = ""
-    texts: Mapping[str, str]
-    closure: Closure
-
-    @property
-    def is_cuda(self) -> bool:
-        """Whether nvcc compiles it."""
-        return self.path.endswith(CUDA_SUFFIXES)
-
-    @property
-    def reads_python(self) -> bool:
-        """Whether it may read Python's headers."""
-        torch = (name for name in self.closure.foreign if name.startswith(_PYTHON))
-        python = any(not name.startswith(_NO_PYTHON) for name in torch)
-        return self.closure.reaches_python or python
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,19 +236,15 @@ def plan_extensions(
     extensions: Sequence[Extension],
     machine: ExtensionMachine,
     namespaces: Mapping[str, str] | None = None,
-    objects: Mapping[str, Action] | None = None,
 ) -> tuple[ModulePlan, ...]:
     """Plan the compilation of extensions; they have one plan.
 
     Args:
         namespaces: what each op namespace of the sources is called in this process; None leaves
             them as they are written.
-        objects: are linked in place of those of the units of these paths.
     """
     actions = ActionSet(machine.lock)
-    planners = [
-        _ExtensionPlanner(each, machine, actions, namespaces, objects or {}) for each in extensions
-    ]
+    planners = [_ExtensionPlanner(each, machine, actions, namespaces) for each in extensions]
     links = [planner.link() for planner in planners]
     plan = Plan(
         actions=tuple(actions.by_key.values()), artifacts=(), texts=actions.texts, sources_id=""
@@ -334,10 +298,8 @@ class _ExtensionPlanner:
         machine: ExtensionMachine,
         actions: ActionSet,
         namespaces: Mapping[str, str] | None,
-        objects: Mapping[str, Action],
     ) -> None:
         self._extension, self._machine, self._actions = extension, machine, actions
-        self._objects = objects
         self._names: dict[str, str] = {}
         if namespaces is not None:
             written = op_namespaces(extension)
@@ -363,9 +325,6 @@ class _ExtensionPlanner:
     # -- compiling -------------------------------------------------------------------------
 
     def _compile(self, unit: ExtensionUnit) -> Action:
-        if action := self._objects.get(unit.path):
-            self._actions.by_key[action.key] = action
-            return action
         texts, named = self._texts(unit)
         inputs = [self._actions.text(path, text) for path, text in texts.items()]
         common = tuple(self._common(unit, texts))
@@ -385,13 +344,7 @@ class _ExtensionPlanner:
         )
         if unit.is_cuda:
             self.cuda.append(
-                CudaUnit(
-                    path=unit.path,
-                    texts=texts,
-                    foreign=unit.closure.foreign,
-                    opaque=unit.closure.opaque,
-                    action=action,
-                )
+                CudaUnit(path=unit.path, texts=texts, closure=unit.closure, action=action)
             )
         return action
 

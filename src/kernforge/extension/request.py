@@ -15,9 +15,10 @@ from typing import Any
 
 from kernforge.errors import BuildError, UsageError
 from kernforge.extension import flags, machine
+from kernforge.extension.device.units import ExtensionUnit
 from kernforge.extension.files import Tree
 from kernforge.extension.flags import Flags
-from kernforge.extension.plan import Extension, ExtensionUnit
+from kernforge.extension.plan import Extension
 from kernforge.source import op_namespace, op_schema
 from kernforge.source.cpp_text import CUDA_SUFFIXES, line_of
 from kernforge.source.op_namespace import EXTENSION_NAME

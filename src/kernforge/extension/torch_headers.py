@@ -20,8 +20,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from kernforge.extension.device.units import SLIM_DIRECTORY
-from kernforge.extension.plan import ExtensionUnit
+from kernforge.extension.device.units import SLIM_DIRECTORY, ExtensionUnit
 from kernforge.source import final_errors
 from kernforge.source.includes import Closure
 from kernforge.system.process import Command, run

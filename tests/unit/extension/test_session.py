@@ -7,7 +7,8 @@ import pytest
 from unit.extension.device.test_plan import MACHINE
 
 from kernforge.errors import BuildError
-from kernforge.extension.plan import Extension, ExtensionUnit
+from kernforge.extension.device.units import ExtensionUnit
+from kernforge.extension.plan import Extension
 from kernforge.extension.session import JitSession
 from kernforge.source.includes import closure
 from kernforge.system.environment import Environment

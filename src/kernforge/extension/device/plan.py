@@ -31,14 +31,8 @@ _PLAIN_HEADER = re.compile(
     r"[a-z_]+|(?:assert|float|limits|math|stddef|stdint|stdio|stdlib|string)\.h"
     r"|cuda(?:_\w+)?\.h|(?:math_constants|mma|cooperative_groups|device_launch_parameters)\.h"
 )
-# Flags that put no line numbers into the object.
-_PLAIN_FLAG = re.compile(
-    r"-c|-O[0-3]|-w|-Wall|-[DUI].*|-?-std=.*|-?-expt-relaxed-constexpr|-?-(?:expt-)?extended-lambda"
-    r"|-ccbin=.*|-?-threads=.*|-gencode|arch=.*|-?-keep(?:-dir=.*)?|-static-global-template-stub=\w+"
-    r"|-device-entity-has-hidden-visibility=\w+|-Xfatbin=--compress-mode=speed|-Xcudafe|--diag_suppress=.*"
-    r"|-Xcompiler|(?:,?-f(?:PIC|no-gnu-unique|no-canonical-system-headers))+"
-    r"|-?-(?:use_fast_math|maxrregcount=\d+)|-?-(?:fmad|ftz|prec-div|prec-sqrt)=(?:true|false)"
-)
+# Flags that put line numbers, or what comes of them, into the object.
+_LINE_FLAG = re.compile(r"(?:^|.*[,=])-(?:g|G|pg)|.*(?:debug|line-?info|coverage|sanitize|profile)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:el)?if(?:n?def)?\b(.*)", re.MULTILINE)
 _KNOWN = frozenset({"defined", "__CUDA_ARCH__", "__CUDACC__", "__cplusplus"})
@@ -78,11 +72,9 @@ def device_part(
         return None
     macros = frozenset().union(*(device_split.macros(text) for text in unit.texts.values()))
     exact = (
-        unit.opaque
-        or not all(map(_PLAIN_HEADER.fullmatch, unit.foreign))
-        or not all(
-            map(_PLAIN_FLAG.fullmatch, argv[1:-3])
-        )  # the rest are the unit, -o and the object
+        unit.closure.opaque
+        or not all(map(_PLAIN_HEADER.fullmatch, unit.closure.foreign))
+        or any(_LINE_FLAG.match(word) for word in argv if not word.startswith("-gencode"))
     )
     parts = _split_unit(unit, macros, split, exact=exact)
     if parts[unit.path] is None:
@@ -143,7 +135,7 @@ def _bare_texts(unit: CudaUnit, parts: Mapping[str, Split | None]) -> dict[str, 
     unit that asks for one that is not its own has no such texts. Nor has one without these headers,
     or with others that bring CCCL.
     """
-    heads = {name.partition("/")[0] for name in unit.foreign}
+    heads = {name.partition("/")[0] for name in unit.closure.foreign}
     if not heads & {"torch", "ATen", "c10", "pybind11"} or heads & {"cuda", "thrust", "cub"}:
         return {}
     texts = {}

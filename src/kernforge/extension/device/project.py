@@ -8,28 +8,25 @@ The plan is that of ``kernforge build``, so that its results come from the same 
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernforge.builder.api import EditedPlan
 from kernforge.builder.execute import executor
 from kernforge.builder.execute.results import STORE_KIND
-from kernforge.builder.plan.graph import ActionSet
 from kernforge.extension.device import swap
 from kernforge.extension.device.units import CudaUnit, DeviceToolchain, ModulePlan
 from kernforge.system.console import Console
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from kernforge.builder.api import PlannedBuild
     from kernforge.builder.execute.action import ActionContext, Failure
     from kernforge.builder.execute.executor import Events
-    from kernforge.builder.plan.graph import Action, Plan
+    from kernforge.builder.plan.graph import Plan
     from kernforge.builder.workspace import Workspace
     from kernforge.extension.device.units import DeviceSession
     from kernforge.project.units import Sources
-    from kernforge.toolchain.lockfile import Lock
 
 
 def replace_edited(
@@ -46,24 +43,20 @@ def replace_edited(
     Returns:
         The plan to run. The objects that nvcc compiles as a whole are remembered after the build.
     """
-    whole = EditedPlan(plan=planned.plan)
     module = module_plan(planned.plan, workspace.project.sources)
     if module is None:
-        return whole
+        return EditedPlan(plan=planned.plan)
     toolchain = DeviceToolchain(lock=planned.lock, store=context.store, trees=context.trees)
-    if toolchain.store.has(STORE_KIND, module.link.key):
-        session.remember(module)
-        return whole
+    learn = functools.partial(session.remember, module, context.store)
+    if context.store.has(STORE_KIND, module.link.key):
+        return EditedPlan(plan=planned.plan, learn=learn)
     quiet: Events = Console(quiet=True, failures=False)
 
     def run_plan(plan: Plan) -> tuple[Failure, ...]:
         return executor.run_actions(plan, context, quiet).failures
 
-    replan = functools.partial(with_objects, module, lock=toolchain.lock)
-    edited = swap.swap_device_code(session, module, toolchain, run_plan, replan)
-    if edited:
-        return EditedPlan(plan=edited.plan)
-    return replace(whole, learn=functools.partial(swap.learn_objects, session, module, toolchain))
+    edited = swap.swap_device_code(session, module, toolchain, run_plan)
+    return EditedPlan(plan=edited.plan, learn=learn)
 
 
 def module_plan(plan: Plan, sources: Sources) -> ModulePlan | None:
@@ -82,38 +75,6 @@ def module_plan(plan: Plan, sources: Sources) -> ModulePlan | None:
     return ModulePlan(plan=plan, link=link, cuda=cuda, target=target)
 
 
-def with_objects(before: ModulePlan, objects: Mapping[str, Action], *, lock: Lock) -> ModulePlan:
-    """The same plan with other objects for the units of these paths.
-
-    What reads such an object gets another key; all else stays.
-    """
-    (artifact,) = before.plan.artifacts
-    actions = ActionSet(lock)
-    now = {unit.action.key: objects[unit.path] for unit in before.cuda if unit.path in objects}
-    for action in before.plan.actions:
-        if action.key in now:
-            continue
-        inputs = []
-        for each in action.inputs:
-            moved = each.action and now[each.action].key != each.action
-            new = actions.output(now[each.action], each.output, each.path) if moved else each
-            inputs.append(new)
-        now[action.key] = (
-            action
-            if inputs == list(action.inputs)
-            else actions.add(
-                action.title, action.argv, inputs, action.outputs, artifact.target, kind=action.kind
-            )
-        )
-    link = now[before.link.key]
-    plan = replace(
-        before.plan,
-        actions=tuple({now[each.key].key: now[each.key] for each in before.plan.actions}.values()),
-        artifacts=(replace(artifact, extension=link.key),),
-    )
-    return replace(before, plan=plan, link=link)
-
-
 def _cuda_units(plan: Plan, sources: Sources) -> Iterator[CudaUnit]:
     target = plan.artifacts[0].target
     for unit in sources.units(target.backend, target.cuda):
@@ -125,7 +86,6 @@ def _cuda_units(plan: Plan, sources: Sources) -> Iterator[CudaUnit]:
             yield CudaUnit(
                 path=unit.path,
                 texts={path: sources.readable[path] for path in unit.closure.files},
-                foreign=unit.closure.foreign,
-                opaque=unit.closure.opaque,
+                closure=unit.closure,
                 action=action,
             )

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Put new device code into the object whose host code stays.
 
-After nvcc has compiled a unit, its object is remembered by its host's part (``plan.DevicePart``).
-When the unit comes again with the same host's part, nvcc compiles its device code alone, which
-replaces the old one in a copy of that object. The copy is linked as ever. Kernels and variables
-that the host registers are looked for by name before that.
+The units whose objects nvcc compiled are remembered. When one comes again with the same host's part
+(``plan.DevicePart``), nvcc compiles its device code alone, which replaces the old one in a copy of
+that object. The copy is linked as ever. Kernels and variables that the host registers are looked
+for by name before that.
 """
 
 from __future__ import annotations
@@ -32,10 +32,8 @@ from kernforge.extension.device.units import (
     CudaUnit,
     DeviceSession,
     DeviceToolchain,
-    HostObject,
     ModulePlan,
 )
-from kernforge.project.targets import Target
 from kernforge.system import digest, files
 from kernforge.system.process import Command, run
 
@@ -47,11 +45,17 @@ _log = logging.getLogger("kernforge")
 
 @dataclass(frozen=True, slots=True)
 class _Edit:
-    """A unit of which only the device code is new."""
+    """A unit of which only the device code is new.
+
+    Attributes:
+        before: its earlier object.
+        code: the machine code in that object.
+    """
 
     unit: CudaUnit
     part: DevicePart
-    host: HostObject
+    before: Path
+    code: bytes
     bare: tuple[Action, Mapping[str, str]] | None
 
     def stages(self, *, bare: bool) -> tuple[Action, Mapping[str, str]]:
@@ -63,39 +67,16 @@ class _SwapError(Exception):
     """An object does not take other machine code."""
 
 
-def learn_objects(session: DeviceSession, module: ModulePlan, toolchain: DeviceToolchain) -> None:
-    """Remember the objects of a module that nvcc compiled; all its results are in the store."""
-    for unit in module.cuda:
-        _learn_object(session, unit, module.target, toolchain)
-
-
-def _learn_object(
-    session: DeviceSession, unit: CudaUnit, target: Target, toolchain: DeviceToolchain
-) -> None:
-    part = device_part(unit, toolchain.lock, target, session.split)
-    path = toolchain.store.path(STORE_KIND, unit.action.key) / OBJECT
-    if part is None or session.host(part.host) or not path.is_file():
-        return
-    code = fatbin.one_cubin(elf.section(path.read_bytes(), fatbin.SECTION))
-    if code is not None:
-        session.add_host(part.host, HostObject(key=unit.action.key, code=code))
-
-
 def swap_device_code(
-    session: DeviceSession,
-    module: ModulePlan,
-    toolchain: DeviceToolchain,
-    run_plan: RunPlan,
-    replan: Callable[[Mapping[str, Action]], ModulePlan],
-) -> ModulePlan | None:
+    session: DeviceSession, module: ModulePlan, toolchain: DeviceToolchain, run_plan: RunPlan
+) -> ModulePlan:
     """Compile only the device code of edited units.
 
     Args:
         module: the plan of the whole module.
-        replan: plans the module with other objects for the units of these paths.
 
     Returns:
-        The plan that links the new objects; None if no unit could be compiled so.
+        The plan that links the new objects; the given one if no unit could be compiled so.
     """
     store = toolchain.store
     missing = [unit for unit in module.cuda if not store.has(STORE_KIND, unit.action.key)]
@@ -115,30 +96,33 @@ def swap_device_code(
             objects |= _swap(edit, toolchain, bare=bare)
             if edit.bare and not bare and edit.unit.path in objects:
                 session.whole.add(edit.part.host)
-    return replan(objects) if objects else None
+    return module.with_objects(objects, toolchain.lock) if objects else module
 
 
 def _find_edit(
     session: DeviceSession, unit: CudaUnit, module: ModulePlan, toolchain: DeviceToolchain
 ) -> _Edit | None:
     """The device code of a unit and the object that it goes into; None if more than that is new."""
-    part = device_part(unit, toolchain.lock, module.target, session.split)
-    if part is None:
+
+    def part_of(unit: CudaUnit) -> DevicePart | None:
+        return device_part(unit, toolchain.lock, module.target, session.split)
+
+    if not (part := part_of(unit)):
         return None
-    if not session.host(part.host) and (earlier := session.take_earlier(unit.path)):
-        _learn_object(session, earlier, module.target, toolchain)
-    host = session.host(part.host)
-    if host is None:
-        return None
-    if not host.path(toolchain.store).is_file():  # it was evicted since
-        session.forget_host(part.host)
-        return None
-    bare = None
-    if part.bare and part.host not in session.whole:
-        constants = library_constants(host.code)
-        texts = {**part.bare, unit.path: f"{part.bare[unit.path]}\n{constants}"}
-        bare = compile_device(unit, texts, toolchain.lock, module.target)
-    return _Edit(unit, part, host, bare)
+    for earlier in reversed(tuple(session.units.get(unit.path, ()))):
+        before, old = earlier.object(toolchain.store), part_of(earlier)
+        if not old or old.host != part.host or not before.is_file():
+            continue
+        code = fatbin.one_cubin(elf.section(before.read_bytes(), fatbin.SECTION))
+        if code is None:
+            return None
+        bare = None
+        if part.bare and part.host not in session.whole:
+            texts = {**part.bare}
+            texts[unit.path] += f"\n{library_constants(code)}"
+            bare = compile_device(unit, texts, toolchain.lock, module.target)
+        return _Edit(unit, part, before, code, bare)
+    return None
 
 
 def _device_plan(module: ModulePlan, edits: list[_Edit], *, bare: bool) -> Plan:
@@ -172,15 +156,14 @@ def _swap(edit: _Edit, toolchain: DeviceToolchain, *, bare: bool) -> dict[str, A
     Returns:
         What stands for the new object, by the unit's path; nothing if the code does not fit.
     """
-    host, store = edit.host, toolchain.store
+    store, before = toolchain.store, edit.before
     compiled = store.path(STORE_KIND, edit.stages(bare=bare)[0].key)
-    code = cubin.named_like((compiled / CUBIN).read_bytes(), host.code)
+    code = cubin.named_like((compiled / CUBIN).read_bytes(), edit.code)
     # What the host registers is named in its code: all of it must be there, and no more.
-    same_kernels = set(cubin.kernels(code)) == set(cubin.kernels(host.code))
-    if not same_kernels or cubin.variables(code) != cubin.variables(host.code):
+    same_kernels = set(cubin.kernels(code)) == set(cubin.kernels(edit.code))
+    if not same_kernels or cubin.variables(code) != cubin.variables(edit.code):
         _log.info("%s is compiled as a whole: it has other kernels or variables", edit.unit.path)
         return {}
-    before = host.path(store)
 
     def fill(tree: Path) -> None:
         section = elf.section(before.read_bytes(), fatbin.SECTION)

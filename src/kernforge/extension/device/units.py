@@ -1,45 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA units, their plans, and what is remembered for edits of their device code."""
+"""Units, their plans, and what is remembered for edits of their device code."""
 
 from __future__ import annotations
 
 import functools
-import threading
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernforge.builder.execute.results import STORE_KIND
-from kernforge.builder.plan.graph import Action, Plan
+from kernforge.builder.plan.graph import Action, ActionSet, Plan
 from kernforge.builder.plan.linking import OBJECT
 from kernforge.extension.device import split
 from kernforge.project.targets import Target
+from kernforge.source.cpp_text import CUDA_SUFFIXES
+from kernforge.source.includes import Closure
 from kernforge.store.local import Store
 from kernforge.toolchain.lockfile import Lock
 
 SLIM_DIRECTORY = "kernforge-slim"
 """Where a unit has torch's headers cut to what it uses, in the action's directory."""
 
-_MOST_HOSTS = 100
 _MOST_SPLITS = 256
+_MOST_OBJECTS = 8
+# With TORCH_API_INCLUDE_EXTENSION_H, torch/torch.h includes torch/extension.h.
+_PYTHON = ("torch/csrc/", "torch/torch.h")
+_NO_PYTHON = ("torch/csrc/api/", "torch/csrc/stable/", "torch/csrc/inductor/aoti_torch/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CudaUnit:
-    """A CUDA source as it is compiled.
+class ExtensionUnit:
+    """A source with what it may read.
 
     Attributes:
         path: in the action's directory.
-        texts: what the compiler reads, by path.
-        foreign: names of included headers that are not among the texts.
-        opaque: whether others may be read as well.
+        title: what a person calls it.
+        texts: of every file that it may read, itself among them, by path.
     """
 
     path: str
+    title: str = ""
     texts: Mapping[str, str]
-    foreign: tuple[str, ...]
-    opaque: bool
+    closure: Closure
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether nvcc compiles it."""
+        return self.path.endswith(CUDA_SUFFIXES)
+
+    @property
+    def reads_python(self) -> bool:
+        """Whether it may read Python's headers."""
+        torch = (name for name in self.closure.foreign if name.startswith(_PYTHON))
+        python = any(not name.startswith(_NO_PYTHON) for name in torch)
+        return self.closure.reaches_python or python
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaUnit(ExtensionUnit):
+    """A CUDA source with the action that compiles it."""
+
     action: Action
+
+    def object(self, store: Store) -> Path:
+        """Path of its object in the store, if nvcc compiled it and it was not evicted."""
+        return store.path(STORE_KIND, self.action.key) / OBJECT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +80,33 @@ class ModulePlan:
     link: Action
     cuda: tuple[CudaUnit, ...]
     target: Target
+
+    def with_objects(self, objects: Mapping[str, Action], lock: Lock) -> ModulePlan:
+        """The same plan with other objects for the units of these paths.
+
+        What reads such an object gets another key; all else stays.
+        """
+        actions = ActionSet(lock)
+        now = {unit.action.key: objects[unit.path] for unit in self.cuda if unit.path in objects}
+        for action in self.plan.actions:
+            if action.key in now:
+                continue
+            inputs = [
+                actions.output(now[each.action], each.output, each.path) if each.action else each
+                for each in action.inputs
+            ]
+            now[action.key] = action
+            if inputs != list(action.inputs):
+                now[action.key] = actions.add(
+                    action.title, action.argv, inputs, action.outputs, self.target, kind=action.kind
+                )
+        link = now[self.link.key]
+        plan = replace(
+            self.plan,
+            actions=tuple({now[a.key].key: now[a.key] for a in self.plan.actions}.values()),
+            artifacts=tuple(replace(each, extension=link.key) for each in self.plan.artifacts),
+        )
+        return replace(self, plan=plan, link=link)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,23 +123,6 @@ class DeviceToolchain:
     trees: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostObject:
-    """An object by nvcc whose host code can be used again.
-
-    Attributes:
-        key: of the action that made it.
-        code: its machine code, a cubin.
-    """
-
-    key: str
-    code: bytes
-
-    def path(self, store: Store) -> Path:
-        """Path of the object in the store, from which it may have been evicted."""
-        return store.path(STORE_KIND, self.key) / OBJECT
-
-
 class DeviceSession:
     """What edits of device code remember: for one process of the JIT, one session of ``dev``.
 
@@ -96,34 +132,15 @@ class DeviceSession:
     def __init__(self) -> None:
         self.split = functools.lru_cache(_MOST_SPLITS)(split.split)
         """``split.split``, which remembers: most files of a unit stay as they were."""
-        self._lock = threading.Lock()
         self.whole: set[str] = set()
         """Host's parts of units whose device code needs torch's headers."""
-        self._hosts: dict[str, HostObject] = {}
-        self._earlier: dict[str, CudaUnit] = {}
+        self.units: dict[str, deque[CudaUnit]] = {}
+        """By path, the last units whose objects nvcc compiled as a whole."""
 
-    def host(self, key: str) -> HostObject | None:
-        """The object of a host's part."""
-        return self._hosts.get(key)
-
-    def add_host(self, key: str, host: HostObject) -> None:
-        """Remember the object of a host's part, and forget the oldest beyond a limit."""
-        with self._lock:
-            self._hosts[key] = host
-            while len(self._hosts) > _MOST_HOSTS:
-                del self._hosts[next(iter(self._hosts))]
-
-    def forget_host(self, key: str) -> None:
-        """Forget an object that is not in the store any more."""
-        with self._lock:
-            self._hosts.pop(key, None)
-
-    def remember(self, module: ModulePlan) -> None:
-        """Note a module of the store, whose objects are read when one of its units is edited."""
-        with self._lock:
-            self._earlier.update((unit.path, unit) for unit in module.cuda)
-
-    def take_earlier(self, path: str) -> CudaUnit | None:
-        """A unit of this path of a module that the store had; the caller reads its object."""
-        with self._lock:
-            return self._earlier.pop(path, None)
+    def remember(self, module: ModulePlan, store: Store) -> None:
+        """Note the units of a module whose objects the store has."""
+        for unit in module.cuda:
+            units = self.units.setdefault(unit.path, deque(maxlen=_MOST_OBJECTS))
+            known = any(unit.action.key == each.action.key for each in units)
+            if not known and unit.object(store).is_file():
+                units.append(unit)

@@ -3,7 +3,6 @@
 
 import hashlib
 from dataclasses import replace
-from functools import partial
 
 import pytest
 from unit.builder.plan import test_planner as test_plan
@@ -48,7 +47,7 @@ def test_the_cuda_sources_of_a_plan_are_found(sources):
     module = module_plan("torch213-*-cu130-*", sources)
     (unit,) = module.cuda
     assert (unit.path, set(unit.texts)) == ("op.cu", {"op.cu", "op.h"})
-    assert unit.foreign == ("cuda_fp16.h",)
+    assert unit.closure.foreign == ("cuda_fp16.h",)
     assert unit.action.argv[0].endswith("/nvcc")
     assert module.link.key == module.plan.artifacts[0].extension
 
@@ -62,8 +61,7 @@ def test_what_reads_another_object_has_another_key_and_the_rest_stays(sources):
     before = module_plan("torch213-*-cu130-*", sources)
     (unit,) = before.cuda
     new = other(unit.action)
-    with_objects = partial(project.with_objects, before, lock=test_plan.LOCK)
-    after = with_objects({"op.cu": new})
+    after = before.with_objects({"op.cu": new}, test_plan.LOCK)
     keys = {one.key for one in after.plan.actions}
     assert unit.action.key not in keys
     gone = {one.key for one in before.plan.actions} - keys
@@ -71,4 +69,4 @@ def test_what_reads_another_object_has_another_key_and_the_rest_stays(sources):
     assert new.key in after.link.needs
     assert after.link.key == after.plan.artifacts[0].extension != before.link.key
     assert replace(after.link, key="", inputs=()) == replace(before.link, key="", inputs=())
-    assert with_objects({}) == before
+    assert before.with_objects({}, test_plan.LOCK) == before
