@@ -10,7 +10,7 @@ import functools
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -31,6 +31,7 @@ from kernforge.store import eviction
 from kernforge.store.local import Store
 from kernforge.system import digest, files
 from kernforge.system.console import Console
+from kernforge.system.environment import Environment
 
 _log = logging.getLogger("kernforge")
 _MARK = "whole"
@@ -46,9 +47,12 @@ Modules: TypeAlias = tuple[ModulePlan, ...]
 def with_slim_headers(
     extensions: Sequence[Extension],
     toolchain: ExtensionToolchain,
-    headers: SlimHeaders,
     plan: Callable[[Sequence[Extension]], Modules],
     run: Callable[[Modules], tuple[Modules, tuple[Failure, ...]]],
+    *,
+    environment: Environment,
+    whole: set[str],
+    note: Callable[[Sequence[Failure]], None],
 ) -> tuple[Modules, tuple[Failure, ...]]:
     """Plan and compile extensions: with torch's headers cut for each source, else as they are.
 
@@ -56,14 +60,27 @@ def with_slim_headers(
 
     Args:
         run: compiles what is planned; returns the plans that were carried out, and what failed.
+        whole: paths of sources that need torch's headers as they are; is added to.
+        note: says that sources are compiled again.
     """
     store, torch = toolchain.store, toolchain.trees.get(toolchain.machine.torch_tree.name)
-    before = frozenset(headers.whole)
+    before = frozenset(whole)
+
+    def slim(extension: Extension) -> Extension:
+        if environment.kernforge_jit_slim == "0" or torch is None:
+            return extension
+        read = functools.partial(torch_headers.read_header, torch)
+        units = (
+            unit if unit.path in whole else torch_headers.cut_unit(unit, read) or unit
+            for unit in extension.units
+        )
+        return replace(extension, units=tuple(units))
+
     while True:
-        planned = plan([headers.cut(each, torch) for each in extensions])
+        planned = plan([slim(each) for each in extensions])
         cut = {each.key: each for each in planned[0].plan.actions if _is_cut(each)}
         if known := {a.source for a in cut.values() if store.has(STORE_KIND, _mark(a))}:
-            headers.whole |= known
+            whole |= known
             continue
         planned, failures = run(planned)
         short = [
@@ -73,48 +90,14 @@ def with_slim_headers(
         ]
         if not short or len(short) < len(failures):
             # The headers as they are did not help: a mistake, which the next edit corrects.
-            headers.whole -= {each.action.source for each in failures} - before
+            whole -= {each.action.source for each in failures} - before
             return planned, failures
-        headers.note(short)
+        note(short)
         for failure in short:
             store.tree(
                 STORE_KIND, _mark(failure.action), lambda tree: files.write_new(tree / _MARK, "")
             )
-            headers.whole.add(failure.action.source)
-
-
-@dataclass(slots=True, kw_only=True)
-class SlimHeaders:
-    """Torch's headers as sources get them.
-
-    Attributes:
-        enabled: whether they are cut at all.
-        known: texts of headers that were read, by name.
-        whole: paths of sources that need them as they are.
-        note: says that sources are compiled again.
-    """
-
-    enabled: bool
-    known: dict[str, str | None]
-    whole: set[str]
-    note: Callable[[Sequence[Failure]], None]
-
-    def cut(self, extension: Extension, torch: str | None) -> Extension:
-        """The extension with torch's headers cut to what each unit uses, where they can be."""
-        if not self.enabled or torch is None:
-            return extension
-
-        def read(name: str) -> str | None:
-            if name not in self.known:
-                path = Path(torch, "include", name)
-                self.known[name] = path.read_text(encoding="utf-8") if path.is_file() else None
-            return self.known[name]
-
-        units = (
-            unit if unit.path in self.whole else torch_headers.cut_unit(unit, read) or unit
-            for unit in extension.units
-        )
-        return replace(extension, units=tuple(units))
+            whole.add(failure.action.source)
 
 
 def _is_cut(action: Action) -> bool:
@@ -178,14 +161,10 @@ def make_module(
         return (edited,), failures
 
     plan = functools.partial(plan_extensions, machine=machine, namespaces=namespaces)
-    torch = toolchain.trees[machine.torch_tree.name]
-    headers = SlimHeaders(
-        enabled=environment.kernforge_jit_slim != "0",
-        known=session.torch_headers.setdefault(torch, {}),
-        whole=session.whole.setdefault(module.name, set()),
-        note=note,
+    whole = session.whole.setdefault(module.name, set())
+    (made,), failures = with_slim_headers(
+        [module], toolchain, plan, run, environment=environment, whole=whole, note=note
     )
-    (made,), failures = with_slim_headers([module], toolchain, headers, plan, run)
     if failures:
         raise compile_error(failures, restore)
     if store.made:

@@ -74,7 +74,6 @@ class JitSession:
         imports: how many modules of a name were imported.
         toolchains: by what modules need of them.
         compilers: C++ compilers by the values of ``CXX`` and ``PATH``.
-        torch_headers: texts of torch's headers by name, for each directory of them.
         whole: sources of modules, by the module's name, that need torch's headers as they are.
         hinted: whether the hint on slow headers was shown.
         projects: loaded projects by directory and ``KERNFORGE_HOME``.
@@ -90,7 +89,6 @@ class JitSession:
     imports: Counter[str] = field(default_factory=Counter)
     toolchains: dict[Hashable, ExtensionToolchain] = field(default_factory=dict)
     compilers: dict[Hashable, Compiler] = field(default_factory=dict)
-    torch_headers: dict[str, dict[str, str | None]] = field(default_factory=dict)
     whole: dict[str, set[str]] = field(default_factory=dict)
     hinted: bool = False
     projects: dict[tuple[Path, str | None], CachedProject] = field(default_factory=dict)

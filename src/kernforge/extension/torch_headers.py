@@ -16,12 +16,14 @@ except that they set ``requires_grad`` by the tensor's method instead of
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from kernforge.extension.device.units import SLIM_DIRECTORY, ExtensionUnit
-from kernforge.source import final_errors
+from kernforge.source import cpp_text, final_errors
 from kernforge.source.includes import Closure
 from kernforge.system.process import Command, run
 
@@ -62,7 +64,6 @@ _AUTOGRAD_HEADERS = (
     "ATen/TensorOperators.h",
 )
 _CALLED = re.compile(r"(?:\b(?:at|torch)\s*::\s*|(?<![\w.>:]))([a-z]\w*)")
-_COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _DIRECTIVE = re.compile(
     r"^[ \t]*#[ \t]*(?:include|pragma once|if|else|endif|error)[^\n]*", re.MULTILINE
 )
@@ -109,6 +110,13 @@ def fell_short(output: str, texts: Mapping[str, str], tree: str, directory: str)
     return final_errors.lacks_header(output, users, (f"/{tree}/", SLIM_DIRECTORY), occurs)
 
 
+@functools.lru_cache(1 << 12)
+def read_header(torch: str, name: str) -> str | None:
+    """Text of a header of an installed torch; None if there is none."""
+    path = Path(torch, "include", name)
+    return path.read_text(encoding="utf-8") if path.is_file() else None
+
+
 def cut_unit(unit: ExtensionUnit, read: ReadHeader) -> ExtensionUnit | None:
     """The same unit with torch's headers cut to what it uses; None if they cannot be."""
     given, closure = unit.texts, unit.closure
@@ -116,7 +124,7 @@ def cut_unit(unit: ExtensionUnit, read: ReadHeader) -> ExtensionUnit | None:
     if closure.opaque or not all(_ALLOWED.fullmatch(name) for name in others):
         return None
     texts = {path: _LARGE_INCLUDE.sub(rf'\1#include "{HEADER}"', t) for path, t in given.items()}
-    code = "\n".join(_COMMENT_OR_TEXT.sub(" ", text) for text in given.values())
+    code = "\n".join(cpp_text.code(text) for text in given.values())
     if texts == given or _MORE.search(code):
         return None
     written = write_header(code, read)

@@ -145,11 +145,10 @@ def _run(
         for failure in failures:
             _log.info("%s is compiled with torch's headers as they are", failure.action.title)
 
-    headers = make.SlimHeaders(
-        enabled=environment.kernforge_jit_slim != "0", known={}, whole=set(), note=note
-    )
     plan = functools.partial(plan_extensions, machine=toolchain.machine)
-    planned, failures = make.with_slim_headers(read, toolchain, headers, plan, run_plan)
+    planned, failures = make.with_slim_headers(
+        read, toolchain, plan, run_plan, environment=environment, whole=set(), note=note
+    )
     if failures:
         raise _compile_error(failures, tree)
     count = max(ran, len(planned[0].plan.actions))

@@ -16,60 +16,30 @@ from kernforge.source import cpp_text, diagnostics
 from kernforge.source.diagnostics import Diagnostic
 
 _OF_A_NAME = re.compile(
-    r"undefined|not declared|has not been declared|not a member|has no (?:actual )?member"
-    r"|no member named|does not name|incomplete|redefinition|already been defined|ambiguous"
-    r"|no instance|no matching|No such file|no suitable|must be a class or namespace|expected"
-    r"|has not been defined|no operator|no match for|cannot convert|undeclared|unknown type"
+    r"declared|undefined|defin|member|does not name|incomplete|ambiguous|must be a class"
+    r"|no (?:instance|match|suitable|operator)|expected|cannot convert|unknown type"
 )
 _TWICE = re.compile(r"redefinition|already been defined|conflicting declaration")
 # Names of torch and Python that macros put together, and names that any header of C++ may bring.
 _ANYWHERE = re.compile(r"k[A-Z]|_?Py")
 _OF_STD = re.compile(r"""["']std\b""")
-# Only a keyword, as static_cast, must have this.
-_NO_ARGUMENTS = re.compile(r"""expected (?:a )?['"]<['"]""")
+# Only a keyword, as static_cast, must have <. A specialization of a template may be in a header
+# that is missing, and so may an operator of a type that is not plain.
+_FINAL = re.compile(
+    r"""expected (?:a )?['"]<['"]|[^\s:]+: No such file"""
+    r"""|(?!.*<)(?!namespace).* has no member|(?!.*<)no member named .* in '"""
+    r"""|(?![\s\S]*\b(?:at|c10|torch|std)::)no (?:match for 'operator|operator ")"""
+)
 # GCC: expected ',' or ';' before 'auto'. Clang and nvcc name only what they expect.
-_EXPECTED = re.compile(
-    r"expected (?:a )?(?:'[,;)\]]'|\"[;)\]]\")(?: or '[;)]')?"
-    r"(?: before '(?P<next>[^']+)'(?: token)?"
-    r"| (?:after|at end of) [^\n]*)?(?:\n|$)"
-)
-_CLOSES = re.compile(r"expected (?:a )?['\"][)\]]['\"]")
-# What starts or ends a statement. An identifier may be a macro whose header is missing.
-_STATEMENT = frozenset(
-    [
-        *("auto", "break", "case", "const", "constexpr", "continue", "default", "delete", "do"),
-        *("double", "else", "float", "for", "if", "int", "long", "return", "static", "switch"),
-        *("throw", "try", "typename", "unsigned", "using", "void", "while", "bool", "char", "}"),
-    ]
-)
-_TOKEN = re.compile(r"\s*([A-Za-z_]\w*|.)", re.DOTALL)
+_EXPECTED = re.compile(r"""expected (?:a )?['"][,;)\]]['"](?: or '[;)]')?(?: before '(\w+)')?""")
+_MACRO = re.compile(r"\s*_*[A-Z][A-Z0-9_]+\b")
 _BODY = re.compile(r"\)\s*(?:const\s*|noexcept\s*|mutable\s*)*(?:->[^;{}]*)?$")
-# A specialization of a template may be in a header that is missing: no type with arguments.
-_NO_MEMBER = re.compile(
-    r"""(?:'(?:const )?(?:class|struct|union) [\w:]+'(?: \{aka '[^'<]*'\})? has no member named '"""
-    r"""|no member named '\w+' in '[\w:]+'"""
-    r"""|(?:class|struct|union) "[\w:]+"(?: \(aka "[^"<]*"\))? has no member ")"""
-)
-_NO_FILE = re.compile(r"[^\s:]+: No such file or directory")
-# GCC: (operand types are 'unsigned int' and 'uint3'); nvcc: operand types are: unsigned int +
-# uint3.
-_OPERANDS = re.compile(
-    r"no (?:match for 'operator|operator \").*?operand types are:?(?P<types>[^\n)]*)", re.DOTALL
-)
-# Types for which torch's headers define no operators; cuda_fp16.h and cuda_bf16.h do for theirs.
-_PLAIN_TYPE = re.compile(
-    r"and|const|volatile|unsigned|signed|bool|char|short|int|long|float|double|size_t|u?int\d+_t|dim3"
-    r"|u?(?:char|short|int|long|longlong|float|double)[1-4]|(?:__)?half2?|(?:__)?nv_bfloat16[2]?"
-)
-_MISSING = (
-    re.compile(r"'(?P<name>\w+)' (?:was not declared|has not been declared|does not name a type)"),
-    re.compile(r"'(?P<name>\w+)' is not a member of '"),
-    re.compile(r"'(?P<name>\w+)' in (?:namespace|class|struct) '[^']*' does not name a type"),
-    re.compile(r"use of undeclared identifier '(?P<name>\w+)'"),
-    re.compile(r"unknown type name '(?P<name>\w+)'"),
-    re.compile(r"no (?:member|type|template) named '(?P<name>\w+)' in (?:the global )?namespace"),
-    re.compile(r'identifier "(?P<name>\w+)" is undefined'),
-    re.compile(r'namespace "[^"]*" has no (?:actual )?member "(?P<name>\w+)"'),
+_MISSING = re.compile(
+    r"""['"](?P<a>\w+)['"] (?:was not declared|has not been declared|does not name|is undefined)"""
+    r"|'(?P<b>\w+)' (?:is not a member of '|in (?:namespace|class|struct) '[^']*' does not name)"
+    r"|(?:use of undeclared identifier|unknown type name) '(?P<c>\w+)'"
+    r"|no (?:member|type|template) named '(?P<d>\w+)' in (?:the global )?namespace"
+    r'|(?:identifier|namespace "[^"]*" has no (?:actual )?member) "(?P<e>\w+)"'
 )
 
 
@@ -98,65 +68,39 @@ def lacks_header(
     if _TWICE.search(error.message):
         places = (error.message, *(note.file for note in notes))
         return any(part in place for part in torch for place in places)
-    if _is_final(error, texts):
-        return False
-    name = _missing_name(error)
-    anywhere = not name or _ANYWHERE.match(name) or _OF_STD.search(error.message)
-    return bool(anywhere) or occurs(name)
+    if missing := _MISSING.match(error.message):
+        name = next(filter(None, missing.groups()))
+        anywhere = _ANYWHERE.match(name) or _OF_STD.search(error.message)
+        return bool(anywhere) or occurs(name)
+    return not _FINAL.match(error.message) and not _is_unfinished(error, texts)
 
 
-def _is_final(error: Diagnostic, texts: Mapping[str, str]) -> bool:
-    """Whether an error in the user's files is not about a name that is missing."""
-    if _NO_ARGUMENTS.match(error.message):
-        return True
-    if _NO_MEMBER.match(error.message) or _NO_FILE.match(error.message):
-        return True
-    if operands := _OPERANDS.match(error.message):
-        return all(map(_PLAIN_TYPE.fullmatch, re.findall(r"\w+", operands["types"])))
+def _is_unfinished(error: Diagnostic, texts: Mapping[str, str]) -> bool:
+    """Whether a bracket or a semicolon is missing in the body of one of the user's functions.
+
+    Outside of one, a macro whose header is missing looks like the declaration of a function.
+    """
     expected = _EXPECTED.match(error.message)
     if expected is None:
         return False
-    place = _place(error, texts)
-    if place is None:
-        return False
-    text, offset = place
-    code = cpp_text.code(text)
-    token = _TOKEN.match(code, offset)
-    following = expected["next"] or (token[1] if token else "")
-    ends = following in _STATEMENT or (following == ";" and _CLOSES.match(error.message))
-    return bool(ends) and _is_in_body(code[:offset])
-
-
-def _missing_name(error: Diagnostic) -> str:
-    """The one name that an error says is not declared; empty if it says something else."""
-    found = (pattern.match(error.message) for pattern in _MISSING)
-    return next((match["name"] for match in found if match), "")
-
-
-def _place(error: Diagnostic, texts: Mapping[str, str]) -> tuple[str, int] | None:
-    """The text that has an error, and the offset of its line and column."""
     named = re.compile(
         rf'^[ \t]*#[ \t]*line[ \t]+(\d+)[ \t]+"{re.escape(error.file)}"[^\n]*\n', re.MULTILINE
     )
     for path, text in texts.items():
-        start, first = 0, 1
-        if path != error.file:
-            match = named.search(text)
-            if match is None:
-                continue
-            start, first = match.end(), int(match[1])
-        lines = text[start:].splitlines(keepends=True)
-        if error.line - first in range(len(lines)):
-            before = sum(map(len, lines[: error.line - first]))
-            return text, start + before + max(0, error.column - 1)
-    return None
+        match = named.search(text)
+        if path != error.file and match is None:
+            continue
+        first = int(match[1]) if match else 1
+        lines = text[match.end() if match else 0 :].splitlines(keepends=True)
+        before = "".join(lines[: error.line - first])
+        code = cpp_text.code(text)
+        offset = len(text) - len("".join(lines)) + len(before) + max(0, error.column - 1)
+        return not _MACRO.match(expected[1] or code[offset:]) and _is_in_body(code[:offset])
+    return False
 
 
 def _is_in_body(code: str) -> bool:
-    """Whether a text of code ends in the body of a function.
-
-    Outside of one, a macro whose header is missing looks like the declaration of a function.
-    """
+    """Whether a text of code ends in the body of a function."""
     is_body: list[bool] = []
     for match in re.finditer(r"[{}]", code):
         if match[0] == "{":
