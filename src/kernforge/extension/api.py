@@ -85,8 +85,8 @@ def load(  # noqa: PLR0917 - torch's signature
     jit_request.refuse_sycl(extra_sycl_cflags, with_sycl)
     if is_python_module and is_standalone:
         raise UsageError("is_python_module and is_standalone exclude each other")
-    here = jit_request.current_directory()
-    listed = jit_request.paths(sources, "sources")
+    here = os.getcwd()  # noqa: PTH109 - a hot path
+    listed = jit_request.paths(sources)
     ldflags = flags.words(extra_ldflags, "extra_ldflags")
     if is_standalone:
         ldflags += (f"-Wl,-rpath,{machine.torch_package() / 'lib'}",)
@@ -96,7 +96,7 @@ def load(  # noqa: PLR0917 - torch's signature
         cflags=flags.words(extra_cflags, "extra_cflags"),
         cuda_cflags=flags.words(extra_cuda_cflags, "extra_cuda_cflags"),
         ldflags=ldflags,
-        includes=jit_request.paths(extra_include_paths, "extra_include_paths"),
+        includes=jit_request.paths(extra_include_paths),
         build_directory=os.fspath(build_directory or ""),
         with_cuda=with_cuda,
         is_python_module=is_python_module,
@@ -184,11 +184,11 @@ def load_inline(  # noqa: PLR0917 - torch's signature
         cflags=flags.words(extra_cflags, "extra_cflags"),
         cuda_cflags=flags.words(extra_cuda_cflags, "extra_cuda_cflags"),
         ldflags=flags.words(extra_ldflags, "extra_ldflags"),
-        includes=jit_request.paths(extra_include_paths, "extra_include_paths"),
+        includes=jit_request.paths(extra_include_paths),
         build_directory=os.fspath(build_directory or ""),
         with_cuda=with_cuda,
         is_python_module=is_python_module,
-        here=jit_request.current_directory(),
+        here=os.getcwd(),  # noqa: PTH109 - a hot path
         environment=machine.deciding_variables(process.environment),
     )
     try:
@@ -247,7 +247,7 @@ def _load_anew(session: JitSession, request: Extension, console: Console) -> Cac
         placed = _place(request, loaded.path)
         return CachedModule(seen=tree.seen(), loaded=loaded, placed=placed)
     start = time.monotonic()
-    with session.namespaces_of(wanted, toolchain.lock) as namespaces:
+    with session.namespaces_of(wanted, key) as namespaces:
         path = make.make_module(
             session, wanted, namespaces, toolchain, console, restore=tree.restore
         )

@@ -24,21 +24,11 @@ from kernforge.errors import UsageError
 from kernforge.extension import flags
 from kernforge.source import includes
 from kernforge.source.includes import Closure
-from kernforge.system import digest
 from kernforge.system.files import sha256_file
 
 Stamp: TypeAlias = tuple[int, int, int, int]
 """Size, time of change in nanoseconds, inode, and when the inode changed, in nanoseconds."""
 _SETTLED_NS = 2_000_000_000  # the coarsest time stamps in use are those of FAT
-SYSTEM_HEADERS = "system-headers.txt"
-"""List of the headers outside an action's directory, with digests; no program reads it."""
-# Headers that are part of the identity of torch, of a toolkit, of Python, or of the compiler.
-_OF_TOOLCHAIN = re.compile(
-    r"(?:torch|ATen|c10|caffe2|pybind11|cuda|cub|thrust|cutlass|cute|bits|sys|linux|asm|gnu)/.*|cuda\w*\.h|Python\.h"
-    r"|[a-z_]+|(?:assert|ctype|dlfcn|errno|fcntl|fenv|float|inttypes|limits|locale|malloc|math|pthread|sched"
-    r"|setjmp|signal|stdarg|stdbool|stddef|stdint|stdio|stdlib|string|strings|time|uchar|unistd|wchar"
-    r"|\w*intrin|omp)\.h"
-)
 PROJECT = "src"
 """A project's directory in that of an action."""
 OPAQUE_LIMIT = 5000
@@ -159,26 +149,6 @@ class Tree:
         for path in self._headers_below((posixpath.dirname(source), *directories)):
             self.get(path)
         return includes.closure(source, known, directories, first=first)
-
-    def texts(self, closure: Closure) -> dict[str, str]:
-        """Texts of a closure's files, and a list of the distribution's headers that it reaches.
-
-        A compiler reads those at their own place. The list makes them part of what is compiled.
-        """
-        texts = {path: self.get(path) for path in closure.files}
-        known: Mapping[str, str] = self  # type: ignore[assignment]  # what is used of a mapping
-        searched = tuple(directory.lstrip("/") for directory in flags.SYSTEM)
-        headers: set[str] = set()
-        for name in closure.foreign:
-            if _OF_TOOLCHAIN.fullmatch(name):
-                continue
-            for path in (posixpath.join(directory, name).lstrip("/") for directory in searched):
-                if path in self and path not in headers:
-                    headers.update(includes.closure(path, known, searched).files)
-        if headers:
-            lines = (f"/{path} {digest.sha256(self.get(path))}\n" for path in sorted(headers))
-            texts[SYSTEM_HEADERS] = "".join(lines)
-        return texts
 
     def watch(self, path: str) -> Stamp | None:
         """Stamp of an absolute path, such as of an object; a change of it will be seen."""

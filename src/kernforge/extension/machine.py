@@ -7,7 +7,7 @@ The toolkit is the installed one (``CUDA_HOME``, ``CUDA_PATH``, the nvcc on the 
 
 from __future__ import annotations
 
-import os
+import functools
 import re
 import sysconfig
 from dataclasses import replace
@@ -21,7 +21,6 @@ from kernforge.errors import (
     BuildError,
     CheckError,
     ManifestError,
-    StorageError,
     ToolchainError,
     UsageError,
 )
@@ -98,27 +97,12 @@ def find_toolchain(
     return toolchain
 
 
-def require_executable_home(home: Path) -> None:
-    """Refuse a directory from which no module can be loaded, before anything is compiled for it.
-
-    Raises:
-        StorageError: its file system is mounted with noexec.
-    """
-    there = next(path for path in (home, *home.parents) if path.exists())
-    if os.statvfs(there).f_flag & os.ST_NOEXEC:
-        raise StorageError(
-            f"modules in {home} cannot be loaded: its file system is mounted with noexec",
-            hint="name a directory on another file system in KERNFORGE_HOME",
-        )
-
-
 def _find_toolchain(
     session: JitSession, needs: ExtensionNeeds, progress: Progress
 ) -> ExtensionToolchain:
-    require_executable_home(session.environment.home)
     torch = import_torch()
     store = Store(session.environment.home / "store")
-    compiler = find_compiler(session)
+    compiler = find_compiler(session.environment)
     package = Path(torch.__file__).resolve().parent
     trees = {"cxx": compiler.program(store.root / "compilers"), TORCH.name: str(package)}
     records = store.root / "compilers"
@@ -154,17 +138,20 @@ def _find_toolchain(
     return ExtensionToolchain(machine=machine, lock=lock, store=store, trees=trees)
 
 
-def find_compiler(session: JitSession) -> Compiler:
-    """The C++ compiler; once for values of ``CXX`` and ``PATH``: to ask it takes as long as a link.
+def find_compiler(environment: Environment) -> Compiler:
+    """The C++ compiler.
 
     Raises:
         ToolchainError: there is none.
     """
-    variables = session.environment.variables
-    key = (variables.get("CXX"), variables.get("PATH"))
-    if not (compiler := session.compilers.get(key)):
-        compiler = session.compilers[key] = host_compiler.find(variables, run)
-    return compiler
+    return _compiler(*(environment.variables.get(name) for name in ("CXX", "PATH")))
+
+
+@functools.cache
+def _compiler(cxx: str | None, path: str | None) -> Compiler:
+    """The C++ compiler; found once, because to ask it takes as long as a link."""
+    named = {"CXX": cxx, "PATH": path}
+    return host_compiler.find({name: value for name, value in named.items() if value}, run)
 
 
 def torch_package() -> Path:

@@ -23,6 +23,10 @@ from kernforge.extension.undefined import missing_symbol
 
 _HINTS = (
     (
+        "failed to map segment",
+        "its file system may be mounted with noexec: name another directory in KERNFORGE_HOME",
+    ),
+    (
         "__cudaRegisterLinkedBinary",
         "device code that was compiled with -rdc=true or -dc lacks its device link: nvcc -dlink",
     ),

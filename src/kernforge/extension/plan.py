@@ -14,7 +14,7 @@ there. These things differ:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernforge.artifact.variant import Backend, Variant
@@ -34,7 +34,6 @@ from kernforge.extension.device.units import (
 from kernforge.project.targets import Target
 from kernforge.source import op_namespace
 from kernforge.source.op_namespace import EXTENSION_NAME
-from kernforge.system import digest
 from kernforge.toolchain import front_end
 from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import CXX, THREADS, Lock, Tree
@@ -261,18 +260,16 @@ def op_namespaces(extension: Extension) -> dict[str, str]:
     return {word: extension.last_name if word == EXTENSION_NAME else word for word in defined}
 
 
-def free_namespaces(extension: Extension, lock: Lock, taken: frozenset[str]) -> dict[str, str]:
+def free_namespaces(extension: Extension, key: str, taken: Collection[str]) -> dict[str, str]:
     """A name that the process does not have for each op namespace of an extension.
 
-    It is the namespace's own, or that with a suffix which says what is compiled.
+    It is the namespace's own, or that with a suffix of the key of its content.
     """
-    content = {p: digest.sha256(t) for unit in extension.units for p, t in unit.texts.items()}
-    argv = [*extension.cflags, "", *extension.cuda_cflags, "", *extension.ldflags]
-    suffix = digest.key("jit", files=content, flags=argv, cxx=lock.compilers["cxx"].key)[:10]
 
     def free(name: str) -> str:
-        names = (f"{name}_{suffix}", *(f"{name}_{suffix}_{number}" for number in range(2, _MOST)))
-        return next(each for each in (name, *names) if each not in taken)
+        first = f"{name}_{key[:10]}"
+        names = (name, first, *(f"{first}_{number}" for number in range(2, _MOST)))
+        return next(each for each in names if each not in taken)
 
     return {name: free(name) for name in op_namespaces(extension).values()}
 

@@ -11,35 +11,30 @@ from __future__ import annotations
 import functools
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeGuard
+from pathlib import Path
+from types import ModuleType
+from typing import TypeGuard
 
 from kernforge.binary import elf
 from kernforge.builder import api as build
 from kernforge.builder import from_source
 from kernforge.builder import workspace as build_workspace
 from kernforge.builder.api import BuildRequest
-from kernforge.errors import BuildError, NetworkError, ToolchainError
+from kernforge.builder.workspace import Workspace
+from kernforge.errors import BuildError, KernforgeError, NetworkError, ToolchainError
 from kernforge.extension import machine
 from kernforge.extension.device import nvcc_stages
 from kernforge.extension.device.project import replace_edited
-from kernforge.extension.session import CachedProject
+from kernforge.extension.session import CachedProject, JitSession
 from kernforge.extension.undefined import missing_symbol, undefined_error
 from kernforge.loader import host
 from kernforge.loader.api import get_local_kernel
 from kernforge.manifest.model import TvmFfi
 from kernforge.project import api as project_api
+from kernforge.project.api import Project
 from kernforge.system.console import Console
 from kernforge.toolchain import lockfile
 from kernforge.toolchain.local_parts import NO_LOCAL_PARTS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import ModuleType
-
-    from kernforge.builder.workspace import Workspace
-    from kernforge.errors import KernforgeError
-    from kernforge.extension.session import JitSession
-    from kernforge.project.api import Project
 
 _log = logging.getLogger("kernforge")
 _CODE = (".cpp", ".cc", ".cxx", ".c", ".cu", ".h", ".hpp", ".hh", ".hxx", ".cuh")
@@ -70,7 +65,6 @@ def load_project(session: JitSession, directory: Path, *, verbose: bool = False)
 
 
 def _load_anew(session: JitSession, root: Path, *, verbose: bool) -> CachedProject:
-    machine.require_executable_home(session.environment.home)
     project = project_api.read_project(root)
     if not isinstance(project.manifest.framework, TvmFfi):
         machine.import_torch()  # without it, the error would be that no variant fits
@@ -134,7 +128,7 @@ def _build_variant(session: JitSession, project: Project, console: Console) -> P
     With what the lock names, or, if that is not available, with the headers of this machine's torch
     and the compilers of the installed toolkit.
     """
-    lock = build_workspace.read_lock(project.root)
+    lock, environment = build_workspace.read_lock(project.root), session.environment
     lent = lock is not None and any(
         tree.kind == "torch" and tree.digest for tree in lock.trees.values()
     )
@@ -142,10 +136,14 @@ def _build_variant(session: JitSession, project: Project, console: Console) -> P
     while True:
         options = NO_LOCAL_PARTS
         if lent:
-            options = from_source.lent_parts(host.probe_to_load(), session.environment, reason)
+            options = from_source.lent_parts(host.probe_to_load(), environment, reason)
         try:
             workspace = build_workspace.open_workspace(
-                project, console, session.environment, options, cxx=machine.find_compiler(session)
+                project,
+                console,
+                session.environment,
+                options,
+                cxx=machine.find_compiler(session.environment),
             )
             return _build(session, workspace, console)
         except (NetworkError, ToolchainError) as error:

@@ -68,7 +68,7 @@ def read_extension(request: Extension, tree: Tree) -> Extension:
     units: list[ExtensionUnit] = []
     for path in map(tree.path, request.sources):
         closure = tree.closure(path, searched, first)
-        texts = tree.texts(closure)
+        texts = {each: tree.get(each) for each in closure.files}
         unit = ExtensionUnit(path=path, title=tree.title(path), texts=texts, closure=closure)
         units.append(unit)
     ldflags = flags.linker_flags(request.ldflags, request.here)
@@ -111,53 +111,14 @@ def check_module(module: Extension, restore: Callable[[str], str]) -> None:
 
 def content_key(module: Extension) -> str:
     """Digest of all that makes a module, whichever op namespaces this process has."""
-    return digest.key(
-        "jit-content",
-        name=module.name,
-        units=[{path: digest.sha256(text) for path, text in u.texts.items()} for u in module.units],
-        order=[unit.path for unit in module.units],
-        cflags=list(module.cflags),
-        cuda_cflags=list(module.cuda_cflags),
-        ldflags=list(module.ldflags),
-        includes=[*module.includes, "", *module.installed],
-        linked=dict(module.linked),
-        form=[module.is_standalone, module.with_cuda, module.is_python_module],
-        environment=[value or "" for value in module.environment],
-    )
+    asked = replace(module, sources=(), texts=(), here="", build_directory="")
+    return digest.sha256(repr(asked))
 
 
-def current_directory() -> str:
-    """The current directory.
-
-    Raises:
-        UsageError: it was removed.
-    """
-    try:
-        return os.getcwd()  # noqa: PTH109 - a hot path
-    except FileNotFoundError as error:
-        raise UsageError(
-            "the current directory does not exist any more", hint="change to one that does"
-        ) from error
-
-
-def paths(given: object, what: str) -> tuple[str, ...]:
-    """One path, or several, as texts.
-
-    Args:
-        given: a path, a sequence of paths, or None.
-        what: the argument's name, for the error.
-
-    Raises:
-        UsageError: something else is among them.
-    """
-    listed: Any = [given] if isinstance(given, str | bytes | os.PathLike) else given or ()
-    texts = []
-    for each in listed:
-        path = os.fspath(each) if isinstance(each, str | os.PathLike) else each
-        if not isinstance(path, str):
-            raise UsageError(f"{what} has {each!r}, which is not a path", hint="give str or Path")
-        texts.append(path)
-    return tuple(texts)
+def paths(given: Any) -> tuple[str, ...]:
+    """One path, or several, as texts."""
+    listed = [given] if isinstance(given, str | bytes | os.PathLike) else given or ()
+    return tuple(map(os.fsdecode, listed))
 
 
 def refuse_sycl(given: object, wanted: bool | None) -> None:  # noqa: FBT001

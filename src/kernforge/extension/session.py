@@ -20,8 +20,6 @@ from kernforge.extension.device.units import DeviceSession
 from kernforge.extension.files import Seen
 from kernforge.extension.plan import Extension, ExtensionToolchain, free_namespaces
 from kernforge.system.environment import Environment
-from kernforge.toolchain.host_compiler import Compiler
-from kernforge.toolchain.lockfile import Lock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +71,6 @@ class JitSession:
         shown: op namespaces by the name that sources write and by module, the latest last.
         imports: how many modules of a name were imported.
         toolchains: by what modules need of them.
-        compilers: C++ compilers by the values of ``CXX`` and ``PATH``.
         whole: sources of modules, by the module's name, that need torch's headers as they are.
         hinted: whether the hint on slow headers was shown.
         projects: loaded projects by directory and ``KERNFORGE_HOME``.
@@ -88,7 +85,6 @@ class JitSession:
     shown: dict[str, dict[str, Any]] = field(default_factory=dict)
     imports: Counter[str] = field(default_factory=Counter)
     toolchains: dict[Hashable, ExtensionToolchain] = field(default_factory=dict)
-    compilers: dict[Hashable, Compiler] = field(default_factory=dict)
     whole: dict[str, set[str]] = field(default_factory=dict)
     hinted: bool = False
     projects: dict[tuple[Path, str | None], CachedProject] = field(default_factory=dict)
@@ -108,14 +104,17 @@ class JitSession:
             yield
 
     @contextmanager
-    def namespaces_of(self, module: Extension, lock: Lock) -> Iterator[dict[str, str]]:
+    def namespaces_of(self, module: Extension, key: str) -> Iterator[dict[str, str]]:
         """Take op namespaces for a module that no other thread's has; free if the block raises.
+
+        Args:
+            key: of the module's content.
 
         Yields:
             The namespaces by the names that the sources write.
         """
         with self.lock:
-            names = free_namespaces(module, lock, frozenset(self.namespaces))
+            names = free_namespaces(module, key, self.namespaces)
             self.namespaces.update(names.values())
         try:
             yield names

@@ -5,7 +5,7 @@ import pytest
 
 from kernforge.errors import UsageError
 from kernforge.extension import flags
-from kernforge.extension.files import SYSTEM_HEADERS, Tree
+from kernforge.extension.files import Tree
 
 
 @pytest.fixture
@@ -89,26 +89,6 @@ def test_a_change_of_a_watched_file_is_seen(source):
     assert seen.unchanged()
     (source / "absent.o").write_text("")
     assert not seen.unchanged()
-
-
-def test_a_header_of_the_distribution_is_part_of_what_is_compiled(source, tmp_path, monkeypatch):
-    """As <zlib.h>, which no identity of the toolchain covers; an upgrade is another input."""
-    include = tmp_path / "usr" / "include"
-    include.mkdir(parents=True)
-    monkeypatch.setattr(flags, "SYSTEM", (str(include),))
-    (source / "a.cpp").write_text("#include <zlib.h>\n#include <vector>\n#include <cuda_fp16.h>\n")
-    (include / "zlib.h").write_text('#include "zconf.h"\n')
-    listed = []
-    for version in (1, 2):
-        (include / "zconf.h").write_text(f"#define VERSION {version}\n")
-        tree = Tree({})
-        top = str(source).lstrip("/")
-        texts = tree.texts(tree.closure(f"{top}/a.cpp", (), ()))
-        listed.append(texts.pop(SYSTEM_HEADERS))
-        assert [*texts] == [f"{top}/a.cpp"]
-        assert f"{include}/zconf.h" in tree.seen().stamps
-    assert listed[0] != listed[1]
-    assert f"{include}/zlib.h" in listed[0]
 
 
 @pytest.mark.parametrize(

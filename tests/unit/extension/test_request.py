@@ -10,16 +10,10 @@ MODULE = "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}"
 
 
 def test_paths_are_one_or_several():
-    assert request.paths("inc", "x") == ("inc",)
-    assert request.paths(Path("a.cpp"), "x") == ("a.cpp",)
-    assert request.paths(["a.cpp", Path("b.cu")], "x") == ("a.cpp", "b.cu")
-    assert request.paths(None, "x") == ()
-
-
-@pytest.mark.parametrize("given", [b"a.cpp", [b"a.cpp"], [None], [1]])
-def test_what_is_not_a_path_is_named(given):
-    with pytest.raises(UsageError, match=r"sources has .*, which is not a path"):
-        request.paths(given, "sources")
+    assert request.paths("inc") == ("inc",)
+    assert request.paths(Path("a.cpp")) == ("a.cpp",)
+    assert request.paths(["a.cpp", Path("b.cu")]) == ("a.cpp", "b.cu")
+    assert request.paths(None) == ()
 
 
 @pytest.mark.parametrize("name", ["a.cpp", "a.cc", "a.cu", "a.C", "dir.with/dots.c++"])
@@ -75,11 +69,3 @@ def test_a_module_must_be_defined_somewhere():
     assert "functions=[...]" in caught.value.hint
     for text in (MODULE, "NB_MODULE(toy, m) {}", "PyMODINIT_FUNC PyInit_toy()"):
         request.check_definition("toy", ["int x;", text])
-
-
-def test_a_directory_that_is_gone_is_reported(tmp_path, monkeypatch):
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    with pytest.raises(UsageError, match="current directory"):
-        request.current_directory()

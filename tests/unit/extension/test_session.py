@@ -4,7 +4,6 @@
 import threading
 
 import pytest
-from unit.extension.device.test_plan import MACHINE
 
 from kernforge.errors import BuildError
 from kernforge.extension.device.units import ExtensionUnit
@@ -45,7 +44,7 @@ def test_threads_that_write_one_op_namespace_get_two():
     both = threading.Barrier(2)
 
     def plan(name):
-        with session.namespaces_of(extension(name), MACHINE.lock) as names:
+        with session.namespaces_of(extension(name), "0123456789") as names:
             both.wait()
         return names["ops"]
 
@@ -59,13 +58,13 @@ def test_an_op_namespace_is_free_again_when_its_module_fails():
     session = JitSession(environment=Environment({}))
     with (
         pytest.raises(BuildError),
-        session.namespaces_of(extension("a"), MACHINE.lock) as names,
+        session.namespaces_of(extension("a"), "0123456789") as names,
     ):
         raise BuildError("no")
     assert names == {"ops": "ops"}
     assert session.namespaces == set()
-    with session.namespaces_of(extension("b"), MACHINE.lock):
-        with session.namespaces_of(extension("c"), MACHINE.lock) as other:
+    with session.namespaces_of(extension("b"), "0123456789"):
+        with session.namespaces_of(extension("c"), "0123456789") as other:
             assert other["ops"].startswith("ops_")
         session.release(other)
     assert session.namespaces == {"ops"}

@@ -8,25 +8,19 @@ The plan is that of ``kernforge build``, so that its results come from the same 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from kernforge.builder.api import EditedPlan
+from kernforge.builder.api import EditedPlan, PlannedBuild
 from kernforge.builder.execute import executor
+from kernforge.builder.execute.action import ActionContext, Failure
+from kernforge.builder.execute.executor import Events
 from kernforge.builder.execute.results import STORE_KIND
+from kernforge.builder.plan.graph import Plan
+from kernforge.builder.workspace import Workspace
 from kernforge.extension.device import swap
-from kernforge.extension.device.units import CudaUnit, DeviceToolchain, ModulePlan
+from kernforge.extension.device.units import CudaUnit, DeviceSession, DeviceToolchain, ModulePlan
+from kernforge.project.units import Sources
 from kernforge.system.console import Console
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kernforge.builder.api import PlannedBuild
-    from kernforge.builder.execute.action import ActionContext, Failure
-    from kernforge.builder.execute.executor import Events
-    from kernforge.builder.plan.graph import Plan
-    from kernforge.builder.workspace import Workspace
-    from kernforge.extension.device.units import DeviceSession
-    from kernforge.project.units import Sources
 
 
 def replace_edited(
