@@ -13,7 +13,6 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import TypeGuard
 
 from kernforge.binary import elf
 from kernforge.builder import api as build
@@ -25,7 +24,7 @@ from kernforge.errors import BuildError, KernforgeError, NetworkError, Toolchain
 from kernforge.extension import machine
 from kernforge.extension.device import nvcc_stages
 from kernforge.extension.device.project import replace_edited
-from kernforge.extension.session import CachedProject, JitSession
+from kernforge.extension.session import JitSession
 from kernforge.extension.undefined import missing_symbol, undefined_error
 from kernforge.loader import host
 from kernforge.loader.api import get_local_kernel
@@ -33,7 +32,6 @@ from kernforge.manifest.model import TvmFfi
 from kernforge.project import api as project_api
 from kernforge.project.api import Project
 from kernforge.system.console import Console
-from kernforge.toolchain import lockfile
 from kernforge.toolchain.local_parts import NO_LOCAL_PARTS
 
 _log = logging.getLogger("kernforge")
@@ -55,43 +53,13 @@ def load_project(session: JitSession, directory: Path, *, verbose: bool = False)
         NoVariantError: it has no variant for this process.
         UsageError: there is no project, or no torch.
     """
-    root = project_api.find(directory)
-    key = (root, session.environment.kernforge_home)
-    with session.alone("project", key):
-        cached = session.projects.get(key)
-        if not _is_current(cached):
-            cached = session.projects[key] = _load_anew(session, root, verbose=verbose)
-    return cached.module
-
-
-def _load_anew(session: JitSession, root: Path, *, verbose: bool) -> CachedProject:
-    project = project_api.read_project(root)
+    project = project_api.read_project(project_api.find(directory))
     if not isinstance(project.manifest.framework, TvmFfi):
         machine.import_torch()  # without it, the error would be that no variant fits
-    paths = {*project.files.values(), *(path.parent for path in project.files.values())}
-    lock = root / lockfile.FILE_NAME
-    stamps, lock_before = {path: _stamp(path) for path in paths}, _stamp(lock)
     # Copies of a project with the same sources are laid out in the same directory.
-    with session.alone("project name", project.manifest.general.name):
+    with session.alone("project", project.manifest.general.name):
         variant = _build_variant(session, project, Console(quiet=not verbose, failures=False))
-        module = _import_variant(project, variant)
-    if _stamp(lock) != lock_before:  # it was written just now
-        stamps |= {path: _stamp(path) for path in (root, lock)}
-    return CachedProject(stamps=stamps, module=module)
-
-
-def _is_current(cached: CachedProject | None) -> TypeGuard[CachedProject]:
-    """Whether nothing has changed since a project was loaded."""
-    return cached is not None and all(_stamp(p) == old for p, old in cached.stamps.items())
-
-
-def _stamp(path: Path) -> tuple[int, ...] | None:
-    """When a file was written, or a directory's list of files; None if it is not there."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return (status.st_mtime_ns, status.st_size, status.st_ino)
+        return _import_variant(project, variant)
 
 
 def _import_variant(project: Project, variant: Path) -> ModuleType:

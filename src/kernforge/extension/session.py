@@ -47,18 +47,6 @@ class CachedModule:
     placed: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CachedProject:
-    """A kernel project that is loaded.
-
-    Attributes:
-        stamps: its files and directories as they were.
-    """
-
-    stamps: Mapping[Path, tuple[int, ...] | None]
-    module: ModuleType
-
-
 @dataclass(slots=True, eq=False)
 class JitSession:
     """All that a process has compiled and is compiling.
@@ -73,7 +61,6 @@ class JitSession:
         toolchains: by what modules need of them.
         whole: sources of modules, by the module's name, that need torch's headers as they are.
         hinted: whether the hint on slow headers was shown.
-        projects: loaded projects by directory and ``KERNFORGE_HOME``.
         device: what edits of device code remember.
         lock: held while op namespaces are planned and while a module is imported.
     """
@@ -87,7 +74,6 @@ class JitSession:
     toolchains: dict[Hashable, ExtensionToolchain] = field(default_factory=dict)
     whole: dict[str, set[str]] = field(default_factory=dict)
     hinted: bool = False
-    projects: dict[tuple[Path, str | None], CachedProject] = field(default_factory=dict)
     device: DeviceSession = field(default_factory=DeviceSession)
     lock: threading.RLock = field(default_factory=threading.RLock)
     _locks: dict[Hashable, threading.Lock] = field(default_factory=dict)
@@ -96,7 +82,7 @@ class JitSession:
     def alone(self, *key: Hashable) -> Iterator[None]:
         """One thread at a time runs the block with this key.
 
-        Locks are taken in one order: project, name of a project, module, toolchain.
+        Locks are taken in one order: project, module, toolchain.
         """
         with self.lock:
             lock = self._locks.setdefault(key, threading.Lock())
