@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans the compilation of a CUDA unit's device code alone, for an edit that leaves its host code.
+"""Device code of a CUDA unit, and its compilation alone, for an edit that leaves the host's code.
 
 It is compiled by nvcc's device stages (``nvcc -cubin``) with the unit's own flags.
 """
@@ -45,22 +45,18 @@ class DevicePart:
     Attributes:
         host: key of the host's part with all that decides its code; units that share it differ in
             device code alone.
-        cubin: nvcc's device stages, as an action.
-        texts: files of that action by content, as a plan holds them.
         bare: files of the unit by path, without torch's headers and what the host alone needs: a
             tenth of the time. Empty where other code might come of them.
     """
 
     host: str
-    cubin: Action
-    texts: Mapping[str, str]
     bare: Mapping[str, str]
 
 
 def device_part(
     unit: CudaUnit, lock: Lock, target: Target, split: SplitText = device_split.split
 ) -> DevicePart | None:
-    """Plan the compilation of a unit's device code; ``split`` is ``split.split``, or with a memory.
+    """Tell a unit's device code from its host code; ``split`` is ``split.split``, or with a memory.
 
     Returns:
         None where device code cannot be told from host code for certain.
@@ -83,8 +79,7 @@ def device_part(
     shadow = ActionSet(lock)
     inputs = [shadow.text(path, text) for path, text in hosts.items()]
     host = shadow.add("host", argv, inputs, unit.action.outputs, target, kind="cuda")
-    compiles, contents = compile_device(unit, unit.texts, lock, target)
-    return DevicePart(host=host.key, cubin=compiles, texts=contents, bare=_bare_texts(unit, parts))
+    return DevicePart(host=host.key, bare=_bare_texts(unit, parts))
 
 
 def compile_device(

@@ -48,19 +48,17 @@ class _Edit:
     """A unit of which only the device code is new.
 
     Attributes:
+        host: key of the host's part.
         before: its earlier object.
         code: the machine code in that object.
+        ways: nvcc's device stages with their files, the faster way first.
     """
 
     unit: CudaUnit
-    part: DevicePart
+    host: str
     before: Path
     code: bytes
-    bare: tuple[Action, Mapping[str, str]] | None
-
-    def stages(self, *, bare: bool) -> tuple[Action, Mapping[str, str]]:
-        """Return nvcc's device stages and their files."""
-        return self.bare if bare and self.bare else (self.part.cubin, self.part.texts)
+    ways: tuple[tuple[Action, Mapping[str, str]], ...]
 
 
 class _SwapError(Exception):
@@ -87,15 +85,20 @@ def swap_device_code(
         for unit in missing
         if unit.path not in objects and (edit := _find_edit(session, unit, module, toolchain))
     ]
-    for bare in (True, False):
-        waiting = [e for e in edits if e.unit.path not in objects and (e.bare or not bare)]
+    slow: set[str] = set()
+    while edits:
         # Failures are reported when the whole plan is run.
-        if not waiting or run_plan(_device_plan(module, waiting, bare=bare)):
-            continue
-        for edit in waiting:
-            objects |= _swap(edit, toolchain, bare=bare)
-            if edit.bare and not bare and edit.unit.path in objects:
-                session.whole.add(edit.part.host)
+        failed = {failure.action.key for failure in run_plan(_device_plan(module, edits))}
+        done = [edit for edit in edits if edit.ways[0][0].key not in failed]
+        for edit in done:
+            objects |= _swap(edit, toolchain)
+            session.whole |= slow & {edit.host} if edit.unit.path in objects else set()
+        edits = [
+            replace(edit, ways=edit.ways[1:])
+            for edit in edits
+            if edit.unit.path not in objects and len(edit.ways) > 1
+        ]
+        slow |= {edit.host for edit in edits}
     return module.with_objects(objects, toolchain.lock) if objects else module
 
 
@@ -116,22 +119,22 @@ def _find_edit(
         code = fatbin.one_cubin(elf.section(before.read_bytes(), fatbin.SECTION))
         if code is None:
             return None
-        bare = None
+        ways = [unit.texts]
         if part.bare and part.host not in session.whole:
             texts = {**part.bare}
             texts[unit.path] += f"\n{library_constants(code)}"
-            bare = compile_device(unit, texts, toolchain.lock, module.target)
-        return _Edit(unit, part, before, code, bare)
+            ways = [texts, unit.texts]
+        stages = (compile_device(unit, each, toolchain.lock, module.target) for each in ways)
+        return _Edit(unit, part.host, before, code, tuple(stages))
     return None
 
 
-def _device_plan(module: ModulePlan, edits: list[_Edit], *, bare: bool) -> Plan:
+def _device_plan(module: ModulePlan, edits: list[_Edit]) -> Plan:
     """A module's plan without the link, and with nvcc's device stages alone for edited units."""
     left_out = {module.link.key, *(edit.unit.action.key for edit in edits)}
     actions = [each for each in module.plan.actions if each.key not in left_out]
     texts = dict(module.plan.texts)
-    for edit in edits:
-        compiles, contents = edit.stages(bare=bare)
+    for compiles, contents in (edit.ways[0] for edit in edits):
         actions.append(compiles)
         texts |= contents
     return replace(module.plan, actions=tuple(actions), texts=texts)
@@ -150,14 +153,14 @@ def _swap_action(unit: CudaUnit) -> Action:
     )
 
 
-def _swap(edit: _Edit, toolchain: DeviceToolchain, *, bare: bool) -> dict[str, Action]:
+def _swap(edit: _Edit, toolchain: DeviceToolchain) -> dict[str, Action]:
     """Put a unit's new machine code, which the store has, into a copy of its object.
 
     Returns:
         What stands for the new object, by the unit's path; nothing if the code does not fit.
     """
     store, before = toolchain.store, edit.before
-    compiled = store.path(STORE_KIND, edit.stages(bare=bare)[0].key)
+    compiled = store.path(STORE_KIND, edit.ways[0][0].key)
     code = cubin.named_like((compiled / CUBIN).read_bytes(), edit.code)
     # What the host registers is named in its code: all of it must be there, and no more.
     same_kernels = set(cubin.kernels(code)) == set(cubin.kernels(edit.code))

@@ -34,7 +34,7 @@ void launch(float* x) { k<<<1, 1>>>(x); }
 """
 
 
-def part(source=SOURCE, header=HEADER, flags=(), archs=None, path="home/me/a.cu"):
+def planned(source=SOURCE, header=HEADER, flags=(), archs=None, path="home/me/a.cu"):
     texts = {path: source, "home/me/inc/f.h": header}
     found = closure(path, texts, ())
     read = {p: texts[p] for p in found.files}
@@ -43,15 +43,23 @@ def part(source=SOURCE, header=HEADER, flags=(), archs=None, path="home/me/a.cu"
     machine = MACHINE if archs is None else dataclasses.replace(MACHINE, archs=archs)
     (made,) = jit_plan.plan_extensions([module], machine)
     (cuda,) = made.cuda
-    return device_plan.device_part(cuda, machine.lock, made.target)
+    return cuda, machine.lock, made.target
+
+
+def part(*args, **more):
+    return device_plan.device_part(*planned(*args, **more))
+
+
+def stages(*args, **more):
+    unit, lock, target = planned(*args, **more)
+    return device_plan.compile_device(unit, unit.texts, lock, target)[0]
 
 
 def test_units_that_differ_in_device_code_share_the_hosts_part():
-    one = part()
-    other = part(SOURCE.replace("f(x[0])", "2 * f(x[0])"))
-    third = part(header=HEADER.replace("return x;", "return -x;"))
-    assert one.host == other.host == third.host
-    assert len({one.cubin.key, other.cubin.key, third.cubin.key}) == 3
+    edits = ({}, {"source": SOURCE.replace("f(x[0])", "2 * f(x[0])")})
+    edits = (*edits, {"header": HEADER.replace("return x;", "return -x;")})
+    assert len({part(**edit).host for edit in edits}) == 1
+    assert len({stages(**edit).key for edit in edits}) == 3
 
 
 @pytest.mark.parametrize(
@@ -82,13 +90,10 @@ def test_a_function_that_another_file_declares_for_the_host_is_the_hosts_too():
 
 
 def test_nvccs_device_stages_have_the_units_own_flags():
-    found = part(flags=["--use_fast_math", "-DN=1"])
-    assert found is not None
-    assert "-c" not in found.cubin.argv
-    assert {"-cubin", "--use_fast_math", "-DN=1", "arch=compute_90,code=sm_90"} <= {
-        *found.cubin.argv
-    }
-    assert found.cubin.argv[-3:] == ("home/me/a.cu", "-o", "unit.cubin")
+    argv = stages(flags=["--use_fast_math", "-DN=1"]).argv
+    assert "-c" not in argv
+    assert {"-cubin", "--use_fast_math", "-DN=1", "arch=compute_90,code=sm_90"} <= {*argv}
+    assert argv[-3:] == ("home/me/a.cu", "-o", "unit.cubin")
 
 
 TORCH = "#include <torch/extension.h>\n"
