@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
+from typing import Literal, TypeAlias
 
 EXTENSION_NAME = "TORCH_EXTENSION_NAME"
 LIBRARY = re.compile(
@@ -50,19 +50,12 @@ __attribute__((visibility("default"))) struct _object* PyInit_{name}() {{
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamespaceUse:
-    """How a unit gets the op namespace.
+NamespaceUse: TypeAlias = Literal["none", "compiled", "module", "linked"]
+"""How a unit gets the op namespace.
 
-    Attributes:
-        compiled: whether the unit must be compiled with the name.
-        linked: whether the unit takes the name at link time.
-        module: whether the unit is compiled with the name and may hold Python's way into it.
-    """
-
-    compiled: bool = False
-    linked: bool = False
-    module: bool = False
+It is not read; the unit is compiled with it; so, and it may hold Python's way into it; or the unit
+takes it at link time.
+"""
 
 
 def use(texts: Iterable[str], *, bundled: bool, torch: tuple[int, int] | None) -> NamespaceUse:
@@ -75,16 +68,14 @@ def use(texts: Iterable[str], *, bundled: bool, torch: tuple[int, int] | None) -
     """
     sources = list(texts)
     if not any(name in text for text in sources for name in _MACROS):
-        return NamespaceUse()
+        return "none"
     registers = sum(len(_REGISTERS.findall(text)) for text in sources)
-    compiled = NamespaceUse(compiled=True, module=registers > 0)
-    if not bundled or registers != 1 or torch is None:
-        return compiled
-    if torch < _STABLE_SINCE and any(_STABLE.search(text) for text in sources):
-        return compiled
-    rest = [_LIBRARY.sub("", _REGISTERS.sub("", text)) for text in sources]
-    plain = not any(_OTHERWISE.search(text) or any(m in text for m in _MACROS) for text in rest)
-    return NamespaceUse(linked=True) if plain else compiled
+    old = torch and torch < _STABLE_SINCE and any(_STABLE.search(text) for text in sources)
+    if bundled and registers == 1 and torch and not old:
+        rest = [_LIBRARY.sub("", _REGISTERS.sub("", text)) for text in sources]
+        if not any(_OTHERWISE.search(text) or any(m in text for m in _MACROS) for text in rest):
+            return "linked"
+    return "module" if registers else "compiled"
 
 
 def together(uses: Sequence[NamespaceUse]) -> list[NamespaceUse]:
@@ -93,9 +84,9 @@ def together(uses: Sequence[NamespaceUse]) -> list[NamespaceUse]:
     The object that holds the name at link time has Python's way into it. So if a unit is compiled
     with its own, as where the preprocessor chooses one of two bindings, all are compiled with it.
     """
-    if not any(one.module for one in uses):
+    if "module" not in uses:
         return list(uses)
-    return [NamespaceUse(compiled=True) if one.linked else one for one in uses]
+    return ["compiled" if one == "linked" else one for one in uses]
 
 
 def source(name: str) -> str:

@@ -23,9 +23,9 @@ _NAME = re.compile(r"(?:\w+::)?(\w+(?:\.\w+)?)")
 _MUTATED = re.compile(r"\([a-z]+!(?:\s*->\s*[^)]*)?\)")
 _ARGUMENT = re.compile(r"(?P<type>\S.*?)(?:\s+(?P<name>[A-Za-z_]\w*))?", re.DOTALL)
 _HEAD = re.compile(r"\s*(?:\w+::)?[A-Za-z_]\w*(?:\.\w+)?\s*\(")
-_NAMED = re.compile(r"(?P<type>.*[\s)\]?!*])(?P<name>[A-Za-z_]\w*)", re.DOTALL)
-_BASE = re.compile(r"\w+")
-_WITHIN = re.compile(r"\([^()]*\)|\s+(?=[\[?(])")
+_FORM = re.compile(
+    r"(?P<type>\w+)\b(?:\s*(?:\([^()]*\)|\[\d*\]|\?))*\s*\b[A-Za-z_]\w*(?:\s*=\s*\S.*)?", re.DOTALL
+)
 # What C++ and Python call the types.
 _MEANT = {
     **dict.fromkeys(("double", "float32", "float64", "half"), "float"),
@@ -72,34 +72,15 @@ def mistake(schema: str) -> str:
     if end < 0:
         return "a parenthesis of its arguments is not closed"
     arrow, _, returns = schema[end + 1 :].lstrip().partition("->")
-    if arrow or not returns:
+    if arrow or not returns.strip() or returns.count("(") != returns.count(")"):
         return "its arguments are not followed by -> and what it returns"
-    if not returns.strip() or (returns.count("(") != returns.count(")")):
-        return f"what it returns is incomplete: {returns.strip()!r}"
     arguments = schema[head.end() : end]
     for text in cpp_text.split(arguments) if arguments.strip() else ():
-        if problem := _argument_mistake(text):
-            return problem
-    return ""
-
-
-def _argument_mistake(text: str) -> str:
-    """What is wrong with one argument; empty where nothing is."""
-    if text in {"*", "..."}:
-        return ""
-    declared, equals, default = (part.strip() for part in text.partition("="))
-    named = _NAMED.fullmatch(declared)
-    if not declared:
-        return "there is no argument between two commas"
-    if named is None:
-        return f"the argument {declared!r} has no name"
-    if equals and not default:
-        return f"the argument {named['name']} has no default after ="
-    kind = _BASE.match(named["type"])
-    if kind and (meant := _MEANT.get(kind[0])):
-        return f"{kind[0]} is no type of a schema, write {meant}"
-    if " " in _WITHIN.sub("", named["type"]).strip():
-        return f"the argument {declared!r} is more than a type and a name"
+        form = _FORM.fullmatch(text)
+        if form and (meant := _MEANT.get(form["type"])):
+            return f"{form['type']} is no type of a schema, write {meant}"
+        if form is None and text not in {"*", "..."}:
+            return f"the argument {text!r} is not a type and a name, with or without =default"
     return ""
 
 

@@ -100,7 +100,7 @@ class _Planner:
             self._compile(unit, target, ops_name, use)
             for unit, use in zip(chosen, uses, strict=True)
         ]
-        if any(use.linked for use in uses):
+        if "linked" in uses:
             objects.append(linking.namespace(self.actions, target, ops_name))
         linked = linking.link(
             self.actions,
@@ -123,8 +123,8 @@ class _Planner:
         closure = unit.closure
         inputs = [self.actions.file(path) for path in closure.files]
         common = (
-            *flags.defines(target, ops_name if use.compiled else None),
-            *([op_namespace.AT_LINK] if use.linked else []),
+            *flags.defines(target, ops_name if use in {"compiled", "module"} else None),
+            *([op_namespace.AT_LINK] if use == "linked" else []),
             *(f"-I{directory}" for directory in unit.include),
             # Only where it holds something that the unit may read: every key would change with it.
             *([f"-I{units.COMMON_INCLUDE}"] if any(map(_is_common, closure.files)) else []),
