@@ -36,11 +36,6 @@ def test_an_element_of_flags_with_blanks_is_one_argument():
     assert module.value() == 2
 
 
-def test_a_stray_word_among_flags_is_named():
-    with pytest.raises(KernforgeError, match="extra_cflags has 'Wall', in which 'Wall' is neither"):
-        inline("stray", PLAIN % 1, extra_cflags=["Wall"])
-
-
 HELPER = "__device__ float helper(float x) { return x + 1; }\n"
 CALLER = """extern __device__ float helper(float);
 __global__ void k(float* x) { x[0] = helper(x[0]); }

@@ -25,13 +25,6 @@ _PATH = re.compile(
     f"|(?P<joined>-I|{'|'.join(_SEARCH_APART)})=?(?P<rest>.*)"
 )
 _OBJECT = re.compile(r"\.(?:o|a|so(?:\.[\d.]+)?)$")
-# A flag, a file, or a file with flags.
-_ARGUMENT = re.compile(r"[-@]|[^\s()]*/|\S+\.(?:o|a|so|ld|map|lib|res)(?:\.[\d.]+)?$")
-# Words after which a value cannot stand.
-_COMPLETE = re.compile(
-    r"[^-].*|\S*=.*|-(?:[DUIlLO]\S+|W\S+|w|v|g\d?|ggdb\d?|f(?!mad$|tz$)\S+|m(?!axrregcount$)\S+)"
-)
-_WORD = re.compile(r"[A-Za-z][\w+-]*")
 _RELOCATABLE = re.compile(
     r"-?-(?:rdc|relocatable-device-code)=true|-?-(?:dc|device-c|dlto|dlink-time-opt|lto)|.*code=\S*lto_.*"
 )
@@ -86,12 +79,10 @@ def words(flags: str | Sequence[str] | None, what: str = "flags") -> tuple[str, 
         what: the argument's name, for the errors.
 
     Raises:
-        UsageError: a quotation has no end, or a word is neither a flag nor a file nor a flag's
-            value.
+        UsageError: a quotation has no end.
     """
-    listed = [flags] if isinstance(flags, str) else flags or ()
     arguments: list[str] = []
-    for flag in map(str, listed):
+    for flag in map(str, [flags] if isinstance(flags, str) else flags or ()):
         try:
             parts = shlex.split(flag)
         except ValueError as error:
@@ -99,19 +90,8 @@ def words(flags: str | Sequence[str] | None, what: str = "flags") -> tuple[str, 
                 f"{what} has {flag!r}, which cannot be read: {error}",
                 hint="quote it as for a shell",
             ) from error
-        before = [arguments[-1] if arguments else "", *parts][: len(parts)]
-        strays = [
-            word
-            for word, previous in zip(parts, before, strict=True)
-            if not _ARGUMENT.match(word) and (not previous or _COMPLETE.fullmatch(previous))
-        ]
-        if stray := next(filter(_WORD.fullmatch, strays), ""):
-            raise UsageError(
-                f"{what} has {flag!r}, in which {stray!r} is neither a flag nor a file",
-                hint=f"write -{stray} if it is a flag; a string is divided at its blanks, so quote "
-                "a value that has some",
-            )
-        arguments += [flag] if strays else parts
+        divides_brackets = any(part.count("(") != part.count(")") for part in parts)
+        arguments += [flag] if divides_brackets else parts
     return tuple(arguments)
 
 
