@@ -155,16 +155,8 @@ def test_a_file_system_without_programs_is_named(monkeypatch):
             ),
             "'ad', which no source defines\ndid you mean 'add'?",
         ),
-        (
-            lambda _: inline("near", PLAIN % 1 + "REGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n"),
-            "cpp_sources:12: error: REGISTER_EXTENSION is not defined",
-        ),
-        (
-            lambda _: inline("near", PLAIN % 1 + "TORCH_LIBRARY_IMPL_EXPAND(mine, CPU, m) {}\n"),
-            "cpp_sources:12: error: TORCH_LIBRARY_IMPL_EXPAND is not defined",
-        ),
     ],
-    ids=["path", "function", "module", "library"],
+    ids=["path", "function"],
 )
 def test_a_sure_mistake_is_told_before_a_compiler_starts(home, tmp_path, call, said):
     (tmp_path / "cuda_add").mkdir()

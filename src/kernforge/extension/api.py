@@ -80,7 +80,12 @@ def load(  # noqa: PLR0917 - torch's signature
         from kernforge.extension.project import load_project  # noqa: PLC0415 - only who has one
 
         given = (extra_cflags, extra_cuda_cflags, extra_ldflags, extra_include_paths)
-        jit_request.refuse_with_project((*given, build_directory, with_cuda))
+        if any(each is not None for each in (*given, build_directory, with_cuda)):
+            raise UsageError(
+                f"no sources are given, so {name} is a kernel project, whose flags are in its "
+                "build.toml",
+                hint="name the sources, or write the flags into build.toml",
+            )
         return load_project(jit_session.PROCESS, Path(name), verbose=verbose)
     jit_request.refuse_sycl(extra_sycl_cflags, with_sycl)
     if is_python_module and is_standalone:

@@ -19,8 +19,8 @@ from kernforge.extension.device.units import ExtensionUnit
 from kernforge.extension.files import Tree
 from kernforge.extension.flags import Flags
 from kernforge.extension.plan import Extension
-from kernforge.source import op_namespace, op_schema
-from kernforge.source.cpp_text import CUDA_SUFFIXES, line_of
+from kernforge.source import op_schema
+from kernforge.source.cpp_text import CUDA_SUFFIXES
 from kernforge.source.op_namespace import EXTENSION_NAME
 from kernforge.system import digest
 
@@ -30,15 +30,6 @@ SUFFIXES = (
 )
 """Suffixes of the files that are compiled."""
 _SYCL = ".sycl"
-_REGISTRATION = re.compile(
-    r"^[ \t]*(?P<macro>(?:STABLE_)?TORCH_LIBRARY(?:_IMPL|_FRAGMENT)?_EXPAND|REGISTER_EXTENSION)"
-    r"\s*\(\s*(?P<name>\w+)",
-    re.MULTILINE,
-)
-_REGISTRATION_HINT = (
-    '#include "registration.h" of a kernel project defines it; torch\'s own macros are '
-    "TORCH_LIBRARY(name, m) and PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)"
-)
 _TYPES = "types of a schema are Tensor, int, float, bool, str, ScalarType, Device, T? and T[]"
 # Every way in which a source may become a Python module: pybind11, nanobind, Boost and by hand.
 _MODULE = re.compile(rf"MODULE|PyInit|PLUGIN|{EXTENSION_NAME}")
@@ -102,7 +93,6 @@ def check_module(module: Extension, restore: Callable[[str], str]) -> None:
     written = [text for unit in module.units for text in unit.texts.values()]
     check_name(module.name, written)
     check_schemas(module.units, restore)
-    check_registration(module.units, restore, rewritten=True)
     # A file that flags bring may define the module.
     brought = module.ldflags or "-include" in (*module.cflags, *module.cuda_cflags)
     if module.is_python_module and not brought:
@@ -129,19 +119,6 @@ def refuse_sycl(given: object, wanted: bool | None) -> None:  # noqa: FBT001
     """
     if given or wanted:
         raise UsageError("SYCL sources are not compiled here", hint="use torch's own loader")
-
-
-def refuse_with_project(given: Iterable[object]) -> None:
-    """Refuse what a project's build.toml says itself.
-
-    Raises:
-        UsageError: a flag or the like is given with a project.
-    """
-    if any(each is not None for each in given):
-        raise UsageError(
-            "no sources are given, so this is a kernel project, whose flags are in its build.toml",
-            hint="name the sources, or write the flags into build.toml",
-        )
 
 
 def check_sources(sources: Sequence[str], cflags: Iterable[str]) -> None:
@@ -206,33 +183,6 @@ def check_schemas(units: Iterable[ExtensionUnit], restore: Callable[[str], str])
                 wrong.append(restore(f"{path}:{line}: error: {message}"))
     if wrong:
         raise BuildError("\n".join(wrong), hint=_TYPES)
-
-
-def check_registration(
-    units: Iterable[ExtensionUnit], restore: Callable[[str], str], *, rewritten: bool
-) -> None:
-    """Refuse macros of a header that is not included: what a compiler says of them is about syntax.
-
-    Args:
-        restore: puts the user's paths into a message.
-        rewritten: whether the registrations of op namespaces are rewritten for this process.
-
-    Raises:
-        BuildError: there is one; the message is in the form of a compiler's.
-    """
-    for unit in units:
-        texts = "\n".join(unit.texts.values())
-        defined = op_namespace.namespaces([texts]) if rewritten else frozenset()
-        for path, text in () if unit.closure.opaque else unit.texts.items():
-            for match in _REGISTRATION.finditer(text):
-                macro, name = match["macro"], match["name"]
-                if name in defined and macro != "REGISTER_EXTENSION":
-                    continue
-                if not re.search(rf"#\s*define\s+{macro}\b", texts):
-                    place = f"{path}:{line_of(text, match.start())}"
-                    raise BuildError(
-                        restore(f"{place}: error: {macro} is not defined"), hint=_REGISTRATION_HINT
-                    )
 
 
 def check_definition(name: str, texts: Iterable[str]) -> None:

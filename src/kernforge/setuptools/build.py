@@ -21,7 +21,7 @@ from kernforge.extension import machine as jit_machine
 from kernforge.extension.device.units import ModulePlan
 from kernforge.extension.files import Tree
 from kernforge.extension.plan import Extension, ExtensionNeeds, ExtensionToolchain, plan_extensions
-from kernforge.extension.request import check_registration, read_extension
+from kernforge.extension.request import read_extension
 from kernforge.extension.undefined import undefined_error
 from kernforge.project import git
 from kernforge.setuptools import machine
@@ -72,8 +72,6 @@ def build_extensions(
             "and --cuda)"
         )
     restore = trees[0].restore
-    for extension in read:
-        check_registration(extension.units, restore, rewritten=False)
     toolchain = machine.find_toolchain(wanted, needs, environment, console)
     store = toolchain.store
     planned = _run(read, toolchain, environment, console, trees[0])

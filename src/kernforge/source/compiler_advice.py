@@ -21,6 +21,11 @@ _ADVICE = {
         "cpp_sources must declare each name of functions=, also what cuda_sources defines: "
         "torch::Tensor {name}(...);"
     ),
+    # Of a binding that was copied from a kernel project.
+    r"error: [^\n]*\n[^\n]*\b(?P<name>REGISTER_EXTENSION|(?:STABLE_)?TORCH_LIBRARY\w*_EXPAND)\b": (
+        '#include "registration.h" of a kernel project defines {name}; torch\'s own macros are '
+        "TORCH_LIBRARY(name, m) and PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)"
+    ),
     r"error: redefinition of '[^']*\bPyInit_\w+": (
         "functions= writes PYBIND11_MODULE: leave functions= out, or the PYBIND11_MODULE of the"
         " source"

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+import kernforge
 from kernforge.errors import UsageError
 from kernforge.extension import request
 
@@ -36,10 +37,9 @@ def test_sources_that_are_not_compiled(sources, words):
         request.check_sources(sources, ("-O3",))
 
 
-def test_a_projects_flags_are_its_own():
-    request.refuse_with_project([None, None])
+def test_a_projects_flags_are_its_own(tmp_path):
     with pytest.raises(UsageError, match=r"flags are in its build\.toml"):
-        request.refuse_with_project([None, ["-O3"]])
+        kernforge.load(tmp_path, extra_cflags=["-O3"])
 
 
 def test_a_flag_may_say_the_language():

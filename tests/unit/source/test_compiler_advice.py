@@ -30,6 +30,17 @@ from kernforge.source.compiler_advice import advice
         ),
         ("a.cpp:3:1: error: '__global__' does not name a type", ".cu file"),
         (
+            (
+                "a.cpp:2:19: error: expected constructor, destructor, or type conversion before '('"
+                " token\n    2 | REGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n"
+            ),
+            "registration.h",
+        ),
+        (
+            'a.cu(3): error: expected a ";"\n  TORCH_LIBRARY_IMPL_EXPAND(mine, CPU, m) {}\n  ^\n',
+            "TORCH_LIBRARY(name, m)",
+        ),
+        (
             "k.cu:1:10: fatal error: THC/THC.h: No such file or directory",
             "ATen/cuda/CUDAContext.h",
         ),
