@@ -17,7 +17,7 @@ from kernforge.builder.workspace import Workspace
 from kernforge.dev.control import RoundEvents
 from kernforge.errors import CheckError
 from kernforge.extension.device import nvcc_stages
-from kernforge.extension.device.project import replace_edited
+from kernforge.extension.device.swap import replace_edited
 from kernforge.extension.device.units import DeviceSession
 from kernforge.loader import host
 from kernforge.project import targets as project_targets

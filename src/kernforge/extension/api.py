@@ -21,10 +21,15 @@ from kernforge.extension import flags, inline, machine, make
 from kernforge.extension import request as jit_request
 from kernforge.extension import session as jit_session
 from kernforge.extension.files import Tree
-from kernforge.extension.modules import load_module, show
 from kernforge.extension.plan import Extension
 from kernforge.extension.request import check_module, content_key, read_extension
-from kernforge.extension.session import CachedModule, JitSession, LoadedModule
+from kernforge.extension.session import (
+    CachedModule,
+    JitSession,
+    LoadedModule,
+    load_module,
+    show,
+)
 from kernforge.extension.undefined import missing_symbol, undefined_error
 from kernforge.source import op_namespace
 from kernforge.system import files

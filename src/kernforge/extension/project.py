@@ -23,7 +23,7 @@ from kernforge.builder.workspace import Workspace
 from kernforge.errors import BuildError, KernforgeError, NetworkError, ToolchainError
 from kernforge.extension import machine
 from kernforge.extension.device import nvcc_stages
-from kernforge.extension.device.project import replace_edited
+from kernforge.extension.device.swap import replace_edited
 from kernforge.extension.session import JitSession
 from kernforge.extension.undefined import missing_symbol, undefined_error
 from kernforge.loader import host

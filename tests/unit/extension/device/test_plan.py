@@ -6,7 +6,7 @@ from support.locks import table, tree
 
 from kernforge.artifact.version import Version2
 from kernforge.extension import plan as jit_plan
-from kernforge.extension.device import plan as device_plan
+from kernforge.extension.device import swap
 from kernforge.source.includes import closure
 from kernforge.toolchain.lockfile import Lock, LockedCompiler
 
@@ -47,12 +47,12 @@ def planned(source=SOURCE, header=HEADER, flags=(), archs=None, path="home/me/a.
 
 
 def part(*args, **more):
-    return device_plan.device_part(*planned(*args, **more))
+    return swap.device_part(*planned(*args, **more))
 
 
 def stages(*args, **more):
     unit, lock, target = planned(*args, **more)
-    return device_plan.compile_device(unit, unit.texts, lock, target)[0]
+    return swap.compile_device(unit, unit.texts, lock, target)[0]
 
 
 def test_units_that_differ_in_device_code_share_the_hosts_part():

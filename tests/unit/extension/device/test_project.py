@@ -8,7 +8,7 @@ import pytest
 from unit.builder.plan import test_planner as test_plan
 
 from kernforge.builder.plan.graph import Action
-from kernforge.extension.device import project
+from kernforge.extension.device import swap
 from kernforge.manifest import document
 from kernforge.project import units
 
@@ -28,7 +28,7 @@ def sources():
 
 def module_plan(pattern, sources):
     plan = test_plan.make([pattern], {"op.cu": SOURCE})
-    return project.module_plan(plan, sources)
+    return swap.module_plan(plan, sources)
 
 
 def other(action):
