@@ -1,27 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """``%%kernforge``: a cell of C++ or CUDA in a notebook or in IPython, compiled and loaded at once.
 
-``%load_ext kernforge`` registers it. The compiler gets the number of the cell's first line, so that
-its messages have the line numbers that the notebook shows: the line of the magic is the first.
+``%load_ext kernforge`` registers it. A source has a line of its own in the place of the magic's, so
+that messages have the numbers that the notebook shows.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from kernforge.errors import BuildError, KernforgeError
-from kernforge.extension import flags
+from kernforge.extension import flags, inline
 from kernforge.extension.api import load_inline
 from kernforge.extension.machine import import_torch
 from kernforge.source import diagnostics, op_namespace
 
 _SWITCH = re.compile(r"//\s*%%\s*(cpp|cuda)\s*$")
-_FIRST_LINE = 2  # the magic's own is 1
+_SOURCES = (inline.CPP, inline.CUDA)
+_LABEL = "cell"
 
 
 class CellError(BuildError):
@@ -82,13 +84,13 @@ class KernforgeMagics(Magics):  # type: ignore[misc] # traitlets has no types
         texts = split_cell(cell, cuda=options.cuda)
         space = operators(texts.values(), options.name)
         bound = [] if space else functions
-        declared = [declaration(texts["cuda"], name) for name in bound]
-        label = f"<cell {options.name}>"
+        declared = " ".join(declaration(texts["cuda"], name) for name in bound)
+        cuda = f"\n{texts['cuda']}" if texts["cuda"].strip() else None
         try:
             module = load_inline(
                 options.name,
-                [*filter(None, declared), _with_label(texts["cpp"], label)],
-                [_with_label(texts["cuda"], label)] if texts["cuda"].strip() else None,
+                f"{declared}\n{texts['cpp']}",
+                cuda,
                 functions=bound or None,
                 is_python_module=not space,
                 extra_cflags=flags.words(options.cflags),
@@ -99,7 +101,7 @@ class KernforgeMagics(Magics):  # type: ignore[misc] # traitlets has no types
                 verbose=options.verbose,
             )
         except KernforgeError as error:
-            raise explain_error(error, label, cell) from None
+            raise explain_error(error, cell) from None
         if space:
             module = getattr(import_torch().ops, space)
             if unknown := [name for name in functions if not hasattr(module, name)]:
@@ -144,19 +146,14 @@ def declaration(cuda: str, name: str) -> str:
     return f"{' '.join(match[1].split())};" if match else ""
 
 
-def explain_error(error: KernforgeError, label: str, cell: str) -> CellError:
+def explain_error(error: KernforgeError, cell: str) -> CellError:
     """An error with the cell's line numbers, and the lines that the compiler means."""
-    texts = {label: f"\n{cell}"}  # one line for the magic
     errors = diagnostics.errors(diagnostics.parse(error.message))
     if not errors:
         return CellError(error.message, hint=error.hint)
+    texts = {_LABEL: f"\n{cell}"}  # one line for the magic
     lines: list[str] = []
     for each in errors:
-        lines.append(diagnostics.title(each).replace(label, "cell"))
-        lines += diagnostics.excerpt(each, texts.get)
+        named = replace(each, file=_LABEL) if each.file in _SOURCES else each
+        lines += [diagnostics.title(named), *diagnostics.excerpt(named, texts.get)]
     return CellError("\n".join(lines))
-
-
-def _with_label(text: str, label: str) -> str:
-    """The text, with its lines numbered as the cell's."""
-    return f'#line {_FIRST_LINE} "{label}"\n{text}' if text.strip() else ""

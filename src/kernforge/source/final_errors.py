@@ -83,20 +83,13 @@ def _is_unfinished(error: Diagnostic, texts: Mapping[str, str]) -> bool:
     expected = _EXPECTED.match(error.message)
     if expected is None:
         return False
-    named = re.compile(
-        rf'^[ \t]*#[ \t]*line[ \t]+(\d+)[ \t]+"{re.escape(error.file)}"[^\n]*\n', re.MULTILINE
-    )
-    for path, text in texts.items():
-        match = named.search(text)
-        if path != error.file and match is None:
-            continue
-        first = int(match[1]) if match else 1
-        lines = text[match.end() if match else 0 :].splitlines(keepends=True)
-        before = "".join(lines[: error.line - first])
-        code = cpp_text.code(text)
-        offset = len(text) - len("".join(lines)) + len(before) + max(0, error.column - 1)
-        return not _MACRO.match(expected[1] or code[offset:]) and _is_in_body(code[:offset])
-    return False
+    text = texts.get(error.file)
+    if text is None:
+        return False
+    code = cpp_text.code(text)
+    lines = code.splitlines(keepends=True)[: error.line - 1]
+    offset = sum(map(len, lines)) + max(0, error.column - 1)
+    return not _MACRO.match(expected[1] or code[offset:]) and _is_in_body(code[:offset])
 
 
 def _is_in_body(code: str) -> bool:

@@ -77,13 +77,6 @@ def test_a_header_may_prevent_the_others(output, text):
     assert lacks_header(output, {"a.cpp": text}, known={"x"})
 
 
-def test_a_part_of_a_text_is_found_by_its_directive():
-    text = f'#include <x>\n#line 1 "cuda_sources"\n{BODY}'
-    error = 'cuda_sources(4): error: expected a ";"\n    auto* to = y.data_ptr<float>();\n    ^\n'
-    assert not lacks_header(error, {"main.cu": text})
-    assert lacks_header(error, {"main.cu": BODY})
-
-
 @pytest.mark.parametrize(
     ("output", "final"),
     [
