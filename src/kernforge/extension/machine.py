@@ -168,15 +168,12 @@ def import_torch() -> Any:
     """
     try:
         import torch
-    except ModuleNotFoundError as error:
-        if error.name == "torch" and (missing := extras.missing(error, "kernforge's JIT")):
+    except ImportError as error:
+        absent = isinstance(error, ModuleNotFoundError) and error.name == "torch"
+        if absent and (missing := extras.missing(error, "kernforge's JIT")):
             raise missing from None
         raise UsageError(
             f"torch cannot be imported: {error}", hint="reinstall it: pip install torch"
-        ) from error
-    except ImportError as error:
-        raise UsageError(
-            f"torch cannot be imported: {error}", hint="install it: pip install torch"
         ) from error
     return torch
 

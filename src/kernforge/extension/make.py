@@ -210,15 +210,14 @@ def compile_error(failures: Sequence[Failure], restore: Callable[[str], str]) ->
         restore: puts the user's paths into it.
     """
     texts = [restore(compiler_advice.shortened(each.output)) for each in failures]
-    what = ", ".join(sorted(_what_failed(each.action) for each in failures))
+    what = {
+        f"{each.action.outputs[0]} cannot be linked"
+        if each.action.kind == "link"
+        else f"{each.action.title} cannot be compiled"
+        for each in failures
+    }
     hint = compiler_advice.advice("\n".join(texts))
-    return BuildError("\n".join((what, *texts)), hint=hint)
-
-
-def _what_failed(action: Action) -> str:
-    if action.kind == "link":
-        return f"{action.outputs[0]} cannot be linked"
-    return f"{action.title} cannot be compiled"
+    return BuildError("\n".join((", ".join(sorted(what)), *texts)), hint=hint)
 
 
 def slow_hint(units: Iterable[ExtensionUnit], seconds: float) -> str:

@@ -329,10 +329,9 @@ class _ExtensionPlanner:
         if unit.is_cuda:
             argv = self._nvcc(unit, (*included, *common))
         else:
-            user = self._raised(unit, self._words(self._extension.cflags))
+            user = self._user_flags(unit, self._words(self._extension.cflags))
             steady = _OPTIMISE if self._machine.portable else ()
             argv = (CXX, "-c", *included, *steady, *_SHARED, *common, *user)
-            argv = (*argv, *self._standard(unit, user))
         whole = (*argv, unit.path, "-o", OBJECT)
         title = unit.title or unit.path
         kind: ActionKind = "cuda" if unit.is_cuda else "c++"
@@ -357,7 +356,7 @@ class _ExtensionPlanner:
         return texts, named
 
     def _nvcc(self, unit: ExtensionUnit, common: tuple[str, ...]) -> tuple[str, ...]:
-        user = self._raised(unit, self._cuda_flags)
+        user = self._user_flags(unit, self._cuda_flags)
         own = any(word.startswith(("-ccbin", "--compiler-bindir")) for word in user)
         return (
             self._toolkit("bin/nvcc"),
@@ -370,7 +369,6 @@ class _ExtensionPlanner:
             f"--threads={THREADS}",
             *flags.for_nvcc(common),
             *user,
-            *self._standard(unit, user),
         )
 
     def _adapted(self, user: tuple[str, ...], title: str) -> tuple[str, ...]:
@@ -416,18 +414,14 @@ class _ExtensionPlanner:
         if unit.closure.reaches_cuda_libraries:
             yield from flags.library_includes(cuda, self._machine.lock)
 
-    def _raised(self, unit: ExtensionUnit, user: tuple[str, ...]) -> tuple[str, ...]:
-        """The user's flags, and the C++ standard of torch's headers where a unit reads them."""
-        if not unit.closure.reaches_torch:
-            return user
-        return words_of.raised(user, self._machine.standard)
-
-    def _standard(self, unit: ExtensionUnit, user: tuple[str, ...]) -> tuple[str, ...]:
-        if any(flag.startswith(("-std", "--std")) for flag in user) or unit.path.endswith(".c"):
-            return ()
+    def _user_flags(self, unit: ExtensionUnit, given: tuple[str, ...]) -> tuple[str, ...]:
+        """The user's flags, with a C++ standard that torch's headers take where they are read."""
+        torch = unit.closure.reaches_torch
+        words = words_of.raised(given, self._machine.standard) if torch else given
+        if any(flag.startswith(("-std", "--std")) for flag in words) or unit.path.endswith(".c"):
+            return words
         # One for all releases of torch where torch is not read: so the object serves them all.
-        new = flags.standard(self.target) if unit.closure.reaches_torch else "20"
-        return (f"-std=c++{new}",)
+        return (*words, f"-std=c++{flags.standard(self.target) if torch else '20'}")
 
     def _compile_names(self) -> Action:
         text = self._actions.text(_NAMES, op_namespace.names_source(self._names))
