@@ -239,7 +239,7 @@ def _is_current(cached: CachedModule | None) -> TypeGuard[CachedModule]:
     """Whether nothing has changed since a module was loaded."""
     return (
         cached is not None
-        and cached.seen.unchanged()
+        and cached.tree.unchanged()
         and (not cached.placed or os.path.exists(cached.placed))  # noqa: PTH110 - a hot path
     )
 
@@ -255,7 +255,7 @@ def _load_anew(session: JitSession, request: Extension, console: Console) -> Cac
     if loaded and results.read_history(loaded.path.parent).is_of_here:
         _watch_opened(tree, loaded.path)
         placed = _place(request, loaded.path)
-        return CachedModule(seen=tree.seen(), loaded=loaded, placed=placed)
+        return CachedModule(tree=tree, loaded=loaded, placed=placed)
     start = time.monotonic()
     with session.namespaces_of(wanted, key) as namespaces:
         path = make.make_module(
@@ -270,7 +270,7 @@ def _load_anew(session: JitSession, request: Extension, console: Console) -> Cac
         loaded = _load_built(session, wanted, tree, namespaces, path)
     session.modules[key] = loaded
     _watch_opened(tree, path)
-    return CachedModule(seen=tree.seen(), loaded=loaded, placed=placed)
+    return CachedModule(tree=tree, loaded=loaded, placed=placed)
 
 
 def _watch_opened(tree: Tree, module: Path) -> None:

@@ -15,7 +15,6 @@ import posixpath
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
 from typing import TypeAlias
@@ -34,23 +33,6 @@ PROJECT = "src"
 OPAQUE_LIMIT = 5000
 """How many headers an include of a macro may mean at most: those beyond are not there."""
 _HEADERS = (".h", ".hpp", ".hh", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", "")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What was on the disk when files were read.
-
-    Attributes:
-        stamps: of each file that was read; None for one that was looked for and not there.
-        young: files that had changed shortly before.
-    """
-
-    stamps: Mapping[str, Stamp | None]
-    young: frozenset[str]
-
-    def unchanged(self) -> bool:
-        """Whether all is as it was; False also if that cannot be known."""
-        return not self.young and all(stamp(p) == old for p, old in self.stamps.items())
 
 
 class Tree:
@@ -166,9 +148,9 @@ class Tree:
             return ""
         return sha256_file(Path(path)) if self.base else " ".join(map(str, current))
 
-    def seen(self) -> Seen:
-        """What was read so far."""
-        return Seen(stamps=dict(self._stamps), young=frozenset(self._young))
+    def unchanged(self) -> bool:
+        """Whether all that was read is as it was; False also if that cannot be known."""
+        return not self._young and all(stamp(p) == old for p, old in self._stamps.items())
 
     def _text(self, path: str) -> str | None:
         if path not in self._texts:

@@ -26,7 +26,7 @@ from typing import Any
 from kernforge.binary.symbols import demangled
 from kernforge.errors import BuildError
 from kernforge.extension.device.units import DeviceSession
-from kernforge.extension.files import Seen
+from kernforge.extension.files import Tree
 from kernforge.extension.plan import Extension, ExtensionToolchain, free_namespaces
 from kernforge.extension.undefined import missing_symbol
 from kernforge.system.environment import Environment
@@ -67,7 +67,7 @@ class LoadedModule:
 class CachedModule:
     """What a request has given; ``placed`` is its copy in the caller's directory, or empty."""
 
-    seen: Seen
+    tree: Tree
     loaded: LoadedModule
     placed: str
 
