@@ -3,7 +3,7 @@
 
 import pytest
 
-from kernforge.source import final_errors
+from kernforge.extension import torch_headers
 
 BODY = """// a comment with a { brace
 torch::Tensor scale(torch::Tensor x) {
@@ -24,7 +24,7 @@ TORCH = "/site/torch/include"
 
 
 def lacks_header(output, texts, known=()):
-    return final_errors.lacks_header(output, texts, [TORCH], known.__contains__)
+    return torch_headers.lacks_header(output, texts, [TORCH], known.__contains__)
 
 
 @pytest.mark.parametrize(
