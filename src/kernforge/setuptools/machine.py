@@ -161,7 +161,7 @@ def _lock(
         _log.warning("%s; the installed torch and CUDA toolkit are used", error.message)
     toolkit = options.cuda_home or installed.find_cuda(environment.variables)
     options = LocalPartsOptions(
-        torch_home=target.installed.path if "torch" in kinds else None,
+        torch_home=target.installed if "torch" in kinds else None,
         cuda_home=toolkit if "cuda" in kinds else None,
     )
     return complete(options)

@@ -14,7 +14,7 @@ import site
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernforge.artifact.version import Version2
@@ -32,35 +32,24 @@ _RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.\d+)*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstalledTorch:
-    """A torch package that lies on this machine.
-
-    Attributes:
-        release: its full version, as ``"2.13.0+cpu"``.
-        cuda: the CUDA that it was built with; None for a CPU build.
-    """
-
-    path: Path
-    release: str
-    cuda: Version2 | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TorchTarget:
     """What an extension is built for.
 
     Attributes:
         torch: release series of torch.
+        release: the version that torch itself would say, as ``"2.11.0+cu130"``.
         cuda: CUDA that torch was built with; None for a CPU build of torch.
         python: Python that imports the extension, as ``"3.12"`` or ``"3.14t"``.
-        installed: the torch that is meant, if it lies here; None for a release of the index.
+        installed: the package of the torch that is meant, if it lies here; None for a release of
+            the index.
         why: in words, where the choice comes from.
     """
 
     torch: Version2
+    release: str
     cuda: Version2 | None
     python: str
-    installed: InstalledTorch | None = None
+    installed: Path | None = None
     why: str = ""
 
     def __str__(self) -> str:
@@ -68,14 +57,6 @@ class TorchTarget:
             f"torch {self.torch}, {f'CUDA {self.cuda}' if self.cuda else 'CPU'}, Python "
             f"{self.python}"
         )
-
-    @property
-    def release(self) -> str:
-        """The version that torch itself would say, as ``"2.11.0+cu130"``."""
-        if self.installed:
-            return self.installed.release
-        build = f"cu{self.cuda.major}{self.cuda.minor}" if self.cuda else NO_CUDA
-        return f"{self.torch}.0+{build}"
 
     @property
     def variables(self) -> dict[str, str]:
@@ -103,16 +84,8 @@ def find_target(environment: Environment) -> TorchTarget:
     cuda = environment.kernforge_cuda
     if named := environment.kernforge_torch:
         return named_target(named, cuda, python, why="as asked for")
-    if installed := find_installed(_places()):
-        version = Version2.leading(installed.release) or Version2(0, 0)
-        built_for = parse_cuda(cuda) if cuda else installed.cuda
-        return TorchTarget(
-            torch=version,
-            cuda=built_for,
-            python=python,
-            installed=installed,
-            why=f"installed in {installed.path.parent}",
-        )
+    if installed := find_installed(_places(), python):
+        return replace(installed, cuda=parse_cuda(cuda)) if cuda else installed
     newest = max(torch_releases())
     return named_target(str(newest), cuda, python, why="the newest; none is installed")
 
@@ -144,7 +117,9 @@ def named_target(torch: str, cuda: str | None, python: str, *, why: str = "") ->
                 f"torch {version} was not published for CUDA {wanted}",
                 hint=f"it was for {', '.join(map(str, published))}; cpu is a build without CUDA",
             )
-    return TorchTarget(torch=version, cuda=wanted, python=python, why=why)
+    build = f"cu{wanted.major}{wanted.minor}" if wanted else NO_CUDA
+    release = f"{version}.0+{build}"
+    return TorchTarget(torch=version, release=release, cuda=wanted, python=python, why=why)
 
 
 def parse_cuda(text: str) -> Version2 | None:
@@ -178,7 +153,7 @@ def python_tag(python: str) -> tuple[str, str]:
     return f"cp{digits.removesuffix('t')}", f"cp{digits}"
 
 
-def find_installed(places: Iterable[str]) -> InstalledTorch | None:
+def find_installed(places: Iterable[str], python: str) -> TorchTarget | None:
     """The first torch in some directories of packages; a stub does not count."""
     for place in places:
         package = Path(place) / "torch"
@@ -186,10 +161,16 @@ def find_installed(places: Iterable[str]) -> InstalledTorch | None:
         if not about.is_file() or (package / STAND_IN).exists():
             continue
         text = about.read_text(errors="replace")
-        version, cuda = _VERSION.search(text), _CUDA.search(text)
-        if version:
-            number = Version2.parse(cuda[1]) if cuda and cuda[1] else None
-            return InstalledTorch(path=package, release=version[1], cuda=number)
+        stated, cuda = _VERSION.search(text), _CUDA.search(text)
+        if stated and (series := Version2.leading(stated[1])):
+            return TorchTarget(
+                torch=series,
+                release=stated[1],
+                cuda=Version2.parse(cuda[1]) if cuda and cuda[1] else None,
+                python=python,
+                installed=package,
+                why=f"installed in {place}",
+            )
     return None
 
 

@@ -192,8 +192,7 @@ def _audit(wheel: Path) -> None:
 
 def local_version(wanted: TorchTarget) -> str:
     """What tells wheels of one version apart, as ``torch2.11.cu130``."""
-    build = f"cu{wanted.cuda.major}{wanted.cuda.minor}" if wanted.cuda else target.NO_CUDA
-    return f"torch{wanted.torch}.{build}"
+    return f"torch{wanted.torch}.{wanted.release.partition('+')[2]}"
 
 
 def relabel(

@@ -18,15 +18,16 @@ def installed(tmp_path, version="2.13.0+cpu", cuda="None", name="site"):
 
 def test_what_is_installed_is_read_and_not_imported(tmp_path):
     package = installed(tmp_path, "2.11.0+cu130", "'13.0'")
-    found = target.find_installed(iter([str(tmp_path / "none"), str(package.parent)]))
-    assert (found.path, found.release, found.cuda) == (package, "2.11.0+cu130", Version2(13, 0))
+    found = target.find_installed([str(tmp_path / "none"), str(package.parent)], "3.12")
+    assert (found.installed, found.release) == (package, "2.11.0+cu130")
+    assert str(found) == "torch 2.11, CUDA 13.0, Python 3.12"
 
 
 def test_a_stand_in_is_not_an_installed_torch(tmp_path):
     package = installed(tmp_path, name="first")
     (package / target.STAND_IN).write_text("{}")
     other = installed(tmp_path, "2.9.1", name="second")
-    found = target.find_installed(iter([str(package.parent), str(other.parent)]))
+    found = target.find_installed([str(package.parent), str(other.parent)], "3.12")
     assert found.release == "2.9.1"
     assert found.cuda is None
 
