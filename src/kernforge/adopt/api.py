@@ -73,9 +73,9 @@ def adopt(
     Raises:
         UsageError: there is nothing to adopt, the name is not usable, or something is at ``dest``.
     """
-    program.check_source(source)
+    path = program.find(source)
     with staging(dest.absolute().parent if dest else Path.cwd()) as stage:
-        found = program.read(source, stage)
+        found = program.read(path, stage)
         kernel = name or found.kernel_name
         dest = dest or Path(kernel)
         said = found.license if scaffold.is_license(found.license) else ""
@@ -89,8 +89,8 @@ def adopt(
         written = _files(found, translated, groups, kernel=kernel, license=chosen)
         tree = stage / "project"
         make_dir(tree)
-        for path, text in written.items():
-            untrusted_tree.write(tree, path, text)
+        for file, text in written.items():
+            untrusted_tree.write(tree, file, text)
         if not publish_tree(tree, dest):
             raise scaffold.occupied(dest)
     return Adoption(

@@ -41,7 +41,6 @@ _OURS = re.compile(
     r"--ptxas-options|-Xptxas|-lineinfo|--generate-line-info|-fdiagnostics-|-fcolor-diagnostics|"
     r"-DPy_LIMITED_API|-DWITH_PYTHON$"
 )
-_HINT = "name the directory of a setup.py, or a script that calls load or load_inline"
 _OPENMP = re.compile(r"-fopenmp|-DAT_PARALLEL_OPENMP")
 _LEFT_OUT = (
     (_ARCHITECTURE, "`cuda-capabilities` in build.toml and `build --arch` choose architectures"),
@@ -206,29 +205,31 @@ class Program(Tree):
                     yield from whole
 
 
-def check_source(source: Path) -> None:
-    """Refuse a path that is neither a directory with a setup.py nor a script.
+def find(source: Path) -> Path:
+    """The setup.py of a directory, or a script.
 
     Raises:
         UsageError: there is none.
     """
-    if not source.exists():
-        raise UsageError(f"there is no file or directory {source}", hint=_HINT)
-    if not _program(source).is_file():
-        raise UsageError(f"there is no {SETUP} in {source}", hint=_HINT)
+    path = (source / SETUP if source.is_dir() else source).resolve()
+    if not path.is_file():
+        where = f"{SETUP} in {source}" if source.is_dir() else f"file or directory {source}"
+        raise UsageError(
+            f"there is no {where}",
+            hint="name the directory of a setup.py, or a script that calls load or load_inline",
+        )
+    return path
 
 
-def read(source: Path, place: Path) -> Program:
-    """Read a directory with a setup.py, or a script.
+def read(path: Path, place: Path) -> Program:
+    """Read a setup.py or a script.
 
     Args:
         place: an own directory, which holds the copy of a project whose setup.py is run.
 
     Raises:
-        UsageError: there is no such file, it ends with an error, or it asks for no extension.
+        UsageError: it ends with an error, or asks for no extension.
     """
-    check_source(source)
-    path = _program(source)
     root = path.parent
     if path.name == SETUP:
         root = place / path.parent.name
@@ -239,7 +240,7 @@ def read(source: Path, place: Path) -> Program:
     if not program.modules:
         problems = (f"\n{remark}" for remark in sorted({*program.remarks}))
         raise UsageError(
-            f"{source} asks for no extension of torch that can be read: no CUDAExtension, "
+            f"{path} asks for no extension of torch that can be read: no CUDAExtension, "
             f"CppExtension, load or load_inline with sources{''.join(problems)}",
             hint="start another project with `kernforge new --here`, and name its sources in "
             "build.toml; kernels of Python alone (Triton) are moved below torch-ext/, with "
@@ -257,10 +258,6 @@ def text_in(root: Path, path: str) -> str | None:
     name = real.relative_to(top).as_posix()
     data = untrusted_tree.read_bytes(top, name, limit=_LONGEST, hard_links=True)
     return data.decode(errors="surrogateescape")
-
-
-def _program(source: Path) -> Path:
-    return (source / SETUP if source.is_dir() else source).resolve()
 
 
 def _described(program: Path, place: Path) -> tuple[dict[str, Any], list[Remark]]:
