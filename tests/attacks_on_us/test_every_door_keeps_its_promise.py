@@ -21,7 +21,7 @@ from kernforge.registry.api import open_registry
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.system import files
 from kernforge.system.digest import sha256
-from kernforge.trust import signature, signing
+from kernforge.trust import signing
 
 POLICY = """
 [signer.acme]
@@ -69,12 +69,8 @@ class Place:
 
     def __init__(self, root, monkeypatch, write_variant):
         self.root, self.monkeypatch, self.write_variant = root, monkeypatch, write_variant
-        self.keys = {}
-        public = {}
-        for name in ("acme", "old", "stranger"):
-            private, public[name] = signature.new_key(None)
-            self.keys[name] = signing.Key(pem=private, passphrase=None)
-        text = {name: signing.public_text(pem) for name, pem in public.items()}
+        self.keys = {name: signing.Key() for name in ("acme", "old", "stranger")}
+        text = {name: key.public_text for name, key in self.keys.items()}
         self.policy = root / "trust.toml"
         self.policy.write_text(POLICY.format(key=text["acme"], old=text["old"]))
         self.registry = DirectoryRegistry(root / "registry")

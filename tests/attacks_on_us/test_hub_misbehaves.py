@@ -10,13 +10,9 @@ import pytest
 from support import bad_server
 
 from kernforge import untrusted
-from kernforge.errors import NetworkError, RegistryError, UsageError
-from kernforge.registry.base import RemoteFile
-from kernforge.registry.hub import HubRegistry
-from kernforge.registry.hub_client import HubClient
-from kernforge.registry.hub_endpoint import HubEndpoint
-
-huggingface_hub = pytest.importorskip("huggingface_hub")
+from kernforge.errors import KernforgeError, NetworkError, RegistryError, UsageError
+from kernforge.registry import remote
+from kernforge.registry.hub import HubEndpoint, HubRegistry, HubTransport
 
 REPO = "owner/toy"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -24,12 +20,8 @@ LIBRARY = bytes(range(256)) * 4000
 
 
 @pytest.fixture(autouse=True)
-def fresh_session(monkeypatch, tmp_path):
-    """The hub's client keeps one session for the process, with the certificates of its start."""
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    huggingface_hub.close_session()
-    yield
-    huggingface_hub.close_session()
+def impatient(monkeypatch):
+    monkeypatch.setattr(remote, "_WAITS_S", (0.0, 0.0, 0.0))
 
 
 @pytest.fixture
@@ -38,27 +30,21 @@ def short(monkeypatch):
     monkeypatch.setattr(untrusted, "_WINDOW_S", 0.3)
 
 
-def endpoint(url, tmp_path, *, own_token=False):
-    return HubEndpoint(url=url, cache=tmp_path / "hub", offline=False, own_token=own_token)
+def endpoint(url, tmp_path, token=None):
+    return HubEndpoint(url=url, cache=tmp_path / "hub", token=token)
 
 
-def client(url, tmp_path, **more):
-    return HubClient(endpoint(url, tmp_path, **more), wait=lambda _seconds: None)
+def client(url, tmp_path, token=None):
+    return HubTransport(endpoint(url, tmp_path, token))
 
 
 REQUESTS = {
-    "references": lambda found: found.refs(REPO),
-    "a listing": lambda found: found.files(REPO, COMMIT),
+    "references": lambda found: found.hub.refs(REPO),
+    "a listing": lambda found: found.hub.files(REPO, COMMIT),
     "a search": lambda found: found.search("x", 5),
-    "an overview": lambda found: found.trusts("owner"),
+    "an overview": lambda found: found.is_trusted_publisher("owner"),
 }
 REFS = {"branches": [{"name": "v1", "targetCommit": COMMIT}], "tags": []}
-
-
-def endless_error(handler):
-    handler.start(404, Content_Type="application/json")
-    while not handler.server.stopped.is_set():
-        handler.wfile.write(b" " * 65536)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +52,6 @@ def endless_error(handler):
     [
         (bad_server.endless, "more than the 64,000,000 bytes"),
         (bad_server.dripping, r"bytes in .* seconds"),
-        (endless_error, "more than the"),
     ],
 )
 def test_an_answer_without_end_is_left(tmp_path, short, answer, words):
@@ -80,7 +65,7 @@ def test_an_answer_of_another_kind_is_refused_or_says_nothing(tmp_path, ask):
     for document in (None, 5, "x", [[]], [5], {"branches": 5}, {"branches": [[]]}):
         answer = operator.methodcaller("json", document)
         with bad_server.serve(answer) as server, contextlib.suppress(RegistryError):
-            found.append(ask(client(server.url, tmp_path)))
+            found.append(ask(HubRegistry(endpoint(server.url, tmp_path))))
     assert not any(found)
 
 
@@ -97,31 +82,19 @@ def test_an_error_with_a_header_that_is_not_ascii_is_ours(tmp_path, status):
         client(server.url, tmp_path).refs(REPO)
 
 
-BODIES = [
-    *(b"[]", b"5", b'"no"', b"null", b'{"errors":[5]}', b'{"error":[1,{}]}'),
-    *(b'{"error":"caf\xe9"}', b"[" * 100_000, b"caf\xe9", b""),
-]
-
-
-def test_the_body_of_an_error_may_be_anything(tmp_path):
-    bodies = list(BODIES)
-
+def test_the_body_of_an_error_is_not_read(tmp_path):
     def answer(handler):
-        body = bodies.pop()
-        handler.start(400, Content_Type="application/json", Content_Length=len(body))
-        handler.wfile.write(body)
+        handler.start(400, Content_Type="application/json")
+        while not handler.server.stopped.is_set():
+            handler.wfile.write(b" " * 65536)
 
-    with bad_server.serve(answer) as server:
-        for _ in BODIES:
-            with pytest.raises(RegistryError, match="HTTP 400"):
-                client(server.url, tmp_path).refs(REPO)
+    with bad_server.serve(answer) as server, pytest.raises(RegistryError, match="HTTP 400"):
+        client(server.url, tmp_path).refs(REPO)
 
 
 def test_the_text_of_an_error_is_short_and_cannot_control_a_terminal(tmp_path):
     def answer(handler):
-        body = ("\x1b[2J" + "x" * 1000).encode()
-        handler.start(400, Content_Type="text/plain", Content_Length=len(body))
-        handler.wfile.write(body)
+        handler.start(400, X_Error_Message="\x1b[2J" + "x" * 1000, Content_Length=0)
 
     with bad_server.serve(answer) as server, pytest.raises(RegistryError) as error:
         client(server.url, tmp_path).refs(REPO)
@@ -129,7 +102,7 @@ def test_the_text_of_an_error_is_short_and_cannot_control_a_terminal(tmp_path):
     assert len(error.value.message) < 500
 
 
-@pytest.mark.parametrize(("after", "wait_s"), [("30", 30), ("1000000000", 60), ("-1", 0.5)])
+@pytest.mark.parametrize(("after", "wait_s"), [("30", 30), ("1000000000", 60), ("-1", 0)])
 def test_a_hub_makes_nobody_wait_for_longer_than_a_minute(tmp_path, after, wait_s):
     def answer(handler):
         if len(handler.server.requests) == 1:
@@ -139,8 +112,8 @@ def test_a_hub_makes_nobody_wait_for_longer_than_a_minute(tmp_path, after, wait_
 
     waits = []
     with bad_server.serve(answer) as server:
-        found = HubClient(endpoint(server.url, tmp_path), wait=waits.append)
-        assert found.refs(REPO) == {"v1": COMMIT}
+        found = client(server.url, tmp_path)
+        assert remote.again(lambda: found.refs(REPO), waits.append) == {"v1": COMMIT}
     assert waits == [wait_s]
 
 
@@ -167,8 +140,8 @@ def test_a_next_page_at_another_host_does_not_get_the_token(tmp_path):
             handler.json([], Link=f'<{other.url}/more>; rel="next"')
 
         with bad_server.serve(answer) as server:
-            with pytest.raises(RegistryError, match="next page at 127"):
-                client(server.url, tmp_path, own_token=True).files(REPO, COMMIT)
+            with pytest.raises(RegistryError, match="next page at http://127"):
+                client(server.url, tmp_path, "hf_secret").files(REPO, COMMIT)
             assert server.tokens == ["Bearer hf_secret"]
         assert not other.requests
 
@@ -182,42 +155,50 @@ def test_a_redirect_to_another_host_does_not_get_the_token(tmp_path):
             handler.start(302, Location=f"{place}{handler.path}", Content_Length=0)
 
         with bad_server.serve(answer) as server:
-            assert client(server.url, tmp_path, own_token=True).refs(REPO) == {}
+            assert client(server.url, tmp_path, "hf_secret").refs(REPO) == {}
             assert server.tokens == ["Bearer hf_secret"]
         assert other.tokens == [""]
 
 
-def download(url, tmp_path, size):
+def test_a_redirect_to_another_protocol_is_not_followed(tmp_path):
+    for place in ("ftp://127.0.0.1/x", "file:///etc/passwd", "banana://x"):
+        answer = operator.methodcaller("start", 302, Location=place, Content_Length=0)
+        with bad_server.serve(answer) as server, pytest.raises(KernforgeError):
+            client(server.url, tmp_path).refs(REPO)
+
+
+def download(answer, tmp_path, size):
     """What is said about a download that fails."""
-    (tmp_path / "a").touch()
-    with pytest.raises(NetworkError) as error:
-        client(url, tmp_path).download(
-            *(REPO, COMMIT, "a", RemoteFile(size=size, blob="0" * 64)),
-            target=tmp_path / "a",
-            advance=lambda _count: None,
-            ended=threading.Event(),
-        )
-    return error.value.message
+
+    def listed_or_file(handler):
+        if "/tree/" in handler.path:
+            item = {"type": "file", "path": "build/x/a", "size": size, "oid": "0" * 40}
+            handler.json([item])
+        else:
+            answer(handler)
+
+    with bad_server.serve(listed_or_file) as server:
+        with pytest.raises(NetworkError) as error:
+            HubRegistry(endpoint(server.url, tmp_path)).fetch(REPO, COMMIT, "x")
+        return error.value.message
 
 
 @pytest.mark.parametrize("size", [1, 1000])
 def test_a_file_that_is_longer_than_listed_is_left(tmp_path, size):
-    with bad_server.serve(bad_server.endless) as server:
-        assert "sends more than the" in download(server.url, tmp_path, size)
-        assert (tmp_path / "a").stat().st_size <= size
+    assert "sends more than the" in download(bad_server.endless, tmp_path, size)
+    (part,) = (tmp_path / "hub").glob("*/blobs/part-*")
+    assert part.stat().st_size <= size
 
 
 def test_a_file_that_drips_is_left(tmp_path, short):
-    with bad_server.serve(bad_server.dripping) as server:
-        assert "bytes in " in download(server.url, tmp_path, 10_000_000)
+    assert "bytes in " in download(bad_server.dripping, tmp_path, 10_000_000)
 
 
 def test_a_download_goes_on_where_another_run_ended(hub, tmp_path):
     hub.add(REPO, "v1", {"build/torch-cpu/toy.so": LIBRARY})
     commit = hub.repos[REPO].branches["v1"]
-    hub.fault("/cdn/", "cut", 5)
+    hub.fault("/cdn/", "cut", 4)
     first = HubRegistry(endpoint(hub.url, tmp_path))
-    first.transport = client(hub.url, tmp_path)
     with pytest.raises(NetworkError, match="cannot be reached"):
         first.fetch(REPO, commit, "torch-cpu")
     (part,) = (tmp_path / "hub").glob("*/blobs/part-*")
@@ -255,7 +236,7 @@ def test_a_file_that_fails_ends_the_download_of_the_others(tmp_path):
 
     with bad_server.serve(answer) as server:
         registry = HubRegistry(endpoint(server.url, tmp_path))
-        with pytest.raises(RegistryError, match="does not let you read"):
+        with pytest.raises(RegistryError, match="HTTP 403"):
             registry.fetch(REPO, COMMIT, "torch-cpu")
     (part,) = (tmp_path / "hub").glob("*/blobs/part-2*")
     assert part.stat().st_size < size
@@ -267,7 +248,7 @@ def test_a_part_of_something_else_is_thrown_away(hub, tmp_path):
     commit = hub.repos[REPO].branches["v1"]
     registry = HubRegistry(endpoint(hub.url, tmp_path))
     blob = registry.listing(REPO, commit)["build/torch-cpu/toy.so"].blob
-    part = registry._cache.repo(REPO) / "blobs" / f"part-{blob}"
+    part = registry.link_root(REPO) / "blobs" / f"part-{blob}"
     part.parent.mkdir(parents=True, exist_ok=True)
     part.write_bytes(b"evil" * 1000)
     assert (registry.fetch(REPO, commit, "torch-cpu") / "toy.so").read_bytes() == LIBRARY
@@ -278,16 +259,13 @@ def test_a_part_of_something_else_is_thrown_away(hub, tmp_path):
 
 def test_a_certificate_that_is_not_trusted_is_named(tmp_path, monkeypatch):
     certificate = bad_server.self_signed(tmp_path / "server.pem")
-    waits = []
     with bad_server.serve(lambda h: h.json(REFS), certificate=certificate) as server:
-        found = HubClient(endpoint(server.url, tmp_path), wait=waits.append)
         with pytest.raises(NetworkError, match="CERTIFICATE_VERIFY_FAILED") as error:
-            found.refs(REPO)
+            client(server.url, tmp_path).refs(REPO)
         assert "SSL_CERT_FILE" in error.value.hint
-        assert not waits, "another attempt fails in the same way"
-        huggingface_hub.close_session()
+        assert not isinstance(error.value, remote.BusyError), "another attempt fails likewise"
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        assert found.refs(REPO) == {"v1": COMMIT}
+        assert client(server.url, tmp_path).refs(REPO) == {"v1": COMMIT}
 
 
 def test_without_a_network_the_hint_names_the_cache(tmp_path):
@@ -305,7 +283,6 @@ def proxied(monkeypatch):
 
     def through(url):
         monkeypatch.setenv("HTTP_PROXY", url)
-        huggingface_hub.close_session()
 
     return through
 
@@ -317,9 +294,8 @@ def test_a_proxy_that_asks_for_a_password_or_is_gone_is_an_error(tmp_path, proxi
         proxied(f"http://me:secret@{place}")
         with pytest.raises(RegistryError, match="407") as error:
             client("http://hub.example", tmp_path).refs(REPO)
-        assert f"proxy {place} " in error.value.message
         assert "HTTP_PROXY" in error.value.hint
-    with pytest.raises(NetworkError, match=f"through the proxy {place} cannot be reached") as error:
+    with pytest.raises(NetworkError, match="cannot be reached") as error:
         client("http://hub.example", tmp_path).refs(REPO)
     assert "HTTP_PROXY" in error.value.hint
     assert "secret" not in str(error.value)
@@ -332,16 +308,24 @@ def test_a_proxy_that_asks_for_a_password_or_is_gone_is_an_error(tmp_path, proxi
         ("HTTP_PROXY", "http://[::"),
         ("SSL_CERT_FILE", "/nonexistent"),
         ("SSL_CERT_FILE", "/etc/passwd"),
-        ("HF_TOKEN", "hf_caf\xe9"),
-        ("HF_TOKEN", "hf_\x01"),
     ],
 )
 def test_an_environment_with_which_no_request_can_be_made(
     tmp_path, proxied, monkeypatch, name, value
 ):
     monkeypatch.setenv(name, value)
-    huggingface_hub.close_session()
-    with pytest.raises(UsageError) as error:
-        client("http://hub.example", tmp_path, own_token=True).refs(REPO)
+    with bad_server.serve(
+        lambda h: h.json(REFS), certificate=bad_server.self_signed(tmp_path / "c")
+    ) as server:
+        address = server.url if name == "SSL_CERT_FILE" else "http://hub.example"
+        with pytest.raises(NetworkError) as error:
+            client(address, tmp_path).refs(REPO)
     assert name in error.value.hint
+
+
+@pytest.mark.parametrize("token", ["hf_caf\xe9", "hf_\x01", "hf_a\nb"])
+def test_a_token_that_cannot_be_sent_is_not_printed(tmp_path, token):
+    with pytest.raises(UsageError) as error:
+        client("http://hub.example", tmp_path, token).refs(REPO)
+    assert "HF_TOKEN" in error.value.hint
     assert "hf_" not in str(error.value)

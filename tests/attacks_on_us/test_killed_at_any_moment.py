@@ -104,7 +104,7 @@ def finish_registry(place):
     if commit:
         assert len(registry.tree(REPO, commit)) == 20
         for sha256 in registry.tree(REPO, commit).values():
-            assert files.sha256_file(registry.repo(REPO) / "blobs" / sha256) == sha256
+            assert files.sha256_file(registry.link_root(REPO) / "blobs" / sha256) == sha256
     with registry.writing(REPO):
         registry.set_ref(REPO, "v1", commit or "0" * 40)
 

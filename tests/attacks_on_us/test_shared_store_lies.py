@@ -21,17 +21,16 @@ from kernforge.store.local import Store
 from kernforge.store.remote import SharedStore
 from kernforge.system import files
 from kernforge.system.environment import Environment
-from kernforge.trust import builders, signature, signing
+from kernforge.trust import builders, signing
 from kernforge.trust.builders import Builders
-from kernforge.trust.policy import KeySigner, public_key
+from kernforge.trust.policy import KeySigner
 
 KEY, OTHER = "ab" + "0" * 62, "ab" + "1" * 62
 
 
 def new_builder():
-    private, public = signature.new_key(None)
-    raw = public_key(public.decode(), "a key")
-    return signing.Key(pem=private, passphrase=None), KeySigner(name="builder", key=raw)
+    key = signing.Key()
+    return key, KeySigner(name="builder", key=key.public)
 
 
 @pytest.fixture(scope="module")
@@ -207,9 +206,8 @@ def test_a_shared_store_without_a_word_on_trust_is_refused():
 
 
 def test_the_variables_name_keys(tmp_path, farm):
-    private, public = signature.new_key(None)
-    (tmp_path / "key").write_bytes(private)
-    (tmp_path / "keys").write_text(f"# the farm\n{signing.public_text(public)}  # node 1\n\n")
+    _, public = signing.make_key(tmp_path / "key", "")
+    (tmp_path / "keys").write_text(f"# the farm\n{public}  # node 1\n\n")
     found = builders.read_builders(
         Environment(
             {

@@ -59,20 +59,6 @@ def test_the_doctor_works(bare, options):
     assert by_rule["index"]["hint"] == "install the packages above and run without --offline"
 
 
-def test_a_search_says_that_the_hub_was_not_searched(bare):
-    said = bare("kernforge", "search", "relu")
-    assert "was not searched: a Hugging Face hub needs huggingface_hub" in said.stderr
-    assert "pip install 'kernforge[hub]'" in said.stderr
-    assert "no kernel with 'relu' in its name" in said.stdout
-
-
-def test_a_kernel_that_is_nowhere_and_the_hub_that_was_not_asked_are_told(bare):
-    said = bare("kernforge", "info", "me/none", expect=2).stderr
-    assert "me/none is not in your registry" in said
-    assert "was not asked: a Hugging Face hub needs huggingface_hub" in said
-    assert "pip install 'kernforge[hub]'" in said
-
-
 def test_a_build_says_what_to_install(bare, tmp_path):
     bare("kernforge", "new", tmp_path / "my-kernel")
     said = bare("kernforge", "build", tmp_path / "my-kernel", expect=2).stderr

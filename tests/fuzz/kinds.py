@@ -30,7 +30,8 @@ from kernforge.builder import provenance
 from kernforge.errors import KernforgeError
 from kernforge.loader.lock import KernelLocks, Pins
 from kernforge.manifest import document, migrate
-from kernforge.registry import hub_client, redirect, remote
+from kernforge.registry import api as registry_api
+from kernforge.registry import hub, remote
 from kernforge.store import tree_archive
 from kernforge.store.local import Store
 from kernforge.system import archives, files
@@ -197,14 +198,14 @@ DOCUMENT = b'{"name": "toy"}'
 @functools.cache
 def signed() -> tuple[tuple[bytes, ...], tuple[KeySigner | IdentitySigner, ...]]:
     """Bundles of a key and of an identity, and who may have signed."""
-    from kernforge.trust.policy import public_key  # noqa: PLC0415 - after the path is set
+    from kernforge.trust.signing import Key  # noqa: PLC0415 - after the path is set
 
-    private, public = signature.new_key(None)
+    key = Key()
     instance = Sigstore()
     root = Path(tempfile.mkdtemp(prefix="kernforge-fuzz-")) / "trusted_root.json"
     root.write_text(json.dumps(instance.trusted_root()))
     signers = (
-        KeySigner(name="key", key=public_key(public.decode(), "here")),
+        KeySigner(name="key", key=key.public),
         IdentitySigner(
             name="ci",
             issuer="https://issuer.example",
@@ -212,7 +213,7 @@ def signed() -> tuple[tuple[bytes, ...], tuple[KeySigner | IdentitySigner, ...]]
             trusted_root=str(root),
         ),
     )
-    return (signature.sign_with_key(DOCUMENT, private, None), instance.sign(DOCUMENT)), signers
+    return (*key.sign([DOCUMENT]), instance.sign(DOCUMENT)), signers
 
 
 def read_bundle(data: bytes) -> None:
@@ -225,7 +226,7 @@ def read_bundle(data: bytes) -> None:
 
 def read_redirect(data: bytes) -> None:
     """kernel-status.toml."""
-    redirect.parse(data)
+    registry_api.read_redirect(data)
 
 
 def read_hub(data: bytes) -> None:
@@ -233,10 +234,10 @@ def read_hub(data: bytes) -> None:
     from kernforge import untrusted  # noqa: PLC0415 - beside what uses it
 
     def answer(read: Callable[[object], object]) -> None:
-        with hub_client.reading("https://hub.example"):
+        with hub.reading("https://hub.example"):
             read(untrusted.parse_json(data))
 
-    readers = (hub_client.read_refs, hub_client.read_tree, hub_client.read_found)
+    readers = (hub.read_refs, hub.read_tree, hub.read_found)
     with _file(data) as path:
         attempts(
             *(functools.partial(answer, read) for read in readers),

@@ -88,7 +88,7 @@ def call(fork_server):
 
 def source_of(place):
     registry = DirectoryRegistry(place / "registry")
-    return registry.source(REPO, registry.ref(REPO, "v1"))
+    return registry.folder(REPO, registry.ref(REPO, "v1"), "source")
 
 
 def test_the_variant_that_is_lacking_is_built_once_and_kept(place, call):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Content of registries."""
 
+from kernforge.errors import NotPublishedError
 from kernforge.registry import api as registry_api
 from kernforge.registry.names import request
 from kernforge.system.digest import sha256
@@ -21,5 +22,7 @@ def publish_file(registry, tag, text):
 
 def found(registry, repo_id, version=None, revision=None) -> str | None:
     """The commit of a version or revision; None without."""
-    answer = registry_api.search(registry, request(repo_id, version, revision))
-    return None if answer is None else answer.commit
+    try:
+        return registry_api.find(registry, request(repo_id, version, revision)).commit
+    except NotPublishedError:
+        return None

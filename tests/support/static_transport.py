@@ -4,7 +4,7 @@
 import hashlib
 
 from kernforge.errors import NotPublishedError
-from kernforge.registry.base import RemoteFile
+from kernforge.registry.remote import RemoteFile
 
 
 class StaticTransport:
@@ -15,10 +15,10 @@ class StaticTransport:
         fault: raised by every request.
     """
 
-    address, is_offline = "static", False
+    address = "static"
 
-    def __init__(self, cache, kernels, names):
-        self.cache, self._kernels, self._names = cache, kernels, names
+    def __init__(self, kernels, names):
+        self._kernels, self._names = kernels, names
         self.sent, self.fault = {}, None
 
     def _files(self, repo_id):
@@ -40,7 +40,5 @@ class StaticTransport:
             for path, data in self._files(repo_id).items()
         }
 
-    def download(self, repo_id, commit, path, file, *, target, advance, ended):
-        data = self.sent.get(path, self._files(repo_id)[path])
-        target.write_bytes(data)
-        advance(len(data))
+    def open(self, repo_id, commit, path, start):
+        yield self.sent.get(path, self._files(repo_id)[path])[start:]

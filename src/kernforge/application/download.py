@@ -14,18 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernforge.artifact.integrity import tree_files, verify_tree
-from kernforge.artifact.metadata import FILE, Metadata
+from kernforge.artifact.metadata import FILE
 from kernforge.errors import IntegrityError, NoVariantError
 from kernforge.loader.host import Host
 from kernforge.loader.lock import KernelLocks
 from kernforge.loader.resolve import resolve, way_out
-from kernforge.loader.search import Search, fetch_variant
+from kernforge.loader.search import Node, Search, fetch_variant
 from kernforge.registry import names
-from kernforge.registry.api import Answer, find, locked
-from kernforge.registry.base import Registry
+from kernforge.registry.api import Answer, find, locked, refuse_moved
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.names import Request
-from kernforge.registry.redirect import refuse_moved
 from kernforge.store import tree_archive
 from kernforge.system import files
 
@@ -79,29 +77,6 @@ def _best_for(what: str, published: Iterable[str], host: Host) -> str:
     return resolution.best.name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DownloadedVariant:
-    """A variant that was downloaded and verified.
-
-    Attributes:
-        repo_id: its kernel.
-        commit: its commit.
-        refs: branches and tags that name the commit in a copy.
-        variant: its name.
-        path: its directory.
-        link_root: where its links may lead.
-        metadata: its document.
-    """
-
-    repo_id: str
-    commit: str
-    refs: tuple[str, ...]
-    variant: str
-    path: Path
-    link_root: Path
-    metadata: Metadata
-
-
 def asked_kernels(locks: KernelLocks) -> tuple[Request, ...]:
     """The kernels that an application itself asks for; all where its lock does not say which."""
     if locks.pins is None:
@@ -113,7 +88,7 @@ def fetch(
     search: Search,
     wanted: Iterable[Request],
     selection: Selection,
-) -> Iterator[DownloadedVariant]:
+) -> Iterator[tuple[Answer, Node]]:
     """Download and verify kernels with all that they depend on, each variant once.
 
     Args:
@@ -134,13 +109,10 @@ def fetch(
         if answer in seen:
             continue
         seen.add(answer)
-        hint = "download {}, and load that one"
-        refuse_moved(search.registry, answer.repo_id, answer.commit, hint=hint)
-        what = f"{answer.repo_id} at {answer.commit}"
-        published = search.registry.variants(answer.repo_id, answer.commit)
-        for name in selection.of(what, published):
+        refuse_moved(answer)
+        for name in selection.of(str(answer), answer.variants):
             downloaded = _fetch(search, answer, name)
-            yield downloaded
+            yield answer, downloaded
             for below in downloaded.metadata.kernel_depends:
                 request = names.request(below.repo_id, below.version, below.revision)
                 pending.append(_find(search, request))
@@ -149,22 +121,23 @@ def fetch(
 def _find(search: Search, request: Request) -> Answer:
     """The commit that a kernel is taken at."""
     if search.locks is not None:
-        return locked(request, search.locks.find(request).commit)
+        return locked(search.registry, request, search.locks.find(request).commit)
     return find(search.registry, request)
 
 
-def _refs_of(registry: Registry, answer: Answer) -> tuple[str, ...]:
+def _refs_of(answer: Answer) -> list[str]:
     """Names of the commit where it is copied to: its names here, and the one that was asked for."""
-    repo_id, commit, request = answer.repo_id, answer.commit, answer.request
-    refs = {name for name in registry.ref_names(repo_id) if registry.ref(repo_id, name) == commit}
+    commit, request = answer.commit, answer.request
+    known = answer.registry.refs(answer.repo_id)
+    refs = {name for name, named in known.items() if named == commit}
     if request.is_branch_of_major:
         refs.add(f"v{request.version}")
     elif request.revision and not commit.startswith(request.revision):
         refs.add(request.revision)
-    return tuple(sorted(refs))
+    return sorted(refs)
 
 
-def _fetch(search: Search, answer: Answer, name: str) -> DownloadedVariant:
+def _fetch(search: Search, answer: Answer, name: str) -> Node:
     fetched = fetch_variant(search, answer, name)
     digest = fetched.metadata.digest
     if digest is None:
@@ -173,59 +146,52 @@ def _fetch(search: Search, answer: Answer, name: str) -> DownloadedVariant:
             hint="it is an old build: build and publish it again",
         )
     verify_tree(fetched.path, digest, within=fetched.link_root)
-    return DownloadedVariant(
-        repo_id=answer.repo_id,
-        commit=answer.commit,
-        refs=_refs_of(search.registry, answer),
-        variant=name,
-        path=fetched.path,
-        link_root=fetched.link_root,
-        metadata=fetched.metadata,
-    )
+    return fetched
 
 
-def copy(downloaded: DownloadedVariant, target: DirectoryRegistry) -> bool:
+def copy(answer: Answer, downloaded: Node, target: DirectoryRegistry) -> bool:
     """Copy a variant to a directory registry, under its commit; returns whether it is new there.
 
     Raises:
         StorageError: the directory cannot be written to.
         IntegrityError: the copy is not what was downloaded.
     """
-    snapshot = target.snapshot(downloaded.repo_id, downloaded.commit)
-    final = snapshot / "build" / downloaded.variant
-    with target.writing(downloaded.repo_id):
-        new = not _is_complete(final, downloaded, target)
+    repo_id = answer.repo_id
+    final = target.snapshot(repo_id, answer.commit) / "build" / downloaded.path.name
+    root = target.link_root(repo_id)
+    with target.writing(repo_id):
+        new = not _is_complete(final, downloaded, root)
         if new:
             with files.staging(final.parent) as staged:
                 for path, file in tree_files(downloaded.path, within=downloaded.link_root).items():
                     digest = files.sha256_file(file)
-                    target.add_blob(downloaded.repo_id, digest, file)
+                    target.add_blob(repo_id, digest, file)
                     up = "../" * (path.count("/") + 4)
                     files.symlink(f"{up}blobs/{digest}", staged / "tree" / path)
                 files.replace_tree(staged / "tree", final)
-            if not _is_complete(final, downloaded, target):
+            if not _is_complete(final, downloaded, root):
                 raise IntegrityError(
                     f"{downloaded.path} changed while it was copied", hint="download it again"
                 )
-        for name in downloaded.refs:
-            target.set_ref(downloaded.repo_id, name, downloaded.commit)
+        for name in _refs_of(answer):
+            target.set_ref(repo_id, name, answer.commit)
     return new
 
 
-def _is_complete(path: Path, downloaded: DownloadedVariant, target: DirectoryRegistry) -> bool:
+def _is_complete(path: Path, downloaded: Node, root: Path) -> bool:
     digest = downloaded.metadata.digest
     try:
         same = (path / FILE).read_bytes() == (downloaded.path / FILE).read_bytes()
         if digest is None or not same:
             return False
-        verify_tree(path, digest, within=target.link_root(downloaded.repo_id))
+        verify_tree(path, digest, within=root)
         signed = {p.name for p in downloaded.path.glob(f"{FILE}.*")}
     except (FileNotFoundError, NotADirectoryError, IntegrityError):
         return False
     return signed <= {p.name for p in path.glob(f"{FILE}.*")}
 
 
-def size(downloaded: DownloadedVariant) -> int:
+def size(downloaded: Node) -> int:
     """Bytes of a variant's files."""
     tree = tree_files(downloaded.path, within=downloaded.link_root)
     return sum(file.stat().st_size for file in tree.values())

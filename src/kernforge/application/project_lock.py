@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from kernforge.application import requirements, resolver
-from kernforge.application.requirements import Dependency
 from kernforge.errors import CheckError, UsageError
 from kernforge.loader.lock import FILE, PINS_FILE, KernelLocks, Pins
-from kernforge.registry.base import Registry
+from kernforge.registry.base import Registries
+from kernforge.registry.names import Request
 from kernforge.system import files
 
 NAMES = (FILE, PINS_FILE)
@@ -32,7 +32,7 @@ class Application:
     """
 
     root: Path
-    asked: tuple[Dependency, ...]
+    asked: tuple[Request, ...]
     package: str | None
     locks: KernelLocks | None
     pins: Pins | None
@@ -64,7 +64,7 @@ def read(root: Path) -> Application:
 
 
 def lock(
-    application: Application, registry: Registry, *, upgrade: Collection[str] | None = ()
+    application: Application, registry: Registries, *, upgrade: Collection[str] | None = ()
 ) -> Pins:
     """Lock a project's kernels and write the files.
 

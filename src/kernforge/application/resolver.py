@@ -12,14 +12,13 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kernforge.application.requirements import Dependency
+from kernforge.application import requirements
 from kernforge.artifact.metadata import FILE, KernelDepend, Metadata
 from kernforge.errors import RegistryError, UsageError
 from kernforge.loader.lock import KernelLocks, Pin, Pins, depend_json, sort_key
-from kernforge.registry.api import find
-from kernforge.registry.base import Registry
-from kernforge.registry.names import request, versions
-from kernforge.registry.redirect import refuse_moved
+from kernforge.registry.api import find, locked, refuse_moved
+from kernforge.registry.base import Registries
+from kernforge.registry.names import Request, request, versions
 from kernforge.system.digest import sha256
 
 
@@ -37,24 +36,16 @@ class PreviousLock:
     locks: KernelLocks | None = None
     upgrade: Collection[str] | None = ()
 
-    def direct(self, dependency: Dependency) -> tuple[str, str | None] | None:
+    def direct(self, dependency: Request) -> tuple[str, str | None] | None:
         """The commit to keep for one of the project's requirements, and its release if known."""
         if not self._stays(dependency.repo_id):
             return None
         for pin in self.pins.kernels if self.pins else ():
             if pin.asked is not None and pin.depend.repo_id == dependency.repo_id:
-                same = pin.asked == dependency.asked
-                fits = pin.release is not None and dependency.allows(pin.release)
+                same = pin.asked == requirements.asked(dependency)
+                fits = pin.release and requirements.allows(dependency, pin.release)
                 return (pin.commit, pin.release) if same or fits else None
-        if dependency.bounds is not None:
-            return None
-        commit = self._locked(
-            KernelDepend(
-                repo_id=dependency.repo_id,
-                version=dependency.version,
-                revision=dependency.revision,
-            )
-        )
+        commit = self._locked(_depend(dependency, ""))
         return (commit, None) if commit else None
 
     def transitive(self, depend: KernelDepend) -> str | None:
@@ -75,7 +66,7 @@ class PreviousLock:
         return None
 
 
-def choose_commits(registry: Registry, asked: Sequence[Dependency], before: PreviousLock) -> Pins:
+def choose_commits(registry: Registries, asked: Sequence[Request], before: PreviousLock) -> Pins:
     """Lock what a project requires.
 
     Raises:
@@ -122,7 +113,7 @@ def lock_text(pins: Pins) -> str:
 
 
 def lock_problems(
-    asked: Sequence[Dependency], pins: Pins | None, locks: KernelLocks | None
+    asked: Sequence[Request], pins: Pins | None, locks: KernelLocks | None
 ) -> list[str]:
     """What is wrong with the files of a lock; empty when nothing is. No registry is used.
 
@@ -141,60 +132,65 @@ def lock_problems(
     }:
         return ["kernels.lock and kernforge-kernels.lock belong to two different locks"]
     direct = {pin.depend.repo_id: pin for pin in pins.kernels if pin.asked is not None}
-    problems = [
-        f"{d.repo_id} is locked for {direct[d.repo_id].asked}, the project requires {d.asked}"
-        if d.repo_id in direct
-        else f"{d.repo_id} is not locked"
-        for d in asked
-        if d.repo_id not in direct or direct[d.repo_id].asked != d.asked
-    ]
+    problems = []
+    for repo_id, wanted in ((d.repo_id, requirements.asked(d)) for d in asked):
+        if repo_id not in direct:
+            problems.append(f"{repo_id} is not locked")
+        elif (before := direct[repo_id].asked) != wanted:
+            problems.append(f"{repo_id} is locked for {before}, the project requires {wanted}")
     gone = sorted(direct.keys() - {d.repo_id for d in asked})
     return [*problems, *(f"{name} is locked, the project does not require it" for name in gone)]
 
 
-def _pin_direct(registry: Registry, dependency: Dependency, before: PreviousLock) -> Pin:
-    version = dependency.version if dependency.bounds is None else dependency.bounds
+def _depend(dependency: Request, release: str) -> KernelDepend:
+    """A requirement as ``kernels.lock`` has it, where a range is its release's major version."""
+    repo_id, version = dependency.repo_id, dependency.version
+    if version is None:
+        return KernelDepend(repo_id=repo_id, revision=dependency.revision)
+    if not dependency.is_branch_of_major:
+        version = release.partition(".")[0] or "-1"
+    return KernelDepend(repo_id=repo_id, version=int(version))
+
+
+def _pin_direct(registry: Registries, dependency: Request, before: PreviousLock) -> Pin:
     # A tag moves when a farm adds variants to its version: what was locked then keeps its release.
     commit, release = before.direct(dependency) or (
-        find(registry, request(dependency.repo_id, version, dependency.revision)).commit,
+        find(registry, dependency).commit,
         None,
     )
     release = _release(registry, dependency.repo_id, commit, dependency) or release
-    if dependency.revision is not None:
-        depend = KernelDepend(repo_id=dependency.repo_id, revision=dependency.revision)
-    elif dependency.version is not None:
-        depend = KernelDepend(repo_id=dependency.repo_id, version=dependency.version)
-    else:
-        major = (release or "").partition(".")[0]
-        depend = KernelDepend(repo_id=dependency.repo_id, version=int(major))
-    return replace(_pin(registry, depend, commit, dependency.asked), release=release)
+    depend = _depend(dependency, release or "")
+    pin = _pin(registry, depend, commit, requirements.asked(dependency))
+    return replace(pin, release=release)
 
 
-def _pin(registry: Registry, depend: KernelDepend, commit: str, asked: str | None) -> Pin:
+def _pin(registry: Registries, depend: KernelDepend, commit: str, asked: str | None) -> Pin:
     release = _release(registry, depend.repo_id, commit, None)
     return Pin(depend=depend, commit=commit, asked=asked, release=release, metadata={})
 
 
 def _release(
-    registry: Registry, repo_id: str, commit: str, dependency: Dependency | None
+    registry: Registries, repo_id: str, commit: str, dependency: Request | None
 ) -> str | None:
     """The version that a commit was released as; of several the newest that satisfies."""
-    tags = versions(registry.ref_names(repo_id)).values()
-    named = [tag[1:] for tag in tags if registry.ref(repo_id, tag) == commit]
+    refs = registry.member(repo_id).refs(repo_id)
+    named = [tag[1:] for tag in versions(refs).values() if refs[tag] == commit]
     if dependency is not None and dependency.revision is None:
-        named = [release for release in named if dependency.allows(release)]
+        named = [release for release in named if requirements.allows(dependency, release)]
     return named[-1] if named else None
 
 
-def _read_variants(registry: Registry, pin: Pin) -> tuple[Pin, tuple[KernelDepend, ...]]:
+def _read_variants(registry: Registries, pin: Pin) -> tuple[Pin, tuple[KernelDepend, ...]]:
     """The pin with the hashes of its variants' documents, and the kernels that those depend on."""
-    repo_id, commit = pin.depend.repo_id, pin.commit
-    hint = "name {} in [tool.kernels.dependencies]: a lock does not follow redirects"
-    refuse_moved(registry, repo_id, commit, hint=hint)
+    depend, commit = pin.depend, pin.commit
+    repo_id = depend.repo_id
+    wanted = request(repo_id, depend.version, depend.revision)
+    answer = locked(registry, wanted, commit)
+    refuse_moved(answer)
     hashes: dict[str, str] = {}
     depends: dict[KernelDepend, None] = {}
-    for name in registry.variants(repo_id, commit):
-        document = registry.metadata(repo_id, commit, name)
+    for name in answer.variants:
+        document = answer.registry.metadata(repo_id, commit, name)
         metadata = Metadata.from_json(document, source=f"{repo_id}/build/{name}/{FILE}")
         hashes[name] = sha256(document)
         depends |= dict.fromkeys(metadata.kernel_depends)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,13 @@ from kernforge.errors import (
 )
 from kernforge.loader.host import probe_to_load
 from kernforge.loader.resolve import resolve
-from kernforge.registry import api as registries
-from kernforge.registry.api import Chain, member_for
-from kernforge.registry.base import Registry
+from kernforge.loader.search import link_root
+from kernforge.registry import api
+from kernforge.registry.api import Answer
+from kernforge.registry.base import Registries, Registry
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubRegistry
-from kernforge.registry.names import check_repo_id, majors, request, versions
-from kernforge.registry.redirect import NAME_IT, refuse_moved
+from kernforge.registry.names import majors, request, versions
 from kernforge.trust import signature
 from kernforge.trust.policy import Subject
 
@@ -50,52 +50,52 @@ class VariantLocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundKernel:
-    """A kernel: a commit in a registry, or a directory (``registry`` is None).
+    """A kernel: a commit in a registry, or a directory.
 
     Attributes:
         where: repo id or path, as the user wrote it.
         names: names of the variants, sorted.
-        registry: the registry that has it.
-        commit: the commit there.
-        major: the major version that was asked for, if one was.
+        answer: the commit; None for a directory.
         directories: directory of each variant by its name, for a directory.
     """
 
     where: str
     names: tuple[str, ...]
-    registry: Registry | None = None
-    commit: str | None = None
-    major: int | None = None
+    answer: Answer | None = None
     directories: Mapping[str, Path] = field(default_factory=dict)
 
     def location(self, name: str) -> VariantLocation:
         """The location of a variant, which is fetched if it is not on this machine."""
-        registry = self.registry
-        if registry is None or self.commit is None:
+        answer = self.answer
+        if answer is None:
             path = self.directories[name]
-            # In a cache or a registry, links lead to its blobs.
-            caches = (p for p in path.parents if p.name.startswith(("kernels--", "models--")))
             subject = Subject(repo_id=None, registry=path.resolve().as_uri())
-            return VariantLocation(path=path, link_root=next(caches, path), subject=subject)
+            return VariantLocation(path=path, link_root=link_root(path), subject=subject)
+        registry = answer.registry
         return VariantLocation(
-            path=registry.fetch(self.where, self.commit, name),
+            path=registry.fetch(self.where, answer.commit, name),
             link_root=registry.link_root(self.where),
-            subject=Subject(repo_id=self.where, registry=registry.url, major=self.major),
+            subject=Subject(repo_id=self.where, registry=registry.url, major=answer.major),
         )
 
     def read(self, name: str) -> tuple[bytes, bytes | None]:
         """A variant's metadata and signature, without its other files."""
-        if self.registry is None or self.commit is None:
+        answer = self.answer
+        if answer is None:
             path = self.directories[name]
             signature_file = path / SIGNATURE
             bundle = signature_file.read_bytes() if signature_file.exists() else None
             return (path / FILE).read_bytes(), bundle
-        ask = (self.where, self.commit, name)
-        return self.registry.metadata(*ask), self.registry.companion(*ask, SIGNATURE)
+        document = answer.registry.metadata(self.where, answer.commit, name)
+        return document, answer.small_file(f"build/{name}/{SIGNATURE}")
 
 
 def find(
-    where: str, registry: Registry, *, version: int | str | None = None, revision: str | None = None
+    where: str,
+    registry: Registries,
+    *,
+    version: int | str | None = None,
+    revision: str | None = None,
 ) -> FoundKernel:
     """Find the kernel of a path or repo id.
 
@@ -117,22 +117,15 @@ def find(
             )
         paths = {path.name: path for path in artifact_directories.variants(directory.absolute())}
         return FoundKernel(where=where, names=tuple(paths), directories=paths)
-    registry = member_for(registry, check_repo_id(where))
-    unnamed = version is None and revision is None
-    asked = registries.newest(registry, where) if unnamed else request(where, version, revision)
-    answer = registries.find(registry, asked)
-    refuse_moved(registry, where, answer.commit, hint=NAME_IT)
-    names = registry.variants(where, answer.commit)
+    answer = api.find(registry, api.request_or_newest(registry, where, version, revision))
+    api.refuse_moved(answer)
+    names = answer.variants
     if not names:
-        raise RegistryError(
-            f"{where} at {answer.commit} has no variants", hint="name another version"
-        )
-    return FoundKernel(
-        where=where, names=names, registry=registry, commit=answer.commit, major=answer.major
-    )
+        raise RegistryError(f"{answer} has no variants", hint="name another version")
+    return FoundKernel(where=where, names=names, answer=answer)
 
 
-def published_versions(registry: Registry, repo_id: str) -> list[dict[str, Any]]:
+def published_versions(registry: Registries, repo_id: str) -> list[dict[str, Any]]:
     """Every version of a kernel, oldest first: its name, its commit, its number of variants.
 
     A tag ``vX.Y.Z`` is a version; a branch ``v<major>`` is a version if no tag has that major.
@@ -140,21 +133,24 @@ def published_versions(registry: Registry, repo_id: str) -> list[dict[str, Any]]
     Raises:
         RegistryError: the registry has no such kernel.
     """
-    names = registry.ref_names(check_repo_id(repo_id))
-    tags = versions(names)
+    member = registry.member(repo_id)
+    refs = member.refs(repo_id)
+    tags = versions(refs)
     majors_of_tags = {version[0] for version in tags}
     branches = {
-        (major, -1, -1): f"v{major}" for major in majors(names) if major not in majors_of_tags
+        (major, -1, -1): f"v{major}" for major in majors(refs) if major not in majors_of_tags
     }
-    listed = []
-    for _, name in sorted({**branches, **tags}.items()):
-        commit = registry.ref(repo_id, name)
-        if commit is not None:
-            variants = len(registry.variants(repo_id, commit))
-            listed.append({"version": name[1:], "commit": commit, "variants": variants})
-    if not listed:
-        registries.find(registry, request(repo_id, revision="main"))  # raises an error with a hint
-    return listed
+    names = [name for _, name in sorted({**branches, **tags}.items())]
+    if not names:
+        api.find(registry, request(repo_id, revision="main"))  # raises an error with a hint
+    return [
+        {
+            "version": name[1:],
+            "commit": refs[name],
+            "variants": len(member.variants(repo_id, refs[name])),
+        }
+        for name in names
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +169,7 @@ class ListedKernel:
     variants: int = 0
 
 
-def on_this_machine(registry: Registry, text: str = "") -> tuple[ListedKernel, ...]:
+def on_this_machine(registry: Registries, text: str = "") -> tuple[ListedKernel, ...]:
     """The kernels of a registry that are on this machine; no network is used.
 
     Args:
@@ -181,14 +177,14 @@ def on_this_machine(registry: Registry, text: str = "") -> tuple[ListedKernel, .
         text: only those with this text in their repo id, in any case.
     """
     found = []
-    for member in _members(registry):
-        if isinstance(member, DirectoryRegistry | HubRegistry):
+    for member in registry.offline().members:
+        if isinstance(member, DirectoryRegistry):
             fitting = (r for r in member.repo_ids() if text.casefold() in r.casefold())
-            found += [_listed(member.offline(), repo_id) for repo_id in fitting]
+            found += [_listed(member, repo_id) for repo_id in fitting]
     return tuple(kernel for kernel in found if kernel.variants)  # a cache may hold a name alone
 
 
-def search(registry: Registry, text: str) -> tuple[list[ListedKernel], dict[str, KernforgeError]]:
+def search(registry: Registries, text: str) -> tuple[list[ListedKernel], dict[str, KernforgeError]]:
     """The kernels whose repo id has a text, and for a hub those that it finds for it.
 
     Returns:
@@ -199,24 +195,29 @@ def search(registry: Registry, text: str) -> tuple[list[ListedKernel], dict[str,
     """
     kernels: list[ListedKernel] = []
     errors: dict[str, KernforgeError] = {}
-    members = tuple(_members(registry))
-    for member in members:
-        if not isinstance(member, HubRegistry):
+    for member in registry.members:
+        if isinstance(member, DirectoryRegistry) and not member.unasked:
             kernels += on_this_machine(member, text)
             continue
         try:
-            found = member.search(text, _SEARCH_LIMIT)
+            kernels += [
+                ListedKernel(repo_id=repo_id, registry=member.url)
+                for repo_id in _search_hub(member, text)
+            ]
         except KernforgeError as error:
-            if len(members) == 1:
+            if len(registry.members) == 1:
                 raise
             errors[member.url] = error
-            continue
-        kernels += [ListedKernel(repo_id=repo_id, registry=member.url) for repo_id in found]
     return kernels, errors
 
 
-def _members(registry: Registry) -> Iterator[Registry]:
-    yield from registry.registries if isinstance(registry, Chain) else (registry,)
+def _search_hub(registry: Registry, text: str) -> tuple[str, ...]:
+    if isinstance(registry, HubRegistry):
+        return registry.search(text, _SEARCH_LIMIT)
+    raise RegistryError(
+        f"{registry.url} is not asked: HF_HUB_OFFLINE is set",
+        hint="unset it, or list what is on this machine: kernforge search --local",
+    )
 
 
 def _listed(registry: Registry, repo_id: str) -> ListedKernel:
@@ -265,12 +266,12 @@ def describe(source: FoundKernel) -> dict[str, Any]:
             }
         )
     first = documents[0]
-    registry = source.registry
+    answer = source.answer
     return {
-        **({"path": source.where} if registry is None else {"repo_id": source.where}),
-        "registry": None if registry is None else registry.url,
-        "commit": source.commit,
-        "versions": [] if registry is None else published_versions(registry, source.where),
+        **({"path": source.where} if answer is None else {"repo_id": source.where}),
+        "registry": answer.registry.url if answer else None,
+        "commit": answer.commit if answer else None,
+        "versions": published_versions(answer.registry, source.where) if answer else [],
         "name": first.name,
         "version": first.version,
         "kernels_minver": first.kernels_minver,

@@ -28,8 +28,7 @@ from kernforge.bench.project import check_known, load_file, load_kernel
 from kernforge.bench.workload import Candidate, Settings, Subject
 from kernforge.errors import NotPublishedError, UsageError, page
 from kernforge.loader.importer import LoadedKernel, get_loaded_kernels
-from kernforge.registry.api import member_for
-from kernforge.registry.base import Registry
+from kernforge.registry.base import Registries
 from kernforge.registry.names import BENCHMARKS
 from kernforge.system.environment import Environment
 from kernforge.trust import policy
@@ -81,7 +80,7 @@ def has_only_classes(project: Path) -> bool:
 
 
 def published(
-    where: str, registry: Registry, environment: Environment, *, device: str, trusted: bool
+    where: str, registry: Registries, environment: Environment, *, device: str, trusted: bool
 ) -> Repo:
     """A published kernel, loaded, and its scripts, fetched.
 
@@ -100,9 +99,11 @@ def published(
     if info is None:  # LOCAL_KERNELS puts a directory in its place
         inner = kernel.path.parent
         return Repo(root=inner.parent if inner.name == "build" else inner, kernel=kernel)
-    member = member_for(registry, info.repo_id)
+    member = registry.member(info.repo_id)
     subject = policy.Subject(repo_id=info.repo_id, registry=member.url)
-    Case(subject, environment, trusted, member.is_trusted_publisher).admit_build()
+    Case(subject, environment, trusted, member.is_trusted_publisher).admit_unsigned(
+        "each of its benchmark scripts"
+    )
     folder = member.folder(info.repo_id, info.revision, BENCHMARKS)
     if folder is None:
         raise NotPublishedError(
@@ -123,7 +124,7 @@ def local(project: Path, build: Path, device: str) -> Repo:
 
 
 def _load(
-    where: str, registry: Registry | None, device: str, *, trusted: bool = False
+    where: str, registry: Registries | None, device: str, *, trusted: bool = False
 ) -> LoadedKernel:
     module = load_kernel(where, registry, device, trust=trusted)
     return next(each for each in get_loaded_kernels() if each.module is module)
@@ -212,7 +213,7 @@ def measure(
     note: Callable[[str], None],
     *,
     against: Sequence[str] = (),
-    registry: Registry | None = None,
+    registry: Registries | None = None,
     trusted: bool = False,
     only: Sequence[str] = (),
 ) -> run.Report:

@@ -40,7 +40,8 @@ from kernforge.loader.search import Built
 from kernforge.project import git
 from kernforge.project.api import read_project
 from kernforge.project.targets import Target
-from kernforge.registry.base import Registry
+from kernforge.registry.api import Answer
+from kernforge.registry.names import SOURCE
 from kernforge.system import files
 from kernforge.system.environment import Environment
 from kernforge.toolchain import installed, lockfile
@@ -53,15 +54,13 @@ LENT = "this machine's own torch and compilers are taken instead"
 _LOG = logging.getLogger("kernforge")
 
 
-def build_here(
-    registry: Registry, repo_id: str, commit: str, host: Host, environment: Environment
-) -> Built | None:
+def build_here(answer: Answer, host: Host, environment: Environment) -> Built | None:
     """The variant of a commit that fits a host: from what was built before, or built now.
 
     Processes that want the same one build it once.
 
     Args:
-        commit: the one whose source to build.
+        answer: the commit whose source to build.
         host: what for; on CUDA, device code is made for its current GPU alone.
 
     Returns:
@@ -75,16 +74,16 @@ def build_here(
         ToolchainError: there is no C++ compiler, or no index has what the lock lacks.
         NetworkError: no index can be reached, and this machine has no CUDA toolkit of its own.
     """
-    only = _device(host)
+    only, repo_id = _device(host), answer.repo_id
     built = environment.home / DIRECTORY
-    kept = built / f"kernels--{repo_id.replace('/', '--')}" / "-".join((commit, *only))
+    kept = built / f"kernels--{repo_id.replace('/', '--')}" / "-".join((answer.commit, *only))
     with files.locked(kept.with_name(f"{kept.name}.lock")):
         there = {path.parent.name: path.parent for path in kept.glob(f"*/{FILE}")}
         if best := resolve(there, host).best:
             return Built(path=there[best.name], link_root=kept)
         with files.staging(built / "work") as work:
-            statement = _statement(registry, repo_id, commit)
-            root = _source(registry, repo_id, commit, statement, work / "source")
+            statement = _statement(answer)
+            root = _source(answer, statement, work / "source")
             if root is None:
                 return None
             _LOG.warning("no published build of %s fits: it is built here, once", repo_id)
@@ -205,12 +204,13 @@ def lent_parts(host: Host, environment: Environment, why: KernforgeError) -> Loc
     return LocalPartsOptions(cuda_home=toolkit, torch_home=Path(torch.__file__).resolve().parent)
 
 
-def _statement(registry: Registry, repo_id: str, commit: str) -> Statement | None:
+def _statement(answer: Answer) -> Statement | None:
     """The statement of a variant that was published with the source, if there is one.
 
     It is covered by the variant's digest, and that by a signature where there is one.
     """
-    for name in registry.variants(repo_id, commit):
+    registry, repo_id, commit = answer.registry, answer.repo_id, answer.commit
+    for name in answer.variants:
         document = registry.metadata(repo_id, commit, name)
         digest = Metadata.from_json(document, source=f"{repo_id}/build/{name}/{FILE}").digest
         if digest is not None and provenance.FILE in digest.files:
@@ -220,11 +220,10 @@ def _statement(registry: Registry, repo_id: str, commit: str) -> Statement | Non
     return None
 
 
-def _source(
-    registry: Registry, repo_id: str, commit: str, statement: Statement | None, into: Path
-) -> Path | None:
+def _source(answer: Answer, statement: Statement | None, into: Path) -> Path | None:
     """A project with its lock, in a directory that may be written to: the lock is completed."""
-    source = registry.source(repo_id, commit)
+    repo_id, registry = answer.repo_id, answer.registry
+    source = registry.folder(repo_id, answer.commit, SOURCE)
     if source is not None and (source / lockfile.FILE_NAME).is_file():
         for path, real in tree_files(source, within=registry.link_root(repo_id)).items():
             files.copy_file(real, into / path)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.errors import UsageError
 from kernforge.registry.api import open_default, open_registry
-from kernforge.registry.base import Registry
+from kernforge.registry.base import Registries
 from kernforge.registry.names import COMMIT
 from kernforge.system.environment import Environment
 
@@ -35,8 +35,8 @@ def text_of(path: Path) -> str:
         raise UsageError(f"{path} cannot be read: {error}", hint="name another file") from None
 
 
-def registry(arguments: argparse.Namespace) -> Registry:
-    """The registry of the command line, to read from."""
+def registry(arguments: argparse.Namespace) -> Registries:
+    """The registries of the command line, to read from."""
     named: str | None = arguments.registry
     if named:
         return open_registry(named, arguments.environment)

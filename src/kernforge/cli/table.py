@@ -368,7 +368,6 @@ _PUBLISH = Command(
     ),
     _path("--sign KEY", "sign each variant with this key of `kernforge sign --new-key`"),
     _flag("--private", "make a new kernel on a hub private"),
-    _flag("--create-pr", "open a pull request on a hub instead"),
     _flag("--dry-run", "print the version, what changed and the card; publish nothing"),
     example="--registry ~/registry --repo-id me/my-kernel",
     more="A published version never changes. Variants of several machines are published together: "

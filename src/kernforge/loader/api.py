@@ -32,7 +32,7 @@ from kernforge.loader.search import (
     local_override,
 )
 from kernforge.registry.api import find, open_default, open_registry
-from kernforge.registry.base import Registry
+from kernforge.registry.base import Registries
 from kernforge.registry.names import Request, request
 from kernforge.system.environment import Environment
 from kernforge.trust.admission import Allowed
@@ -40,7 +40,7 @@ from kernforge.trust.admission import Allowed
 if TYPE_CHECKING:
     from kernforge.loader.lock import KernelLocks  # slow, only for locked kernels
 
-AnyRegistry: TypeAlias = str | os.PathLike[str] | Registry | None
+AnyRegistry: TypeAlias = str | os.PathLike[str] | Registries | None
 """A registry, its directory or URL; None is the default one."""
 
 UserAgent: TypeAlias = str | dict[str, str] | None
@@ -172,8 +172,7 @@ def get_kernel_variants(
     """
     source = _open(registry, Environment.live())
     answer = find(source, request(repo_id, version, revision))
-    variants = source.variants(repo_id, answer.commit)
-    return list(resolve(variants, probe_to_load(backend)).decisions)
+    return list(resolve(answer.variants, probe_to_load(backend)).decisions)
 
 
 def install_kernel(
@@ -282,7 +281,7 @@ def _new_search(
 
 def _open(
     registry: AnyRegistry, environment: Environment, user_agent: UserAgent = None
-) -> Registry:
+) -> Registries:
     if isinstance(user_agent, dict):
         user_agent = "; ".join(f"{key}/{value}" for key, value in user_agent.items())
     if registry is None:

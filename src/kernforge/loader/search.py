@@ -27,19 +27,16 @@ from kernforge.loader.host import Host, probe, probe_to_load
 from kernforge.loader.importer import RepoInfo
 from kernforge.loader.resolve import Resolution, resolve, way_out
 from kernforge.registry import names
-from kernforge.registry.api import Answer, find, locked, member_for, of_the_hub
-from kernforge.registry.base import Registry
+from kernforge.registry.api import Answer, download_first, find, find_redirect, locked
+from kernforge.registry.base import Registries
 from kernforge.registry.directory import read_checked
 from kernforge.registry.names import SOURCE, Request, majors
-from kernforge.registry.redirect import find_redirect
 from kernforge.system.environment import Environment
 from kernforge.trust.admission import Admission, Allowed, Case
 from kernforge.trust.policy import Subject
 
 if TYPE_CHECKING:
     from kernforge.loader.lock import KernelLocks  # slow, only for locked kernels
-
-_CACHE_DIR_PREFIXES = ("kernels--", "models--")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +72,13 @@ class Built:
     link_root: Path
 
 
-Builder: TypeAlias = Callable[[Registry, str, str, Host, Environment], Built | None]
-"""Builds the variant of a repo id's commit that fits a host, or finds it; None without source."""
+Builder: TypeAlias = Callable[[Answer, Host, Environment], Built | None]
+"""Builds the variant of a commit that fits a host, or finds it; None without source."""
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The registry and the conditions of a search for kernels.
+    """The registries and the conditions of a search for kernels.
 
     Attributes:
         backend: ``cpu``, or the one that torch is built for; None takes the latter, and without a
@@ -93,7 +90,7 @@ class Search:
         chain: the kernels that led here, each of which depends on the next.
     """
 
-    registry: Registry
+    registry: Registries
     backend: str | None
     environment: Environment
     trust_remote_code: Allowed = False
@@ -101,9 +98,10 @@ class Search:
     builder: Builder | None = None
     chain: tuple[str, ...] = ()
 
-    def case(self, registry: Registry, repo_id: str, major: int | None = None) -> Case:
+    def case(self, answer: Answer) -> Case:
         """A kernel of a registry, as the trust policy is asked about it."""
-        subject = Subject(repo_id=repo_id, registry=registry.url, major=major)
+        registry = answer.registry
+        subject = Subject(repo_id=answer.repo_id, registry=registry.url, major=answer.major)
         allowed = self.trust_remote_code
         return Case(subject, self.environment, allowed, registry.is_trusted_publisher)
 
@@ -162,18 +160,18 @@ def find_kernel(search: Search, request: Request) -> Node:
     """
     repo_id = request.repo_id
     if search.locks is not None:
-        return _find_published(search, locked(request, search.locks.find(request).commit))
+        commit = search.locks.find(request).commit
+        return _find_published(search, locked(search.registry, request, commit))
     override = local_override(search.environment, repo_id)
     if override is not None:
         return find_local(search.below(f"{repo_id} at {override}"), override)
     answer = find(search.registry, request)
-    moved = find_redirect(search.registry, repo_id, answer.commit)
+    moved = find_redirect(answer)
     if moved is None:
         return _find_published(search, answer)
-    search.case(member_for(search.registry, repo_id), repo_id).admit_redirect(moved.repo_id)
-    _warn("kernel %s moved to %s (revision %s)", repo_id, moved.repo_id, moved.revision)
-    new = names.request(moved.repo_id, revision=moved.revision)
-    return find_kernel(search.below(f"{repo_id} at {answer.commit}"), new)
+    search.case(answer).admit_unsigned(f"a redirect to {moved.repo_id}")
+    _warn("kernel %s moved to %s (%s)", repo_id, moved.repo_id, moved)
+    return find_kernel(search.below(str(answer)), moved)
 
 
 def _warn(message: str, *arguments: object) -> None:
@@ -185,15 +183,15 @@ def _warn(message: str, *arguments: object) -> None:
 def _find_published(search: Search, answer: Answer) -> Node:
     """The variant to load among those of a commit."""
     repo_id, commit = answer.repo_id, answer.commit
-    registry = member_for(search.registry, repo_id)
-    search = search.below(f"{repo_id} at {commit}")
+    search = search.below(str(answer))
     host = probe_to_load(search.backend)
-    published = registry.variants(repo_id, commit)
+    published = answer.variants
     resolution = resolve(published, host)
     if resolution.best is None:
-        if not published and search.locks is not None and commit not in registry.commits(repo_id):
+        if not published and not answer.registry.has_commit(repo_id, commit):
             raise NotPublishedError(
-                f"{repo_id} is locked to commit {commit}, which registry {registry.url} lacks",
+                f"{repo_id} is locked to commit {commit}, which registry {answer.registry.url} "
+                "lacks",
                 hint="download what is locked first: kernforge get PROJECT",
             )
         found = _build_variant(search, answer, resolution, host)
@@ -219,14 +217,13 @@ def fetch_variant(search: Search, answer: Answer, name: str) -> Node:
         IntegrityError: its document cannot be read, is not what was locked, or its signature is of
             other bytes.
     """
-    repo_id, commit = answer.repo_id, answer.commit
-    registry = member_for(search.registry, repo_id)
+    registry, repo_id, commit = answer.registry, answer.repo_id, answer.commit
     document = registry.metadata(repo_id, commit, name)
     if search.locks is not None:
         search.locks.check(repo_id, commit, name, document)
-    admission, metadata = search.case(registry, repo_id, answer.major).admit(
+    admission, metadata = search.case(answer).admit(
         document,
-        lambda: registry.companion(repo_id, commit, name, SIGNATURE),
+        lambda: answer.small_file(f"build/{name}/{SIGNATURE}"),
         source=f"{repo_id}/build/{name}/{FILE}",
     )
     return Node(
@@ -245,11 +242,9 @@ def _build_variant(search: Search, answer: Answer, resolution: Resolution, host:
         NoVariantError: the search has no builder, or the kernel has no source; with advice: the
             newest version if that fits, else the other possibilities.
     """
-    repo_id, commit = answer.repo_id, answer.commit
-    registry = member_for(search.registry, repo_id)
     if search.builder is not None:
-        admission = search.case(registry, repo_id).admit_build()
-        built = search.builder(registry, repo_id, commit, host, search.environment)
+        admission = search.case(answer).admit_unsigned("a build from its source")
+        built = search.builder(answer, host, search.environment)
         if built is not None:
             path = built.path / FILE
             return Node(
@@ -257,14 +252,14 @@ def _build_variant(search: Search, answer: Answer, resolution: Resolution, host:
                 link_root=built.link_root,
                 metadata=Metadata.from_json(path.read_bytes(), source=str(path)),
                 admission=admission,
-                repo_info=RepoInfo(repo_id=repo_id, revision=commit),
+                repo_info=RepoInfo(repo_id=answer.repo_id, revision=answer.commit),
             )
-    hint = _newer_version(registry, repo_id, commit, host)
+    hint = _newer_version(answer, host)
     if not hint:
-        hint = of_the_hub(registry) or way_out(resolution, host)
+        hint = download_first(answer.registry) or way_out(resolution, host)
         if search.builder is not None:
             hint += "; build=True found no source to build it from"
-        elif registry.small_file(repo_id, commit, f"{SOURCE}/kernforge.lock") is not None:
+        elif answer.small_file(f"{SOURCE}/kernforge.lock") is not None:
             hint += "; or pass build=True to get_kernel: its source and lock are published"
     raise _no_variant_error(search.chain[-1], resolution, hint)
 
@@ -325,10 +320,14 @@ def _local_node(search: Search, path: Path) -> Node:
     admission, metadata = case.admit(
         document, lambda: _read_signature(path), source=str(path / FILE)
     )
-    # In the directory of a cache or registry, links lead to its blobs.
-    link_roots = [parent for parent in path.parents if parent.name.startswith(_CACHE_DIR_PREFIXES)]
-    node = Node(path=path, link_root=[*link_roots, path][0], metadata=metadata, admission=admission)
+    node = Node(path=path, link_root=link_root(path), metadata=metadata, admission=admission)
     return _with_depends(search, node)
+
+
+def link_root(path: Path) -> Path:
+    """Where the links of a variant's directory may lead: in a cache or registry, to its blobs."""
+    caches = (p for p in path.parents if p.name.startswith(("kernels--", "models--")))
+    return next(caches, path)
 
 
 def _read_signature(path: Path) -> bytes | None:
@@ -338,15 +337,14 @@ def _read_signature(path: Path) -> bytes | None:
         return None
 
 
-def _newer_version(registry: Registry, repo_id: str, commit: str, host: Host) -> str:
+def _newer_version(answer: Answer, host: Host) -> str:
     """Advice to take the newest major version, if it fits and is another one."""
-    newest = max(majors(registry.ref_names(repo_id)), default=None)
-    if newest is None:
+    registry, repo_id = answer.registry, answer.repo_id
+    refs = registry.refs(repo_id)
+    newest = max(majors(refs), default=None)
+    if newest is None or refs[f"v{newest}"] == answer.commit:
         return ""
-    other = registry.ref(repo_id, f"v{newest}")
-    if other is None or other == commit:
-        return ""
-    best = resolve(registry.variants(repo_id, other), host).best
+    best = resolve(registry.variants(repo_id, refs[f"v{newest}"]), host).best
     return (
         f"version {newest} has a build that fits, {best.name}: pass version={newest} (a command: "
         f"--version {newest})"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import re
-import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,19 +17,29 @@ from kernforge.artifact import directories
 from kernforge.artifact.integrity import UNHASHED, tree_files, verify_tree
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.artifact.variant import Variant
-from kernforge.errors import IntegrityError, MovedError, RegistryError, UsageError
+from kernforge.errors import IntegrityError, MovedError, NetworkError, RegistryError, UsageError
 from kernforge.publish import offers
-from kernforge.publish.directory import Destination, DirectoryDestination, Release
+from kernforge.publish.directory import Destination, DirectoryDestination, Release, Written
 from kernforge.publish.hub import PUBLISHING, HubDestination
-from kernforge.publish.version import VersionChoice, choose_version
+from kernforge.publish.version import VersionChoice, choose_version, variants_of
 from kernforge.registry.base import Registry
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubRegistry
-from kernforge.registry.names import COMMIT, Version3, dotted, is_ref, majors, versions
+from kernforge.registry.names import (
+    BENCHMARKS,
+    COMMIT,
+    SOURCE,
+    Version3,
+    dotted,
+    is_ref,
+    majors,
+    versions,
+)
 from kernforge.system.digest import sha256
-from kernforge.system.files import sha256_file
+from kernforge.system.files import refuse_writable, sha256_file
 
-_VERSION = re.compile(r"v?(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
+# Names that git refuses.
+_NO_BRANCH = re.compile(r"-.*|.*\.\..*|.*(\.|\.lock)(/.*)?")
 _ATTEMPTS = 6
 
 
@@ -39,12 +48,10 @@ class PublishResult:
     """The result of a publication.
 
     Attributes:
-        commit: the commit of the version.
+        commit: the commit of the version; empty for a dry run.
         version: number of the version, such as ``1.0.2``; None if the branch is not a version's.
         variants: all variants of the version or branch, sorted.
         branch: the branch of the major version, or the one that was asked for.
-        pull_requests: branch and URL of each pull request that was opened; if there are any,
-            nothing is published yet.
         choice: the reason for the version number and the changes since the last version; None on a
             branch that is not a version's.
     """
@@ -55,14 +62,11 @@ class PublishResult:
     variants: tuple[str, ...]
     url: str
     branch: str
-    pull_requests: tuple[tuple[str, str], ...]
     choice: VersionChoice | None
 
     @property
     def status(self) -> str:
-        """``no_changes``, ``uploaded`` or ``pull_request_created``, the words of kernel-builder."""
-        if self.pull_requests:
-            return "pull_request_created"
+        """``no_changes`` or ``uploaded``, the words of kernel-builder."""
         return "uploaded" if self.changed else "no_changes"
 
 
@@ -87,9 +91,9 @@ def publish(
     sources: str | None = None,
     card: str | Callable[[Sequence[str]], str] | None = None,
     private: bool | None = None,
-    create_pr: bool = False,
     source: Mapping[str, Path] | None = None,
     benchmarks: Mapping[str, Path] | None = None,
+    dry_run: bool = False,
 ) -> PublishResult:
     """Publish the variants of a build as one version, all together.
 
@@ -97,8 +101,8 @@ def publish(
     version of this major version has exactly these variants; else they are the next version, patch
     or minor by their changes.
 
-    A version is compared with the version before it of the same major version and
-    refused if its number is too low for the changes.
+    A version is compared with the version before it of the same major version and refused if its
+    number is too low for the changes.
 
     A branch that is not a version's has the variants of the last call, and nothing is compared.
     Such a branch is loaded by ``revision=`` alone.
@@ -112,9 +116,9 @@ def publish(
         card: Markdown that describes the kernel, or a function that writes it for the names of the
             published variants.
         private: whether a kernel that this call creates on a hub is private.
-        create_pr: open a pull request on a hub instead of publishing.
         source: files of the project, by path, from which others can build more variants.
         benchmarks: scripts that measure the kernel, by file name.
+        dry_run: write nothing.
 
     Raises:
         UsageError: the repo id, the version or the branch is invalid, or the registry does not
@@ -123,43 +127,53 @@ def publish(
             is published with other bytes, or its number is too low for the changes.
         CheckError: the public names of a variant cannot be read.
         IntegrityError: a variant differs from its digest, or has none.
+        StorageError: every user of this machine may write to a file of it.
     """
     wanted = None if version is None else _parse_version(version)
     built = _read_all(build, wanted, sources)
-    other = _other_branch(registry, branch, built, wanted)
-    destination = destination_of(registry, private=private, create_pr=create_pr)
-    contents = {variant.name: variant.hashes for variant in built}
-    local = _by_hash(built)
-    project = {path: sha256_file(file) for path, file in (source or {}).items()}
-    scripts = {name: sha256_file(file) for name, file in (benchmarks or {}).items()}
-    others = {project[path]: file for path, file in (source or {}).items()}
-    others |= {scripts[name]: file for name, file in (benchmarks or {}).items()}
-    names = tuple(sorted(contents))
+    major = built[0].metadata.version
+    other = _other_branch(registry, branch, major, wanted)
+    destination = destination_of(registry, private=private)
+    names = tuple(sorted(variant.name for variant in built))
+    offered = [offers.offer(variant.directory, variant.metadata) for variant in built]
+    tree = {f"build/{v.name}/{path}": v.hashes[path] for v in built for path in v.files}
+    files = {v.hashes[path]: file for v in built for path, file in v.files.items()}
+    for folder, more in ((SOURCE, source or {}), (BENCHMARKS, benchmarks or {})):
+        for path, file in more.items():
+            tree[f"{folder}/{path}"] = digest = sha256_file(file)
+            files[digest] = file
 
     def attempt() -> PublishResult:
         """Choose a version by what is published, and write it."""
-        with destination.writing(repo_id):
+        with contextlib.nullcontext() if dry_run else destination.writing(repo_id):
             published = destination.versions(repo_id)
-            choice = None if other else _choose(destination, repo_id, published, built, wanted)
-            number = None if choice is None else choice.version
+            choice = None
+            if other is None:
+                choice = choose_version(
+                    published,
+                    variants_of(tree),
+                    offered,
+                    variants=lambda v: variants_of(destination.tree(repo_id, published[v], files)),
+                    offers=lambda v: offers.published(registry, repo_id, published[v]),
+                    major=major,
+                    wanted=wanted,
+                )
             release = Release(
-                branch=other or f"v{built[0].metadata.version}",
-                version=number,
-                contents=contents,
-                files={**local, **others},
+                branch=other or f"v{major}",
+                version=choice.version if choice else None,
+                tree=tree,
+                files=files,
                 card=card(names) if callable(card) else card,
-                source=project,
-                benchmarks=scripts,
             )
-            written = destination.write(repo_id, release)
+            nothing = Written(commit="", changed=False, url="")
+            written = nothing if dry_run else destination.write(repo_id, release)
         return PublishResult(
             commit=written.commit,
-            version=None if number is None else dotted(number),
+            version=dotted(choice.version) if choice else None,
             changed=written.changed,
             variants=names,
             url=written.url,
             branch=release.branch,
-            pull_requests=written.pull_requests,
             choice=choice,
         )
 
@@ -169,141 +183,69 @@ def publish(
     return attempt()
 
 
-def check_build(build: Path | Sequence[Path], sources: str | None = None) -> None:
-    """Refuse a build that ``publish`` refuses whatever is published, with its errors."""
-    _read_all(build, None, sources)
-
-
-def preview(
-    build: Path | Sequence[Path],
-    registry: Registry,
-    repo_id: str,
-    version: str | None = None,
-    *,
-    branch: str | None = None,
-    sources: str | None = None,
-) -> tuple[tuple[str, ...], VersionChoice | None]:
-    """The variants that ``publish`` would publish, and as which version; nothing is written.
-
-    The arguments and errors are those of ``publish``; a branch that is not a version's has no
-    version.
-    """
-    wanted = None if version is None else _parse_version(version)
-    built = _read_all(build, wanted, sources)
-    names = tuple(sorted(variant.name for variant in built))
-    destination = destination_of(registry)
-    if _other_branch(registry, branch, built, wanted) is not None:
-        return names, None
-    return names, _choose(destination, repo_id, destination.versions(repo_id), built, wanted)
-
-
 def _other_branch(
-    registry: Registry, branch: str | None, built: list[_Built], wanted: Version3 | None
+    registry: Registry, branch: str | None, major: int, wanted: Version3 | None
 ) -> str | None:
-    """The branch to publish to, unless it is that of the major version."""
-    major = built[0].metadata.version
+    """The branch to publish to, unless it is that of the major version.
+
+    Raises:
+        UsageError: it is not a name for a branch, or has a meaning of its own.
+    """
     if branch is None or branch == f"v{major}":
         return None
-    check_branch(branch, major=major)
-    if branch == "main" and isinstance(registry, DirectoryRegistry):
+    problem = ""
+    if (
+        not is_ref(branch)
+        or any(part.startswith(PUBLISHING) for part in branch.split("/"))
+        or any(found.fullmatch(branch) for found in (COMMIT, _NO_BRANCH))
+    ):
+        problem = "is not a name for a branch, or is a reserved one"
+    elif versions([branch]) or majors([branch]):
+        problem = f"is that of another version: version is {major} in this build"
+    elif branch == "main" and isinstance(registry, DirectoryRegistry):
+        problem = "of a registry in a directory is its newest version"
+    elif wanted is not None:
+        problem = f"has no versions, and {dotted(wanted)} is one"
+    if problem:
         raise UsageError(
-            "the branch 'main' of a registry in a directory is its newest version",
-            hint="give another name in branch of [general.hub]",
-        )
-    if wanted is not None:
-        raise UsageError(
-            f"the branch {branch!r} has no versions, and {dotted(wanted)} is one",
-            hint=f"leave the version out, or name the branch v{major}",
+            f"the branch {branch!r} {problem}",
+            hint=f"give a name such as dev, or v{major} to publish a version (branch in "
+            "[general.hub])",
         )
     return branch
 
 
-def check_branch(branch: str, *, major: int) -> None:
-    """Refuse a name that is not a branch's, or that is reserved in a registry.
-
-    Args:
-        major: the major version of the build, whose branch is ``v<major>``.
-
-    Raises:
-        UsageError: it is such a name.
-    """
-    parts = branch.split("/")
-    reason = ""
-    if COMMIT.fullmatch(branch) or any(part.startswith((PUBLISHING, "tmp-")) for part in parts):
-        reason = "is a reserved name in a registry"
-    elif (
-        not is_ref(branch)
-        or branch.startswith("-")
-        or ".." in branch
-        or any(not part or part.endswith((".", ".lock")) for part in parts)
-    ):
-        reason = "is not the name of a branch"
-    elif versions([branch]):
-        reason = "is the name of a version's tag"
-    elif majors([branch]) and majors([branch]) != (major,):
-        reason = f"is the branch of another major version: version is {major} in this build"
-    if reason:
-        raise UsageError(
-            f"the branch {branch!r} {reason}",
-            hint=f"give a name such as dev, or v{major} to publish a version "
-            "(branch in [general.hub])",
-        )
-
-
-def destination_of(
-    registry: Registry, *, private: bool | None = None, create_pr: bool = False
-) -> Destination:
+def destination_of(registry: Registry, *, private: bool | None = None) -> Destination:
     """The destination that writes to a registry.
 
     Raises:
+        NetworkError: it is a hub that is not asked.
         RegistryError: the registry cannot be written to.
-        UsageError: the registry has no pull requests or private kernels.
+        UsageError: the registry has no private kernels.
     """
+    if registry.unasked:
+        raise NetworkError(
+            f"{registry.unasked} cannot be used: HF_HUB_OFFLINE is set",
+            hint="unset HF_HUB_OFFLINE to publish",
+        )
     if isinstance(registry, DirectoryRegistry):
-        if private or create_pr:
+        if private:
             raise UsageError(
-                "a registry in a directory has neither private kernels nor pull requests",
+                "a registry in a directory has no private kernels",
                 hint="set the permissions of the directory in the file system",
             )
         return DirectoryDestination(registry)
     if isinstance(registry, HubRegistry):
-        return HubDestination(registry, private=private, create_pr=create_pr)
+        return HubDestination(registry, private=private)
     raise RegistryError(
         f"{registry.url} cannot be written to", hint="publish to a directory or to a hub"
     )
 
 
-def _by_hash(built: list[_Built]) -> dict[str, Path]:
-    """The built files by their hex SHA-256."""
-    return {v.hashes[path]: file for v in built for path, file in v.files.items()}
-
-
-def _choose(
-    destination: Destination,
-    repo_id: str,
-    published: Mapping[Version3, str],
-    built: list[_Built],
-    wanted: Version3 | None,
-) -> VersionChoice:
-    local = _by_hash(built)
-    return choose_version(
-        published,
-        {variant.name: variant.hashes for variant in built},
-        [offers.offer(variant.directory, variant.metadata) for variant in built],
-        contents_of=lambda version: destination.contents(repo_id, published[version], local),
-        offers_of=lambda version: offers.published(
-            destination.registry, repo_id, published[version]
-        ),
-        major=built[0].metadata.version,
-        wanted=wanted,
-    )
-
-
 def _parse_version(text: str) -> Version3:
-    match = _VERSION.fullmatch(text)
-    if match is None:
-        raise UsageError(f"{text!r} is not a version to publish", hint="write it like 1.2.3")
-    return int(match[1]), int(match[2]), int(match[3])
+    for version in versions([f"v{text.removeprefix('v')}"]):
+        return version
+    raise UsageError(f"{text!r} is not a version to publish", hint="write it like 1.2.3")
 
 
 def _read_all(
@@ -346,36 +288,12 @@ def _read_variant(directory: Path) -> _Built:
             f"{directory / FILE} has no SHA-256 digest", hint="build the kernel with kernforge"
         )
     verify_tree(directory, digest)
-    _refuse_modes(directory)
-    hashes = {path: base64.b64decode(text).hex() for path, text in digest.files.items()}
     files = tree_files(directory)
+    for path in (directory, *files.values()):
+        refuse_writable(path)
+    hashes = {path: base64.b64decode(text).hex() for path, text in digest.files.items()}
     hashes |= {path: sha256(files[path].read_bytes()) for path in UNHASHED & set(files)}
     return _Built(name=name, directory=directory, metadata=metadata, files=files, hashes=hashes)
-
-
-def _refuse_modes(directory: Path) -> None:
-    """Refuse files that mean more than their content: it alone is published.
-
-    Raises:
-        IntegrityError: a file has another name elsewhere, runs as its owner, or is anybody's.
-    """
-    for path, file in tree_files(directory).items():
-        state = file.lstat()
-        if stat.S_ISLNK(state.st_mode):
-            continue
-        problem = ""
-        if state.st_nlink > 1:
-            problem = f"is a hard link: it has {state.st_nlink} names, and each may change it"
-        elif state.st_mode & (stat.S_ISUID | stat.S_ISGID):
-            problem = "is setuid or setgid"
-        elif state.st_mode & stat.S_IWOTH:
-            problem = "can be written by everybody"
-        if problem:
-            raise IntegrityError(
-                f"{path} in {directory} {problem}",
-                hint="build the kernel again, or publish a copy: cp -rL DIR NEW && "
-                "chmod -R a-s,go-w NEW",
-            )
 
 
 def _check_together(built: list[_Built], wanted: Version3 | None) -> None:

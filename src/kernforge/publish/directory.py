@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Registries that can be written to: the protocol, and a registry in a directory.
+"""Registries that can be written to: what each must have, and a registry in a directory.
 
 The files of a version are written first and the references last, each reference by one atomic
 write: a reader sees the old version or the new one, and an interrupted publication leaves the old
@@ -8,16 +8,16 @@ one.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from kernforge.publish.version import Contents
+from kernforge.publish.version import Tree
 from kernforge.registry.base import Registry
 from kernforge.registry.directory import DirectoryRegistry
-from kernforge.registry.names import BENCHMARKS, SOURCE, Version3, tag_of, versions
+from kernforge.registry.names import Version3, tag_of, versions
 from kernforge.system.digest import sha256
 
 CARD = "README.md"
@@ -30,80 +30,62 @@ class Release:
     Attributes:
         branch: the branch to write to: that of the major version, or another one.
         version: number of the version; None writes to the branch alone.
-        contents: all its variants.
-        files: the files of variants, sources and benchmarks, by hex SHA-256.
+        tree: hex SHA-256 of all its files but the card, by path in the commit.
+        files: the files, by hex SHA-256.
         card: Markdown that describes the kernel.
-        source: hex SHA-256 of the sources of the variants, by path in the project.
-        benchmarks: hex SHA-256 of the benchmark scripts, by file name.
     """
 
     branch: str
     version: Version3 | None
-    contents: Contents
+    tree: Tree
     files: Mapping[str, Path]
     card: str | None
-    source: Mapping[str, str]
-    benchmarks: Mapping[str, str]
 
     @property
     def reference(self) -> str:
         """The tag of the version, or the branch if it is not a version's."""
         return self.branch if self.version is None else tag_of(self.version)
 
-    def tree(self) -> dict[str, str]:
-        """Hex SHA-256 by path in the commit, of all files except the card."""
-        tree = {
-            f"build/{name}/{path}": digest
-            for name, paths in self.contents.items()
-            for path, digest in paths.items()
-        }
-        tree |= {f"{SOURCE}/{path}": digest for path, digest in self.source.items()}
-        return tree | {f"{BENCHMARKS}/{n}": digest for n, digest in self.benchmarks.items()}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """The result of writing a release.
-
-    Attributes:
-        commit: the commit of the version; for a pull request, its last commit.
-        pull_requests: branch and URL of each pull request that was opened instead of publishing.
-    """
+    """The result of writing a release: its commit, whether that is a change, its address."""
 
     commit: str
     changed: bool
     url: str
-    pull_requests: tuple[tuple[str, str], ...] = field(default=())
 
 
-class Destination(Protocol):
-    """A registry that can be written to."""
+class Destination(ABC):
+    """A registry that can be written to.
 
-    @property
-    def registry(self) -> Registry:
-        """The same registry, for reading."""
-        ...
+    Attributes:
+        registry: the same, for reading.
+    """
 
+    registry: Registry
+
+    @abstractmethod
     def writing(self, repo_id: str) -> AbstractContextManager[None]:
         """Prepare to write to a kernel, which may not exist yet.
 
         Other publishers wait meanwhile if the registry has locks; if not, ``write`` detects them.
         """
-        ...
 
+    @abstractmethod
     def versions(self, repo_id: str) -> dict[Version3, str]:
         """The commit of every published version."""
-        ...
 
-    def contents(self, repo_id: str, commit: str, local: Mapping[str, Path]) -> Contents:
-        """The variants of a commit.
+    @abstractmethod
+    def tree(self, repo_id: str, commit: str, local: Mapping[str, Path]) -> Tree:
+        """The files of a commit.
 
         Args:
             local: files to publish, by hex SHA-256. Content for which a registry has another hash
                 is named by its SHA-256 if it is one of these files, and by that other hash if not.
         """
-        ...
 
+    @abstractmethod
     def write(self, repo_id: str, release: Release) -> Written:
         """Publish a version, or the variants of a branch.
 
@@ -113,11 +95,12 @@ class Destination(Protocol):
         Raises:
             MovedError: another publisher has published since ``versions`` was called.
         """
-        ...
 
 
-class DirectoryDestination:
+class DirectoryDestination(Destination):
     """A registry in a directory: a lock separates publishers, renames keep reads consistent."""
+
+    registry: DirectoryRegistry
 
     def __init__(self, registry: DirectoryRegistry) -> None:
         self.registry = registry
@@ -128,18 +111,12 @@ class DirectoryDestination:
 
     def versions(self, repo_id: str) -> dict[Version3, str]:
         """The commit of every published version."""
-        tags = versions(self.registry.ref_names(repo_id))
-        commits = {version: self.registry.ref(repo_id, tag) for version, tag in tags.items()}
-        return {version: commit for version, commit in commits.items() if commit is not None}
+        refs = self.registry.refs(repo_id)
+        return {version: refs[tag] for version, tag in versions(refs).items()}
 
-    def contents(
-        self,
-        repo_id: str,
-        commit: str,
-        local: Mapping[str, Path],  # noqa: ARG002 - the protocol's
-    ) -> Contents:
-        """The variants of a commit."""
-        return contents_of(self.registry.tree(repo_id, commit))
+    def tree(self, repo_id: str, commit: str, local: Mapping[str, Path]) -> Tree:  # noqa: ARG002
+        """The files of a commit."""
+        return self.registry.tree(repo_id, commit)
 
     def write(self, repo_id: str, release: Release) -> Written:
         """Publish a version: blobs, then the snapshot, then the references."""
@@ -147,7 +124,7 @@ class DirectoryDestination:
         commit = None if release.version is None else registry.ref(repo_id, release.reference)
         changed = False
         if commit is None:
-            tree = release.tree()
+            tree = dict(release.tree)
             if release.card is not None:
                 tree[CARD] = sha256(release.card)
                 registry.add_blob(repo_id, tree[CARD], release.card.encode())
@@ -174,13 +151,3 @@ class DirectoryDestination:
         for name, version in ((f"v{chosen[0]}", newest_of_major), ("main", max(published))):
             moved = registry.set_ref(repo_id, name, published[version]) or moved
         return moved
-
-
-def contents_of(tree: Mapping[str, str]) -> Contents:
-    """The variants of a commit, from its files."""
-    contents: dict[str, dict[str, str]] = {}
-    for path, digest in tree.items():
-        if path.startswith("build/") and path.count("/") > 1:
-            _, name, inner = path.split("/", 2)
-            contents.setdefault(name, {})[inner] = digest
-    return contents

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from kernforge.artifact import directories
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.artifact.variant import Variant
 from kernforge.errors import IntegrityError
@@ -45,18 +44,6 @@ def _operators(name: str, metadata: Metadata) -> Mapping[str, ApiEntry] | None:
             f"{name}/{FILE}: 'ops' is not a list of operator schemas", hint="build the kernel again"
         )
     return op_schema.read_operators(recorded)
-
-
-def built(directory: Path) -> tuple[Offer, ...]:
-    """What every variant in a directory offers, sorted by name.
-
-    Raises:
-        UsageError: the directory has no variant.
-    """
-    return tuple(
-        offer(path.absolute(), Metadata.from_json((path / FILE).read_bytes(), source=str(path)))
-        for path in directories.variants(directory)
-    )
 
 
 def published(registry: Registry, repo_id: str, commit: str) -> tuple[Offer, ...]:

@@ -12,8 +12,8 @@ from kernforge.publish import api_diff
 from kernforge.publish.api_diff import ApiChange, Level, Offer
 from kernforge.registry.names import Version3, dotted
 
-Contents: TypeAlias = Mapping[str, Mapping[str, str]]
-"""Hex SHA-256 by path in the variant, by variant name."""
+Tree: TypeAlias = Mapping[str, str]
+"""Hex SHA-256 of the files of a commit, by path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,21 +33,28 @@ class VersionChoice:
     unrecorded: tuple[str, ...] = ()
 
 
+def variants_of(tree: Tree) -> Tree:
+    """The files of variants among those of a commit."""
+    return {p: digest for p, digest in tree.items() if p.startswith("build/") and p.count("/") > 1}
+
+
 def choose_version(
     published: Collection[Version3],
-    contents: Contents,
+    built: Tree,
     offered: Sequence[Offer],
     *,
-    contents_of: Callable[[Version3], Contents],
-    offers_of: Callable[[Version3], Sequence[Offer]],
+    variants: Callable[[Version3], Tree],
+    offers: Callable[[Version3], Sequence[Offer]],
     major: int,
     wanted: Version3 | None = None,
 ) -> VersionChoice:
     """Choose the version number of a publication; a published version never changes.
 
     Args:
-        contents_of: gives the variants of a published version.
-        offers_of: gives what they offer.
+        built: the files of the variants.
+        offered: what they offer.
+        variants: gives the files of the variants of a published version.
+        offers: gives what those offer.
         wanted: the version that the user asks for; None takes the newest one if it has exactly
             these variants, and else the next number that the changes allow.
 
@@ -58,15 +65,15 @@ def choose_version(
     of_major = [version for version in published if version[0] == major]
     same = wanted if wanted in of_major else None if wanted else max(of_major, default=None)
     if same is not None:
-        before = contents_of(same)
-        if before == contents:
+        before = variants(same)
+        if before == built:
             return VersionChoice(version=same)
         if wanted:
-            raise _published(wanted, before, contents)
+            raise _published(wanted, before, built)
     since = max((v for v in of_major if not wanted or v < wanted), default=None)
     if since is None:
         return VersionChoice(version=wanted or (major, 0, 0))
-    old = tuple(offers_of(since))
+    old = tuple(offers(since))
     changes = api_diff.compare(old, offered)
     level = api_diff.level_of(changes, major=major)
     target = wanted or api_diff.after(since, level)
@@ -80,8 +87,9 @@ def choose_version(
     )
 
 
-def _published(version: Version3, before: Contents, contents: Contents) -> RegistryError:
-    differing = sorted(n for n in {*before, *contents} if before.get(n) != contents.get(n))
+def _published(version: Version3, before: Tree, built: Tree) -> RegistryError:
+    paths = [path for path in {*before, *built} if before.get(path) != built.get(path)]
+    differing = sorted({path.split("/")[1] for path in paths})
     return RegistryError(
         f"version {dotted(version)} is published, and these variants differ: "
         f"{', '.join(differing)}",

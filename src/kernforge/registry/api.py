@@ -6,23 +6,19 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from urllib.parse import unquote_to_bytes
 
-from kernforge.errors import (
-    AbsentError,
-    MissingPackageError,
-    NotPublishedError,
-    RegistryError,
-)
-from kernforge.registry import hub_endpoint
-from kernforge.registry.base import Registry
+from kernforge import untrusted
+from kernforge.errors import AbsentError, NotPublishedError, RegistryError
+from kernforge.registry.base import Registries, Registry
 from kernforge.registry.directory import DirectoryRegistry
-from kernforge.registry.names import COMMIT, Request, majors, versions
+from kernforge.registry.names import COMMIT, Request, majors, request, versions
 from kernforge.system.environment import Environment
 
+REDIRECT = "kernel-status.toml"
+"""File of a commit with the new name of a kernel that moved, in the hub's format."""
 _PREFIX = re.compile(r"[0-9a-f]{7,}")
 
 
@@ -47,12 +43,12 @@ def open_registry(
     if not separator:
         return _directory(os.path.abspath(os.path.expanduser(location)))  # noqa: PTH100, PTH111
     if scheme == "file" and rest.startswith("/"):
-        return _directory(_unquote(rest))
+        return _directory(os.fsdecode(unquote_to_bytes(os.fsencode(rest))))
     if scheme in {"hf", "hf+http", "hf+https"} and (scheme == "hf") == (not rest):
+        from kernforge.registry import hub  # noqa: PLC0415 - a directory needs none of it
+
         variables = (environment or Environment.live()).variables
-        return _hub(
-            location, tuple(variables.get(name) for name in hub_endpoint.VARIABLES), user_agent
-        )
+        return _hub(location, tuple(variables.get(name) for name in hub.VARIABLES), user_agent)
     raise RegistryError(
         f"{location!r} is not a registry that kernforge can open",
         hint="name a directory, file:///path, hf:// for the Hugging Face hub, or hf+https://host "
@@ -60,8 +56,8 @@ def open_registry(
     )
 
 
-def open_default(environment: Environment, user_agent: str = "") -> Registry:
-    """The registry for a caller who names none.
+def open_default(environment: Environment, user_agent: str = "") -> Registries:
+    """The registries for a caller who names none.
 
     It is ``KERNFORGE_REGISTRY`` and nothing else where that is set. Otherwise the user's own
     directory, and the hub for kernels that the directory does not hold.
@@ -69,8 +65,7 @@ def open_default(environment: Environment, user_agent: str = "") -> Registry:
     if chosen := environment.kernforge_registry:
         return open_registry(chosen, environment, user_agent)
     own = _directory(str(environment.own_registry))
-    chain = Chain((own, open_registry("hf://", environment, user_agent)))
-    return cast("Registry", chain)  # by Chain.__getattr__
+    return Chain((own, open_registry("hf://", environment, user_agent)))
 
 
 @functools.lru_cache(maxsize=64)
@@ -80,29 +75,53 @@ def _directory(path: str) -> DirectoryRegistry:
 
 @functools.lru_cache(maxsize=64)
 def _hub(location: str, values: tuple[str | None, ...], user_agent: str) -> Registry:
-    from kernforge.registry.hub import HubRegistry  # noqa: PLC0415 - a directory needs none of it
+    from kernforge.registry import hub  # noqa: PLC0415 - a directory needs none of it
 
-    named = zip(hub_endpoint.VARIABLES, values, strict=True)
+    named = zip(hub.VARIABLES, values, strict=True)
     environment = Environment({name: value for name, value in named if value is not None})
-    return HubRegistry(hub_endpoint.find(location, environment, user_agent))
+    endpoint = hub.endpoint(location, environment, user_agent)
+    registry = hub.HubRegistry(endpoint)
+    return registry.offline() if endpoint.offline else registry
 
 
-def _unquote(text: str) -> str:
-    """Undo the percent signs of a URL's path."""
-    raw = re.sub(rb"%([0-9A-Fa-f]{2})", lambda m: bytes.fromhex(m[1].decode()), os.fsencode(text))
-    return os.fsdecode(raw)
+class Chain(Registries):
+    """Several registries: the first that has a kernel is used for it alone.
+
+    The last one is used for kernels that none has, so that its errors say what is missing.
+    """
+
+    def __init__(self, registries: tuple[Registry, ...]) -> None:
+        self._registries = registries
+        self.url = ", then ".join(registry.url for registry in registries)
+
+    @property
+    def members(self) -> tuple[Registry, ...]:
+        """The registries, in order."""
+        return self._registries
+
+    def member(self, repo_id: str) -> Registry:
+        """The one registry that is used for a kernel."""
+        *others, last = self._registries
+        holders = (each for each in others if each.commits(repo_id))
+        return next(holders, last)
+
+    def offline(self) -> Registries:
+        """The same, each restricted to what is on this machine."""
+        return Chain(tuple(registry.offline() for registry in self._registries))
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a registry gives for a request.
+    """A commit of a kernel, with the request that led to it.
 
     Attributes:
+        registry: the one registry that has it.
         request: what was asked for.
-        commit: the commit that it has.
+        commit: the commit there.
         major: the major version that the commit must be of; None for any.
     """
 
+    registry: Registry
     request: Request
     commit: str
     major: int | None
@@ -112,13 +131,37 @@ class Answer:
         """The kernel."""
         return self.request.repo_id
 
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The names of its variants, sorted."""
+        return self.registry.variants(self.repo_id, self.commit)
 
-def locked(request: Request, commit: str) -> Answer:
+    def small_file(self, path: str) -> bytes | None:
+        """The bytes of a small file, by its path in the commit; None without."""
+        return self.registry.small_file(self.repo_id, self.commit, path)
+
+    def __str__(self) -> str:
+        return f"{self.repo_id} at {self.commit}"
+
+
+def locked(registries: Registries, request: Request, commit: str) -> Answer:
     """The answer that a lock gives to a request."""
-    return Answer(request, commit, request.major)
+    return Answer(registries.member(request.repo_id), request, commit, request.major)
 
 
-def find(registry: Registry, request: Request) -> Answer:
+def request_or_newest(
+    registries: Registries, repo_id: str, version: int | str | None, revision: str | None
+) -> Request:
+    """The request in optional arguments: without a version and a revision, the newest version."""
+    if version is not None or revision is not None:
+        return request(repo_id, version, revision)
+    refs = registries.member(repo_id).refs(repo_id)
+    branches = [f"v{major}" for major in majors(refs)]
+    newest = [*versions(refs).values()] or branches or ["main"]
+    return request(repo_id, revision=newest[-1])
+
+
+def find(registries: Registries, request: Request) -> Answer:
     """The commit of the version or revision that was asked for.
 
     Raises:
@@ -126,67 +169,57 @@ def find(registry: Registry, request: Request) -> Answer:
             where no hub was asked.
         RegistryError: several commits begin with the digits of the revision.
     """
-    answer = search(registry, request)
-    if answer is not None:
-        return answer
+    repo_id, version = request.repo_id, request.version
+    registry = registries.member(repo_id)
+    if version is None:
+        commit, major = _find_revision(registry, repo_id, request.revision or ""), request.major
+    elif request.is_branch_of_major:
+        commit, major = registry.ref(repo_id, f"v{version}"), int(version)
+    else:
+        tag = _newest(version, tuple(refs := registry.refs(repo_id)))
+        commit, major = refs.get(tag), int(tag[1:].partition(".")[0] or -1)
+    if commit is None:
+        raise _absent(registries, registry, request)
+    return Answer(registry, request, commit, major)
+
+
+def _absent(registries: Registries, registry: Registry, request: Request) -> NotPublishedError:
+    """The error for a kernel, version or revision that is not in its registry."""
     repo_id = request.repo_id
-    names = registry.ref_names(repo_id)
-    here = asks_no_hub(registry)
+    here = isinstance(registries.members[-1], DirectoryRegistry)
     kind = AbsentError if here else NotPublishedError
-    used = member_for(registry, repo_id)
-    if not names and not registry.commits(repo_id):
-        local = " (there is no local snapshot of it)" if here else ""
-        raise kind(
-            f"registry {registry.url} has no kernel {repo_id!r}{local}"
-            + _missing_directory(registry),
-            hint=of_the_hub(registry)
+    refs = registry.refs(repo_id)
+    if not refs and not registry.commits(repo_id):
+        root = registry.root if isinstance(registry, DirectoryRegistry) else None
+        return kind(
+            f"registry {registries.url} has no kernel {repo_id!r}"
+            + (" (there is no local snapshot of it)" if here else "")
+            + (": that directory does not exist" if root and not root.is_dir() else ""),
+            hint=download_first(registry)
             or "publish it there, or name its registry: --registry, registry=... or "
             "KERNFORGE_REGISTRY",
         )
-    tags = ", ".join(reversed(versions(names).values())) or "none"
-    branches = ", ".join(map(str, majors(names))) or "none"
-    where, hint = f"registry {used.url}", f"major versions there: {branches}; tags: {tags}"
-    if used is not registry and isinstance(registry, Chain) and used is not registry.last:
-        where = f"your registry {used.url}, which hides {registry.last.url} for this kernel"
-        hint += f'; to take it from there: --registry {_short(registry.last)}, registry="..."'
-    raise kind(
-        f"{repo_id} has no {request} in {where}: {str(request)[0].upper()}{str(request)[1:]} not "
-        f"found, available versions: {branches}",
-        hint=of_the_hub(used) or hint,
+    tags = ", ".join(reversed(versions(refs).values())) or "none"
+    branches = ", ".join(map(str, majors(refs))) or "none"
+    hint = f"major versions there: {branches}; tags: {tags}"
+    if registry is not registries.members[-1]:
+        hidden = registries.members[-1].url
+        name = "hf://" if hidden.startswith("hf+") else hidden
+        hint += f"; it hides {hidden} for this kernel: --registry {name} takes it from there"
+    return kind(
+        f"{repo_id} has no {request} in registry {registry.url}: {request} not found, "
+        f"available versions: {branches}",
+        hint=download_first(registry) or hint,
     )
 
 
-def newest(registry: Registry, repo_id: str) -> Request:
-    """The request for a kernel's newest version, else for its newest major version or ``main``."""
-    names = registry.ref_names(repo_id)
-    tags, branches = list(versions(names).values()), [f"v{major}" for major in majors(names)]
-    return Request(repo_id, revision=[*(tags or branches or ["main"])][-1])
-
-
-def search(registry: Registry, request: Request) -> Answer | None:
-    """``find``, with None where there is no such kernel, version or revision."""
-    repo_id, version = request.repo_id, request.version
-    if version is None:
-        revision = request.revision or ""
-        commit = _find_revision(registry, repo_id, revision)
-        return None if commit is None else Answer(request, commit, request.major)
-    if request.is_branch_of_major:
-        name: str | None = f"v{version}"
-    else:
-        name = _newest(version, registry.ref_names(repo_id))
-    commit = None if name is None else registry.ref(repo_id, name)
-    if name is None or commit is None:
-        return None
-    return Answer(request, commit, int(name[1:].partition(".")[0]))
-
-
 @functools.lru_cache(maxsize=64)
-def _newest(specifier: str, ref_names: tuple[str, ...]) -> str | None:
-    """The tag of the newest version that a specifier allows."""
+def _newest(specifier: str, ref_names: tuple[str, ...]) -> str:
+    """The tag of the newest version that a specifier allows; empty if there is none."""
     from packaging.specifiers import SpecifierSet  # noqa: PLC0415 - slow
 
     allowed, tags = SpecifierSet(specifier), versions(ref_names)
-    return next((tag for _, tag in sorted(tags.items(), reverse=True) if tag[1:] in allowed), None)
+    return next((tag for _, tag in sorted(tags.items(), reverse=True) if tag[1:] in allowed), "")
 
 
 def _find_revision(registry: Registry, repo_id: str, revision: str) -> str | None:
@@ -210,87 +243,51 @@ def _find_revision(registry: Registry, repo_id: str, revision: str) -> str | Non
     return commits[0] if commits else None
 
 
-def of_the_hub(registry: Registry) -> str:
+def download_first(registry: Registry) -> str:
     """Advice where only what was downloaded from a hub is seen; empty elsewhere."""
-    hub = unasked_hub(registry)
-    return hub and (
-        f"{hub} was not asked: download it first (kernforge get), without HF_HUB_OFFLINE"
+    return registry.unasked and (
+        f"{registry.unasked} was not asked: download it first (kernforge get), without "
+        "HF_HUB_OFFLINE"
     )
 
 
-def _missing_directory(registry: Registry) -> str:
-    """Text about a registry whose directory does not exist: most often its name is misspelt."""
-    root = getattr(registry, "root", None)
-    return ": that directory does not exist" if isinstance(root, Path) and not root.is_dir() else ""
+def find_redirect(answer: Answer) -> Request | None:
+    """What a commit says that the kernel moved to; None where it did not move.
 
-
-def _short(registry: Registry) -> str:
-    return "hf://" if registry.url.startswith("hf+") else registry.url
-
-
-class Chain:
-    """Several registries as one: the first that has a kernel is used for it alone.
-
-    The last one is used for kernels that none has, so that its errors say what is missing.
+    Raises:
+        RegistryError: it cannot be read, or is not a redirect.
     """
-
-    def __init__(self, registries: tuple[Registry, ...]) -> None:
-        self.registries = registries
-        self.url = ", then ".join(registry.url for registry in registries)
-
-    @property
-    def last(self) -> Registry:
-        """The one for kernels that no other has."""
-        return self.registries[-1]
-
-    def member(self, repo_id: str) -> Registry:
-        """The registry that is used for a kernel.
-
-        Raises:
-            MissingPackageError: none has it but the last, which cannot be asked here.
-        """
-        *others, last = self.registries
-        for registry in others:
-            if registry.ref_names(repo_id) or registry.commits(repo_id):
-                return registry
-        if lacking := getattr(last, "lacks", lambda: None)():
-            asked = ", ".join(registry.url for registry in others)
-            raise MissingPackageError(
-                f"{repo_id} is not in your registry {asked}, and {last.url} was not asked: "
-                f"{lacking.message}",
-                hint=f"{lacking.hint}; or name another registry: --registry, registry=... or "
-                "KERNFORGE_REGISTRY",
-            )
-        return last
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        """A method of ``Registry`` about one kernel: that of the registry that is used for it."""
-        if not hasattr(Registry, name):
-            raise AttributeError(name)
-
-        def ask(repo_id: str, *arguments: str) -> Any:
-            return getattr(self.member(repo_id), name)(repo_id, *arguments)
-
-        return ask
-
-    def offline(self) -> Registry:
-        """The same, each restricted to what is on this machine."""
-        return cast("Registry", Chain(tuple(registry.offline() for registry in self.registries)))
+    document = answer.small_file(REDIRECT)
+    return None if document is None else read_redirect(document, f"{answer.repo_id}/{REDIRECT}")
 
 
-def asks_no_hub(registry: Registry) -> bool:
-    """Whether a registry only looks at what is on this machine."""
-    last = registry.registries[-1] if isinstance(registry, Chain) else registry
-    return isinstance(last, DirectoryRegistry) or bool(unasked_hub(last))
+def refuse_moved(answer: Answer) -> None:
+    """Refuse a commit that says that the kernel moved.
+
+    Raises:
+        RegistryError: it does, or what it says cannot be read.
+    """
+    moved = find_redirect(answer)
+    if moved is not None:
+        raise RegistryError(
+            f"kernel {answer.repo_id} moved to {moved.repo_id} ({moved})",
+            hint=f"see that this is right, and name {moved.repo_id} itself",
+        )
 
 
-def unasked_hub(registry: Registry) -> str:
-    """The address of the hub of which a registry sees only what was downloaded; empty if none."""
-    last = registry.registries[-1] if isinstance(registry, Chain) else registry
-    transport = getattr(last, "transport", None)
-    return str(transport.address) if transport is not None and transport.is_offline else ""
+def read_redirect(data: bytes, source: str = REDIRECT) -> Request:
+    """The new name of a kernel: ``kind = "redirect"``, ``destination`` and maybe ``revision``.
 
-
-def member_for(registry: Registry, repo_id: str) -> Registry:
-    """The one registry that is used for a kernel: the registry itself, or a member of it."""
-    return registry.member(repo_id) if isinstance(registry, Chain) else registry
+    Raises:
+        RegistryError: it cannot be read, or is not a redirect.
+    """
+    try:
+        table = untrusted.parse_toml(data)
+        if table["kind"] != "redirect":
+            raise ValueError(f"it is of kind {table['kind']!r}, not 'redirect'")  # noqa: TRY301
+        return request(table["destination"], revision=table.get("revision", "main"))
+    except (ValueError, KeyError, TypeError) as error:
+        raise RegistryError(
+            f"{source} does not name the kernel's new repository: {error}",
+            hint="ask the kernel's publisher to fix it, or name another version or revision",
+        ) from None

@@ -1,28 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a kind of registry must have, and what every registry does with it."""
+"""What a registry must have, and what every registry does with it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
-from kernforge import untrusted
 from kernforge.artifact.metadata import FILE
 from kernforge.errors import RegistryError
-from kernforge.registry.names import COMMIT, SOURCE
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
 
-class Registry(ABC):
-    """What a loader needs of a registry.
-
-    Every method may raise ``RegistryError`` or ``NetworkError``. Asking for what does not exist is
-    not an error where the result can say so: None, or an empty tuple.
+class Registries(ABC):
+    """Where kernels are looked for: one registry, or several in an order.
 
     Attributes:
         url: its URL, for people to read.
@@ -30,13 +23,52 @@ class Registry(ABC):
 
     url: str
 
+    @property
     @abstractmethod
-    def ref(self, repo_id: str, name: str) -> str | None:
-        """The commit that a branch or tag names."""
+    def members(self) -> tuple[Registry, ...]:
+        """The registries, in order."""
 
     @abstractmethod
-    def ref_names(self, repo_id: str) -> tuple[str, ...]:
-        """All branches and tags, sorted."""
+    def member(self, repo_id: str) -> Registry:
+        """The one registry that is used for a kernel."""
+
+    @abstractmethod
+    def offline(self) -> Registries:
+        """The same, restricted to what is on this machine."""
+
+
+class Registry(Registries):
+    """What a loader needs of a registry.
+
+    Every method may raise ``RegistryError`` or ``NetworkError``. Asking for what does not exist is
+    not an error where the result can say so: None, or an empty tuple.
+
+    Attributes:
+        unasked: address of the server of which only the downloads are seen; empty elsewhere.
+    """
+
+    unasked = ""
+
+    @property
+    def members(self) -> tuple[Registry, ...]:
+        """The registry itself."""
+        return (self,)
+
+    def member(self, repo_id: str) -> Registry:  # noqa: ARG002 - it is used for every kernel
+        """The registry itself."""
+        return self
+
+    def offline(self) -> Registry:
+        """The same registry, restricted to what is on this machine."""
+        return self
+
+    @abstractmethod
+    def refs(self, repo_id: str) -> Mapping[str, str]:
+        """The commit of each branch and tag, sorted by name."""
+
+    def ref(self, repo_id: str, name: str) -> str | None:
+        """The commit that a branch or tag names."""
+        return self.refs(repo_id).get(name)
 
     @abstractmethod
     def commits(self, repo_id: str) -> tuple[str, ...]:
@@ -74,13 +106,13 @@ class Registry(ABC):
         """
         return None
 
-    def offline(self) -> Registry:
-        """The same registry, restricted to what is on this machine."""
-        return self
-
     def metadata(self, repo_id: str, commit: str, variant: str) -> bytes:
-        """The bytes of a variant's ``metadata.json``, without fetching the rest."""
-        document = self.companion(repo_id, commit, variant, FILE)
+        """The bytes of a variant's ``metadata.json``.
+
+        Raises:
+            RegistryError: there is none.
+        """
+        document = self.small_file(repo_id, commit, f"build/{variant}/{FILE}")
         if document is None:
             raise RegistryError(
                 f"build/{variant}/{FILE} of {repo_id} at {commit} is missing at {self.url}",
@@ -88,12 +120,12 @@ class Registry(ABC):
             )
         return document
 
-    def companion(self, repo_id: str, commit: str, variant: str, name: str) -> bytes | None:
-        """The bytes of a small file beside ``metadata.json``, such as its signature."""
-        return self.small_file(repo_id, commit, f"build/{variant}/{name}")
-
     def fetch(self, repo_id: str, commit: str, variant: str) -> Path:
-        """A local directory with a variant's files, not yet verified."""
+        """A local directory with a variant's files, not yet verified.
+
+        Raises:
+            RegistryError: there is no such variant.
+        """
         found = self.folder(repo_id, commit, f"build/{variant}")
         if found is None:
             raise RegistryError(
@@ -101,93 +133,3 @@ class Registry(ABC):
                 hint="`kernforge info` lists the variants that it has",
             )
         return found
-
-    def source(self, repo_id: str, commit: str) -> Path | None:
-        """A local directory with the project that the variants were built from."""
-        return self.folder(repo_id, commit, SOURCE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteFile:
-    """A file in a listing.
-
-    Attributes:
-        size: bytes.
-        blob: the name of its content in a cache: hex SHA-256 of a large file, git's hex SHA-1 of
-            any other. The bytes that arrive must have this hash.
-    """
-
-    size: int
-    blob: str
-
-
-def valid_file(path: Any, size: Any, blob: Any) -> RemoteFile:
-    """A file of a listing that somebody else wrote.
-
-    Raises:
-        ValueError: its path leaves its commit, or its content is not named by a hash.
-        TypeError: one of them is of another type.
-    """
-    strange = any(part in {"", ".", ".."} for part in path.split("/")) or not path.isprintable()
-    plain = not strange and "\\" not in path and len(path) <= untrusted.NAME
-    if not plain or not COMMIT.fullmatch(blob) or not 0 <= size <= untrusted.FILE:
-        raise ValueError(
-            f"the file {path[:200]!r} of {size} bytes with content {blob[:80]!r} is not valid"
-        )
-    return RemoteFile(size=int(size), blob=blob)
-
-
-class Transport(Protocol):
-    """What a kind of remote registry brings; ``RemoteRegistry`` does the rest with a cache.
-
-    Attributes:
-        address: of the server, for messages.
-        cache: a directory that is laid out as ``DirectoryRegistry`` has it.
-        is_offline: whether only the cache is used.
-    """
-
-    address: str
-    cache: Path
-    is_offline: bool
-
-    def refs(self, repo_id: str) -> Mapping[str, str]:
-        """Branches and tags of a kernel with their commits.
-
-        Raises:
-            NetworkError: the server cannot be reached.
-            NotPublishedError: there is no such kernel, or it is not shown to this user.
-        """
-        ...
-
-    def files(self, repo_id: str, commit: str) -> Mapping[str, RemoteFile] | None:
-        """All files of a commit by path; None when there is no such commit.
-
-        Raises:
-            NetworkError: the server cannot be reached.
-        """
-        ...
-
-    def download(
-        self,
-        repo_id: str,
-        commit: str,
-        path: str,
-        file: RemoteFile,
-        *,
-        target: Path,
-        advance: Callable[[int], None],
-        ended: threading.Event,
-    ) -> None:
-        """Add the bytes of a file that its target lacks; the caller compares them with the listing.
-
-        Args:
-            target: a file that no other process uses, with what came before an interruption.
-            advance: called with the number of bytes as they arrive; negative when they are
-                discarded.
-            ended: set by another thread to end the download soon, with a CancelledError. What
-                arrived stays in the target.
-
-        Raises:
-            NetworkError: the download was interrupted.
-        """
-        ...

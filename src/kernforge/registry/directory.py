@@ -26,7 +26,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kernforge.artifact.integrity import UNHASHED, is_bytecode
-from kernforge.errors import IntegrityError, RegistryError
+from kernforge.artifact.metadata import Metadata
+from kernforge.errors import IntegrityError, NetworkError, RegistryError
 from kernforge.registry.base import Registry
 from kernforge.registry.names import COMMIT, SHA256, check_repo_id, check_revision, is_ref
 from kernforge.system import files
@@ -59,16 +60,12 @@ class DirectoryRegistry(Registry):
             sorted(f"{n[1]}/{n[2]}" for n in names if n[0] == "kernels" and len(n) == _PARTS)
         )
 
-    def repo(self, repo_id: str) -> Path:
-        """The directory of one kernel."""
+    def link_root(self, repo_id: str) -> Path:
+        """The directory of one kernel: links lead to its blobs."""
         return Path(self._repo(repo_id))
 
     def _repo(self, repo_id: str) -> str:
         return f"{self._root}/kernels--{check_repo_id(repo_id).replace('/', '--')}"
-
-    def link_root(self, repo_id: str) -> Path:
-        """The kernel's directory: links lead to its blobs."""
-        return self.repo(repo_id)
 
     def ref(self, repo_id: str, name: str) -> str | None:
         """The commit that a branch or tag names; None when there is none."""
@@ -86,15 +83,16 @@ class DirectoryRegistry(Registry):
             )
         return commit
 
-    def ref_names(self, repo_id: str) -> tuple[str, ...]:
-        """All branches and tags, sorted."""
-        root = self.repo(repo_id) / "refs"
+    def refs(self, repo_id: str) -> Mapping[str, str]:
+        """The commit of each branch and tag, sorted by name."""
+        root = self.link_root(repo_id) / "refs"
         names = (path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
-        return tuple(sorted(name for name in names if is_ref(name)))
+        found = ((name, DirectoryRegistry.ref(self, repo_id, name)) for name in sorted(names))
+        return {name: commit for name, commit in found if commit}
 
     def commits(self, repo_id: str) -> tuple[str, ...]:
         """All commits, sorted."""
-        names = _names(self.repo(repo_id) / "snapshots", is_dir=True)
+        names = _names(self.link_root(repo_id) / "snapshots", is_dir=True)
         return tuple(name for name in names if COMMIT.fullmatch(name))
 
     def has_commit(self, repo_id: str, commit: str) -> bool:
@@ -107,7 +105,7 @@ class DirectoryRegistry(Registry):
 
     def snapshot(self, repo_id: str, commit: str) -> Path:
         """The directory of a commit."""
-        return self.repo(repo_id) / "snapshots" / commit
+        return self.link_root(repo_id) / "snapshots" / commit
 
     def small_file(self, repo_id: str, commit: str, path: str) -> bytes | None:
         """The bytes of a small file of a commit, by its path; None without."""
@@ -124,7 +122,7 @@ class DirectoryRegistry(Registry):
     @contextlib.contextmanager
     def writing(self, repo_id: str) -> Iterator[None]:
         """Hold the kernel's lock for writing; what a killed writer left is removed."""
-        repo = self.repo(repo_id)
+        repo = self.link_root(repo_id)
         lock = self.root / ".locks" / f"{repo.name}.lock"
         with contextlib.ExitStack() as stack:
             if not stack.enter_context(files.locked(lock, wait_s=_SILENT_S)):
@@ -161,7 +159,7 @@ class DirectoryRegistry(Registry):
         Raises:
             RegistryError: the content has another SHA-256.
         """
-        blob = self.repo(repo_id) / "blobs" / sha256
+        blob = self.link_root(repo_id) / "blobs" / sha256
         if blob.is_file() and files.sha256_file(blob) == sha256:
             return
         with files.staging(blob.parent) as staged:
@@ -210,17 +208,67 @@ class DirectoryRegistry(Registry):
         if self.ref(repo_id, name) == commit:
             return False
         # No last newline: the hub's client reads the whole file as the commit.
-        files.write_atomic(self.repo(repo_id) / "refs" / name, commit)
+        files.write_atomic(self.link_root(repo_id) / "refs" / name, commit)
         return True
+
+
+class CachedRegistry(DirectoryRegistry):
+    """What was downloaded from a server, which is not asked.
+
+    Args:
+        root: the cache, which other clients of the server may have filled.
+        url: the URL of the registry on the server.
+        address: the server's.
+    """
+
+    def __init__(self, root: Path, url: str, address: str) -> None:
+        super().__init__(root)
+        self.url, self.unasked = url, address
+
+    def ref(self, repo_id: str, name: str) -> str | None:
+        """The commit that a branch or tag names, or that the builds in the cache say of it."""
+        return super().ref(repo_id, name) or self._unnamed(repo_id).get(name)
+
+    def refs(self, repo_id: str) -> Mapping[str, str]:
+        """The commit of each branch and tag, and what the builds in the cache say of themselves."""
+        return dict(sorted({**self._unnamed(repo_id), **super().refs(repo_id)}.items()))
+
+    def _unnamed(self, repo_id: str) -> dict[str, str]:
+        """Branches by what builds say, for commits that no reference in the cache names.
+
+        ``kernels`` fetches a version by its commit and leaves no reference. Of several commits of a
+        version, the one that was fetched last counts.
+        """
+        named = set(super().refs(repo_id).values())
+        commits = [commit for commit in self.commits(repo_id) if commit not in named]
+        times = {c: self.snapshot(repo_id, c).stat().st_mtime_ns for c in commits}
+        found = {}
+        for commit in sorted(commits, key=times.__getitem__):
+            for variant in self.variants(repo_id, commit):
+                with contextlib.suppress(RegistryError, IntegrityError):
+                    document = self.metadata(repo_id, commit, variant)
+                    found[f"v{Metadata.from_json(document).version}"] = commit
+                    break
+        return found
+
+    def is_trusted_publisher(self, owner: str) -> bool | None:
+        """Only the server knows.
+
+        Raises:
+            NetworkError: always.
+        """
+        raise NetworkError(
+            f"{self.unasked} is not asked, so it cannot say whether {owner} is a trusted "
+            "publisher: HF_HUB_OFFLINE is set",
+            hint="allow the kernel by name, or load it once while the hub can be reached",
+        )
 
 
 def _read_ref(path: str) -> str:
     """The commit in a file that another process may replace meanwhile."""
     for last in (False, False, True):
         try:
-            with open(path, "rb", buffering=0, opener=_at_once) as stream:
-                refuse_no_file(stream.fileno(), path)
-                return stream.read(_LONGEST_REF).decode(errors="replace").strip()
+            return read_small(path)[:_LONGEST_REF].decode(errors="replace").strip()
         except OSError as error:
             # On a network share the name may lead to the file that another machine just replaced.
             if error.errno != errno.ESTALE or last:
@@ -233,31 +281,20 @@ def _at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def refuse_no_file(descriptor: int, path: Path | str) -> None:
-    """Refuse a pipe, a device or a socket, which may have no end.
+def read_small(path: Path | str) -> bytes:
+    """The bytes of a document: not those of a pipe, a device or a socket, which may have no end.
 
     Raises:
         IntegrityError: it is one, or a file that is larger than any document.
     """
-    state = os.fstat(descriptor)
-    if stat.S_ISDIR(state.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not stat.S_ISREG(state.st_mode) or state.st_size > _LARGEST:
-        raise IntegrityError(
-            f"{path} is not a file of at most {_LARGEST:,} bytes",
-            hint="remove it, and publish or download the kernel again",
-        )
-
-
-def read_small(path: Path) -> bytes:
-    """The bytes of a document: a regular file of bounded size, whatever a registry has there.
-
-    Raises:
-        IntegrityError: it is something else.
-    """
-    with open(path, "rb", opener=_at_once) as stream:
-        refuse_no_file(stream.fileno(), path)
-        return stream.read(_LARGEST + 1)
+    with open(path, "rb", buffering=0, opener=_at_once) as stream:
+        state = os.fstat(stream.fileno())
+        if not stat.S_ISREG(state.st_mode) or state.st_size > _LARGEST:
+            raise IntegrityError(
+                f"{path} is not a file of at most {_LARGEST:,} bytes",
+                hint="remove it, and publish or download the kernel again",
+            )
+        return stream.readall()
 
 
 def read_checked(path: Path) -> bytes:

@@ -2,71 +2,427 @@
 """A registry on a Hugging Face hub, read through the cache that the hub's own tools use.
 
 A kernel is a repository of type ``kernel``: a branch ``v<major>`` and tags ``vX.Y.Z`` hold
-``build/<variant>/<file>``.
+``build/<variant>/<file>``. The variables of the hub's own tools mean what they mean there:
+``HF_ENDPOINT``, ``HF_HUB_OFFLINE`` (and its old name ``TRANSFORMERS_OFFLINE``), ``HF_TOKEN``,
+``KERNELS_CACHE``, ``HF_HUB_CACHE``, ``HF_HOME`` and ``XDG_CACHE_HOME``.
+
+Requests are made with Python's own library: reading needs no package. An answer of a hub is
+untrusted: it is bounded in size, time and redirects, and the token goes to no other host.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING
+import contextlib
+import functools
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
 
-from kernforge.errors import NetworkError, RegistryError, UsageError
-from kernforge.registry.hub_client import HubClient, library, progress_bar
-from kernforge.registry.remote import RemoteRegistry
+from kernforge import untrusted
+from kernforge._version import __version__
+from kernforge.errors import (
+    KernforgeError,
+    MovedError,
+    NetworkError,
+    NotPublishedError,
+    RegistryError,
+    UsageError,
+)
+from kernforge.registry.names import COMMIT, check_repo_id
+from kernforge.registry.remote import BusyError, RemoteFile, RemoteRegistry, again, valid_file
+from kernforge.system import extras
+from kernforge.system.environment import Environment, expanded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterator
+    from http.client import HTTPResponse
+    from urllib.request import OpenerDirector
 
-    from kernforge.registry.hub_endpoint import HubEndpoint
+T = TypeVar("T")
+
+VARIABLES = (
+    *("HF_ENDPOINT", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_TOKEN", "HF_TOKEN_PATH"),
+    *("HF_HUB_DISABLE_IMPLICIT_TOKEN", "KERNELS_CACHE", "HF_HUB_CACHE", "HF_HOME"),
+    *("XDG_CACHE_HOME", "KERNFORGE_HOME"),
+)
+"""The variables that say which hub is meant."""
+
+_DEFAULT = "https://huggingface.co"
+_ADDRESS = re.compile(r"https?://[^/\s@?#]+(?:/[^\s@?#]*)?")
+_YES = frozenset({"1", "ON", "YES", "TRUE"})
+_SILENCE_S = 30.0
+_CHUNK = 1 << 18
+_NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
+_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _PROXY_LOGIN = 401, 403, 404, 407
+_CHANGED, _TOO_MANY, _SERVER, _PARTIAL = 412, 429, 500, 206
+# What reading an answer raises that is not in the hub's protocol.
+_WRONG = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubEndpoint:
+    """A hub and its cache.
+
+    Attributes:
+        url: ``https://host`` without a slash at the end.
+        cache: a directory that is laid out as the cache of ``huggingface_hub``.
+        offline: whether only the cache is used.
+        token: the user's token, where it is meant for this hub.
+        token_file: where ``hf auth login`` writes it.
+        user_agent: added to the header ``User-Agent`` of every request.
+    """
+
+    url: str
+    cache: Path
+    offline: bool = False
+    token: str | None = None
+    token_file: Path | None = None
+    user_agent: str = ""
+
+
+def endpoint(location: str, environment: Environment, user_agent: str = "") -> HubEndpoint:
+    """The hub that a registry's URL means.
+
+    A hub other than that of ``HF_ENDPOINT`` gets a cache of its own, because a cache does not
+    record whose ``v1`` it holds, and never receives the user's token, because that belongs to the
+    other.
+
+    Args:
+        location: ``hf://``, ``hf+https://host`` or ``hf+http://host:port``.
+        environment: says the usual hub, its cache and whether requests are allowed.
+
+    Raises:
+        RegistryError: this is not the address of a hub, or ``HF_ENDPOINT`` is not.
+    """
+    usual = _check_address(environment.hf_endpoint or _DEFAULT)
+    url = usual if location == "hf://" else _check_address(location.removeprefix("hf+"))
+    given = environment.variables.get
+
+    def is_set(*names: str) -> bool:
+        return any((given(name) or "").upper() in _YES for name in names)
+
+    offline = is_set("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+    if url != usual:
+        label = re.sub(r"[^A-Za-z0-9.-]+", "-", url.partition("://")[2])
+        cache = environment.home / "hubs" / label
+        return HubEndpoint(url=url, cache=cache, offline=offline, user_agent=user_agent)
+    above = environment.xdg_cache_home or "~/.cache"
+    home = expanded(environment.hf_home or f"{above}/huggingface")
+    chosen = environment.kernels_cache or environment.hf_hub_cache
+    sent = not is_set("HF_HUB_DISABLE_IMPLICIT_TOKEN")
+    return HubEndpoint(
+        url=url,
+        cache=expanded(chosen) if chosen else home / "hub",
+        offline=offline,
+        token=given("HF_TOKEN") if sent else None,
+        token_file=expanded(given("HF_TOKEN_PATH") or str(home / "token")) if sent else None,
+        user_agent=user_agent,
+    )
+
+
+def _check_address(text: str) -> str:
+    if not _ADDRESS.fullmatch(text):
+        raise RegistryError(
+            f"{text!r} is not the address of a hub",
+            hint="write it like https://host, without credentials: HF_TOKEN holds the token",
+        )
+    return text.rstrip("/")
 
 
 class HubRegistry(RemoteRegistry):
     """A hub."""
 
-    def __init__(self, endpoint: HubEndpoint, client: HubClient | None = None) -> None:
-        self.client = client or HubClient(endpoint)
-        super().__init__(self.client, f"hf+{endpoint.url}")
-        self.endpoint = endpoint
+    def __init__(self, endpoint: HubEndpoint) -> None:
+        self.hub = HubTransport(endpoint)
+        super().__init__(self.hub, f"hf+{endpoint.url}", endpoint.cache)
 
     def search(self, text: str, limit: int) -> tuple[str, ...]:
         """The kernels of the hub that it finds for a text, the hub's best first.
 
         Raises:
-            RegistryError: requests are not allowed.
             NetworkError: the hub cannot be reached.
         """
-        if self.endpoint.offline:
-            raise RegistryError(
-                f"{self.endpoint.url} is not asked: HF_HUB_OFFLINE is set",
-                hint="unset it, or list what is on this machine: kernforge search --local",
-            )
-        return self.client.search(text, limit)
-
-    def lacks(self) -> UsageError | None:
-        """What requests need and this Python lacks; None where all is there."""
-        if self.endpoint.offline:
-            return None
-        try:
-            library()
-        except UsageError as error:
-            return error
-        return None
+        query = urlencode({"search": text, "limit": limit})
+        ask = functools.partial(self.hub.answer, f"search {text!r}", f"kernels?{query}", read_found)
+        return again(ask)[0]
 
     def is_trusted_publisher(self, owner: str) -> bool | None:
         """Whether the hub marks an organisation as a trusted publisher of kernels."""
-        if self.endpoint.offline:
+        path = f"organizations/{quote(owner, safe='')}/overview"
+        try:
+            return again(functools.partial(self.hub.answer, owner, path, read_trust))[0]
+        except _NotFoundError:
+            return False  # a user, or an unknown name
+
+
+class HubTransport:
+    """Requests to one hub, as a ``Transport``; no answer is kept."""
+
+    def __init__(self, endpoint: HubEndpoint) -> None:
+        self.endpoint = endpoint
+        self.address = endpoint.url
+
+    def refs(self, repo_id: str) -> dict[str, str]:
+        """Branches and tags of a kernel with their commits; a tag hides a branch of its name."""
+        return self.answer(repo_id, f"kernels/{check_repo_id(repo_id)}/refs", read_refs)[0]
+
+    def files(self, repo_id: str, commit: str) -> dict[str, RemoteFile] | None:
+        """All files of a commit or branch by path; None when there is no such one."""
+        path = f"kernels/{check_repo_id(repo_id)}/tree/{quote(commit, safe='')}?recursive=true"
+        found: dict[str, RemoteFile] = {}
+        page: str | None = f"{path}&expand=false"
+        while page:
+            try:
+                listed, page = self.answer(repo_id, page, read_tree)
+            except _NotFoundError:
+                return None
+            found |= listed
+            if len(found) > untrusted.MEMBERS:
+                raise RegistryError(
+                    f"{repo_id} lists more than {untrusted.MEMBERS:,} files",
+                    hint="report it to whoever runs the hub",
+                )
+        return found
+
+    def open(self, repo_id: str, commit: str, path: str, start: int) -> Iterator[bytes]:
+        """The bytes of a file from ``start`` on, as they arrive."""
+        url = f"{self.address}/kernels/{check_repo_id(repo_id)}/resolve/{commit}/{quote(path)}"
+        headers = {"Range": f"bytes={start}-"} if start else {}
+        with self._request(repo_id, url, headers) as response:
+            # A server without ranges sends the whole file.
+            skip = 0 if response.status == _PARTIAL else start
+            for chunk in untrusted.bounded(_chunks(response), url, untrusted.FILE):
+                if len(chunk) > skip:
+                    yield chunk[skip:]
+                skip = max(0, skip - len(chunk))
+
+    def answer(self, what: str, path: str, read: Callable[[Any], T]) -> tuple[T, str | None]:
+        """What is read from the JSON document of the hub's API, and the path of its next page.
+
+        Args:
+            what: the kernel or owner that errors name.
+
+        Raises:
+            RegistryError: it is not such a document, or leads to another host.
+        """
+        api = f"{self.address}/api/"
+        url = f"{api}{path}"
+        with self._request(what, url, {}) as response:
+            limit = untrusted.DOCUMENT
+            data = b"".join(untrusted.bounded(_chunks(response), url, limit))
+            following = _NEXT.search(response.headers.get("Link", ""))
+        with reading(url):
+            if following is not None and not following[1].startswith(api):
+                # The token would go there too.
+                raise ValueError(f"it names a next page at {following[1][:200]}")
+            read_answer = read(untrusted.parse_json(data))
+            return read_answer, following[1].removeprefix(api) if following else None
+
+    @contextlib.contextmanager
+    def _request(self, what: str, url: str, headers: dict[str, str]) -> Iterator[HTTPResponse]:
+        """An answer whose body is still to be read."""
+        from http.client import HTTPException  # noqa: PLC0415 - slow, and not for a warm cache
+        from urllib.error import HTTPError, URLError  # noqa: PLC0415
+        from urllib.request import Request  # noqa: PLC0415
+
+        agent, token = f"kernforge/{__version__}; {self.endpoint.user_agent}", self.token()
+        # A range of a compressed body would mean nothing.
+        sent = {"User-Agent": agent.rstrip("; "), "Accept-Encoding": "identity", **headers}
+        sent |= {"Authorization": f"Bearer {token}"} if token else {}
+        hint = (
+            "check the network, HF_ENDPOINT, HTTP_PROXY, HTTPS_PROXY and NO_PROXY; the certificate "
+            "of an own authority is named in SSL_CERT_FILE; HF_HUB_OFFLINE=1 loads what the cache "
+            "has"
+        )
+        try:
+            with self._opener.open(
+                Request(url, headers=sent),  # noqa: S310 - http or https
+                timeout=_SILENCE_S,
+            ) as response:
+                yield response
+        except HTTPError as error:
+            error.close()
+            raise refused(self.address, what, error.code, error.headers, error.reason) from None
+        except URLError as error:
             raise NetworkError(
-                f"{self.endpoint.url} is not asked, so it cannot say whether {owner} is a "
-                "trusted publisher: HF_HUB_OFFLINE is set",
-                hint="allow the kernel by name, or load it once while the hub can be reached",
+                f"{self.address} cannot be reached: {one_line(error.reason)}", hint=hint
+            ) from error
+        except (OSError, HTTPException) as error:
+            raise BusyError(
+                f"{self.address} cannot be reached: {one_line(error)}", hint=hint
+            ) from error
+
+    def token(self) -> str:
+        """The token of every request; empty without one.
+
+        Raises:
+            UsageError: it cannot be sent; the HTTP library would print it.
+        """
+        token = self.endpoint.token
+        if token is None and self.endpoint.token_file is not None:
+            with contextlib.suppress(OSError):
+                token = self.endpoint.token_file.read_text(errors="replace")
+        token = (token or "").strip()
+        if not (token.isascii() and token.isprintable()):
+            raise UsageError(
+                "the token for the hub has a character that cannot be sent",
+                hint="copy it again into HF_TOKEN, or run hf auth login",
             )
-        return self.client.trusts(owner)
+        return token
 
-    def offline(self) -> HubRegistry:
-        """The same hub, restricted to its cache."""
-        return HubRegistry(dataclasses.replace(self.endpoint, offline=True))
+    @functools.cached_property
+    def _opener(self) -> OpenerDirector:
+        """The user's proxies and certificates, HTTP and HTTPS, and nothing else.
 
-    def progress(self, what: str, size: int) -> AbstractContextManager[Callable[[int], None]]:
-        """The hub's own progress bar."""
-        return progress_bar(what, size)
+        Raises:
+            MissingPackageError: this Python has no TLS.
+        """
+        extras.require_tls("a Hugging Face hub")
+        import ssl  # noqa: PLC0415 - slow, and not for a warm cache
+        from urllib import request  # noqa: PLC0415
+
+        class Redirect(request.HTTPRedirectHandler):
+            def redirect_request(self, req: Any, *rest: Any) -> Any:
+                following = super().redirect_request(req, *rest)
+                if following is not None and _host(following.full_url) != _host(req.full_url):
+                    following.remove_header("Authorization")
+                return following
+
+        context = ssl.create_default_context()
+        with contextlib.suppress(ImportError):
+            import certifi  # noqa: PLC0415 - for a Python that does not know the system's authorities
+
+            if not {"SSL_CERT_FILE", "SSL_CERT_DIR"} & set(Environment.live().variables):
+                context.load_verify_locations(certifi.where())
+        opener = request.OpenerDirector()
+        for handler in (
+            *(request.ProxyHandler(), request.HTTPHandler(), request.HTTPSHandler(context=context)),
+            *(Redirect(), request.HTTPDefaultErrorHandler(), request.HTTPErrorProcessor()),
+            request.UnknownHandler(),
+        ):
+            opener.add_handler(handler)
+        return opener
+
+
+def _host(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc
+
+
+def _chunks(response: HTTPResponse) -> Iterator[bytes]:
+    """The body as it arrives: whole chunks would hide a server that sends a byte a second."""
+    from http.client import IncompleteRead  # noqa: PLC0415 - see HubTransport._request
+
+    while chunk := response.read1(_CHUNK):
+        yield chunk
+    if response.length:
+        raise IncompleteRead(b"", response.length)
+
+
+class _NotFoundError(NotPublishedError):
+    """A hub has no such commit, file or owner."""
+
+
+def refused(
+    hub: str,
+    what: str,
+    status: int,
+    headers: Any,
+    reason: str,
+    *,
+    writing: bool = False,
+) -> KernforgeError:
+    """Our error for an answer of a hub, or of a proxy before it, whose status is an error.
+
+    Args:
+        hub: its address.
+        what: the kernel or owner that the error names.
+        headers: of the answer; the hub's own have its name of the error, such as ``GatedRepo``.
+        reason: what else is known about it.
+    """
+    code = headers.get("X-Error-Code", "")
+    said = f"{hub} refuses {what}: HTTP {status}, "
+    said += one_line(headers.get("X-Error-Message") or reason)
+    if status == _TOO_MANY or status >= _SERVER:
+        text = f"{hub} is busy or has an internal error: HTTP {status}"
+        wait = headers.get("Retry-After", "")
+        wait_s = float(wait) if wait.isdecimal() and wait.isascii() else 0.0
+        return BusyError(text, hint="try again later; HF_TOKEN raises the limit", wait_s=wait_s)
+    if code == "RepoNotFound":
+        return NotPublishedError(
+            f"{hub} has no kernel {what!r}",
+            hint="it does not exist, or it is private: set HF_TOKEN, or run hf auth login",
+        )
+    if status == _NOT_FOUND:
+        return _NotFoundError(said, hint="`kernforge info --versions` lists the versions")
+    if status == _CHANGED:
+        return MovedError(f"another process published {what} at once", hint="publish again")
+    hints = {
+        "GatedRepo": f"accept its conditions at {hub}/kernels/{what}, then set HF_TOKEN",
+        _UNAUTHORIZED: "set HF_TOKEN to a token that the hub accepts, or run hf auth login",
+        _FORBIDDEN: "ask its owner for access; the token in HF_TOKEN may have to allow it too",
+        _PROXY_LOGIN: "write the login into HTTP_PROXY and HTTPS_PROXY: "
+        "http://USER:PASSWORD@HOST:PORT",
+    }
+    if writing and status == _FORBIDDEN:
+        hints[status] = (
+            "the token needs write access there; publishing kernels may have to be granted to its "
+            "owner by the hub first"
+        )
+    other = "if the request was right, a newer kernforge may be needed"
+    return RegistryError(said, hint=hints.get(code or status, other))
+
+
+def one_line(error: object) -> str:
+    """The text of an error in one line of at most 300 characters, which a terminal only shows."""
+    line = " ".join(str(error).split())[:300]
+    return "".join(c if c.isprintable() else "\ufffd" for c in line) or type(error).__name__
+
+
+@contextlib.contextmanager
+def reading(url: str) -> Iterator[None]:
+    """Turn whatever an answer raises that is not in the hub's protocol into one of our errors.
+
+    Raises:
+        RegistryError: it is not.
+    """
+    try:
+        yield
+    except _WRONG as error:
+        raise RegistryError(
+            f"the answer of {url} is not a hub's: {one_line(error)}",
+            hint="report it to whoever runs the hub, or check HF_ENDPOINT",
+        ) from error
+
+
+def read_refs(document: Any) -> dict[str, str]:
+    """Branches and tags with their commits, in a hub's answer; read it within ``reading``."""
+    found = {}
+    for ref in (*document["branches"], *document["tags"]):
+        name, commit = ref["name"], ref["targetCommit"]
+        if not isinstance(name, str) or not COMMIT.fullmatch(commit):
+            raise ValueError(f"the reference {str(name)[:200]!r} names {commit[:80]!r}")
+        found[name] = commit
+    return found
+
+
+def read_tree(document: Any) -> dict[str, RemoteFile]:
+    """The files of one page of a listing, by path; read it within ``reading``."""
+    found = {}
+    for item in document:
+        if item["type"] == "file":
+            content = item.get("lfs") or item
+            found[item["path"]] = valid_file(item["path"], content["size"], content["oid"])
+    return found
+
+
+def read_found(document: Any) -> tuple[str, ...]:
+    """The repo ids in the answer to a search; read it within ``reading``."""
+    return tuple(str(item["id"])[:200] for item in document)
+
+
+def read_trust(document: Any) -> bool:
+    """Whether the answer about an organisation says that it is trusted; within ``reading``."""
+    return document.get("trustedKernelPublisher") is True

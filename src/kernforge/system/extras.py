@@ -16,6 +16,7 @@ EXTRAS = {
     "trust": ("cryptography", "sigstore"),
     "bench": ("matplotlib", "pynvml"),
     "cluster": ("fsspec", "distributed", "dask"),
+    "hub": ("huggingface_hub",),
     "testing": ("pytest",),
     "completion": ("shtab",),
     "dev": ("watchfiles",),

@@ -180,49 +180,48 @@ class Case:
             IntegrityError: its signature is not of these bytes, or the document cannot be read.
             UsageError: the package that verifies signatures is not installed.
         """
-        admission = self._decide(document, signature)
+        admission = self._decide(document, signature, "it is not signed")
         metadata = Metadata.from_json(document, source=source)
         if admission.signers:
             refuse_other_document(self.subject, metadata)
         return admission, metadata
 
-    def admit_build(self) -> Admission:
-        """Admit a kernel to be built here from its published source, which no signature covers.
+    def admit_unsigned(self, what: str) -> Admission:
+        """Admit what no signature covers, or refuse it: a redirect, a build from published source.
+
+        The rules of the kernel that was asked for count; where a redirect leads, the rules of that
+        name count too.
+
+        Args:
+            what: names it in the error.
 
         Raises:
-            TrustError: a rule refuses it, or demands a signature.
+            TrustError: a rule refuses the kernel or demands a signature, or cannot be read.
         """
-        return self._decide(b"", lambda: None)
+        return self._decide(b"", lambda: None, f"{what} is not signed")
 
-    def admit_redirect(self, destination: str) -> None:
-        """Admit that a kernel stands for another one, or refuse it: nothing signs a redirect.
-
-        The rules of the name that was asked for count, as they do for a kernel of that name; where
-        the redirect leads, the rules of that name count too.
-
-        Raises:
-            TrustError: a rule refuses the name, demands a signature of it, or cannot be read.
-        """
-        rules = matching_rules(read_policies(self.environment), self.subject)
-        for rule in rules:
-            if rule.admit is Admit.SIGNED:
-                raise TrustError(
-                    f"{self.subject} says that it moved to {destination}; {rule.where} demands a "
-                    "signature, and a redirect has none",
-                    hint=f"see that this is right, and name {destination} itself",
-                )
-        self._check_names(rules)
-
-    def _decide(self, document: bytes, signature: Callable[[], bytes | None]) -> Admission:
+    def _decide(
+        self, document: bytes, bundle: Callable[[], bytes | None], unsigned: str
+    ) -> Admission:
         policies = read_policies(self.environment)
         rules, revoked = matching_rules(policies, self.subject), revoked_by(policies)
-        digest = sha256(document)
+        digest, signers = sha256(document), []
         for entry in revoked:
             if entry.document == digest:
                 raise TrustError(f"{self.subject}: {entry}", hint="load another version")
-        self._check_names(rules)
-        signed = [rule for rule in rules if rule.admit is Admit.SIGNED]
-        signers = [self._check_signature(rule, document, signature(), revoked) for rule in signed]
+        allowed = allows(self.trust_remote_code, self.subject.repo_id)
+        for rule in rules:
+            if rule.admit is Admit.NEVER:
+                raise self._refusal(rule, "it is refused by name")
+            if rule.admit is Admit.ASKED and not allowed:
+                self._ask(rule)
+        for rule in rules:
+            if rule.admit is Admit.SIGNED:
+                signed = bundle()
+                if signed is None:
+                    names = ", ".join(signer.name for signer in rule.signers)
+                    raise self._refusal(rule, f"{unsigned}, and must be by one of: {names}")
+                signers.append(self._signer(rule, document, signed, revoked))
         return Admission(
             rules=tuple(rule.where for rule in rules),
             signers=tuple(dict.fromkeys(signers)),
@@ -230,23 +229,11 @@ class Case:
             document=digest,
         )
 
-    def _check_names(self, rules: tuple[Rule, ...]) -> None:
-        """Refuse a kernel by the rules that look at its name alone."""
-        allowed = allows(self.trust_remote_code, self.subject.repo_id)
-        for rule in rules:
-            if rule.admit is Admit.NEVER:
-                raise self._refusal(rule, "it is refused by name")
-            if rule.admit is Admit.ASKED and not allowed:
-                self._ask(rule)
-
-    def _check_signature(
-        self, rule: Rule, document: bytes, bundle: bytes | None, revoked: tuple[Revoked, ...]
+    def _signer(
+        self, rule: Rule, document: bytes, bundle: bytes, revoked: tuple[Revoked, ...]
     ) -> str:
         """Name of the signer, one of the rule's; raises where none of them signed."""
-        names = ", ".join(signer.name for signer in rule.signers)
-        if bundle is None:
-            raise self._refusal(rule, f"it is not signed, and must be by one of: {names}")
-        from kernforge.trust import signature  # noqa: PLC0415 - only who must verify pays for it
+        from kernforge.trust import signature  # noqa: PLC0415 - slow, only for signed kernels
 
         try:
             return signature.verify(document, bundle, rule.signers, revoked).name
@@ -257,48 +244,35 @@ class Case:
 
     def _ask(self, rule: Rule) -> None:
         """Refuse a kernel of an untrusted publisher that the caller does not allow."""
-        repo_id = self.subject.repo_id
-        reason = "the caller did not allow it"
-        if repo_id is not None and rule.publishers:
-            owner = repo_id.partition("/")[0]
-            try:
-                trusted = self.is_trusted_publisher(owner)
-            except NetworkError as error:
-                if self._was_trusted(owner):
-                    return
-                reason = f"its hub cannot be asked about {owner!r}: {error.message}"
-                raise self._refusal(rule, reason) from error
-            self._remember(owner, trusted=trusted)
-            if trusted:
-                return
-            if trusted is not None:
-                where = self.subject.registry.partition("://")[2]
-                reason = f"{owner!r} is not a trusted publisher on {where}"
-        raise self._refusal(rule, reason)
+        trusted, reason = False, "the caller did not allow it"
+        if self.subject.repo_id is not None and rule.publishers:
+            trusted, reason = self._ask_hub(self.subject.repo_id.partition("/")[0], reason)
+        if not trusted:
+            raise self._refusal(rule, reason)
 
-    def _mark(self, owner: str) -> Path:
-        name = key("publisher", registry=self.subject.registry, owner=owner)
-        return self.environment.home / "publishers" / name
+    def _ask_hub(self, owner: str, reason: str) -> tuple[bool, str]:
+        """Whether the hub trusts a publisher, and why not; its answer is kept for offline loads."""
+        registry = self.subject.registry
+        mark = self.environment.home / "publishers"
+        mark /= key("publisher", registry=registry, owner=owner)
+        try:
+            trusted = self.is_trusted_publisher(owner)
+        except NetworkError as error:
+            if not mark.exists():
+                return False, f"its hub cannot be asked about {owner!r}: {error.message}"
+            import logging  # noqa: PLC0415 - slow, and rarely needed
 
-    def _remember(self, owner: str, *, trusted: bool | None) -> None:
-        """Keep a hub's answer, for a load without a network."""
+            logging.getLogger("kernforge").warning(
+                "%s cannot be asked now; it named %s as a trusted publisher before",
+                *(registry, owner),
+            )
+            return True, ""
+        if trusted is None:
+            return False, reason
         with contextlib.suppress(OSError):  # a home that cannot be written remembers nothing
-            if trusted:
-                files.touch(self._mark(owner))
-            elif trusted is not None:
-                files.remove_tree(self._mark(owner))
-
-    def _was_trusted(self, owner: str) -> bool:
-        if not self._mark(owner).exists():
-            return False
-        import logging  # noqa: PLC0415 - slow, and rarely needed
-
-        logging.getLogger("kernforge").warning(
-            "%s cannot be asked now; it named %s as a trusted publisher before",
-            self.subject.registry,
-            owner,
-        )
-        return True
+            files.touch(mark) if trusted else files.remove_tree(mark)
+        where = registry.partition("://")[2]
+        return trusted, f"{owner!r} is not a trusted publisher on {where}"
 
     def _refusal(self, rule: Rule, reason: str) -> TrustError:
         """The error, with what would admit exactly this kernel."""

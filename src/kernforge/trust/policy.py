@@ -20,10 +20,6 @@ from typing import Any, TypeAlias
 from kernforge import untrusted
 from kernforge.errors import TrustError, page
 
-_RULE_KEYS = ("repo", "registry", "admit", "signers", "publishers", "reason")
-_REVOKED_KEYS = ("public-key", "identity", "document", "reason")
-_KEY_SIGNER_KEYS = ("public-key",)
-_IDENTITY_SIGNER_KEYS = ("issuer", "identity", "source-repository", "trusted-root")
 _URL = re.compile(r"[a-z][a-z0-9+.-]*:[^\s,]+")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -268,18 +264,19 @@ def read(data: bytes, source: str) -> Policy:
         TrustError: it is not TOML, or not a policy; a policy with a mistake admits nothing.
     """
     try:
-        document: Any = untrusted.parse_toml(data)
+        document = untrusted.parse_toml(data)
     except ValueError as error:
-        raise TrustError(
-            f"{source} is not TOML: {error}", hint="fix it; until then nothing is admitted"
-        ) from None
-    _refuse_unknown(_table(document, source), ("rule", "signer", "revoked"), source)
+        raise _wrong(source, f"it is not TOML: {error}", "fix it") from None
+    _refuse_unknown(document, ("rule", "signer", "revoked"), source)
     signers: dict[str, Signer] = {COMMUNITY.name: COMMUNITY}
-    for name, table in _table(document.get("signer", {}), f"{source}: signer").items():
+    tables = document.get("signer", {})
+    if not isinstance(tables, dict):
+        raise _wrong(source, "signer is not a table of signers", "write each as [signer.NAME]")
+    for name, table in tables.items():
         signers[name] = _read_signer(name, table, source)
     rules, revoked = document.get("rule", []), document.get("revoked", [])
-    for name, tables in (("rule", rules), ("revoked", revoked)):
-        if not isinstance(tables, list):
+    for name, lists in (("rule", rules), ("revoked", revoked)):
+        if not isinstance(lists, list):
             raise _wrong(source, f"{name} is not a list of tables", f"write each under [[{name}]]")
     return Policy(
         source=source,
@@ -289,101 +286,122 @@ def read(data: bytes, source: str) -> Policy:
 
 
 def _read_revoked(table: object, where: str) -> Revoked:
-    entry = _table(table, where)
-    _refuse_unknown(entry, _REVOKED_KEYS, where)
+    entry = _fields(table, where, ("public-key", "identity", "document", "reason"))
+    key, document = entry.get("public-key"), entry.get("document")
     if len({"public-key", "identity", "document"} & set(entry)) != 1:
         raise _wrong(
             where, "it does not say what is revoked", "write one of public-key, identity, document"
         )
-    key, document = _optional(entry, "public-key", where), _optional(entry, "document", where)
     if document is not None and not SHA256.fullmatch(document):
         raise _wrong(where, "document is not a SHA-256", "write the 64 hex digits of metadata.json")
     return Revoked(
         key=None if key is None else public_key(key, where),
-        identity=_optional(entry, "identity", where),
+        identity=entry.get("identity"),
         document=document,
-        reason=_optional(entry, "reason", where) or "",
+        reason=entry.get("reason", ""),
         where=where,
     )
 
 
 def _read_rule(table: object, signers: Mapping[str, Signer], where: str) -> Rule:
-    rule = _table(table, where)
-    _refuse_unknown(rule, _RULE_KEYS, where)
-    choices = ", ".join(Admit)
-    if rule.get("admit") not in list(Admit):
-        raise _wrong(where, f"admit is {rule.get('admit')!r}", f"write one of {choices}")
-    admit = Admit(rule["admit"])
-    named = _texts(rule, "signers", where, ())
-    unknown = [name for name in named if name not in signers]
-    if unknown:
+    rule = _fields(table, where, ("admit", "publishers", "reason"), ("repo", "registry", "signers"))
+    admit, publishers = rule.get("admit"), rule.get("publishers", "none")
+    if admit not in list(Admit):
+        raise _wrong(where, f"admit is {admit!r}", f"write one of {', '.join(Admit)}")
+    named = rule.get("signers", ())
+    if unknown := [name for name in named if name not in signers]:
         raise _wrong(where, f"there is no signer {unknown[0]!r}", f"add [signer.{unknown[0]}]")
-    if bool(named) != (admit is Admit.SIGNED):
+    if bool(named) != (admit == Admit.SIGNED):
         raise _wrong(
             where,
-            f"admit = {admit.value!r} with {len(named)} signers",
+            f"admit = {admit!r} with {len(named)} signers",
             'signers go with admit = "signed", which needs one or more',
         )
-    publishers = rule.get("publishers", "none")
-    if publishers not in ("hub", "none") or (publishers == "hub" and admit is not Admit.ASKED):
+    if publishers not in ("hub", "none") or (publishers == "hub" and admit != Admit.ASKED):
         raise _wrong(
             where,
             f"publishers is {publishers!r}",
             'write publishers = "hub" together with admit = "asked", or remove it',
         )
-    reason = rule.get("reason", "")
-    if not isinstance(reason, str):
-        raise _wrong(where, "reason is not a string", "write a sentence that explains the refusal")
     return Rule(
-        admit=admit,
-        repos=_texts(rule, "repo", where, ("*",)),
-        registries=_texts(rule, "registry", where, ("*",)),
+        admit=Admit(admit),
+        repos=rule.get("repo", ("*",)),
+        registries=rule.get("registry", ("*",)),
         signers=tuple(signers[name] for name in named),
         publishers=publishers == "hub",
-        reason=reason,
+        reason=rule.get("reason", ""),
         where=where,
     )
 
 
-def _read_signer(name: str, value: object, source: str) -> Signer:
+def _read_signer(name: str, table: object, source: str) -> Signer:
     where = f"{source}: [signer.{name}]"
-    table = _table(value, where)
     if not _NAME.fullmatch(name):
         raise _wrong(where, f"{name!r} is not a name", "use letters, digits and dashes")
-    if (key := _optional(table, "public-key", where)) is not None:
-        _refuse_unknown(table, _KEY_SIGNER_KEYS, where)
+    if isinstance(table, dict) and "public-key" in table:
+        key = _fields(table, where, ("public-key",))["public-key"]
         return KeySigner(name=name, key=public_key(key, where))
-    _refuse_unknown(table, _IDENTITY_SIGNER_KEYS, where)
-    identities = _texts(table, "identity", where, ())
-    if not identities or any(not set(identity) - set("*/") for identity in identities):
+    texts = ("issuer", "source-repository", "trusted-root")
+    signer = _fields(table, where, texts, ("identity",))
+    identities = signer.get("identity", ())
+    if "issuer" not in signer or not all(set(text) - set("*/") for text in identities or "*"):
         raise _wrong(
             where,
-            "identity matches nothing, or every identity of the issuer",
-            'write identity = "me@example.org", or a workflow URL with * for a part of it',
+            "it has no issuer, or identity matches nothing or every identity of the issuer",
+            'write issuer, and identity = "me@example.org" or a workflow URL with * for a part',
         )
-    root = _optional(table, "trusted-root", where)
+    root = signer.get("trusted-root")
     return IdentitySigner(
         name=name,
-        issuer=_text(table, "issuer", where),
+        issuer=signer["issuer"],
         identities=identities,
-        source_repository=_optional(table, "source-repository", where),
+        source_repository=signer.get("source-repository"),
         trusted_root=None if root is None else posixpath.join(posixpath.dirname(source), root),
     )
 
 
-def key_text(text: str) -> str:
-    """Public key on one line, as ``public-key`` of a policy: the base64 in the middle of a PEM."""
-    return re.sub(r"-----(BEGIN|END) PUBLIC KEY-----|\s", "", text)
+def _fields(
+    table: object, where: str, texts: tuple[str, ...], lists: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The values of a table's keys: each a text, or a tuple of texts, that is not empty."""
+    if not isinstance(table, dict):
+        raise _wrong(
+            where, "that is not a table", f"see {page('how-to/platform/set-a-trust-policy')}"
+        )
+    _refuse_unknown(table, texts + lists, where)
+    found = {}
+    for key, value in table.items():
+        values = [value] if isinstance(value, str) or key in texts else value
+        if not (isinstance(values, list) and values and all(map(_is_text, values))):
+            many = " or a list of texts" if key in lists else ""
+            raise _wrong(where, f"{key} is {value!r}", f"write {key} as a text{many}")
+        found[key] = tuple(values) if key in lists else value
+    return found
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _refuse_unknown(table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    """Refuse a key that is none: a misspelt rule would demand less than it says."""
+    for key in table.keys() - set(known):
+        import difflib  # noqa: PLC0415 - only for mistakes
+
+        near = difflib.get_close_matches(key, known, 1)
+        meant = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+        raise _wrong(where, f"unknown key {key!r}", meant)
 
 
 def public_key(text: str, where: str) -> bytes:
-    """The 32 bytes of an Ed25519 public key, from PEM (RFC 8410) or its ``key_text``.
+    """The 32 bytes of an Ed25519 public key, from PEM (RFC 8410) or its base64 on one line.
 
     Raises:
         TrustError: the text is not such a key.
     """
     try:
-        der = base64.b64decode(key_text(text), validate=True)
+        line = re.sub(r"-----(BEGIN|END) PUBLIC KEY-----|\s", "", text)
+        der = base64.b64decode(line, validate=True)
     except ValueError:
         der = b""
     raw = der.removeprefix(ED25519_DER)
@@ -401,47 +419,6 @@ def fingerprint(key: bytes) -> str:
     import hashlib  # noqa: PLC0415 - only where something is signed
 
     return base64.b64encode(hashlib.sha256(ED25519_DER + key).digest()).decode()
-
-
-def _table(value: object, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise _wrong(
-            where, "that is not a table", f"see {page('how-to/platform/set-a-trust-policy')}"
-        )
-    return value
-
-
-def _refuse_unknown(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    for key in table:
-        if key not in known:
-            import difflib  # noqa: PLC0415 - only for mistakes
-
-            near = difflib.get_close_matches(key, list(known), 1)
-            meant = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-            raise _wrong(where, f"unknown key {key!r}", meant)
-
-
-def _text(table: Mapping[str, Any], key: str, where: str) -> str:
-    value = table.get(key)
-    if not isinstance(value, str) or not value:
-        raise _wrong(where, f"{key} is {value!r}", f'write {key} = "..."')
-    return value
-
-
-def _optional(table: Mapping[str, Any], key: str, where: str) -> str | None:
-    return _text(table, key, where) if key in table else None
-
-
-def _texts(
-    table: Mapping[str, Any], key: str, where: str, default: tuple[str, ...]
-) -> tuple[str, ...]:
-    value = table.get(key, default)
-    values = (value,) if isinstance(value, str) else value
-    if not isinstance(values, list | tuple) or not all(isinstance(v, str) and v for v in values):
-        raise _wrong(where, f"{key} is {value!r}", f"write {key} as a string or a list of strings")
-    if key in table and not values:
-        raise _wrong(where, f"{key} is empty", "write a value, or remove it")
-    return tuple(values)
 
 
 def _wrong(where: str, problem: str, hint: str) -> TrustError:

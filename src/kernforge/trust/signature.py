@@ -17,8 +17,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import functools
-import hashlib
-import json
 from typing import TYPE_CHECKING, Any
 
 from kernforge import untrusted
@@ -42,7 +40,6 @@ if TYPE_CHECKING:
 
     from cryptography.x509 import Certificate
 
-_MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 _MOST_BYTES = 1 << 20  # a bundle is 3 to 10 kB; a larger file is not parsed
 # Fulcio's identifiers of a certificate's claims, from its page oid-info.md.
 _ISSUER_V1, _ISSUER, _SOURCE = (f"1.3.6.1.4.1.57264.1.{n}" for n in (1, 8, 12))
@@ -122,7 +119,7 @@ def _verify_key(
             f"{METADATA} is signed with the key {hint!r}, which is not one of {_listing(signers)}",
             hint="if you trust the key, add it to the policy as a signer",
         )
-    with _needs("cryptography"):
+    with needs("cryptography"):
         from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - 15 ms
         from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415
     try:
@@ -135,82 +132,6 @@ def _verify_key(
             hint=_HINT,
         ) from None
     return keys[0]
-
-
-def sign_with_key(document: bytes, private_key: bytes, passphrase: bytes | None) -> bytes:
-    """Sign with a key file; the same input gives the same bytes.
-
-    Args:
-        private_key: PEM of an Ed25519 key (PKCS #8).
-
-    Returns:
-        The bytes of the signature file.
-
-    Raises:
-        UsageError: the key cannot be read.
-    """
-    key = _private_key(private_key, passphrase)
-    raw = key.public_key().public_bytes_raw()
-    bundle = {
-        "mediaType": _MEDIA_TYPE,
-        "verificationMaterial": {"publicKey": {"hint": fingerprint(raw)}},
-        "messageSignature": {
-            "messageDigest": {
-                "algorithm": "SHA2_256",
-                "digest": base64.b64encode(hashlib.sha256(document).digest()).decode(),
-            },
-            "signature": base64.b64encode(key.sign(document)).decode(),
-        },
-    }
-    return json.dumps(bundle, indent=1).encode()
-
-
-def public_of(private_key: bytes, passphrase: bytes | None) -> bytes:
-    """The raw public key of a private one, 32 bytes.
-
-    Raises:
-        UsageError: the key cannot be read.
-    """
-    raw: bytes = _private_key(private_key, passphrase).public_key().public_bytes_raw()
-    return raw
-
-
-def new_key(passphrase: bytes | None) -> tuple[bytes, bytes]:
-    """Make an Ed25519 key.
-
-    Returns:
-        PEM of the private key (PKCS #8, encrypted when there is a passphrase) and of the public
-        key (SubjectPublicKeyInfo); ``openssl`` reads both.
-    """
-    with _needs("cryptography"):
-        from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415
-        from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415
-    key = ed25519.Ed25519PrivateKey.generate()
-    locked: form.KeySerializationEncryption = form.NoEncryption()
-    if passphrase is not None:
-        locked = form.BestAvailableEncryption(passphrase)
-    public = key.public_key().public_bytes(
-        form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo
-    )
-    return key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, locked), public
-
-
-def _private_key(pem: bytes, passphrase: bytes | None) -> Any:
-    with _needs("cryptography"):
-        from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
-        from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415
-    try:
-        key = serialization.load_pem_private_key(pem, passphrase)
-    except (ValueError, TypeError) as error:
-        raise UsageError(
-            f"the key cannot be read: {error}",
-            hint="give the private key file of kernforge sign --new-key, and its passphrase",
-        ) from None
-    if not isinstance(key, ed25519.Ed25519PrivateKey):
-        raise UsageError(
-            "that is not an Ed25519 key", hint="make one with kernforge sign --new-key"
-        )
-    return key
 
 
 # -- identities -------------------------------------------------------------------------------
@@ -288,6 +209,7 @@ class _Recorder:
 
 def _claims(certificate: Certificate) -> Claims:
     from cryptography import x509  # noqa: PLC0415 - sigstore has it loaded
+    from cryptography.hazmat import asn1  # noqa: PLC0415 - likewise
 
     values = {
         e.oid.dotted_string: e.value.value
@@ -296,57 +218,34 @@ def _claims(certificate: Certificate) -> Claims:
     }
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     kinds = (x509.RFC822Name, x509.UniformResourceIdentifier)
-    old = values.get(_ISSUER_V1)
-    issuer = _der_text(values.get(_ISSUER)) or (None if old is None else old.decode())
-    return Claims(
-        issuer=issuer or "",
-        identities=tuple(name.value for name in names if isinstance(name, kinds)),
-        source_repository=_der_text(values.get(_SOURCE)),
+    issuer, source = (
+        asn1.decode_der(str, v) if (v := values.get(o)) else None for o in (_ISSUER, _SOURCE)
     )
-
-
-def _der_text(value: bytes | None) -> str | None:
-    """A DER UTF8String shorter than 64 kB."""
-    if value is None:
-        return None
-    sizes = {0x81: 1, 0x82: 2}
-    long = sizes.get(value[1], 0)
-    length = int.from_bytes(value[2 : 2 + long]) if long else value[1]
-    body = value[2 + long :]
-    if value[0] != 0x0C or length != len(body):  # noqa: PLR2004 - the tag of a UTF8String
-        raise ValueError("an extension of the certificate is not a UTF-8 string")
-    return body.decode()
+    return Claims(
+        issuer=issuer or values.get(_ISSUER_V1, b"").decode(),
+        identities=tuple(name.value for name in names if isinstance(name, kinds)),
+        source_repository=source,
+    )
 
 
 @functools.lru_cache(maxsize=8)
 def _verifier(trusted_root: str | None) -> Any:
-    with _needs("sigstore"):
+    with needs("sigstore"):
+        import logging  # noqa: PLC0415 - slow, and sigstore loads it
+
         from sigstore.models import TrustedRoot  # noqa: PLC0415 - 0.3 s
         from sigstore.verify import Verifier  # noqa: PLC0415
-    with _silent():
-        if trusted_root is None:
-            return Verifier.production(offline=True)
-        try:
-            return Verifier(trusted_root=TrustedRoot.from_file(trusted_root))
-        except Exception as error:  # the parser has no common base of errors
-            raise TrustError(
-                f"trusted-root {trusted_root} cannot be read: {error}",
-                hint="give the trusted_root.json of the Sigstore instance that signed",
-            ) from error
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Hide sigstore's warning that it reads its root of trust from the disk, which is intended."""
-    import logging  # noqa: PLC0415 - sigstore has it loaded
-
-    logger = logging.getLogger("sigstore._internal.tuf")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    # It warns that it reads its root of trust from the disk, which is intended.
+    logging.getLogger("sigstore._internal.tuf").setLevel(logging.ERROR)
+    if trusted_root is None:
+        return Verifier.production(offline=True)
     try:
-        yield
-    finally:
-        logger.setLevel(level)
+        return Verifier(trusted_root=TrustedRoot.from_file(trusted_root))
+    except Exception as error:  # the parser has no common base of errors
+        raise TrustError(
+            f"trusted-root {trusted_root} cannot be read: {error}",
+            hint="give the trusted_root.json of the Sigstore instance that signed",
+        ) from error
 
 
 def sign_with_identity(
@@ -366,7 +265,7 @@ def sign_with_identity(
         UsageError: there is no token, or it is not valid.
         TrustError: the Sigstore instance did not sign.
     """
-    with _needs("sigstore"):
+    with needs("sigstore"):
         from sigstore.models import ClientTrustConfig  # noqa: PLC0415 - 0.3 s
         from sigstore.oidc import IdentityError, IdentityToken, detect_credential  # noqa: PLC0415
         from sigstore.sign import SigningContext  # noqa: PLC0415
@@ -399,7 +298,12 @@ def sign_with_identity(
 
 
 @contextlib.contextmanager
-def _needs(package: str) -> Iterator[None]:
+def needs(package: str) -> Iterator[None]:
+    """Imports of a package of the extra ``trust``.
+
+    Raises:
+        UsageError: it is not installed.
+    """
     try:
         yield
     except ImportError as error:

@@ -3,36 +3,58 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.errors import IntegrityError, UsageError
 from kernforge.system import files
 from kernforge.trust import signature
-from kernforge.trust.policy import KeySigner, key_text, public_key
-
-_ENCRYPTED = b"BEGIN ENCRYPTED PRIVATE KEY"
-_PUBLIC = b"BEGIN PUBLIC KEY"
+from kernforge.trust.policy import ED25519_DER, fingerprint
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """The content of a key file."""
+    """An Ed25519 private key.
 
-    pem: bytes
-    passphrase: bytes | None
+    Args:
+        private: the key of ``cryptography``; None makes a new one.
+    """
+
+    def __init__(self, private: Any = None) -> None:
+        if private is None:
+            with signature.needs("cryptography"):
+                from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - slow
+            private = ed25519.Ed25519PrivateKey.generate()
+        self.private = private
+        self.public: bytes = private.public_key().public_bytes_raw()
 
     @property
-    def signer(self) -> KeySigner:
-        """Who verifies what this key signs."""
-        return KeySigner(name="this key", key=signature.public_of(self.pem, self.passphrase))
+    def public_text(self) -> str:
+        """The public key on one line, as ``public-key`` of a policy."""
+        return base64.b64encode(ED25519_DER + self.public).decode()
 
     def sign(self, documents: Sequence[bytes]) -> list[bytes]:
-        """The bytes of each document's signature file."""
-        return [signature.sign_with_key(d, self.pem, self.passphrase) for d in documents]
+        """The bytes of each document's signature file; the same input gives the same bytes."""
+        return [self._bundle(document) for document in documents]
+
+    def _bundle(self, document: bytes) -> bytes:
+        bundle = {
+            "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
+            "verificationMaterial": {"publicKey": {"hint": fingerprint(self.public)}},
+            "messageSignature": {
+                "messageDigest": {
+                    "algorithm": "SHA2_256",
+                    "digest": base64.b64encode(hashlib.sha256(document).digest()).decode(),
+                },
+                "signature": base64.b64encode(self.private.sign(document)).decode(),
+            },
+        }
+        return json.dumps(bundle, indent=1).encode()
 
 
 def open_key(path: Path, passphrase: Callable[[], str]) -> Key:
@@ -44,24 +66,22 @@ def open_key(path: Path, passphrase: Callable[[], str]) -> Key:
     Raises:
         UsageError: there is no such file, or it holds no private key that the passphrase opens.
     """
+    with signature.needs("cryptography"):
+        from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - slow
+        from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415
     try:
         pem = path.read_bytes()
-    except OSError as error:
+        secret = passphrase().encode() if b"BEGIN ENCRYPTED PRIVATE KEY" in pem else None
+        key = serialization.load_pem_private_key(pem, secret)
+        if not isinstance(key, ed25519.Ed25519PrivateKey):
+            raise TypeError("it is not an Ed25519 key")  # noqa: TRY301 - one error for all
+    except (OSError, ValueError, TypeError) as error:
         raise UsageError(
-            f"the key {path} cannot be read: {error.strerror}",
-            hint="make one: kernforge sign --new-key",
+            f"the key {path} cannot be read: {error}",
+            hint="give the private key of kernforge sign --new-key, the file without .pub, and "
+            "its passphrase",
         ) from error
-    if _PUBLIC in pem:
-        raise UsageError(
-            f"{path} is a public key, and signing needs the private one",
-            hint="name the file without .pub: kernforge sign --new-key writes both",
-        )
-    key = Key(pem=pem, passphrase=passphrase().encode() if _ENCRYPTED in pem else None)
-    try:
-        signature.public_of(key.pem, key.passphrase)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error.message}", hint=error.hint) from None
-    return key
+    return Key(key)
 
 
 def make_key(path: Path, passphrase: str) -> tuple[Path, str]:
@@ -72,7 +92,8 @@ def make_key(path: Path, passphrase: str) -> tuple[Path, str]:
         passphrase: encrypts the file; empty leaves it unencrypted.
 
     Returns:
-        The public key's file, and its text for a policy.
+        The public key's file, and its text for a policy. Both files are PEM, which ``openssl``
+        reads too.
 
     Raises:
         UsageError: a file exists already.
@@ -83,21 +104,23 @@ def make_key(path: Path, passphrase: str) -> tuple[Path, str]:
             raise UsageError(
                 f"{file} exists already", hint="a key is never overwritten: take another name"
             )
-    private_pem, public_pem = signature.new_key(passphrase.encode() or None)
+    key = Key()
+    from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415 - slow
+
+    locked: form.KeySerializationEncryption = form.NoEncryption()
+    if passphrase:
+        locked = form.BestAvailableEncryption(passphrase.encode())
+    private_pem = key.private.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, locked)
+    public_pem = key.private.public_key().public_bytes(
+        form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo
+    )
     files.write_atomic(path, private_pem, mode=0o600)
     files.write_atomic(public, public_pem)
-    return public, public_text(public_pem)
-
-
-def public_text(pem: bytes) -> str:
-    """A public key on one line, as ``public-key`` of a policy."""
-    public_key(pem.decode(), "the key")
-    return key_text(pem.decode())
+    return public, key.public_text
 
 
 def sign(
-    directories: Sequence[Path],
-    make: Callable[[Sequence[bytes]], Sequence[bytes]],
+    directories: Sequence[Path], make: Callable[[Sequence[bytes]], Sequence[bytes]]
 ) -> list[Path]:
     """Sign variants; all are signed or none.
 
@@ -112,8 +135,12 @@ def sign(
         UsageError: a variant has a signature of an identity, which cannot be repeated.
     """
     documents = [_document(directory) for directory in directories]
-    for directory in directories:
-        _refuse_loss(directory / SIGNATURE)
+    for path in (directory / SIGNATURE for directory in directories):
+        if path.exists() and not signature.is_key_bundle(path.read_bytes()):
+            raise UsageError(
+                f"{path} is the signature of an identity, which is logged and cannot be repeated",
+                hint="delete that file to sign again",
+            )
     bundles = make(documents)
     for directory, bundle in zip(directories, bundles, strict=True):
         files.write_atomic(directory / SIGNATURE, bundle)
@@ -130,11 +157,3 @@ def _document(directory: Path) -> bytes:
         )
     verify_tree(directory, digest)
     return document
-
-
-def _refuse_loss(path: Path) -> None:
-    if path.exists() and not signature.is_key_bundle(path.read_bytes()):
-        raise UsageError(
-            f"{path} is the signature of an identity, which is logged and cannot be repeated",
-            hint="remove the file to sign again",
-        )

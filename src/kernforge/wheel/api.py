@@ -19,10 +19,9 @@ from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.artifact.variant import Variant
 from kernforge.errors import IntegrityError, RegistryError, UsageError
 from kernforge.loader.search import Search, fetch_variant
-from kernforge.registry.api import find, newest
-from kernforge.registry.base import Registry
-from kernforge.registry.names import request, versions
-from kernforge.registry.redirect import NAME_IT, refuse_moved
+from kernforge.registry.api import find, refuse_moved, request_or_newest
+from kernforge.registry.base import Registries
+from kernforge.registry.names import versions
 from kernforge.system import files
 from kernforge.system.environment import Environment
 from kernforge.wheel import archive as wheel_archive
@@ -115,7 +114,7 @@ def from_directory(directory: Path) -> list[VariantSource]:
 
 
 def from_registry(
-    registry: Registry,
+    registry: Registries,
     repo_id: str,
     version: int | str | None,
     revision: str | None,
@@ -134,13 +133,11 @@ def from_registry(
         RegistryError: there is no such kernel, version or revision, or it has moved.
         TrustError: the trust policy refuses a variant.
     """
-    unnamed = version is None and revision is None
-    asked = newest(registry, repo_id) if unnamed else request(repo_id, version, revision)
-    answer = find(registry, asked)
-    refuse_moved(registry, repo_id, answer.commit, hint=NAME_IT)
+    answer = find(registry, request_or_newest(registry, repo_id, version, revision))
+    refuse_moved(answer)
     search = Search(registry, None, environment, trust_remote_code=True)
     sources = []
-    for name in registry.variants(repo_id, answer.commit):
+    for name in answer.variants:
         fetched = fetch_variant(search, answer, name)
         source = VariantSource(
             variant=Variant.parse(name),
@@ -150,10 +147,11 @@ def from_registry(
             published=True,
         )
         sources.append(source)
+    refs = answer.registry.refs(repo_id)
     tagged = [
         tag[1:]
-        for (major, *_), tag in versions(registry.ref_names(repo_id)).items()
-        if answer.major in {None, major} and registry.ref(repo_id, tag) == answer.commit
+        for (major, *_), tag in versions(refs).items()
+        if answer.major in {None, major} and refs[tag] == answer.commit
     ]
     return sources, tagged[-1] if tagged else None
 

@@ -22,9 +22,7 @@ from kernforge.loader.search import Search
 from kernforge.publish.api import publish
 from kernforge.registry.api import Chain
 from kernforge.registry.directory import DirectoryRegistry
-from kernforge.registry.hub import HubRegistry
-from kernforge.registry.hub_client import HubClient
-from kernforge.registry.hub_endpoint import HubEndpoint
+from kernforge.registry.hub import HubEndpoint, HubRegistry
 from kernforge.registry.names import request
 from kernforge.store import tree_archive
 from kernforge.system import files
@@ -65,12 +63,12 @@ def fetched(registry, depend, selection, **options):
 
 
 def names(found):
-    return [(one.repo_id, one.variant) for one in found]
+    return [(answer.repo_id, one.path.name) for answer, one in found]
 
 
 def assert_whole(target, found):
-    for one in found:
-        assert_intact(target, one.repo_id, one.commit, one.variant)
+    for answer, one in found:
+        assert_intact(target, answer.repo_id, answer.commit, one.path.name)
 
 
 def assert_intact(target, repo_id, commit, variant):
@@ -120,15 +118,15 @@ def test_a_variant_that_is_not_there_is_reported_with_the_reason(registry, outer
 def test_a_copy_is_a_registry_with_the_same_commits_and_names(registry, outer, tmp_path):
     target = DirectoryRegistry(tmp_path / "copy")
     found = fetched(registry, outer, HERE)
-    assert [download.copy(one, target) for one in found] == [True, True]
+    assert [download.copy(*one, target) for one in found] == [True, True]
     assert_whole(target, found)
     for repo_id in (OUTER, INNER):
         assert commit_of(target, repo_id, 1) == commit_of(registry, repo_id, 1)
-        assert target.ref_names(repo_id) == registry.ref_names(repo_id)
+        assert target.refs(repo_id) == registry.refs(repo_id)
         assert target.variants(repo_id, commit_of(target, repo_id, 1)) == (CPU,)
     # Another machine's build joins it; what is there is not written again.
     more = fetched(registry, outer, Selection())
-    assert [download.copy(one, target) for one in more] == [False, True, False]
+    assert [download.copy(*one, target) for one in more] == [False, True, False]
     assert target.variants(OUTER, commit_of(target, OUTER, 1)) == (CPU, CUDA)
     assert names(fetched(target, outer, GPU)) == [(OUTER, CUDA)]
 
@@ -136,12 +134,14 @@ def test_a_copy_is_a_registry_with_the_same_commits_and_names(registry, outer, t
 def test_a_damaged_copy_is_repaired_and_a_damaged_source_refused(registry, outer, tmp_path):
     target = DirectoryRegistry(tmp_path / "copy")
     found = fetched(registry, outer, GPU)
-    download.copy(found[0], target)
-    data = target.fetch(OUTER, found[0].commit, CUDA) / "sub/data.txt"
+    download.copy(*found[0], target)
+    data = target.fetch(OUTER, found[0][0].commit, CUDA) / "sub/data.txt"
     data.resolve().write_text("damaged")
-    assert download.copy(found[0], target)
+    assert download.copy(*found[0], target)
     assert_whole(target, found)
-    (registry.fetch(OUTER, found[0].commit, CUDA) / "sub/data.txt").resolve().write_text("tampered")
+    (registry.fetch(OUTER, found[0][0].commit, CUDA) / "sub/data.txt").resolve().write_text(
+        "tampered"
+    )
     with pytest.raises(IntegrityError, match=r"changed: sub/data\.txt"):
         fetched(registry, outer, GPU)
 
@@ -167,15 +167,15 @@ def test_what_was_locked_is_fetched_though_newer_versions_came(
         publish(build, registry, repo_id, version)
     (wanted,) = download.asked_kernels(locks)
     found = fetched(registry, wanted, HERE, locks=locks)
-    assert {one.repo_id: one.commit for one in found} == {
+    assert {answer.repo_id: answer.commit for answer, _ in found} == {
         k.depend.repo_id: k.commit for k in locks.kernels
     }
     target = DirectoryRegistry(tmp_path / "copy")
     for one in found:
-        download.copy(one, target)
+        download.copy(*one, target)
     # In the copy the major version is what was locked.
-    assert commit_of(target, OUTER, 1) == found[0].commit
-    assert commit_of(target, INNER, 1) == found[1].commit
+    assert commit_of(target, OUTER, 1) == found[0][0].commit
+    assert commit_of(target, INNER, 1) == found[1][0].commit
 
 
 def test_a_commit_that_changed_since_it_was_locked_is_refused(registry, locks, outer):
@@ -197,7 +197,7 @@ def test_a_tar_has_the_same_bytes_wherever_and_whenever_it_is_made(registry, out
         try:
             with files.staging(tmp_path / name) as staged:
                 for one in fetched(registry, outer, Selection()):
-                    download.copy(one, DirectoryRegistry(staged))
+                    download.copy(*one, DirectoryRegistry(staged))
                 download.write_tar(staged, tmp_path / name / "kernels.tar")
         finally:
             os.umask(before)
@@ -221,7 +221,7 @@ registry = DirectoryRegistry(pathlib.Path(sys.argv[3]))
 wanted = request("owner/outer", 1)
 search = Search(registry, None, Environment({}))
 for one in download.fetch(search, [wanted], download.Selection()):
-    download.copy(one, DirectoryRegistry(pathlib.Path(root)))
+    download.copy(*one, DirectoryRegistry(pathlib.Path(root)))
 """
 
 
@@ -256,7 +256,6 @@ def test_a_tar_is_whole_or_not_there(tmp_path, monkeypatch):
 
 
 def test_a_hub_is_locked_without_its_binaries_and_downloaded_verified(hub, tmp_path, write_variant):
-    pytest.importorskip("huggingface_hub")
     for variant in (CPU, CUDA):
         files_of = {"__init__.py": "A = 1\n", "big.so": variant * 1000}
         write_variant(tmp_path / "build", variant=variant, files=files_of, unique="abc")
@@ -266,8 +265,7 @@ def test_a_hub_is_locked_without_its_binaries_and_downloaded_verified(hub, tmp_p
         if path.is_file()
     }
     commit = hub.add(OUTER, "v1", tree)
-    place = HubEndpoint(url=hub.url, cache=tmp_path / "cache", offline=False, own_token=False)
-    registry = HubRegistry(place, HubClient(place))
+    registry = HubRegistry(HubEndpoint(url=hub.url, cache=tmp_path / "cache"))
     root = tmp_path / "app"
     root.mkdir()
     (root / "pyproject.toml").write_text(f'[tool.kernels.dependencies]\n"{OUTER}" = 1\n')
@@ -278,7 +276,7 @@ def test_a_hub_is_locked_without_its_binaries_and_downloaded_verified(hub, tmp_p
     search = search_in(registry, locks=locks, trust_remote_code=True)
     (found,) = download.fetch(search, download.asked_kernels(locks), HERE)
     target = DirectoryRegistry(tmp_path / "copy")
-    assert found.commit == commit
-    assert download.copy(found, target)
+    assert found[0].commit == commit
+    assert download.copy(*found, target)
     assert_whole(target, [found])
     assert commit_of(target, OUTER, 1) == commit

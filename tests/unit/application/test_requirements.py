@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from kernforge.application.requirements import Dependency, load_document, read_dependencies
+from kernforge.application.requirements import allows, load_document, read_dependencies
 from kernforge.errors import UsageError
+from kernforge.registry.names import Request, request
 
 
 def asked(text):
@@ -12,17 +13,17 @@ def asked(text):
 @pytest.mark.parametrize(
     ("value", "wanted"),
     [
-        ("1", {"version": 1}),
-        ("'2'", {"version": 2}),
-        ("'>=1.2,<2'", {"bounds": "<2,>=1.2"}),
-        ("'1.2.3'", {"bounds": "==1.2.3"}),
-        ("'v1.2.3'", {"bounds": "==1.2.3"}),
+        ("1", {"version": "1"}),
+        ("'2'", {"version": "2"}),
+        ("'>=1.2,<2'", {"version": "<2,>=1.2"}),
+        ("'1.2.3'", {"version": "==1.2.3"}),
+        ("'v1.2.3'", {"version": "==1.2.3"}),
         ("{ revision = 'main' }", {"revision": "main"}),
-        ("{ version = '~=1.2' }", {"bounds": "~=1.2"}),
+        ("{ version = '~=1.2' }", {"version": "~=1.2"}),
     ],
 )
 def test_a_dependency_is_a_number_bounds_or_a_revision(value, wanted):
-    assert asked(f"'owner/toy' = {value}") == (Dependency(repo_id="owner/toy", **wanted),)
+    assert asked(f"'owner/toy' = {value}") == (Request(repo_id="owner/toy", **wanted),)
 
 
 def test_all_mistakes_are_reported_at_once():
@@ -33,7 +34,7 @@ def test_all_mistakes_are_reported_at_once():
         )
     said = error.value.message
     assert all(
-        text in said for text in ("'toy' is not owner/name", "'soon'", "-1", "True", "empty")
+        text in said for text in ("'toy' is not a repo id", "'soon'", "-1", "True", "'' is not a")
     )
     assert "'o/e'" in said
     assert "o/f" not in said
@@ -42,15 +43,15 @@ def test_all_mistakes_are_reported_at_once():
 @pytest.mark.parametrize(
     ("dependency", "release", "fits"),
     [
-        (Dependency(repo_id="o/n", version=1), "1.9.9", True),
-        (Dependency(repo_id="o/n", version=1), "10.0.0", False),
-        (Dependency(repo_id="o/n", bounds=">=1.2,<2"), "1.2.0", True),
-        (Dependency(repo_id="o/n", bounds=">=1.2,<2"), "2.0.0", False),
-        (Dependency(repo_id="o/n", revision="main"), "1.0.0", False),
+        (request("o/n", 1), "1.9.9", True),
+        (request("o/n", 1), "10.0.0", False),
+        (request("o/n", ">=1.2,<2"), "1.2.0", True),
+        (request("o/n", ">=1.2,<2"), "2.0.0", False),
+        (request("o/n", revision="main"), "1.0.0", False),
     ],
 )
 def test_releases_are_held_against_what_is_asked_for(dependency, release, fits):
-    assert dependency.allows(release) is fits
+    assert allows(dependency, release) is fits
 
 
 def test_no_table_asks_for_nothing_and_what_is_not_toml_is_reported():

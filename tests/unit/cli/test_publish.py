@@ -81,12 +81,12 @@ def test_a_mistake_in_the_card_is_said_before_anything_is_written(publish, proje
     ("branch", "words", "said"),
     [
         ("next", ("--version", "1.2.3"), "the branch 'next' has no versions, and 1.2.3 is one"),
-        ("v2", (), "the branch of another major version: version is 1 in this build"),
-        ("v1.0.0", (), "the name of a version's tag"),
+        ("v2", (), "is that of another version: version is 1 in this build"),
+        ("v1.0.0", (), "is that of another version"),
         ("main", (), "is its newest version"),
-        ("a..b", (), "is not the name of a branch"),
-        ("tmp-x", (), "is a reserved name"),
-        ("publishing-v1.0.0", (), "is a reserved name"),
+        ("a..b", (), "is not a name for a branch"),
+        ("tmp-x", (), "is a reserved one"),
+        ("publishing-v1.0.0", (), "is a reserved one"),
     ],
 )
 def test_what_a_branch_cannot_be_is_an_error_of_usage(publish, name_branch, branch, words, said):

@@ -18,8 +18,7 @@ from kernforge.errors import (
 )
 from kernforge.publish.api import publish
 from kernforge.registry.api import open_registry
-from kernforge.registry.hub import HubRegistry
-from kernforge.registry.hub_endpoint import HubEndpoint
+from kernforge.registry.hub import HubEndpoint, HubRegistry
 from kernforge.system.environment import Environment
 
 REPO = "owner/toy"
@@ -286,14 +285,12 @@ def test_a_kernel_that_moved_on_a_hub_is_followed(usual_hub, publish_by_hand):
 
 def test_what_was_not_downloaded_from_a_hub_that_is_not_asked_says_so(registry, build):
     publish(build(variant="torch-cuda", backend="cuda"), registry, REPO)
-    endpoint = HubEndpoint(
-        url="https://hub.example", cache=registry.root, offline=True, own_token=False
-    )
+    hub = HubRegistry(HubEndpoint(url="https://hub.example", cache=registry.root)).offline()
     for repo_id, version, kind in [
         ("owner/none", 1, AbsentError),
         (REPO, 2, AbsentError),
         (REPO, 1, NoVariantError),
     ]:
         with pytest.raises(kind) as error:
-            kernforge.get_kernel(repo_id, version=version, registry=HubRegistry(endpoint))
+            kernforge.get_kernel(repo_id, version=version, registry=hub)
         assert error.value.hint.startswith("https://hub.example was not asked: download it first")

@@ -100,10 +100,10 @@ def test_a_kernel_that_moved_is_followed(put, registry, caplog):
     ("text", "words"),
     [
         ("kind = 'gone'", "of kind 'gone'"),
-        ("", "of kind None"),
+        ("", "does not name the kernel"),
         ("kind = 'redirect'", "does not name the kernel"),
         ("kind = 'redirect'\ndestination = 5", "does not name the kernel"),
-        ("kind =", "is not TOML"),
+        ("kind =", "does not name the kernel"),
     ],
 )
 def test_a_status_that_cannot_be_read_is_reported(registry, text, words):

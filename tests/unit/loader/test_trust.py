@@ -19,7 +19,7 @@ from kernforge.loader import importer, search
 from kernforge.loader.host import Host
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
-from kernforge.trust import signature, signing
+from kernforge.trust import signing
 
 
 @pytest.fixture(autouse=True)
@@ -33,8 +33,8 @@ def place(monkeypatch, tmp_path):
 
 @pytest.fixture
 def key(tmp_path):
-    private, public = signature.new_key(None)
-    return signing.Key(pem=private, passphrase=None), signing.public_text(public)
+    made = signing.Key()
+    return made, made.public_text
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ class Place:
         return open_registry(self.location)
 
     def refs(self):
-        return self.open().ref_names(REPO)
+        return tuple(self.open().refs(REPO))
 
     def texts(self, reference="v1"):
         """Variant to the text of its build, each whole and as built."""
@@ -62,7 +62,7 @@ def on_hub(usual_hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", WRITER)
     monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
-    monkeypatch.setattr("time.sleep", lambda _seconds: None)
+    monkeypatch.setattr("kernforge.registry.remote._WAITS_S", (0.0, 0.0, 0.0))
     return usual_hub
 
 

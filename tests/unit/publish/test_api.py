@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from kernforge.errors import IntegrityError, NotPublishedError, RegistryError, UsageError
-from kernforge.publish.api import preview, publish
+from kernforge.publish.api import publish
 
 REPO = "owner/toy"
 CPU, CUDA = "torch-cpu", "torch-cuda"
@@ -83,9 +83,9 @@ def test_a_branch_has_what_was_published_last_and_no_version(place, build):
     assert place.open().ref(REPO, "v1") == version.commit
 
 
-def test_a_preview_writes_nothing(place, build):
-    names, choice = preview(build("a"), place.open(), REPO)
-    assert (names, choice.version) == ((CPU,), (1, 0, 0))
+def test_a_dry_run_writes_nothing(place, build):
+    would = publish(build("a"), place.open(), REPO, dry_run=True)
+    assert (would.variants, would.version, would.changed) == ((CPU,), "1.0.0", False)
     refs = ()
     with contextlib.suppress(NotPublishedError):  # as a hub says
         refs = place.refs()

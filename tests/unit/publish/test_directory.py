@@ -55,7 +55,7 @@ def test_references_that_a_killed_publisher_left_out_are_set_by_the_next(tmp_pat
     registry, directory = DirectoryRegistry(tmp_path / "registry"), build("a")
     result = publish(directory, registry, REPO)
     for name in ("v1", "main"):
-        (registry.repo(REPO) / "refs" / name).unlink()
+        (registry.link_root(REPO) / "refs" / name).unlink()
     assert publish(directory, registry, REPO).changed
     assert registry.ref(REPO, "v1") == registry.ref(REPO, "main") == result.commit
 
@@ -67,10 +67,10 @@ def test_concurrent_publishers_each_make_a_whole_version(tmp_path, build):
         ended = list(pool.map(lambda directory: child(directory, registry), builds))
     assert [process.returncode for process in ended] == [0] * len(builds)
     tags = ("v1.0.0", "v1.0.1", "v1.0.2")
-    assert registry.ref_names(REPO) == ("main", "v1", *tags)
+    assert list(registry.refs(REPO)) == ["main", "v1", *tags]
     assert len(set.union(*(texts(registry, tag) for tag in tags))) == len(builds)
 
 
-def test_a_directory_has_no_pull_requests(build, tmp_path):
-    with pytest.raises(UsageError, match="neither private kernels nor pull requests"):
-        publish(build("a"), DirectoryRegistry(tmp_path / "r"), REPO, create_pr=True)
+def test_a_directory_has_no_private_kernels(build, tmp_path):
+    with pytest.raises(UsageError, match="no private kernels"):
+        publish(build("a"), DirectoryRegistry(tmp_path / "r"), REPO, private=True)

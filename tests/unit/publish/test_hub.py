@@ -7,7 +7,7 @@ import os
 import pytest
 from support.hub_server import READER, WRITER
 
-from kernforge.errors import KernforgeError, NetworkError, NotPublishedError, RegistryError
+from kernforge.errors import KernforgeError, NetworkError, RegistryError
 from kernforge.publish.api import publish
 
 REPO = "owner/toy"
@@ -53,26 +53,12 @@ def test_a_private_kernel_stays_private(hub, hub_place, build):
         publish(build("b"), hub_place.open(), "owner/public", private=True)
 
 
-def test_a_pull_request_publishes_nothing_yet(hub, hub_place, build, monkeypatch):
-    publish(build("a"), hub_place.open(), REPO, card="# one")
-    before = dict(hub.repos[REPO].branches), dict(hub.repos[REPO].tags)
-    monkeypatch.setenv("HF_TOKEN", READER)
-    result = publish(build("b"), hub_place.open(), REPO, card="# two", create_pr=True)
-    assert result.status == "pull_request_created"
-    assert [branch for branch, _ in result.pull_requests] == ["v1", "main"]
-    assert all(url.startswith(hub.url) for _, url in result.pull_requests)
-    after = {n: c for n, c in hub.repos[REPO].branches.items() if "/pr/" not in n}
-    assert (after, hub.repos[REPO].tags) == before
-    assert b"'b'" in hub.files(REPO, "refs/pr/1")[f"build/{CPU}/__init__.py"]
-    assert hub.files(REPO, "refs/pr/2")["README.md"] == b"# two"
-
-
 def test_who_may_not_publish_gets_the_reason(hub, hub_place, build, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", os.devnull)
     hub.forbidden.add("forbidden")
     for token, owner, words in (
-        ("", "owner", "requires a token for"),
-        (READER, "owner", "does not allow"),
+        ("", "owner", "HTTP 401"),
+        (READER, "owner", "HTTP 403"),
         (WRITER, "forbidden", "rights"),
     ):
         monkeypatch.setenv("HF_TOKEN", token)
@@ -84,11 +70,6 @@ def test_offline_nothing_is_published(hub_place, build, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(NetworkError, match="HF_HUB_OFFLINE"):
         publish(build("a"), hub_place.open(), REPO)
-
-
-def test_a_kernel_that_is_not_there_is_not_proposed_to(hub_place, build):
-    with pytest.raises(NotPublishedError):
-        publish(build("a"), hub_place.open(), "owner/none", create_pr=True)
 
 
 def test_a_commit_whose_answer_is_lost_is_not_made_twice(hub, hub_place, build):

@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 from support.registries import REPO, found, publish_file
 
-from kernforge.errors import NotPublishedError, RegistryError, UsageError
+from kernforge.errors import AbsentError, NotPublishedError, RegistryError, UsageError
 from kernforge.registry.api import (
     Chain,
     find,
-    member_for,
     open_default,
     open_registry,
 )
@@ -80,17 +79,13 @@ def test_a_registry_opens_by_path_and_by_url(tmp_path, monkeypatch):
 
 
 def test_a_kernel_that_is_nowhere_and_a_hub_that_was_not_asked_are_reported(usual_hub, monkeypatch):
-    def missing():
-        raise UsageError("huggingface_hub is not installed")
-
-    monkeypatch.setattr("kernforge.registry.hub.library", missing)
-    default = open_default(Environment.read())
-    with pytest.raises(
-        UsageError, match=r"owner/toy is not in your registry file://.* was not asked"
-    ):
-        default.member(REPO)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert open_default(Environment.read()).ref_names(REPO) == (), "its cache needs no package"
+    with pytest.raises(
+        AbsentError, match=r"registry file://.*, then hf\+http.* has no kernel"
+    ) as e:
+        find(open_default(Environment.read()), request(REPO, 1))
+    assert "was not asked" in e.value.hint
+    assert not usual_hub.requests
 
 
 def test_without_a_registry_the_hub_has_what_the_users_directory_lacks(
@@ -104,10 +99,11 @@ def test_without_a_registry_the_hub_has_what_the_users_directory_lacks(
         own.set_ref(REPO, "v2", new)
     default = open_default(Environment.read())
     assert isinstance(default, Chain)
-    assert member_for(default, REPO).url == own.url
+    assert default.member(REPO).url == own.url
     assert found(default, REPO, 1) is None, "one registry stands for a kernel"
-    with pytest.raises(NotPublishedError, match="which hides hf") as refused:
+    with pytest.raises(NotPublishedError, match="has no version 1 in registry file") as refused:
         find(default, request(REPO, 1))
+    assert "it hides hf+http" in refused.value.hint
     assert "--registry hf://" in refused.value.hint
     monkeypatch.setenv("KERNFORGE_REGISTRY", str(own.root))
     assert open_default(Environment.read()) is open_registry(str(own.root))

@@ -8,9 +8,10 @@ from support.registries import found
 from support.static_transport import StaticTransport
 
 from kernforge.errors import IntegrityError, NetworkError, NotPublishedError, RegistryError
+from kernforge.registry.api import find
 from kernforge.registry.directory import DirectoryRegistry
-from kernforge.registry.hub import HubRegistry
-from kernforge.registry.hub_endpoint import HubEndpoint
+from kernforge.registry.hub import HubEndpoint, HubRegistry
+from kernforge.registry.names import request
 from kernforge.registry.remote import RemoteRegistry
 
 REPO = "owner/toy"
@@ -36,16 +37,14 @@ def directory(tmp_path, _hub):
 
 
 def hub(tmp_path, server):
-    pytest.importorskip("huggingface_hub")
     commit = server.add(REPO, "v1", FILES)
     server.repos[REPO].tags["v1.2.0"] = commit
-    endpoint = HubEndpoint(url=server.url, cache=tmp_path / "cache", offline=False, own_token=False)
-    return HubRegistry(endpoint)
+    return HubRegistry(HubEndpoint(url=server.url, cache=tmp_path / "cache"))
 
 
 def static(tmp_path, _hub):
-    transport = StaticTransport(tmp_path / "cache", {REPO: FILES}, {"v1", "v1.2.0"})
-    return RemoteRegistry(transport, "static://here")
+    transport = StaticTransport({REPO: FILES}, {"v1", "v1.2.0"})
+    return RemoteRegistry(transport, "static://here", tmp_path / "cache")
 
 
 @pytest.fixture(params=[directory, hub, static])
@@ -56,12 +55,12 @@ def registry(request, tmp_path):
 def test_what_was_published_is_found_and_fetched(registry):
     commit = found(registry, REPO, 1)
     assert found(registry, REPO, "~=1.1") == found(registry, REPO, revision=commit[:8]) == commit
-    assert {"v1", "v1.2.0"} <= set(registry.ref_names(REPO))
+    assert {"v1", "v1.2.0"} <= set(registry.refs(REPO))
     assert commit in registry.commits(REPO)
     assert registry.has_commit(REPO, commit)
     assert registry.variants(REPO, commit) == ("torch-cpu",)
     assert registry.metadata(REPO, commit, "torch-cpu") == FILES["build/torch-cpu/metadata.json"]
-    assert registry.companion(REPO, commit, "torch-cpu", "metadata.json.sigstore") == b"signed"
+    assert registry.small_file(REPO, commit, "build/torch-cpu/metadata.json.sigstore") == b"signed"
     path = registry.fetch(REPO, commit, "torch-cpu")
     got = {p.relative_to(path).as_posix(): p.read_bytes() for p in path.rglob("*") if p.is_file()}
     assert {f"build/torch-cpu/{name}": data for name, data in got.items()} == {
@@ -69,14 +68,14 @@ def test_what_was_published_is_found_and_fetched(registry):
     }
     root = registry.link_root(REPO).resolve()
     assert all(p.resolve().is_relative_to(root) for p in path.rglob("*"))
-    assert (registry.source(REPO, commit) / "build.toml").is_file()
+    assert (registry.folder(REPO, commit, "source") / "build.toml").is_file()
 
 
 def test_what_was_not_published_is_absent(registry):
     commit = found(registry, REPO, 1)
     assert found(registry, REPO, 2) is None
     assert not registry.has_commit(REPO, "0" * 40)
-    assert registry.companion(REPO, commit, "torch-cpu", "other") is None
+    assert registry.small_file(REPO, commit, "build/torch-cpu/other") is None
     assert registry.folder(REPO, commit, "benchmarks") is None
     with pytest.raises(RegistryError, match="is missing at"):
         registry.metadata(REPO, commit, "torch-cuda")
@@ -90,14 +89,14 @@ def test_a_server_that_is_not_there_is_replaced_by_what_was_fetched(tmp_path):
     second = static(tmp_path, None)
     second.transport.fault = NetworkError("no network")
     assert second.fetch(REPO, found(second, REPO, 1), "torch-cpu") == path
-    second.transport.is_offline = True
-    assert second.variants(REPO, found(second, REPO, 1)) == ("torch-cpu",)
+    offline = second.offline()
+    assert offline.variants(REPO, found(offline, REPO, 1)) == ("torch-cpu",)
 
 
 def test_a_kind_that_sends_other_bytes_than_it_lists_is_refused(tmp_path):
     registry = static(tmp_path, None)
     commit = found(registry, REPO, 1)
-    registry.transport.sent["build/torch-cpu/toy.so"] = b"other"
+    registry.transport.sent["build/torch-cpu/toy.so"] = bytes(256 * 400)
     with pytest.raises(IntegrityError, match=r"toy\.so .* is not what static lists"):
         registry.fetch(REPO, commit, "torch-cpu")
     assert not list((tmp_path / "cache").glob("*/snapshots/*/build"))
@@ -105,4 +104,4 @@ def test_a_kind_that_sends_other_bytes_than_it_lists_is_refused(tmp_path):
 
 def test_a_kernel_that_a_kind_does_not_have_is_an_error(tmp_path):
     with pytest.raises(NotPublishedError):
-        found(static(tmp_path, None), "owner/none", 1)
+        find(static(tmp_path, None), request("owner/none", 1))

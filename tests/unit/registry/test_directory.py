@@ -23,8 +23,8 @@ from kernforge.system.digest import sha256
 
 def test_a_file_beside_the_metadata_is_given_or_is_not_there(registry):
     new = publish_file(registry, "v1.0.0", "text")
-    assert registry.companion(REPO, new, "torch-cpu/sub", "a.py") == b"text"
-    assert registry.companion(REPO, new, "torch-cpu/sub", "b.py") is None
+    assert registry.small_file(REPO, new, "build/torch-cpu/sub/a.py") == b"text"
+    assert registry.small_file(REPO, new, "build/torch-cpu/sub/b.py") is None
     assert registry.is_trusted_publisher("owner") is None
 
 
@@ -68,7 +68,7 @@ def test_who_waits_for_another_process_is_told(registry, monkeypatch, caplog):
 
 def test_a_damaged_blob_or_snapshot_is_repaired_by_writing_it_again(registry):
     new = publish_file(registry, "v1.0.0", "text")
-    blob = registry.repo(REPO) / "blobs" / sha256("text")
+    blob = registry.link_root(REPO) / "blobs" / sha256("text")
     blob.write_text("tExt")
     (registry.snapshot(REPO, new) / "build/torch-cpu/sub/a.py").unlink()
     assert publish_file(registry, "v1.0.0", "text") == new
@@ -84,13 +84,13 @@ def test_content_that_changes_underway_is_refused(registry, tmp_path):
 def test_what_a_killed_writer_left_is_removed_a_day_later(registry):
     publish_file(registry, "v1.0.0", "text")
     leftovers = [
-        registry.repo(REPO) / kind / "tmp-kernforge-a1b2c3d4"
+        registry.link_root(REPO) / kind / "tmp-kernforge-a1b2c3d4"
         for kind in ("blobs", "snapshots", "refs")
     ]
     leftovers[0].mkdir()
     leftovers[1].mkdir()
     leftovers[2].write_text("half a com")
-    assert registry.ref_names(REPO) == ("v1", "v1.0.0")
+    assert list(registry.refs(REPO)) == ["v1", "v1.0.0"]
     for leftover in leftovers:
         os.utime(leftover, (0, 0))
     publish_file(registry, "v1.0.1", "text")
@@ -99,7 +99,7 @@ def test_what_a_killed_writer_left_is_removed_a_day_later(registry):
 
 def test_what_was_not_written_here_stays(registry):
     publish_file(registry, "v1.0.0", "text")
-    others = registry.repo(REPO) / "refs" / "tmp-x"
+    others = registry.link_root(REPO) / "refs" / "tmp-x"
     others.write_text("a branch of another tool")
     publish_file(registry, "v1.0.1", "text")
     assert others.exists()
@@ -128,7 +128,7 @@ def test_what_has_no_end_is_refused_where_a_document_lies(registry, put):
     commit = publish_file(registry, "v1.0.0", "text")
     for path, ask in (
         (registry.fetch(REPO, commit, "torch-cpu") / "metadata.json", registry.metadata),
-        (registry.repo(REPO) / "refs/v1", lambda *_: registry.ref(REPO, "v1")),
+        (registry.link_root(REPO) / "refs/v1", lambda *_: registry.ref(REPO, "v1")),
     ):
         path.unlink(missing_ok=True)
         put(path)
@@ -139,13 +139,13 @@ def test_what_has_no_end_is_refused_where_a_document_lies(registry, put):
 def test_branches_with_a_slash_are_listed(registry):
     commit = publish_file(registry, "v1.0.0", "text")
     registry.set_ref(REPO, "team/dev", commit)
-    assert "team/dev" in registry.ref_names(REPO)
+    assert "team/dev" in registry.refs(REPO)
     assert commit_of(registry, REPO, revision="team/dev") == commit
 
 
 def test_a_reference_that_does_not_name_a_commit_is_an_error(registry):
     publish_file(registry, "v1.0.0", "text")
-    (registry.repo(REPO) / "refs/v1").write_text("oops")
+    (registry.link_root(REPO) / "refs/v1").write_text("oops")
     with pytest.raises(RegistryError, match="holds 'oops'"):
         registry.ref(REPO, "v1")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support import processes
-from support.hub_server import HubServer
+from support.hub_server import READER, HubServer
 from support.registries import found
 
 from kernforge.errors import (
@@ -17,16 +17,12 @@ from kernforge.errors import (
     NotPublishedError,
     RegistryError,
     StorageError,
-    UsageError,
 )
+from kernforge.registry import remote
+from kernforge.registry.base import Registry
 from kernforge.registry.directory import DirectoryRegistry
-from kernforge.registry.hub import HubRegistry
-from kernforge.registry.hub_client import HubClient
-from kernforge.registry.hub_endpoint import HubEndpoint
+from kernforge.registry.hub import HubEndpoint, HubRegistry, HubTransport
 from kernforge.system import files
-
-pytest.importorskip("huggingface_hub")
-
 
 REPO = "owner/toy"
 
@@ -58,12 +54,13 @@ def cache(tmp_path):
 
 
 @pytest.fixture
-def opened(hub: HubServer, cache: Path):
+def opened(hub: HubServer, cache: Path, monkeypatch):
     """A registry as a fresh process would open it."""
+    monkeypatch.setattr(remote, "_WAITS_S", (0.0, 0.0, 0.0))
 
-    def open_hub(*, offline: bool = False, own_token: bool = False) -> HubRegistry:
-        endpoint = HubEndpoint(url=hub.url, cache=cache, offline=offline, own_token=own_token)
-        return HubRegistry(endpoint, HubClient(endpoint, wait=lambda _seconds: None))
+    def open_hub(*, offline: bool = False) -> Registry:
+        registry = HubRegistry(HubEndpoint(url=hub.url, cache=cache))
+        return registry.offline() if offline else registry
 
     return open_hub
 
@@ -90,8 +87,9 @@ def test_a_cold_load_brings_the_files_of_one_variant(hub, opened, commit):
     assert found(registry, REPO, 1) == commit
     assert registry.variants(REPO, commit) == ("torch-cpu", "torch-cuda")
     assert b"toy" in registry.metadata(REPO, commit, "torch-cpu")
-    assert registry.companion(REPO, commit, "torch-cpu", "metadata.json.sigstore") == b"signed"
-    assert registry.companion(REPO, commit, "torch-cuda", "metadata.json.sigstore") is None
+    signature = "build/{}/metadata.json.sigstore"
+    assert registry.small_file(REPO, commit, signature.format("torch-cpu")) == b"signed"
+    assert registry.small_file(REPO, commit, signature.format("torch-cuda")) is None
     assert contents(registry.fetch(REPO, commit, "torch-cpu")) == expected("torch-cpu")
 
 
@@ -169,7 +167,7 @@ def test_offline_a_version_without_a_reference_is_found_by_its_builds(hub, opene
         snapshot = cache / "kernels--owner--toy" / "snapshots" / (f"{number}" * 40)
         os.utime(snapshot, (number, number))
     registry = opened(offline=True)
-    assert registry.ref_names(REPO) == ("v1", "v2")
+    assert registry.refs(REPO) == {"v1": "1" * 40, "v2": "2" * 40}
     assert found(registry, REPO, 1) == "1" * 40
     assert found(registry, REPO, 3) is None
     (cache / "kernels--owner--toy" / "refs").mkdir()
@@ -178,16 +176,16 @@ def test_offline_a_version_without_a_reference_is_found_by_its_builds(hub, opene
 
 
 def test_the_user_agent_of_the_caller_is_added(hub, cache):
-    endpoint = HubEndpoint(
-        url=hub.url, cache=cache, offline=False, own_token=False, user_agent="app/1"
-    )
-    assert "app/1" in str(HubClient(endpoint).api.user_agent)
+    hub.add(REPO, "v1", FILES)
+    HubRegistry(HubEndpoint(url=hub.url, cache=cache, user_agent="app/1")).refs(REPO)
+    assert hub.user_agents[-1].startswith("kernforge/")
+    assert hub.user_agents[-1].endswith("; app/1")
 
 
 def test_without_a_network_a_commit_in_the_cache_loads(hub, opened, cache, commit):
     """Whichever client filled the cache: the listing that only this one keeps is not needed."""
     opened().fetch(REPO, commit, "torch-cpu")
-    files.remove_tree(DirectoryRegistry(cache).repo(REPO) / "listings")
+    files.remove_tree(DirectoryRegistry(cache).link_root(REPO) / "listings")
     for path in ("/refs", "/tree/"):
         hub.fault(path, 503, times=99)
     registry = opened()
@@ -202,7 +200,7 @@ def test_when_the_hub_is_down_the_cache_answers_with_a_warning(hub, opened, comm
     hub.fault("/refs", 503, times=99)
     assert found(opened(), REPO, 1) == commit
     assert "using the references of owner/toy in the cache" in caplog.text
-    with pytest.raises(NetworkError, match="has an internal error"):
+    with pytest.raises(NetworkError, match="internal error"):
         found(opened(), "owner/other", 1)
 
 
@@ -230,11 +228,11 @@ def test_what_may_pass_is_tried_again(hub, opened, commit, fault):
 @pytest.mark.parametrize(
     ("fault", "error", "words"),
     [
-        (("/refs", 429), NetworkError, "too many requests"),
-        (("/refs", 500), NetworkError, "has an internal error: HTTP 500"),
+        (("/refs", 429), NetworkError, "is busy"),
+        (("/refs", 500), NetworkError, "internal error: HTTP 500"),
         (("/refs", "drop"), NetworkError, "cannot be reached"),
         (("/refs", 418), RegistryError, "HTTP 418"),
-        (("/resolve/", 403), RegistryError, "does not let you read"),
+        (("/resolve/", 403), RegistryError, "HTTP 403"),
         (("/cdn/", "lie"), IntegrityError, "is not what"),
         (("/cdn/", 404), RegistryError, "HTTP 404"),
     ],
@@ -245,8 +243,8 @@ def test_what_stays_wrong_is_a_typed_error_and_leaves_nothing(hub, opened, fault
     registry = opened()
     with pytest.raises(error, match=words):
         load(registry)
-    assert not list(registry.endpoint.cache.glob("*/snapshots/*/build"))
-    assert not list(registry.endpoint.cache.rglob("tmp-*"))
+    assert not list(registry.cache.root.glob("*/snapshots/*/build"))
+    assert not list(registry.cache.root.rglob("tmp-*"))
 
 
 @pytest.mark.parametrize("path", ["build/../../../evil.py", "/evil.py", "build\\evil.py", "a//b"])
@@ -296,24 +294,51 @@ def test_threads_that_load_at_once_all_find_it(hub, opened, commit):
     assert len(found) == 16
 
 
-def test_without_huggingface_hub_the_extra_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    endpoint = HubEndpoint(url="http://h", cache=tmp_path, offline=False, own_token=True)
-    with pytest.raises(UsageError) as caught:
-        HubRegistry(endpoint).ref(REPO, "v1")
-    assert caught.value.hint == "pip install 'kernforge[hub]'"
-    offline = HubEndpoint(url="http://h", cache=tmp_path, offline=True, own_token=True)
-    assert HubRegistry(offline).ref(REPO, "v1") is None
+def test_reading_needs_no_package(opened, commit, monkeypatch):
+    for name in ("huggingface_hub", "httpx", "requests", "certifi"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert load(opened()).is_dir()
+
+
+def test_a_download_that_was_interrupted_is_continued(hub, opened, commit):
+    hub.fault("/cdn/", "cut", 2)
+    load(opened())
+    ranges = [int(text.partition("=")[2].rstrip("-")) for text in hub.ranges if text]
+    assert ranges == sorted(ranges)
+    assert len(set(ranges)) == 2, "no byte came twice"
+
+
+def test_private_gated_and_absent_kernels_are_distinguished(hub, cache, commit, tmp_path):
+    def client(token=None):
+        (tmp_path / "token").write_text(f"{token}\n" if token else "")
+        return HubTransport(HubEndpoint(url=hub.url, cache=cache, token_file=tmp_path / "token"))
+
+    with pytest.raises(NotPublishedError, match="has no kernel 'owner/none'"):
+        client().refs("owner/none")
+    hub.repos[REPO].private = True
+    with pytest.raises(NotPublishedError, match="or it is private: set HF_TOKEN"):
+        client().refs(REPO)
+    assert client(READER).refs(REPO)["v1"] == commit
+    hub.repos[REPO].private, hub.repos[REPO].gated = False, True
+    assert client(READER).refs(REPO)["v1"] == commit
+    with pytest.raises(RegistryError, match="HTTP 401") as refused:
+        client().refs(REPO)
+    assert "accept its conditions" in refused.value.hint
+
+
+def test_a_hub_says_which_publishers_it_trusts(hub, opened):
+    hub.publishers.add("famous")
+    hub.organizations.add("small")
+    registry = opened()
+    trusted = {o: registry.is_trusted_publisher(o) for o in ("famous", "small", "a-user")}
+    assert trusted == {"famous": True, "small": False, "a-user": False}
 
 
 CHILD = """
 import pathlib, sys
-from kernforge.registry.hub import HubRegistry
-from kernforge.registry.hub_endpoint import HubEndpoint
-from kernforge.system import files
+from kernforge.registry.hub import HubEndpoint, HubRegistry
 
-endpoint = HubEndpoint(url=sys.argv[1], cache=pathlib.Path(sys.argv[2]), offline=False,
-                       own_token=False)
+endpoint = HubEndpoint(url=sys.argv[1], cache=pathlib.Path(sys.argv[2]))
 path = HubRegistry(endpoint).fetch("owner/toy", sys.argv[3], "torch-cpu")
 print(sum(len(p.read_bytes()) for p in path.rglob("*") if p.is_file()))
 """

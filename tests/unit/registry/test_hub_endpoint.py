@@ -3,13 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from kernforge.errors import (
-    RegistryError,
-)
-from kernforge.registry import hub_endpoint
-from kernforge.registry.api import (
-    open_registry,
-)
+from kernforge.errors import RegistryError
+from kernforge.registry.api import open_registry
+from kernforge.registry.hub import endpoint
 from kernforge.system.environment import Environment
 
 USUAL = {"HF_ENDPOINT": "https://hub.example.com/"}
@@ -30,10 +26,14 @@ USUAL = {"HF_ENDPOINT": "https://hub.example.com/"}
 )
 def test_the_environment_says_which_hub(location, variables, expected):
     url, cache, own_token = expected
-    hub = hub_endpoint.find(location, Environment({"KERNFORGE_HOME": "/kf", **variables}))
+    given = {"KERNFORGE_HOME": "/kf", "HF_TOKEN": "t", **variables}
+    hub = endpoint(location, Environment(given))
     assert url in {None, hub.url}
     assert cache is None or hub.cache == Path(cache).expanduser()
-    assert (hub.own_token, hub.offline) == (own_token, False)
+    assert (bool(hub.token), hub.token_file is not None) == (own_token, own_token)
+    assert not hub.offline
+    silent = endpoint(location, Environment({**given, "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"}))
+    assert (silent.token, silent.token_file) == (None, None)
 
 
 def test_names_of_hubs_that_are_none_are_refused():
@@ -47,4 +47,4 @@ def test_names_of_hubs_that_are_none_are_refused():
 
 def test_offline_is_reported_as_the_hubs_own_client_reads_it():
     for value, offline in [("1", True), ("true", True), ("0", False), ("", False)]:
-        assert hub_endpoint.find("hf://", Environment({"HF_HUB_OFFLINE": value})).offline is offline
+        assert endpoint("hf://", Environment({"HF_HUB_OFFLINE": value})).offline is offline

@@ -5,44 +5,46 @@ import subprocess
 import sys
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from kernels.verify import VerificationResult, verify_variant
 from support.signatures import IDENTITY, ISSUER, SOURCE, Sigstore, token
 
 from kernforge.errors import IntegrityError, TrustError, UsageError
 from kernforge.trust import signature, signing
 from kernforge.trust.policy import IdentitySigner, KeySigner, public_key
+from kernforge.trust.signing import Key
 
 DOCUMENT = b'{"name": "toy"}'
 
 
 @pytest.fixture(scope="module")
 def key():
-    private, public = signature.new_key(None)
-    return private, KeySigner(name="acme", key=public_key(public.decode(), "k"))
+    made = Key()
+    return made, KeySigner(name="acme", key=made.public)
 
 
 @pytest.fixture(scope="module")
 def stranger():
-    private, public = signature.new_key(None)
-    return private, KeySigner(name="stranger", key=public_key(public.decode(), "k"))
+    made = Key()
+    return made, KeySigner(name="stranger", key=made.public)
 
 
 def test_a_key_signs_and_the_same_bytes_come_each_time(key, stranger):
     private, signer = key
-    bundle = signature.sign_with_key(DOCUMENT, private, None)
+    (bundle,) = private.sign([DOCUMENT])
     assert signature.verify(DOCUMENT, bundle, [stranger[1], signer]) is signer
-    assert signature.sign_with_key(DOCUMENT, private, None) == bundle
+    assert private.sign([DOCUMENT]) == [bundle]
     assert signature.is_key_bundle(bundle)
 
 
 def test_what_a_key_did_not_sign_is_refused(key, stranger):
     private, signer = key
-    bundle = json.loads(signature.sign_with_key(DOCUMENT, private, None))
+    bundle = json.loads(private.sign([DOCUMENT])[0])
     with pytest.raises(IntegrityError, match="does not fit its bytes"):
         signature.verify(DOCUMENT + b" ", json.dumps(bundle).encode(), [signer])
     with pytest.raises(TrustError, match="not one of stranger"):
         signature.verify(DOCUMENT, json.dumps(bundle).encode(), [stranger[1]])
-    forged = json.loads(signature.sign_with_key(DOCUMENT, stranger[0], None))
+    forged = json.loads(stranger[0].sign([DOCUMENT])[0])
     forged["verificationMaterial"] = bundle["verificationMaterial"]
     for made in (forged["messageSignature"], {"signature": "no"}, {"signature": 1}, {}, None):
         with pytest.raises(IntegrityError, match="does not fit its bytes"):
@@ -61,34 +63,31 @@ def test_what_is_not_a_bundle_is_refused(key, bundle):
         signature.verify(DOCUMENT, bundle, [key[1]])
 
 
-def test_a_key_with_a_passphrase_needs_it():
-    private, public = signature.new_key(b"secret words")
-    signer = KeySigner(name="acme", key=public_key(public.decode(), "k"))
-    made = signature.sign_with_key(DOCUMENT, private, b"secret words")
-    assert signature.verify(DOCUMENT, made, [signer]) is signer
-    for wrong in (None, b"other words"):
-        with pytest.raises(UsageError, match="key cannot be read"):
-            signature.sign_with_key(DOCUMENT, private, wrong)
-
-
 def test_a_key_file_that_cannot_sign_is_named(tmp_path):
     path = tmp_path / "platform.key"
-    public, _ = signing.make_key(path, "secret words")
-    with pytest.raises(UsageError, match=r"platform\.key\.pub is a public key"):
+    public, text = signing.make_key(path, "secret words")
+    with pytest.raises(UsageError, match=r"platform\.key\.pub cannot be read") as refused:
         signing.open_key(public, lambda: "")
-    with pytest.raises(UsageError, match=r"platform\.key: the key cannot be read"):
-        signing.open_key(path, lambda: "other words")
-    assert signing.open_key(path, lambda: "secret words").sign([DOCUMENT])
+    assert "the file without .pub" in refused.value.hint
+    for wrong in ("", "other words"):
+        with pytest.raises(UsageError, match=r"platform\.key cannot be read"):
+            signing.open_key(path, lambda: wrong)  # noqa: B023 - called at once
+    opened = signing.open_key(path, lambda: "secret words")
+    assert (opened.public_text, public_key(public.read_text(), "k")) == (text, opened.public)
+    assert opened.sign([DOCUMENT])
 
 
 def test_openssl_verifies_what_a_key_signed(key, tmp_path):
     private, signer = key
-    bundle = json.loads(signature.sign_with_key(DOCUMENT, private, None))
-    (tmp_path / "key").write_bytes(private)
+    bundle = json.loads(private.sign([DOCUMENT])[0])
+    pem = private.private.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    (tmp_path / "key").write_bytes(pem)
     (tmp_path / "document").write_bytes(DOCUMENT)
     made = base64.b64decode(bundle["messageSignature"]["signature"])
     (tmp_path / "signature").write_bytes(made)
-    files = ["-inkey", "key", "-rawin", "-in", "document", "-sigfile", "signature"]
+    files = ["-pubin", "-inkey", "key", "-rawin", "-in", "document", "-sigfile", "signature"]
     done = subprocess.run(
         ["openssl", "pkeyutl", "-verify", *files], cwd=tmp_path, capture_output=True, check=True
     )
@@ -187,7 +186,7 @@ def test_a_bundle_of_other_bytes_or_of_another_instance_is_refused(instance, roo
 def test_a_key_is_not_an_identity_and_an_identity_not_a_key(instance, root, key):
     with pytest.raises(TrustError, match="Sigstore identity"):
         signature.verify(DOCUMENT, instance.sign(DOCUMENT), [key[1]])
-    made = signature.sign_with_key(DOCUMENT, key[0], None)
+    (made,) = key[0].sign([DOCUMENT])
     with pytest.raises(TrustError, match="not one of builder"):
         signature.verify(DOCUMENT, made, [builder(root)])
 
@@ -225,7 +224,7 @@ def test_the_hubs_client_calls_a_key_bundle_invalid_and_does_not_crash(
 ):
     directory = write_variant(tmp_path)
     document = (directory / "metadata.json").read_bytes()
-    bundle = signature.sign_with_key(document, key[0], None)
+    (bundle,) = key[0].sign([document])
     (directory / "metadata.json.sigstore").write_bytes(bundle)
     assert isinstance(verify_variant(directory), VerificationResult.SignatureBundleInvalid)
 

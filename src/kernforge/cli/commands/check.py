@@ -30,14 +30,14 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         return
     kernel = options.kernel(arguments)
     # Code of a published kernel is not imported.
-    python = None if kernel.registry else sys.executable
+    python = None if kernel.answer else sys.executable
     names = options.matching(arguments.variant, kernel.names, arguments.what)
     findings = [
         each
         for name in names
         for each in check.check_variant(kernel.location(name).path, run=run_program, python=python)
     ]
-    if kernel.registry is None:
+    if kernel.answer is None:
         findings += _other_sources(Path(arguments.what), kernel.directories.values())
     text = "\n".join(map(str, findings)) or f"{arguments.what}: no problem was found"
     console.result([asdict(each) for each in findings], text)

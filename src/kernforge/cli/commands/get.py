@@ -7,12 +7,13 @@ import argparse
 from pathlib import Path
 
 from kernforge.application import download, platforms
-from kernforge.application.download import DownloadedVariant, Selection
+from kernforge.application.download import Selection
 from kernforge.cli import options
 from kernforge.errors import UsageError
 from kernforge.loader import lock
 from kernforge.loader.host import Host, probe
-from kernforge.loader.search import Search
+from kernforge.loader.search import Node, Search
+from kernforge.registry.api import Answer
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.names import Request, is_repo_id, request
 from kernforge.system import files
@@ -33,20 +34,20 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         fetched = _fetch(search, wanted, selection, out, console)
     kernels = [
         {
-            "repo_id": variant.repo_id,
-            "commit": variant.commit,
-            "variant": variant.variant,
+            "repo_id": answer.repo_id,
+            "commit": answer.commit,
+            "variant": variant.path.name,
             "bytes": download.size(variant),
             "path": str(variant.path) if out is None else None,
         }
-        for variant in fetched
+        for answer, variant in fetched
     ]
     rows = [
-        (each.repo_id, each.commit[:12], each.variant, size(download.size(each)) or "0 MB")
-        for each in fetched
+        (a.repo_id, a.commit[:12], v.path.name, size(download.size(v)) or "0 MB")
+        for a, v in fetched
     ]
     to = str(out) if out else None
-    text = "\n".join(str(variant.path) for variant in fetched)
+    text = "\n".join(str(variant.path) for _, variant in fetched)
     if to:
         text = f"{table(rows, head=('kernel', 'commit', 'variant', 'size'))}\n{to}"
     console.result({"to": to, "kernels": kernels}, text)
@@ -82,16 +83,16 @@ def _fetch(
     selection: Selection,
     to: Path | None,
     console: Console,
-) -> list[DownloadedVariant]:
+) -> list[tuple[Answer, Node]]:
     """Fetch variants, and copy each one as soon as it is fetched."""
     target = None if to is None else DirectoryRegistry(to.absolute())
     fetched = []
-    for variant in download.fetch(search, wanted, selection):
-        new = target is None or download.copy(variant, target)
+    for answer, variant in download.fetch(search, wanted, selection):
+        new = target is None or download.copy(answer, variant, target)
         console.note(
-            f"{'verified' if new else 'there already:'} {variant.repo_id} {variant.variant}"
+            f"{'verified' if new else 'there already:'} {answer.repo_id} {variant.path.name}"
         )
-        fetched.append(variant)
+        fetched.append((answer, variant))
     return fetched
 
 

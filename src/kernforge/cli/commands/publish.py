@@ -20,9 +20,6 @@ from kernforge.registry.api import open_registry
 from kernforge.registry.names import dotted
 from kernforge.system.console import Console
 
-_STATUS = {"uploaded": "published", "no_changes": "already there, unchanged:"}
-_PROPOSED = "proposed, not published yet:"
-
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
     """Publish, or print the version, its changes and the card."""
@@ -46,48 +43,45 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     version = arguments.version
     if version is None and branch in {None, f"v{general.version}"}:
         version = projects.tagged_version(project)
-    sources = project.sources.identity
     card = cards.read(project)
-    text = card.fill(repo_id)  # a mistake in it is said before anything is signed or written
+    card.fill(repo_id)  # a mistake in it is said before anything is signed or written
+    run_publish = functools.partial(
+        publish.publish,
+        build,
+        registry,
+        repo_id,
+        version,
+        branch=branch,
+        sources=project.sources.identity,
+        card=functools.partial(card.fill, repo_id),
+        private=arguments.private or None,
+        source=source_pack.pack(project, wanted=arguments.with_source),
+        benchmarks=projects.benchmarks(project),
+    )
     if arguments.dry_run:
-        variants, choice = publish.preview(
-            build, registry, repo_id, version, branch=branch, sources=sources
-        )
-        text = card.fill(repo_id, variants)
-        number = choice and dotted(choice.version)
+        result = run_publish(dry_run=True)
+        text = card.fill(repo_id, result.variants)
         document = {
             "repo_id": repo_id,
-            "version": number,
-            "branch": f"v{choice.version[0]}" if choice else branch,
-            "variants": list(variants),
+            "version": result.version,
+            "branch": result.branch,
+            "variants": list(result.variants),
             "card": text,
             "template": cards.FILE if card.authored else None,
         }
-        head = f"would publish {repo_id} {number or branch}"
-        lines = [head, *(f"  {name}" for name in variants), *_lines(choice), "", text]
-        console.result({**document, **_document(choice)}, "\n".join(lines))
+        lines = [f"would publish {repo_id} {result.version or result.branch}"]
+        lines += [*(f"  {name}" for name in result.variants), *_lines(result.choice), "", text]
+        console.result({**document, **_document(result.choice)}, "\n".join(lines))
         return
     if arguments.sign:
-        publish.check_build(build, sources)
+        run_publish(dry_run=True)  # what is refused is not signed
         if repo_id.rpartition("/")[2].replace("_", "-") != general.name:
             console.note(
                 f"{repo_id} is signed as {general.name!r}: a policy that wants a signature refuses "
                 "a kernel under another name"
             )
         _sign(build, arguments)
-    result = publish.publish(
-        build,
-        registry,
-        repo_id,
-        version,
-        branch=branch,
-        sources=sources,
-        card=functools.partial(card.fill, repo_id),
-        private=arguments.private or None,
-        create_pr=arguments.create_pr,
-        source=source_pack.pack(project, wanted=arguments.with_source),
-        benchmarks=projects.benchmarks(project),
-    )
+    result = run_publish()
     document = {
         "status": result.status,
         "repo_id": repo_id,
@@ -97,13 +91,11 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         "variants": list(result.variants),
         "url": result.url,
         "branch": result.branch,
-        "pull_requests": [{"branch": b, "url": url} for b, url in result.pull_requests],
         **_document(result.choice),
     }
-    status = _STATUS.get(result.status, _PROPOSED)
+    status = "published" if result.changed else "already there, unchanged:"
     lines = [f"{status} {repo_id} {result.version or result.branch} at {result.url}"]
     lines += [f"  {name}" for name in result.variants]
-    lines += [f"pull request onto {onto}: {url}" for onto, url in result.pull_requests]
     console.result(document, "\n".join([*lines, *_lines(result.choice)]))
 
 
