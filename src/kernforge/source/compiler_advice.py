@@ -56,7 +56,8 @@ _ADVICE = {
         "{name} needs 9.0a, or 10.0a of a later GPU: name it in TORCH_CUDA_ARCH_LIST, or in "
         "build.toml's cuda-capabilities"
     ),
-    r'error: no (?:operator "[^\n]*|suitable [^\n]*)(?:\n[^\n]*operand types are:[^\n]*)?'
+    r'error: no (?:operator "[^\n]*(?:\n[^\n]*operand types are:[^\n]*)?'
+    r'|suitable [^\n]*"(?:const )?)'
     r"(?:__half|__nv_bfloat16|\bhalf|nv_bfloat16)": (
         "torch switches the operators and conversions of __half and __nv_bfloat16 off: add "
         "-U__CUDA_NO_HALF_OPERATORS__ (-U__CUDA_NO_HALF_CONVERSIONS__, "

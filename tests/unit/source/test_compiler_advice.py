@@ -55,6 +55,10 @@ from kernforge.source.compiler_advice import advice
             ),
             "x.scalar_type()",
         ),
+        (
+            'k.cu(9): error: no suitable conversion function from "__half" to "float" exists',
+            "-U__CUDA_NO_HALF_OPERATORS__",
+        ),
         ("a.cpp:1:35: error: 'AT_CHECK' was not declared in this scope", "TORCH_CHECK"),
     ],
 )
@@ -67,3 +71,8 @@ def test_nothing_is_said_where_nothing_is_known():
     # A function whose declaration has a mistake is not undeclared.
     output = "cpp_sources:1:1: error: 'tensor' does not name a type\n"
     assert advice(f"{output}functions:1:40: error: 'f' was not declared in this scope") == ""
+    # A type of the author's own that has half numbers is not a half number.
+    vector = (
+        'error: no suitable user-defined conversion from "Vector<__half, 8>" to "Vector<__half, 1>"'
+    )
+    assert advice(f"k.cu(40): {vector} exists\n") == ""

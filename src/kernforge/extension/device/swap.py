@@ -211,13 +211,15 @@ class _Edit:
     Attributes:
         host: key of the host's part.
         before: its earlier object.
-        code: the machine code in that object.
+        section: the section of that object with the machine code.
+        code: the machine code.
         ways: nvcc's device stages with their files, the faster way first.
     """
 
     unit: CudaUnit
     host: str
     before: Path
+    section: bytes
     code: bytes
     ways: tuple[tuple[Action, Mapping[str, str]], ...]
 
@@ -277,7 +279,8 @@ def _find_edit(
         before, old = earlier.object(toolchain.store), part_of(earlier)
         if not old or old.host != part.host or not before.is_file():
             continue
-        code = fatbin.one_cubin(elf.section(before.read_bytes(), fatbin.SECTION))
+        section = elf.section(before.read_bytes(), fatbin.SECTION)
+        code = fatbin.one_cubin(section)
         if code is None:
             return None
         ways = [unit.texts]
@@ -286,7 +289,7 @@ def _find_edit(
             texts[unit.path] += f"\n{library_constants(code)}"
             ways = [texts, unit.texts]
         stages = (compile_device(unit, each, toolchain.lock, module.target) for each in ways)
-        return _Edit(unit, part.host, before, code, tuple(stages))
+        return _Edit(unit, part.host, before, section, code, tuple(stages))
     return None
 
 
@@ -330,9 +333,8 @@ def _swap(edit: _Edit, toolchain: DeviceToolchain) -> dict[str, Action]:
         return {}
 
     def fill(tree: Path) -> None:
-        section = elf.section(before.read_bytes(), fatbin.SECTION)
         new = tree / "code.fatbin"
-        files.write_new(new, fatbin.with_cubin(section, code))
+        files.write_new(new, fatbin.with_cubin(edit.section, code))
         update = f"{fatbin.SECTION}={new}"
         argv = ("objcopy", "--update-section", update, str(before), str(tree / OBJECT))
         done = run(Command(argv=argv))
