@@ -88,7 +88,6 @@ class BuildRequest:
         out: directory of the variants, ``build`` in the project by default; an old variant of the
             same name is replaced as a whole.
         jobs: threads of all compilers together.
-        memory: bytes that all actions together may take; None is what the machine has left.
         pool: makes what runs actions on other machines; None runs them on this one.
         edited: may put another plan in the place of the planned one; see ``EditedPlan``.
         origin: what the provenance names as built from, if not the sources in the workspace.
@@ -102,7 +101,6 @@ class BuildRequest:
     untrusted: bool = False
     out: Path | None = None
     jobs: int = field(default_factory=cores)
-    memory: int | None = None
     pool: MakePool | None = None
     runner: Runner = run
     edited: EditPlan | None = None
@@ -198,7 +196,7 @@ def build_project(
     if request.pool:
         pool = request.pool(workspace, planned, context)
     else:
-        pool = LocalPool(jobs=request.jobs, limit=request.memory)
+        pool = LocalPool(jobs=request.jobs)
     outcome = executor.run_actions(edited.plan, context, events, pool=pool)
     if note := _slow_headers(workspace, request, outcome):
         events.note(note)
