@@ -9,9 +9,8 @@ from support.jit_homes import device_code, same_code, same_module, ways
 
 from kernforge.binary import cubin
 from kernforge.dev import rounds
-from kernforge.dev.build import DevOptions
 from kernforge.dev.control import RoundEvents
-from kernforge.dev.session import Session
+from kernforge.dev.session import DevOptions, Session
 from kernforge.system.environment import Environment
 
 pytestmark = [pytest.mark.native, pytest.mark.torch]
@@ -110,7 +109,7 @@ def test_a_mistake_in_device_code_is_shown(home, edit):
     edit()
     one, _ = edit(BODY, "y[i] = 2 * xx[i];")
     assert one.exit_code == 5
-    (said,) = (each.diagnostic for each in one.diagnostics)
+    ((said, _),) = one.diagnostics
     assert (said.file, said.line) == ("times_two.cu", 4)
     fixed, _ = edit(BODY, "y[i] = 3 * x[i];")
     assert fixed.ok

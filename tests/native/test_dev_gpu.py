@@ -14,9 +14,8 @@ from support import jit_homes
 
 from kernforge.builder import from_source
 from kernforge.dev import rounds
-from kernforge.dev.build import DevOptions
 from kernforge.dev.control import RoundEvents
-from kernforge.dev.session import Session
+from kernforge.dev.session import DevOptions, Session
 from kernforge.errors import ToolchainError
 from kernforge.loader import host
 from kernforge.system.environment import Environment

@@ -1,38 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
 """One round of ``kernforge dev``: build, test, read the machine code, measure.
 
-The last good build is one directory, which is replaced when another build has passed its tests.
+After an edit of device code only that is compiled. The last good build is one directory, which is
+replaced when another build has passed its tests.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernforge.artifact.metadata import FILE
 from kernforge.binary import kernel_usage
 from kernforge.builder import api as build_api
 from kernforge.builder import workspace as build_workspace
+from kernforge.builder.api import BuildRequest
 from kernforge.builder.execute.action import Failure
-from kernforge.dev import build as dev_build
-from kernforge.dev.build import DevOptions
+from kernforge.builder.execute.results import STORE_KIND
+from kernforge.builder.execute.sandbox import Mode
+from kernforge.builder.plan.graph import Plan
+from kernforge.builder.workspace import Workspace
 from kernforge.dev.control import RoundEvents, StoppedError
 from kernforge.dev.rounds import GoodBuild, Round, Work
 from kernforge.errors import BuildError, CheckError, KernforgeError, UntestedError, UsageError
+from kernforge.extension.device import nvcc_stages
+from kernforge.extension.device.swap import replace_edited
 from kernforge.extension.device.units import DeviceSession
+from kernforge.loader import host
+from kernforge.project import targets as project_targets
 from kernforge.project.api import read_project
+from kernforge.project.targets import Target
 from kernforge.source import diagnostics
+from kernforge.store.local import Store
 from kernforge.system import digest, files
+from kernforge.system.environment import Environment
 from kernforge.system.process import Command, run
 from kernforge.testing import project_tests
 from kernforge.testing.project_tests import Tested
+from kernforge.toolchain.local_parts import NO_LOCAL_PARTS, LocalPartsOptions
 
 _BENCH_S = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevOptions:
+    """Options of a session.
+
+    Attributes:
+        place: directory for the builds and figures of the project.
+        variants: names or patterns; empty for the best variant for this process.
+        arch: compute capabilities to compile for; empty for this machine's GPU.
+        workloads: workloads to measure; empty for the first one.
+    """
+
+    root: Path
+    place: Path
+    environment: Environment
+    variants: tuple[str, ...] = ()
+    arch: tuple[str, ...] = ()
+    local_parts: LocalPartsOptions = NO_LOCAL_PARTS
+    sandbox: Mode = "auto"
+    test: bool = True
+    bench: bool = True
+    pytest: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
 
 
 class Session:
@@ -111,7 +148,15 @@ class Session:
         workspace = build_workspace.open_workspace(
             project, events, self._options.environment, self._options.local_parts
         )
-        request = dev_build.request(workspace, self._options, events, self._device)
+        targets = _targets(workspace, self._options.variants)
+        request = BuildRequest(
+            targets=targets,
+            events=events,
+            only=self._options.arch or _capability(targets),
+            sandbox=self._options.sandbox,
+            runner=nvcc_stages.run_stages,
+            edited=functools.partial(replace_edited, self._device),
+        )
         planned = build_api.plan_project(workspace, request)
         links = [artifact.extension or "" for artifact in planned.plan.artifacts]
         identity = digest.key("dev", sources=planned.plan.sources_id, links=links)
@@ -126,7 +171,7 @@ class Session:
             files.remove_tree(self._scratch / identity[:16])
             self._report_failures(result, built.outcome.failures)
             return
-        kernels, self._unread = dev_build.kernels(built.plan, workspace.store)
+        kernels, self._unread = _kernels(built.plan, workspace.store)
         for old in {path.parent for path in self._current.values()}:
             if old.is_relative_to(self._scratch):
                 files.remove_tree(old)
@@ -272,3 +317,38 @@ def _timed(result: Round, stage: str) -> Iterator[None]:
         yield
     finally:
         result.seconds[stage] = round(time.monotonic() - start, 3)
+
+
+def _targets(workspace: Workspace, patterns: Sequence[str]) -> tuple[Target, ...]:
+    if patterns:
+        return project_targets.choose(workspace.candidates, patterns)
+    names = [candidate.name for candidate in workspace.candidates if candidate.target]
+    # The last one is that of the GPU if there is one: one build for an edit, for this process.
+    suitable = project_tests.chosen(names, project_tests.fitting(names))[-1:]
+    return project_targets.choose(workspace.candidates, suitable)
+
+
+def _capability(targets: Sequence[Target]) -> tuple[str, ...]:
+    """Compute capability of this machine's GPU, if a target is for CUDA."""
+    if not any(target.cuda for target in targets):
+        return ()
+    here = host.with_device(host.probe()).capability
+    return (str(here),) if here else ()
+
+
+def _kernels(plan: Plan, store: Store) -> tuple[tuple[kernel_usage.Kernel, ...], str]:
+    """Kernels of a plan's objects with their resources, and why some cannot be read."""
+    kernels_: dict[tuple[str, str], kernel_usage.Kernel] = {}
+    unread = ""
+    for action in plan.actions:
+        tree = store.path(STORE_KIND, action.key)
+        for output in action.outputs:
+            if output.endswith(".o") and (tree / output).is_file():
+                try:
+                    usages = kernel_usage.read((tree / output).read_bytes())
+                except CheckError as error:
+                    unread = f"{action.title}: {error.message}"
+                    continue
+                for kernel in usages:
+                    kernels_.setdefault((kernel.use.symbol, kernel.arch), kernel)
+    return tuple(kernels_.values()), unread

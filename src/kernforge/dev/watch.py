@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Protocol
 
 from kernforge.dev import rounds
-from kernforge.dev.build import DevOptions
 from kernforge.dev.control import RoundEvents, StoppedError
 from kernforge.dev.rounds import GoodBuild, Round, Work
-from kernforge.dev.session import Session
+from kernforge.dev.session import DevOptions, Session
 from kernforge.errors import StorageError
 from kernforge.project.api import is_skipped
 from kernforge.system import digest, files

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from kernforge.artifact.variant import Backend, Variant
@@ -242,8 +242,6 @@ def _nearest_version(resolution: Resolution, nearest: Decision, host: Host) -> s
 
 def on_cpu(host: Host) -> Host:
     """The same machine, with kernels wanted for its CPU."""
-    from dataclasses import replace  # noqa: PLC0415 - only for errors and machines without a GPU
-
     return replace(host, backend=Backend("cpu"), no_gpu=False)
 
 

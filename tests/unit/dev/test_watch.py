@@ -8,8 +8,8 @@ import types
 import pytest
 
 from kernforge.dev import watch as dev_watch
-from kernforge.dev.build import DevOptions
 from kernforge.dev.rounds import EVERYTHING, Round
+from kernforge.dev.session import DevOptions
 from kernforge.errors import StorageError
 from kernforge.system.environment import Environment
 

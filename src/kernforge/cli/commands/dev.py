@@ -8,8 +8,8 @@ import contextlib
 import sys
 
 from kernforge.dev import report, watch
-from kernforge.dev.build import DevOptions
 from kernforge.dev.rounds import GoodBuild, Round
+from kernforge.dev.session import DevOptions
 from kernforge.dev.watch import Watcher
 from kernforge.project import api as projects
 from kernforge.system.console import Console
