@@ -125,10 +125,11 @@ def _find_toolchain(
             gpus = _archs(session.environment, torch)
             front_end.require(lock.toolkit(version), gpus)
             archs = tuple(word for arch in gpus for word in arch.gencode())
+    named = abi_floor.torch_sonames("cuda" if needs.cuda else "cpu")
     machine = ExtensionMachine(
         torch=Version2.leading(torch.__version__) or Version2(0, 0),
         torch_cuda=version,
-        sonames=torch_sonames(package / "lib", cuda=needs.cuda),
+        sonames=tuple(name for name in named if (package / "lib" / name).is_file()),
         cuda=version,
         archs=archs,
         lock=lock,
@@ -270,14 +271,18 @@ def _archs(environment: Environment, torch: Any) -> tuple[cuda_arch.Arch, ...]:
     """What ``TORCH_CUDA_ARCH_LIST`` names, else the GPUs that this process sees."""
     if named := named_archs(environment):
         return named
-    count = torch.cuda.device_count()
-    if not count:
+    if not (gpus := _gpus(torch)):
         raise UsageError(
             "there is no GPU here that says what to compile for",
             hint="name its compute capability in TORCH_CUDA_ARCH_LIST, as 9.0",
         )
-    capabilities = {torch.cuda.get_device_capability(number) for number in range(count)}
-    return tuple(cuda_arch.Arch(major, minor) for major, minor in sorted(capabilities))
+    return tuple(cuda_arch.Arch(gpu.major, gpu.minor) for gpu in gpus)
+
+
+def _gpus(torch: Any) -> list[Version2]:
+    """Compute capabilities of the GPUs that this process sees."""
+    count = torch.cuda.device_count()
+    return sorted({Version2(*torch.cuda.get_device_capability(number)) for number in range(count)})
 
 
 def require_device_code(name: str, module: Path, torch: Any) -> None:
@@ -288,8 +293,7 @@ def require_device_code(name: str, module: Path, torch: Any) -> None:
     """
     if torch.version.cuda is None or not torch.cuda.is_available():
         return
-    count = torch.cuda.device_count()
-    gpus = sorted({Version2(*torch.cuda.get_device_capability(number)) for number in range(count)})
+    gpus = _gpus(torch)
     try:
         has = fatbin.architectures(module.read_bytes())
     except CheckError:  # of a toolkit that is newer than this reader
@@ -304,12 +308,6 @@ def require_device_code(name: str, module: Path, torch: Any) -> None:
             hint=f"add {gpus[0]} to TORCH_CUDA_ARCH_LIST, or unset it, or change -gencode in "
             "extra_cuda_cflags",
         )
-
-
-def torch_sonames(directory: Path, *, cuda: bool) -> tuple[str, ...]:
-    """Those of torch's libraries that an installed one has, in load order."""
-    named = abi_floor.torch_sonames("cuda" if cuda else "cpu")
-    return tuple(name for name in named if (directory / name).is_file())
 
 
 def _runtime(torch: Any, cuda: Version2 | None) -> str:
