@@ -68,6 +68,7 @@ TORCH_LIBRARY_FRAGMENT(a, m) { m.def("h(flot a) -> Tensor"); }
 
 
 READABLE = (
+    "f(Tensor x, Tensor! out) -> ()",
     "f(Tensor x) -> Tensor",
     "f() -> ()",
     "ns::f.out(Tensor(a!) x, Tensor?[] y, int[2] z, Dict(str, Tensor) d) -> (Tensor(a!) r, int)",
