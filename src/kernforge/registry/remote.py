@@ -225,16 +225,24 @@ class RemoteRegistry(Registry):
         if not wanted:
             return None
         snapshot = self.cache.snapshot(repo_id, commit)
-        if not all(_has_size(snapshot / name, file) for name, file in wanted.items()):
+
+        def is_complete() -> bool:
+            return all(_has_size(snapshot / name, file) for name, file in wanted.items())
+
+        if not is_complete():
             self._download(repo_id, commit, wanted, f"{repo_id} {path.rpartition('/')[2]}")
-            with self.cache.writing(repo_id), files.staging(snapshot.parent) as staged:
-                for name, file in wanted.items():
-                    files.symlink(
-                        f"{'../' * (name.count('/') + 2)}blobs/{file.blob}", staged / name
-                    )
-                files.replace_tree(staged / path, snapshot / path)
+            with self.cache.writing(repo_id):
+                if not is_complete():  # another process may have been first, and use it now
+                    self._link(snapshot, path, wanted)
         self._note_refs(repo_id, commit)
         return snapshot / path
+
+    def _link(self, snapshot: Path, path: str, wanted: Mapping[str, RemoteFile]) -> None:
+        """Put a folder into a snapshot, complete, by one rename."""
+        with files.staging(snapshot.parent) as staged:
+            for name, file in wanted.items():
+                files.symlink(f"{'../' * (name.count('/') + 2)}blobs/{file.blob}", staged / name)
+            files.replace_tree(staged / path, snapshot / path)
 
     def link_root(self, repo_id: str) -> Path:
         """The kernel's directory in the cache: links lead to its blobs."""
