@@ -24,7 +24,8 @@ _MUTATED = re.compile(r"\([a-z]+!(?:\s*->\s*[^)]*)?\)")
 _ARGUMENT = re.compile(r"(?P<type>\S.*?)(?:\s+(?P<name>[A-Za-z_]\w*))?", re.DOTALL)
 _HEAD = re.compile(r"\s*(?:\w+::)?[A-Za-z_]\w*(?:\.\w+)?\s*\(")
 _FORM = re.compile(
-    r"(?P<type>\w+)\b(?:\s*(?:\([^()]*\)|\[\d*\]|[?!]))*\s*\b[A-Za-z_]\w*(?:\s*=\s*\S.*)?",
+    r"(?:(?P<type>[\w.]+)\b|(?=\())(?:\s*(?:\((?:[^()]|\([^()]*\))*\)|\[\d*\]|[?!]))*"
+    r"\s*\b[A-Za-z_]\w*(?:\s*=\s*\S.*)?",
     re.DOTALL,
 )
 # What C++ and Python call the types.

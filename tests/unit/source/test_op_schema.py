@@ -68,6 +68,7 @@ TORCH_LIBRARY_FRAGMENT(a, m) { m.def("h(flot a) -> Tensor"); }
 
 
 READABLE = (
+    "f(Dict(str, Tensor(a)) d, (int, Tensor) pair) -> Tensor",
     "f(Tensor x, Tensor! out) -> ()",
     "f(Tensor x) -> Tensor",
     "f() -> ()",
@@ -100,3 +101,7 @@ def test_a_schema_is_refused_exactly_where_torch_refuses_it(schema):
         assert schema in UNREADABLE
     else:
         assert schema in READABLE
+
+
+def test_a_class_that_the_module_registers_is_a_type():
+    assert op_schema.mistake("f(__torch__.torch.classes.a.B x) -> ()") == ""
