@@ -117,8 +117,8 @@ void sum_rows_cpu(DType dtype, const SumRows& of, int64_t begin, int64_t end);
 
 #if defined(CUDA_KERNEL) || defined(__CUDACC__)
 
-// Memory that `experts_launch` takes, in bytes; addresses are multiples of 128, and so are the first
-// two sizes.
+// Memory that `experts_launch` takes, in bytes; addresses are multiples of 128, and so are the
+// first two sizes.
 struct Scratch {
   int64_t tables, tokens, inner;
 };
