@@ -36,8 +36,9 @@ GROUPS = {
         "they found.\nWhat is still slower than torch: sums that layer-norm is given with every "
         "second column, which\nare copied first; gradients of matrix products with one to five "
         "numbers in depth; products with\nfew numbers in depth and a residual, which take torch's "
-        "own two launches; `topk` of one of a few\nhundred; and GELU by the normal distribution "
-        "in float64, which is exact in the tail, where\ntorch's is not.\n",
+        "own two launches; `topk` of one of a few\nhundred; mixtures of experts whose sizes are no "
+        "multiples of 8, beside a loop over the experts in\nwhich the host waits; and GELU by the "
+        "normal distribution in float64, which is exact in the tail,\nwhere torch's is not.\n",
         ("*-h200.json", "sweep-*.json"),
     ),
     "jit": Group(
