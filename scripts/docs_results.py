@@ -33,12 +33,17 @@ GROUPS = {
         "call unless\nthe column says otherwise. A device copy that moves as many bytes is the "
         "ceiling; on data that\nfits into a cache, a kernel can be faster than this copy.\n\n"
         "Sweeps draw shapes, layouts and dtypes at random, so their tables have the worst that "
-        "they found.\nWhat is still slower than torch: sums that layer-norm is given with every "
-        "second column, which\nare copied first; gradients of matrix products with one to five "
-        "numbers in depth; products with\nfew numbers in depth and a residual, which take torch's "
-        "own two launches; `topk` of one of a few\nhundred; mixtures of experts whose sizes are no "
-        "multiples of 8, beside a loop over the experts in\nwhich the host waits; and GELU by the "
-        "normal distribution in float64, which is exact in the tail,\nwhere torch's is not.\n",
+        "they found.\nWhat is still slower than torch:\n\n"
+        "- sums that layer-norm is given with every second column, which are copied first; its "
+        "gradients in\n  float64, and of rows beyond 4,096 numbers that do not begin on 16 bytes;\n"
+        "- products with few numbers in depth, above all with a residual or in float64, and their "
+        "gradients:\n  they take torch's own launches, and one or two more;\n"
+        "- batches of products with a residual whose rows are just more than those of a tile;\n"
+        "- `topk` of one of a few hundred;\n"
+        "- mixtures of experts whose sizes are no multiples of 8, beside a loop over the experts "
+        "in which the\n  host waits;\n"
+        "- GELU by the normal distribution in float64, which is exact in the tail, where torch's "
+        "is not.\n",
         ("*-h200.json", "sweep-*.json"),
     ),
     "jit": Group(
