@@ -8,6 +8,7 @@ equal.
 
 from __future__ import annotations
 
+import abc
 import os
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field
@@ -36,7 +37,7 @@ BACKEND: ContextVar[str | None] = ContextVar("BACKEND", default=None)
 since applications replace that method."""
 
 
-class _Kernel:
+class _Kernel(abc.ABC):
     """A kernel that is loaded on request; ``str`` names it for a message."""
 
     __slots__ = ()
@@ -72,13 +73,13 @@ class _Kernel:
             return "layer", self.layer_name
         return "function", self.func_name  # type: ignore[attr-defined]  # of each other subclass
 
+    @abc.abstractmethod
     def _package(self) -> ModuleType:
         """Import the kernel's package."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _where(self) -> str:
         """The kernel's place, for a message."""
-        raise NotImplementedError
 
 
 def load_on(repository: Repository, device: str) -> type[nn.Module]:
