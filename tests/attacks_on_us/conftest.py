@@ -4,9 +4,9 @@
 import pytest
 from support.attacks import SECRET
 
-from kernforge.builder.execute import sandbox
-from kernforge.builder.execute.action import ActionContext
-from kernforge.builder.execute.sandbox import Sandbox
+from kernforge.builder import sandbox
+from kernforge.builder.action import ActionContext
+from kernforge.builder.sandbox import Sandbox
 from kernforge.errors import ToolchainError
 from kernforge.store.local import Store
 from kernforge.system import files, process

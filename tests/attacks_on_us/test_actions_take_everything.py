@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from support import graphs
 
-from kernforge.builder.execute import action as execute_action
-from kernforge.builder.execute import sandbox
-from kernforge.builder.execute.results import STORE_KIND
+from kernforge.builder import action as execute_action
+from kernforge.builder import sandbox
+from kernforge.builder.results import STORE_KIND
 
 # In a group of its own, too.
 GREED = ("sleep LONG", "setsid sleep LONG & setsid sleep LONG")

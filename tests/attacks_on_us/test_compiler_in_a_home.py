@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from support.attacks import SECRET
 
-from kernforge.builder.execute import sandbox
-from kernforge.builder.execute.sandbox import ActionDirectory
+from kernforge.builder import sandbox
+from kernforge.builder.sandbox import ActionDirectory
 from kernforge.system import process
 
 PLACES = ["bin/g++", ".local/bin/g++", "opt/gcc/bin/g++", "conda/envs/x/bin/x86_64-linux-gnu-g++"]

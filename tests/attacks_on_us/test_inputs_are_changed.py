@@ -10,9 +10,9 @@ import dataclasses
 import pytest
 from support import graphs
 
-from kernforge.builder.execute import action as execute_action
-from kernforge.builder.execute import sandbox
-from kernforge.builder.plan.graph import Input
+from kernforge.builder import action as execute_action
+from kernforge.builder import sandbox
+from kernforge.builder.graph import Input
 
 TEXT = "what was reviewed\n"
 CHANGES = {

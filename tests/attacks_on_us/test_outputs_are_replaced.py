@@ -13,9 +13,9 @@ import pytest
 from support import graphs
 from support.attacks import SECRET, holds
 
-from kernforge.builder.execute import action as execute_action
-from kernforge.builder.execute import sandbox
-from kernforge.builder.execute.results import STORE_KIND
+from kernforge.builder import action as execute_action
+from kernforge.builder import sandbox
+from kernforge.builder.results import STORE_KIND
 from kernforge.system import files
 
 

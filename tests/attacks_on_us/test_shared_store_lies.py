@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from support import graphs
 
-from kernforge.builder.execute.results import STORE_KIND
+from kernforge.builder.results import STORE_KIND
 from kernforge.errors import UsageError
 from kernforge.store.local import Store
 from kernforge.store.remote import SharedStore

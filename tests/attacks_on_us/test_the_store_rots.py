@@ -14,8 +14,8 @@ import pytest
 from support import graphs, projects
 from support.wheel_maker import make_wheel
 
-from kernforge.builder.execute import results
-from kernforge.builder.execute.results import STORE_KIND
+from kernforge.builder import results
+from kernforge.builder.results import STORE_KIND
 from kernforge.errors import IntegrityError
 from kernforge.store.local import Store
 from kernforge.system import files

@@ -9,7 +9,7 @@ import shutil
 import sys
 from dataclasses import replace
 
-from kernforge.builder.execute import sandbox
+from kernforge.builder import sandbox
 from kernforge.cli import main as cli_main
 
 SHIFT_S = 400 * 24 * 3600

@@ -16,7 +16,7 @@ import pytest
 from support import jit_homes, processes, projects
 
 import kernforge
-from kernforge.builder.execute import sandbox
+from kernforge.builder import sandbox
 from kernforge.errors import BuildError, MissingPackageError, StorageError, UsageError
 from kernforge.extension import make
 

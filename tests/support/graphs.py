@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Graphs of small real programs, to run without a compiler."""
 
-from kernforge.builder.execute import executor
-from kernforge.builder.execute.action import ActionContext
-from kernforge.builder.plan.graph import Action, Input, Plan
+from kernforge.builder import executor
+from kernforge.builder.action import ActionContext
+from kernforge.builder.graph import Action, Input, Plan
 from kernforge.store.local import Store
 from kernforge.system import digest
 from kernforge.system.process import run

@@ -5,7 +5,7 @@ import pytest
 from support import trees
 
 from kernforge.binary import elf, fatbin
-from kernforge.builder.execute.results import STORE_KIND
+from kernforge.builder.results import STORE_KIND
 from kernforge.extension import session
 from kernforge.store.local import Store
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernforge.builder.execute import sandbox
+from kernforge.builder import sandbox
 from kernforge.errors import UsageError, page
 from kernforge.extension.files import Tree
 from kernforge.setuptools import stand_in, target

@@ -18,12 +18,11 @@ from kernforge.artifact import integrity
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.audit.describe import VariantLocation
 from kernforge.builder import api as build
-from kernforge.builder import locking, provenance
+from kernforge.builder import locking, provenance, results
 from kernforge.builder import workspace as build_workspace
 from kernforge.builder.api import BuildRequest
-from kernforge.builder.execute import results
-from kernforge.builder.execute.results import ActionRecord
 from kernforge.builder.provenance import Statement
+from kernforge.builder.results import ActionRecord
 from kernforge.errors import IntegrityError, ToolchainError, UsageError
 from kernforge.project import git, targets
 from kernforge.project.api import Project, read_project

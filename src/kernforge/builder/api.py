@@ -16,16 +16,14 @@ from typing import Literal, TypeAlias
 
 from kernforge._version import __version__
 from kernforge.artifact.metadata import FILE
-from kernforge.builder import layout, locking, source_rules
-from kernforge.builder.execute import executor, results, sandbox
-from kernforge.builder.execute.action import ActionContext
-from kernforge.builder.execute.executor import Events, LogEvents, Outcome
-from kernforge.builder.execute.pool import LocalPool
-from kernforge.builder.execute.results import STORE_KIND
-from kernforge.builder.execute.sandbox import Mode, Sandbox
-from kernforge.builder.plan import planner
-from kernforge.builder.plan.graph import Plan
+from kernforge.builder import executor, layout, locking, planner, results, sandbox, source_rules
+from kernforge.builder.action import ActionContext
+from kernforge.builder.executor import Events, LogEvents, Outcome
+from kernforge.builder.graph import Plan
+from kernforge.builder.pool import LocalPool
 from kernforge.builder.provenance import Origin
+from kernforge.builder.results import STORE_KIND
+from kernforge.builder.sandbox import Mode, Sandbox
 from kernforge.builder.workspace import Workspace
 from kernforge.check.finding import Finding
 from kernforge.errors import BuildError, StorageError

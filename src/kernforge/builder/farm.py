@@ -20,16 +20,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from kernforge._version import __version__
-from kernforge.builder import locking
+from kernforge.builder import action as execute_action
+from kernforge.builder import locking, results, sandbox
+from kernforge.builder.action import ActionContext, Done, Failure
 from kernforge.builder.api import PlannedBuild
-from kernforge.builder.execute import action as execute_action
-from kernforge.builder.execute import results, sandbox
-from kernforge.builder.execute.action import ActionContext, Done, Failure
-from kernforge.builder.execute.executor import LogEvents
-from kernforge.builder.execute.pool import Job, LocalPool
-from kernforge.builder.execute.results import STORE_KIND
-from kernforge.builder.execute.sandbox import Mode
-from kernforge.builder.plan.graph import Action, Plan
+from kernforge.builder.executor import LogEvents
+from kernforge.builder.graph import Action, Plan
+from kernforge.builder.pool import Job, LocalPool
+from kernforge.builder.results import STORE_KIND
+from kernforge.builder.sandbox import Mode
 from kernforge.builder.workspace import Workspace
 from kernforge.errors import KernforgeError, NetworkError, ToolchainError, UsageError
 from kernforge.project.api import Project

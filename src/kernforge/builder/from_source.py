@@ -23,7 +23,7 @@ from kernforge.builder import api as build
 from kernforge.builder import provenance
 from kernforge.builder import workspace as build_workspace
 from kernforge.builder.api import BuildRequest
-from kernforge.builder.execute.executor import LogEvents
+from kernforge.builder.executor import LogEvents
 from kernforge.builder.provenance import Statement
 from kernforge.builder.workspace import Workspace
 from kernforge.errors import (

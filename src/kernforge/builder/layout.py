@@ -15,11 +15,10 @@ from kernforge._version import __version__
 from kernforge.artifact.integrity import digest_tree, hash_bytes
 from kernforge.artifact.metadata import FILE, Digest, KernelDepend, Metadata, Provenance
 from kernforge.artifact.variant import Variant
-from kernforge.builder import provenance
-from kernforge.builder.execute import results
-from kernforge.builder.execute.results import STORE_KIND
-from kernforge.builder.plan.graph import Artifact, Plan
+from kernforge.builder import provenance, results
+from kernforge.builder.graph import Artifact, Plan
 from kernforge.builder.provenance import Origin, Statement
+from kernforge.builder.results import STORE_KIND
 from kernforge.builder.workspace import Workspace
 from kernforge.errors import IntegrityError
 from kernforge.project.api import Project

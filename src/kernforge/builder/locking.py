@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from kernforge.builder.execute import sandbox
+from kernforge.builder import sandbox
 from kernforge.builder.workspace import Workspace, read_lock
 from kernforge.errors import NetworkError, StorageError, ToolchainError
 from kernforge.project import units

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernforge import untrusted
 from kernforge.artifact.metadata import GitState
-from kernforge.builder.execute.results import ActionRecord
+from kernforge.builder.results import ActionRecord
 from kernforge.errors import IntegrityError
 from kernforge.system import digest
 from kernforge.toolchain import lockfile

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
-from kernforge.builder.execute import results
+from kernforge.builder import results
 from kernforge.errors import ToolchainError, UsageError
 from kernforge.project import targets, units
 from kernforge.project.api import Project, read_document

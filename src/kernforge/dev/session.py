@@ -20,11 +20,11 @@ from kernforge.artifact.metadata import FILE
 from kernforge.binary import kernel_usage
 from kernforge.builder import api as build_api
 from kernforge.builder import workspace as build_workspace
+from kernforge.builder.action import Failure
 from kernforge.builder.api import BuildRequest
-from kernforge.builder.execute.action import Failure
-from kernforge.builder.execute.results import STORE_KIND
-from kernforge.builder.execute.sandbox import Mode
-from kernforge.builder.plan.graph import Plan
+from kernforge.builder.graph import Plan
+from kernforge.builder.results import STORE_KIND
+from kernforge.builder.sandbox import Mode
 from kernforge.builder.workspace import Workspace
 from kernforge.dev.control import RoundEvents, StoppedError
 from kernforge.dev.rounds import GoodBuild, Round, Work

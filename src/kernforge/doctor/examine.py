@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kernforge.artifact.version import Version2
-from kernforge.builder.execute import sandbox
+from kernforge.builder import sandbox
 from kernforge.doctor.facts import Directory, IndexFacts, MachineFacts, ToolkitFacts, TorchFacts
 from kernforge.errors import (
     KernforgeError,

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import tomlkit
 
+from kernforge.builder import action as execute_action
 from kernforge.builder import api as build
 from kernforge.builder import locking
 from kernforge.builder.api import BuildRequest
-from kernforge.builder.execute import action as execute_action
-from kernforge.builder.plan.graph import Action, Plan
+from kernforge.builder.graph import Action, Plan
 from kernforge.builder.workspace import Workspace
 from kernforge.errors import UsageError
 from kernforge.export import cmake, packaging

@@ -12,8 +12,7 @@ from importlib import resources
 
 from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2
-from kernforge.builder import layout
-from kernforge.builder.plan import flags
+from kernforge.builder import flags, layout
 from kernforge.manifest import fields
 from kernforge.manifest.model import CudaKernel, Torch, TvmFfi
 from kernforge.project import units

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from kernforge.binary import elf
-from kernforge.builder.execute import results
+from kernforge.builder import results
 from kernforge.errors import BuildError, UsageError
 from kernforge.extension import flags, inline, machine, make
 from kernforge.extension import request as jit_request

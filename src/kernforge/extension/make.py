@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
-from kernforge.builder.execute import action as execute_action
-from kernforge.builder.execute import executor, results
-from kernforge.builder.execute.action import ActionContext, Failure
-from kernforge.builder.execute.executor import Events
-from kernforge.builder.execute.results import STORE_KIND
-from kernforge.builder.plan.graph import Action, Plan
+from kernforge.builder import action as execute_action
+from kernforge.builder import executor, results
+from kernforge.builder.action import ActionContext, Failure
+from kernforge.builder.executor import Events
+from kernforge.builder.graph import Action, Plan
+from kernforge.builder.results import STORE_KIND
 from kernforge.errors import BuildError, page
 from kernforge.extension import machine, torch_headers
 from kernforge.extension.device import nvcc_stages, swap

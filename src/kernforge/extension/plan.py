@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor
-from kernforge.builder.plan import flags, linking
-from kernforge.builder.plan.graph import Action, ActionKind, ActionSet, Input, Plan
-from kernforge.builder.plan.linking import OBJECT
+from kernforge.builder import flags, linking
+from kernforge.builder.graph import Action, ActionKind, ActionSet, Input, Plan
+from kernforge.builder.linking import OBJECT
 from kernforge.extension import flags as words_of
 from kernforge.extension.device.units import (
     SLIM_DIRECTORY,

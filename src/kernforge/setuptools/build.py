@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernforge.binary import elf
-from kernforge.builder.execute import executor
-from kernforge.builder.execute.action import ActionContext, Failure
-from kernforge.builder.execute.results import STORE_KIND
+from kernforge.builder import executor
+from kernforge.builder.action import ActionContext, Failure
+from kernforge.builder.results import STORE_KIND
 from kernforge.errors import BuildError
 from kernforge.extension import flags, make
 from kernforge.extension import machine as jit_machine

@@ -6,8 +6,8 @@ from support.locks import table, tree
 from kernforge.artifact.metadata import GitState
 from kernforge.audit import reproduce
 from kernforge.builder import provenance
-from kernforge.builder.execute.results import ActionRecord
 from kernforge.builder.provenance import Origin
+from kernforge.builder.results import ActionRecord
 from kernforge.toolchain import lockfile
 from kernforge.toolchain.lockfile import Lock, LockedCompiler, LockedWheel
 

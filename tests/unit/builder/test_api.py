@@ -10,7 +10,7 @@ from support import graphs
 
 from kernforge.builder import api
 from kernforge.builder.api import BuildRequest, EditedPlan
-from kernforge.builder.execute.executor import LogEvents
+from kernforge.builder.executor import LogEvents
 from kernforge.builder.provenance import NO_LOCK
 from kernforge.builder.workspace import Workspace, candidates
 from kernforge.errors import BuildError, MissingPackageError, StorageError, ToolchainError

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from kernforge.builder.execute.executor import Outcome, Spent
+from kernforge.builder.executor import Outcome, Spent
 from kernforge.cli.commands import build
 
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from kernforge.builder.execute import sandbox
+from kernforge.builder import sandbox
 from kernforge.cli.main import main
 from kernforge.doctor import examine
 from kernforge.doctor.facts import GB

@@ -13,10 +13,10 @@ from typing import Any
 
 from kernforge.artifact.variant import Backend, Variant
 from kernforge.builder import api as build
+from kernforge.builder import results
 from kernforge.builder import workspace as workspaces
-from kernforge.builder.execute import results
-from kernforge.builder.execute.executor import Outcome
-from kernforge.builder.plan.graph import Plan
+from kernforge.builder.executor import Outcome
+from kernforge.builder.graph import Plan
 from kernforge.builder.workspace import Workspace
 from kernforge.check.finding import refuse_errors
 from kernforge.cli import options

@@ -20,14 +20,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernforge.binary import cubin, elf, fatbin
+from kernforge.builder import action as execute_action
+from kernforge.builder import executor, results
+from kernforge.builder.action import ActionContext, Failure
 from kernforge.builder.api import EditedPlan, PlannedBuild
-from kernforge.builder.execute import action as execute_action
-from kernforge.builder.execute import executor, results
-from kernforge.builder.execute.action import ActionContext, Failure
-from kernforge.builder.execute.executor import Events
-from kernforge.builder.execute.results import STORE_KIND
-from kernforge.builder.plan.graph import Action, ActionSet, Plan
-from kernforge.builder.plan.linking import OBJECT
+from kernforge.builder.executor import Events
+from kernforge.builder.graph import Action, ActionSet, Plan
+from kernforge.builder.linking import OBJECT
+from kernforge.builder.results import STORE_KIND
 from kernforge.builder.workspace import Workspace
 from kernforge.extension.device import split as device_split
 from kernforge.extension.device.split import Split

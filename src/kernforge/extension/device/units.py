@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernforge.builder.execute.results import STORE_KIND
-from kernforge.builder.plan.graph import Action, ActionSet, Plan
-from kernforge.builder.plan.linking import OBJECT
+from kernforge.builder.graph import Action, ActionSet, Plan
+from kernforge.builder.linking import OBJECT
+from kernforge.builder.results import STORE_KIND
 from kernforge.extension.device import split
 from kernforge.project.targets import Target
 from kernforge.source.cpp_text import CUDA_SUFFIXES

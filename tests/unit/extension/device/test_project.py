@@ -5,9 +5,9 @@ import hashlib
 from dataclasses import replace
 
 import pytest
-from unit.builder.plan import test_planner as test_plan
+from unit.builder import test_planner as test_plan
 
-from kernforge.builder.plan.graph import Action
+from kernforge.builder.graph import Action
 from kernforge.extension.device import swap
 from kernforge.manifest import document
 from kernforge.project import units

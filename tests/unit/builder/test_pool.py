@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from support import graphs
 
-from kernforge.builder.execute.pool import Capacity, Estimate, Job, admit, threads
+from kernforge.builder.pool import Capacity, Estimate, Job, admit, threads
 
 GB = 10**9
 

@@ -18,8 +18,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from kernforge.builder.execute.action import Done
-from kernforge.builder.plan.graph import Action
+from kernforge.builder.action import Done
+from kernforge.builder.graph import Action
 from kernforge.system import digest, files, machine
 from kernforge.system.process import kill_all, meter
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from kernforge.builder.plan import graph
-from kernforge.builder.plan.graph import Action, Artifact, Plan
+from kernforge.builder import graph
+from kernforge.builder.graph import Action, Artifact, Plan
 from kernforge.errors import IntegrityError
 from kernforge.store.local import Store
 from kernforge.system import files

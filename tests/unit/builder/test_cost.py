@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 from support import graphs
 
-from kernforge.builder.execute import pool as cost
-from kernforge.builder.execute.pool import Estimate, Measures
+from kernforge.builder import pool as cost
+from kernforge.builder.pool import Estimate, Measures
 
 MB = 10**6
 NVCC = replace(

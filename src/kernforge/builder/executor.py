@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernforge.builder.execute import action as execute_action
-from kernforge.builder.execute import results, sandbox
-from kernforge.builder.execute.action import ActionContext, Done, Failure
-from kernforge.builder.execute.pool import Job, LocalPool, Measures, critical_paths
-from kernforge.builder.execute.results import STORE_KIND
-from kernforge.builder.plan.graph import Action, Plan
+from kernforge.builder import action as execute_action
+from kernforge.builder import results, sandbox
+from kernforge.builder.action import ActionContext, Done, Failure
+from kernforge.builder.graph import Action, Plan
+from kernforge.builder.pool import Job, LocalPool, Measures, critical_paths
+from kernforge.builder.results import STORE_KIND
 from kernforge.errors import ToolchainError
 from kernforge.system import files
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from kernforge.builder.execute import sandbox
-from kernforge.builder.execute.sandbox import ActionDirectory
+from kernforge.builder import sandbox
+from kernforge.builder.sandbox import ActionDirectory
 from kernforge.errors import ToolchainError
 from kernforge.system import files, process
 from kernforge.system.process import Completed

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernforge.builder.execute import results, sandbox
-from kernforge.builder.execute.results import STORE_KIND
-from kernforge.builder.execute.sandbox import LIMIT_S, OPENED, WORK, ActionDirectory, Sandbox
-from kernforge.builder.plan.graph import PLACEHOLDER, Action, Input, Plan
+from kernforge.builder import results, sandbox
+from kernforge.builder.graph import PLACEHOLDER, Action, Input, Plan
+from kernforge.builder.results import STORE_KIND
+from kernforge.builder.sandbox import LIMIT_S, OPENED, WORK, ActionDirectory, Sandbox
 from kernforge.errors import BuildError, IntegrityError, ToolchainError
 from kernforge.store.local import Store
 from kernforge.system import files, untrusted_tree

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernforge.binary import abi_floor
-from kernforge.builder.plan import flags
-from kernforge.builder.plan.graph import Action, ActionSet, Input
+from kernforge.builder import flags
+from kernforge.builder.graph import Action, ActionSet, Input
 from kernforge.project.targets import Target
 from kernforge.source import op_namespace
 from kernforge.toolchain.lockfile import Tree

@@ -9,7 +9,7 @@ import pytest
 from support.locks import table, tree
 
 from kernforge.artifact.version import Version2
-from kernforge.builder.plan import flags, graph, linking, planner
+from kernforge.builder import flags, graph, linking, planner
 from kernforge.errors import ManifestError, ToolchainError
 from kernforge.manifest import document
 from kernforge.project import targets, units

@@ -7,8 +7,8 @@ import time
 import pytest
 from support import graphs
 
-from kernforge.builder.execute import executor, results
-from kernforge.builder.execute.pool import LocalPool, Measures
+from kernforge.builder import executor, results
+from kernforge.builder.pool import LocalPool, Measures
 from kernforge.store.remote import SharedStore
 from kernforge.system import process as run_module
 from kernforge.system.process import Command, run

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from kernforge.builder.execute import namespaces
+from kernforge.builder import namespaces
 from kernforge.errors import ToolchainError
 from kernforge.system.environment import expanded
 from kernforge.system.process import Command, Runner

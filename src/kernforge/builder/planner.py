@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kernforge.artifact.version import Version2
-from kernforge.builder.plan import flags, linking
-from kernforge.builder.plan.graph import Action, ActionKind, ActionSet, Artifact, Plan
-from kernforge.builder.plan.linking import OBJECT
+from kernforge.builder import flags, linking
+from kernforge.builder.graph import Action, ActionKind, ActionSet, Artifact, Plan
+from kernforge.builder.linking import OBJECT
 from kernforge.errors import ManifestError
 from kernforge.manifest.document import Manifest
 from kernforge.manifest.model import Torch
