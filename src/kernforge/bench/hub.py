@@ -17,7 +17,7 @@ import platform
 import random
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,17 +82,9 @@ def has_only_classes(project: Path) -> bool:
 def published(
     where: str, registry: Registries, environment: Environment, *, device: str, trusted: bool
 ) -> Repo:
-    """A published kernel, loaded, and its scripts, fetched.
+    """Load a published kernel (``owner/name@version``), and fetch its scripts.
 
     No signature covers the scripts: where the trust policy demands one, they are refused.
-
-    Args:
-        where: ``owner/name@version``.
-
-    Raises:
-        TrustError: the policy refuses the kernel or its scripts.
-        NotPublishedError: there is no such kernel or version, or it has no scripts.
-        NoVariantError: no variant fits.
     """
     kernel = _load(where, registry, device, trusted=trusted)
     info = kernel.repo_info
@@ -108,18 +100,14 @@ def published(
     if folder is None:
         raise NotPublishedError(
             f"{info.repo_id} at {info.revision} has no {BENCHMARKS}/",
-            hint="its publisher brings none; a directory with build/ and benchmarks/ will do too",
+            hint="none was published with it; measure a directory with build/ and benchmarks/",
         )
     tree_files(folder, within=member.link_root(info.repo_id))
     return Repo(root=folder.parent, kernel=kernel)
 
 
 def local(project: Path, build: Path, device: str) -> Repo:
-    """A project of this machine with ``benchmarks/`` and a build.
-
-    Raises:
-        NoVariantError: it holds no build that fits.
-    """
+    """A project of this machine with ``benchmarks/`` and a build."""
     return Repo(root=project.absolute(), kernel=_load(str(build), None, device))
 
 
@@ -134,7 +122,6 @@ class ClassWorkload(Subject):
     """A ``benchmark_`` method as a subject of the loop: a call's argument is an instance.
 
     Args:
-        cls: the class.
         workload: the method's name after ``benchmark_``.
         kernel: the kernel that instances are set up with.
     """
@@ -150,7 +137,7 @@ class ClassWorkload(Subject):
         self.renew(0, 1)
 
     def renew(self, number: int, count: int) -> None:
-        """Set up an instance for each call, all random numbers drawn from a seed of its own."""
+        """Set up an instance for each call, with a random seed of its own."""
         self.calls = []  # so that the memory of the last ones is free
         for place in range(count):
             _seed(random.Random(f"{number}/{place}").getrandbits(32))  # noqa: S311 - no secret
@@ -164,16 +151,17 @@ class ClassWorkload(Subject):
         return list(vars(self.calls[place][0]).values())
 
     def wrong(self, place: int, returned: Any) -> str:
-        """Fault that the class's own check finds, or ours where zeros pass it; "" if none."""
+        """The error by the class's check, or by ours where zeros pass the class's; else ""."""
         import torch
 
+        del returned
         (instance,) = self.calls[place]
-        if not self.verifies or returned != KERNEL:
+        if not self.verifies:
             return ""
         right = getattr(instance, self._verify)()
         got = instance.out
         if not isinstance(got, torch.Tensor) or not isinstance(right, torch.Tensor):
-            return "out, or what verify_ returns, is not a tensor"
+            return "out, or the result of verify_, is not a tensor"
         if got.shape != right.shape or got.dtype != right.dtype:
             return f"out is {tuple(got.shape)} {got.dtype}, not {tuple(right.shape)} {right.dtype}"
         near = torch.allclose(got, right, atol=_ATOL)
@@ -183,28 +171,32 @@ class ClassWorkload(Subject):
         return text and f"the result {text}"
 
 
-def _kernel_call(method: str, kernel: Any) -> Callable[[Any], str]:
-    """A call of a class's method with a kernel."""
+def _candidates(cls: Any, workload: str, kernels: Mapping[str, Any]) -> list[Candidate]:
+    """A class's method with each kernel, and its ``verify_`` method where it has one."""
+    check = f"verify_{workload}"
 
-    def call(instance: Any) -> str:
+    def call(instance: Any, *, kernel: Any) -> None:
         instance.kernel = kernel
-        getattr(instance, method)()
-        return KERNEL
+        getattr(instance, f"{_PREFIX}{workload}")()
 
-    return call
-
-
-def _reference_call(method: str) -> Callable[[Any], Any]:
-    """A call of a ``verify_`` method, which is timed where it can be called alone."""
-
-    def call(instance: Any) -> Any:
+    def reference(instance: Any) -> Any:
         try:
-            getattr(instance, method)()
-        except Exception:  # noqa: BLE001 - it needs what the workload makes
+            getattr(instance, check)()
+        except Exception:  # noqa: BLE001 - it reads a result of the workload
             return NotImplemented
-        return REFERENCE
+        return None
 
-    return call
+    found = [
+        Candidate(
+            name=name,
+            kind="kernel" if name == KERNEL else "published",
+            function=functools.partial(call, kernel=kernel),
+        )
+        for name, kernel in kernels.items()
+    ]
+    if hasattr(cls, check):
+        found.append(Candidate(name=REFERENCE, kind="reference", function=reference))
+    return found
 
 
 def measure(
@@ -222,81 +214,59 @@ def measure(
     Args:
         against: as in ``project.BenchRequest``.
         only: ``Class.workload`` of those to measure; all when empty.
-
-    Raises:
-        UsageError: there is no script, one cannot be run, or has none of the workloads in ``only``.
     """
-    others = [load_kernel(each, registry, settings.device, trust=trusted) for each in against]
-    kernels = list(zip((KERNEL, *against), (repo.kernel.module, *others), strict=True))
-    work = {}
-    for script in scripts(repo.root):
-        for cls, name in _entries(script, repo.root):
-            racing = [
-                Candidate(
-                    name=each,
-                    kind="kernel" if each == KERNEL else "published",
-                    function=_kernel_call(f"{_PREFIX}{name}", kernel),
-                )
-                for each, kernel in kernels
-            ]
-            if hasattr(cls, f"verify_{name}"):
-                timed = _reference_call(f"verify_{name}")
-                racing.append(Candidate(name=REFERENCE, kind="reference", function=timed))
-            make = functools.partial(ClassWorkload, cls, name, repo.kernel.module, settings.device)
-            entry = f"{cls.__name__}.{name}"
-            work[entry] = run.Work(name=entry, subject=make, candidates=racing)
-    check_known("workload", only, sorted(work))
-    chosen = [work[name] for name in sorted(work) if not only or name in only]
-    return run.measure(chosen, settings, note, repo.root.resolve().name)
+    kernels = {KERNEL: repo.kernel.module}
+    for each in against:
+        kernels[each] = load_kernel(each, registry, settings.device, trust=trusted)
+    entries = {f"{cls.__name__}.{name}": (cls, name) for cls, name in _entries(repo.root)}
+    check_known("workload", only, sorted(entries))
+    work = [
+        run.Work(
+            name=entry,
+            subject=functools.partial(
+                ClassWorkload, cls, name, repo.kernel.module, settings.device
+            ),
+            candidates=_candidates(cls, name, kernels),
+        )
+        for entry, (cls, name) in sorted(entries.items())
+        if not only or entry in only
+    ]
+    return run.measure(work, settings, note, repo.root.resolve().name)
 
 
-def scripts(root: Path) -> list[Path]:
-    """The scripts of a repository, by name.
-
-    Raises:
-        UsageError: it has none.
-    """
+def _scripts(root: Path) -> list[Path]:
+    """The benchmark scripts of a repository, by name."""
     paths = sorted((root / BENCHMARKS).glob(PATTERN))
     if not paths:
         raise UsageError(f"{root} has no {BENCHMARKS}/{PATTERN}", hint=f"see {_PAGE}")
     return paths
 
 
-def _entries(script: Path, root: Path) -> list[tuple[Any, str]]:
-    """The classes that a script defines, each with its workloads."""
-    with contextlib.chdir(root), _client():
-        module = load_file(script, root)
-    client = sys.modules.get("kernels.benchmark", sys.modules[__name__])
-    found = [
-        (each, name.removeprefix(_PREFIX))
-        for each in vars(module).values()
-        if isinstance(each, type)
-        and issubclass(each, (Benchmark, client.Benchmark))
-        and each.__module__ == module.__name__
-        for name in dir(each)
-        if name.startswith(_PREFIX) and callable(getattr(each, name))
-    ]
-    if not found:
-        raise UsageError(
-            f"{script} defines no subclass of Benchmark with a method benchmark_...",
-            hint=f"see {_PAGE}",
-        )
-    return found
-
-
-@contextlib.contextmanager
-def _client() -> Iterator[None]:
-    """Answer ``import kernels`` where the hub's client is not installed."""
-    if "kernels" in sys.modules or importlib.util.find_spec("kernels") is not None:
-        yield
-        return
-    named = {"kernels": sys.modules["kernforge"], "kernels.benchmark": sys.modules[__name__]}
-    sys.modules |= named
-    try:
-        yield
-    finally:
-        for name in named:
-            del sys.modules[name]
+def _entries(root: Path) -> Iterator[tuple[Any, str]]:
+    """The classes that a repository's scripts define, each with its workloads."""
+    if "kernels" not in sys.modules and importlib.util.find_spec("kernels") is None:
+        # For the rest of the process: a script may import the client when it is measured.
+        sys.modules["kernels"] = sys.modules["kernforge"]
+        sys.modules["kernels.benchmark"] = sys.modules[__name__]
+    for script in _scripts(root):
+        with contextlib.chdir(root):
+            module = load_file(script, root)
+        client = sys.modules.get("kernels.benchmark", sys.modules[__name__])
+        found = [
+            (each, name.removeprefix(_PREFIX))
+            for each in vars(module).values()
+            if isinstance(each, type)
+            and issubclass(each, (Benchmark, client.Benchmark))
+            and each.__module__ == module.__name__
+            for name in dir(each)
+            if name.startswith(_PREFIX) and callable(getattr(each, name))
+        ]
+        if not found:
+            raise UsageError(
+                f"{script} defines no subclass of Benchmark with a method benchmark_...",
+                hint=f"see {_PAGE}",
+            )
+        yield from found
 
 
 def _seed(seed: int) -> None:
@@ -321,7 +291,7 @@ def payload(report: run.Report, repo: Repo) -> dict[str, Any]:
         if measured.median is not None:
             entry = {"workload": case.name, "timingResults": _times(measured.times_ns)}
             results.append(entry | ({"verified": True} if measured.checked else {}))
-    texts = b"".join(script.read_bytes() for script in scripts(repo.root))
+    texts = b"".join(script.read_bytes() for script in _scripts(repo.root))
     return {
         "results": results,
         "machineInfo": {

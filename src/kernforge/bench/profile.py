@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a profiler says of one call: Nsight Compute, or torch.profiler where that is not here.
+"""A profiler's view of one call: Nsight Compute, or torch.profiler where that is not installed.
 
 ``python -m kernforge.bench.profile REQUEST CANDIDATE`` is the program that Nsight Compute runs: it
 makes one call, warmed up, inside an NVTX range.
@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from kernforge.bench import project, report
 from kernforge.bench.project import BenchRequest
@@ -26,27 +25,23 @@ from kernforge.system.process import Command
 _RANGE = "kernforge"
 _WARM_UP = 3
 _ROWS = 15
-_PLACES = ("usr/local/cuda/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
+_PLACES = ("ncu", "/usr/local/cuda/bin/ncu")
 _LONGEST_S = 900.0
 _PAGE = page("how-to/author/find-where-the-time-goes")
 
 
 def lines(measured: Report, request: BenchRequest, note: Callable[[str], None]) -> Iterator[str]:
-    """For each workload its line of the roofline, and what the profiler says.
+    """For each workload its line of the roofline, and the profiler's page.
 
     The kernel is profiled (or else the first candidate), or those that the request names.
     """
-    device = request.device
-    ncu = _find_ncu() if device == "cuda" else None
-    if device == "cuda" and ncu is None:
+    ncu = _find_ncu() if request.device == "cuda" else None
+    if request.device == "cuda" and ncu is None:
         note(f"Nsight Compute (ncu) is not here, torch.profiler has no counters: see {_PAGE}")
+    kernel = request.kernel and request.kernel.resolve()
+    request = replace(request, project=request.project.resolve(), kernel=kernel)
     for case in measured.cases:
-        one = replace(
-            request,
-            project=request.project.resolve(),
-            kernel=request.kernel.resolve() if request.kernel else None,
-            only=(case.name,),
-        )
+        one = replace(request, only=(case.name,))
         for name in request.named or (case.measurements[0].candidate,):
             yield f"\n{_roofline(case, name)}"
             yield (_by_ncu(ncu, one, name, note) if ncu else "") or _by_torch(one, name)
@@ -54,8 +49,8 @@ def lines(measured: Report, request: BenchRequest, note: Callable[[str], None]) 
 
 def _find_ncu() -> str | None:
     """The path of Nsight Compute; None where it is not installed."""
-    newest = [str(path) for each in _PLACES for path in sorted(Path("/").glob(each), reverse=True)]
-    for place in ("ncu", *newest):
+    packaged = sorted(map(str, Path("/opt/nvidia/nsight-compute").glob("*/ncu")), reverse=True)
+    for place in (*_PLACES, *packaged):
         with contextlib.suppress(OSError):
             process.run(Command(argv=(place, "--version"), timeout=60.0))
             return place
@@ -79,7 +74,7 @@ def _roofline(case: Case, name: str) -> str:
 
 
 def _by_ncu(ncu: str, request: BenchRequest, name: str, note: Callable[[str], None]) -> str:
-    """The page of Nsight Compute; empty where it counts nothing, with a word why."""
+    """The page of Nsight Compute; "" where it has no counters, with a note of the reason."""
     argv = [ncu, "--set", "detailed", "--page", "details", "--nvtx"]
     argv += ["--nvtx-include", f"{_RANGE}/", "--clock-control", "none"]
     argv += [sys.executable, "-m", "kernforge.bench.profile"]
@@ -96,35 +91,38 @@ def _by_ncu(ncu: str, request: BenchRequest, name: str, note: Callable[[str], No
 
 def _by_torch(request: BenchRequest, name: str) -> str:
     """The table of torch.profiler."""
-    import torch
     from torch.profiler import ProfilerActivity, profile
 
     call = _prepared(request, name)
     activities = [ProfilerActivity.CPU]
     activities += [ProfilerActivity.CUDA] if request.device == "cuda" else []
-    with profile(activities=activities) as seen:
+    with profile(activities=activities) as profiler:
         call()
-        if request.device == "cuda":
-            torch.cuda.synchronize()
     by = f"self_{request.device}_time_total"
-    return str(seen.key_averages().table(sort_by=by, row_limit=_ROWS, max_name_column_width=60))
+    return str(profiler.key_averages().table(sort_by=by, row_limit=_ROWS, max_name_column_width=60))
 
 
-def _prepared(request: BenchRequest, name: str) -> Callable[[], Any]:
-    """A call of a candidate, warmed up, on fresh inputs."""
+def _prepared(request: BenchRequest, name: str) -> Callable[[], None]:
+    """A call of a candidate on fresh inputs, warmed up, that waits for the GPU."""
     import torch
 
     (workload,) = project.workloads(request)
-    named = {each.name: each for each in project.candidates(request)}[name]
-    function = function_of(named, request.device)
+    (candidate,) = (each for each in project.candidates(request) if each.name == name)
+    function = function_of(candidate, request.device)
     inputs = Inputs(workload, request.device)
+
+    wait = torch.cuda.synchronize if request.device == "cuda" else lambda: None
+
+    def call() -> None:
+        function(*inputs.calls[0])
+        wait()
+
     for number in range(_WARM_UP):
         inputs.renew(number, 1)
-        function(*inputs.calls[0])
+        call()
     inputs.renew(_WARM_UP, 1)
-    if request.device == "cuda":
-        torch.cuda.synchronize()
-    return lambda: function(*inputs.calls[0])
+    wait()
+    return call
 
 
 def main(request: BenchRequest, name: str) -> None:
@@ -134,7 +132,6 @@ def main(request: BenchRequest, name: str) -> None:
     call = _prepared(request, name)
     torch.cuda.nvtx.range_push(_RANGE)
     call()
-    torch.cuda.synchronize()
     torch.cuda.nvtx.range_pop()
 
 

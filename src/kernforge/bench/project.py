@@ -17,8 +17,7 @@ from kernforge.bench.verify import Inputs, user_error
 from kernforge.bench.workload import Candidate, Settings, Workload
 from kernforge.errors import RequestError, UsageError, page
 from kernforge.loader import api as loader
-from kernforge.registry.names import COMMIT, Request, is_repo_id
-from kernforge.registry.names import request as request_of
+from kernforge.registry.names import COMMIT, is_repo_id, specifier
 
 _HINT = f"`kernforge new` writes such a file; see {page('how-to/author/measure-a-kernel')}"
 
@@ -50,12 +49,7 @@ class BenchRequest:
 
 
 def measure(request: BenchRequest, settings: Settings, note: Callable[[str], None]) -> run.Report:
-    """Measure every workload of a project.
-
-    Raises:
-        UsageError: the device or a file is not there, or a workload contradicts itself.
-        NotPublishedError: a version of ``against`` is not published.
-    """
+    """Measure every workload of a project."""
     project = request.project.resolve()
     with importing(project):  # of functions that import when they are called
         racing, work = candidates(request), workloads(request)
@@ -71,10 +65,15 @@ def measure_all(
     project: str = "",
 ) -> run.Report:
     """Measure the same candidates on each workload; as ``run.measure``."""
-    subjects = [functools.partial(Inputs, each, settings.device) for each in work]
-    pairs = zip(work, subjects, strict=True)
     return run.measure(
-        [run.Work(name=each.name, subject=make, candidates=racing) for each, make in pairs],
+        [
+            run.Work(
+                name=each.name,
+                subject=functools.partial(Inputs, each, settings.device),
+                candidates=racing,
+            )
+            for each in work
+        ],
         settings,
         note,
         project,
@@ -82,11 +81,7 @@ def measure_all(
 
 
 def workloads(request: BenchRequest) -> list[Workload]:
-    """The project's workloads.
-
-    Raises:
-        UsageError: there is no such file, it lists no workload, or none of the names in ``only``.
-    """
+    """The project's workloads, those in ``only`` if it names any."""
     path = _file(request.project, "workloads.py")
     module = load_file(path, request.project)
     found = list(getattr(module, "WORKLOADS", ()))
@@ -109,11 +104,7 @@ def workloads(request: BenchRequest) -> list[Workload]:
 
 
 def check_known(what: str, wanted: Iterable[str], names: Sequence[str]) -> None:
-    """Refuse names of workloads or candidates that do not exist.
-
-    Raises:
-        UsageError: there is one.
-    """
+    """Refuse names of workloads or candidates that do not exist."""
     if unknown := set(wanted) - set(names):
         raise UsageError(
             f"no {what} is called {', '.join(sorted(unknown))}",
@@ -122,12 +113,7 @@ def check_known(what: str, wanted: Iterable[str], names: Sequence[str]) -> None:
 
 
 def candidates(request: BenchRequest) -> list[Candidate]:
-    """What ``benchmarks/candidates.py`` defines, with the kernels loaded; the kernel is the first.
-
-    Raises:
-        UsageError: there is no such file, it defines nothing to measure, or none of a name.
-        NotPublishedError: a version of ``against`` is not published.
-    """
+    """The candidates of ``benchmarks/candidates.py``, with the kernels loaded; the kernel first."""
     path = _file(request.project, "candidates.py")
     module = load_file(path, request.project)
     kernel, eager = (getattr(module, name, None) for name in ("kernel", "eager"))
@@ -136,17 +122,17 @@ def candidates(request: BenchRequest) -> list[Candidate]:
         raise UsageError(
             f"{path}: PEERS is not a dictionary of functions", hint='PEERS = {"name": function}'
         )
-    found = []
+    found, others = [], []
     if kernel is not None:
         built = request.kernel and load_kernel(str(request.kernel), None, request.device)
         # Not a lambda: a call of a partial costs 0.1 us of Python's time where that costs 0.35.
         function = functools.partial(kernel, built)
         found.append(Candidate(name="kernel", kind="kernel", function=function))
         for each in request.against:
-            other = load_kernel(each, request.registry, request.device)
-            function = functools.partial(kernel, other)
+            function = functools.partial(
+                kernel, load_kernel(each, request.registry, request.device)
+            )
             found.append(Candidate(name=each, kind="published", function=function))
-    others = []
     if eager is not None:
         others.append(Candidate(name="torch eager", kind="eager", function=eager))
         others.append(Candidate(name="torch.compile", kind="compiled", function=eager))
@@ -156,28 +142,6 @@ def candidates(request: BenchRequest) -> list[Candidate]:
         raise UsageError(f"{path} defines neither kernel nor eager nor PEERS", hint=_HINT)
     check_known("candidate", request.named or (), known)
     return found + [each for each in others if request.named is None or each.name in request.named]
-
-
-def _request_of(where: str) -> Request:
-    """The request in ``owner/name@v1``, ``owner/name@1.2.3`` or ``owner/name@REVISION``.
-
-    Raises:
-        UsageError: it names no version.
-        RequestError: it is no name of a kernel.
-    """
-    repo_id, _, named = where.partition("@")
-    if not named:
-        what = "needs a version; it is not a directory here"
-        raise UsageError(
-            f"{where} {what if is_repo_id(repo_id) else 'is not a directory'}",
-            hint=f"write {where}@v1, {where}@1.2.3 or {where}@REVISION"
-            if is_repo_id(repo_id)
-            else "name a project, or OWNER/NAME@v1",
-        )
-    if not COMMIT.fullmatch(named):
-        with contextlib.suppress(RequestError):
-            return request_of(repo_id, version=named)
-    return request_of(repo_id, revision=named)
 
 
 def load_kernel(
@@ -191,11 +155,22 @@ def load_kernel(
     backend = "cpu" if device == "cpu" else None
     if Path(where).is_dir():
         return loader.get_local_kernel(Path(where), backend=backend, trust_remote_code=trust)
-    asked = _request_of(where)
+    repo_id, _, named = where.partition("@")
+    if not is_repo_id(repo_id):
+        raise UsageError(f"{where} is not a directory", hint="name a project, or OWNER/NAME@v1")
+    if not named:
+        raise UsageError(
+            f"{where} needs a version; it is not a directory here",
+            hint=f"write {where}@v1, {where}@1.2.3 or {where}@REVISION",
+        )
+    version = None
+    if not COMMIT.fullmatch(named):
+        with contextlib.suppress(RequestError):
+            version = specifier(named)
     return loader.get_kernel(
-        asked.repo_id,
-        version=asked.version,
-        revision=asked.revision,
+        repo_id,
+        version=version,
+        revision=named if version is None else None,
         registry=registry,
         backend=backend,
         trust_remote_code=trust,
@@ -210,11 +185,7 @@ def _file(project: Path, name: str) -> Path:
 
 
 def load_file(path: Path, project: Path) -> Any:
-    """A file of the project as a module; what it imports of the project is forgotten again.
-
-    Raises:
-        UsageError: it cannot be run.
-    """
+    """A file of the project as a module; the project's modules that it imports are forgotten."""
     spec = importlib.util.spec_from_file_location(f"kernforge_benchmark_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is not a Python file")

@@ -1,24 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report as text and as JSON, and its comparison with a stored one."""
+"""A report as text and as JSON, and what fails in it."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from kernforge.bench.run import WIDTH, Case, Measurement, Report
 from kernforge.bench.stats import FEWEST
 from kernforge.bench.workload import MEANING
-from kernforge.errors import UsageError
 from kernforge.system.tables import table
 
 FORMAT = "kernforge-bench-2"
 ALLOWED = 0.05
-"""Share by which the kernel may be slower than before or than a published one."""
+"""Share by which the kernel may be slower than one of ``--against``."""
 HEAD = (
     "workload",
     "candidate",
@@ -206,67 +203,5 @@ def behind(report: Report) -> list[str]:
                 lines.append(
                     f"{case.name}, {each.mode}: {duration(ours.value)}, {each.candidate} takes "
                     f"{duration(each.median.value)} ({1 / ratio.value - 1:+.1%})"
-                )
-    return lines
-
-
-def stored(path: Path) -> dict[str, Any]:
-    """A stored report.
-
-    Raises:
-        UsageError: it cannot be read, or is something else.
-    """
-    hint = "kernforge bench --out writes one"
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        why = "there is no such file" if isinstance(error, FileNotFoundError) else str(error)
-        raise UsageError(f"{path} cannot be read as a stored result: {why}", hint=hint) from error
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise UsageError(f"{path} is not a stored result of this version", hint=hint)
-    return found
-
-
-def regressions(report: Report, before: Mapping[str, Any], only: Sequence[str] = ()) -> list[str]:
-    """Where the kernel is slower than a stored report says, beyond doubt.
-
-    Slower means: the intervals do not touch, and the medians differ by more than ``ALLOWED``. A
-    workload that was measured before and is refused or missing now is a regression as well.
-
-    Args:
-        only: workloads that this run was asked for; all when empty.
-
-    Raises:
-        UsageError: the stored report is of another machine.
-    """
-    for what in ("gpu", "cpu"):
-        there, here = before["machine"][what], getattr(report.machine, what)
-        if there != here:
-            raise UsageError(
-                f"the stored result is of {there or 'a CPU'}, this is {here or 'a CPU'}",
-                hint="times of two machines cannot be compared: store a result of this machine",
-            )
-    now = {
-        (case.name, each.mode): each
-        for case in report.cases
-        for each in case.measurements
-        if each.kind == "kernel"
-    }
-    lines = []
-    for case in before["workloads"]:
-        for old in case["results"]:
-            asked = old["mode"] in report.settings.modes and (case["name"] in only or not only)
-            if old["candidate"] != "kernel" or "median_ns" not in old or not asked:
-                continue
-            what = f"{case['name']}, {old['mode']}"
-            measured = now.get((case["name"], old["mode"]))
-            median = measured.median if measured else None
-            if median is None:
-                why = (measured.refused or measured.skipped) if measured else "missing"
-                lines.append(f"{what}: measured before, and now {why}")
-            elif median.value > old["median_ns"] * (1 + ALLOWED) and median.low > old["high_ns"]:
-                lines.append(
-                    f"{what}: {duration(median.value)}, was {duration(old['median_ns'])} "
-                    f"({median.value / old['median_ns'] - 1:+.1%})"
                 )
     return lines

@@ -184,14 +184,11 @@ class _Runner:
 def measure(
     work: Iterable[Work], settings: Settings, note: Callable[[str], None], project: str = ""
 ) -> Report:
-    """Measure workloads in this process; after an interrupt, what was measured counts.
+    """Measure workloads in this process; an interrupt ends it with a partial report.
 
     Args:
-        note: called with a line of text when something happens.
+        note: called with a line for each workload and each refusal.
         project: name for the title.
-
-    Raises:
-        UsageError: the device is not there.
     """
     loop = _Loop(settings, note)
     cases: list[Case] = []
@@ -362,7 +359,7 @@ class _Loop:
                 before = subject.touch if measured.mode == "hot" else self._flush
                 calls = subject.calls[: runner.count]
                 times, result = self._timer.block(runner.call, calls, before, seen)
-            wrong = "" if measured.candidate == COPY else subject.wrong(seen, result)
+            wrong = "" if measured.kind == "reference" else subject.wrong(seen, result)
         except KernforgeError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a candidate raises is its result

@@ -136,11 +136,7 @@ def _events() -> tuple[Any, Any]:
 def capture(
     call: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]
 ) -> tuple[Any, list[Any]]:
-    """A CUDA graph of the calls, and their results, which each replay writes.
-
-    Raises:
-        RuntimeError: a call waits for the GPU.
-    """
+    """A CUDA graph of the calls, and their results, which each replay writes."""
     import torch
 
     mode = torch.cuda.get_sync_debug_mode()

@@ -34,9 +34,6 @@ class Inputs(Subject):
 
     Args:
         device: ``cpu`` or ``cuda``.
-
-    Raises:
-        UsageError: the inputs cannot be made, or the reference cannot be run.
     """
 
     def __init__(self, workload: Workload, device: str) -> None:
@@ -159,11 +156,7 @@ def _tensor(wanted: Tensor, generator: Any) -> Torch:
 
 
 def _expected(workload: Workload, given: tuple[Any, ...]) -> tuple[Torch, ...]:
-    """The results of the reference, which may change its own copy of the inputs.
-
-    Raises:
-        UsageError: the reference raises, or returns something else than tensors.
-    """
+    """The results of the reference, which may change its own copy of the inputs."""
     copies = (each.clone() if is_tensor(each) else each for each in given)
     try:
         returned = workload.reference(*copies)

@@ -209,11 +209,7 @@ class Settings:
 
 
 def sizes(text: str) -> list[int]:
-    """Sizes from ``2^10:2^30``, ``2^10:2^30:4`` (every fourth power) or ``1000,2^20``.
-
-    Raises:
-        UsageError: the text has another form, or names no size.
-    """
+    """Sizes from ``2^10:2^30``, ``2^10:2^30:4`` (every fourth power) or ``1000,2^20``."""
     try:
         numbers = [_number(each) for each in text.split(":" if ":" in text else ",")]
         if ":" in text:

@@ -264,12 +264,11 @@ _BENCH = Command(
     _value("--rounds", "at most; 6 or more (default: 40)", type=_positive, default=40),
     _path("--out", "write the result there, as JSON"),
     _path("--visual FILE", "draw a chart (.svg, .png, .pdf), or a page of all charts (.html)"),
-    _path("--baseline", "a stored result to compare with"),
     _flag("--profile", "also print what Nsight Compute, or torch.profiler, says of each workload"),
     _TRUST,
     example="kernels/img2gray --out now.json --visual now.html",
     more="It ends with exit code 6 if a candidate is refused, or if the kernel is slower than "
-    "--baseline or --against. Of a published kernel (OWNER/NAME@v1) it runs the "
+    "one of --against. Of a published kernel (OWNER/NAME@v1) it runs the "
     "benchmarks/benchmark*.py that it brings.",
     page="how-to/author/measure-a-kernel",
 )
@@ -582,6 +581,7 @@ FORMER = {
 
 FORMER_OPTIONS = {
     "--all-variants": "--variant '*' is that",
+    "--baseline": "--against DIRECTORY measures an earlier build in the same run",
     "--branch": "branch in [general.hub] of build.toml is that",
     "--card": "--dry-run prints the card",
     "--cuda-home": "set KERNFORGE_CUDA_HOME",

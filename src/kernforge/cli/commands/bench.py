@@ -18,9 +18,8 @@ from kernforge.system.console import Console
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
-    """Measure, write and draw the results, and compare them with others."""
+    """Measure the candidates, and write and draw the results."""
     _check_places(arguments)
-    before = report.stored(arguments.baseline) if arguments.baseline else None
     where: Path = arguments.project
     arguments.device = arguments.device or _device()
     request = repo = None
@@ -39,8 +38,6 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
             only=arguments.workload,
         )
     slower = report.behind(measured)
-    if before is not None:
-        slower += report.regressions(measured, before, arguments.workload)
     document = report.document(measured, slower) | (hub.payload(measured, repo) if repo else {})
     if arguments.out:
         files.write_atomic(arguments.out, json.dumps(document, indent=1) + "\n")
