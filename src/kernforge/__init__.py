@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kernforge.bench.hub import Benchmark
     from kernforge.bench.workload import Tensor, Workload
     from kernforge.extension.api import load, load_inline
+    from kernforge.layers.decide import KernelizeReport, KernelSource, LayerOutcome
     from kernforge.layers.decorators import (
         replace_kernel_forward_from_hub,
         use_kernel_forward_from_hub,
@@ -19,15 +20,15 @@ if TYPE_CHECKING:
         use_kernelized_func,
     )
     from kernforge.layers.kernelize import kernelize, kernelize_report, kernelized, unkernelize
-    from kernforge.layers.mapping import register_kernel_mapping, use_kernel_mapping
-    from kernforge.layers.modes import (
+    from kernforge.layers.mapping import (
         CUDAProperties,
         Device,
         KernelizeFallback,
         Mode,
         ROCMProperties,
+        register_kernel_mapping,
+        use_kernel_mapping,
     )
-    from kernforge.layers.report import KernelizeReport, KernelSource, LayerOutcome
     from kernforge.layers.repositories import (
         FuncRepository,
         LayerRepository,
@@ -105,12 +106,12 @@ __getattr__, __dir__ = _lazy.attributes(
         "bench.hub": "Benchmark",
         "extension.api": "load load_inline",
         "extension.notebook": "load_ipython_extension",
+        "layers.decide": "KernelSource KernelizeReport LayerOutcome",
         "layers.decorators": "replace_kernel_forward_from_hub use_kernel_forward_from_hub "
         "use_kernel_func_from_hub use_kernelized_func",
         "layers.kernelize": "kernelize kernelize_report kernelized unkernelize",
-        "layers.mapping": "register_kernel_mapping use_kernel_mapping",
-        "layers.modes": "CUDAProperties Device KernelizeFallback Mode ROCMProperties",
-        "layers.report": "KernelSource KernelizeReport LayerOutcome",
+        "layers.mapping": "CUDAProperties Device KernelizeFallback Mode ROCMProperties "
+        "register_kernel_mapping use_kernel_mapping",
         "layers.repositories": "FuncRepository LayerRepository LocalFuncRepository "
         "LocalLayerRepository LockedFuncRepository LockedLayerRepository",
         "loader.api": "get_kernel get_kernel_variants get_local_kernel get_locked_kernel "

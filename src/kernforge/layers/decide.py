@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one layer of a model runs: a kernel, or its own forward.
+"""The decision for each layer of a model, a kernel or its own forward; and their report.
 
 Only ``forward`` is taken from a kernel's layer, and bound to the model's own module; so the layer
 must hold no state, and must take the arguments of the replaced ``forward``. Two class attributes
@@ -10,26 +10,113 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernforge.errors import LayerError, LayerTypeError, NetworkError, NotPublishedError
-from kernforge.layers.mapping import Choice, Registered, Repository, choose_kernel, current
-from kernforge.layers.modes import DEVICE_TYPES, Device, KernelizeFallback, Mode, mode_name
-from kernforge.layers.report import KernelSource, LayerOutcome
+from kernforge.layers.mapping import (
+    KernelizeFallback,
+    Mode,
+    Registered,
+    Repository,
+    choose_kernel,
+    mode_name,
+)
 from kernforge.layers.repositories import load_on
 from kernforge.loader.importer import get_loaded_kernels
-from kernforge.system.environment import Environment
+from kernforge.system.tables import table
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
 # What CANNOT_LOAD covers: there is nothing to load. A kernel that exists but is wrong, such as one
 # whose bytes were changed, stays an error.
 _ABSENT = (FileNotFoundError, NotPublishedError, NetworkError)
 _FEATURES = {"can_torch_compile", "has_backward"}
+_COMMIT_SHOWN = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelSource:
+    """The loaded build that a layer came from.
+
+    Attributes:
+        kernel: the kernel's name.
+        variant: the build's directory name.
+        repo_id: its registry's name for it; None for a local kernel.
+        commit: its commit there; None for a local kernel.
+    """
+
+    kernel: str
+    variant: str
+    repo_id: str | None = None
+    commit: str | None = None
+
+    def __str__(self) -> str:
+        if self.repo_id is None:
+            return f"{self.kernel} {self.variant}"
+        return f"{self.repo_id}@{(self.commit or '')[:_COMMIT_SHOWN]} {self.variant}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerOutcome:
+    """The decision for one layer.
+
+    Attributes:
+        path: the module in the model, as ``named_modules`` names it; empty for the model itself.
+        layer_name: its name in mappings.
+        replaced: whether it runs a kernel.
+        reason: why it does or does not.
+        source: the build that it runs; None if it runs its own forward, or the repository is not
+            a kernel.
+    """
+
+    path: str
+    layer_name: str
+    replaced: bool
+    reason: str
+    source: KernelSource | None = None
+
+    @property
+    def runs(self) -> str:
+        """What runs, in words."""
+        return str(self.source or "kernel") if self.replaced else "own forward"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelizeReport:
+    """The decisions for a model, in the order of its modules; ``str`` gives them as a table."""
+
+    layers: tuple[LayerOutcome, ...]
+
+    @property
+    def replaced(self) -> tuple[LayerOutcome, ...]:
+        """The layers that run a kernel."""
+        return tuple(layer for layer in self.layers if layer.replaced)
+
+    @property
+    def kept(self) -> tuple[LayerOutcome, ...]:
+        """The layers that run their own forward."""
+        return tuple(layer for layer in self.layers if not layer.replaced)
+
+    def __str__(self) -> str:
+        if not self.layers:
+            return "no layer of this model is marked as one that a kernel may replace"
+        total = f"{len(self.replaced)} of {len(self.layers)} layers run a kernel"
+        return f"{table(self._rows(), head=('module', 'layer', 'runs', 'because'))}\n{total}"
+
+    def _rows(self) -> Iterator[tuple[str, ...]]:
+        """One row for layers that differ in their numbers alone: ``layers.*.mlp (32)``."""
+        paths_of: dict[tuple[str, ...], list[str]] = {}
+        for layer in self.layers:
+            pattern = re.sub(r"\b\d+\b", "*", layer.path)
+            row = (pattern, layer.layer_name, layer.runs, layer.reason)
+            paths_of.setdefault(row, []).append(layer.path)
+        for (pattern, *rest), paths in paths_of.items():
+            name = f"{pattern} ({len(paths)})" if len(paths) > 1 else paths[0] or "(the model)"
+            yield (name, *rest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +124,7 @@ class KernelizeRequest:
     """What a model is kernelized for.
 
     Attributes:
+        device: the device type, as mappings name it.
         capability: its GPU's compute capability as 10 * major + minor; None without one.
         fallback: the cases in which a layer may keep its own forward.
         disabled: whether every layer keeps its own forward.
@@ -51,127 +139,52 @@ class KernelizeRequest:
     disabled: bool
     layers: dict[Repository, type[nn.Module]] = field(default_factory=dict)
 
-
-def new_request(
-    model: nn.Module,
-    mode: Mode,
-    device: str | torch.device | Device | None,
-    use_fallback: bool | KernelizeFallback,  # noqa: FBT001 - the client's type
-    environment: Environment,
-) -> KernelizeRequest:
-    """Check the arguments of ``kernelize``, and find the device where none was given.
-
-    Raises:
-        LayerError: the mode or the device is impossible, or the device cannot be known.
-    """
-    if mode == Mode.FALLBACK:
-        raise LayerError("Mode.FALLBACK can only be used to register kernel mappings.")
-    if Mode.INFERENCE not in mode and Mode.TRAINING not in mode:
-        raise LayerError("kernelize mode must contain Mode.INFERENCE or Mode.TRAINING.")
-    if isinstance(use_fallback, bool):
-        use_fallback = KernelizeFallback.DEFAULT if use_fallback else KernelizeFallback.NONE
-    device_type, index = _device(model, device)
-    return KernelizeRequest(
-        mode=mode,
-        device=device_type,
-        capability=_capability(index) if device_type in {"cuda", "rocm"} else None,
-        fallback=use_fallback,
-        registered=current(),
-        disabled=_disabled(environment.disable_kernel_mapping),
-    )
-
-
-def _disabled(text: str | None) -> bool:
-    try:
-        return text is not None and bool(int(text))
-    except ValueError:
-        raise LayerError(f"DISABLE_KERNEL_MAPPING is {text!r}", hint="write 0 or 1") from None
-
-
-def _device(model: nn.Module, device: str | torch.device | Device | None) -> tuple[str, int | None]:
-    """The device's type as mappings name it, and the GPU's index where it is known."""
-    if isinstance(device, Device):
-        device = device.type
-    if isinstance(device, str):
-        if device not in DEVICE_TYPES:
-            raise LayerError(
-                f"Unsupported device type '{device}'. Supported device types are: "
-                f"{', '.join(DEVICE_TYPES)}"
-            )
-        return device, None
-    if device is not None:
-        return device.type, device.index
-    first = next(model.parameters(), None)
-    if first is None:
-        raise LayerError(
-            "Cannot determine model device, provide as `device` argument to `kernelize`."
-        )
-    import torch
-
-    is_rocm = first.device.type == "cuda" and torch.version.hip is not None
-    return "rocm" if is_rocm else first.device.type, first.device.index
-
-
-def _capability(index: int | None) -> int | None:
-    import torch
-
-    if not torch.cuda.is_available():
-        return None
-    major, minor = torch.cuda.get_device_capability(index)
-    return int(major) * 10 + int(minor)
+    def refuse(self, case: KernelizeFallback, text: str) -> None:
+        """Raise an error where a layer may not keep its own forward."""
+        if case not in self.fallback:
+            hint = f"with KernelizeFallback.{case.name} the layer keeps its own forward"
+            raise LayerError(text, hint=hint)
 
 
 def decide_layer(
     module: nn.Module, path: str, request: KernelizeRequest
 ) -> tuple[Callable[..., Any] | None, LayerOutcome]:
-    """The forward that a marked module runs, None for its own; and the decision with its reason.
-
-    Raises:
-        LayerError: it has no kernel, in a case that may not fall back.
-        LayerTypeError: the kernel's layer cannot stand in for it.
-        KernforgeError: what loading the kernel raises.
-    """
+    """The forward that a marked module runs, None for its own; and the decision with its reason."""
     cls = type(module)
-    name = str(cls.kernel_layer_name)
     condition = getattr(cls, "kernel_condition", None)
-    choice, layer = Choice(), None
+    layer = None
     if request.disabled:
         reason = "DISABLE_KERNEL_MAPPING is set"
     elif condition is not None and not condition(module):
         reason = "its condition refuses this instance"
     else:
-        choice = choose_kernel(
-            request.registered,
-            name,
-            device=request.device,
-            capability=request.capability,
-            mode=request.mode,
-        )
-        layer, reason = _replacement(choice, name, cls, request)
-    result = LayerOutcome(
+        layer, reason = _replacement(cls, request)
+    outcome = LayerOutcome(
         path=path,
-        layer_name=name,
+        layer_name=str(cls.kernel_layer_name),
         replaced=layer is not None,
         reason=reason,
-        source=None if layer is None else _kernel_source(layer),
-        candidates=choice.candidates,
+        source=None if layer is None else _source_of(layer),
     )
-    return None if layer is None else layer.forward, result
+    return None if layer is None else layer.forward, outcome
 
 
 def _replacement(
-    choice: Choice, name: str, cls: type[nn.Module], request: KernelizeRequest
+    cls: type[nn.Module], request: KernelizeRequest
 ) -> tuple[type[nn.Module] | None, str]:
-    """The chosen layer, if it can be loaded and has the features that the mode needs; and why."""
-    chosen = choice.chosen
-    if chosen is None:
-        text = f"No layer mapping for `{name}`: {choice.reason}"
-        _raise_unless_allowed(choice.missing, request, text)
+    """The layer of the mapping, if it can be loaded and serves the mode; and why."""
+    name = str(cls.kernel_layer_name)
+    device, mode = request.device, request.mode
+    choice = choose_kernel(
+        request.registered, name, device=device, capability=request.capability, mode=mode
+    )
+    repo = choice.repo
+    if repo is None:
+        request.refuse(choice.missing, f"No layer mapping for `{name}`: {choice.reason}")
         return None, choice.reason
-    repo = chosen.repo
     try:
         if repo not in request.layers:
-            request.layers[repo] = load_on(repo, request.device)
+            request.layers[repo] = load_on(repo, device)
     except _ABSENT as error:
         if KernelizeFallback.CANNOT_LOAD not in request.fallback:
             raise
@@ -181,28 +194,21 @@ def _replacement(
         return None, f"cannot load: {str(error).splitlines()[0]}"
     layer = request.layers[repo]
     _check_layer(layer, cls, repo)
-    if missing := _missing_features(layer, chosen.mode):
+    if missing := _missing_features(layer, choice.mode):
         raise LayerError(
             f"Function/layer from repo {repo} does not support {missing}.\n"
-            f"Was registered for `{name}` with mode `{chosen.mode}`",
-            hint=f"register it for another mode than {mode_name(chosen.mode)}; or, if the layer "
+            f"Was registered for `{name}` with mode `{choice.mode}`",
+            hint=f"register it for another mode than {mode_name(choice.mode)}; or, if the layer "
             "supports it, set can_torch_compile = True or has_backward = True in its class",
         )
-    if missing := _missing_features(layer, request.mode):
-        text = f"Available kernel does not support mode: {request.mode}"
-        _raise_unless_allowed(KernelizeFallback.NO_COMPATIBLE_MODE, request, text)
+    if missing := _missing_features(layer, mode):
+        text = f"Available kernel does not support mode: {mode}"
+        request.refuse(KernelizeFallback.NO_COMPATIBLE_MODE, text)
         return None, f"{repo} does not support {missing}"
-    return layer, f"registered for {chosen.device} {mode_name(chosen.mode)}"
+    return layer, choice.reason
 
 
-def _raise_unless_allowed(case: KernelizeFallback, request: KernelizeRequest, text: str) -> None:
-    if case not in request.fallback:
-        raise LayerError(
-            text, hint=f"with KernelizeFallback.{case.name} the layer keeps its own forward"
-        )
-
-
-def _kernel_source(layer: type[nn.Module]) -> KernelSource | None:
+def _source_of(layer: type[nn.Module]) -> KernelSource | None:
     """The loaded kernel whose package defines a layer."""
     package = layer.__module__.partition(".")[0]
     for kernel in get_loaded_kernels():
@@ -218,16 +224,7 @@ def _kernel_source(layer: type[nn.Module]) -> KernelSource | None:
 
 
 def _check_layer(layer: Any, replaced: type[nn.Module], source: object) -> None:
-    """Refuse a layer that cannot replace another.
-
-    Args:
-        layer: the kernel's attribute of that name.
-        replaced: the class of the model's module.
-
-    Raises:
-        LayerTypeError: it is not an ``nn.Module``, it has a constructor or members of its own, or
-            its ``forward`` takes other parameters.
-    """
+    """Refuse a layer with state or with another signature than the replaced class."""
     from torch import nn
 
     is_layer = isinstance(layer, type) and issubclass(layer, nn.Module)
@@ -241,25 +238,21 @@ def _check_layer(layer: Any, replaced: type[nn.Module], source: object) -> None:
         )
     # An empty subclass also has the attributes that Python adds to classes.
     allowed = {*dir(type("Empty", (nn.Module,), {})), *_FEATURES}
-    if more := sorted(set(dir(layer)) - allowed):
+    if extra := sorted(set(dir(layer)) - allowed):
         raise LayerTypeError(
             f"{source} must not contain additional members compared to `{replaced.__name__}`: "
-            f"{', '.join(more)}.",
+            f"{', '.join(extra)}.",
             hint="only forward is taken from a kernel's layer; write helpers as functions",
         )
-    ours = inspect.signature(layer.forward).parameters
-    theirs = inspect.signature(replaced.forward).parameters
-    if [each.kind for each in ours.values()] != [each.kind for each in theirs.values()]:
-        what = "number" if len(ours) != len(theirs) else "kind"
+    ours, theirs = map(inspect.signature, (layer.forward, replaced.forward))
+    our_kinds, their_kinds = ([p.kind for p in s.parameters.values()] for s in (ours, theirs))
+    if our_kinds != their_kinds:
+        what = "number" if len(our_kinds) != len(their_kinds) else "kind"
         raise LayerTypeError(
             f"Forward signature of {source} does not match `{replaced.__name__}`: different {what} "
             "of arguments.",
-            hint=f"the kernel's forward takes {_listed(ours)}, the model's {_listed(theirs)}",
+            hint=f"the kernel's forward takes {ours}, the model's {theirs}",
         )
-
-
-def _listed(parameters: Mapping[str, inspect.Parameter]) -> str:
-    return f"({', '.join(map(str, parameters.values()))})"
 
 
 def _missing_features(layer: type[nn.Module], mode: Mode) -> str:

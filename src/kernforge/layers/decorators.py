@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decorators that mark what ``kernelize`` may replace: layer classes, and functions they call.
+"""Mark layer classes, and functions that they call, as replaceable by ``kernelize``.
 
-The marks are the attributes that the ``kernels`` client 0.17.2 sets and reads, so models that were
-marked with either are kernelized by both.
+The marks are attributes of the ``kernels`` client 0.17.2: models marked with either are kernelized
+by both.
 """
 
 from __future__ import annotations
@@ -38,11 +38,7 @@ def replace_kernel_forward_from_hub(
     marked: Any = cls
     marked.kernel_layer_name = layer_name
     # Static, so that access through an instance does not bind it.
-    marked.kernel_condition = staticmethod(condition or _always)
-
-
-def _always(module: nn.Module) -> bool:  # noqa: ARG001 - a condition takes the module
-    return True
+    marked.kernel_condition = staticmethod(condition or (lambda _module: True))
 
 
 def use_kernel_forward_from_hub(
@@ -80,9 +76,6 @@ def _function_module(function: Any, layer_name: str, condition: Condition | None
 
     class Func(base):  # type: ignore[misc]
         """A function as a module; copied and pickled by its name, as a function is."""
-
-        def __deepcopy__(self, memo: dict[int, Any]) -> Func:
-            return self
 
         def __reduce__(self) -> str:
             return str(function.__qualname__)

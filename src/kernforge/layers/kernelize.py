@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replace layers of a model by kernels, and restore them.
 
-Every decision is made and every kernel loaded before the first forward is exchanged, so an error
+Every decision is made and every kernel loaded before the first forward is replaced, so an error
 leaves the model unchanged.
 
-The exchanged forward is an attribute of the instance, as torch allows; the class is not changed.
-The previous state is kept in another attribute. A deep copy is exchanged as its model is, and can
-be restored. Pickling drops both: the kernel exists in this process alone, so an unpickled module
-has the forward of its class.
+The new forward is an attribute of the instance, as torch allows; the class is not changed. The
+previous state is kept in another attribute. A deep copy runs what its model runs, and can be
+restored. Pickling drops both: the kernel exists in this process alone, so an unpickled module has
+the forward of its class.
 """
 
 from __future__ import annotations
@@ -16,43 +16,40 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from kernforge.errors import LayerError
-from kernforge.layers.decide import decide_layer, new_request
-from kernforge.layers.modes import Device, KernelizeFallback, Mode
-from kernforge.layers.report import KernelizeReport, LayerOutcome
+from kernforge.layers.decide import KernelizeReport, KernelizeRequest, LayerOutcome, decide_layer
+from kernforge.layers.mapping import DEVICE_TYPES, KernelizeFallback, Mode, current
 from kernforge.system.environment import Environment
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-_EXCHANGE = "_kernforge_forward"
+_PATCH = "_kernforge_forward"
 _FORWARD = "forward"
-_log = logging.getLogger("kernforge")
 
 
 def kernelize(
     model: nn.Module,
     *,
     mode: Mode,
-    device: str | torch.device | Device | None = None,
+    device: str | torch.device | None = None,
     use_fallback: bool | KernelizeFallback = True,
 ) -> nn.Module:
     """Replace the layers of a model that are marked and mapped by kernels.
 
     The modules stay, with their parameters and their class; only what their ``forward`` runs is
-    exchanged. Kernelizing again starts from the original forwards. ``DISABLE_KERNEL_MAPPING=1``
+    replaced. Kernelizing again starts from the original forwards. ``DISABLE_KERNEL_MAPPING=1``
     in the environment gives all of them back.
 
     Args:
         model: the model; it is changed in place.
         mode: ``INFERENCE`` or ``TRAINING``, with ``| TORCH_COMPILE`` if it will be compiled.
-        device: a device type, a ``torch.device`` or a ``Device``; None takes that of the first
-            parameter.
+        device: a device type or a ``torch.device``; None takes that of the first parameter.
         use_fallback: the cases in which a layer may keep its own forward; True is
             ``KernelizeFallback.DEFAULT``, False is ``NONE``.
 
@@ -62,18 +59,18 @@ def kernelize(
     Raises:
         LayerError: the mode or the device is impossible, or a layer has no kernel in a case that
             may not fall back. No layer was changed, as with every error here.
-        LayerTypeError: a kernel's layer cannot stand in for the model's.
+        LayerTypeError: a kernel's layer cannot replace the model's.
         KernforgeError: what loading a kernel raises.
     """
-    request = new_request(model, mode, device, use_fallback, Environment.live())
+    request = _new_request(model, mode, device, use_fallback)
     decided = [
         (module, *decide_layer(module, path, request)) for path, module in _marked_modules(model)
     ]
-    for module, forward, result in decided:
-        _exchange(module, forward, result)
-    names = {result.layer_name for _, _, result in decided}
+    for module, forward, outcome in decided:
+        _patch(module, forward, outcome)
+    names = {outcome.layer_name for _, _, outcome in decided}
     if unmapped := sorted(names - set(request.registered)):
-        _log.warning("no kernel mapping names %s", ", ".join(unmapped))
+        logging.getLogger("kernforge").warning("no kernel mapping names %s", ", ".join(unmapped))
     return model
 
 
@@ -90,7 +87,7 @@ def unkernelize(model: nn.Module) -> nn.Module:
     modules = list(_marked_modules(model))
     if overlaid := [path or "(the model)" for path, module in modules if _is_overlaid(module)]:
         raise LayerError(
-            f"the forward of {', '.join(overlaid)} was exchanged again after kernelize",
+            f"the forward of {', '.join(overlaid)} was replaced by other code after kernelize",
             hint="undo that first; hooks of accelerate: remove_hook_from_module",
         )
     for _, module in modules:
@@ -103,7 +100,7 @@ def kernelized(
     model: nn.Module,
     *,
     mode: Mode,
-    device: str | torch.device | Device | None = None,
+    device: str | torch.device | None = None,
     use_fallback: bool | KernelizeFallback = True,
 ) -> Iterator[nn.Module]:
     """Kernelize a model for the duration of a ``with`` block.
@@ -112,7 +109,7 @@ def kernelized(
 
     The arguments and errors are those of ``kernelize``.
     """
-    changed = (_FORWARD, _EXCHANGE)
+    changed = (_FORWARD, _PATCH)
     before = [
         (module, {name: module.__dict__[name] for name in changed if name in module.__dict__})
         for _, module in _marked_modules(model)
@@ -134,12 +131,69 @@ def kernelize_report(model: nn.Module) -> KernelizeReport:
 
 
 def _outcome(path: str, module: Any) -> LayerOutcome:
-    exchanged = _exchange_of(module)
-    if exchanged is not None and not _is_overlaid(module):
-        return replace(exchanged.outcome, path=path)
-    reason = "not kernelized" if exchanged is None else "other code replaced its forward"
+    patch = _patch_of(module)
+    if patch is not None and not _is_overlaid(module):
+        return replace(patch.outcome, path=path)
+    reason = "not kernelized" if patch is None else "other code replaced its forward"
     name = str(module.kernel_layer_name)
     return LayerOutcome(path=path, layer_name=name, replaced=False, reason=reason)
+
+
+def _new_request(
+    model: nn.Module,
+    mode: Mode,
+    device: str | torch.device | None,
+    use_fallback: bool | KernelizeFallback,  # noqa: FBT001 - the client's type
+) -> KernelizeRequest:
+    if mode == Mode.FALLBACK:
+        raise LayerError("Mode.FALLBACK can only be used to register kernel mappings.")
+    if Mode.INFERENCE not in mode and Mode.TRAINING not in mode:
+        raise LayerError("kernelize mode must contain Mode.INFERENCE or Mode.TRAINING.")
+    if isinstance(use_fallback, bool):
+        use_fallback = KernelizeFallback.DEFAULT if use_fallback else KernelizeFallback.NONE
+    disabled = Environment.live().disable_kernel_mapping or "0"
+    if not disabled.isdecimal():
+        raise LayerError(f"DISABLE_KERNEL_MAPPING is {disabled!r}", hint="write 0 or 1")
+    device_type, index = _device(model, device)
+    return KernelizeRequest(
+        mode=mode,
+        device=device_type,
+        capability=_capability(index) if device_type in {"cuda", "rocm"} else None,
+        fallback=use_fallback,
+        registered=current(),
+        disabled=int(disabled) != 0,
+    )
+
+
+def _device(model: nn.Module, device: str | torch.device | None) -> tuple[str, int | None]:
+    """The device's type as mappings name it, and the GPU's index where it is known."""
+    if isinstance(device, str):
+        if device not in DEVICE_TYPES:
+            raise LayerError(
+                f"Unsupported device type '{device}'. Supported device types are: "
+                f"{', '.join(DEVICE_TYPES)}"
+            )
+        return device, None
+    if device is not None:
+        return device.type, device.index
+    first = next(model.parameters(), None)
+    if first is None:
+        raise LayerError(
+            "Cannot determine model device, provide as `device` argument to `kernelize`."
+        )
+    import torch
+
+    is_rocm = first.device.type == "cuda" and torch.version.hip is not None
+    return "rocm" if is_rocm else first.device.type, first.device.index
+
+
+def _capability(index: int | None) -> int | None:
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    major, minor = torch.cuda.get_device_capability(index)
+    return int(major) * 10 + int(minor)
 
 
 def _marked_modules(model: nn.Module) -> Iterator[tuple[str, Any]]:
@@ -154,60 +208,58 @@ def _marked_modules(model: nn.Module) -> Iterator[tuple[str, Any]]:
                 yield where, each
 
 
-class _Exchange:
-    """The exchange of a module's forward.
+@dataclass(frozen=True, slots=True)
+class _Patch:
+    """The state of a kernelized module.
 
-    Args:
+    Attributes:
         function: the new forward; None if the module kept its own.
         before: the instance's own attribute that the new forward replaced, if it had one.
         outcome: the decision.
     """
 
-    def __init__(
-        self, function: Callable[..., Any] | None, before: dict[str, Any], outcome: LayerOutcome
-    ) -> None:
-        self.function, self.before, self.outcome = function, before, outcome
+    function: Callable[..., Any] | None
+    before: dict[str, Any]
+    outcome: LayerOutcome
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Exchange:
-        return _Exchange(self.function, deepcopy(self.before, memo), self.outcome)
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Patch:
+        return replace(self, before=deepcopy(self.before, memo))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(None), ()
 
 
-def _exchange_of(module: nn.Module) -> _Exchange | None:
-    exchanged = module.__dict__.get(_EXCHANGE)
-    return exchanged if isinstance(exchanged, _Exchange) else None
+def _patch_of(module: nn.Module) -> _Patch | None:
+    patch = module.__dict__.get(_PATCH)
+    return patch if isinstance(patch, _Patch) else None
 
 
 def _is_overlaid(module: nn.Module) -> bool:
-    """Whether other code replaced the forward that ``_exchange`` set."""
-    exchanged = _exchange_of(module)
-    if exchanged is None or exchanged.function is None:
+    """Whether other code replaced the forward that ``_patch`` set."""
+    patch = _patch_of(module)
+    if patch is None or patch.function is None:
         return False
-    return bool(module.__dict__.get(_FORWARD) != MethodType(exchanged.function, module))
+    return bool(module.__dict__.get(_FORWARD) != MethodType(patch.function, module))
 
 
-def _exchange(
-    module: nn.Module, function: Callable[..., Any] | None, decided: LayerOutcome
-) -> None:
+def _patch(module: nn.Module, function: Callable[..., Any] | None, outcome: LayerOutcome) -> None:
     """Make a module run a forward, taken from any class; None is the module's own.
 
     A forward with which other code replaced an earlier one of ours counts as the module's own.
     """
     entries = module.__dict__
     if _is_overlaid(module):
-        del entries[_EXCHANGE]
+        del entries[_PATCH]
     _restore(module)
     before = {_FORWARD: entries[_FORWARD]} if _FORWARD in entries and function else {}
-    entries[_EXCHANGE] = _Exchange(function, before, decided)
+    entries[_PATCH] = _Patch(function, before, outcome)
     if function is not None:
         entries[_FORWARD] = MethodType(function, module)
 
 
 def _restore(module: nn.Module) -> None:
-    """Restore what a module ran before ``_exchange``; nothing if it was not exchanged."""
-    exchanged = module.__dict__.pop(_EXCHANGE, None)
-    if exchanged is not None and exchanged.function is not None:
+    """Restore what a module ran before ``_patch``; nothing if it was not kernelized."""
+    patch = module.__dict__.pop(_PATCH, None)
+    if patch is not None and patch.function is not None:
         module.__dict__.pop(_FORWARD, None)
-        module.__dict__.update(exchanged.before)
+        module.__dict__.update(patch.before)

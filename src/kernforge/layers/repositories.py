@@ -19,22 +19,33 @@ from typing import TYPE_CHECKING
 from kernforge.errors import LayerError, NoVariantError
 from kernforge.layers.decorators import function_layer
 from kernforge.layers.mapping import Repository
-from kernforge.loader.api import (
-    AnyRegistry,
-    get_kernel,
-    get_local_kernel,
-    get_locked_kernel,
-    read_locks,
-)
+from kernforge.loader import api
 from kernforge.loader.lock import KernelLocks
 from kernforge.trust.admission import Allowed
 
 if TYPE_CHECKING:
     from torch import nn
 
-BACKEND: ContextVar[str | None] = ContextVar("BACKEND", default=None)
-"""What repositories load for, as ``get_kernel`` takes it. Their ``load`` has no argument for it,
-since applications replace that method."""
+_backend: ContextVar[str | None] = ContextVar("kernforge_backend", default=None)
+"""The backend to load for, as ``get_kernel`` takes it; an argument of ``load`` would break
+subclasses that override that method."""
+
+
+def load_on(repository: Repository, device: str) -> type[nn.Module]:
+    """The layer for a type of device: on the CPU from a build for it, if the kernel has one.
+
+    Where torch is built for a GPU and sees one, ``get_kernel`` takes builds for that GPU. Their
+    operators take no tensors that are on the CPU.
+    """
+    if device == "cpu" and isinstance(repository, _Kernel):
+        token = _backend.set("cpu")
+        try:
+            return repository.load()
+        except NoVariantError:
+            pass  # load the default below, or raise its error
+        finally:
+            _backend.reset(token)
+    return repository.load()
 
 
 class _Kernel(abc.ABC):
@@ -65,7 +76,7 @@ class _Kernel(abc.ABC):
         return layer
 
     def __str__(self) -> str:
-        return "{}, {} `{}`".format(self._where(), *self._attribute())
+        return "{}, {} `{}`".format(self._location(), *self._attribute())
 
     def _attribute(self) -> tuple[str, str]:
         """``layer`` or ``function``, and its name."""
@@ -78,33 +89,8 @@ class _Kernel(abc.ABC):
         """Import the kernel's package."""
 
     @abc.abstractmethod
-    def _where(self) -> str:
-        """The kernel's place, for a message."""
-
-
-def load_on(repository: Repository, device: str) -> type[nn.Module]:
-    """The layer for a type of device: on the CPU from a build for it, if the kernel has one.
-
-    Where torch is built for a GPU and sees one, ``get_kernel`` takes builds for that GPU. Their
-    operators take no tensors that are on the CPU.
-
-    Raises:
-        LayerError: the kernel has no such layer or function.
-        KernforgeError: what loading the kernel raises.
-    """
-    layer: type[nn.Module]
-    if device == "cpu" and isinstance(repository, _Kernel):
-        before = BACKEND.set("cpu")
-        try:
-            layer = repository.load()
-        except NoVariantError:
-            pass  # load the default below, or raise its error
-        else:
-            return layer
-        finally:
-            BACKEND.reset(before)
-    layer = repository.load()
-    return layer
+    def _location(self) -> str:
+        """The kernel's location, for a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +101,8 @@ class _Published(_Kernel):
     _: KW_ONLY
     revision: str | None = None
     version: int | str | None = None
-    registry: AnyRegistry = None
-    trust_remote_code: Allowed = False
+    registry: api.AnyRegistry = None
+    trust_remote_code: Allowed = field(default=False, hash=False)
     user_agent: str | dict[str, str] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -127,20 +113,19 @@ class _Published(_Kernel):
                 "Either a revision or a version must be specified.",
                 hint="pass version=<major> for a stable interface",
             )
-        _make_hashable(self)
 
     def _package(self) -> ModuleType:
-        return get_kernel(
+        return api.get_kernel(
             self.repo_id,
             version=self.version,
             revision=self.revision,
             registry=self.registry,
-            backend=BACKEND.get(),
+            backend=_backend.get(),
             trust_remote_code=self.trust_remote_code,
             user_agent=self.user_agent,
         )
 
-    def _where(self) -> str:
+    def _location(self) -> str:
         asked = f"version {self.version}" if self.revision is None else f"revision {self.revision}"
         return f"`{self.repo_id}` ({asked})"
 
@@ -152,9 +137,9 @@ class _Local(_Kernel):
     repo_path: Path
 
     def _package(self) -> ModuleType:
-        return get_local_kernel(self.repo_path, backend=BACKEND.get())
+        return api.get_local_kernel(self.repo_path, backend=_backend.get())
 
-    def _where(self) -> str:
+    def _location(self) -> str:
         return f"`{self.repo_path}`"
 
 
@@ -164,36 +149,29 @@ class _Locked(_Kernel):
 
     repo_id: str
     _: KW_ONLY
-    lockfile: str | os.PathLike[str] | None = None
-    registry: AnyRegistry = None
-    trust_remote_code: Allowed = False
-    locks: KernelLocks = field(init=False, compare=False, repr=False)
+    lockfile: str | os.PathLike[str] | KernelLocks | None = field(
+        default=None, hash=False, repr=False
+    )
+    registry: api.AnyRegistry = None
+    trust_remote_code: Allowed = field(default=False, hash=False)
     commit: str = field(init=False)
 
     def __post_init__(self) -> None:
-        locks = read_locks(self.lockfile)
-        object.__setattr__(self, "locks", locks)
+        locks = api.read_locks(self.lockfile)
+        object.__setattr__(self, "lockfile", locks)
         object.__setattr__(self, "commit", locks.of(self.repo_id).commit)
-        # What else it locks may differ, so two locks are not the same.
-        object.__setattr__(self, "lockfile", locks.source)
-        _make_hashable(self)
 
     def _package(self) -> ModuleType:
-        return get_locked_kernel(
+        return api.get_locked_kernel(
             self.repo_id,
-            lockfile=self.locks,
+            lockfile=self.lockfile,
             registry=self.registry,
-            backend=BACKEND.get(),
+            backend=_backend.get(),
             trust_remote_code=self.trust_remote_code,
         )
 
-    def _where(self) -> str:
+    def _location(self) -> str:
         return f"`{self.repo_id}` (commit {self.commit})"
-
-
-def _make_hashable(repository: _Published | _Locked) -> None:
-    if not isinstance(repository.trust_remote_code, bool | str):
-        object.__setattr__(repository, "trust_remote_code", tuple(repository.trust_remote_code))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +238,7 @@ class LockedLayerRepository(_Locked):
     """A layer of a kernel at the commit in a lock; the rest as for ``LayerRepository``.
 
     Args:
-        lockfile: a ``kernels.lock``, read at once; None takes the one that the calling package
-            brought with it.
+        lockfile: a ``kernels.lock``, read at once; None takes the one of the calling package.
 
     Raises:
         RequestError: there is no lock, or it does not have the kernel.

@@ -11,7 +11,7 @@ from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
 
 
-def test_repositories_are_equal_when_they_name_the_same():
+def test_equal_arguments_make_equal_repositories():
     one = LayerRepository("a/b", layer_name="C", version=1, trust_remote_code=["a/b"])
     same = LayerRepository("a/b", layer_name="C", version=1, trust_remote_code=["a/b"])
     assert one == same
@@ -73,7 +73,7 @@ _numbers = itertools.count()
 @pytest.mark.torch
 @pytest.mark.parametrize("package", ["kernforge", "kernels"])
 @pytest.mark.parametrize("built", [("cpu", "cuda"), ("cuda",)], ids=["both", "cuda alone"])
-def test_a_model_on_the_cpu_of_a_machine_with_a_gpu_takes_builds_for_the_cpu(
+def test_a_model_on_the_cpu_loads_builds_for_the_cpu(
     tmp_path, write_variant, fork_server, package, built
 ):
     build, registry, locked = (tmp_path / name for name in ("build", "registry", "kernels.lock"))
