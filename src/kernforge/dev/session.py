@@ -324,7 +324,7 @@ def _targets(workspace: Workspace, patterns: Sequence[str]) -> tuple[Target, ...
         return project_targets.choose(workspace.candidates, patterns)
     names = [candidate.name for candidate in workspace.candidates if candidate.target]
     # The last one is that of the GPU if there is one: one build for an edit, for this process.
-    suitable = project_tests.chosen(names, project_tests.fitting(names))[-1:]
+    suitable = project_tests.chosen(names)[-1:]
     return project_targets.choose(workspace.candidates, suitable)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An author's declaration of an operator, and one case: arguments, results and reference."""
+"""An author's declaration of an operator, a trial of it, and a case: arguments and results."""
 
 from __future__ import annotations
 
@@ -62,15 +62,21 @@ class OpDeclaration:
     factor: float = compare.FACTOR
     leave_out: Mapping[str, str] = field(default_factory=dict)
 
+    def expected(self, args: tuple[Any, ...]) -> tuple[tuple[Tensor, Tensor], ...]:
+        """The reference's results: each computed in float64, and computed in the tested dtype."""
+        import torch
+
+        floats = [a.dtype for a in args if is_tensor(a) and a.is_floating_point()]
+        same = torch.float32 if torch.float64 in floats else None
+        exact = _results(self.reference(*copies(args, torch.float64)))
+        coarse = _results(self.reference(*(copies(args, same) if same else args)))
+        return tuple(zip(exact, coarse, strict=True))
+
 
 def check_options(options: Mapping[str, Any], checks: Collection[str]) -> dict[str, Any]:
-    """Check the options of ``op_tests``, so that an error is raised once and not by every check.
+    """The options of ``op_tests`` as attributes of ``OpDeclaration``, checked.
 
-    Returns:
-        Attributes of ``OpDeclaration``: a single name becomes a tuple, ``torch.float32`` its name.
-
-    Raises:
-        UsageError: an option is unknown or has an invalid value.
+    A single name becomes a tuple, and ``torch.float32`` its name.
     """
     _among("option", options, {name for name in OpDeclaration.__slots__ if name not in _GIVEN})
     settings = dict(options)
@@ -118,7 +124,7 @@ def _among(what: str, names: Iterable[str], known: Collection[str]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One call of an operator: its arguments, and which of them it writes.
+    """The arguments of one call of an operator, and which of them it writes.
 
     Attributes:
         before: copies of the arguments before the call, for the reference.
@@ -126,53 +132,11 @@ class Case:
         guarded: the drawn tensors that have guards around them.
     """
 
+    declared: OpDeclaration
     args: tuple[Any, ...]
     before: tuple[Any, ...]
     written: frozenset[int]
     guarded: tuple[guards.Guarded, ...] = ()
-
-    @classmethod
-    def make(
-        cls, declared: OpDeclaration, draw: Draw, shape: tuple[int, ...], *, keep: bool = True
-    ) -> Case:
-        """Draw the arguments of a shape.
-
-        Args:
-            keep: whether to copy arguments that are not results, too; without copies they are
-                assumed to be unchanged, which saves memory.
-
-        Raises:
-            UsageError: the author's ``inputs`` does not return a tuple.
-        """
-        draw = draw.afresh()
-        args = declared.inputs(draw, shape)
-        if not isinstance(args, tuple | list):
-            raise UsageError(
-                f"inputs returns a {type(args).__name__}, not a tuple",
-                hint="return all arguments of the operator: lambda draw, shape: (draw(shape),)",
-            )
-        written = {
-            index for index, a in enumerate(args) if any(a is tensor for tensor in draw.written)
-        }
-        before = tuple(
-            a.clone() if is_tensor(a) and (keep or index in written) else a
-            for index, a in enumerate(args)
-        )
-        return cls(args=tuple(args), before=before, written=frozenset(written))
-
-    @classmethod
-    def with_guards(
-        cls, declared: OpDeclaration, draw: Draw, shape: tuple[int, ...], filled: int
-    ) -> Case:
-        """A case whose drawn tensors have guards around them, filled with a byte value."""
-        guarded: list[guards.Guarded] = []
-
-        def place(tensor: Tensor) -> Tensor:
-            guarded.append(guards.surround(tensor, filled=filled))
-            return guarded[-1].tensor
-
-        case = cls.make(declared, replace(draw, place=place), shape)
-        return replace(case, guarded=tuple(guarded))
 
     def broken(self) -> str:
         """Describe a write around an argument; empty if there was none."""
@@ -184,9 +148,40 @@ class Case:
     def results(self, returned: Any) -> tuple[Tensor, ...]:
         """The arguments that were written, then the other tensors that were returned."""
         written = [self.args[at] for at in sorted(self.written)]
-        values = returned if isinstance(returned, (tuple, list)) else (returned,)
-        others = [r for r in values if is_tensor(r) and not any(r is tensor for tensor in written)]
+        others = [
+            r
+            for r in as_tuple(returned)
+            if is_tensor(r) and not any(r is tensor for tensor in written)
+        ]
         return (*written, *others)
+
+    def check(self, returned: Any) -> None:
+        """Compare the results of a call with the reference's."""
+        self.compare(self.results(returned))
+
+    def compare(self, results: tuple[Tensor, ...]) -> None:
+        """Compare results with the reference's results for the arguments before the call.
+
+        Raises:
+            AssertionError: the number of results or one of them differs.
+        """
+        pairs = self.declared.expected(self.before)
+        # A reference that computes in a higher precision throughout does not determine the dtype.
+        taken = {a.dtype for a in self.before if is_tensor(a)}
+        if len(results) != len(pairs):
+            raise AssertionError(
+                f"the operator has {len(results)} results, the reference {len(pairs)}: written "
+                "arguments come first, then what is returned"
+            )
+        for number, (result, (exact, same)) in enumerate(zip(results, pairs, strict=True)):
+            what = "result" if len(results) == 1 else f"result {number}"
+            any_dtype = result.is_floating_point() and same.dtype not in taken
+            if result.dtype != same.dtype and not any_dtype:
+                raise AssertionError(f"{what} is {result.dtype}, wanted {same.dtype}")
+            if result.device != exact.device:
+                raise AssertionError(f"{what} is on {result.device}, wanted {exact.device}")
+            values = (each.detach() for each in (result, exact, same))
+            compare.assert_near(*values, what=what, factor=self.declared.factor)
 
     def inputs_changed(self) -> str:
         """Describe an argument that was changed but is not a result; empty if there is none."""
@@ -199,6 +194,58 @@ class Case:
         return ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One call to check: an operator, and the arguments to draw for it."""
+
+    declared: OpDeclaration
+    op: Callable[..., Any]
+    draw: Draw
+    shape: tuple[int, ...]
+
+    def drawn(self, **settings: Any) -> Trial:
+        """The same trial with other settings of ``Draw``."""
+        return replace(self, draw=replace(self.draw, **settings))
+
+    def case(self, *, keep: bool = True) -> Case:
+        """Draw the arguments.
+
+        Args:
+            keep: whether to copy arguments that are not results, too; without copies they are
+                assumed to be unchanged, which saves memory.
+
+        Raises:
+            UsageError: the author's ``inputs`` does not return a tuple.
+        """
+        draw = self.draw.afresh()
+        args = self.declared.inputs(draw, self.shape)
+        if not isinstance(args, tuple | list):
+            raise UsageError(
+                f"inputs returns a {type(args).__name__}, not a tuple",
+                hint="return all arguments of the operator: lambda draw, shape: (draw(shape),)",
+            )
+        written = {
+            index for index, a in enumerate(args) if any(a is tensor for tensor in draw.written)
+        }
+        before = tuple(
+            a.clone() if is_tensor(a) and (keep or index in written) else a
+            for index, a in enumerate(args)
+        )
+        return Case(
+            declared=self.declared, args=tuple(args), before=before, written=frozenset(written)
+        )
+
+    def guarded_case(self, filled: int) -> Case:
+        """Draw the arguments with guards around them, filled with a byte value."""
+        guarded: list[guards.Guarded] = []
+
+        def place(tensor: Tensor) -> Tensor:
+            guarded.append(guards.surround(tensor, filled=filled))
+            return guarded[-1].tensor
+
+        return replace(self.drawn(place=place).case(), guarded=tuple(guarded))
+
+
 def is_tensor(value: Any) -> bool:
     """Whether a value is a tensor."""
     import torch
@@ -206,67 +253,25 @@ def is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def copied(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Copies of the arguments."""
-    return tuple(a.clone() if is_tensor(a) else a for a in args)
+def as_tuple(returned: Any) -> tuple[Any, ...]:
+    """The results of a call that returns one or several."""
+    return tuple(returned) if isinstance(returned, tuple | list) else (returned,)
 
 
-def converted(args: tuple[Any, ...], dtype: Any) -> tuple[Any, ...]:
-    """Copies of the arguments with their floats in another dtype."""
+def copies(args: tuple[Any, ...], dtype: Any = None) -> tuple[Any, ...]:
+    """Copies of the arguments; with a dtype, their floats are converted to it."""
     return tuple(
-        (a.to(dtype) if a.is_floating_point() else a).clone() if is_tensor(a) else a for a in args
+        (a.to(dtype) if dtype and a.is_floating_point() else a).clone() if is_tensor(a) else a
+        for a in args
     )
-
-
-def expected(declared: OpDeclaration, args: tuple[Any, ...]) -> tuple[tuple[Tensor, Tensor], ...]:
-    """The reference's results: each computed in float64, and computed in the tested dtype."""
-    import torch
-
-    floats = [a.dtype for a in args if is_tensor(a) and a.is_floating_point()]
-    same = torch.float32 if torch.float64 in floats else None
-    exact = _results(declared.reference(*converted(args, torch.float64)))
-    coarse = _results(declared.reference(*(converted(args, same) if same else args)))
-    return tuple(zip(exact, coarse, strict=True))
-
-
-def assert_case(declared: OpDeclaration, case: Case, returned: Any) -> None:
-    """Compare the results of a call with the reference's, as ``assert_results`` does."""
-    assert_results(declared, case.before, case.results(returned))
-
-
-def assert_results(
-    declared: OpDeclaration, before: tuple[Any, ...], results: tuple[Tensor, ...]
-) -> None:
-    """Compare results with the reference's results for the arguments before the call.
-
-    Raises:
-        AssertionError: the number of results or one of them differs.
-    """
-    pairs = expected(declared, before)
-    # A reference that computes in a higher precision throughout does not determine the dtype.
-    taken = {a.dtype for a in before if is_tensor(a)}
-    if len(results) != len(pairs):
-        raise AssertionError(
-            f"the operator has {len(results)} results, the reference {len(pairs)}: written "
-            "arguments come first, then what is returned"
-        )
-    for number, (result, (exact, same)) in enumerate(zip(results, pairs, strict=True)):
-        what = "result" if len(results) == 1 else f"result {number}"
-        if result.dtype != same.dtype and (not result.is_floating_point() or same.dtype in taken):
-            raise AssertionError(f"{what} is {result.dtype}, wanted {same.dtype}")
-        if result.device != exact.device:
-            raise AssertionError(f"{what} is on {result.device}, wanted {exact.device}")
-        compare.assert_near(
-            result.detach(), exact.detach(), same.detach(), what=what, factor=declared.factor
-        )
 
 
 def _results(returned: Any) -> tuple[Tensor, ...]:
     """The tensors that a reference returns."""
-    values = returned if isinstance(returned, (tuple, list)) else (returned,)
+    values = as_tuple(returned)
     if others := [type(value).__name__ for value in values if not is_tensor(value)]:
         raise UsageError(
             f"the reference returns a {others[0]}, not a tensor",
             hint="return a tensor or a tuple of tensors: first those that the operator writes to",
         )
-    return tuple(values)
+    return values

@@ -12,10 +12,8 @@ from typing import Any, ClassVar
 import pytest
 
 from kernforge.errors import UsageError
-from kernforge.testing import case as cases
-from kernforge.testing import compare, gpu, guards, large
-from kernforge.testing import torch_contract as torchside
-from kernforge.testing.case import OpDeclaration
+from kernforge.testing import compare, gpu, guards, large, torch_contract
+from kernforge.testing.case import Case, OpDeclaration, Trial, check_options
 from kernforge.testing.inputs import MIXED, Draw
 from kernforge.testing.plugin import environment
 
@@ -42,7 +40,7 @@ class Checks:
             "shape": [pytest.param(s, id=n) for n, s in declared.shapes.items()],
             "view": list(declared.views),
             "dtype": list(declared.dtypes),
-            "part": list(torchside.OPCHECKS),
+            "part": list(torch_contract.OPCHECKS),
             "tool": metafunc.config.getoption("sanitizer", None) or [""],
             "device": [pytest.param(d, marks=marks.get(d, [])) for d in devices],
         }
@@ -94,28 +92,26 @@ class Checks:
 
     def test_values(self, op: Any, shape: Any, dtype: str, device: str) -> None:
         """Every shape gives the reference's values; new memory is filled with poison before."""
-        self._assert_values(op, self._draw(dtype, device), shape)
+        self._check_values(self._trial(op, device, dtype, shape))
 
     def test_special_values(self, op: Any, dtype: str, device: str) -> None:
         """NaN, infinities, negative zero, the largest and the smallest numbers."""
-        draw = self._right_draw(op, device, dtype)
-        self._assert_case(op, replace(draw, special=True))
+        self._check(self._right_trial(op, device, dtype).drawn(special=True))
 
     def test_views(self, op: Any, view: str, dtype: str, device: str) -> None:
         """Arguments that are not contiguous, or that begin after an aligned address."""
-        draw = self._right_draw(op, device, dtype)
-        self._assert_case(op, replace(draw, layout=view))
+        self._check(self._right_trial(op, device, dtype).drawn(layout=view))
 
     def test_mixed_views(self, op: Any, dtype: str, device: str) -> None:
         """One tensor has another layout than the others, each tensor in turn."""
-        draw = self._right_draw(op, device, dtype)
+        trial = self._right_trial(op, device, dtype)
         count = self._count_drawn()
         if count == 1:
             pytest.skip("the operator has a single tensor: see test_views")
         for layout in [v for v in MIXED if v in self.declared.views]:
             for number in range(count):
                 try:
-                    self._assert_case(op, replace(draw, layout=layout, only=number))
+                    self._check(trial.drawn(layout=layout, only=number))
                 except AssertionError as error:
                     raise AssertionError(f"drawn tensor {number} {layout}: {error}") from error
 
@@ -125,31 +121,28 @@ class Checks:
         """Indices need 64 bits; skipped without enough memory."""
         if self.declared.large is None:
             pytest.skip("no shape of more than 2^31 elements is declared (large=)")
-        draw = self._right_draw(op, device)
+        trial = self._right_trial(op, device)
         with large.exclusive(device, environment(request.config).home / "locks"):
-            large.skip_without_memory(self.declared, op, draw, self._shape())
-            large.assert_large(self.declared, op, draw)
+            large.skip_without_memory(trial)
+            large.assert_large(trial)
 
     # -- memory ----------------------------------------------------------------------------
 
     def test_sentinels(self, op: Any, shape: Any, dtype: str, device: str) -> None:
         """Nothing is written before or after an argument or a result."""
-        draw = self._draw(dtype, device)
-        case = cases.Case.with_guards(self.declared, draw, shape, guards.POISON)
+        case = self._trial(op, device, dtype, shape).guarded_case(guards.POISON)
         _, watch = guards.watched(lambda: op(*case.args))
         if text := case.broken() or watch.broken():
             raise AssertionError(text)
 
     def test_neighbours(self, op: Any, shape: Any, dtype: str, device: str) -> None:
         """Values around the arguments, here NaN or -1, do not change the result."""
-        draw = self._draw(dtype, device)
-        self._skip_if_values_wrong(op, draw, shape)
-        case = cases.Case.with_guards(self.declared, draw, shape, 0xFF)
-        cases.assert_case(self.declared, case, self._call_guarded(op, case))
+        case = self._right_trial(op, device, dtype, shape).guarded_case(0xFF)
+        case.check(self._call_guarded(op, case))
 
     def test_inputs_untouched(self, op: Any, dtype: str, device: str) -> None:
         """The call changes no bit of an argument that is not a result."""
-        case = cases.Case.make(self.declared, self._draw(dtype, device), self._shape())
+        case = self._trial(op, device, dtype).case()
         self._call_guarded(op, case)
         if text := case.inputs_changed():
             raise AssertionError(text)
@@ -158,7 +151,7 @@ class Checks:
         """Equal arguments give equal bits, run after run."""
         first: tuple[Any, ...] | None = None
         for run in range(_RUNS):
-            case = cases.Case.make(self.declared, self._draw(dtype, device), self._shape())
+            case = self._trial(op, device, dtype).case()
             got = case.results(self._call_guarded(op, case))
             first = first or tuple(result.clone() for result in got)
             for result, before in zip(got, first, strict=True):
@@ -168,68 +161,58 @@ class Checks:
 
     def test_opcheck(self, op: Any, part: str, device: str) -> None:
         """``torch.library.opcheck`` on each custom operator that the call reaches."""
-        draw = self._draw(self.declared.dtypes[0], device)
+        trial = self._trial(op, device)
         if part == "aot":  # compares results
-            self._skip_if_values_wrong(op, draw, self._shape())
-        torchside.opcheck(self.declared, op, draw, self._shape(), part)
+            self._skip_if_values_wrong(trial)
+        torch_contract.opcheck(trial, part)
 
     def test_compile(self, op: Any, device: str) -> None:
         """``torch.compile`` compiles it without graph breaks, and equal shapes only once."""
-        draw = self._right_draw(op, device)
-        torchside.assert_compiles(self.declared, op, draw, self._shape())
+        torch_contract.assert_compiles(self._right_trial(op, device))
 
     def test_autocast(self, op: Any, device: str) -> None:
         """``torch.autocast`` takes it, with real tensors and with those of the meta device."""
-        draw = self._right_draw(op, device)
-        torchside.assert_autocast(self.declared, op, draw, self._shape())
+        torch_contract.assert_autocast(self._right_trial(op, device))
 
     def test_gradients(self, op: Any, dtype: str, device: str) -> None:
         """First derivative: by gradcheck in float64, by the reference's in other dtypes."""
-        if not self.declared.backward:
-            pytest.skip("no backward is declared (backward=True)")
-        draw = self._draw(dtype, device)
-        torchside.assert_gradients(self.declared, op, draw, self._small(), order=1)
+        self._skip_without("backward")
+        trial = self._trial(op, device, dtype, self._small())
+        torch_contract.assert_gradients(trial, order=1)
 
     def test_compiled_gradients(self, op: Any, device: str) -> None:
         """``torch.compile`` compiles the derivative too."""
-        if not self.declared.backward:
-            pytest.skip("no backward is declared (backward=True)")
-        draw = self._right_draw(op, device)
-        torchside.assert_compiled_gradients(self.declared, op, draw, self._small())
+        self._skip_without("backward")
+        trial = replace(self._right_trial(op, device), shape=self._small())
+        torch_contract.assert_compiled_gradients(trial)
 
     def test_transforms(self, op: Any, device: str) -> None:
         """``torch.func.grad`` differentiates it; forward mode does as well, or is refused."""
-        if not self.declared.backward:
-            pytest.skip("no backward is declared (backward=True)")
+        self._skip_without("backward")
         dtype = "float64" if "float64" in self.declared.dtypes else ""
-        draw = self._right_draw(op, device, dtype)
-        torchside.assert_transforms(self.declared, op, draw, self._small())
+        trial = replace(self._right_trial(op, device, dtype), shape=self._small())
+        torch_contract.assert_transforms(trial)
 
     def test_second_gradients(self, op: Any, dtype: str, device: str) -> None:
         """The second derivative: gradgradcheck in float64, the reference's in other dtypes."""
-        if not self.declared.second_backward:
-            pytest.skip("no second backward is declared (second_backward=True)")
-        draw = self._draw(dtype, device)
-        torchside.assert_gradients(self.declared, op, draw, self._small(), order=2)
+        self._skip_without("second_backward")
+        trial = self._trial(op, device, dtype, self._small())
+        torch_contract.assert_gradients(trial, order=2)
 
     # -- streams and devices ---------------------------------------------------------------
 
     def test_cuda_graph(self, op: Any, device: str) -> None:
         """The call can be captured, and a replay reads new inputs."""
-        draw = self._right_draw(op, device)
-        gpu.assert_graph(self.declared, op, draw, self._shape())
+        gpu.assert_graph(self._right_trial(op, device))
 
     def test_side_stream(self, op: Any, device: str) -> None:
         """The call runs on the current stream, after the work that is queued there."""
-        draw = self._right_draw(op, device)
-        gpu.assert_side_stream(self.declared, op, draw, self._shape())
+        gpu.assert_side_stream(self._right_trial(op, device))
 
     def test_second_device(self, op: Any, device: str) -> None:
         """The call runs on the device of its arguments while another device is current."""
-        del device
         gpu.skip_without_second_gpu()
-        draw = replace(self._right_draw(op, "cuda"), device="cuda:1")
-        gpu.assert_stream_order(self.declared, op, draw, self._shape())
+        gpu.assert_stream_order(self._right_trial(op, device).drawn(device="cuda:1"))
 
     def test_sanitizer(self, request: pytest.FixtureRequest, tool: str, device: str) -> None:
         """The checks of values under compute-sanitizer, in another process."""
@@ -241,48 +224,57 @@ class Checks:
         config = request.config
         gpu.assert_sanitized(tool, request.node.nodeid, config, environment(config))
 
-    # -- the case --------------------------------------------------------------------------
+    # -- the trial -------------------------------------------------------------------------
 
-    def _assert_values(self, op: Any, draw: Draw, shape: tuple[int, ...]) -> None:
-        if self._sanitized:
-            case = cases.Case.make(self.declared, draw, shape)
-        else:
-            case = cases.Case.with_guards(self.declared, draw, shape, 0)
-        cases.assert_case(self.declared, case, self._call_guarded(op, case))
+    def _trial(
+        self, op: Any, device: str, dtype: str = "", shape: tuple[int, ...] | None = None
+    ) -> Trial:
+        """A trial with contiguous arguments; by default of the first dtype and a quick shape."""
+        import torch
 
-    def _assert_case(self, op: Any, draw: Draw) -> None:
-        case = cases.Case.make(self.declared, draw, self._shape())
-        cases.assert_case(self.declared, case, self._call_guarded(op, case))
+        draw = Draw(device=device, dtype=getattr(torch, dtype or self.declared.dtypes[0]))
+        chosen = self._shape() if shape is None else shape
+        return Trial(declared=self.declared, op=op, draw=draw, shape=chosen)
 
-    def _call_guarded(self, op: Any, case: cases.Case) -> Any:
-        """The result of a call with guards around new memory; the guards are not checked here."""
-        if self._sanitized:
-            return op(*case.args)
-        returned, _ = guards.watched(lambda: op(*case.args))
-        return returned
+    def _right_trial(
+        self, op: Any, device: str, dtype: str = "", shape: tuple[int, ...] | None = None
+    ) -> Trial:
+        """A trial with contiguous arguments; skip if their values are wrong."""
+        trial = self._trial(op, device, dtype, shape)
+        self._skip_if_values_wrong(trial)
+        return trial
 
-    def _skip_if_values_wrong(self, op: Any, draw: Draw, shape: tuple[int, ...]) -> None:
-        """Skip a check whose case is wrong for contiguous arguments, so that one check fails."""
-        known, key = self._right, (op, draw.dtype, draw.device, shape)
+    def _skip_if_values_wrong(self, trial: Trial) -> None:
+        """Skip a check whose trial is wrong for contiguous arguments, so that one check fails."""
+        known, key = self._right, (trial.op, trial.draw.dtype, trial.draw.device, trial.shape)
         if key not in known:
             try:
-                self._assert_values(op, draw, shape)
+                self._check_values(trial)
                 known[key] = True
             except AssertionError:
                 known[key] = False
         if not known[key]:
             pytest.skip("the values of contiguous arguments are wrong: see test_values")
 
-    def _right_draw(self, op: Any, device: str, dtype: str = "") -> Draw:
-        """Draw contiguous arguments of a dtype, or of the first; skip if their values are wrong."""
-        draw = self._draw(dtype or self.declared.dtypes[0], device)
-        self._skip_if_values_wrong(op, draw, self._shape())
-        return draw
+    def _skip_without(self, option: str) -> None:
+        if not getattr(self.declared, option):
+            pytest.skip(f"no {option} is declared ({option}=True)")
 
-    def _draw(self, dtype: str, device: str) -> Draw:
-        import torch
+    def _check_values(self, trial: Trial) -> None:
+        """Compare a call's results with the reference's, with guards around the arguments."""
+        case = trial.case() if self._sanitized else trial.guarded_case(0)
+        case.check(self._call_guarded(trial.op, case))
 
-        return Draw(device=device, dtype=getattr(torch, dtype))
+    def _check(self, trial: Trial) -> None:
+        case = trial.case()
+        case.check(self._call_guarded(trial.op, case))
+
+    def _call_guarded(self, op: Any, case: Case) -> Any:
+        """The result of a call with guards around new memory; the guards are not checked here."""
+        if self._sanitized:
+            return op(*case.args)
+        returned, _ = guards.watched(lambda: op(*case.args))
+        return returned
 
     def _shape(self) -> tuple[int, ...]:
         """The largest shape that is quick to run, for the checks that are not about shapes."""
@@ -293,7 +285,7 @@ class Checks:
 
     def _count_drawn(self) -> int:
         """Number of tensors of a case."""
-        draw = self._draw(self.declared.dtypes[0], "cpu")
+        draw = self._trial(None, "cpu").draw
         self.declared.inputs(draw, self._small())
         return len(draw.drawn)
 
@@ -328,17 +320,13 @@ def op_tests(
             value.
     """
     checks = {n.removeprefix("test_") for n in dir(Checks) if n.startswith("test_")}
-    settings = cases.check_options(options, checks)
+    settings = check_options(options, checks)
     declared = OpDeclaration(op=op, reference=reference, inputs=inputs, **settings)
     return type("Checks", (Checks,), {"declared": declared, "_right": {}, "__test__": True})
 
 
 def _attribute(kernel: Any, name: str) -> Any:
-    """The attribute of the tested build with a name, which may have dots.
-
-    Raises:
-        UsageError: the build has no such attribute.
-    """
+    """The attribute of the tested build with a name, which may have dots."""
     try:
         return functools.reduce(getattr, name.split("."), kernel)
     except AttributeError as error:

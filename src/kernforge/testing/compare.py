@@ -126,11 +126,7 @@ def assert_near(
 
 
 def assert_shape(got: Sequence[int], wanted: Sequence[int], *, what: str = "result") -> None:
-    """Compare a result's shape with the reference's.
-
-    Raises:
-        AssertionError: the shapes differ.
-    """
+    """Compare a result's shape with the reference's."""
     if tuple(got) != tuple(wanted):
         raise AssertionError(
             f"{what} has shape {tuple(got)}, wanted {tuple(wanted)} of the reference"
@@ -140,14 +136,7 @@ def assert_shape(got: Sequence[int], wanted: Sequence[int], *, what: str = "resu
 def difference(
     got: Tensor, exact: Tensor, same: Tensor, *, factor: float = FACTOR
 ) -> Difference | None:
-    """The first element that differs from its reference by more than the tolerance, or None.
-
-    Args:
-        got: the kernel's result.
-        exact: the reference in float64 or in the dtype of an integer result, of the same shape.
-        same: the reference, computed in the tested dtype (in float32 for float64).
-        factor: allowed multiple of the reference's own error.
-    """
+    """The first element that ``assert_near`` refuses; None if there is none."""
     import torch
 
     if not got.is_floating_point():

@@ -6,10 +6,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,8 +16,7 @@ from kernforge.system.environment import Environment
 from kernforge.system.process import Command, run
 from kernforge.testing import case as cases
 from kernforge.testing import guards
-from kernforge.testing.case import OpDeclaration
-from kernforge.testing.inputs import Draw
+from kernforge.testing.case import Case, Trial
 
 __tracebackhide__ = True  # a failure shows the test and the operator, not how we compare
 SANITIZED = ("test_values", "test_views")
@@ -72,32 +69,28 @@ def skip_without_second_gpu() -> None:
         pytest.skip(f"needs 2 GPUs, this machine has {count}")
 
 
-def assert_graph(
-    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
-) -> None:
+def assert_graph(trial: Trial) -> None:
     """Capture a call, change its arguments, replay it."""
     import torch
 
-    case = cases.Case.make(declared, draw, shape)
-    new_case = cases.Case.make(declared, _other(draw), shape)
+    case, new_case = trial.case(), _other(trial).case()
     side_stream = torch.cuda.Stream()
     side_stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side_stream):
-        op(*cases.copied(case.args))  # initialises before the capture what is initialised once
+        trial.op(*cases.copies(case.args))  # its first call may initialise something
     torch.cuda.synchronize()
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
     try:
         with torch.cuda.graph(graph):
-            returned = op(*case.args)
+            returned = trial.op(*case.args)
     except RuntimeError as error:
         raise AssertionError(f"the call cannot be captured: {_cause(error)}") from error
     finally:
         torch.cuda.set_stream(stream)  # torch stays on the capture's stream if the capture fails
-    _arrive(case, new_case)
+    _overwrite(case, new_case)
     graph.replay()
     torch.cuda.synchronize()
-    replayed = cases.Case(args=case.args, before=new_case.before, written=case.written)
-    cases.assert_case(declared, replayed, returned)
+    replace(case, before=new_case.before).check(returned)
 
 
 def _cause(error: BaseException) -> str:
@@ -107,50 +100,46 @@ def _cause(error: BaseException) -> str:
     return first_line(error)
 
 
-def assert_side_stream(
-    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
-) -> None:
+def assert_side_stream(trial: Trial) -> None:
     """Call the operator on another stream than torch's default stream."""
     import torch
 
     with torch.cuda.stream(torch.cuda.Stream()):
-        assert_stream_order(declared, op, draw, shape)
+        assert_stream_order(trial)
 
 
-def assert_stream_order(
-    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
-) -> None:
+def assert_stream_order(trial: Trial) -> None:
     """Call the operator while the stream still writes its arguments, and read results at once.
 
-    The device of ``draw`` need not be the current one. A launch on another stream reads the
+    The device of the trial need not be the current one. A launch on another stream reads the
     arguments too early; a launch that this stream does not wait for writes its results too late,
     when the memory still has poison.
     """
     import torch
 
-    case = cases.Case.make(declared, draw, shape)
-    new_case = cases.Case.make(declared, _other(draw), shape)
-    op(*cases.copied(case.args))
-    torch.cuda.synchronize(draw.device)
-    with torch.cuda.device(draw.device):
+    device = trial.draw.device
+    case, new_case = trial.case(), _other(trial).case()
+    trial.op(*cases.copies(case.args))
+    torch.cuda.synchronize(device)
+    with torch.cuda.device(device):
         torch.cuda._sleep(_WAIT_CYCLES)  # noqa: SLF001 - torch has no public way to wait on a GPU
-    _arrive(case, new_case)
-    returned, _ = guards.watched(lambda: op(*case.args), settled=False)
-    taken = cases.copied(case.results(returned))
-    torch.cuda.synchronize(draw.device)
-    cases.assert_results(declared, new_case.before, taken)
+    _overwrite(case, new_case)
+    returned, _ = guards.watched(lambda: trial.op(*case.args), settled=False)
+    results = cases.copies(case.results(returned))
+    torch.cuda.synchronize(device)
+    replace(case, before=new_case.before).compare(results)
 
 
-def _arrive(case: cases.Case, fresh: cases.Case) -> None:
+def _overwrite(case: Case, new: Case) -> None:
     """Copy the values of another case into the arguments of this case."""
-    for old, new in zip(case.args, fresh.before, strict=True):
+    for old, value in zip(case.args, new.before, strict=True):
         if cases.is_tensor(old):
-            old.copy_(new)
+            old.copy_(value)
 
 
-def _other(draw: Draw) -> Draw:
-    """The same settings with another seed."""
-    return replace(draw, seed=draw.seed + 1)
+def _other(trial: Trial) -> Trial:
+    """The same trial with another seed."""
+    return trial.drawn(seed=trial.draw.seed + 1)
 
 
 def sanitizer_argv(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests import: the tested build under the name of the project, and the files beside them.
+"""Imports of tests: the tested build under the name of the project, and the project's files.
 
 Tests of kernel-builder's projects use ``import relu``. A finder handles this name and its
 submodules, with the modules of the build for this machine, loaded and verified by
@@ -16,75 +16,59 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from kernforge.artifact import directories
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.errors import UsageError
 
 
-def install(directory: Path) -> str:
-    """Make the build in a directory importable under its name; returns the name.
-
-    Raises:
-        UsageError: the directory has no variant.
-    """
+def install(directory: Path) -> None:
+    """Make the build in a directory importable under its name."""
     paths = [path / FILE for path in directories.variants(directory)]
     documents = [Metadata.from_json(path.read_bytes(), source=str(path)) for path in paths]
     # A single variant is taken for every backend of the installed torch.
     backend = documents[0].backend if len(documents) == 1 else None
-    name = documents[0].python_name
-    sys.meta_path.insert(0, _TestedBuildFinder(name, directory, backend))
-    return name
+    sys.meta_path.insert(0, _TestedBuild(documents[0].python_name, directory, backend))
 
 
-class _TestedBuildFinder(importlib.abc.MetaPathFinder):
+class _TestedBuild(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds and loads the modules of a build under its name."""
+
     def __init__(self, name: str, directory: Path, backend: str | None) -> None:
         self._name, self._directory, self._backend = name, directory, backend
+        self._specs: dict[str, ModuleSpec | None] = {}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         del path, target
-        root, _, rest = fullname.partition(".")
-        if root != self._name:
-            return None
-        return importlib.util.spec_from_loader(
-            fullname, _Loader(self._directory, self._backend, rest)
-        )
+        ours = fullname.partition(".")[0] == self._name
+        return importlib.util.spec_from_loader(fullname, self) if ours else None
 
-
-class _Loader(importlib.abc.Loader):
-    def __init__(self, directory: Path, backend: str | None, rest: str) -> None:
-        self._directory, self._backend, self._rest = directory, backend, rest
-        self._spec: ModuleSpec | None = None
-
-    def create_module(self, spec: ModuleSpec) -> Any:
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
         """The loaded kernel's module, which is imported under the build's own name already."""
-        del spec
         from kernforge.loader.api import get_local_kernel  # noqa: PLC0415 - when a test imports it
 
-        kernel = get_local_kernel(self._directory, backend=self._backend)
-        module = (
-            importlib.import_module(f"{kernel.__name__}.{self._rest}") if self._rest else kernel
-        )
-        self._spec = module.__spec__
+        module = get_local_kernel(self._directory, backend=self._backend)
+        if rest := spec.name.removeprefix(self._name):
+            module = importlib.import_module(f"{module.__name__}{rest}")
+        self._specs[spec.name] = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
         """Restore the module's own spec, which relative imports use; the module has run already."""
-        module.__spec__ = self._spec
+        if module.__spec__ is not None:
+            module.__spec__ = self._specs[module.__spec__.name]
 
 
 def load_beside(test: str, name: str) -> ModuleType:
     """Import a file at the top of a project, such as ``reference.py``.
 
-    The module's name has the project's: a process may test several projects, each with a
-    ``reference.py``.
+    The module's name begins with the project's, since a process may test several projects.
 
     Args:
         test: ``__file__`` of a file in ``tests/``.
-        name: of the file, without ``.py``.
+        name: name of the file, without ``.py``.
 
     Raises:
         UsageError: there is no such file.

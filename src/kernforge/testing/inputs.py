@@ -130,11 +130,7 @@ class Draw:
 
 
 def check_dtype(name: str) -> None:
-    """Check that torch has a dtype and that its results can be compared.
-
-    Raises:
-        UsageError: torch has no such dtype, or it is complex.
-    """
+    """Check that torch has a dtype and that its results can be compared."""
     import torch
 
     dtype = getattr(torch, name, None)
@@ -165,11 +161,7 @@ def _make_special(tensor: Tensor) -> None:
 
 
 def view(tensor: Tensor, layout: str) -> Tensor:
-    """The same shape and values in another layout; ``one repeated`` repeats the first row.
-
-    Args:
-        tensor: a contiguous one.
-    """
+    """A contiguous tensor in another layout; ``one repeated`` repeats the first row."""
     if layout == "transposed":
         return tensor.mT.contiguous().mT if tensor.dim() > 1 else _every_second(tensor)
     if layout == "every second":

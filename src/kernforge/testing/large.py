@@ -9,8 +9,9 @@ reference in float64 takes minutes there. Only the first wrong element is copied
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,7 @@ import pytest
 from kernforge.system import files, machine
 from kernforge.testing import case as cases
 from kernforge.testing import compare
-from kernforge.testing.case import OpDeclaration
-from kernforge.testing.inputs import Draw
+from kernforge.testing.case import OpDeclaration, Trial
 
 __tracebackhide__ = True  # a failure shows the test and the operator, not how we compare
 PART = {"cpu": 2**16, "cuda": 2**26}
@@ -34,10 +34,7 @@ _SHARE = {"cpu": 0.25, "cuda": 0.95}  # of the free memory; other programs use a
 def exclusive(device: str, locks: Path) -> Iterator[None]:
     """Run one large call at a time on a machine: two at once would not have enough memory.
 
-    Tests of several processes wait for each other here. Memory that torch caches is released.
-
-    Args:
-        locks: directory of the lock that the processes share.
+    Test processes wait for each other by a lock in ``locks``. Torch's cached memory is released.
     """
     kind = device.partition(":")[0]
     with files.locked(locks / f"large-{kind}"):
@@ -50,44 +47,38 @@ def exclusive(device: str, locks: Path) -> Iterator[None]:
                 torch.cuda.empty_cache()
 
 
-def skip_without_memory(
-    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, small: tuple[int, ...]
-) -> None:
+def skip_without_memory(trial: Trial) -> None:
     """Skip a test, with the needed memory as a reason, if the large case does not fit.
 
-    Args:
-        small: a shape that fits; the memory of the large case is computed from it in proportion.
+    The memory of the large case is computed from this trial's, which fits, in proportion.
     """
-    case = cases.Case.make(declared, draw, small, keep=False)
-    results = case.results(op(*case.args))
+    declared = trial.declared
+    case = trial.case(keep=False)
+    results = case.results(trial.op(*case.args))
     tensors = [a for a in (*case.args, *results) if cases.is_tensor(a)]
     count = math.prod(declared.large or ())
-    times = count / max(1, math.prod(small))
-    kind = draw.device.partition(":")[0]
-    judged = min(PART[kind], count) if _by_parts(declared) else count
-    need = int(times * sum(tensor.nbytes for tensor in tensors)) + judged * 8 * _FLOAT64_COPIES
+    times = count / max(1, math.prod(trial.shape))
+    kind = trial.draw.device.partition(":")[0]
+    compared = min(PART[kind], count) if _by_parts(declared) else count
+    need = int(times * sum(tensor.nbytes for tensor in tensors)) + compared * 8 * _FLOAT64_COPIES
     free = int(_free(kind) * _SHARE[kind])
     if free < need:
         pytest.skip(f"needs {need / 1e9:.0f} GB on {kind}, {free / 1e9:.0f} GB can be used")
 
 
-def assert_large(declared: OpDeclaration, op: Callable[..., Any], draw: Draw) -> None:
-    """Compare the results of a call with the shape ``large`` with the reference.
-
-    Raises:
-        AssertionError: a result differs; the message has the first wrong element.
-    """
-    shape = declared.large or ()
-    case = cases.Case.make(declared, draw, shape, keep=False)
-    results = case.results(op(*case.args))
+def assert_large(trial: Trial) -> None:
+    """Compare the results of a call with the shape ``large`` with the reference's."""
+    declared, shape = trial.declared, trial.declared.large or ()
+    case = replace(trial, shape=shape).case(keep=False)
+    results = case.results(trial.op(*case.args))
     if not _by_parts(declared):
-        cases.assert_results(declared, case.before, results)
+        case.compare(results)
         return
     length = math.prod(shape) if declared.elementwise else shape[0]
     differences: dict[int, compare.Difference] = {}
-    for part in _parts(length, math.prod(shape) // length, draw.device.partition(":")[0]):
+    for part in _parts(length, math.prod(shape) // length, trial.draw.device.partition(":")[0]):
         before = tuple(_cut(a, part, declared, length) for a in case.before)
-        pairs = cases.expected(declared, before)
+        pairs = declared.expected(before)
         for number, (complete, (exact, same)) in enumerate(zip(results, pairs, strict=True)):
             result = _cut(complete, part, declared, length)
             compare.assert_shape(result.shape, exact.shape, what=f"part of result {number}")

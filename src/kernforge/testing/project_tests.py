@@ -39,11 +39,11 @@ _SUMMARY = "=== short test summary info"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tested:
-    """What came of testing one variant.
+    """The result of testing one variant.
 
     Attributes:
         tests: outcome and reason by test.
-        output: what pytest printed.
+        output: the output of pytest.
     """
 
     variant: str
@@ -53,7 +53,7 @@ class Tested:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many passed, failed, were skipped (or failed as expected), and broke in setup."""
+        """Number of tests by outcome; a test that fails as expected counts as skipped."""
         found = Counter(test["outcome"] for test in self.tests)
         found["skipped"] += found.pop("xfailed", 0)
         return {name: found[name] for name in ("passed", "failed", "error", "skipped")}
@@ -72,7 +72,7 @@ class Tested:
 
 
 def fitting(names: Sequence[str]) -> tuple[str, ...]:
-    """The variants to test on this machine: the best for the CPU, and for its GPU if it has one."""
+    """The best variants for this machine: for the CPU, and for its GPU if it has one."""
     import torch
 
     backends = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -80,13 +80,10 @@ def fitting(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(decision.name for decision in best if decision is not None))
 
 
-def chosen(names: Sequence[str], fit: Sequence[str]) -> tuple[str, ...]:
-    """The variants to test when the user names none.
-
-    Raises:
-        NoVariantError: the project has none for the machine.
-    """
-    if not fit:
+def chosen(names: Sequence[str]) -> tuple[str, ...]:
+    """The variants to test when the user names none, an error without one."""
+    best = fitting(names)
+    if not best:
         raise NoVariantError(
             f"none of the project's {tables.counted(len(names), 'variant')} runs on this machine: "
             + tables.first_names(names, _SHOWN),
@@ -94,19 +91,14 @@ def chosen(names: Sequence[str], fit: Sequence[str]) -> tuple[str, ...]:
             if not any("-cpu-" in name for name in names)
             else "name one with --variant, or test on a machine that has the GPU",
         )
-    return tuple(fit)
+    return best
 
 
 def built_in(directory: Path, patterns: Sequence[str]) -> dict[str, Path]:
-    """The variants in a directory, or the variant that it is.
+    """The intact variants in a directory, or the variant that it is.
 
     Args:
-        directory: a project, a directory of variants, or a variant.
-        patterns: names or patterns of those that are meant; all when empty.
-
-    Raises:
-        UsageError: there is none.
-        IntegrityError: one is not what was built.
+        patterns: names or patterns of the variants; all when empty.
     """
     found = {path.absolute().name: path for path in directories.variants(directory)}
     meant = [n for n in found if not patterns or any(fnmatchcase(n, p) for p in patterns)]
@@ -138,15 +130,11 @@ def run_variant(
 
     Args:
         project: its root; ``tests/`` is run if it is there.
-        arguments: for pytest, as ``-k views``.
-        repo_id: where the project is published, if anywhere: ``get_kernel`` of it in a test gives
-            the variant.
+        arguments: arguments of pytest, such as ``-k views``.
+        repo_id: the project's repo id: ``get_kernel`` of it in a test loads the variant.
         only: files of tests, from the project's root; all when empty.
-        cache: directory in which pytest keeps what failed, to run it first the next time; None
-            keeps nothing.
-
-    Raises:
-        UsageError: there are no tests, or pytest refuses its arguments; with what it printed.
+        cache: directory of pytest's cache, by which failed tests run first the next time; None
+            for no cache.
     """
     tests = project / "tests"
     with files.staging(environment.home / "tests") as scratch:
@@ -174,15 +162,14 @@ def run_variant(
 
 
 def variables(environment: Environment) -> dict[str, str]:
-    """The variables of a program that runs in the project's directory."""
+    """The variables for pytest in the project's directory, with no relative ``PYTHONPATH``."""
     found = environment.variables
     paths = filter(None, found.get("PYTHONPATH", "").split(os.pathsep))
-    # Relative ones are meant from here.
     return {**found, "PYTHONPATH": os.pathsep.join(str(Path(p).absolute()) for p in paths)}
 
 
 def _not_run(project: Path, status: int, output: str) -> UsageError:
-    """The error where pytest did not run all tests, with what it says of that."""
+    """The error of a pytest that did not run all tests, with its reason."""
     if status == _NOTHING:
         return UsageError(
             f"no tests were selected in {project}",
@@ -197,7 +184,7 @@ def _not_run(project: Path, status: int, output: str) -> UsageError:
             hint="`pytest --help` lists them; each is passed on by --pytest=ARGUMENT",
         )
     if _UNREADABLE in output:
-        # From the first of those files on; what pytest says before and after it says nothing more.
+        # Nothing before the first of these files, and after them, names a cause.
         errors = output[output.index(_UNREADABLE) :].partition("\n")[2].partition(_SUMMARY)[0]
         names = dict.fromkeys(re.findall(rf"{_UNREADABLE}(\S+)", output))
         no_torch = "No module named 'torch'" in errors

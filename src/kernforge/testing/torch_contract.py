@@ -6,15 +6,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import pytest
 
 from kernforge.testing import case as cases
 from kernforge.testing import compare, guards
-from kernforge.testing.case import OpDeclaration
-from kernforge.testing.inputs import Draw, view
+from kernforge.testing.case import Trial
+from kernforge.testing.inputs import view
 
 __tracebackhide__ = True  # a failure shows the test and the operator, not how we compare
 OPCHECKS = {
@@ -29,13 +28,11 @@ _CALLS = 3
 _Call: TypeAlias = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
 
-def opcheck(
-    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...], part: str
-) -> None:
+def opcheck(trial: Trial, part: str) -> None:
     """Run one part of ``opcheck`` on each custom operator that a call reaches."""
-    reached = _reached(declared, op, draw, shape)
-    if part == "fake" and "transposed" in declared.views:  # the strides of results may differ then
-        reached += _reached(declared, op, replace(draw, layout="transposed"), shape)
+    reached = _reached(trial)
+    if part == "fake" and "transposed" in trial.declared.views:  # results may differ in strides
+        reached += _reached(trial.drawn(layout="transposed"))
     if not reached:
         pytest.skip("the call reaches no custom operator: it is plain Python for torch")
     if part == "aot":
@@ -45,26 +42,21 @@ def opcheck(
             raise AssertionError(f"{func}: {text}")
 
 
-def _reached(
-    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
-) -> list[_Call]:
-    case = cases.Case.make(declared, draw, shape)
-    _, watch = guards.watched(lambda: op(*case.args))
+def _reached(trial: Trial) -> list[_Call]:
+    """The custom operators that a call reaches, with copies of their arguments."""
+    case = trial.case()
+    _, watch = guards.watched(lambda: trial.op(*case.args))
+
+    def leaf(value: Any, func: Any) -> Any:
+        if not cases.is_tensor(value):
+            return value
+        derivable = value.is_floating_point() and not func._schema.is_mutable  # noqa: SLF001
+        return value.detach().clone().requires_grad_(trial.declared.backward and derivable)
+
     return [
-        (
-            func,
-            tuple(_leaf(a, declared, func) for a in args),
-            {name: _leaf(a, declared, func) for name, a in kwargs.items()},
-        )
+        (func, tuple(leaf(a, func) for a in args), {n: leaf(a, func) for n, a in kwargs.items()})
         for func, args, kwargs in watch.calls
     ]
-
-
-def _leaf(value: Any, declared: OpDeclaration, func: Any) -> Any:
-    if not cases.is_tensor(value):
-        return value
-    wants = declared.backward and value.is_floating_point() and not func._schema.is_mutable  # noqa: SLF001
-    return value.detach().clone().requires_grad_(wants)
 
 
 def _opcheck(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], part: str) -> str:
@@ -80,54 +72,45 @@ def _opcheck(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], part: str
     return "" if result == "SUCCESS" else f"{type(result).__name__}: {result}"
 
 
-def assert_compiles(
-    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
-) -> None:
+def assert_compiles(trial: Trial) -> None:
     """Compile a call without graph breaks, and call it again with equal shapes.
 
     The backend is inductor on the GPU, and on the CPU ``aot_eager``, which needs no compiler and
     has the same graph breaks, fake implementations and guards.
     """
-    _skip_if_fake_wrong(_reached(declared, op, draw, shape))
-    with _compiled(op, draw) as compiled:
+    _skip_if_fake_wrong(_reached(trial))
+    with _compiled(trial) as compiled:
         for _ in range(_CALLS):
-            case = cases.Case.make(declared, draw, shape)
-            eager = cases.Case.make(declared, draw, shape)
+            case, eager = trial.case(), trial.case()
             got = case.results(compiled(*case.args))
-            wanted = eager.results(op(*eager.args))
+            wanted = eager.results(trial.op(*eager.args))
             exact = [each.double() if each.is_floating_point() else each for each in wanted]
-            same = [each for _, each in cases.expected(declared, case.before)]
-            _assert_near(got, exact, same, "compiled result", declared.factor)
+            same = [each for _, each in trial.declared.expected(case.before)]
+            _assert_near(got, exact, same, "compiled result", trial.declared.factor)
 
 
-def assert_compiled_gradients(
-    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
-) -> None:
+def assert_compiled_gradients(trial: Trial) -> None:
     """Compile a call with its derivative, and compare with the derivative of the eager call."""
-    _skip_if_fake_wrong(_reached(declared, op, draw, shape))
-    case = cases.Case.make(declared, draw, shape)
-    with _compiled(op, draw) as compiled:
-        compiled_gradients = _derivatives(compiled, case.args, None, 1)
-    eager_gradients = _derivatives(op, case.args, None, 1)
-    reference_gradients = _derivatives(declared.reference, case.args, _coarse(draw.dtype), 1)
-    exact = [each.double() for each in eager_gradients]
-    what = "compiled derivative by argument {}"
-    _assert_near(compiled_gradients, exact, reference_gradients, what, declared.factor)
+    _skip_if_fake_wrong(_reached(trial))
+    args = trial.case().args
+    with _compiled(trial) as compiled:
+        got = _derivatives(compiled, args)
+    exact = [each.double() for each in _derivatives(trial.op, args)]
+    same = _derivatives(trial.declared.reference, args, _coarse(trial.draw.dtype))
+    _assert_near(got, exact, same, "compiled derivative by argument {}", trial.declared.factor)
 
 
-def assert_autocast(
-    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
-) -> None:
+def assert_autocast(trial: Trial) -> None:
     """Call under autocast, also on the meta device, where torch casts nothing."""
     import torch
 
-    _skip_if_fake_wrong(_reached(declared, op, draw, shape))
-    case = cases.Case.make(declared, draw, shape)
-    meta = [a.to("meta") if cases.is_tensor(a) else a for a in case.args]
-    with torch.autocast(draw.device.split(":")[0], torch.bfloat16):
-        promised = _results(op(*meta))
-        got = _results(op(*case.args))
-    for number, (result, fake) in enumerate(zip(got, promised, strict=True)):
+    _skip_if_fake_wrong(_reached(trial))
+    args = trial.case().args
+    meta = [a.to("meta") if cases.is_tensor(a) else a for a in args]
+    with torch.autocast(trial.draw.device.split(":")[0], torch.bfloat16):
+        fakes = cases.as_tuple(trial.op(*meta))
+        results = cases.as_tuple(trial.op(*args))
+    for number, (result, fake) in enumerate(zip(results, fakes, strict=True)):
         if result.shape != fake.shape:
             raise AssertionError(
                 f"result {number} under autocast is {list(result.shape)}, on the meta device"
@@ -135,9 +118,7 @@ def assert_autocast(
             )
 
 
-def assert_transforms(
-    declared: OpDeclaration, op: Callable[..., Any], draw: Draw, shape: tuple[int, ...]
-) -> None:
+def assert_transforms(trial: Trial) -> None:
     """Compare the gradients of ``torch.func`` with the reference's, and try forward mode.
 
     An operator without a formula for forward mode must refuse it. One that does not know of it
@@ -146,25 +127,24 @@ def assert_transforms(
     """
     import torch
 
-    case = cases.Case.make(declared, draw, shape)
-    leaves = _leaves_of(case.args, None)
+    declared, args = trial.declared, trial.case().args
+    leaves = _leaves_of(args, None)
     places = [i for i, a in enumerate(leaves) if cases.is_tensor(a) and a.requires_grad]
     floats = tuple(leaves[i].detach() for i in places)
 
     def results(*given: Any) -> tuple[Any, ...]:
-        args = list(case.args)
-        for place, value in zip(places, given, strict=True):
-            args[place] = value
-        return tuple(r for r in _results(op(*args)) if r.is_floating_point())
+        replaced = dict(zip(places, given, strict=True))
+        returned = trial.op(*(replaced.get(place, a) for place, a in enumerate(args)))
+        return tuple(r for r in cases.as_tuple(returned) if r.is_floating_point())
 
     def weighted_sum(*given: Any) -> Any:
         return sum((r * _weights(r, "")).sum() for r in results(*given))
 
     gradients = torch.func.grad(weighted_sum, tuple(range(len(floats))))(*floats)
-    exact_gradients = _derivatives(declared.reference, case.args, torch.float64, 1)
-    reference_gradients = _derivatives(declared.reference, case.args, _coarse(draw.dtype), 1)
+    exact = _derivatives(declared.reference, args, torch.float64)
+    same = _derivatives(declared.reference, args, _coarse(trial.draw.dtype))
     what = "derivative of torch.func.grad by argument {}"
-    _assert_near(gradients, exact_gradients, reference_gradients, what, 10 * declared.factor)
+    _assert_near(gradients, exact, same, what, 10 * declared.factor)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch compiles its own formulas by what it deprecates
@@ -181,58 +161,53 @@ def assert_transforms(
         )
 
 
-def _results(returned: Any) -> tuple[Any, ...]:
-    return tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
-
-
 def _skip_if_fake_wrong(reached: list[_Call]) -> None:
     if any(_opcheck(*call, "fake") for call in reached):
         pytest.skip("the fake implementation is wrong: see opcheck[fake]")
 
 
 @contextmanager
-def _compiled(op: Callable[..., Any], draw: Draw) -> Iterator[Callable[..., Any]]:
+def _compiled(trial: Trial) -> Iterator[Callable[..., Any]]:
     """The operator compiled without graph breaks; a second compilation is an error."""
     import torch
 
-    backend = "inductor" if draw.device.startswith("cuda") else "aot_eager"
+    backend = "inductor" if trial.draw.device.startswith("cuda") else "aot_eager"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own compiler imports what torch deprecates
         torch._dynamo.reset()  # noqa: SLF001 - the graphs of other tests are not this one's
 
         def step(*args: Any) -> Any:  # an operator may be an object, which torch cannot compile
-            return op(*args)
+            return trial.op(*args)
 
         compiled = torch.compile(step, fullgraph=True, backend=backend)
         with torch._dynamo.config.patch(error_on_recompile=True):  # noqa: SLF001
             yield compiled
 
 
-def assert_gradients(
-    declared: OpDeclaration,
-    op: Callable[..., Any],
-    draw: Draw,
-    shape: tuple[int, ...],
-    *,
-    order: int,
-) -> None:
+def assert_gradients(trial: Trial, *, order: int) -> None:
     """Compare derivatives with numerical ones in float64, with the reference's in other dtypes."""
     import torch
 
-    if draw.dtype == torch.float64:
+    declared, dtype = trial.declared, trial.draw.dtype
+    if dtype == torch.float64:
         check = torch.autograd.gradcheck if order == 1 else torch.autograd.gradgradcheck
-        args = _leaves_of(cases.Case.make(declared, draw, shape).args, draw.dtype)
-        check(op, args, check_undefined_grad=False, fast_mode=True)
+        args = _leaves_of(trial.case().args, dtype)
+        check(trial.op, args, check_undefined_grad=False, fast_mode=True)
     for layout, of_grad in (("", ""), ("", "one repeated"), ("transposed", "transposed")):
         if layout and layout not in declared.views:
             continue
-        args = cases.Case.make(declared, replace(draw, layout=layout), shape).args
-        gradients = _derivatives(op, args, None, order, of_grad)
-        exact = _derivatives(declared.reference, args, torch.float64, order, of_grad)
-        same = _derivatives(declared.reference, args, _coarse(draw.dtype), order, of_grad)
+        args = trial.drawn(layout=layout).case().args
+        got, exact, same = (
+            _derivatives(function, args, to, order, of_grad)
+            for function, to in (
+                (trial.op, None),
+                (declared.reference, torch.float64),
+                (declared.reference, _coarse(dtype)),
+            )
+        )
         what = f"derivative {order} by argument {{}}"
         what += f" ({of_grad} incoming gradient)" if of_grad else ""
-        _assert_near(gradients, exact, same, what, declared.factor)
+        _assert_near(got, exact, same, what, declared.factor)
 
 
 def _assert_near(
@@ -262,7 +237,11 @@ def _leaves_of(args: tuple[Any, ...], dtype: Any) -> tuple[Any, ...]:
 
 
 def _derivatives(
-    function: Callable[..., Any], args: tuple[Any, ...], dtype: Any, order: int, layout: str = ""
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    dtype: Any = None,
+    order: int = 1,
+    layout: str = "",
 ) -> list[Any]:
     """The gradients of a fixed weighted sum of the results, of first or second order.
 
@@ -274,7 +253,7 @@ def _derivatives(
 
     leaves = _leaves_of(args, dtype)
     inputs = [a for a in leaves if cases.is_tensor(a) and a.requires_grad]
-    floats = [r for r in _results(function(*leaves)) if r.is_floating_point()]
+    floats = [r for r in cases.as_tuple(function(*leaves)) if r.is_floating_point()]
     weights = [_weights(r, layout) for r in floats]
     grads: tuple[Any, ...] = ()
     for _ in range(order):

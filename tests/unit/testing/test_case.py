@@ -6,7 +6,9 @@ import torch
 
 from kernforge.errors import UsageError
 from kernforge.testing import Draw, op_tests
-from kernforge.testing.case import Case, assert_case
+from kernforge.testing.case import Trial
+
+DRAW = Draw(device="cpu", dtype=torch.float32)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +34,7 @@ def test_a_wrong_declaration_is_refused(options, message):
         op_tests(op=abs, reference=abs, inputs=lambda draw, shape: (draw(shape),), **options)
 
 
-def test_one_name_stands_for_a_list_of_it():
+def test_a_single_name_becomes_a_tuple():
     found = op_tests(
         op=abs, reference=abs, inputs=abs, dtypes=torch.float16, devices="cpu", views=("cropped",)
     ).declared
@@ -40,37 +42,28 @@ def test_one_name_stands_for_a_list_of_it():
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("wrong", "message"),
     [
         ({"inputs": lambda draw, shape: draw(shape)}, "inputs returns a Tensor"),
         ({"reference": lambda x: None}, "the reference returns a NoneType"),
     ],
 )
-def test_what_an_author_returns_wrongly_is_named(said, message):
+def test_a_wrong_return_of_the_author_is_named(wrong, message):
     right = {"reference": torch.abs, "inputs": lambda draw, shape: (draw(shape),)}
-    declared = op_tests(op=torch.abs, **(right | said)).declared
+    declared = op_tests(op=torch.abs, **(right | wrong)).declared
 
-    def judged():
-        case = Case.make(declared, Draw(device="cpu", dtype=torch.float32), (3,))
-        assert_case(declared, case, torch.abs(*case.args))
-
+    trial = Trial(declared=declared, op=torch.abs, draw=DRAW, shape=(3,))
     with pytest.raises(UsageError, match=message):
-        judged()
+        trial.case().check(torch.ones(3))
 
 
-SHAPE = (6, 9)
-
-
-DRAW = Draw(device="cpu", dtype=torch.float32)
-
-
-def test_an_operator_may_be_called_otherwise_than_by_its_arguments():
+def test_call_replaces_the_call_by_all_arguments():
     checks = op_tests(
         op=torch.add,
         call=lambda op, a, out: op(a, a, out=out),
         reference=lambda a, out: a + a,
         inputs=lambda draw, shape: (draw(shape), draw.out(shape)),
     )
-    case = Case.make(checks.declared, DRAW, SHAPE)
+    case = Trial(declared=checks.declared, op=torch.add, draw=DRAW, shape=(6, 9)).case()
     assert case.written == {1}
     assert case.results(checks.declared.call(torch.add, *case.args))[0] is case.args[1]

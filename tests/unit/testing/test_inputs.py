@@ -6,7 +6,7 @@ import torch
 
 from kernforge.errors import UsageError
 from kernforge.testing import VIEWS, Draw, op_tests
-from kernforge.testing.case import Case
+from kernforge.testing.case import Trial
 
 SHAPE = (6, 9)
 DRAW = Draw(device="cpu", dtype=torch.float32)
@@ -18,7 +18,7 @@ def case_of(draw, count=2):
         reference=torch.add,
         inputs=lambda draw, shape: tuple(draw(shape) for _ in range(count)),
     )
-    return Case.make(checks.declared, draw, SHAPE)
+    return Trial(declared=checks.declared, op=torch.add, draw=draw, shape=SHAPE).case()
 
 
 def test_tensors_of_a_case_differ_and_cases_do_not():

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Large cases are judged part by part, and told as if they had been judged whole."""
+"""Large results are compared part by part, and reported as a whole."""
 
 import pytest
 import torch
 
 from kernforge.testing import large
-from kernforge.testing.case import OpDeclaration
+from kernforge.testing.case import OpDeclaration, Trial
 from kernforge.testing.inputs import Draw
 
 PART = 64
@@ -17,10 +17,12 @@ def small_parts(monkeypatch):
     monkeypatch.setitem(large.PART, "cuda", PART)
 
 
-def declare(reference=lambda x: x * 2, **options):
-    return OpDeclaration(
+def trial(op, reference=lambda x: x * 2, shape=(1000,), **options):
+    declared = OpDeclaration(
         op="", reference=reference, inputs=lambda draw, shape: (draw(shape),), **options
     )
+    draw = Draw(device="cpu", dtype=torch.float32)
+    return Trial(declared=declared, op=op, draw=draw, shape=shape)
 
 
 def twice_but_at(*places):
@@ -33,40 +35,34 @@ def twice_but_at(*places):
     return op
 
 
-DRAW = Draw(device="cpu", dtype=torch.float32)
-
-
 @pytest.mark.parametrize("options", [{"elementwise": True}, {"rowwise": True}, {}])
-def test_the_coordinate_is_the_whole_results(options):
-    declared = declare(large=(50, 7), **options)
-    large.assert_large(declared, twice_but_at(), DRAW)
+def test_the_coordinate_is_of_the_whole_result(options):
+    large.assert_large(trial(twice_but_at(), large=(50, 7), **options))
     with pytest.raises(AssertionError, match=r"result[ 0]*\[49, 5\]: got .*\(1 of 350 elements"):
-        large.assert_large(declared, twice_but_at((49, 5)), DRAW)
+        large.assert_large(trial(twice_but_at((49, 5)), large=(50, 7), **options))
 
 
-def test_a_row_may_depend_on_all_of_itself():
-    declared = declare(lambda x: x.sum(1), large=(50, 7), rowwise=True)
-    large.assert_large(declared, lambda x: x.sum(1), DRAW)
+def test_a_row_may_depend_on_its_whole_input_row():
+    options = {"reference": lambda x: x.sum(1), "large": (50, 7), "rowwise": True}
+    large.assert_large(trial(lambda x: x.sum(1), **options))
     with pytest.raises(AssertionError, match=r"result 0\[0\]"):
-        large.assert_large(declared, lambda x: x.sum(1) + 1, DRAW)
+        large.assert_large(trial(lambda x: x.sum(1) + 1, **options))
 
 
-def test_every_part_is_judged_on_a_gpu_and_three_places_on_a_cpu():
+def test_a_gpu_compares_every_part_and_a_cpu_three():
     assert [p.start for p in large._parts(200, 1, "cuda")] == [0, 64, 128, 192]
     assert [p.start for p in large._parts(2**32, 1, "cpu")] == [0, 2**31 - 32, 2**32 - 64]
     assert [p.start for p in large._parts(2**29, 8, "cpu")] == [0, 2**28 - 4, 2**29 - 8]
     assert list(large._parts(10, 1, "cpu")) == [slice(0, 10)]
 
 
-def test_what_parts_say_becomes_one_sentence():
-    declared = declare(large=(150,), elementwise=True)
+def test_differences_of_parts_become_one_sentence():
+    wrong = trial(twice_but_at(3, 149), large=(150,), elementwise=True)
     with pytest.raises(AssertionError, match=r"result 0\[3\]: .*\(2 of 150 elements differ"):
-        large.assert_large(declared, twice_but_at(3, 149), DRAW)
+        large.assert_large(wrong)
 
 
-def test_what_does_not_fit_is_skipped_with_its_size():
-    declared = declare(large=(2**45,), elementwise=True)
+def test_a_case_without_memory_is_skipped_with_its_size():
     with pytest.raises(pytest.skip.Exception, match=r"needs 281475 GB on cpu"):
-        large.skip_without_memory(declared, lambda x: x * 2, DRAW, (1000,))
-    fits = declare(large=(2**10,), elementwise=True)
-    large.skip_without_memory(fits, lambda x: x * 2, DRAW, (1000,))
+        large.skip_without_memory(trial(lambda x: x * 2, large=(2**45,), elementwise=True))
+    large.skip_without_memory(trial(lambda x: x * 2, large=(2**10,), elementwise=True))

@@ -42,7 +42,7 @@ def _variants(arguments: argparse.Namespace, console: Console) -> Mapping[str, P
     """The variants to test, by name: existing ones, or those that are built now."""
 
     def chosen(names: list[str]) -> list[str]:
-        return list(project_tests.chosen(names, project_tests.fitting(names)))
+        return list(project_tests.chosen(names))
 
     if arguments.build_dir:
         variants = project_tests.built_in(arguments.build_dir, arguments.variant)
