@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build a small variant that has nothing to find, then break each promise and see it found."""
+"""Findings for a small variant after each way to break it."""
 
 import platform
 import shutil
@@ -95,19 +95,19 @@ def with_extension(path: Path, module: Path) -> Path:
 
 
 @pytest.mark.torch
-def test_a_good_variant_has_nothing_to_find(good):
+def test_a_good_variant_has_no_finding(good):
     assert found(good, python=sys.executable) == {}
     assert not list(good.rglob("__pycache__"))
 
 
-def test_a_build_is_found_from_its_project_its_folder_and_itself(variant):
+def test_project_build_directory_and_variant_name_the_same(variant):
     for root in (variant.parent.parent, variant.parent, variant):
         assert directories.variants(root) == (variant,)
     findings = check.check_variant(variant, run=process.run, python=None)
     assert [f.rule for f in findings] == ["import"]
 
 
-def test_a_registrys_links_to_its_blobs_are_not_a_fault(variant, tmp_path):
+def test_links_to_a_registrys_blobs_are_allowed(variant, tmp_path):
     repo = tmp_path / "kernels--me--small"
     inside = repo / "snapshots" / "0123abc" / "build" / NAME
     shutil.copytree(variant, inside)
@@ -120,12 +120,12 @@ def test_a_registrys_links_to_its_blobs_are_not_a_fault(variant, tmp_path):
 @pytest.mark.parametrize(
     ("change", "state"),
     [
-        (lambda p: (p / "_ops.py").write_text("changed = 1\n"), "_ops.py differs"),
-        (lambda p: (p / "extra.json").write_text("{}"), "extra.json is not in the digest"),
+        (lambda p: (p / "_ops.py").write_text("changed = 1\n"), "_ops.py is changed"),
+        (lambda p: (p / "extra.json").write_text("{}"), "extra.json is extra"),
         (lambda p: (p / f"{ID}.abi3.so").unlink(), f"{ID}.abi3.so is missing"),
     ],
 )
-def test_the_file_that_deviates_from_the_digest_is_named(variant, change, state):
+def test_deviations_from_the_digest_are_named(variant, change, state):
     change(variant)
     assert state in found(variant)["digest"]
 
@@ -145,7 +145,7 @@ def test_unreadable_metadata_ends_the_check(variant, text):
     assert list(found(variant)) == ["layout"]
 
 
-def test_a_directory_that_is_not_a_variant_name_is_found(variant):
+def test_an_invalid_variant_name_is_found(variant):
     assert "not a variant name" in found(variant.rename(variant.with_name("mine")))["layout"]
 
 
@@ -162,7 +162,7 @@ def test_a_registration_outside_the_namespace_is_found(variant):
     assert "more.py:2" in found(variant)["ops"]
 
 
-def test_an_ordinary_link_is_not_manylinux_2_28(variant, workshop):
+def test_a_link_above_the_floor_is_found(variant, workshop):
     source = "#include <pthread.h>\n" + MODULE
     source += 'extern "C" int go(pthread_t* t) { return pthread_create(t, 0, 0, 0); }'
     (workshop / "b.cpp").write_text(source)
@@ -214,7 +214,7 @@ def test_a_process_wide_symbol_is_a_warning(variant, workshop):
     assert found(with_extension(variant, module))["unique"].startswith("warning")
 
 
-def test_a_file_that_is_not_a_library_is_found(variant):
+def test_an_invalid_library_is_found(variant):
     (variant / f"{ID}.abi3.so").write_bytes(b"\x7fELF nonsense")
     write_metadata(variant)
     assert "not a readable ELF file" in found(variant)["abi"]
@@ -227,14 +227,14 @@ def test_another_cpus_library_is_found(variant):
 
 @pytest.mark.torch
 @pytest.mark.parametrize("text", ["import no_such_module\n", "raise SystemExit(7)\n"])
-def test_an_import_that_fails_is_found(variant, text):
+def test_a_failing_import_is_found(variant, text):
     (variant / "__init__.py").write_text(text)
     write_metadata(variant)
     assert found(variant, python=sys.executable)["import"].startswith("error")
 
 
 @pytest.mark.torch
-def test_an_implementation_of_no_operator_is_found(variant):
+def test_an_implementation_without_operator_is_found(variant):
     # In Python, because a library of the test would be compiled for each case.
     text = (
         "import torch\n"
@@ -253,7 +253,7 @@ def test_an_implementation_of_no_operator_is_found(variant):
 
 
 @pytest.mark.torch
-def test_a_namespace_that_is_called_and_has_no_operator_is_found(variant):
+def test_a_called_namespace_without_operators_is_found(variant):
     (variant / "_ops.py").write_text(f"import torch\nops = torch.ops.{ID}\n")
     text = "from ._ops import ops\n\n\ndef double(x):\n    return ops.double(x)\n"
     registers = (
@@ -271,7 +271,7 @@ def test_a_namespace_that_is_called_and_has_no_operator_is_found(variant):
 
 
 @pytest.mark.torch
-def test_a_symbol_that_nobody_defines_fails_before_the_import(variant, workshop):
+def test_an_undefined_symbol_is_found_before_the_import(variant, workshop):
     source = MODULE + 'extern "C" void nobody(); void a() { nobody(); }'
     module = compiled(workshop, source)
     findings = found(with_extension(variant, module), python=sys.executable)
@@ -286,7 +286,7 @@ def test_a_symbol_that_nobody_defines_fails_before_the_import(variant, workshop)
         (NAME.replace("abi210", "abi2099"), sys.executable, "does not fit the variant"),
     ],
 )
-def test_an_import_that_cannot_be_tried_is_reported_to_be_skipped(variant, name, python, reason):
+def test_an_impossible_import_is_skipped(variant, name, python, reason):
     path = variant.rename(variant.with_name(name))
     findings = check.check_variant(path, run=process.run, python=python)
     (finding,) = (f for f in findings if f.rule == "import")

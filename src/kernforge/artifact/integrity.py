@@ -118,37 +118,34 @@ def hash_bytes(data: bytes, algorithm: Algorithm) -> str:
     return base64.b64encode(hashlib.new(algorithm, data).digest()).decode()
 
 
-def verify_tree(
-    root: Path,
-    digest: Digest,
-    *,
-    within: Path | None = None,
-) -> None:
-    """Compare a variant's files with a digest.
+def verify_tree(root: Path, digest: Digest, *, within: Path | None = None) -> None:
+    """Compare a variant's files with the digest of its metadata.
 
     Args:
-        root: directory of the variant.
-        digest: the digest of its metadata.
         within: directory that symbolic links must not leave; the default is the variant.
 
     Raises:
         IntegrityError: files are missing, changed or extra; the message names all of them.
     """
-    hashes = digest_tree(root, algorithm=digest.algorithm, within=within).files
-    differences = [
-        f"{_deviation(path, digest, hashes)}: {path}"
-        for path in sorted({*digest.files, *hashes})
-        if digest.files.get(path) != hashes.get(path)
-    ]
-    if differences:
-        listing = "\n  ".join(differences)
+    if states := deviations(root, digest, within=within):
+        listing = "\n  ".join(f"{state}: {path}" for path, state in states.items())
         raise IntegrityError(f"{root} differs from its digest:\n  {listing}", hint=_HINT)
 
 
+def deviations(root: Path, digest: Digest, *, within: Path | None = None) -> dict[str, str]:
+    """The files that differ from a digest: ``missing``, ``changed`` or ``extra``, by path.
+
+    Raises:
+        IntegrityError: an entry is neither a file nor a directory, or a link leads elsewhere.
+    """
+    hashes = digest_tree(root, algorithm=digest.algorithm, within=within).files
+    states = {}
+    for path in sorted({*digest.files, *hashes}):
+        if path not in digest.files:
+            states[path] = "extra"
+        elif digest.files[path] != hashes.get(path):
+            states[path] = "changed" if path in hashes else "missing"
+    return states
+
+
 _HINT = "build the kernel again, or remove this copy and fetch it again; its code was not run"
-
-
-def _deviation(path: str, digest: Digest, hashes: Mapping[str, str]) -> str:
-    if path not in digest.files:
-        return "extra"
-    return "changed" if path in hashes else "missing"

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a check has to say about an artifact."""
+"""A problem of an artifact, or of the machine, with its fix."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from kernforge.errors import CheckError
 from kernforge.system.tables import counted
@@ -13,12 +13,19 @@ from kernforge.system.tables import counted
 Severity: TypeAlias = Literal["error", "warning", "skipped"]
 
 
+class Problem(NamedTuple):
+    """A message and a hint, without the place."""
+
+    message: str
+    hint: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One broken promise, or one that could not be checked.
+    """A broken promise, or one that could not be checked.
 
     Attributes:
-        rule: the rule's name, as in ``floor``.
+        rule: the rule's name, such as ``manylinux``.
         severity: ``error`` breaks users, ``warning`` may, ``skipped`` was not checked.
         where: the file, relative to the folder of variants.
         message: what is wrong, where it breaks.
@@ -39,20 +46,20 @@ class Finding:
 def finding(
     rule: str, where: str, message: str, hint: str, severity: Severity = "error"
 ) -> Finding:
-    """A finding; an error if nothing else is said."""
+    """A finding; an error by default."""
     return Finding(rule=rule, severity=severity, where=where, message=message, hint=hint)
 
 
 def refuse_errors(findings: Iterable[Finding]) -> None:
-    """Raise an error if a finding is one.
+    """Refuse an artifact with findings that are errors.
 
     Raises:
-        CheckError: one is.
+        CheckError: there is one.
     """
-    wrong = [finding for finding in findings if finding.severity == "error"]
-    if wrong:
+    count = sum(finding.severity == "error" for finding in findings)
+    if count:
         raise CheckError(
-            f"{counted(len(wrong), 'finding')}: the artifact would not work everywhere that its "
+            f"{counted(count, 'finding')}: the artifact would not work everywhere that its "
             "name promises",
             hint="each finding above says how to fix it",
         )

@@ -6,21 +6,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 
+from kernforge.artifact.integrity import is_bytecode
 from kernforge.artifact.metadata import Metadata
 from kernforge.artifact.variant import Variant
 from kernforge.check.finding import Finding, finding
 
 # torch.library's decorators whose first argument is the operator's qualified name.
-_REGISTRATIONS = frozenset(
-    {
-        "custom_op",
-        "register_fake",
-        "register_kernel",
-        "register_torch_dispatch",
-        "register_vmap",
-        "triton_op",
-    }
-)
+_REGISTRATIONS = {
+    *("custom_op", "register_fake", "register_kernel"),
+    *("register_torch_dispatch", "register_vmap", "triton_op"),
+}
 _PREFIX = "add_op_namespace_prefix"
 _KIND = {
     ast.FunctionDef: "function",
@@ -34,10 +29,10 @@ _METADATA_BACKEND = {"npu": "cann"}
 def layout(
     variant: Variant, metadata: Metadata, files: Collection[str], *, where: str
 ) -> Iterator[Finding]:
-    """What a loader needs to find, and what it must not.
+    """Find missing and excess files, and a name that contradicts the metadata.
 
     Args:
-        variant: what the directory's name says.
+        variant: the variant of the directory's name.
         files: paths of all files, relative to the variant, with ``/``, bytecode included.
         where: the variant's directory, for the findings.
     """
@@ -53,7 +48,7 @@ def layout(
             "in place of the package",
             f"rename {nested} in torch-ext/{nested}/",
         )
-    bytecode = sorted(path for path in files if path.endswith(".pyc") or "__pycache__" in path)
+    bytecode = sorted(filter(is_bytecode, files))
     if bytecode:
         yield finding(
             "layout",
@@ -69,28 +64,21 @@ def layout(
             f"the directory is a build for {backend}, its metadata says {metadata.backend}",
             "rename the directory or build the variant again",
         )
-    yield from _extension(variant, metadata, files, where)
-
-
-def _extension(
-    variant: Variant, metadata: Metadata, files: Collection[str], where: str
-) -> Iterator[Finding]:
-    """Exactly one extension module, with the name that ``_ops.py`` imports."""
-    found = sorted(path for path in files if path.endswith(".so") and "/" not in path)
+    extensions = sorted(path for path in files if path.endswith(".so") and "/" not in path)
     suffix = ".so" if variant.framework == "tvm-ffi" else ".abi3.so"
-    expected = [] if variant.is_noarch else [f"{metadata.id}{suffix}"]
-    if found != expected:
+    expected = [] if variant.is_noarch else [f"{metadata.id}{suffix}"]  # _ops.py imports it
+    if extensions != expected:
         yield finding(
             "layout",
             where,
-            f"it holds the extension modules {', '.join(found) or 'none'}; "
+            f"it has the extension modules {', '.join(extensions) or 'none'}; "
             f"{variant} needs {', '.join(expected) or 'none'}",
             "build the variant again into an empty directory",
         )
 
 
 def registrations(source: bytes, *, where: str) -> Iterator[Finding]:
-    """Operators that top-level definitions register under a fixed namespace.
+    """Find top-level definitions that register an operator under a fixed namespace.
 
     kernel-builder refuses the same: two versions of a kernel in one process would register one
     operator twice, and the second import fails.
@@ -104,34 +92,28 @@ def registrations(source: bytes, *, where: str) -> Iterator[Finding]:
     for node in tree.body:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
-        for decorator in node.decorator_list:
-            if _names_operator(decorator):
-                yield finding(
-                    "ops",
-                    f"{where}:{node.lineno}",
-                    f"the {_KIND[type(node)]} {node.name} is registered with Torch's "
-                    f"library without {_PREFIX}: a second version of the kernel in one process "
-                    "would register it again",
-                    f'write @...({_PREFIX}("{node.name}"), ...); from ._ops import {_PREFIX}',
-                )
+        if any(map(_has_fixed_name, node.decorator_list)):
+            yield finding(
+                "ops",
+                f"{where}:{node.lineno}",
+                f"the {_KIND[type(node)]} {node.name} is registered with Torch's "
+                f"library without {_PREFIX}: a second version of the kernel in one process "
+                "would register it again",
+                f'write @...({_PREFIX}("{node.name}"), ...); from ._ops import {_PREFIX}',
+            )
 
 
-def _names_operator(decorator: ast.expr) -> bool:
+def _has_fixed_name(decorator: ast.expr) -> bool:
     """Whether a decorator registers an operator under a name without the namespace."""
-    return (
-        isinstance(decorator, ast.Call)
-        and _called(decorator) in _REGISTRATIONS
-        and bool(decorator.args)
-        and _called(decorator.args[0]) != _PREFIX
-    )
+    if not isinstance(decorator, ast.Call) or not decorator.args:
+        return False
+    return _function(decorator) in _REGISTRATIONS and _function(decorator.args[0]) != _PREFIX
 
 
-def _called(node: ast.expr) -> str:
+def _function(node: ast.expr) -> str:
     """Last part of the name of a called function; empty for anything else."""
     match node:
-        case ast.Call(func=ast.Name(id=name)):
-            return name
-        case ast.Call(func=ast.Attribute(attr=name)):
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
             return name
         case _:
             return ""
