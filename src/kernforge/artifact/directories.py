@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kernforge.artifact.metadata import FILE, Metadata
-from kernforge.errors import UsageError
+from kernforge.errors import RegistryError, UsageError
 
 
 def variants(directory: Path) -> tuple[Path, ...]:
@@ -44,6 +44,32 @@ def directory_of(where: str) -> Path | None:
         problem = "is a file, not a directory" if path.exists() else "is not a directory"
         raise UsageError(f"{where} {problem}", hint="name a directory, or a kernel as owner/name")
     return None
+
+
+def refuse_mixture(built: Mapping[str, Metadata], version: str | None) -> None:
+    """Refuse variants of several kernels or major versions.
+
+    Args:
+        built: the metadata of each variant, by name.
+        version: a version ``X.Y.Z`` for all of them; its major version must be theirs.
+
+    Raises:
+        RegistryError: the variants are not of one kernel and major version.
+        UsageError: the version has another major version.
+    """
+    kernels = {(metadata.name, metadata.version) for metadata in built.values()}
+    if len(kernels) > 1:
+        listing = "; ".join(f"{v} is {m.name} version {m.version}" for v, m in built.items())
+        raise RegistryError(
+            f"the variants are not of one kernel and version: {listing}",
+            hint="remove the old variants from the build directory, or build all again",
+        )
+    for _, major in kernels:
+        if version is not None and version.split(".")[0] != str(major):
+            raise UsageError(
+                f"version {version} does not begin with {major}, the major version of the build",
+                hint=f"use {major}.Y.Z, or raise version in build.toml and build again",
+            )
 
 
 def other_sources(built: Mapping[str, Metadata], project: str | None) -> str | None:

@@ -17,7 +17,7 @@ from kernforge.artifact import directories
 from kernforge.artifact.integrity import tree_files, verify_tree
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.artifact.variant import Variant
-from kernforge.errors import IntegrityError, RegistryError, UsageError
+from kernforge.errors import IntegrityError, UsageError
 from kernforge.loader.search import Search, fetch_variant
 from kernforge.registry.api import find, refuse_moved, request_or_newest
 from kernforge.registry.base import Registries
@@ -27,7 +27,7 @@ from kernforge.system.environment import Environment
 from kernforge.wheel import archive as wheel_archive
 from kernforge.wheel import plan as wheel_plan
 from kernforge.wheel.needs import is_library, libraries
-from kernforge.wheel.plan import Texts, WheelPlan
+from kernforge.wheel.plan import WheelPlan
 
 # A process can register an operator namespace once, and a build has one namespace for all ways to
 # load it. The loaders import a build's extension as <id>.<id>, so a wheel uses the same name: the
@@ -72,23 +72,17 @@ class VariantSource:
 
     Attributes:
         link_root: directory that symbolic links must not leave.
-        published: whether it comes from a registry, so that its metadata must have a digest.
     """
 
     variant: Variant
     metadata: Metadata
     path: Path
     link_root: Path
-    published: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltWheel:
-    """A wheel that was written.
-
-    Attributes:
-        sha256: hex SHA-256 of the wheel.
-    """
+    """A wheel, with its hex SHA-256."""
 
     variant: str
     plan: WheelPlan
@@ -127,24 +121,29 @@ def from_registry(
         version: a major version, ``X.Y.Z`` or a range; None takes the newest if ``revision`` is
             None too.
         revision: a branch, tag or commit.
-        environment: says where trust policies lie. Who makes a wheel of a kernel asks for it.
+        environment: names the trust policies. A user who makes a wheel of a kernel trusts it.
 
     Raises:
         RegistryError: there is no such kernel, version or revision, or it has moved.
         TrustError: the trust policy refuses a variant.
+        IntegrityError: a variant has no digest.
     """
     answer = find(registry, request_or_newest(registry, repo_id, version, revision))
     refuse_moved(answer)
     search = Search(registry, None, environment, trust_remote_code=True)
     sources = []
     for name in answer.variants:
-        fetched = fetch_variant(search, answer, name)
+        node = fetch_variant(search, answer, name)
+        if node.metadata.digest is None:
+            raise IntegrityError(
+                f"{node.path / FILE} has no digest, so the variant cannot be verified",
+                hint="build and publish the kernel again: old builds have no digest",
+            )
         source = VariantSource(
             variant=Variant.parse(name),
-            metadata=fetched.metadata,
-            path=fetched.path,
-            link_root=fetched.link_root,
-            published=True,
+            metadata=node.metadata,
+            path=node.path,
+            link_root=node.link_root,
         )
         sources.append(source)
     refs = answer.registry.refs(repo_id)
@@ -181,7 +180,7 @@ def make(
         IntegrityError: a variant differs from its digest.
         CheckError: no wheel tag can express what a library needs.
     """
-    _check_agreement(sources, version)
+    directories.refuse_mixture({each.path.name: each.metadata for each in sources}, version)
     wanted = [
         each
         for each in sources
@@ -195,15 +194,20 @@ def make(
         )
     planned: dict[str, tuple[VariantSource, dict[str, Path], WheelPlan]] = {}
     for source in wanted:
-        paths = _verified(source)
+        metadata = source.metadata
+        if metadata.digest is not None:
+            verify_tree(source.path, metadata.digest, within=source.link_root)
+        paths = tree_files(source.path, within=source.link_root)
+        own_card, licences = _texts(source)
         plan = wheel_plan.plan(
             source.variant,
-            source.metadata,
+            metadata,
             list(libraries(paths)),
-            _texts(source, card),
-            version=version or f"{source.metadata.version}.0.0",
+            version=version or f"{metadata.version}.0.0",
             siblings=[each.variant for each in sources],
             name=name,
+            card=card or own_card,
+            licences=licences,
         )
         other, *_ = planned.setdefault(plan.file, (source, paths, plan))
         if other is not source:
@@ -221,36 +225,7 @@ def make(
     return wheels
 
 
-def _verified(source: VariantSource) -> dict[str, Path]:
-    """A variant's files, after a comparison with its digest."""
-    if source.metadata.digest is not None:
-        verify_tree(source.path, source.metadata.digest, within=source.link_root)
-    elif source.published:
-        raise IntegrityError(
-            f"{source.path / FILE} has no digest, so the variant cannot be verified",
-            hint="build and publish the kernel again: old builds have no digest",
-        )
-    return tree_files(source.path, within=source.link_root)
-
-
-def _check_agreement(sources: Sequence[VariantSource], version: str | None) -> None:
-    """Check that all variants are of one kernel, and that the given version fits."""
-    kernels = sorted({(each.metadata.name, each.metadata.version) for each in sources})
-    if len(kernels) > 1:
-        listing = ", ".join(f"{name} {major}" for name, major in kernels)
-        raise RegistryError(
-            f"the variants are not of one kernel and version: {listing}",
-            hint="remove the old variants from the build directory, or build all again",
-        )
-    if version is not None and kernels and version.split(".")[0] != str(kernels[0][1]):
-        raise UsageError(
-            f"version {version} does not begin with {kernels[0][1]}, the major version of the "
-            "build",
-            hint=f"use {kernels[0][1]}.Y.Z, or raise version in build.toml and build again",
-        )
-
-
-def _texts(source: VariantSource, card: str) -> Texts:
+def _texts(source: VariantSource) -> tuple[str, dict[str, bytes]]:
     """The card and the licences of a variant's directory, or of its project or snapshot."""
     parent = source.path.parent
     root = parent.parent if parent.name == "build" else parent
@@ -267,11 +242,9 @@ def _texts(source: VariantSource, card: str) -> Texts:
         for path in sorted(directory.iterdir()):
             if _LICENCE.fullmatch(path.name) and path.suffix != ".py" and stays(path):
                 licences.setdefault(path.name, path.read_bytes())
-    return Texts(
-        # A template, which publishing fills, is not a card.
-        card=card or next((text for text in cards if not _TEMPLATE.search(text)), ""),
-        licences=tuple(sorted(licences.items())),
-    )
+    # A template, which publishing fills, is not a card.
+    card = next((text for text in cards if not _TEMPLATE.search(text)), "")
+    return card, dict(sorted(licences.items()))
 
 
 def _members(

@@ -23,9 +23,7 @@ from pathlib import Path
 from kernforge.system import files
 from kernforge.wheel.plan import WheelPlan
 
-# The earliest time of a zip file.
-_EARLIEST = 315532800
-_CHUNK = 1 << 20
+_EARLIEST = 315532800  # the earliest time of a zip file
 
 
 def write(
@@ -41,48 +39,30 @@ def write(
         Path of the wheel.
     """
     info = f"{plan.stem}.dist-info"
+    pure = "true" if plan.tag[2] == "any" else "false"
+    wheel = f"Wheel-Version: 1.0\nGenerator: kernforge\nRoot-Is-Purelib: {pure}\n"
     described: dict[str, Path | bytes] = {
         f"{info}/METADATA": plan.metadata.encode(),
-        f"{info}/WHEEL": _wheel(plan).encode(),
-        **{f"{info}/licenses/{name}": text for name, text in plan.licences},
+        f"{info}/WHEEL": f"{wheel}Tag: {'-'.join(plan.tag)}\n".encode(),
+        **{f"{info}/licenses/{name}": text for name, text in plan.licences.items()},
     }
     moment = time.gmtime(max(seconds, _EARLIEST))[:6]
     path = out / plan.file
     record = io.StringIO()
     rows = csv.writer(record, lineterminator="\n")  # a name may have a comma
     with files.atomic_stream(path) as stream, zipfile.ZipFile(stream, "w") as archive:
+
+        def add(name: str, data: bytes) -> None:
+            member = zipfile.ZipInfo(name, moment)
+            member.external_attr = (stat.S_IFREG | 0o644) << 16
+            member.create_system = 3  # Unix on every system: the mode is read only then
+            archive.writestr(member, data, zipfile.ZIP_DEFLATED)
+
         for name, content in (*sorted(members.items()), *sorted(described.items())):
-            digest, size = _add(archive, name, content, moment)
-            rows.writerow((name, f"sha256={digest}", size))
+            data = content if isinstance(content, bytes) else content.read_bytes()
+            add(name, data)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            rows.writerow((name, f"sha256={digest}", len(data)))
         rows.writerow((f"{info}/RECORD", "", ""))
-        _add(archive, f"{info}/RECORD", record.getvalue().encode(), moment)
+        add(f"{info}/RECORD", record.getvalue().encode())
     return path
-
-
-def _wheel(plan: WheelPlan) -> str:
-    pure = "true" if plan.tag[2] == "any" else "false"
-    tag = "-".join(plan.tag)
-    return f"Wheel-Version: 1.0\nGenerator: kernforge\nRoot-Is-Purelib: {pure}\nTag: {tag}\n"
-
-
-def _add(
-    archive: zipfile.ZipFile,
-    name: str,
-    content: Path | bytes,
-    moment: tuple[int, int, int, int, int, int],
-) -> tuple[str, int]:
-    """Add a member; returns its hash in the form of RECORD, and its size in bytes."""
-    member = zipfile.ZipInfo(name, moment)
-    member.external_attr = (stat.S_IFREG | 0o644) << 16
-    member.create_system = 3  # Unix on every system: the mode is read only then
-    member.compress_type = zipfile.ZIP_DEFLATED
-    digest, size = hashlib.sha256(), 0
-    # Set before writing, so that only large members get 64-bit sizes.
-    member.file_size = len(content) if isinstance(content, bytes) else content.stat().st_size
-    opened = io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
-    with opened as source, archive.open(member, "w") as target:
-        while chunk := source.read(_CHUNK):
-            target.write(chunk)
-            digest.update(chunk)
-            size += len(chunk)
-    return base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode(), size

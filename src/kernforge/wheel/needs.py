@@ -9,10 +9,9 @@ from pathlib import Path
 
 from kernforge.artifact.version import Version2
 from kernforge.binary import elf
-from kernforge.binary.elf import Elf
+from kernforge.check.abi_rules import manylinux_policy
 from kernforge.errors import CheckError
-from kernforge.wheel import plan
-from kernforge.wheel.plan import Library
+from kernforge.wheel.plan import LEAST_PYTHON, Library
 
 _SUFFIX = re.compile(r"\.so(?:\.[0-9]+)*$")
 
@@ -28,54 +27,32 @@ def libraries(files: Mapping[str, Path]) -> Iterator[Library]:
     Raises:
         CheckError: a library is damaged, or for a CPU without a platform tag.
     """
-    for name, path in files.items():
-        if is_library(name):
-            yield _examined(name, elf.parse(path.read_bytes()))
-
-
-def _examined(name: str, parsed: Elf) -> Library:
     from abi3info import DATAS, FUNCTIONS  # noqa: PLC0415 - large tables
     from abi3info.models import Symbol  # noqa: PLC0415
 
-    entries = {
-        symbol.name: FUNCTIONS.get(Symbol(symbol.name)) or DATAS.get(Symbol(symbol.name))
-        for symbol in parsed.undefined
-        if symbol.name.startswith(("Py", "_Py"))
-    }
-    added = [
-        Version2(entry.added.major, entry.added.minor)
-        for entry in entries.values()
-        if entry is not None
-    ]
-    # An extension that only defines PyInit still needs Python.
-    module = any(symbol.name.startswith("PyInit_") for symbol in parsed.exported)
-    return Library(
-        path=name,
-        python=max(added, default=plan.LEAST_PYTHON if module else None),
-        outside=tuple(sorted(symbol for symbol, entry in entries.items() if entry is None)),
-        platform=_platform(name, parsed),
-    )
-
-
-def _platform(name: str, parsed: Elf) -> str:
-    """The platform that auditwheel finds for the symbol versions of a library.
-
-    The libraries of torch that it depends on do not count: the process that imports it has them.
-    """
-    from auditwheel.architecture import Architecture  # noqa: PLC0415 - the import takes a while
-    from auditwheel.libc import Libc  # noqa: PLC0415
-    from auditwheel.policy import WheelPolicies  # noqa: PLC0415
-
-    try:
-        cpu = Architecture(parsed.machine)
-    except ValueError:
-        raise CheckError(
-            f"{name} is for {parsed.machine}, which has no manylinux platform",
-            hint="build for a CPU that auditwheel supports",
-        ) from None
-    wanted: dict[str, set[str]] = {}
-    for symbol in parsed.undefined:
-        if symbol.version:
-            wanted.setdefault(symbol.library, set()).add(symbol.version)
-    policies = WheelPolicies(libc=Libc.GLIBC, arch=cpu)
-    return str(policies.versioned_symbols_policy(wanted).name)
+    for name, path in files.items():
+        if not is_library(name):
+            continue
+        parsed = elf.parse(path.read_bytes())
+        # The function or datum of Python's limited API; None outside of that.
+        entries = {
+            symbol.name: FUNCTIONS.get(Symbol(symbol.name)) or DATAS.get(Symbol(symbol.name))
+            for symbol in parsed.undefined
+            if symbol.name.startswith(("Py", "_Py"))
+        }
+        added = [Version2(each.added.major, each.added.minor) for each in entries.values() if each]
+        # An extension that only defines PyInit still needs Python.
+        is_module = any(symbol.name.startswith("PyInit_") for symbol in parsed.exported)
+        try:
+            platform = manylinux_policy(parsed)[1].name
+        except ValueError:
+            raise CheckError(
+                f"{name} is for {parsed.machine}, which has no manylinux platform",
+                hint="build for a CPU that auditwheel supports",
+            ) from None
+        yield Library(
+            path=name,
+            python=max(added, default=LEAST_PYTHON if is_module else None),
+            outside=tuple(sorted(symbol for symbol, entry in entries.items() if entry is None)),
+            platform=platform,
+        )

@@ -15,15 +15,15 @@ numbers as numbers: hence ``2.10`` and not ``210``).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from packaging.utils import InvalidName, canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from kernforge.artifact.metadata import GitState, Metadata
+from kernforge.artifact.metadata import Metadata
 from kernforge.artifact.python_depends import python_depends
 from kernforge.artifact.variant import Variant
 from kernforge.artifact.version import Version2
@@ -62,26 +62,13 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Texts:
-    """Texts that a wheel has in addition to the variant.
-
-    Attributes:
-        card: Markdown that describes the kernel; empty if there is none.
-        licences: name and bytes of each licence file.
-    """
-
-    card: str = ""
-    licences: tuple[tuple[str, bytes], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WheelPlan:
     """The plan of one wheel.
 
     Attributes:
         distribution: name of the distribution, for pip.
         requires: the ``Requires-Dist`` lines.
-        licences: name and bytes of each licence file.
+        licences: the licence files, by name.
     """
 
     distribution: str
@@ -90,7 +77,7 @@ class WheelPlan:
     module: str
     requires: tuple[str, ...]
     metadata: str
-    licences: tuple[tuple[str, bytes], ...] = ()
+    licences: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def stem(self) -> str:
@@ -107,11 +94,12 @@ def plan(
     variant: Variant,
     metadata: Metadata,
     libraries: Sequence[Library],
-    texts: Texts,
     *,
     version: str,
     siblings: Collection[Variant],
     name: str | None = None,
+    card: str = "",
+    licences: Mapping[str, bytes],
 ) -> WheelPlan:
     """Plan the wheel of one variant.
 
@@ -119,6 +107,8 @@ def plan(
         version: version of the kernel, without a local part.
         siblings: all variants of this version, with the variant itself.
         name: name of the distribution; the default is the kernel's name.
+        card: Markdown that describes the kernel; empty if there is none.
+        licences: the licence files, by name.
 
     Raises:
         UsageError: the name or version is not valid for a distribution, or the kernel needs a
@@ -139,16 +129,29 @@ def plan(
         raise UsageError(str(error), hint="write a name like acme-img2gray") from error
     full = _version(version, local_version(variant) if needs_label(siblings) else "")
     requires = requirements(variant, metadata)
-    head = (("Name", distribution), ("Version", full))
-    tag = (*_python(libraries), _platform(libraries))
+    platforms = {library.platform for library in libraries if library.platform}
+    fields = [
+        ("Metadata-Version", "2.4"),
+        ("Name", distribution),
+        ("Version", full),
+        ("Summary", f"The {metadata.name} kernel for {metadata.backend}"),
+        _licence(metadata.license),
+        *(("License-File", each) for each in licences),
+        *_urls(metadata),
+        ("Requires-Python", f">={LEAST_PYTHON}"),
+        *(("Requires-Dist", line) for line in requires),
+        ("Description-Content-Type", "text/markdown"),
+    ]
+    headers = "".join(f"{key}: {_one_line(value)}\n" for key, value in fields)
+    text = _FRONT_MATTER.sub("", card).strip() or f"# {metadata.name}"
     return WheelPlan(
         distribution=distribution,
         version=full,
-        tag=tag,
+        tag=(*_python(libraries), newest_platform(platforms) if platforms else "any"),
         module=metadata.python_name,
         requires=requires,
-        metadata=_document(head, requires, variant, metadata, texts),
-        licences=texts.licences,
+        metadata=f"{headers}\n{text}\n\n{_origin(variant, metadata)}",
+        licences=licences,
     )
 
 
@@ -169,11 +172,7 @@ def local_version(variant: Variant) -> str:
 
 
 def requirements(variant: Variant, metadata: Metadata) -> tuple[str, ...]:
-    """The ``Requires-Dist`` lines.
-
-    Raises:
-        CheckError: the variant depends on a Python package that kernels may not depend on.
-    """
+    """The ``Requires-Dist`` lines."""
     packages = python_depends(metadata.backend)
     for name in metadata.python_depends:
         if name not in packages:
@@ -206,12 +205,6 @@ def _python(libraries: Sequence[Library]) -> tuple[str, str]:
     return f"cp{major}{minor}", "abi3"
 
 
-def _platform(libraries: Sequence[Library]) -> str:
-    """Platform tag for all libraries."""
-    examined = {library.platform for library in libraries if library.platform}
-    return newest_platform(examined) if examined else "any"
-
-
 def newest_platform(platforms: Collection[str]) -> str:
     """Of some platforms, the one that offers what all of them need: plain ``linux`` last."""
 
@@ -223,11 +216,7 @@ def newest_platform(platforms: Collection[str]) -> str:
 
 
 def _version(text: str, label: str) -> str:
-    """A version of this kernel with its local part.
-
-    Raises:
-        UsageError: the text is not a version, or has a local part already.
-    """
+    """A version of this kernel with its local part."""
     try:
         version = Version(text)
     except InvalidVersion:
@@ -239,43 +228,19 @@ def _version(text: str, label: str) -> str:
     return str(Version(f"{version}+{label}")) if label else str(version)
 
 
-def _document(
-    head: Sequence[tuple[str, str]],
-    requires: Sequence[str],
-    variant: Variant,
-    metadata: Metadata,
-    texts: Texts,
-) -> str:
-    """Text of METADATA, always in this order."""
-    fields = [
-        ("Metadata-Version", "2.4"),
-        *head,
-        ("Summary", f"The {metadata.name} kernel for {metadata.backend}"),
-        *_licence(metadata.license),
-        *(("License-File", name) for name, _ in texts.licences),
-        *_urls(metadata),
-        ("Requires-Python", f">={LEAST_PYTHON[0]}.{LEAST_PYTHON[1]}"),
-        *(("Requires-Dist", line) for line in requires),
-        ("Description-Content-Type", "text/markdown"),
-    ]
-    card = _FRONT_MATTER.sub("", texts.card).strip() or f"# {metadata.name}"
-    headers = "".join(f"{key}: {_one_line(value)}\n" for key, value in fields)
-    return f"{headers}\n{card}\n\n{_origin(variant, metadata)}"
-
-
-def _licence(text: str) -> list[tuple[str, str]]:
+def _licence(text: str) -> tuple[str, str]:
     """The licence as an SPDX expression, or as free text if it is not one."""
     try:
-        return [("License-Expression", canonicalize_license_expression(text))]
+        return "License-Expression", canonicalize_license_expression(text)
     except InvalidLicenseExpression:
-        return [("License", text)]
+        return "License", text
 
 
 def _urls(metadata: Metadata) -> list[tuple[str, str]]:
     urls = [("Source", metadata.source)]
     for number, url in enumerate(metadata.upstream, start=1):
         urls.append(("Upstream" if number == 1 else f"Upstream {number}", url))
-    kernel = _kernel(metadata)
+    kernel = metadata.provenance and metadata.provenance.kernel
     if metadata.source and kernel and "://" in metadata.source:
         scheme = "" if metadata.source.startswith("git") else "git+"
         urls.append(("Source commit", f"{scheme}{metadata.source}@{kernel.commit}"))
@@ -285,16 +250,13 @@ def _urls(metadata: Metadata) -> list[tuple[str, str]]:
 def _origin(variant: Variant, metadata: Metadata) -> str:
     """Variant, commit and builder, for people."""
     lines = ["## This build", "", f"- variant `{variant}`, id `{metadata.id}`"]
-    if kernel := _kernel(metadata):
-        dirt = ", with changes that it does not hold" if kernel.dirty else ""
-        lines.append(f"- from commit `{kernel.commit}`{dirt}")
-    if metadata.provenance:
-        lines.append(f"- by `{metadata.provenance.builder_version}`")
+    provenance = metadata.provenance
+    if provenance and provenance.kernel:
+        dirt = ", with uncommitted changes" if provenance.kernel.dirty else ""
+        lines.append(f"- from commit `{provenance.kernel.commit}`{dirt}")
+    if provenance:
+        lines.append(f"- by `{provenance.builder_version}`")
     return "\n".join((*lines, ""))
-
-
-def _kernel(metadata: Metadata) -> GitState | None:
-    return metadata.provenance.kernel if metadata.provenance else None
 
 
 def _one_line(text: str) -> str:

@@ -38,14 +38,14 @@ def test_every_variant_becomes_a_wheel(project, tmp_path):
     assert sorted(path.name for path in (tmp_path / "dist").iterdir()) == expected
 
 
-def test_a_wheel_is_called_the_same_whatever_else_is_asked_for(project, tmp_path):
+def test_a_wheels_name_is_independent_of_the_selection(project, tmp_path):
     made = make(from_directory(project), tmp_path, patterns=["*-cuda"])
     assert names(made) == ["toy-1.0.0+cuda-py3-none-any.whl"]
     with pytest.raises(UsageError, match="no variant matches"):
         make(from_directory(project), tmp_path, patterns=["*-rocm"])
 
 
-def test_record_holds_every_file_with_its_hash(tmp_path, project, write_variant):
+def test_record_has_every_file_with_its_hash(tmp_path, project, write_variant):
     files = {"__init__.py": "", "a,b.py": "", 'say "x".json': "{}"}
     write_variant(project / "build", variant="torch-cpu", files=files)
     wheel = make(from_directory(project), tmp_path, patterns=["*-cpu"])[0].path
@@ -65,7 +65,7 @@ def test_record_holds_every_file_with_its_hash(tmp_path, project, write_variant)
         assert base64.b64encode(hashlib.sha256(members[f"toy/{name}"]).digest()).decode() == digest
 
 
-def test_the_same_variant_is_the_same_wheel_anywhere(tmp_path, write_variant):
+def test_wheels_are_reproducible(tmp_path, write_variant):
     wheels = []
     for place, umask, moment in (("a", 0o022, 1_000_000_000), ("deep/b", 0o077, 2_000_000_000)):
         before = os.umask(umask)
@@ -80,7 +80,7 @@ def test_the_same_variant_is_the_same_wheel_anywhere(tmp_path, write_variant):
     assert wheels[0] == wheels[1]
 
 
-def test_the_time_of_members_can_be_given(project, tmp_path):
+def test_members_have_the_given_time(project, tmp_path):
     wheel = make(from_directory(project), tmp_path, seconds=1_700_000_000)[0].path
     with zipfile.ZipFile(wheel) as archive:
         assert {one.date_time for one in archive.infolist()} == {(2023, 11, 14, 22, 13, 20)}
@@ -95,7 +95,7 @@ def test_the_time_of_members_can_be_given(project, tmp_path):
         lambda variant: (variant / "more.py").write_text("evil"),
     ],
 )
-def test_a_variant_that_is_not_what_was_built_is_refused(project, tmp_path, damage):
+def test_a_modified_variant_is_refused(project, tmp_path, damage):
     damage(project / "build" / "torch-cuda")
     with pytest.raises(IntegrityError):
         make(from_directory(project), tmp_path / "dist")
@@ -103,17 +103,14 @@ def test_a_variant_that_is_not_what_was_built_is_refused(project, tmp_path, dama
 
 
 def test_variants_of_two_versions_are_refused(project, tmp_path, write_variant):
+    with pytest.raises(UsageError, match="does not begin with 1"):
+        make(from_directory(project), tmp_path, version="2.0.0")
     write_variant(project / "build", variant="torch-rocm", version=2)
-    with pytest.raises(RegistryError, match="toy 1, toy 2"):
+    with pytest.raises(RegistryError, match="torch-rocm is toy version 2"):
         make(from_directory(project), tmp_path)
 
 
-def test_a_version_of_another_major_is_refused(project, tmp_path):
-    with pytest.raises(UsageError, match="does not begin with 1"):
-        make(from_directory(project), tmp_path, version="2.0.0")
-
-
-def test_variants_that_would_be_one_wheel_are_reported(tmp_path, write_variant):
+def test_two_variants_of_one_wheel_name_are_refused(tmp_path, write_variant):
     for variant in ("torch212-cu130-x86_64-linux", "torch212-cxx11-cu130-x86_64-linux"):
         write_variant(tmp_path / "build", variant=variant, backend="cuda")
     with pytest.raises(UsageError, match="have the same name"):
@@ -124,7 +121,7 @@ def test_variants_that_would_be_one_wheel_are_reported(tmp_path, write_variant):
     ("asked", "version"),
     [((None, None), "1.0.1"), (("1.0.0", None), "1.0.0"), ((None, "v1.0.0"), "1.0.0")],
 )
-def test_a_published_kernel_gives_the_wheels_of_its_version(
+def test_a_published_kernel_has_wheels_of_its_version(
     project, tmp_path, write_variant, asked, version
 ):
     registry = DirectoryRegistry(tmp_path / "registry")
@@ -143,9 +140,5 @@ def test_a_published_kernel_gives_the_wheels_of_its_version(
 def test_a_published_build_without_a_digest_is_refused(tmp_path, write_variant):
     snapshot = tmp_path / "kernels--me--toy" / "snapshots" / ("5" * 40)
     write_variant(snapshot / "build", digest=False)
-    sources, version = from_registry(
-        DirectoryRegistry(tmp_path), REPO, None, "5" * 40, Environment({})
-    )
-    assert version is None
     with pytest.raises(IntegrityError, match="no digest"):
-        make(sources, tmp_path / "dist")
+        from_registry(DirectoryRegistry(tmp_path), REPO, None, "5" * 40, Environment({}))

@@ -8,7 +8,7 @@ from kernforge.artifact.metadata import GitState, KernelDepend, Metadata, Proven
 from kernforge.artifact.variant import Variant
 from kernforge.artifact.version import Version2
 from kernforge.errors import CheckError, UsageError
-from kernforge.wheel.plan import Library, Texts, local_version, needs_label, plan
+from kernforge.wheel.plan import Library, local_version, needs_label, plan
 
 STABLE = "torch-stable-abi210-cu130-x86_64-linux"
 FULL = "torch213-cxx11-cpu-x86_64-linux"
@@ -20,16 +20,15 @@ def document(**fields):
     return Metadata(**{**given, "backend": "cuda", **fields})
 
 
-def planned(variant, *libraries, texts=None, siblings=(), version="1.2.0", name=None, **fields):
+def planned(variant, *libraries, siblings=(), version="1.2.0", options=None, **fields):
     parsed = Variant.parse(variant)
     return plan(
         parsed,
         document(**fields),
         libraries,
-        texts or Texts(),
         version=version,
         siblings=[parsed, *map(Variant.parse, siblings)],
-        name=name,
+        **{"licences": {}, **(options or {})},
     )
 
 
@@ -51,7 +50,7 @@ def module(**fields):
         (STABLE, module(platform="manylinux_2_17_x86_64"), "cp39-abi3-manylinux_2_17_x86_64"),
     ],
 )
-def test_tags_say_what_the_library_needs(variant, library, tag):
+def test_the_tag_names_the_librarys_needs(variant, library, tag):
     assert "-".join(planned(variant, library).tag) == tag
 
 
@@ -62,11 +61,11 @@ def test_the_most_demanding_library_decides():
     assert planned(STABLE, module(), other, nowhere).tag[2] == "linux_x86_64"
 
 
-def test_a_kernel_of_python_alone_is_for_any_machine():
+def test_a_pure_python_kernel_is_for_any_machine():
     assert planned("torch-universal").file == "toy_op-1.2.0-py3-none-any.whl"
 
 
-def test_a_library_that_no_tag_can_promise_is_refused():
+def test_a_library_beyond_every_tag_is_refused():
     with pytest.raises(CheckError, match="_PyThreadState_Get"):
         planned(STABLE, module(outside=("_PyThreadState_Get",)))
 
@@ -80,11 +79,11 @@ def test_a_library_that_no_tag_can_promise_is_refused():
         ("torch-cuda", ("torch",)),
     ],
 )
-def test_torch_is_asked_for_in_the_versions_that_serve(variant, requires):
+def test_torch_is_required_in_compatible_versions(variant, requires):
     assert planned(variant).requires == requires
 
 
-def test_python_depends_are_asked_for_by_their_packages():
+def test_python_depends_are_required_by_package():
     asked = planned(STABLE, python_depends=("tvm-ffi", "nvidia-cutlass-dsl")).requires
     assert asked == ("torch>=2.10", "apache-tvm-ffi", "nvidia-cutlass-dsl")
     assert len(planned("tvm-ffi01-cpu-x86_64-linux", python_depends=("tvm-ffi",)).requires) == 1
@@ -122,55 +121,57 @@ def test_the_local_version_names_interface_and_backend(variant, label):
         ([STABLE, "torch-cpu"], True),
     ],
 )
-def test_a_local_version_is_there_only_where_tags_cannot_tell(variants, needed):
+def test_a_local_version_is_used_only_where_tags_are_alike(variants, needed):
     assert needs_label([Variant.parse(name) for name in variants]) == needed
 
 
-def test_installers_try_newer_torch_last_and_the_stable_abi_first():
+def test_installers_prefer_the_stable_abi():
     labels = [f"torch2{minor}-cxx11-cu130-x86_64-linux" for minor in (9, 10, 13)] + [STABLE]
     versions = [Version(f"1+{local_version(Variant.parse(name))}") for name in labels]
     assert versions == sorted(versions)
 
 
-def test_metadata_is_what_an_index_accepts():
+def test_an_index_accepts_the_metadata():
     provenance = Provenance(
         builder_version="kernforge-9", kernel=GitState(commit="a" * 40, dirty=True)
     )
     wheel = planned(
         STABLE,
-        texts=Texts(card="---\ntags: x\n---\n# Toy\n", licences=(("LICENSE", b"text"),)),
+        options={
+            "card": "---\ntags: x\n---\n# Toy\n",
+            "licences": {"LICENSE": b"text"},
+            "name": "acme-toy",
+        },
         source="https://example.org/toy",
         provenance=provenance,
-        name="acme-toy",
     )
     found = CoreMetadata.from_email(wheel.metadata, validate=True)
     assert (found.name, found.license_expression) == ("acme-toy", "Apache-2.0")
     assert found.license_files == ["LICENSE"]
     assert found.description.startswith("# Toy\n")
     assert found.project_urls["Source commit"] == f"git+https://example.org/toy@{'a' * 40}"
-    assert "changes that it does not hold" in found.description
+    assert "with uncommitted changes" in found.description
     assert wheel.file.startswith("acme_toy-1.2.0-")
     assert wheel.module == "toy_op"
 
 
-def test_a_licence_cannot_smuggle_in_a_header():
+def test_a_licence_cannot_inject_a_header():
     text = planned(STABLE, license="mine\nRequires-Dist: evil").metadata
     found = CoreMetadata.from_email(text, validate=True)
     assert found.license == "mine Requires-Dist: evil"
     assert [str(one) for one in found.requires_dist] == ["torch>=2.10"]
 
 
-@pytest.mark.parametrize("wrong", ["one", "1.0+cu130", "../1"])
-def test_a_version_that_cannot_be_one_is_refused(wrong):
-    with pytest.raises(UsageError, match="version"):
-        planned(STABLE, version=wrong)
-
-
-def test_a_name_that_cannot_be_one_is_refused():
-    with pytest.raises(UsageError, match="name"):
-        planned(STABLE, name="../toy")
-
-
-def test_a_kernel_that_asks_a_loader_for_others_is_refused():
-    with pytest.raises(UsageError, match="owner/other"):
-        planned(STABLE, kernel_depends=(KernelDepend(repo_id="owner/other", version=1),))
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"version": "one"}, "version"),
+        ({"version": "1.0+cu130"}, "version"),
+        ({"version": "../1"}, "version"),
+        ({"options": {"name": "../toy"}}, "name"),
+        ({"kernel_depends": (KernelDepend(repo_id="owner/other", version=1),)}, "owner/other"),
+    ],
+)
+def test_an_impossible_wheel_is_refused(fields, words):
+    with pytest.raises(UsageError, match=words):
+        planned(STABLE, **fields)
