@@ -182,7 +182,6 @@ class _ActionRun:
     def _place(self, directory: ActionDirectory) -> ActionDirectory:
         """Put the inputs into an action's empty directory, and its trees next to them."""
         inputs = self._action.inputs
-        files.write_new(directory.path / sandbox.MARK, "")
         for file in inputs:
             self._place_input(file, directory.work / file.path)
         files.make_dir(directory.work)
@@ -210,7 +209,6 @@ class _ActionRun:
                 f"{error.filename or argv[0]} is not there any more",
                 hint="it was removed while the build ran; build again",
             ) from error
-        done = replace(done, returncode=sandbox.returncode(context.sandbox, done.returncode))
         problems = [] if done.timed_out else _take_outputs(action, directory, tree)
         if done.returncode == 0 and not done.timed_out and not problems:
             return done

@@ -24,9 +24,7 @@ from kernforge.builder.graph import Action, Plan
 from kernforge.builder.pool import Job, LocalPool, Measures, critical_paths
 from kernforge.builder.results import STORE_KIND
 from kernforge.errors import ToolchainError
-from kernforge.system import files
 
-_STALE_AFTER_S = 24 * 3600
 # How a compiler, a driver that started one, and a shell say that the kernel killed it.
 _KILLED = re.compile(
     r"died due to signal 9|Killed signal terminated|signal 9 \(|^Killed$", re.MULTILINE
@@ -168,8 +166,7 @@ class _Loop:
     def go(self, pool: LocalPool) -> None:
         # The directories of failed actions stay for a day, so that they can be looked at.
         self._context.store.sweep(self._context.work, "*")
-        for path in sandbox.abandoned(time.time() - _STALE_AFTER_S):
-            files.remove_tree(path)
+        self._context.store.sweep(sandbox.PLACE, sandbox.NAMES)
         order = graphlib.TopologicalSorter({a.key: a.needs for a in self._plan.actions})
         order.prepare()
         self._events.planned(len(self._plan.actions), pool.usage)

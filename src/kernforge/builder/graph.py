@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from kernforge.project.targets import Target
@@ -51,6 +52,7 @@ class Action:
         headers: hex SHA-256 of each header of the machine that it may read, by path.
         key: of everything above but the kind and the title.
         source: path of the project's source that it compiles; empty for other actions.
+        archs: what nvcc compiles its device code for, as ``9.0a``.
         variants: names of the targets that need it.
     """
 
@@ -64,6 +66,7 @@ class Action:
     variants: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
     source: str = ""
+    archs: tuple[str, ...] = ()
 
     @property
     def needs(self) -> frozenset[str]:
@@ -152,14 +155,10 @@ class ActionSet:
         *,
         kind: ActionKind,
         source: str = "",
-        headers: Mapping[str, str] | None = None,
+        archs: Iterable[str] = (),
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> Action:
-        """Add an action for a target, or the target to the action that is the same.
-
-        Args:
-            source: path of the project's source that it compiles.
-            headers: hex SHA-256 of each header of the machine that it may read, by path.
-        """
+        """Add an action for a target, or the target to the action that is the same."""
         trees = tuple(sorted({r for part in argv for r in PLACEHOLDER.findall(part)} - {"threads"}))
         ordered = tuple(sorted(inputs, key=lambda i: i.path))
         key = digest.key(
@@ -169,7 +168,7 @@ class ActionSet:
             outputs=list(outputs),
             recipe=_RECIPE,
             roots={name: provision.identity(name, self._lock) for name in trees},
-            **({"headers": dict(headers)} if headers else {}),
+            **({"headers": headers} if headers else {}),
         )
         old = self.by_key.get(key)
         action = old or Action(
@@ -180,8 +179,9 @@ class ActionSet:
             outputs=outputs,
             trees=trees,
             key=key,
-            headers=tuple((headers or {}).items()),
+            headers=tuple(headers.items()),
             source=source,
+            archs=tuple(archs),
         )
         if target.name not in action.variants:
             action = replace(action, variants=(*action.variants, target.name))

@@ -5,8 +5,9 @@
 target, writable], ``links`` as [text, path], ``cwd``, ``tmp`` as the bytes of its /tmp, ``file``
 and ``seconds`` as the most bytes of a file and CPU seconds of a process. The program sees a new
 file system with exactly these binds, its own process numbers (it is number 2), no network and no
-other process. Its exit status is passed on; death by signal N becomes 128 + N, as in a shell. What
-the machine forbids ends with status 126 and one line that says which step it was.
+other process. Its exit status is passed on; a signal N that ends it, or a status 128 + N as of a
+shell, ends this program too. What the machine forbids ends with status 126 and one line that says
+which step it was.
 
 It imports nothing but the standard library, and little of it: it starts once for every action.
 Constants are those of Linux's headers.
@@ -33,6 +34,7 @@ _LOCKED = _RDONLY | _NOSUID | _NODEV | 8 | 1024 | 2048
 _RELATIME = (4096, 1 << 21)  # statvfs's bit and mount's
 INNER_ID = 1000
 _FORBIDDEN = 126
+_SIGNALLED, _LAST_SIGNAL = 128, 64
 _STAGE = "/tmp"  # any directory; it is covered by a tmpfs in our own namespace only
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -147,7 +149,7 @@ def _check(returned: int, step: str) -> None:
 
 def _status(status: int) -> int:
     code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
+    return code if code >= 0 else _SIGNALLED - code
 
 
 if __name__ == "__main__":
@@ -156,4 +158,6 @@ if __name__ == "__main__":
     except OSError as error:
         print(f"sandbox: {error.strerror or error}", file=sys.stderr)
         code = _FORBIDDEN
+    if _SIGNALLED < code <= _SIGNALLED + _LAST_SIGNAL:
+        os.kill(os.getpid(), code - _SIGNALLED)
     sys.exit(code)

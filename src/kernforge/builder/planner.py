@@ -8,11 +8,12 @@ of a toolchain stands in its argv as ``%{root}``; the key holds the root's ident
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
-from kernforge.artifact.version import Version2
 from kernforge.builder import flags, linking
-from kernforge.builder.graph import Action, ActionKind, ActionSet, Artifact, Plan
+from kernforge.builder.graph import Action, ActionSet, Artifact, Plan
 from kernforge.builder.linking import OBJECT
 from kernforge.errors import ManifestError
 from kernforge.manifest.document import Manifest
@@ -52,7 +53,7 @@ def make(
         ManifestError: a section leaves nothing to compile, or a source is of an unknown kind.
         ToolchainError: the lock lacks something.
     """
-    planner = _Planner(sources, lock, static_libstdcxx=static_libstdcxx, only=only, machine=machine)
+    planner = _Planner(sources, lock, static_libstdcxx, only, machine)
     artifacts = tuple(planner.artifact(target) for target in targets)
     return Plan(
         actions=tuple(planner.actions.by_key.values()),
@@ -63,65 +64,72 @@ def make(
     )
 
 
+@dataclass
 class _Planner:
-    """Decides what each unit of each target is compiled with."""
+    """Decides what each unit of each target is compiled with; fields are arguments of ``make``."""
 
-    def __init__(
-        self,
-        sources: Sources,
-        lock: Lock,
-        *,
-        static_libstdcxx: bool,
-        only: tuple[Arch, ...],
-        machine: SystemHeaders,
-    ) -> None:
-        self.manifest, self.sources, self.lock = sources.manifest, sources, lock
-        self.static_libstdcxx, self.only, self.machine = static_libstdcxx, only, machine
-        self.actions = ActionSet(lock, sources)
-        # Targets share their units: what is found for one holds for the next.
-        self._archs_of: dict[tuple[str, Version2], tuple[Arch, ...]] = {}
-        self._uses: dict[tuple[object, ...], op_namespace.NamespaceUse] = {}
+    sources: Sources
+    lock: Lock
+    static_libstdcxx: bool
+    only: tuple[Arch, ...]
+    machine: SystemHeaders
+    # Targets share their units: the namespace use of one holds for the next.
+    _uses: dict[tuple[object, ...], op_namespace.NamespaceUse] = field(default_factory=dict)
+
+    @property
+    def manifest(self) -> Manifest:
+        """The project's."""
+        return self.sources.manifest
+
+    @functools.cached_property
+    def actions(self) -> ActionSet:
+        """The actions planned so far."""
+        return ActionSet(self.lock, self.sources)
 
     def artifact(self, target: Target) -> Artifact:
         """Plan one variant."""
-        name = f"_{self.manifest.general.python_name}_{target.backend}_"
-        ops_name = name + self.sources.identity[:_ID_LENGTH]
-        package = _package(self.sources, everything=target.variant.is_noarch)
+        manifest = self.manifest
+        name = f"_{manifest.general.python_name}_{target.backend}_"
+        planned = Artifact(
+            target=target,
+            ops_name=name + self.sources.identity[:_ID_LENGTH],
+            extension=None,
+            archs=noarch_archs(manifest, target.backend),
+            package=_package(self.sources, everything=target.variant.is_noarch),
+        )
         if target.variant.is_noarch:
-            archs = noarch_archs(self.manifest, target.backend)
-            return Artifact(
-                target=target, ops_name=ops_name, extension=None, archs=archs, package=package
-            )
+            return planned
         chosen = self.sources.units(target.backend, target.cuda)
         if not chosen:
             raise ManifestError(f"build.toml: {target.name} has no source to compile")
+        compiled = {a for u in chosen if u.is_cuda for a in self._all_archs(u, target)}
+        if compiled:  # a GPU that no unit serves is refused
+            cuda_arch.require(cuda_arch.merged(compiled), self.only)
         uses = op_namespace.together([self._use(unit, target) for unit in chosen])
         objects = [
-            self._compile(unit, target, ops_name, use)
+            self._compile(unit, target, planned.ops_name, use)
             for unit, use in zip(chosen, uses, strict=True)
         ]
+        archs = {arch for each in objects for arch in each.archs}
         if "linked" in uses:
-            objects.append(linking.namespace(self.actions, target, ops_name))
+            objects.append(linking.namespace(self.actions, target, planned.ops_name))
         linked = linking.link(
             self.actions,
             target,
-            ops_name,
+            planned.ops_name,
             objects,
             static_libstdcxx=self.static_libstdcxx or target.cross,
         )
-        return Artifact(
-            target=target,
-            ops_name=ops_name,
+        return replace(
+            planned,
             extension=linked.key,
-            archs=self._archs(chosen, target),
-            package=package,
+            archs=tuple(sorted(archs)) if target.cuda else None,
         )
 
     def _compile(
         self, unit: Unit, target: Target, ops_name: str, use: op_namespace.NamespaceUse
     ) -> Action:
         closure = unit.closure
-        inputs = [self.actions.file(path) for path in closure.files]
         common = (
             *flags.defines(target, ops_name if use in {"compiled", "module"} else None),
             *([op_namespace.AT_LINK] if use == "linked" else []),
@@ -130,20 +138,30 @@ class _Planner:
             *([f"-I{units.COMMON_INCLUDE}"] if any(map(_is_common, closure.files)) else []),
             *self._includes(unit, target, closure),
         )
-        framework = closure.reaches_torch
-        standard = flags.standard(target) if framework else self._shared_standard(target)
-        kind: ActionKind = "cuda" if unit.is_cuda else "c++"
-        if kind == "cuda":
-            argv = self._device(unit, target, standard, common)
+        reads_torch = closure.reaches_torch
+        standard = flags.standard(target) if reads_torch else self._shared_standard(target)
+        archs: tuple[Arch, ...] = ()
+        if unit.is_cuda:
+            # One that serves none of the wanted GPUs keeps its own architectures: other units may
+            # call what it defines.
+            archs = cuda_arch.narrow(self._all_archs(unit, target), self.only)
+            argv = self._nvcc(unit, target, standard, archs, common)
         else:
             argv = (flags.cxx_of(target), *flags.cxx(standard), *common, *unit.cxx_flags)
-        where = f" for {target.name}" if framework else ""
+        where = f" for {target.name}" if reads_torch else ""
         toolkit = "" if target.cuda is None else f", CUDA {target.cuda}"
-        title = f"{unit.path}{toolkit}{where}"
-        headers = self.machine.read_by(closure.foreign, target.cross_cpu, unit.system_directories)
-        whole = (*argv, unit.path, "-o", OBJECT)
         return self.actions.add(
-            title, whole, inputs, (OBJECT,), target, kind=kind, source=unit.path, headers=headers
+            f"{unit.path}{toolkit}{where}",
+            (*argv, unit.path, "-o", OBJECT),
+            [self.actions.file(path) for path in closure.files],
+            (OBJECT,),
+            target,
+            kind="cuda" if unit.is_cuda else "c++",
+            source=unit.path,
+            archs=map(str, archs),
+            headers=self.machine.read_by(
+                closure.foreign, target.cross_cpu, unit.system_directories
+            ),
         )
 
     def _use(self, unit: Unit, target: Target) -> op_namespace.NamespaceUse:
@@ -160,60 +178,43 @@ class _Planner:
             )
         return self._uses[of]
 
-    def _device(
-        self, unit: Unit, target: Target, standard: str, common: tuple[str, ...]
+    def _nvcc(
+        self,
+        unit: Unit,
+        target: Target,
+        standard: str,
+        archs: tuple[Arch, ...],
+        common: tuple[str, ...],
     ) -> tuple[str, ...]:
-        """What compiles a CUDA unit."""
-        if target.cuda is None:
-            raise ManifestError(f"build.toml: {unit.path} is CUDA, {target.name} is not")
-        archs = self._narrowed(unit, target.cuda)
         toolkit = self.lock.toolkit(target.cuda)
-        gencode = (part for arch in archs for part in arch.gencode())
         return (
-            Tree.of("cuda", target.cuda).at("bin/nvcc"),
+            toolkit.at("bin/nvcc"),
             *flags.nvcc(target, standard),
             *front_end.nvcc_flags(toolkit, unit.cuda_flags, unit.path),
-            *gencode,
+            *(part for arch in archs for part in arch.gencode()),
             *flags.for_nvcc(common),
             *unit.cuda_flags,
         )
 
-    def _compiled_for(self, unit: Unit, cuda: Version2) -> tuple[Arch, ...]:
+    def _all_archs(self, unit: Unit, target: Target) -> tuple[Arch, ...]:
         """Architectures of a unit that the lock's toolkit has."""
-        of = (unit.path, cuda)
-        if of not in self._archs_of:
-            chosen = unit.archs(cuda)
-            served = self.lock.toolkit(cuda).front_end
-            self._archs_of[of] = front_end.supported(chosen, cuda) if served else chosen
-        return self._archs_of[of]
-
-    def _narrowed(self, unit: Unit, cuda: Version2) -> tuple[Arch, ...]:
-        """Architectures of a unit, for the wanted GPUs if it serves them."""
-        # One that serves none keeps its own: other units may call what it defines.
-        return cuda_arch.narrow(self._compiled_for(unit, cuda), self.only)
-
-    def _archs(self, chosen: Sequence[Unit], target: Target) -> tuple[str, ...] | None:
-        """Architectures of a CUDA target's device code, over all its units."""
         if target.cuda is None:
-            return None
-        compiled = [unit for unit in chosen if unit.is_cuda]
-        if compiled:  # a GPU that no unit serves is refused
-            everything = {a for unit in compiled for a in self._compiled_for(unit, target.cuda)}
-            cuda_arch.require(cuda_arch.merged(everything), self.only)
-        found = {arch for unit in compiled for arch in self._narrowed(unit, target.cuda)}
-        return tuple(sorted(map(str, found)))
+            raise ManifestError(f"build.toml: {unit.path} is CUDA, {target.name} is not")
+        chosen = unit.archs(target.cuda)
+        served = self.lock.toolkit(target.cuda).front_end
+        return front_end.supported(chosen, target.cuda) if served else chosen
 
     def _shared_standard(self, target: Target) -> str:
+        framework = self.manifest.framework
         if target.variant.framework == "tvm-ffi":
             return flags.standard(target)
-        framework = self.manifest.framework
         return flags.shared_standard(framework.maxver if isinstance(framework, Torch) else None)
 
     def _includes(self, unit: Unit, target: Target, closure: Closure) -> Iterator[str]:
         """Search paths of what is not the project's own, and the definitions that go with them."""
         if target.cuda and closure.reaches_cutlass and (name := units.cutlass(self.manifest)):
             yield from ("-isystem", Tree(name).at("include"))
-        if target.variant.framework == "tvm-ffi" and target.tvm_ffi:
+        if target.tvm_ffi:
             yield from ("-isystem", Tree.of("tvm-ffi", target.tvm_ffi).at("include"))
         if closure.reaches_torch:
             if target.variant.framework == "torch-stable-abi" and target.variant.version:
@@ -221,7 +222,7 @@ class _Planner:
             yield from flags.torch_includes(target)
         if closure.reaches_python:
             yield from ("-isystem", Tree("python").at())
-        # What compiles CUDA finds its own headers.
+        # nvcc finds CUDA's headers itself.
         if target.cuda and not unit.is_cuda:
             yield from flags.cuda_includes(target.cuda)
         if target.cuda and closure.reaches_cuda_libraries:

@@ -94,7 +94,7 @@ def guess(action: Action, *, jobs: int) -> Estimate:
     The figures are those of heavy kernels of their kind, because too much costs some waiting and
     too little costs the build.
     """
-    threads, count = width(action, jobs), max(1, _architectures(action))
+    threads, count = width(action, jobs), max(1, len(action.archs))
     torch = any(_TORCH.search(name) for name in action.trees)
     if action.kind in {"cuda", "device link"}:
         if torch:
@@ -136,11 +136,7 @@ def critical_paths(actions: Sequence[Action], expected: Mapping[str, Estimate]) 
 
 def width(action: Action, jobs: int) -> int:
     """How many threads an action can use: nvcc, one for each architecture."""
-    return max(1, min(jobs, _architectures(action)))
-
-
-def _architectures(action: Action) -> int:
-    return sum(word.startswith("-gencode") for word in action.argv)
+    return max(1, min(jobs, len(action.archs)))
 
 
 # -- which start now ----------------------------------------------------------------------
@@ -169,40 +165,30 @@ class Job:
     current: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capacity:
-    """What there is to run in.
-
-    Attributes:
-        slots: how many threads all actions together may have.
-        available: bytes that the machine has left now.
-        limit: bytes that all actions together may take; None leaves it to ``available``.
-    """
-
-    slots: int
-    available: int
-    limit: int | None = None
-
-
 def admit(
-    waiting: Sequence[Job], running: Sequence[Job], capacity: Capacity, now: float
+    waiting: Sequence[Job], running: Sequence[Job], now: float, *, slots: int, available: int
 ) -> tuple[Job, ...]:
     """Choose what starts now, the most urgent first.
 
     The longest chain goes first. An action that does not fit into the memory keeps its turn: only
     what ends before the running ones do may pass it. With nothing running an action is chosen even
     if it does not fit, since waiting would not help it.
+
+    Args:
+        slots: how many threads all actions together may have.
+        available: bytes that the machine has left now.
     """
     if any(job.alone for job in running):
         return ()
-    free = _free(running, capacity)
+    # Less what running actions will still take, as far as is known.
+    free = available - sum(max(0, job.estimate.memory - job.current) for job in running)
     horizon = max((job.started + job.estimate.seconds - now for job in running), default=0.0)
     taken = sum(job.threads for job in running)
     chosen: list[Job] = []
     blocked = False
     for job in sorted(waiting, key=lambda w: (w.alone, -w.critical_path_s, w.action.key)):
         busy = taken + len(chosen)
-        if busy >= capacity.slots or (job.alone and busy):
+        if busy >= slots or (job.alone and busy):
             break
         fits = job.estimate.memory <= free and not (blocked and job.estimate.seconds > horizon)
         if fits or not busy:
@@ -231,22 +217,11 @@ def threads(chosen: Sequence[Job], running: Sequence[Job], slots: int) -> list[i
     return given
 
 
-def _free(running: Sequence[Job], capacity: Capacity) -> int:
-    """Bytes that are free and that no running action will still take, as far as is known."""
-    promised = sum(max(0, job.estimate.memory - job.current) for job in running)
-    free = capacity.available - promised
-    if capacity.limit is not None:
-        used = sum(max(job.estimate.memory, job.current) for job in running)
-        free = min(free, capacity.limit - used)
-    return free
-
-
 class LocalPool:
     """Threads of this process.
 
     Args:
         jobs: how many threads all actions together may have; most actions have one.
-        limit: bytes that all of them together may take; None for what the machine has.
         available: returns how many bytes are left now.
     """
 
@@ -254,10 +229,9 @@ class LocalPool:
         self,
         *,
         jobs: int,
-        limit: int | None = None,
         available: Callable[[], int] = machine.available_memory,
     ) -> None:
-        self._jobs, self._limit, self._available = jobs, limit, available
+        self._jobs, self._available = jobs, available
         self._pool = ThreadPoolExecutor(jobs)
         self._running: dict[Future[Done], Job] = {}
         self.patience: float | None = None
@@ -273,8 +247,9 @@ class LocalPool:
         usage = self.usage()
         for job in running:
             job.current = usage.get(job.action.key, 0)
-        capacity = Capacity(slots=self._jobs, available=self._available(), limit=self._limit)
-        chosen = admit(waiting, running, capacity, time.monotonic())
+        available = self._available()
+        now = time.monotonic()
+        chosen = admit(waiting, running, now, slots=self._jobs, available=available)
         # What the memory keeps waiting will want its slots.
         slots = self._jobs - (len(waiting) - len(chosen))
         for job, given in zip(chosen, threads(chosen, running, slots), strict=True):

@@ -10,12 +10,10 @@ home. Without a sandbox the same directory is a real one, so that the bytes are 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import shlex
-import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -35,9 +33,11 @@ EPOCH = 315_532_800
 """The time of every file that an action sees, and of ``__DATE__``: 1980-01-01, as in zip files."""
 
 PLACE = Path("/var/tmp")
-"""Where the directories of actions are."""
+"""Where the directories of actions are; one is made exclusively, and is its user's alone."""
 KEY_LENGTH = 24
 """Characters of an action's key in the name of its directory."""
+NAMES = f"kernforge-{'[0-9a-f]' * KEY_LENGTH}"
+"""Glob pattern of these directories, which fits nothing that a user would name so."""
 WORK = "work"
 """The part of an action's directory that holds its inputs and outputs."""
 OPENED = "opened.d"
@@ -45,10 +45,6 @@ OPENED = "opened.d"
 LIMIT_S = 6 * 3600.0
 """The longest that an action may take."""
 _FILE_BYTES = 64 << 30
-# A directory is made exclusively, and refused when it is another user's.
-_NAME = re.compile(rf"kernforge-[0-9a-f]{{{KEY_LENGTH}}}")
-MARK = ".kernforge-action"
-"""A file in the directory of an action, by which a later build knows that it may remove it."""
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
@@ -60,7 +56,6 @@ _COMPILER_PROGRAM = re.compile(
 )
 _LIBRARY = re.compile(r"[\w.+-]+\.(?:so(?:\.[\w.]+)?|a|o|spec)")
 _TMP_BYTES = 1 << 28
-_SIGNAL_BASE, _LAST_SIGNAL = 128, 64
 # Switches of a kernel that refuses: their values then, and what allows it.
 _SWITCHES = {
     "kernel/apparmor_restrict_unprivileged_userns": ("1", "0"),
@@ -134,25 +129,6 @@ def fixed_inputs(inputs: Iterable[str], outputs: Iterable[str]) -> tuple[str, ..
 def fixed_path(key: str) -> str:
     """The path under which the action with this key runs on every machine."""
     return f"{PLACE}/kernforge-{key[:KEY_LENGTH]}"
-
-
-def abandoned(older_than: float, place: Path = PLACE) -> Iterator[Path]:
-    """Directories of actions of this user's earlier builds that were last changed before a time.
-
-    Only what has the exact name and the mark of one, and is no link: the place is everybody's.
-    """
-    for path in place.glob("kernforge-*"):
-        # One that another user made cannot be looked into.
-        with contextlib.suppress(FileNotFoundError, PermissionError):
-            found, mark = path.lstat(), (path / MARK).lstat()
-            ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-            if (
-                ours
-                and _NAME.fullmatch(path.name)
-                and stat.S_ISREG(mark.st_mode)
-                and found.st_mtime < older_than
-            ):
-                yield path
 
 
 def environment(inside: str, programs: Mapping[str, str]) -> dict[str, str]:
@@ -245,12 +221,6 @@ def by_hand(found: Command) -> str:
     env = [f"{name}={value}" for name, value in (found.env or {}).items()]
     line = shlex.join(["env", "-i", *env, *found.argv])
     return f"#!/bin/sh\ncd {shlex.quote(str(found.cwd))} && exec {line}\n"
-
-
-def returncode(sandbox: Sandbox, code: int) -> int:
-    """Exit status of an action, negative for a signal, from that of what ran it."""
-    signalled = _SIGNAL_BASE < code <= _SIGNAL_BASE + _LAST_SIGNAL
-    return _SIGNAL_BASE - code if sandbox.isolates and signalled else code
 
 
 def _mounts(directory: ActionDirectory | None, trees: Mapping[str, str]) -> _Mounts:

@@ -212,10 +212,9 @@ def _compiler(action: Action, roots: Mapping[str, str]) -> list[str]:
     if action.kind != "cuda":
         return [roots["cxx"], "-x", "c++"]
     toolkit = execute_action.resolve(action.argv[0], roots).rpartition("/bin/")[0]
-    codes = [a.rpartition("=")[2] for a in action.argv if a.startswith("arch=compute_")]
     # One is enough to edit with, and each costs a pass.
-    newest = [code for code in codes if code.startswith("sm_")][-1:]
-    arch = [f"--cuda-gpu-arch={code}" for code in newest]
+    newest = [arch.removesuffix("+PTX").replace(".", "") for arch in action.archs][-1:]
+    arch = [f"--cuda-gpu-arch=sm_{number}" for number in newest]
     return ["clang++", "-x", "cuda", f"--cuda-path={toolkit}", *arch]
 
 

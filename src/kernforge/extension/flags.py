@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kernforge.errors import UsageError
@@ -150,6 +150,12 @@ def without_ours(words: Iterable[str]) -> tuple[str, ...]:
             continue
         kept.append(word)
     return tuple(kept)
+
+
+def architectures(words: Iterable[str]) -> Iterator[str]:
+    """Architectures that flags of nvcc name by ``-gencode``, as ``9.0a``."""
+    for match in filter(None, map(_GENCODE.search, words)):
+        yield f"{match[1][:-1]}.{match[1][-1]}{match[2]}"
 
 
 def narrowed(words: Iterable[str], archs: Collection[Arch]) -> tuple[str, ...]:

@@ -336,7 +336,14 @@ class _ExtensionPlanner:
         title = unit.title or unit.path
         kind: ActionKind = "cuda" if unit.is_cuda else "c++"
         action = self._actions.add(
-            title, whole, inputs, (OBJECT,), self.target, kind=kind, source=unit.path
+            title,
+            whole,
+            inputs,
+            (OBJECT,),
+            self.target,
+            kind=kind,
+            source=unit.path,
+            archs=words_of.architectures(argv) if unit.is_cuda else (),
         )
         if unit.is_cuda:
             self.cuda.append(

@@ -121,7 +121,7 @@ class Store:
         """Remove what killed processes left in a directory long ago."""
         horizon = time.time() - _STALE_AFTER_S
         for path in directory.glob(pattern):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError, PermissionError):  # of another user
                 if path.lstat().st_mtime < horizon:
                     files.remove_tree(path)
 

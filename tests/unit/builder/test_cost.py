@@ -11,7 +11,8 @@ MB = 10**6
 NVCC = replace(
     graphs.action("a.cu", ""),
     kind="cuda",
-    argv=("%{cuda-13.0}/bin/nvcc", "-c", *("-gencode", "x") * 4, "a.cu"),
+    argv=("%{cuda-13.0}/bin/nvcc", "-c", "a.cu"),
+    archs=("8.0", "8.6", "9.0", "10.0"),
     trees=("cuda-13.0", "cxx"),
 )
 ATEN = replace(NVCC, trees=("cuda-13.0", "torch-2.13"))

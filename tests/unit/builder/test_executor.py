@@ -60,20 +60,13 @@ def test_what_ran_teaches_what_to_expect(tmp_path):
     assert outcome.spent[0].peak_bytes == known.memory
 
 
-@pytest.mark.parametrize(("limit", "together"), [(250 * MB, 1), (900 * MB, 3)])
-def test_memory_bounds_what_runs_together(tmp_path, limit, together):
-    actions = [eat(name, 100) for name in "abc"]
+@pytest.mark.parametrize(("available", "together"), [(0, 1), (900 * MB, 3)])
+def test_memory_bounds_what_runs_together(tmp_path, available, together):
+    actions = [eat(name, 10, 1) for name in "abc"]
     for one in actions:
         Measures(tmp_path, jobs=4).learn(one, peak_bytes=150 * MB, wall_s=1)
-    pool = LocalPool(jobs=4, limit=limit, available=lambda: 10**12)
-    _, events = graphs.go(tmp_path, *actions, pool=pool)
+    _, events = graphs.go(tmp_path, *actions, pool=LocalPool(jobs=4, available=lambda: available))
     assert overlap(events) == together
-
-
-def test_what_the_machine_has_left_bounds_too(tmp_path):
-    actions = [eat(name, 10, 0.2) for name in "abc"]
-    _, events = graphs.go(tmp_path, *actions, pool=LocalPool(jobs=4, available=lambda: 0))
-    assert overlap(events) == 1
 
 
 def test_long_chains_start_first(tmp_path):

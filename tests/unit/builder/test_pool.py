@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 from support import graphs
 
-from kernforge.builder.pool import Capacity, Estimate, Job, admit, threads
+from kernforge.builder.pool import Estimate, Job, admit, threads
 
 GB = 10**9
 
 
 def wants(key, gb, seconds=10.0, critical_path_s=None, *, alone=False, width=1):
-    action = replace(graphs.action(key, ""), key=key, argv=("-gencode",) * width)
+    action = replace(graphs.action(key, ""), key=key, archs=("9.0",) * width)
     return Job(
         action=action,
         estimate=Estimate(memory=int(gb * GB), seconds=seconds),
@@ -28,15 +28,11 @@ def has(gb, seconds=10.0, current=0.0, *, alone=False, threads=1):
 
 
 def names(waiting, running, space):
-    return "".join(job.action.key for job in admit(waiting, running, space, 0.0))
+    return "".join(job.action.key for job in admit(waiting, running, 0.0, **space))
 
 
-def room(slots=8, available=16.0, limit=None):
-    return Capacity(
-        slots=slots,
-        available=int(available * GB),
-        limit=None if limit is None else int(limit * GB),
-    )
+def room(slots=8, available=16.0):
+    return {"slots": slots, "available": int(available * GB)}
 
 
 @pytest.mark.parametrize(
@@ -54,9 +50,6 @@ def room(slots=8, available=16.0, limit=None):
         pytest.param(
             [wants("a", 9)], [has(9, current=9)], room(), "a", id="memory in use is counted once"
         ),
-        pytest.param([wants("a", 3)], [has(2, current=2)], room(limit=4), "", id="limit"),
-        pytest.param([wants("a", 2)], [has(2, current=2)], room(limit=4), "a", id="within limit"),
-        pytest.param([wants("a", 1)], [has(2, current=4)], room(limit=4), "", id="more than said"),
         pytest.param(
             [wants("big", 15, 50), wants("short", 1, 5)], [has(2, 10)], room(), "short", id="passes"
         ),

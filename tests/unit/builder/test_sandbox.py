@@ -11,6 +11,7 @@ import pytest
 from kernforge.builder import sandbox
 from kernforge.builder.sandbox import ActionDirectory
 from kernforge.errors import ToolchainError
+from kernforge.store.local import Store
 from kernforge.system import files, process
 from kernforge.system.process import Completed
 
@@ -90,8 +91,7 @@ class TestInside:
 
     def test_status_and_signals_come_through(self, kind, directory):
         assert self.inside(kind, directory, "exit 3").returncode == 3
-        code = self.inside(kind, directory, "kill -9 $$").returncode
-        assert sandbox.returncode(kind, code) == -9
+        assert self.inside(kind, directory, "kill -9 $$").returncode == -9
 
     def test_the_script_to_repeat_it_repeats_it(self, kind, directory, tmp_path):
         command = sandbox.command(kind, directory, ("/bin/sh", "-c", 'echo "$TMPDIR"; exit 5'))
@@ -127,20 +127,15 @@ def test_a_place_that_is_a_link_or_cannot_be_made_is_not_ours(tmp_path):
             assert not ours
 
 
-def test_only_marked_directories_of_actions_are_abandoned(tmp_path):
+def test_only_directories_of_actions_are_swept(tmp_path):
     """Anybody may name a directory kernforge-x, as a KERNFORGE_HOME below /var/tmp."""
-    names = [f"kernforge-{letter * sandbox.KEY_LENGTH}" for letter in "abcd"]
-    paths = {name: tmp_path / name for name in ("kernforge-home", "kernforge-mine", *names[:3])}
-    for path in paths.values():
-        path.mkdir()
-    for name in ("kernforge-mine", *names[:2]):
-        (paths[name] / sandbox.MARK).touch()
-    paths[names[3]] = tmp_path / names[3]
-    paths[names[3]].symlink_to(paths[names[0]])
-    for path in paths.values():
-        os.utime(path, (1000, 1000), follow_symlinks=False)
-    os.utime(paths[names[1]], (3000, 3000))
-    assert list(sandbox.abandoned(2000, tmp_path)) == [paths[names[0]]]
+    old, young = (f"kernforge-{letter * sandbox.KEY_LENGTH}" for letter in "ab")
+    for name in ("kernforge-home", old, young):
+        (tmp_path / name).mkdir()
+    for name in ("kernforge-home", old):
+        os.utime(tmp_path / name, (1000, 1000))
+    Store(tmp_path / "store").sweep(tmp_path, sandbox.NAMES)
+    assert {path.name for path in tmp_path.iterdir()} == {"kernforge-home", young}
 
 
 def test_everything_in_a_tree_gets_one_time(tmp_path):

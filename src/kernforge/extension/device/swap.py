@@ -121,7 +121,9 @@ def compile_device(
     inputs = [alone.text(path, text) for path, text in texts.items()]
     words = ["-cubin" if word == "-c" else word for word in unit.action.argv[:-1]]
     title = f"{unit.path} (device code)"
-    action = alone.add(title, (*words, CUBIN), inputs, (CUBIN,), target, kind="cuda")
+    action = alone.add(
+        title, (*words, CUBIN), inputs, (CUBIN,), target, kind="cuda", archs=unit.action.archs
+    )
     return action, alone.texts
 
 
