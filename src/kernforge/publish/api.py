@@ -18,23 +18,14 @@ from kernforge.artifact.integrity import UNHASHED, tree_files, verify_tree
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.artifact.variant import Variant
 from kernforge.errors import IntegrityError, MovedError, NetworkError, RegistryError, UsageError
-from kernforge.publish import offers
-from kernforge.publish.directory import Destination, DirectoryDestination, Release, Written
+from kernforge.publish import api_diff
+from kernforge.publish.directory import Destination, DirectoryDestination, Release
 from kernforge.publish.hub import PUBLISHING, HubDestination
 from kernforge.publish.version import VersionChoice, choose_version, variants_of
+from kernforge.registry import names
 from kernforge.registry.base import Registry
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubRegistry
-from kernforge.registry.names import (
-    BENCHMARKS,
-    COMMIT,
-    SOURCE,
-    Version3,
-    dotted,
-    is_ref,
-    majors,
-    versions,
-)
 from kernforge.system.digest import sha256
 from kernforge.system.files import refuse_writable, sha256_file
 
@@ -49,11 +40,11 @@ class PublishResult:
 
     Attributes:
         commit: the commit of the version; empty for a dry run.
-        version: number of the version, such as ``1.0.2``; None if the branch is not a version's.
+        version: number of the version, such as ``1.0.2``; None on a branch without versions.
         variants: all variants of the version or branch, sorted.
-        branch: the branch of the major version, or the one that was asked for.
+        branch: the branch of the major version, or the requested one.
         choice: the reason for the version number and the changes since the last version; None on a
-            branch that is not a version's.
+            branch without versions.
     """
 
     commit: str
@@ -104,8 +95,8 @@ def publish(
     A version is compared with the version before it of the same major version and refused if its
     number is too low for the changes.
 
-    A branch that is not a version's has the variants of the last call, and nothing is compared.
-    Such a branch is loaded by ``revision=`` alone.
+    A branch without versions has the variants of the last call, and nothing is compared. Such a
+    branch is loaded by ``revision=`` alone.
 
     Args:
         build: directories of variants, or of one variant; those of several machines together.
@@ -130,15 +121,15 @@ def publish(
         StorageError: every user of this machine may write to a file of it.
     """
     wanted = None if version is None else _parse_version(version)
-    built = _read_all(build, wanted, sources)
-    major = built[0].metadata.version
-    other = _other_branch(registry, branch, major, wanted)
-    destination = destination_of(registry, private=private)
-    names = tuple(sorted(variant.name for variant in built))
-    offered = [offers.offer(variant.directory, variant.metadata) for variant in built]
+    built = _read_all(build, version, sources)
+    metadata = built[0].metadata
+    other = _other_branch(registry, branch, metadata.version, version)
+    destination = _destination(registry, private=private)
+    variants = tuple(sorted(variant.name for variant in built))
+    offered = [api_diff.offer(variant.directory, variant.metadata) for variant in built]
     tree = {f"build/{v.name}/{path}": v.hashes[path] for v in built for path in v.files}
     files = {v.hashes[path]: file for v in built for path, file in v.files.items()}
-    for folder, more in ((SOURCE, source or {}), (BENCHMARKS, benchmarks or {})):
+    for folder, more in ((names.SOURCE, source or {}), (names.BENCHMARKS, benchmarks or {})):
         for path, file in more.items():
             tree[f"{folder}/{path}"] = digest = sha256_file(file)
             files[digest] = file
@@ -154,25 +145,25 @@ def publish(
                     variants_of(tree),
                     offered,
                     variants=lambda v: variants_of(destination.tree(repo_id, published[v], files)),
-                    offers=lambda v: offers.published(registry, repo_id, published[v]),
-                    major=major,
+                    offers=lambda v: api_diff.published(registry, repo_id, published[v]),
+                    major=metadata.version,
                     wanted=wanted,
                 )
             release = Release(
-                branch=other or f"v{major}",
+                branch=other or f"v{metadata.version}",
                 version=choice.version if choice else None,
                 tree=tree,
                 files=files,
-                card=card(names) if callable(card) else card,
+                card=card(variants) if callable(card) else card,
             )
-            nothing = Written(commit="", changed=False, url="")
-            written = nothing if dry_run else destination.write(repo_id, release)
+            nothing = ("", False, "")
+            commit, changed, url = nothing if dry_run else destination.write(repo_id, release)
         return PublishResult(
-            commit=written.commit,
-            version=dotted(choice.version) if choice else None,
-            changed=written.changed,
-            variants=names,
-            url=written.url,
+            commit=commit,
+            version=names.dotted(choice.version) if choice else None,
+            changed=changed,
+            variants=variants,
+            url=url,
             branch=release.branch,
             choice=choice,
         )
@@ -184,28 +175,24 @@ def publish(
 
 
 def _other_branch(
-    registry: Registry, branch: str | None, major: int, wanted: Version3 | None
+    registry: Registry, branch: str | None, major: int, version: str | None
 ) -> str | None:
-    """The branch to publish to, unless it is that of the major version.
-
-    Raises:
-        UsageError: it is not a name for a branch, or has a meaning of its own.
-    """
+    """The branch to publish to, unless it is that of the major version."""
     if branch is None or branch == f"v{major}":
         return None
     problem = ""
     if (
-        not is_ref(branch)
+        not names.is_ref(branch)
         or any(part.startswith(PUBLISHING) for part in branch.split("/"))
-        or any(found.fullmatch(branch) for found in (COMMIT, _NO_BRANCH))
+        or any(form.fullmatch(branch) for form in (names.COMMIT, _NO_BRANCH))
     ):
-        problem = "is not a name for a branch, or is a reserved one"
-    elif versions([branch]) or majors([branch]):
+        problem = "is an invalid or reserved name"
+    elif names.versions([branch]) or names.majors([branch]):
         problem = f"is that of another version: version is {major} in this build"
     elif branch == "main" and isinstance(registry, DirectoryRegistry):
         problem = "of a registry in a directory is its newest version"
-    elif wanted is not None:
-        problem = f"has no versions, and {dotted(wanted)} is one"
+    elif version is not None:
+        problem = f"has no versions, and {version} is one"
     if problem:
         raise UsageError(
             f"the branch {branch!r} {problem}",
@@ -215,64 +202,56 @@ def _other_branch(
     return branch
 
 
-def destination_of(registry: Registry, *, private: bool | None = None) -> Destination:
-    """The destination that writes to a registry.
-
-    Raises:
-        NetworkError: it is a hub that is not asked.
-        RegistryError: the registry cannot be written to.
-        UsageError: the registry has no private kernels.
-    """
+def _destination(registry: Registry, *, private: bool | None) -> Destination:
     if registry.unasked:
         raise NetworkError(
             f"{registry.unasked} cannot be used: HF_HUB_OFFLINE is set",
             hint="unset HF_HUB_OFFLINE to publish",
         )
-    if isinstance(registry, DirectoryRegistry):
-        if private:
-            raise UsageError(
-                "a registry in a directory has no private kernels",
-                hint="set the permissions of the directory in the file system",
-            )
-        return DirectoryDestination(registry)
     if isinstance(registry, HubRegistry):
         return HubDestination(registry, private=private)
-    raise RegistryError(
-        f"{registry.url} cannot be written to", hint="publish to a directory or to a hub"
-    )
+    if not isinstance(registry, DirectoryRegistry):
+        raise RegistryError(
+            f"{registry.url} cannot be written to", hint="publish to a directory or to a hub"
+        )
+    if private:
+        raise UsageError(
+            "a registry in a directory has no private kernels",
+            hint="set the permissions of the directory in the file system",
+        )
+    return DirectoryDestination(registry)
 
 
-def _parse_version(text: str) -> Version3:
-    for version in versions([f"v{text.removeprefix('v')}"]):
+def _parse_version(text: str) -> names.Version3:
+    for version in names.versions([f"v{text.removeprefix('v')}"]):
         return version
     raise UsageError(f"{text!r} is not a version to publish", hint="write it like 1.2.3")
 
 
 def _read_all(
-    build: Path | Sequence[Path], wanted: Version3 | None, sources: str | None
+    build: Path | Sequence[Path], version: str | None, sources: str | None
 ) -> list[_Built]:
     """Read and verify the variants of all directories, each once."""
-    places = [build] if isinstance(build, Path) else build
-    found: dict[str, _Built] = {}
-    for directory in (path for place in places for path in directories.variants(place)):
-        variant = _read_variant(directory)
-        other = found.setdefault(variant.name, variant)
-        if other.hashes != variant.hashes:
-            raise RegistryError(
-                f"{other.directory} and {directory} are two builds of {variant.name}, and they "
-                "differ",
-                hint="build each variant on one machine",
-            )
-    built = list(found.values())
-    _check_together(built, wanted)
-    documents = {variant.name: variant.metadata for variant in built}
+    built: dict[str, _Built] = {}
+    for place in [build] if isinstance(build, Path) else build:
+        for directory in directories.variants(place):
+            variant = _read_variant(directory)
+            other = built.setdefault(variant.name, variant)
+            if other.hashes != variant.hashes:
+                raise RegistryError(
+                    f"{other.directory} and {directory} are two builds of {variant.name}, and "
+                    "they differ",
+                    hint="build each variant on one machine",
+                )
+    documents = {variant.name: variant.metadata for variant in built.values()}
+    directories.refuse_mixture(documents, version and version.removeprefix("v"))
     if problem := directories.other_sources(documents, sources):
         raise RegistryError(
             f"nothing was published: {problem}",
             hint="build again (kernforge build), and remove variants from the build directory that "
             "are no longer built",
         )
-    return built
+    return list(built.values())
 
 
 def _read_variant(directory: Path) -> _Built:
@@ -280,8 +259,7 @@ def _read_variant(directory: Path) -> _Built:
     name = str(Variant.parse(directory.name))
     if name != directory.name:
         raise RegistryError(f"{directory} must have the name {name}", hint="build the kernel again")
-    document = (directory / FILE).read_bytes()
-    metadata = Metadata.from_json(document, source=str(directory / FILE))
+    metadata = Metadata.from_json((directory / FILE).read_bytes(), source=str(directory / FILE))
     digest = metadata.digest
     if digest is None or digest.algorithm != "sha256":
         raise IntegrityError(
@@ -294,22 +272,3 @@ def _read_variant(directory: Path) -> _Built:
     hashes = {path: base64.b64decode(text).hex() for path, text in digest.files.items()}
     hashes |= {path: sha256(files[path].read_bytes()) for path in UNHASHED & set(files)}
     return _Built(name=name, directory=directory, metadata=metadata, files=files, hashes=hashes)
-
-
-def _check_together(built: list[_Built], wanted: Version3 | None) -> None:
-    """Refuse variants that are not of one kernel and major version."""
-    kernels = {(variant.metadata.name, variant.metadata.version) for variant in built}
-    if len(kernels) > 1:
-        listing = "; ".join(
-            f"{v.name} is {v.metadata.name} version {v.metadata.version}" for v in built
-        )
-        raise RegistryError(
-            f"the variants are not of one kernel and version: {listing}",
-            hint="remove the old variants from the build directory, or build all again",
-        )
-    major = built[0].metadata.version
-    if wanted is not None and wanted[0] != major:
-        raise UsageError(
-            f"version {dotted(wanted)} does not begin with {major}, the major version of the build",
-            hint=f"publish as {major}.Y.Z, or raise version in build.toml and build again",
-        )

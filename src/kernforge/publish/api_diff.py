@@ -18,18 +18,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 
+from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2
-from kernforge.errors import UsageError
+from kernforge.errors import IntegrityError, UsageError
 from kernforge.loader.host import Host
 from kernforge.loader.resolve import check_archs, resolve
+from kernforge.registry.base import Registry
 from kernforge.registry.names import Version3
+from kernforge.source import op_schema, python_api
 from kernforge.source.python_api import ApiEntry, Parameter
 from kernforge.toolchain.cuda_arch import CAPABILITIES
 
-_NEWEST = Version2(9, 99)
-"""Stands for every future version of torch."""
+_NEWEST = Version2(9, 99)  # stands for every future version of torch
+_POSITIONAL = {"by position", "either way"}
 
 
 class Level(IntEnum):
@@ -73,6 +77,46 @@ class ApiChange:
     variants: tuple[str, ...]
 
 
+def offer(directory: Path, metadata: Metadata) -> Offer:
+    """Read what the variant in a directory offers, without an import."""
+    sources = {
+        path.relative_to(directory).as_posix(): path.read_text(errors="replace")
+        for path in sorted(directory.rglob("*.py"))
+    }
+    return Offer(
+        name=directory.name,
+        backend=metadata.backend,
+        archs=metadata.archs,
+        api=python_api.read_package(sources),
+        ops=_operators(directory.name, metadata),
+        python_depends=metadata.python_depends,
+    )
+
+
+def _operators(name: str, metadata: Metadata) -> Mapping[str, ApiEntry] | None:
+    recorded = metadata.provenance.kernforge.get("ops") if metadata.provenance else None
+    if recorded is None:
+        return {} if Variant.parse(name).is_noarch else None
+    if not isinstance(recorded, list) or not all(isinstance(text, str) for text in recorded):
+        raise IntegrityError(
+            f"{name}/{FILE}: 'ops' is not a list of operator schemas", hint="build the kernel again"
+        )
+    return op_schema.read_operators(recorded)
+
+
+def published(registry: Registry, repo_id: str, commit: str) -> tuple[Offer, ...]:
+    """Read what every variant of a published version offers."""
+    return tuple(
+        offer(
+            registry.fetch(repo_id, commit, name),
+            Metadata.from_json(
+                registry.metadata(repo_id, commit, name), source=f"{repo_id}/build/{name}/{FILE}"
+            ),
+        )
+        for name in registry.variants(repo_id, commit)
+    )
+
+
 def compare(old: Sequence[Offer], new: Sequence[Offer]) -> tuple[ApiChange, ...]:
     """Every change, those of the highest level first."""
     offers = {offer.name: offer for offer in new}
@@ -95,11 +139,6 @@ def compare(old: Sequence[Offer], new: Sequence[Offer]) -> tuple[ApiChange, ...]
         ApiChange(level=level, what=what, variants=tuple(sorted(names)))
         for (level, what), names in ranked
     )
-
-
-def unrecorded(offers: Iterable[Offer]) -> tuple[str, ...]:
-    """The variants whose build did not record their operators, sorted."""
-    return tuple(sorted(offer.name for offer in offers if offer.ops is None))
 
 
 def level_of(changes: Iterable[ApiChange], *, major: int = 1) -> Level:
@@ -152,7 +191,8 @@ def _machines(name: str) -> Iterator[Host]:
 
 
 def _between(old: Offer, new: Offer) -> Iterator[tuple[Level, str]]:
-    yield from _archs(old, new)
+    if lost := _lost_capabilities(old, new):
+        yield Level.MAJOR, f"there is no device code for {', '.join(lost)} any more"
     for name in sorted(set(new.python_depends) - set(old.python_depends)):
         yield Level.MINOR, f"the Python package {name} is needed"
     yield from _entries(old.api, new.api)
@@ -160,26 +200,16 @@ def _between(old: Offer, new: Offer) -> Iterator[tuple[Level, str]]:
         yield from _entries(old.ops, new.ops)
 
 
-def _archs(old: Offer, new: Offer) -> Iterator[tuple[Level, str]]:
-    if not old.archs or not new.archs or old.backend != new.backend:
-        return
-    lost = sorted(set(old.archs) - set(new.archs)) if old.backend == "rocm" else _lost(old, new)
-    if lost:
-        yield Level.MAJOR, f"there is no device code for {', '.join(lost)} any more"
-
-
-def _lost(old: Offer, new: Offer) -> list[str]:
+def _lost_capabilities(old: Offer, new: Offer) -> list[str]:
     """Compute capabilities that the old device code runs on and the new does not."""
+    if not old.archs or not new.archs or {old.backend, new.backend} != {"cuda"}:
+        return []
 
     def runs(offer: Offer, capability: Version2) -> bool:
         host = Host(cpu="", os="", backend=Backend("cuda"), capability=capability)
         return not check_archs("cuda", offer.archs, host)
 
-    return [
-        str(capability)
-        for capability in CAPABILITIES
-        if runs(old, capability) and not runs(new, capability)
-    ]
+    return [str(each) for each in CAPABILITIES if runs(old, each) and not runs(new, each)]
 
 
 def _entries(
@@ -203,38 +233,33 @@ def _entries(
 def _signature(old: ApiEntry, new: ApiEntry) -> Iterator[tuple[Level, str]]:
     if old.parameters is None or new.parameters is None:
         return
-    new_parameters = {p.name: (index, p) for index, p in enumerate(new.parameters)}
+    matched = set()
     for index, was in enumerate(old.parameters):
-        if was.passed == "by position":
-            yield from _positional(index, was, new.parameters)
-        elif was.name not in new_parameters:
-            yield Level.MAJOR, f"parameter {was.name} is removed"
-        else:
-            now_at, now = new_parameters[was.name]
-            positional = {was.passed, now.passed} <= {"by position", "either way"}
-            if positional and index != now_at:
-                yield Level.MAJOR, f"parameter {was.name} is number {now_at + 1}, was {index + 1}"
-            yield from _parameter(was, now)
-    known = {p.name for p in old.parameters}
-    renamed = {i for i, p in enumerate(old.parameters) if p.passed == "by position"}
-    for index, now in enumerate(new.parameters):
-        if now.name in known or index in renamed:
+        now_at = _counterpart(index, was, new.parameters)
+        if now_at is None:
+            name = f"number {index + 1}" if was.passed == "by position" else was.name
+            yield Level.MAJOR, f"parameter {name} is removed"
             continue
-        required = now.default is None and now.passed not in {"rest", "other names"}
-        word = "new and required" if required else "new"
-        yield Level.MAJOR if required else Level.MINOR, f"parameter {now.name} is {word}"
+        matched.add(now_at)
+        now = new.parameters[now_at]
+        if {was.passed, now.passed} <= _POSITIONAL and index != now_at:
+            yield Level.MAJOR, f"parameter {was.name} is number {now_at + 1}, was {index + 1}"
+        yield from _parameter(was, now)
+    for index, now in enumerate(new.parameters):
+        if index not in matched:
+            required = now.default is None and now.passed not in {"rest", "other names"}
+            level, word = (Level.MAJOR, " and required") if required else (Level.MINOR, "")
+            yield level, f"parameter {now.name} is new{word}"
     if old.returns != new.returns:
         yield Level.MAJOR, f"it returns {new.returns or 'nothing'}, was {old.returns or 'nothing'}"
 
 
-def _positional(
-    place: int, was: Parameter, parameters: tuple[Parameter, ...]
-) -> Iterator[tuple[Level, str]]:
-    """Changes of a positional-only parameter, which callers give by its position."""
-    if place >= len(parameters) or parameters[place].passed not in {"by position", "either way"}:
-        yield Level.MAJOR, f"parameter number {place + 1} is removed"
-    else:
-        yield from _parameter(was, parameters[place])
+def _counterpart(index: int, was: Parameter, parameters: tuple[Parameter, ...]) -> int | None:
+    """The position of a parameter in the newer signature: by its name, if callers can give it."""
+    if was.passed == "by position":
+        stays = index < len(parameters) and parameters[index].passed in _POSITIONAL
+        return index if stays else None
+    return next((i for i, now in enumerate(parameters) if now.name == was.name), None)
 
 
 def _parameter(was: Parameter, now: Parameter) -> Iterator[tuple[Level, str]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Registries that can be written to: what each must have, and a registry in a directory.
+"""Destinations of a publication: their common interface, and a registry in a directory.
 
 The files of a version are written first and the references last, each reference by one atomic
 write: a reader sees the old version or the new one, and an interrupted publication leaves the old
@@ -13,19 +13,21 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from kernforge.publish.version import Tree
-from kernforge.registry.base import Registry
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.names import Version3, tag_of, versions
 from kernforge.system.digest import sha256
 
 CARD = "README.md"
+Written: TypeAlias = tuple[str, bool, str]
+"""The commit of a publication, whether it is a change, and its URL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """A version to write, or the state of a branch that is not a version's.
+    """A version to write, or the state of a branch without versions.
 
     Attributes:
         branch: the branch to write to: that of the major version, or another one.
@@ -43,27 +45,12 @@ class Release:
 
     @property
     def reference(self) -> str:
-        """The tag of the version, or the branch if it is not a version's."""
+        """The tag of the version, or the branch without versions."""
         return self.branch if self.version is None else tag_of(self.version)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """The result of writing a release: its commit, whether that is a change, its address."""
-
-    commit: str
-    changed: bool
-    url: str
-
-
 class Destination(ABC):
-    """A registry that can be written to.
-
-    Attributes:
-        registry: the same, for reading.
-    """
-
-    registry: Registry
+    """A registry that can be written to."""
 
     @abstractmethod
     def writing(self, repo_id: str) -> AbstractContextManager[None]:
@@ -81,16 +68,15 @@ class Destination(ABC):
         """The files of a commit.
 
         Args:
-            local: files to publish, by hex SHA-256. Content for which a registry has another hash
-                is named by its SHA-256 if it is one of these files, and by that other hash if not.
+            local: files to publish, by hex SHA-256. A registry with other hashes names the content
+                of these files by SHA-256, and other content by its own hash.
         """
 
     @abstractmethod
     def write(self, repo_id: str, release: Release) -> Written:
         """Publish a version, or the variants of a branch.
 
-        A version that is published is not changed; what an interrupted publication left is
-        finished.
+        A published version is not changed; an interrupted publication is finished.
 
         Raises:
             MovedError: another publisher has published since ``versions`` was called.
@@ -100,28 +86,26 @@ class Destination(ABC):
 class DirectoryDestination(Destination):
     """A registry in a directory: a lock separates publishers, renames keep reads consistent."""
 
-    registry: DirectoryRegistry
-
     def __init__(self, registry: DirectoryRegistry) -> None:
-        self.registry = registry
+        self._registry = registry
 
     def writing(self, repo_id: str) -> AbstractContextManager[None]:
         """Hold the lock for writing to this kernel."""
-        return self.registry.writing(repo_id)
+        return self._registry.writing(repo_id)
 
     def versions(self, repo_id: str) -> dict[Version3, str]:
         """The commit of every published version."""
-        refs = self.registry.refs(repo_id)
+        refs = self._registry.refs(repo_id)
         return {version: refs[tag] for version, tag in versions(refs).items()}
 
     def tree(self, repo_id: str, commit: str, local: Mapping[str, Path]) -> Tree:  # noqa: ARG002
         """The files of a commit."""
-        return self.registry.tree(repo_id, commit)
+        return self._registry.tree(repo_id, commit)
 
     def write(self, repo_id: str, release: Release) -> Written:
         """Publish a version: blobs, then the snapshot, then the references."""
-        registry = self.registry
-        commit = None if release.version is None else registry.ref(repo_id, release.reference)
+        registry, version = self._registry, release.version
+        commit = None if version is None else registry.ref(repo_id, release.reference)
         changed = False
         if commit is None:
             tree = dict(release.tree)
@@ -131,23 +115,11 @@ class DirectoryDestination(Destination):
             for digest, file in release.files.items():
                 registry.add_blob(repo_id, digest, file)
             commit, changed = registry.add_snapshot(repo_id, tree)
-        if release.version is None:
-            changed = registry.set_ref(repo_id, release.branch, commit) or changed
-        else:
-            changed = self._set_refs(repo_id, release.version, commit) or changed
-        url = registry.snapshot(repo_id, commit).as_uri()
-        return Written(commit=commit, changed=changed, url=url)
-
-    def _set_refs(self, repo_id: str, chosen: Version3, commit: str) -> bool:
-        """Set the tag, then the branch of its major version, then main, each to its newest commit.
-
-        The next publication repairs one that was killed between two of them, because all three
-        follow from the tags.
-        """
-        registry = self.registry
-        moved = registry.set_ref(repo_id, tag_of(chosen), commit)
-        published = self.versions(repo_id)
-        newest_of_major = max(version for version in published if version[0] == chosen[0])
-        for name, version in ((f"v{chosen[0]}", newest_of_major), ("main", max(published))):
-            moved = registry.set_ref(repo_id, name, published[version]) or moved
-        return moved
+        changed = registry.set_ref(repo_id, release.reference, commit) or changed
+        if version is not None:
+            # The next publication repairs one that was killed here: all follows from the tags.
+            published = self.versions(repo_id)
+            newest_of_major = max(each for each in published if each[0] == version[0])
+            for name, newest in ((release.branch, newest_of_major), ("main", max(published))):
+                changed = registry.set_ref(repo_id, name, published[newest]) or changed
+        return commit, changed, registry.snapshot(repo_id, commit).as_uri()

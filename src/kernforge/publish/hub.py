@@ -9,14 +9,13 @@ the hub refuses the commit and the publication begins again.
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernforge._version import __version__
-from kernforge.errors import NotPublishedError, RegistryError, UsageError
+from kernforge.errors import KernforgeError, NotPublishedError, RegistryError, UsageError
 from kernforge.project.card import GENERATED
-from kernforge.publish.directory import CARD, Destination, Release, Written
+from kernforge.publish.directory import CARD, Destination
 from kernforge.registry.hub import one_line, refused
 from kernforge.registry.names import BENCHMARKS, SHA256, SOURCE, majors, versions
 from kernforge.registry.remote import BusyError, again
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from kernforge.publish.directory import Release, Written
     from kernforge.publish.version import Tree
     from kernforge.registry.hub import HubRegistry
     from kernforge.registry.names import Version3
@@ -35,9 +35,8 @@ T = TypeVar("T")
 
 # Other files of the folder of benchmarks are not from this publication.
 _OWN = ("build/", f"{SOURCE}/", f"{BENCHMARKS}/benchmark")
-_MESSAGE = "Published by kernforge"
 PUBLISHING = "publishing-"
-"""Begins the name of a branch on which a version is made that is older than the newest one."""
+"""Prefix of the temporary branch of a version that is older than the newest one."""
 
 
 class HubDestination(Destination):
@@ -49,8 +48,6 @@ class HubDestination(Destination):
     Raises:
         MissingPackageError: ``huggingface_hub`` is not installed.
     """
-
-    registry: HubRegistry
 
     def __init__(self, registry: HubRegistry, *, private: bool | None = None) -> None:
         extras.require_tls("a Hugging Face hub")
@@ -91,9 +88,9 @@ class HubDestination(Destination):
         # Only for a preview: ``writing`` creates a kernel that does not exist.
         with contextlib.suppress(NotPublishedError):
             self._read_refs(repo_id)
-        found = {version: self._refs[tag] for version, tag in versions(self._refs).items()}
-        untagged = set(majors(self._refs)) - {version[0] for version in found}
-        return found | {
+        tagged = {version: self._refs[tag] for version, tag in versions(self._refs).items()}
+        untagged = set(majors(self._refs)) - {version[0] for version in tagged}
+        return tagged | {
             (major, 0, 0): commit
             for major in untagged
             if self.registry.variants(repo_id, commit := self._refs[f"v{major}"])
@@ -111,41 +108,35 @@ class HubDestination(Destination):
 
     def write(self, repo_id: str, release: Release) -> Written:
         """Commit the release, then set its tag, then commit the card."""
-        tag, version = release.reference, release.version
-        changed = version is None or tag not in self._refs
-        if changed:
-            older = version is not None and any(
+        reference, version = release.reference, release.version
+        if version is not None and reference in self._refs:
+            commit, changed = self._refs[reference], False
+        else:
+            # A commit of an older version must not be on the branch of the newest one.
+            is_backport = version is not None and any(
                 other[0] == version[0] and other > version for other in versions(self._refs)
             )
-            onto = f"{PUBLISHING}{tag}" if older else release.branch
-            commit = self._commit(repo_id, onto, self._head(repo_id, onto, release), release)
-            changed = commit != self._refs.get(onto) or version is not None
+            branch = f"{PUBLISHING}{reference}" if is_backport else release.branch
+            commit = self._commit(repo_id, branch, release)
+            changed = commit != self._refs.get(branch) or version is not None
             if version is not None:
-                self._call(self._api.create_tag, repo_id, tag=tag, revision=commit)
-            if older:
-                self._call(self._api.delete_branch, repo_id, branch=onto)
-        else:
-            commit = self._refs[tag]
+                self._call(self._api.create_tag, repo_id, tag=reference, revision=commit)
+            if is_backport:
+                self._call(self._api.delete_branch, repo_id, branch=branch)
         changed = self._write_card(repo_id, release) or changed
-        url = f"{self.registry.hub.address}/kernels/{repo_id}/tree/{tag}"
-        return Written(commit=commit, changed=changed, url=url)
-
-    # -- steps ------------------------------------------------------------------------------
+        return commit, changed, f"{self.registry.hub.address}/kernels/{repo_id}/tree/{reference}"
 
     def _read_refs(self, repo_id: str) -> None:
         self._refs = again(lambda: self.registry.hub.refs(repo_id))
 
-    def _head(self, repo_id: str, branch: str, release: Release) -> str:
-        """The commit of a branch, which is made if it does not exist."""
+    def _commit(self, repo_id: str, branch: str, release: Release) -> str:
+        """Make a commit with the files of the release; the branch's own if it has them already."""
         if branch not in self._refs:
             start = self._refs.get(release.branch, "main")
             create = self._api.create_branch
             self._call(create, repo_id, branch=branch, revision=start, exist_ok=True)
             self._read_refs(repo_id)
-        return self._refs[branch]
-
-    def _commit(self, repo_id: str, onto: str, head: str, release: Release) -> str:
-        """Make a commit with the files of the release; the branch's own if it has them already."""
+        head = self._refs[branch]
         before, after = self.tree(repo_id, head, release.files), release.tree
         operations: dict[str, str | bytes | None] = {
             path: None for path in before if path.startswith(_OWN) and path not in after
@@ -155,15 +146,15 @@ class HubDestination(Destination):
             for path, digest in after.items()
             if before.get(path) != digest
         }
-        return self._send(repo_id, operations, release.reference, onto, head)
+        return self._send(repo_id, operations, release.reference, branch, head)
 
     def _send(
         self,
         repo_id: str,
         operations: Mapping[str, str | bytes | None],
         what: str,
-        onto: str,
-        head: str,
+        branch: str,
+        parent: str,
     ) -> str:
         """Make one commit. It names its parent, so that sending it twice makes only one commit.
 
@@ -179,16 +170,16 @@ class HubDestination(Destination):
                 else self._hub.CommitOperationAdd(path_in_repo=path, path_or_fileobj=file)
                 for path, file in operations.items()
             ],
-            commit_message=f"{_MESSAGE}: {what}",
-            revision=onto,
-            parent_commit=head,
+            commit_message=f"Published by kernforge: {what}",
+            revision=branch,
+            parent_commit=parent,
         ).oid
         return commit
 
     def _write_card(self, repo_id: str, release: Release) -> bool:
         """Commit the card to main; returns whether that is a change.
 
-        A generated card does not take the place of an author's.
+        A generated card does not replace an author's.
         """
         if release.card is None:
             return False
@@ -208,28 +199,34 @@ class HubDestination(Destination):
             ) from error
         return True
 
-    def _call(self, method: Callable[..., T], repo_id: str, **named: object) -> T:
-        """Call a method of the hub's own client for a kernel; its errors become ours."""
-        return again(functools.partial(self._call_once, method, repo_id, **named))
+    def _call(self, method: Callable[..., T], repo_id: str, **options: object) -> T:
+        """Call a method of ``HfApi`` for a kernel, with retries and our errors."""
 
-    def _call_once(self, method: Callable[..., T], repo_id: str, **named: object) -> T:
+        def call() -> T:
+            try:
+                return method(repo_id, repo_type="kernel", **options)
+            except Exception as error:
+                if translated := self._translated(error, repo_id):
+                    raise translated from error
+                raise
+
+        return again(call)
+
+    def _translated(self, error: Exception, repo_id: str) -> KernforgeError | None:
+        """Our error for one of ``huggingface_hub``; None for any other error."""
         hub, errors = self.registry.hub.address, self._hub.errors
-        try:
-            return method(repo_id, repo_type="kernel", **named)
-        except Exception as error:
-            # When one of several uploads fails, the client wraps its error.
-            cause = error.__cause__ if type(error) is RuntimeError else error
-            if isinstance(cause, errors.HfHubHTTPError):
-                answer, said = cause.response, cause.server_message or str(cause)
-                status, headers = answer.status_code, answer.headers
-                raise refused(hub, repo_id, status, headers, said, writing=True) from error
-            if isinstance(cause, errors.HFValidationError):
-                raise UsageError(str(cause), hint="write a repo id like owner/name") from error
-            # The base of the hub's own error is the base of its HTTP library's errors, whatever
-            # that is called in this release. Uploads use another one.
-            if isinstance(cause, (errors.HfHubHTTPError.__bases__[0], ConnectionError)):
-                raise BusyError(
-                    f"{hub} cannot be reached: {one_line(cause)}",
-                    hint="check the network, HF_ENDPOINT, HTTPS_PROXY and HF_HUB_OFFLINE",
-                ) from error
-            raise
+        # When one of several uploads fails, the client wraps its error.
+        cause = error.__cause__ if type(error) is RuntimeError else error
+        if isinstance(cause, errors.HfHubHTTPError):
+            answer, reason = cause.response, cause.server_message or str(cause)
+            return refused(hub, repo_id, answer.status_code, answer.headers, reason, writing=True)
+        if isinstance(cause, errors.HFValidationError):
+            return UsageError(str(cause), hint="write a repo id like owner/name")
+        # The base of the hub's own error is the base of its HTTP library's errors, whatever that
+        # is called in this release. Uploads use another one.
+        if isinstance(cause, (errors.HfHubHTTPError.__bases__[0], ConnectionError)):
+            return BusyError(
+                f"{hub} cannot be reached: {one_line(cause)}",
+                hint="check the network, HF_ENDPOINT, HTTPS_PROXY and HF_HUB_OFFLINE",
+            )
+        return None

@@ -21,10 +21,9 @@ class VersionChoice:
     """The version number of a publication.
 
     Attributes:
-        since: the version that it was compared with; None if it is the first of its major version,
-            or if it is published already.
-        unrecorded: variants whose operators were not compared, because their build did not
-            record them.
+        since: the version that it was compared with; None for the first of a major version, and
+            for a published one.
+        unrecorded: variants whose operators were not compared: their build did not record them.
     """
 
     version: Version3
@@ -83,7 +82,7 @@ def choose_version(
         version=target,
         since=since,
         changes=changes,
-        unrecorded=api_diff.unrecorded((*old, *offered)),
+        unrecorded=tuple(sorted(each.name for each in (*old, *offered) if each.ops is None)),
     )
 
 

@@ -84,9 +84,9 @@ def test_a_mistake_in_the_card_is_said_before_anything_is_written(publish, proje
         ("v2", (), "is that of another version: version is 1 in this build"),
         ("v1.0.0", (), "is that of another version"),
         ("main", (), "is its newest version"),
-        ("a..b", (), "is not a name for a branch"),
-        ("tmp-x", (), "is a reserved one"),
-        ("publishing-v1.0.0", (), "is a reserved one"),
+        ("a..b", (), "is an invalid or reserved name"),
+        ("tmp-x", (), "is an invalid or reserved name"),
+        ("publishing-v1.0.0", (), "is an invalid or reserved name"),
     ],
 )
 def test_what_a_branch_cannot_be_is_an_error_of_usage(publish, name_branch, branch, words, said):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for a publication, in a directory and on a hub alike."""
+"""Publication to a directory and to a hub: versions, branches, refusals."""
 
 import contextlib
 
@@ -14,7 +14,7 @@ CPU, CUDA = "torch-cpu", "torch-cuda"
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 
 
-def test_the_first_version_is_the_majors_zero(place, build):
+def test_the_first_version_is_x_0_0(place, build):
     result = publish(build("a", (CPU, CUDA), version=3), place.open(), REPO, card="# toy\n")
     assert (result.version, result.status, result.variants) == ("3.0.0", "uploaded", (CPU, CUDA))
     registry = place.open()
@@ -51,7 +51,7 @@ def test_a_published_version_never_changes(place, build, variants):
     assert place.open().ref(REPO, "v1") == following.commit
 
 
-def test_a_source_or_card_of_its_own_makes_no_new_commit_of_a_version(place, build, tmp_path):
+def test_another_source_or_card_makes_no_new_version(place, build, tmp_path):
     (tmp_path / "op.cpp").write_text("one")
     source = {"op.cpp": tmp_path / "op.cpp", "kernforge.lock": tmp_path / "op.cpp"}
     first = publish(build("a"), place.open(), REPO, source=source, card="# one")
@@ -71,7 +71,7 @@ def test_an_older_version_leaves_the_branch_alone(place, build):
     assert (place.texts(), place.texts("v1.0.1")) == ({CPU: "c"}, {CPU: "b"})
 
 
-def test_a_branch_has_what_was_published_last_and_no_version(place, build):
+def test_a_branch_without_versions_has_the_last_build(place, build):
     version = publish(build("a", (CPU, CUDA)), place.open(), REPO)
     first = publish(build("b", (CPU, CUDA)), place.open(), REPO, branch="dev")
     assert (first.version, first.branch, first.choice) == (None, "dev", None)
@@ -113,7 +113,7 @@ def test_an_impossible_version_is_refused(tmp_path, build, version, words):
         publish(build("a"), DirectoryRegistry(tmp_path / "registry"), REPO, version)
 
 
-def test_what_was_not_built_so_is_not_published(place, build, tmp_path):
+def test_a_modified_build_is_refused(place, build, tmp_path):
     directory = build("a")
     (directory / CPU / "sub/data.so").write_text("tampered")
     with pytest.raises(IntegrityError, match=r"changed: sub/data\.so"):
@@ -124,7 +124,7 @@ def test_what_was_not_built_so_is_not_published(place, build, tmp_path):
         publish(tmp_path / "empty", place.open(), REPO)
 
 
-def test_bytecode_and_foreign_folders_stay_behind(place, build):
+def test_bytecode_and_foreign_folders_are_not_published(place, build):
     directory = build("a")
     (directory / CPU / "__pycache__").mkdir()
     (directory / CPU / "__pycache__/x.pyc").write_bytes(b"")
@@ -156,7 +156,7 @@ def version_of(tmp_path, write_variant):
     return make
 
 
-def test_the_next_version_says_what_changed(version_of):
+def test_the_next_version_follows_the_changes(version_of):
     assert version_of("def f(x): ...\n") == "1.0.0"
     assert version_of("def f(x): return x\n") == "1.0.1"
     assert version_of("def f(x, y=1): ...\n") == "1.1.0"
@@ -164,14 +164,14 @@ def test_the_next_version_says_what_changed(version_of):
 
 
 @pytest.mark.parametrize("version", [None, "1.0.1", "1.1.0"])
-def test_a_broken_promise_is_refused_and_named(version_of, version):
+def test_an_incompatible_change_is_refused(version_of, version):
     version_of("def f(x): ...\n")
     with pytest.raises(RegistryError, match=r"parameter y is new and required \(torch-cpu\)") as e:
         version_of("def f(x, y): ...\n", version)
     assert "the next version is 2.0.0: set version = 2 in build.toml" in e.value.hint
 
 
-def test_a_patch_that_adds_is_refused_with_the_right_number(version_of):
+def test_a_patch_with_a_new_name_is_refused(version_of):
     version_of("def f(x): ...\n", "1.4.2")
     with pytest.raises(RegistryError, match=r"1\.4\.3 cannot follow 1\.4\.2: this is a minor") as e:
         version_of("def f(x): ...\ndef g(): ...\n", "1.4.3")
@@ -179,14 +179,14 @@ def test_a_patch_that_adds_is_refused_with_the_right_number(version_of):
     assert version_of("def f(x): ...\ndef g(): ...\n", "1.5.0") == "1.5.0"
 
 
-def test_a_variant_may_go_only_with_a_major_version(version_of):
+def test_only_a_major_version_removes_a_variant(version_of):
     version_of("A = 1\n", variants=(CPU, CUDA))
     with pytest.raises(RegistryError, match="machines of torch-cuda have no variant") as e:
         version_of("A = 2\n", variants=(CPU,))
     assert "kernforge publish build OTHER/build" in e.value.hint
 
 
-def test_a_backport_is_held_against_the_version_before_it(version_of):
+def test_a_backport_is_compared_with_the_version_before_it(version_of):
     version_of("def f(x): ...\n", "1.0.0")
     version_of("def f(x): ...\ndef g(): ...\n", "1.1.0")
     assert version_of("def f(x): return x\n", "1.0.1") == "1.0.1"

@@ -32,7 +32,7 @@ def texts(registry, reference="v1"):
     return {(path / "__init__.py").read_text() for path in paths}
 
 
-def test_a_kill_at_any_moment_leaves_a_whole_version(tmp_path, build):
+def test_a_kill_leaves_a_whole_version(tmp_path, build):
     old, new = build("old", (CPU, CUDA)), build("new", (CPU, CUDA))
     whole = DirectoryRegistry(tmp_path / "whole")
     publish(old, whole, REPO)
@@ -51,7 +51,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_version(tmp_path, build):
     assert left == {"TEXT = 'old'\n", "TEXT = 'new'\n"}
 
 
-def test_references_that_a_killed_publisher_left_out_are_set_by_the_next(tmp_path, build):
+def test_the_next_publication_sets_missing_references(tmp_path, build):
     registry, directory = DirectoryRegistry(tmp_path / "registry"), build("a")
     result = publish(directory, registry, REPO)
     for name in ("v1", "main"):
@@ -60,7 +60,7 @@ def test_references_that_a_killed_publisher_left_out_are_set_by_the_next(tmp_pat
     assert registry.ref(REPO, "v1") == registry.ref(REPO, "main") == result.commit
 
 
-def test_concurrent_publishers_each_make_a_whole_version(tmp_path, build):
+def test_concurrent_publishers_make_whole_versions(tmp_path, build):
     registry = DirectoryRegistry(tmp_path / "registry")
     builds = [build(text) for text in "abc"]
     with ThreadPoolExecutor(len(builds)) as pool:

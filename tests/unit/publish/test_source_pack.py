@@ -21,7 +21,7 @@ from kernforge.publish import source_pack
         ("", False),
     ],
 )
-def test_an_open_licence_is_known(text, is_open):
+def test_open_licences_are_recognized(text, is_open):
     assert source_pack.is_open(text) is is_open
 
 
@@ -35,7 +35,7 @@ def test_an_open_licence_is_known(text, is_open):
         ("Proprietary", True, True, True),
     ],
 )
-def test_what_a_build_reads_is_packed(tmp_path, licence, locked, wanted, packed):
+def test_the_files_of_a_build_are_packed(tmp_path, licence, locked, wanted, packed):
     root = projects.write(tmp_path)
     manifest = root / "build.toml"
     manifest.write_text(manifest.read_text().replace("Apache-2.0", licence))
@@ -52,12 +52,12 @@ def test_what_a_build_reads_is_packed(tmp_path, licence, locked, wanted, packed)
         assert not {"notes.txt", "tests/test_x.py"} & set(found)
 
 
-def test_a_source_without_a_lock_is_refused_when_it_is_wanted(tmp_path):
+def test_a_wanted_source_needs_a_lock(tmp_path):
     with pytest.raises(UsageError, match=r"has no kernforge\.lock"):
         source_pack.pack(project.read_project(projects.write(tmp_path)), wanted=True)
 
 
-def test_the_headers_that_a_build_reads_are_packed(tmp_path):
+def test_the_headers_of_a_build_are_packed(tmp_path):
     root = projects.write(tmp_path, cpp='#include "kernforge/elementwise.h"\n')
     (root / "kernforge.lock").write_text("{}")
     found = source_pack.pack(project.read_project(root), wanted=True)
