@@ -7,7 +7,6 @@ What may crash or hang runs in another process.
 from __future__ import annotations
 
 import json
-import os
 import platform
 import sys
 import sysconfig
@@ -17,7 +16,8 @@ from typing import Any
 
 from kernforge.artifact.version import Version2
 from kernforge.builder import sandbox
-from kernforge.doctor.facts import Directory, IndexFacts, MachineFacts, ToolkitFacts, TorchFacts
+from kernforge.check.finding import Problem
+from kernforge.doctor.rules import Directory, IndexFacts, MachineFacts, ToolkitFacts, TorchFacts
 from kernforge.errors import (
     KernforgeError,
     MissingPackageError,
@@ -45,7 +45,7 @@ print("@" + json.dumps({
              for i in range(torch.cuda.device_count())] if cuda else [],
 }))
 """
-_STORE_KINDS = ("toolchains", "actions")
+_STORE_PARTS = ("toolchains", "actions", "locks")
 
 
 def examine(environment: Environment, runner: Runner, *, ask_network: bool = True) -> MachineFacts:
@@ -56,8 +56,8 @@ def examine(environment: Environment, runner: Runner, *, ask_network: bool = Tru
     """
     env, store = environment.variables, environment.home / "store"
     temporary = files.temporary()
-    compiler, gcc_trouble = _compiler(env, runner)
-    python = Path(sysconfig.get_path("include"))
+    compiler, no_compiler = _compiler(env, runner)
+    header = Path(sysconfig.get_path("include"), "Python.h")
     isolation = _sandbox(compiler, runner)
     missing = tuple(name for name in extras.EXTRAS["build"] if not host.has_module(name))
     library, version = platform.libc_ver()
@@ -65,33 +65,31 @@ def examine(environment: Environment, runner: Runner, *, ask_network: bool = Tru
         system=platform.system(),
         cpu=platform.machine(),
         glibc=Version2.leading(version) if library == "glibc" else None,
-        gcc_trouble=gcc_trouble,
+        compiler=no_compiler,
         cxx_headers=_compile(compiler.path, runner) if compiler else "",
         static_libstdcxx=compiler.static_libstdcxx if compiler else True,
-        python_headers=str(python),
-        has_python_headers=(python / "Python.h").is_file(),
+        missing_header="" if header.is_file() else str(header),
         arch_list=env.get("TORCH_CUDA_ARCH_LIST", ""),
         toolkits=tuple(_toolkits(env, runner)),
         gpu_devices=any(Path("/dev").glob("nvidia[0-9]*")),
         driver=host.driver_version(),
         torch=_torch(runner),
-        directories=tuple(_directories(temporary, store, isolates=not isolation[0])),
+        directories=tuple(_directories(temporary, store, isolates=isolation is None)),
         memory=machine.available_memory(),
         sandbox=isolation,
         tls=str(extras.without_tls() or ""),
         indexes=_indexes(env) if ask_network and not missing else None,
-        foreign=tuple(map(str, _foreign(store))),
         missing=missing,
     )
 
 
 def _compiler(
     env: Mapping[str, str], runner: Runner
-) -> tuple[host_compiler.Compiler | None, tuple[str, str]]:
+) -> tuple[host_compiler.Compiler | None, Problem | None]:
     try:
-        return host_compiler.find(env, runner), ("", "")
+        return host_compiler.find(env, runner), None
     except ToolchainError as error:
-        return None, (error.message, error.hint)
+        return None, Problem(error.message, error.hint)
 
 
 def _compile(path: str, runner: Runner) -> str:
@@ -113,11 +111,11 @@ def _toolkits(env: Mapping[str, str], runner: Runner) -> Iterator[ToolkitFacts]:
     for variable, path in wanted:
         try:
             version = installed.identify_cuda(path, env, runner).version
-        except (UsageError, OSError) as error:
-            hint = getattr(error, "hint", "") or "install the toolkit again"
-            yield ToolkitFacts(
-                variable=variable, trouble=(getattr(error, "message", str(error)), hint)
-            )
+        except UsageError as error:
+            yield ToolkitFacts(variable=variable, problem=Problem(error.message, error.hint))
+        except OSError as error:
+            problem = Problem(str(error), "install the toolkit again")
+            yield ToolkitFacts(variable=variable, problem=problem)
         else:
             yield ToolkitFacts(variable=variable, version=version)
 
@@ -143,22 +141,25 @@ def _torch(runner: Runner) -> TorchFacts | None:
 
 
 def _directories(temporary: Path, store: Path, *, isolates: bool) -> Iterator[Directory]:
-    for use, path in (("temporary files", temporary), ("the store", store)):
-        free, trouble = machine.room(path)
-        yield Directory(use=use, path=str(path), free=free, trouble=trouble)
+    free, trouble = machine.room(temporary)
+    yield Directory(use="temporary files", path=str(temporary), free=free, trouble=trouble)
+    parts = [store, *(path for name in _STORE_PARTS if (path := store / name).is_dir())]
+    rooms = [(path, *machine.room(path)) for path in parts]
+    path, free, trouble = next((room for room in rooms if room[2]), rooms[0])
+    yield Directory(use="the store", path=str(path), free=free, trouble=trouble)
     if isolates:
         return  # the directory of an action is a mount; its files are in the store
-    rooms = sandbox.PLACE
-    free, trouble = machine.room(rooms)
+    place = sandbox.PLACE
+    free, trouble = machine.room(place)
     instead = "actions run in the store, whose paths may make results differ from other machines'"
-    yield Directory(use="actions", path=str(rooms), free=free, trouble=trouble, instead=instead)
+    yield Directory(use="actions", path=str(place), free=free, trouble=trouble, instead=instead)
 
 
-def _sandbox(compiler: host_compiler.Compiler | None, runner: Runner) -> tuple[str, str]:
+def _sandbox(compiler: host_compiler.Compiler | None, runner: Runner) -> Problem | None:
     if compiler is None or platform.system() != "Linux":
-        return ("", "")
-    sandbox_ = sandbox.probe("auto", compiler.path, runner)
-    return (sandbox_.reason, sandbox.remedy()) if not sandbox_.isolates else ("", "")
+        return None
+    probed = sandbox.probe("auto", compiler.path, runner)
+    return None if probed.isolates else Problem(probed.reason, sandbox.remedy())
 
 
 def _indexes(env: Mapping[str, str]) -> tuple[IndexFacts, ...]:
@@ -178,13 +179,6 @@ def _indexes(env: Mapping[str, str]) -> tuple[IndexFacts, ...]:
             trouble = error.message
         answers.append(IndexFacts(url=bare(url), trouble=trouble))
     return tuple(answers)
-
-
-def _foreign(store: Path) -> Iterator[Path]:
-    for path in (store.parent, store, *(store / kind for kind in _STORE_KINDS), store / "locks"):
-        # Where the whole file system is read-only, the directory itself says so.
-        if path.is_dir() and not os.access(path, os.W_OK) and not machine.is_read_only(path):
-            yield path
 
 
 def _first_line(text: str, marker: str) -> str:

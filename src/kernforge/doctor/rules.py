@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings about a machine, from its facts: what is wrong for kernels, and what to do.
+"""Findings about a machine, from its facts, which ``examine`` collects.
 
-``examine`` collects the facts. An ``error`` stops builds or makes kernels fail on this machine, a
+An ``error`` stops builds or makes kernels fail on this machine, a
 ``warning`` causes problems later or in other tools, ``skipped`` could not be examined.
 """
 
@@ -9,29 +9,132 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 
 from kernforge.artifact.version import Version2
-from kernforge.check.finding import Finding, Severity, finding
-from kernforge.doctor.facts import GB, IndexFacts, MachineFacts
+from kernforge.check.finding import Finding, Problem, Severity, finding
 from kernforge.errors import ManifestError
 from kernforge.system import extras
 from kernforge.toolchain import cuda_arch
 from kernforge.toolchain.cuda_arch import Arch
 
+GB = 10**9
 # A CUDA toolkit and the headers of one torch take 1 GB of the store, a large build several GB more.
 _DISK_NEEDED, _DISK_WANTED = GB, 10 * GB
 # Heavy units take 1 to 12 GB in nvcc.
 _MEMORY_NEEDED, _MEMORY_WANTED = GB, 8 * GB
-_OLDEST_GLIBC = Version2(2, 28)
+OLDEST_GLIBC = Version2(2, 28)
 _ARCH_OF_TORCH = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchFacts:
+    """The installed torch, as imported by another process.
+
+    Attributes:
+        version: version, such as ``2.13.0+cpu``.
+        cuda: CUDA version that it is built for; None for a build without CUDA.
+        archs: architectures of its device code, such as ``sm_90`` and ``compute_90``.
+        gpus: name and compute capability of each visible GPU.
+        failure: why it cannot be imported; the other attributes have no meaning then.
+    """
+
+    version: str = ""
+    cuda: Version2 | None = None
+    archs: tuple[str, ...] = ()
+    gpus: tuple[tuple[str, Version2], ...] = ()
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolkitFacts:
+    """A CUDA toolkit that the environment names or has on its PATH.
+
+    Attributes:
+        variable: that names it; empty for one on the PATH or in the usual directory.
+        problem: why it is no toolkit; None if it is one.
+    """
+
+    variable: str
+    version: Version2 | None = None
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directory:
+    """A directory that kernforge writes to.
+
+    Attributes:
+        free: free space in bytes.
+        trouble: why the directory cannot be written; empty if it can.
+        instead: what is used instead, and its disadvantage; empty if there is no replacement.
+    """
+
+    use: str
+    path: str
+    free: int
+    trouble: str = ""
+    instead: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexFacts:
+    """A package index of pip's configuration.
+
+    Attributes:
+        url: URL without credentials.
+        trouble: why the index does not answer; empty if it does.
+    """
+
+    url: str
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineFacts:
+    """All facts about a machine.
+
+    Attributes:
+        glibc: version of glibc; None if the C library is another one.
+        compiler: why there is no usable host compiler; None if there is one.
+        cxx_headers: the compiler's message if it cannot compile a C++20 file; empty if it can.
+        static_libstdcxx: whether the compiler has ``libstdc++.a``.
+        missing_header: path where ``Python.h`` should be; empty if it is there.
+        toolkits: CUDA toolkits, in the order in which they are looked for.
+        driver: newest CUDA version of the driver; None without a driver.
+        memory: available memory in bytes.
+        sandbox: why actions cannot be isolated; None if they can.
+        tls: why this Python's module ssl cannot be imported; empty if it can.
+        indexes: indexes of pip's configuration; None if they were not examined.
+        missing: packages of ``kernforge[build]`` that are not installed.
+    """
+
+    system: str
+    cpu: str
+    glibc: Version2 | None = OLDEST_GLIBC
+    compiler: Problem | None = None
+    cxx_headers: str = ""
+    static_libstdcxx: bool = True
+    missing_header: str = ""
+    arch_list: str = ""
+    toolkits: tuple[ToolkitFacts, ...] = ()
+    gpu_devices: bool = False
+    driver: Version2 | None = None
+    torch: TorchFacts | None = None
+    directories: tuple[Directory, ...] = ()
+    memory: int = 64 * GB
+    sandbox: Problem | None = None
+    tls: str = ""
+    indexes: tuple[IndexFacts, ...] | None = ()
+    missing: tuple[str, ...] = ()
 
 
 def diagnose(machine: MachineFacts) -> tuple[Finding, ...]:
     """All findings, errors first."""
     rules: tuple[Callable[[MachineFacts], Iterator[Finding]], ...] = (
         *(_system, _compiler, _driver, _torch, _toolkits, _arch_list, _packages),
-        *(_room, _isolation, _tls, _network, _store),
+        *(_room, _isolation, _tls, _network),
     )
     findings = chain.from_iterable(rule(machine) for rule in rules)
     order: tuple[Severity, ...] = ("error", "warning", "skipped")
@@ -47,20 +150,19 @@ def _system(machine: MachineFacts) -> Iterator[Finding]:
             f"{machine.system} with {machine.cpu}",
             "build on a Linux machine; published kernels can be loaded here",
         )
-    elif machine.glibc is None or machine.glibc < _OLDEST_GLIBC:
+    elif machine.glibc is None or machine.glibc < OLDEST_GLIBC:
         library = f"glibc {machine.glibc}" if machine.glibc else "not glibc"
         yield finding(
             "glibc",
             "system",
-            f"the C library is {library}; kernels and torch need glibc {_OLDEST_GLIBC} or newer",
+            f"the C library is {library}; kernels and torch need glibc {OLDEST_GLIBC} or newer",
             "use a newer Linux distribution, or a container with one",
         )
 
 
 def _compiler(machine: MachineFacts) -> Iterator[Finding]:
-    message, hint = machine.gcc_trouble
-    if message:
-        yield finding("compiler", "compiler", message, hint)
+    if machine.compiler:
+        yield finding("compiler", "compiler", *machine.compiler)
         return
     if machine.cxx_headers:
         yield finding(
@@ -79,12 +181,11 @@ def _compiler(machine: MachineFacts) -> Iterator[Finding]:
             "`dnf install libstdc++-static` (Fedora, RHEL); Debian's g++ includes it",
             "warning",
         )
-    if not machine.has_python_headers:
+    if machine.missing_header:
         yield finding(
             "python-headers",
             "compiler",
-            f"{machine.python_headers}/Python.h is missing; bindings that include it do not "
-            "compile",
+            f"{machine.missing_header} is missing; bindings that include it do not compile",
             "`apt install python3-dev` (Debian, Ubuntu), `dnf install python3-devel` (Fedora), or "
             "use torch's stable ABI in the binding and include no Python header",
             "warning",
@@ -134,12 +235,8 @@ def _torch(machine: MachineFacts) -> Iterator[Finding]:
             "install it again in a fresh virtual environment",
         )
         return
-    if (
-        machine.driver
-        and machine.gpu_devices
-        and torch.cuda is None
-        and "rocm" not in torch.version
-    ):
+    has_gpu = machine.driver and machine.gpu_devices
+    if has_gpu and torch.cuda is None and "rocm" not in torch.version:
         yield finding(
             "torch-without-cuda",
             "torch",
@@ -147,7 +244,7 @@ def _torch(machine: MachineFacts) -> Iterator[Finding]:
             "install a CUDA build of torch from torch's package index",
             "warning",
         )
-    if torch.cuda and machine.driver and machine.gpu_devices and not torch.gpus:
+    if has_gpu and torch.cuda and not torch.gpus:
         yield finding(
             "no-visible-gpu",
             "torch",
@@ -171,23 +268,17 @@ def _torch(machine: MachineFacts) -> Iterator[Finding]:
 def _toolkits(machine: MachineFacts) -> Iterator[Finding]:
     torch = machine.torch.cuda if machine.torch else None
     for toolkit in machine.toolkits:
-        reader = "builds" if toolkit.variable == "KERNFORGE_CUDA_HOME" else "kernforge.load"
-        message, hint = toolkit.trouble
-        if message:
-            severity: Severity = "error" if toolkit.variable else "warning"
-            message = f"{message}; {reader} cannot use it" if reader == "builds" else message
-            yield finding("cuda-home", "environment", message, hint, severity)
-        elif (
-            toolkit.variable
-            and reader != "builds"
-            and torch
-            and toolkit.version
-            and torch[0] != toolkit.version[0]
-        ):
+        variable, version = toolkit.variable, toolkit.version
+        if toolkit.problem:
+            severity: Severity = "error" if variable else "warning"
+            yield finding("cuda-home", "environment", *toolkit.problem, severity)
+            continue
+        for_jit = variable in {"CUDA_HOME", "CUDA_PATH"}
+        if for_jit and torch and version and torch[0] != version[0]:
             yield finding(
                 "cuda-other-major",
                 "environment",
-                f"{toolkit.variable} names CUDA {toolkit.version}, but torch is built for CUDA "
+                f"{variable} names CUDA {version}, but torch is built for CUDA "
                 f"{torch}: kernforge.load and torch's loader refuse it",
                 f"name a toolkit of CUDA {torch[0]}, or unset the variable: kernforge then fetches "
                 "one",
@@ -260,8 +351,8 @@ def _room(machine: MachineFacts) -> Iterator[Finding]:
                 directory.path,
                 f"{directory.use} cannot be written: {directory.trouble}"
                 + (f"; {directory.instead}" if directory.instead else ""),
-                "check its owner and the free space of the disk, or set KERNFORGE_HOME or TMPDIR "
-                "to another directory",
+                "change its owner with chown (it is root after a `sudo kernforge`), free some "
+                "space, or set KERNFORGE_HOME or TMPDIR to another directory",
                 "warning" if directory.instead else "error",
             )
         elif directory.free < _DISK_WANTED:
@@ -287,13 +378,13 @@ def _room(machine: MachineFacts) -> Iterator[Finding]:
 
 
 def _isolation(machine: MachineFacts) -> Iterator[Finding]:
-    reason, remedy = machine.sandbox
-    if reason:
+    if machine.sandbox:
+        reason, hint = machine.sandbox
         yield finding(
             "sandbox",
             "sandbox",
             f"actions cannot be isolated from files that are not their inputs: {reason}",
-            remedy,
+            hint,
             "warning",
         )
 
@@ -338,15 +429,3 @@ def _network(machine: MachineFacts) -> Iterator[Finding]:
 
 def _has_tls(index: IndexFacts) -> bool:
     return index.url.startswith("https:")
-
-
-def _store(machine: MachineFacts) -> Iterator[Finding]:
-    for path in machine.foreign:
-        yield finding(
-            "store-foreign",
-            path,
-            "this user may not write to this directory of the store, so files cannot be added to "
-            "it",
-            "change its owner with chown (it is often root after a `sudo kernforge`) or its mode, "
-            "or set KERNFORGE_HOME to another directory",
-        )

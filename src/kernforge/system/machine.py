@@ -124,8 +124,3 @@ def room(path: Path) -> tuple[int, str]:
     except OSError as error:
         return status.f_bavail * status.f_frsize, error.strerror or str(error)
     return status.f_bavail * status.f_frsize, ""
-
-
-def is_read_only(path: Path) -> bool:
-    """Whether the file system of a path that exists is mounted read-only."""
-    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)

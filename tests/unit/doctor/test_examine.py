@@ -9,9 +9,10 @@ import sys
 import pytest
 
 from kernforge.builder import sandbox
+from kernforge.check.finding import Problem
 from kernforge.cli.main import main
 from kernforge.doctor import examine
-from kernforge.doctor.facts import GB
+from kernforge.doctor.rules import GB
 from kernforge.errors import StorageError
 from kernforge.system import machine
 from kernforge.system.environment import Environment
@@ -69,8 +70,8 @@ def test_read_only_room_for_actions_stops_nothing(doctor, monkeypatch, tmp_path)
         return 100 * GB, trouble
 
     monkeypatch.setattr(machine, "room", room)
-    for isolated, told in ((("", ""), []), (("refused", "allow user namespaces"), ["warning"])):
-        monkeypatch.setattr(examine, "_sandbox", lambda *_, isolated=isolated: isolated)
+    for refused, told in ((None, []), (Problem("refused", "allow it"), ["warning"])):
+        monkeypatch.setattr(examine, "_sandbox", lambda *_, refused=refused: refused)
         found = [f for f in doctor()[1]["findings"] if f["rule"] == "not-writable"]
         assert [f["severity"] for f in found] == told
 
