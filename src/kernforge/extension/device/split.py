@@ -23,6 +23,9 @@ _PRAGMA = re.compile(r"#\s*pragma\s+(?:no)?unroll\b")
 _TORCH = re.compile(
     r"""^[ \t]*#\s*include\s*[<"](?:torch|ATen|c10|pybind11)/[^\n]*""", re.MULTILINE
 )
+# A tenth of the time; its types that an edit uses are missed as torch's are, but for these.
+_DRIVER = re.compile(r"^[ \t]*#\s*include\s*<cuda\.h>[^\n]*", re.MULTILINE)
+_INTEGERS = "#include <stdint.h>"
 # In the place of torch's headers: what the host calls is not called any more.
 QUIET = "#pragma nv_diag_suppress 177"
 # Raw texts, digraphs, trigraphs, odd white space: other spellings of what is looked for.
@@ -108,6 +111,7 @@ def split(
     exact = exact or bool(_LINES.search(cpp_text.squeezed(host)))
     host = cpp_text.squeezed(_cut(text, reader.hidden, "\n") if exact else host, lines=exact)
     device = _TORCH.sub(QUIET, _cut(text, reader.hosts, "\n", directives))
+    device = _DRIVER.sub(_INTEGERS, device)
     return Split(host, frozenset(reader.shared), frozenset(reader.alone), device)
 
 

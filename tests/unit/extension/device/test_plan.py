@@ -101,10 +101,10 @@ HOSTS = "at::Tensor launch(at::Tensor x);\nTORCH_LIBRARY(a, m) {\n  m.def(launch
 
 
 def test_the_gpus_part_has_the_users_lines_without_torch_and_the_hosts_functions():
-    bare = part(TORCH + SOURCE + HOSTS).bare
+    bare = part(TORCH + "#include <cuda.h>\n" + SOURCE + HOSTS).bare
     kernel = "__global__ void k(float* x) { x[0] = f(x[0]); }"
     assert bare["home/me/a.cu"].splitlines() == [
-        "#pragma nv_diag_suppress 177",
+        *("#pragma nv_diag_suppress 177", "#include <stdint.h>"),
         *("#include <cstdint>", '#include "inc/f.h"', kernel, "", "", "", "", ""),
     ]
     assert bare["home/me/inc/f.h"] == HEADER
