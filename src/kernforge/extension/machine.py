@@ -93,7 +93,7 @@ def find_toolchain(
     if module.names_arch and (version := toolchain.machine.cuda):
         named = _NAMED_ARCH.findall(" ".join(module.cuda_cflags))
         archs = {cuda_arch.Arch(int(major), int(minor), suffix) for major, minor, suffix in named}
-        front_end.require(toolchain.lock.toolkit(version), sorted(archs))
+        front_end.require(toolchain.machine.lock.toolkit(version), sorted(archs))
     return toolchain
 
 
@@ -136,7 +136,7 @@ def _find_toolchain(
         cpu=this_cpu(),
         runtime=_runtime(torch, version),
     )
-    return ExtensionToolchain(machine=machine, lock=lock, store=store, trees=trees)
+    return ExtensionToolchain(machine=machine, store=store, trees=trees)
 
 
 def find_compiler(environment: Environment) -> Compiler:

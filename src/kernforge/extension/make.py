@@ -6,24 +6,19 @@ First with torch's headers cut to what each source uses, then with the headers a
 
 from __future__ import annotations
 
-import functools
-import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
 
 from kernforge.builder import action as execute_action
-from kernforge.builder import executor, results
+from kernforge.builder import executor
 from kernforge.builder.action import ActionContext, Failure
-from kernforge.builder.executor import Events
 from kernforge.builder.graph import Action, Plan
 from kernforge.builder.results import STORE_KIND
 from kernforge.errors import BuildError, page
 from kernforge.extension import machine, torch_headers
 from kernforge.extension.device import nvcc_stages, swap
-from kernforge.extension.device.units import ExtensionUnit, ModulePlan
+from kernforge.extension.device.units import DeviceSession, ExtensionUnit, ModulePlan
 from kernforge.extension.plan import Extension, ExtensionToolchain, plan_extensions
 from kernforge.extension.session import JitSession
 from kernforge.source import compiler_advice, diagnostics
@@ -33,7 +28,6 @@ from kernforge.system import digest, files
 from kernforge.system.console import Console
 from kernforge.system.environment import Environment
 
-_log = logging.getLogger("kernforge")
 _MARK = "whole"
 _LONG_S = 3.0
 # Of torch's C++ API, which takes long to compile.
@@ -41,66 +35,81 @@ _SLOW_HEADER = re.compile(
     r"torch/(?!csrc/stable/|headeronly/|csrc/inductor/aoti_torch/c/)|(?:ATen|c10|pybind11)/"
 )
 
-Modules: TypeAlias = tuple[ModulePlan, ...]
 
-
-def with_slim_headers(
+def compile_extensions(
     extensions: Sequence[Extension],
     toolchain: ExtensionToolchain,
-    plan: Callable[[Sequence[Extension]], Modules],
-    run: Callable[[Modules], tuple[Modules, tuple[Failure, ...]]],
+    context: ActionContext,
+    console: Console,
     *,
     environment: Environment,
-    whole: set[str],
-    note: Callable[[Sequence[Failure]], None],
-) -> tuple[Modules, tuple[Failure, ...]]:
-    """Plan and compile extensions: with torch's headers cut for each source, else as they are.
+    restore: Callable[[str], str],
+    retry_note: Callable[[str], None],
+    namespaces: Mapping[str, str] | None = None,
+    device: DeviceSession | None = None,
+    whole: set[str] | None = None,
+) -> tuple[tuple[ModulePlan, ...], int]:
+    """Get extensions into the store: with torch's headers cut for each source, else as they are.
 
-    Which sources need them as they are is remembered in the store.
+    The store remembers the sources that need them as they are.
 
     Args:
-        run: compiles what is planned; returns the plans that were carried out, and what failed.
+        restore: puts the user's paths into the compilers' output.
+        retry_note: reports that sources are compiled again.
+        namespaces: what each op namespace of the sources is called in this process.
+        device: compiles the device code alone of the one extension, where only that is new.
         whole: paths of sources that need torch's headers as they are; is added to.
-        note: says that sources are compiled again.
+
+    Returns:
+        The plans that were carried out, and how many actions ran.
+
+    Raises:
+        BuildError: a compiler failed; the message is its output, with the user's paths.
+        StorageError: the disk is full or read-only.
     """
-    store, torch = toolchain.store, toolchain.trees.get(toolchain.machine.torch_tree.name)
+    store, ran = toolchain.store, 0
+    whole = set() if whole is None else whole
     before = frozenset(whole)
-
-    def slim(extension: Extension) -> Extension:
-        if environment.kernforge_jit_slim == "0" or torch is None:
-            return extension
-        read = functools.partial(torch_headers.read_header, torch)
-        units = (
-            unit if unit.path in whole else torch_headers.cut_unit(unit, read) or unit
-            for unit in extension.units
-        )
-        return replace(extension, units=tuple(units))
-
+    torch = None if environment.kernforge_jit_slim == "0" else toolchain.torch
     while True:
-        planned = plan([slim(each) for each in extensions])
-        cut = {each.key: each for each in planned[0].plan.actions if _is_cut(each)}
-        if known := {a.source for a in cut.values() if store.has(STORE_KIND, _mark(a))}:
+        cut = [torch_headers.cut_extension(each, torch, whole) for each in extensions]
+        planned = plan_extensions(cut, toolchain.machine, namespaces)
+        slim = {each.key: each for each in planned[0].plan.actions if _has_cut_headers(each)}
+        if known := {a.source for a in slim.values() if store.has(STORE_KIND, _mark(a))}:
             whole |= known
             continue
-        planned, failures = run(planned)
-        short = [
-            each
+        made = (swap.swap_device_code(device, planned[0], context),) if device else planned
+        outcome = executor.run_actions(made[0].plan, context, console)
+        ran += outcome.ran
+        if not (failures := outcome.failures):
+            break
+        error = compile_error(failures, restore)
+        if not torch or not all(
+            each.action.key in slim and _fell_short(each, extensions, toolchain, torch)
             for each in failures
-            if torch and each.action.key in cut and _fell_short(each, extensions, toolchain, torch)
-        ]
-        if not short or len(short) < len(failures):
+        ):
             # The headers as they are did not help: a mistake, which the next edit corrects.
             whole -= {each.action.source for each in failures} - before
-            return planned, failures
-        note(short)
-        for failure in short:
-            store.tree(
-                STORE_KIND, _mark(failure.action), lambda tree: files.write_new(tree / _MARK, "")
-            )
+            raise error
+        retry_note(retry_notice(error.message))
+        for failure in failures:
+            key = _mark(failure.action)
+            store.tree(STORE_KIND, key, lambda tree: files.write_new(tree / _MARK, ""))
             whole.add(failure.action.source)
+    if device:
+        device.remember(planned[0], store)
+    _show_logs(made[0].plan, store, console, restore)
+    if store.made:
+        eviction.keep(store, eviction.limit(environment))
+    return made, ran
 
 
-def _is_cut(action: Action) -> bool:
+def module_path(module: ModulePlan, store: Store) -> Path:
+    """Path in the store of a shared object or program that was linked."""
+    return store.path(STORE_KIND, module.link.key) / module.link.outputs[0]
+
+
+def _has_cut_headers(action: Action) -> bool:
     return any(file.path == torch_headers.PATH for file in action.inputs)
 
 
@@ -130,56 +139,12 @@ def make_module(
     *,
     restore: Callable[[str], str],
 ) -> Path:
-    """Get a module into the store; returns the path of the shared object or of the program.
-
-    Args:
-        namespaces: what its op namespaces are called in this process.
-        restore: puts the user's paths into what compilers wrote.
+    """Compile a module for this process; returns the path of the shared object or program.
 
     Raises:
-        BuildError: a compiler failed; the message is what it wrote, with the user's paths.
+        BuildError: a compiler failed; the message is its output, with the user's paths.
         StorageError: the disk is full or read-only.
     """
-    store, machine = toolchain.store, toolchain.machine
-    environment = session.environment
-
-    def note(failures: Sequence[Failure]) -> None:
-        error = compile_error(failures, restore)
-        Console().note(retry_notice(error.message))
-        _log.info("%s is compiled with torch's headers as they are: %s", module.name, error)
-
-    def run(modules: Modules) -> tuple[Modules, tuple[Failure, ...]]:
-        (made,) = modules
-        kept = store.use(STORE_KIND, made.link.key)
-        edited, failures = made, tuple[Failure, ...]()
-        if not kept or not results.read_history(kept).is_of_here:
-            run_plan = functools.partial(_run_plan, session, toolchain)
-            edited = swap.swap_device_code(session.device, made, toolchain, run_plan)
-            failures = run_plan(edited.plan, events=console)
-        if not failures:
-            session.device.remember(made, store)
-        return (edited,), failures
-
-    plan = functools.partial(plan_extensions, machine=machine, namespaces=namespaces)
-    whole = session.whole.setdefault(module.name, set())
-    (made,), failures = with_slim_headers(
-        [module], toolchain, plan, run, environment=environment, whole=whole, note=note
-    )
-    if failures:
-        raise compile_error(failures, restore)
-    if store.made:
-        eviction.keep(store, eviction.limit(environment))
-    show_logs(made.plan, store, console, restore)
-    return store.path(STORE_KIND, made.link.key) / made.link.outputs[0]
-
-
-def _run_plan(
-    session: JitSession,
-    toolchain: ExtensionToolchain,
-    plan: Plan,
-    *,
-    events: Events | None = None,
-) -> tuple[Failure, ...]:
     context = ActionContext(
         store=toolchain.store,
         trees=toolchain.trees,
@@ -188,15 +153,26 @@ def _run_plan(
         keeps_failed=False,
         compiles=session.environment.may_compile,
     )
-    events = events or Console(quiet=True, failures=False)
-    return executor.run_actions(plan, context, events).failures
+    (made,), _ = compile_extensions(
+        [module],
+        toolchain,
+        context,
+        console,
+        environment=session.environment,
+        restore=restore,
+        retry_note=Console().note,
+        namespaces=namespaces,
+        device=session.device,
+        whole=session.whole.setdefault(module.name, set()),
+    )
+    return module_path(made, toolchain.store)
 
 
-# -- what the compilers wrote --------------------------------------------------------------
+# -- messages ------------------------------------------------------------------------------
 
 
-def show_logs(plan: Plan, store: Store, console: Console, restore: Callable[[str], str]) -> None:
-    """Show what the compilers of a plan wrote, in the user's words."""
+def _show_logs(plan: Plan, store: Store, console: Console, restore: Callable[[str], str]) -> None:
+    """Show the warnings of a plan's compilers, with the user's paths."""
     for action in plan.actions:
         log = store.path(STORE_KIND, action.key) / execute_action.LOG
         if log.is_file():
@@ -204,11 +180,7 @@ def show_logs(plan: Plan, store: Store, console: Console, restore: Callable[[str
 
 
 def compile_error(failures: Sequence[Failure], restore: Callable[[str], str]) -> BuildError:
-    """An error that says what the compilers wrote.
-
-    Args:
-        restore: puts the user's paths into it.
-    """
+    """The compilers' output as one error, with how to repeat what failed."""
     texts = [restore(compiler_advice.shortened(each.output)) for each in failures]
     what = {
         f"{each.action.outputs[0]} cannot be linked"
@@ -216,8 +188,11 @@ def compile_error(failures: Sequence[Failure], restore: Callable[[str], str]) ->
         else f"{each.action.title} cannot be compiled"
         for each in failures
     }
-    hint = compiler_advice.advice("\n".join(texts))
-    return BuildError("\n".join((", ".join(sorted(what)), *texts)), hint=hint)
+    hints = [compiler_advice.advice("\n".join(texts))]
+    if repeats := [each.repeat for each in failures if each.repeat]:
+        hints += ["repeat it by hand:", *repeats]
+    message = "\n".join((", ".join(sorted(what)), *texts))
+    return BuildError(message, hint="\n".join(filter(None, hints)))
 
 
 def slow_hint(units: Iterable[ExtensionUnit], seconds: float) -> str:

@@ -27,13 +27,13 @@ from kernforge.extension import flags as words_of
 from kernforge.extension.device.units import (
     SLIM_DIRECTORY,
     CudaUnit,
-    DeviceToolchain,
     ExtensionUnit,
     ModulePlan,
 )
 from kernforge.project.targets import Target
 from kernforge.source import op_namespace
 from kernforge.source.op_namespace import EXTENSION_NAME
+from kernforge.store.local import Store
 from kernforge.toolchain import front_end
 from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import CXX, THREADS, Lock, Tree
@@ -120,10 +120,22 @@ class ExtensionMachine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExtensionToolchain(DeviceToolchain):
-    """What compiles extensions; ``machine`` is what planning takes of it."""
+class ExtensionToolchain:
+    """What compiles extensions.
+
+    Attributes:
+        machine: what planning takes of it.
+        trees: real path of each tree and program by name.
+    """
 
     machine: ExtensionMachine
+    store: Store
+    trees: Mapping[str, str]
+
+    @property
+    def torch(self) -> str | None:
+        """Directory of torch's package or headers."""
+        return self.trees.get(self.machine.torch_tree.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +261,13 @@ def plan_extensions(
         actions=tuple(actions.by_key.values()), artifacts=(), texts=actions.texts, sources_id=""
     )
     return tuple(
-        ModulePlan(plan=plan, link=link, cuda=tuple(planner.cuda), target=planner.target)
+        ModulePlan(
+            plan=plan,
+            link=link,
+            cuda=tuple(planner.cuda),
+            target=planner.target,
+            lock=machine.lock,
+        )
         for planner, link in zip(planners, links, strict=True)
     )
 

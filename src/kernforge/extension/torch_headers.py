@@ -28,6 +28,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernforge.extension.device.units import SLIM_DIRECTORY, ExtensionUnit
+from kernforge.extension.plan import Extension
 from kernforge.source import cpp_text, diagnostics
 from kernforge.source.diagnostics import Diagnostic
 from kernforge.source.includes import Closure
@@ -210,6 +211,20 @@ def read_header(torch: str, name: str) -> str | None:
     """Text of a header of an installed torch; None if there is none."""
     path = Path(torch, "include", name)
     return path.read_text(encoding="utf-8") if path.is_file() else None
+
+
+def cut_extension(extension: Extension, torch: str | None, whole: Collection[str]) -> Extension:
+    """An extension with torch's headers cut in each source that takes it.
+
+    Args:
+        torch: directory of torch; None leaves the headers as they are.
+        whole: paths of sources that need them as they are.
+    """
+    if torch is None:
+        return extension
+    read = functools.partial(read_header, torch)
+    units = (u if u.path in whole else cut_unit(u, read) or u for u in extension.units)
+    return replace(extension, units=tuple(units))
 
 
 def cut_unit(unit: ExtensionUnit, read: ReadHeader) -> ExtensionUnit | None:

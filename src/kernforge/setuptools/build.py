@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import posixpath
 import re
@@ -12,21 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernforge.binary import elf
-from kernforge.builder import executor
-from kernforge.builder.action import ActionContext, Failure
-from kernforge.builder.results import STORE_KIND
+from kernforge.builder.action import ActionContext
 from kernforge.errors import BuildError
 from kernforge.extension import flags, make
 from kernforge.extension import machine as jit_machine
 from kernforge.extension.device.units import ModulePlan
 from kernforge.extension.files import Tree
-from kernforge.extension.plan import Extension, ExtensionNeeds, ExtensionToolchain, plan_extensions
+from kernforge.extension.plan import Extension, ExtensionNeeds
 from kernforge.extension.request import read_extension
 from kernforge.extension.undefined import undefined_error
 from kernforge.project import git
 from kernforge.setuptools import machine
 from kernforge.setuptools.target import find_target
-from kernforge.store import eviction
 from kernforge.store.local import Store
 from kernforge.system.console import Console
 from kernforge.system.environment import Environment
@@ -73,16 +69,37 @@ def build_extensions(
         )
     restore = trees[0].restore
     toolchain = machine.find_toolchain(wanted, needs, environment, console)
-    store = toolchain.store
-    planned = _run(read, toolchain, environment, console, trees[0])
-    make.show_logs(planned[0].plan, store, console, restore)
-    made = {
-        extension.name: _linked(extension, module, store, restore)
+    context = ActionContext(
+        store=toolchain.store,
+        trees=toolchain.trees,
+        runner=run,
+        jobs=jit_machine.jobs(environment),
+        compiles=environment.may_compile,
+    )
+    try:
+        planned, ran = make.compile_extensions(
+            read,
+            toolchain,
+            context,
+            console,
+            environment=environment,
+            restore=restore,
+            retry_note=_log.info,
+        )
+    except BuildError as error:
+        missing = _MISSING.search(error.message)
+        if missing and (empty := git.empty_submodules(Path(requests[0].here))):
+            error.hint = (
+                f"git did not fetch {', '.join(empty)}, which may have {missing[1]}: "
+                f"`git submodule update --init`\n{error.hint}"
+            )
+        raise
+    count = max(ran, len(planned[0].plan.actions))
+    console.note(f"{ran} of {count} actions were run, the rest came from the store")
+    return {
+        extension.name: _linked(extension, module, toolchain.store, restore)
         for extension, module in zip(read, planned, strict=True)
     }
-    if store.made:
-        eviction.keep(store, eviction.limit(environment))
-    return made
 
 
 def project_tree(request: Extension, installed: tuple[str, ...]) -> Tree:
@@ -116,68 +133,13 @@ def with_variables(request: Extension, variables: Mapping[str, str]) -> Extensio
     )
 
 
-def _run(
-    read: Sequence[Extension],
-    toolchain: ExtensionToolchain,
-    environment: Environment,
-    console: Console,
-    tree: Tree,
-) -> make.Modules:
-    """Compile extensions; returns the plans that were carried out."""
-    ran = 0
-    context = ActionContext(
-        store=toolchain.store,
-        trees=toolchain.trees,
-        runner=run,
-        jobs=jit_machine.jobs(environment),
-        compiles=environment.may_compile,
-    )
-
-    def run_plan(planned: make.Modules) -> tuple[make.Modules, tuple[Failure, ...]]:
-        nonlocal ran
-        outcome = executor.run_actions(planned[0].plan, context, console)
-        ran += outcome.ran
-        return planned, outcome.failures
-
-    def note(failures: Sequence[Failure]) -> None:
-        for failure in failures:
-            _log.info("%s is compiled with torch's headers as they are", failure.action.title)
-
-    plan = functools.partial(plan_extensions, machine=toolchain.machine)
-    planned, failures = make.with_slim_headers(
-        read, toolchain, plan, run_plan, environment=environment, whole=set(), note=note
-    )
-    if failures:
-        raise _compile_error(failures, tree)
-    count = max(ran, len(planned[0].plan.actions))
-    console.note(f"{ran} of {count} actions were run, the rest came from the store")
-    return planned
-
-
 def _linked(
     extension: Extension, module: ModulePlan, store: Store, restore: Callable[[str], str]
 ) -> Path:
     """An extension's shared object, after a look for functions that nothing defines."""
-    path = store.path(STORE_KIND, module.link.key) / module.link.outputs[0]
+    path = make.module_path(module, store)
     texts = {restore(name): text for unit in extension.units for name, text in unit.texts.items()}
     library = elf.parse(path.read_bytes())
     if error := undefined_error(extension.name, library, texts, "its list of sources"):
         raise error
     return path
-
-
-# -- what the compilers wrote --------------------------------------------------------------
-
-
-def _compile_error(failures: Sequence[Failure], tree: Tree) -> BuildError:
-    """An error that says what the compilers wrote, and how to repeat it."""
-    error = make.compile_error(failures, tree.restore)
-    missing = _MISSING.search(error.message)
-    if missing and (empty := git.empty_submodules(Path(tree.real_here))):
-        error.hint = (
-            f"git did not fetch {', '.join(empty)}, which may have {missing[1]}: "
-            "`git submodule update --init`"
-        )
-    repeat = ("repeat it by hand:", *(failure.repeat for failure in failures))
-    error.hint = "\n".join((*([error.hint] if error.hint else []), *repeat))
-    return error

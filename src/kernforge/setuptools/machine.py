@@ -109,7 +109,7 @@ def find_toolchain(
         static_libstdcxx=compiler.static_libstdcxx,
         trees=tuple(_named_trees(trees, environment)),
     )
-    return ExtensionToolchain(machine=machine, lock=lock, store=store, trees=trees)
+    return ExtensionToolchain(machine=machine, store=store, trees=trees)
 
 
 def toolkit_version(target: TorchTarget) -> Version2:

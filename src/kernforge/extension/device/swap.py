@@ -22,9 +22,8 @@ from pathlib import Path
 from kernforge.binary import cubin, elf, fatbin
 from kernforge.builder import action as execute_action
 from kernforge.builder import executor, results
-from kernforge.builder.action import ActionContext, Failure
+from kernforge.builder.action import ActionContext
 from kernforge.builder.api import EditedPlan, PlannedBuild
-from kernforge.builder.executor import Events
 from kernforge.builder.graph import Action, ActionSet, Plan
 from kernforge.builder.linking import OBJECT
 from kernforge.builder.results import STORE_KIND
@@ -35,18 +34,13 @@ from kernforge.extension.device.units import (
     SLIM_DIRECTORY,
     CudaUnit,
     DeviceSession,
-    DeviceToolchain,
     ModulePlan,
 )
-from kernforge.project.targets import Target
 from kernforge.project.units import Sources
+from kernforge.store.local import Store
 from kernforge.system import digest, files
 from kernforge.system.console import Console
 from kernforge.system.process import Command, run
-from kernforge.toolchain.lockfile import Lock
-
-RunPlan = Callable[[Plan], tuple[Failure, ...]]
-"""Runs a plan, and returns the actions that failed."""
 
 _log = logging.getLogger("kernforge")
 SplitText = Callable[..., Split | None]
@@ -85,13 +79,9 @@ class DevicePart:
 
 
 def device_part(
-    unit: CudaUnit, lock: Lock, target: Target, split: SplitText = device_split.split
+    unit: CudaUnit, module: ModulePlan, split: SplitText = device_split.split
 ) -> DevicePart | None:
-    """Tell a unit's device code from its host code; ``split`` is ``split.split``, or with a memory.
-
-    Returns:
-        None where device code cannot be told from host code for certain.
-    """
+    """Separate a unit's device code from its host code; None where that is not certain."""
     argv = unit.action.argv
     if sum(1 for word in argv if _GENCODE.fullmatch(word)) != 1 or "-gencode" not in argv:
         return None
@@ -107,20 +97,21 @@ def device_part(
     if parts[unit.path] is None:
         return None
     hosts = {p: part.host if (part := parts.get(p)) else t for p, t in unit.texts.items()}
-    shadow = ActionSet(lock)
+    shadow = ActionSet(module.lock)
     inputs = [shadow.text(path, text) for path, text in hosts.items()]
-    host = shadow.add("host", argv, inputs, unit.action.outputs, target, kind="cuda")
+    host = shadow.add("host", argv, inputs, unit.action.outputs, module.target, kind="cuda")
     return DevicePart(host=host.key, bare=_bare_texts(unit, parts))
 
 
 def compile_device(
-    unit: CudaUnit, texts: Mapping[str, str], lock: Lock, target: Target
+    unit: CudaUnit, texts: Mapping[str, str], module: ModulePlan
 ) -> tuple[Action, Mapping[str, str]]:
     """Plan nvcc's device stages for these files of a unit by path, and the files by content."""
-    alone = ActionSet(lock)
+    alone = ActionSet(module.lock)
     inputs = [alone.text(path, text) for path, text in texts.items()]
     words = ["-cubin" if word == "-c" else word for word in unit.action.argv[:-1]]
     title = f"{unit.path} (device code)"
+    target = module.target
     action = alone.add(
         title, (*words, CUBIN), inputs, (CUBIN,), target, kind="cuda", archs=unit.action.archs
     )
@@ -211,19 +202,23 @@ class _Edit:
     """A unit of which only the device code is new.
 
     Attributes:
-        host: key of the host's part.
         before: its earlier object.
         section: the section of that object with the machine code.
         code: the machine code.
-        ways: nvcc's device stages with their files, the faster way first.
     """
 
     unit: CudaUnit
-    host: str
+    part: DevicePart
     before: Path
     section: bytes
     code: bytes
-    ways: tuple[tuple[Action, Mapping[str, str]], ...]
+
+    def texts(self, *, bare: bool) -> Mapping[str, str]:
+        """The files that nvcc's device stages read; empty where there are no bare ones."""
+        if not bare or not self.part.bare:
+            return {} if bare else self.unit.texts
+        own = f"{self.part.bare[self.unit.path]}\n{library_constants(self.code)}"
+        return {**self.part.bare, self.unit.path: own}
 
 
 class _SwapError(Exception):
@@ -231,76 +226,74 @@ class _SwapError(Exception):
 
 
 def swap_device_code(
-    session: DeviceSession, module: ModulePlan, toolchain: DeviceToolchain, run_plan: RunPlan
+    session: DeviceSession, module: ModulePlan, context: ActionContext
 ) -> ModulePlan:
     """Compile only the device code of edited units.
 
-    Args:
-        module: the plan of the whole module.
+    First without torch's headers; where that fails, with them.
 
     Returns:
         The plan that links the new objects; the given one if no unit could be compiled so.
     """
-    store = toolchain.store
+    store = context.store
+    if store.has(STORE_KIND, module.link.key):
+        return module
     missing = [unit for unit in module.cuda if not store.has(STORE_KIND, unit.action.key)]
     swapped = {unit.path: _swap_action(unit) for unit in missing}
     objects = {path: each for path, each in swapped.items() if store.use(STORE_KIND, each.key)}
     edits = [
         edit
         for unit in missing
-        if unit.path not in objects and (edit := _find_edit(session, unit, module, toolchain))
+        if unit.path not in objects and (edit := _find_edit(session, unit, module, store))
     ]
-    slow: set[str] = set()
-    while edits:
-        # Failures are reported when the whole plan is run.
-        failed = {failure.action.key for failure in run_plan(_device_plan(module, edits))}
-        done = [edit for edit in edits if edit.ways[0][0].key not in failed]
-        for edit in done:
-            objects |= _swap(edit, toolchain)
-            session.whole |= slow & {edit.host} if edit.unit.path in objects else set()
-        edits = [
-            replace(edit, ways=edit.ways[1:])
+    for bare in (True, False):
+        stages = {
+            edit.unit.path: compile_device(edit.unit, texts, module)
             for edit in edits
-            if edit.unit.path not in objects and len(edit.ways) > 1
-        ]
-        slow |= {edit.host for edit in edits}
-    return module.with_objects(objects, toolchain.lock) if objects else module
+            if edit.unit.path not in objects
+            and not (bare and edit.part.host in session.whole)
+            and (texts := edit.texts(bare=bare))
+        }
+        if not stages:
+            continue
+        # Failures are reported when the whole plan is run.
+        quiet = Console(quiet=True, failures=False)
+        outcome = executor.run_actions(_device_plan(module, stages), context, quiet)
+        failed = {failure.action.key for failure in outcome.failures}
+        for edit in edits:
+            compiles, _ = stages.get(edit.unit.path, (None, {}))
+            if compiles and compiles.key not in failed:
+                compiled = store.path(STORE_KIND, compiles.key)
+                if _swap(edit, swapped[edit.unit.path], compiled, store):
+                    objects[edit.unit.path] = swapped[edit.unit.path]
+                    session.whole |= set() if bare else {edit.part.host}
+    return module.with_objects(objects) if objects else module
 
 
 def _find_edit(
-    session: DeviceSession, unit: CudaUnit, module: ModulePlan, toolchain: DeviceToolchain
+    session: DeviceSession, unit: CudaUnit, module: ModulePlan, store: Store
 ) -> _Edit | None:
     """The device code of a unit and the object that it goes into; None if more than that is new."""
-
-    def part_of(unit: CudaUnit) -> DevicePart | None:
-        return device_part(unit, toolchain.lock, module.target, session.split)
-
-    if not (part := part_of(unit)):
+    if not (part := device_part(unit, module, session.split)):
         return None
     for earlier in reversed(tuple(session.units.get(unit.path, ()))):
-        before, old = earlier.object(toolchain.store), part_of(earlier)
+        before, old = earlier.object(store), device_part(earlier, module, session.split)
         if not old or old.host != part.host or not before.is_file():
             continue
         section = elf.section(before.read_bytes(), fatbin.SECTION)
         code = fatbin.one_cubin(section)
-        if code is None:
-            return None
-        ways = [unit.texts]
-        if part.bare and part.host not in session.whole:
-            texts = {**part.bare}
-            texts[unit.path] += f"\n{library_constants(code)}"
-            ways = [texts, unit.texts]
-        stages = (compile_device(unit, each, toolchain.lock, module.target) for each in ways)
-        return _Edit(unit, part.host, before, section, code, tuple(stages))
+        return None if code is None else _Edit(unit, part, before, section, code)
     return None
 
 
-def _device_plan(module: ModulePlan, edits: list[_Edit]) -> Plan:
+def _device_plan(
+    module: ModulePlan, stages: Mapping[str, tuple[Action, Mapping[str, str]]]
+) -> Plan:
     """A module's plan without the link, and with nvcc's device stages alone for edited units."""
-    left_out = {module.link.key, *(edit.unit.action.key for edit in edits)}
+    left_out = {module.link.key, *(u.action.key for u in module.cuda if u.path in stages)}
     actions = [each for each in module.plan.actions if each.key not in left_out]
     texts = dict(module.plan.texts)
-    for compiles, contents in (edit.ways[0] for edit in edits):
+    for compiles, contents in stages.values():
         actions.append(compiles)
         texts |= contents
     return replace(module.plan, actions=tuple(actions), texts=texts)
@@ -319,30 +312,29 @@ def _swap_action(unit: CudaUnit) -> Action:
     )
 
 
-def _swap(edit: _Edit, toolchain: DeviceToolchain) -> dict[str, Action]:
-    """Put a unit's new machine code, which the store has, into a copy of its object.
+def _swap(edit: _Edit, action: Action, compiled: Path, store: Store) -> bool:
+    """Put a unit's new machine code into a copy of its object; False if the code does not fit.
 
-    Returns:
-        What stands for the new object, by the unit's path; nothing if the code does not fit.
+    Args:
+        action: stands for the new object.
+        compiled: the result of nvcc's device stages.
     """
-    store, before = toolchain.store, edit.before
-    compiled = store.path(STORE_KIND, edit.ways[0][0].key)
     code = cubin.named_like((compiled / CUBIN).read_bytes(), edit.code)
     # What the host registers is named in its code: all of it must be there, and no more.
     same_kernels = set(cubin.kernels(code)) == set(cubin.kernels(edit.code))
     if not same_kernels or cubin.variables(code) != cubin.variables(edit.code):
         _log.info("%s is compiled as a whole: it has other kernels or variables", edit.unit.path)
-        return {}
+        return False
 
     def fill(tree: Path) -> None:
         new = tree / "code.fatbin"
         files.write_new(new, fatbin.with_cubin(edit.section, code))
         update = f"{fatbin.SECTION}={new}"
-        argv = ("objcopy", "--update-section", update, str(before), str(tree / OBJECT))
+        argv = ("objcopy", "--update-section", update, str(edit.before), str(tree / OBJECT))
         done = run(Command(argv=argv))
         if done.returncode:
             raise _SwapError(done.stderr)
-        needed = (compiled, before.parent)
+        needed = (compiled, edit.before.parent)
         results.write_history(tree, action, isolated=False, needed=needed)
         # What nvcc wrote of the device code, as -Xptxas=-v makes it, is what it wrote of the
         # object.
@@ -350,13 +342,12 @@ def _swap(edit: _Edit, toolchain: DeviceToolchain) -> dict[str, Action]:
         if log.is_file():
             files.copy_file(log, tree / execute_action.LOG)
 
-    action = _swap_action(edit.unit)
     try:
         store.tree(STORE_KIND, action.key, fill)
     except (_SwapError, FileNotFoundError) as error:
         _log.info("%s is compiled as a whole: %s", edit.unit.path, error)
-        return {}
-    return {edit.unit.path: action}
+        return False
+    return True
 
 
 # -- in the plan of a project --------------------------------------------------------------
@@ -376,28 +367,16 @@ def replace_edited(
     Returns:
         The plan to run. The objects that nvcc compiles as a whole are remembered after the build.
     """
-    module = module_plan(planned.plan, workspace.project.sources)
+    module = module_plan(planned, workspace.project.sources)
     if module is None:
         return EditedPlan(plan=planned.plan)
-    toolchain = DeviceToolchain(lock=planned.lock, store=context.store, trees=context.trees)
     learn = functools.partial(session.remember, module, context.store)
-    if context.store.has(STORE_KIND, module.link.key):
-        return EditedPlan(plan=planned.plan, learn=learn)
-    quiet: Events = Console(quiet=True, failures=False)
-
-    def run_plan(plan: Plan) -> tuple[Failure, ...]:
-        return executor.run_actions(plan, context, quiet).failures
-
-    edited = swap_device_code(session, module, toolchain, run_plan)
-    return EditedPlan(plan=edited.plan, learn=learn)
+    return EditedPlan(plan=swap_device_code(session, module, context).plan, learn=learn)
 
 
-def module_plan(plan: Plan, sources: Sources) -> ModulePlan | None:
-    """A project's plan of one variant as ``swap`` takes it.
-
-    Returns:
-        None if the plan has several variants, or if nvcc compiles nothing of it.
-    """
+def module_plan(planned: PlannedBuild, sources: Sources) -> ModulePlan | None:
+    """A project's module; None if the plan has several variants, or nvcc compiles nothing of it."""
+    plan = planned.plan
     if len(plan.artifacts) != 1 or not plan.artifacts[0].extension:
         return None
     cuda = tuple(_cuda_units(plan, sources))
@@ -405,7 +384,7 @@ def module_plan(plan: Plan, sources: Sources) -> ModulePlan | None:
         return None
     (link,) = (each for each in plan.actions if each.key == plan.artifacts[0].extension)
     target = plan.artifacts[0].target
-    return ModulePlan(plan=plan, link=link, cuda=cuda, target=target)
+    return ModulePlan(plan=plan, link=link, cuda=cuda, target=target, lock=planned.lock)
 
 
 def _cuda_units(plan: Plan, sources: Sources) -> Iterator[CudaUnit]:

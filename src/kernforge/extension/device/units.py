@@ -73,20 +73,22 @@ class ModulePlan:
     """The plan of one module.
 
     Attributes:
-        link: the last of them; its one output is the module.
+        link: the last of its actions, whose one output is the module.
+        lock: the identities of compilers and headers.
     """
 
     plan: Plan
     link: Action
     cuda: tuple[CudaUnit, ...]
     target: Target
+    lock: Lock
 
-    def with_objects(self, objects: Mapping[str, Action], lock: Lock) -> ModulePlan:
+    def with_objects(self, objects: Mapping[str, Action]) -> ModulePlan:
         """The same plan with other objects for the units of these paths.
 
-        What reads such an object gets another key; all else stays.
+        An action that reads such an object gets another key; all else stays.
         """
-        actions = ActionSet(lock)
+        actions = ActionSet(self.lock)
         now = {unit.action.key: objects[unit.path] for unit in self.cuda if unit.path in objects}
         for action in self.plan.actions:
             if action.key in now:
@@ -107,20 +109,6 @@ class ModulePlan:
             artifacts=tuple(replace(each, extension=link.key) for each in self.plan.artifacts),
         )
         return replace(self, plan=plan, link=link)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceToolchain:
-    """What device code is compiled with.
-
-    Attributes:
-        lock: the identities of compilers and headers.
-        trees: real path of each tree and program by name.
-    """
-
-    lock: Lock
-    store: Store
-    trees: Mapping[str, str]
 
 
 class DeviceSession:

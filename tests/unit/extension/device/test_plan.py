@@ -43,7 +43,7 @@ def planned(source=SOURCE, header=HEADER, flags=(), archs=None, path="home/me/a.
     machine = MACHINE if archs is None else dataclasses.replace(MACHINE, archs=archs)
     (made,) = jit_plan.plan_extensions([module], machine)
     (cuda,) = made.cuda
-    return cuda, machine.lock, made.target
+    return cuda, made
 
 
 def part(*args, **more):
@@ -51,8 +51,8 @@ def part(*args, **more):
 
 
 def stages(*args, **more):
-    unit, lock, target = planned(*args, **more)
-    return swap.compile_device(unit, unit.texts, lock, target)[0]
+    unit, module = planned(*args, **more)
+    return swap.compile_device(unit, unit.texts, module)[0]
 
 
 def test_units_that_differ_in_device_code_share_the_hosts_part():

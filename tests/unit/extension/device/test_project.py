@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from unit.builder import test_planner as test_plan
 
+from kernforge.builder.api import PlannedBuild
 from kernforge.builder.graph import Action
 from kernforge.extension.device import swap
 from kernforge.manifest import document
@@ -28,7 +29,7 @@ def sources():
 
 def module_plan(pattern, sources):
     plan = test_plan.make([pattern], {"op.cu": SOURCE})
-    return swap.module_plan(plan, sources)
+    return swap.module_plan(PlannedBuild(lock=test_plan.LOCK, plan=plan, notes=()), sources)
 
 
 def other(action):
@@ -61,7 +62,7 @@ def test_what_reads_another_object_has_another_key_and_the_rest_stays(sources):
     before = module_plan("torch213-*-cu130-*", sources)
     (unit,) = before.cuda
     new = other(unit.action)
-    after = before.with_objects({"op.cu": new}, test_plan.LOCK)
+    after = before.with_objects({"op.cu": new})
     keys = {one.key for one in after.plan.actions}
     assert unit.action.key not in keys
     gone = {one.key for one in before.plan.actions} - keys
@@ -69,4 +70,4 @@ def test_what_reads_another_object_has_another_key_and_the_rest_stays(sources):
     assert new.key in after.link.needs
     assert after.link.key == after.plan.artifacts[0].extension != before.link.key
     assert replace(after.link, key="", inputs=()) == replace(before.link, key="", inputs=())
-    assert before.with_objects({}, test_plan.LOCK) == before
+    assert before.with_objects({}) == before
