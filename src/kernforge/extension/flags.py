@@ -20,21 +20,23 @@ _INCLUDE = ("-include", "--pre-include")
 _SEARCH = ("-I", "--include-path")
 # Search paths that come before or after those of -I.
 _SEARCH_APART = ("-isystem", "-iquote", "-idirafter", "--system-include")
+_PATH_OPTION = re.compile("|".join((*_INCLUDE, *_SEARCH, *_SEARCH_APART)))
 _PATH = re.compile(
-    f"(?P<name>{'|'.join(_INCLUDE)}|--include-path)(?:=(?P<value>.+))?"
-    f"|(?P<joined>-I|{'|'.join(_SEARCH_APART)})=?(?P<rest>.*)"
+    f"(?P<name>{'|'.join(_INCLUDE)}|--include-path)=(?P<value>.+)"
+    f"|(?P<joined>-I|{'|'.join(_SEARCH_APART)})=?(?P<rest>.+)"
 )
 _OBJECT = re.compile(r"\.(?:o|a|so(?:\.[\d.]+)?)$")
+_RDC = re.compile(r"-?-(?:rdc|relocatable-device-code)")
 _RELOCATABLE = re.compile(
-    r"-?-(?:rdc|relocatable-device-code)=true|-?-(?:dc|device-c|dlto|dlink-time-opt|lto)|.*code=\S*lto_.*"
+    rf"{_RDC.pattern}=true|-?-(?:dc|device-c|dlto|dlink-time-opt|lto)|.*code=\S*lto_.*"
 )
-_RELOCATABLE_APART = re.compile(r"-?-(?:rdc|relocatable-device-code)")
 _LINK_TIME = re.compile(r"-?-(?:dlto|dlink-time-opt|lto)")
 _ARCH = re.compile(r"-?-(?:gencode|generate-code|arch|gpu-architecture|code|gpu-code)")
+_SEARCHED = re.compile("-L")
 _LIBRARIES = ("lib{}.so", "lib{}.a")
 # What the scheduler decides, or what makes an object differ between directories.
-_OURS = re.compile(r"(?:--threads|-t|--split-compile|--keep-dir|--objdir-as-tempdir)(?:=.*)?|-t\d+")
-_OURS_ALONE = {"--keep", "-keep", "--objdir-as-tempdir", "-objtemp"}
+_SCHEDULED = re.compile(r"--threads|-t|--split-compile|--keep-dir")
+_OURS = re.compile(rf"(?:{_SCHEDULED.pattern})=.*|-t\d+|-?-keep|--objdir-as-tempdir|-objtemp")
 _STANDARD = re.compile(r"(-{1,2}std=(?:c|gnu)\+\+)(\d\w)")
 _DRAFTS = {"0x": 11, "1y": 14, "1z": 17, "2a": 20, "2b": 23, "2c": 26}
 _GENCODE = re.compile(r"arch=compute_(\d+)([af]?),code=(.*)")
@@ -95,13 +97,18 @@ def words(flags: str | Sequence[str] | None, what: str = "flags") -> tuple[str, 
     return tuple(arguments)
 
 
+def _joined(words: Iterable[str], option: re.Pattern[str], by: str = "=") -> list[str]:
+    """Words in which the value of an option stands in the same word."""
+    joined, todo = [], iter(words)
+    for word in todo:
+        value = next(todo, None) if option.fullmatch(word) else None
+        joined.append(word if value is None else f"{word}{by}{value}")
+    return joined
+
+
 def is_relocatable(cuda_flags: Sequence[str]) -> bool:
     """Whether nvcc is asked for device code that only a device link completes, in any spelling."""
-    pairs = zip(cuda_flags, (*cuda_flags[1:], ""), strict=False)
-    return any(
-        _RELOCATABLE.fullmatch(word) or (_RELOCATABLE_APART.fullmatch(word) and value == "true")
-        for word, value in pairs
-    )
+    return any(map(_RELOCATABLE.fullmatch, _joined(cuda_flags, _RDC)))
 
 
 def at_device_link(cuda_flags: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -110,15 +117,11 @@ def at_device_link(cuda_flags: Sequence[str]) -> tuple[tuple[str, ...], tuple[st
     Link-time optimization is asked for at the link; objects then hold ``code=lto_...``.
     """
     compiled = tuple(word for word in cuda_flags if not _LINK_TIME.fullmatch(word))
-    late = ("-dlto",) if compiled != tuple(cuda_flags) else ()
-    linked: list[str] = [*late]
-    for at, word in enumerate(compiled):
-        name, equals, _ = word.partition("=")
-        if _ARCH.fullmatch(name):
-            linked += [word] if equals else compiled[at : at + 2]
-    if late:
-        compiled = ("-rdc=true", *(re.sub(r"(code=\[?)sm_", r"\1lto_", word) for word in compiled))
-    return compiled, tuple(linked)
+    linked = [w for w in _joined(compiled, _ARCH) if _ARCH.fullmatch(w.partition("=")[0])]
+    if compiled == tuple(cuda_flags):
+        return compiled, tuple(linked)
+    code = (re.sub(r"(code=\[?)sm_", r"\1lto_", word) for word in compiled)
+    return ("-rdc=true", *code), ("-dlto", *linked)
 
 
 def raised(words: Iterable[str], standard: int) -> tuple[str, ...]:
@@ -138,18 +141,7 @@ def raised(words: Iterable[str], standard: int) -> tuple[str, ...]:
 
 def without_ours(words: Iterable[str]) -> tuple[str, ...]:
     """Flags of nvcc without those that the scheduler decides or that keep intermediate files."""
-    kept = []
-    todo = list(words)
-    while todo:
-        word = todo.pop(0)
-        if word in _OURS_ALONE:
-            continue
-        if _OURS.fullmatch(word):
-            if "=" not in word and not re.fullmatch(r"-t\d+", word) and todo:
-                todo.pop(0)
-            continue
-        kept.append(word)
-    return tuple(kept)
+    return tuple(word for word in _joined(words, _SCHEDULED) if not _OURS.fullmatch(word))
 
 
 def architectures(words: Iterable[str]) -> Iterator[str]:
@@ -158,7 +150,7 @@ def architectures(words: Iterable[str]) -> Iterator[str]:
         yield f"{match[1][:-1]}.{match[1][-1]}{match[2]}"
 
 
-def narrowed(words: Iterable[str], archs: Collection[Arch]) -> tuple[str, ...]:
+def narrowed(words: Sequence[str], archs: Collection[Arch]) -> tuple[str, ...]:
     """Flags of nvcc without those for GPUs that were not asked for, and with the PTX that was.
 
     >>> narrowed(["-gencode", "arch=compute_80,code=sm_80", "-gencode=arch=compute_90,code=sm_90"],
@@ -171,20 +163,18 @@ def narrowed(words: Iterable[str], archs: Collection[Arch]) -> tuple[str, ...]:
     """
     digits = {f"{arch.major}{arch.minor}" for arch in archs}
     with_ptx = sorted(f"{arch.major}{arch.minor}" for arch in archs if arch.ptx)
-    todo, pairs = list(words), list[tuple[str, ...]]()
-    while todo:
-        word = todo.pop(0)
-        apart = word in {"-gencode", "--generate-code"} and todo
-        pairs.append((word, todo.pop(0)) if apart else (word,))
-    wanted = {pair: m for pair in pairs if (m := _GENCODE.search(pair[-1])) and m[1] in digits}
+    joined = _joined(words, _ARCH)
+    named = {word: match for word in joined if (match := _GENCODE.search(word))}
+    wanted = {word: match for word, match in named.items() if match[1] in digits}
     if not wanted:
-        return tuple(word for pair in pairs for word in pair)
-    kept = [pair for pair in pairs if pair in wanted or not _GENCODE.search(pair[-1])]
-    plain = {m[1] for m in wanted.values() if not m[2]}
-    there = {m[1] for m in wanted.values() if "compute_" in m[3]}
-    ptx = [number for number in with_ptx if number in plain - there]
-    kept += [("-gencode", f"arch=compute_{each},code=compute_{each}") for each in ptx]
-    return tuple(word for pair in kept for word in pair)
+        return tuple(words)
+    plain = {match[1] for match in wanted.values() if not match[2]}
+    there = {match[1] for match in wanted.values() if "compute_" in match[3]}
+    ptx = (number for number in with_ptx if number in plain - there)
+    return (
+        *(word for word in joined if word in wanted or word not in named),
+        *(f"-gencode=arch=compute_{each},code=compute_{each}" for each in ptx),
+    )
 
 
 def parse_flags(flags: Iterable[str], here: str, installed: Iterable[str] = ()) -> Flags:
@@ -199,15 +189,12 @@ def parse_flags(flags: Iterable[str], here: str, installed: Iterable[str] = ()) 
     search: list[str] = []
     apart: list[str] = []
     first: list[str] = []
-    todo = list(flags)
-    while todo:
-        flag = todo.pop(0)
-        match = _PATH.fullmatch(flag)
-        value = match and (match["value"] or match["rest"] or (todo.pop(0) if todo else ""))
-        if not match or not value:
+    for flag in _joined(flags, _PATH_OPTION):
+        if not (match := _PATH.fullmatch(flag)):
             rest.append(flag)
             continue
-        name, path = match["name"] or match["joined"], absolute(value, here)
+        name = match["name"] or match["joined"]
+        path = absolute(match["value"] or match["rest"], here)
         if name in _INCLUDE:
             first.append(path)
         elif name in _SEARCH:
@@ -221,19 +208,14 @@ def parse_flags(flags: Iterable[str], here: str, installed: Iterable[str] = ()) 
 
 def linker_flags(flags: Iterable[str], here: str) -> tuple[str, ...]:
     """A linker's flags with absolute search paths and absolute names of files."""
-    absolute_flags = []
-    todo = list(flags)
-    while todo:
-        flag = todo.pop(0)
-        if flag == "-L" and todo:
-            absolute_flags.append(f"-L{absolute(todo.pop(0), here)}")
-        elif flag.startswith("-L"):
-            absolute_flags.append(f"-L{absolute(flag[2:], here)}")
-        elif not flag.startswith(("-", "@")) and (_OBJECT.search(flag) or "/" in flag):
-            absolute_flags.append(absolute(flag, here))
-        else:
-            absolute_flags.append(flag)
-    return tuple(absolute_flags)
+
+    def in_place(flag: str) -> str:
+        if flag.startswith("-L"):
+            return f"-L{absolute(flag[2:], here)}"
+        is_file = _OBJECT.search(flag) or "/" in flag
+        return absolute(flag, here) if is_file and not flag.startswith(("-", "@")) else flag
+
+    return tuple(map(in_place, _joined(flags, _SEARCHED, by="")))
 
 
 def linked_files(flags: Iterable[str]) -> tuple[str, ...]:

@@ -115,4 +115,4 @@ def test_optimization_at_the_link_is_asked_for_there():
         "arch=compute_90,code=lto_90",
         "-arch=sm_80",
     )
-    assert linked == ("-dlto", "-gencode", "arch=compute_90,code=sm_90", "-arch=sm_80")
+    assert linked == ("-dlto", "-gencode=arch=compute_90,code=sm_90", "-arch=sm_80")

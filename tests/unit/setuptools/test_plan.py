@@ -137,7 +137,7 @@ def test_flags_that_name_gpus_are_kept_or_narrowed(project):
     assert found.count("-gencode") == 2
     only = machine(only=(Arch(9, 0),))
     found = planned(project, only, extra_compile_args={"nvcc": both})["k.cu"].argv
-    assert [word for word in found if "sm_" in word] == ["arch=compute_90,code=sm_90"]
+    assert [word for word in found if "sm_" in word] == ["-gencode=arch=compute_90,code=sm_90"]
     assert flags.narrowed(both, [Arch(7, 5)]) == both
 
 
@@ -151,8 +151,8 @@ def test_flags_that_name_gpus_are_kept_or_narrowed(project):
 )
 def test_ptx_that_is_asked_for_is_added_to_the_flags_of_a_setup_py(flag, added):
     found = flags.narrowed(["-gencode", flag], [Arch(9, 0, ptx=True), Arch(9, 0, "a")])
-    ptx = ("-gencode", "arch=compute_90,code=compute_90") if added else ()
-    assert found == ("-gencode", flag, *ptx)
+    ptx = ("-gencode=arch=compute_90,code=compute_90",) if added else ()
+    assert found == (f"-gencode={flag}", *ptx)
 
 
 def test_debug_information_is_not_stripped(project):

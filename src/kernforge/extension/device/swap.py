@@ -46,7 +46,7 @@ _log = logging.getLogger("kernforge")
 SplitText = Callable[..., Split | None]
 
 CUBIN = "unit.cubin"
-_GENCODE = re.compile(r"arch=compute_(\w+),code=sm_(\w+)")
+_GENCODE = re.compile(r"(?:-?-(?:gencode|generate-code)=)?arch=compute_\w+,code=sm_\w+")
 # What makes the object more than one piece of code, or its code depend on the whole program.
 _NO_PART = re.compile(r"-?-(?:rdc|relocatable-device-code|dc|dlto|lto|dw|dlink|cudart)\b")
 # Headers beyond this are taken as they are: reading them would take longer than it saves.
@@ -83,9 +83,8 @@ def device_part(
 ) -> DevicePart | None:
     """Separate a unit's device code from its host code; None where that is not certain."""
     argv = unit.action.argv
-    if sum(1 for word in argv if _GENCODE.fullmatch(word)) != 1 or "-gencode" not in argv:
-        return None
-    if any(_NO_PART.match(word) for word in argv) or sum("code=" in word for word in argv) != 1:
+    archs = [word for word in argv if "code=" in word]
+    if len(archs) != 1 or not _GENCODE.fullmatch(archs[0]) or any(map(_NO_PART.match, argv)):
         return None
     macros = frozenset().union(*(device_split.macros(text) for text in unit.texts.values()))
     exact = (
