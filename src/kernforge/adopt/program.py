@@ -20,7 +20,7 @@ from typing import Any
 
 from kernforge.builder import sandbox
 from kernforge.errors import UsageError, page
-from kernforge.extension.files import Tree
+from kernforge.extension.request import Tree
 from kernforge.setuptools import stand_in, target
 from kernforge.system import files, untrusted_tree
 from kernforge.system.process import Command, run

@@ -20,9 +20,8 @@ from kernforge.errors import BuildError, UsageError
 from kernforge.extension import flags, inline, machine, make
 from kernforge.extension import request as jit_request
 from kernforge.extension import session as jit_session
-from kernforge.extension.files import Tree
 from kernforge.extension.plan import Extension
-from kernforge.extension.request import check_module, content_key, read_extension
+from kernforge.extension.request import Tree, check_module, content_key, read_extension
 from kernforge.extension.session import (
     CachedModule,
     JitSession,
@@ -249,7 +248,7 @@ def _load_anew(session: JitSession, request: Extension, console: Console) -> Cac
     tree = Tree(dict(request.texts), request.here, installed)
     wanted = read_extension(request, tree)
     check_module(wanted, tree.restore)
-    toolchain = machine.find_toolchain(session, wanted, console)
+    toolchain = session.toolchain(wanted, console)
     key = content_key(wanted)
     loaded = session.modules.get(key)
     if loaded and results.read_history(loaded.path.parent).is_of_here:

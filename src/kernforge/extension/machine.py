@@ -8,7 +8,6 @@ The toolkit is the installed one (``CUDA_HOME``, ``CUDA_PATH``, the nvcc on the 
 from __future__ import annotations
 
 import functools
-import re
 import sysconfig
 from dataclasses import replace
 from pathlib import Path
@@ -26,12 +25,10 @@ from kernforge.errors import (
 )
 from kernforge.extension.plan import (
     TORCH,
-    Extension,
     ExtensionMachine,
     ExtensionNeeds,
     ExtensionToolchain,
 )
-from kernforge.extension.session import JitSession
 from kernforge.store.local import Store
 from kernforge.system import extras
 from kernforge.system.environment import Environment
@@ -53,7 +50,6 @@ from kernforge.toolchain.provision import Toolchains
 _DEFAULT_CUDA = "13.0"
 _PLAIN_SONAME = 12  # the runtime's soname has the minor version before
 _OWN_CLASS = "__torch__"
-_NAMED_ARCH = re.compile(r"\b(?:compute|sm)_(\d+)(\d)([af]?)\b")
 _DECIDING = (
     *("CXX", "PATH", "CUDA_HOME", "CUDA_PATH", "TORCH_CUDA_ARCH_LIST", "KERNFORGE_HOME"),
     *("PIP_INDEX_URL", "PIP_CONFIG_FILE", "KERNFORGE_JIT_SLIM"),
@@ -67,15 +63,15 @@ def deciding_variables(environment: Environment) -> tuple[str | None, ...]:
 
 def installed_directories(environment: Environment) -> tuple[str, ...]:
     """Directories that are part of what a module is compiled with, and not its user's."""
-    cuda = installed.find_cuda(environment.variables)
+    cuda = _cuda(_named(environment, "CUDA_HOME", "CUDA_PATH", "PATH"))
     python = (sysconfig.get_path("include"), sysconfig.get_path("platinclude"))
     return (*python, str(torch_package()), *([str(cuda), str(cuda.resolve())] if cuda else []))
 
 
 def find_toolchain(
-    session: JitSession, module: Extension, progress: Progress
+    environment: Environment, needs: ExtensionNeeds, progress: Progress
 ) -> ExtensionToolchain:
-    """Find what the sources of a module need; once for all modules that need the same.
+    """Find what the sources of a module need.
 
     Args:
         progress: shows downloads.
@@ -85,24 +81,9 @@ def find_toolchain(
         UsageError: torch is not installed, or there is no GPU and ``TORCH_CUDA_ARCH_LIST`` does not
             say what to compile for.
     """
-    needs = ExtensionNeeds.of([module])
-    key = (deciding_variables(session.environment), needs)
-    with session.alone("toolchain"):
-        if not (toolchain := session.toolchains.get(key)):
-            toolchain = session.toolchains[key] = _find_toolchain(session, needs, progress)
-    if module.names_arch and (version := toolchain.machine.cuda):
-        named = _NAMED_ARCH.findall(" ".join(module.cuda_cflags))
-        archs = {cuda_arch.Arch(int(major), int(minor), suffix) for major, minor, suffix in named}
-        front_end.require(toolchain.machine.lock.toolkit(version), sorted(archs))
-    return toolchain
-
-
-def _find_toolchain(
-    session: JitSession, needs: ExtensionNeeds, progress: Progress
-) -> ExtensionToolchain:
     torch = import_torch()
-    store = Store(session.environment.home / "store")
-    compiler = find_compiler(session.environment)
+    store = Store(environment.home / "store")
+    compiler = find_compiler(environment)
     package = Path(torch.__file__).resolve().parent
     trees = {"cxx": compiler.program(store.root / "compilers"), TORCH.name: str(package)}
     records = store.root / "compilers"
@@ -118,13 +99,12 @@ def _find_toolchain(
     archs: tuple[str, ...] = ()
     if needs.cuda:
         version, lock, more = _find_cuda(
-            session.environment, torch, lock, store, progress, libraries=needs.libraries
+            environment, torch, lock, store, progress, libraries=needs.libraries
         )
         trees |= more
-        if needs.device:
-            gpus = _archs(session.environment, torch)
-            front_end.require(lock.toolkit(version), gpus)
-            archs = tuple(word for arch in gpus for word in arch.gencode())
+        gpus = _archs(environment, torch) if needs.device else ()
+        front_end.require(lock.toolkit(version), (*gpus, *needs.archs))
+        archs = tuple(word for arch in gpus for word in arch.gencode())
     named = abi_floor.torch_sonames("cuda" if needs.cuda else "cpu")
     machine = ExtensionMachine(
         torch=Version2.leading(torch.__version__) or Version2(0, 0),
@@ -145,14 +125,24 @@ def find_compiler(environment: Environment) -> Compiler:
     Raises:
         ToolchainError: there is none.
     """
-    return _compiler(*(environment.variables.get(name) for name in ("CXX", "PATH")))
+    return _compiler(_named(environment, "CXX", "PATH"))
+
+
+def _named(environment: Environment, *names: str) -> tuple[tuple[str, str], ...]:
+    return tuple((name, value) for name in names if (value := environment.variables.get(name)))
+
+
+# Asking a compiler takes as long as a link.
 
 
 @functools.cache
-def _compiler(cxx: str | None, path: str | None) -> Compiler:
-    """The C++ compiler; found once, because to ask it takes as long as a link."""
-    named = {"CXX": cxx, "PATH": path}
-    return host_compiler.find({name: value for name, value in named.items() if value}, run)
+def _compiler(named: tuple[tuple[str, str], ...]) -> Compiler:
+    return host_compiler.find(dict(named), run)
+
+
+@functools.cache
+def _cuda(named: tuple[tuple[str, str], ...]) -> Path | None:
+    return installed.find_cuda(dict(named))
 
 
 def torch_package() -> Path:
@@ -210,7 +200,7 @@ def _find_cuda(
 ) -> tuple[Version2, Lock, dict[str, str]]:
     """The toolkit's version, the lock with it, and its trees."""
     wanted = torch.version.cuda
-    path = installed.find_cuda(environment.variables)
+    path = _cuda(_named(environment, "CUDA_HOME", "CUDA_PATH", "PATH"))
     if path is not None:
         home = installed.identify_cuda(path, environment.variables, run)
         if wanted is None or home.version.major == Version2.parse(wanted).major:

@@ -76,6 +76,7 @@ _LIBRARIES = {
     "nccl": (2, 2),
 }
 _CUDA_13 = 13
+_NAMED_ARCH = re.compile(r"\b(?:compute|sm)_(\d+)(\d)([af]?)\b")
 _DEBUG = re.compile(r"-g[0-3]?|-ggdb\d?|--debug")
 _STRIP = "-Wl,-s"
 # The link is always that of a shared object; OpenMP's runtime is the one that torch has loaded.
@@ -221,6 +222,7 @@ class ExtensionNeeds:
 
     Attributes:
         device: whether flags must say which GPUs to compile for.
+        archs: architectures that their own flags name.
     """
 
     torch: bool = False
@@ -228,18 +230,22 @@ class ExtensionNeeds:
     libraries: bool = False
     python: bool = False
     device: bool = False
+    archs: tuple[Arch, ...] = ()
 
     @classmethod
     def of(cls, extensions: Sequence[Extension]) -> ExtensionNeeds:
         """What some extensions need."""
         cuda = any(each.has_cuda for each in extensions)
         units = [(each, unit) for each in extensions for unit in each.units]
+        flags = " ".join(word for each in extensions for word in each.cuda_cflags)
+        named = _NAMED_ARCH.findall(flags) if cuda else ()
         return cls(
             torch=any(each.reads_torch for each in extensions),
             cuda=cuda,
             libraries=cuda and any(unit.closure.reaches_cuda_libraries for _, unit in units),
             python=any(unit.reads_python or not each.with_torch for each, unit in units),
             device=any(each.has_device and not each.names_arch for each in extensions),
+            archs=tuple(sorted({Arch(int(a), int(b), suffix) for a, b, suffix in named})),
         )
 
 

@@ -1,29 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read the sources of an extension that is asked for.
+"""Read the sources of an extension, follow their includes, and see whether they have changed.
 
-What cannot succeed is refused here, before a compiler is started for it.
+A request that cannot succeed is refused here, before a compiler is started for it.
+
+A file with the same size, times of change and inode has the same content, unless it changed so
+shortly before it was read that another change could have the same time. No program can set the time
+of the inode: it shows a change also if the time of the content was set back.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any, TypeAlias
 
 from kernforge.errors import BuildError, UsageError
 from kernforge.extension import flags, machine
 from kernforge.extension.device.units import ExtensionUnit
-from kernforge.extension.files import Tree
 from kernforge.extension.flags import Flags
 from kernforge.extension.plan import Extension
-from kernforge.source import op_schema
+from kernforge.source import includes, op_schema
 from kernforge.source.cpp_text import CUDA_SUFFIXES
+from kernforge.source.includes import Closure
 from kernforge.source.op_namespace import EXTENSION_NAME
 from kernforge.system import digest
+from kernforge.system.files import sha256_file
 
+Stamp: TypeAlias = tuple[int, int, int, int]
+"""Size, time of change in nanoseconds, inode, and when the inode changed, in nanoseconds."""
+_SETTLED_NS = 2_000_000_000  # the coarsest time stamps in use are those of FAT
+PROJECT = "src"
+"""A project's directory in that of an action."""
+OPAQUE_LIMIT = 5000
+"""How many headers an include of a macro may mean at most: those beyond are not there."""
+_HEADERS = (".h", ".hpp", ".hh", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", "")
 SUFFIXES = (
     *(".cpp", ".cc", ".cxx", ".c++", ".cp", ".C", ".CPP", ".c", ".ii", ".i", ".s", ".S"),
     *CUDA_SUFFIXES,
@@ -42,7 +59,7 @@ def read_extension(request: Extension, tree: Tree) -> Extension:
         UsageError: a source is not there, or in a language that is not compiled here.
     """
     if not request.texts:
-        check_sources(request.sources, request.cflags)
+        _check_sources(request.sources, request.cflags)
 
     def parsed(words: Iterable[str]) -> Flags:
         return flags.parse_flags(map(tree.virtual, words), tree.here, tree.installed)
@@ -80,25 +97,6 @@ def read_extension(request: Extension, tree: Tree) -> Extension:
     )
 
 
-def check_module(module: Extension, restore: Callable[[str], str]) -> None:
-    """Refuse what cannot succeed in this process, before a compiler is started for it.
-
-    Args:
-        restore: puts the user's paths into a message.
-
-    Raises:
-        BuildError: torch does not accept the schema of an operator.
-        UsageError: a source does not define the module, or its name is none.
-    """
-    written = [text for unit in module.units for text in unit.texts.values()]
-    check_name(module.name, written)
-    check_schemas(module.units, restore)
-    # A file that flags bring may define the module.
-    brought = module.ldflags or "-include" in (*module.cflags, *module.cuda_cflags)
-    if module.is_python_module and not brought:
-        check_definition(module.name, written)
-
-
 def content_key(module: Extension) -> str:
     """Digest of all that makes a module, whichever op namespaces this process has."""
     asked = replace(module, sources=(), texts=(), here="", build_directory="")
@@ -121,12 +119,8 @@ def refuse_sycl(given: object, wanted: bool | None) -> None:  # noqa: FBT001
         raise UsageError("SYCL sources are not compiled here", hint="use torch's own loader")
 
 
-def check_sources(sources: Sequence[str], cflags: Iterable[str]) -> None:
-    """Refuse files that a compiler would hand to the linker, or ignore, unless flags have ``-x``.
-
-    Raises:
-        UsageError: there are no sources, or one is in a language that is not compiled here.
-    """
+def _check_sources(sources: Sequence[str], cflags: Iterable[str]) -> None:
+    """Refuse files that a compiler would ignore or hand to the linker, unless flags have ``-x``."""
     if not sources:
         raise UsageError("there are no sources", hint="name at least one .cpp or .cu file")
     refuse_sycl([path for path in sources if path.endswith(_SYCL)], wanted=False)
@@ -141,15 +135,39 @@ def check_sources(sources: Sequence[str], cflags: Iterable[str]) -> None:
             )
 
 
-def check_name(name: str, texts: Iterable[str]) -> None:
-    """Refuse a name that no file, or no Python module of these sources, can have.
+def check_module(module: Extension, restore: Callable[[str], str]) -> None:
+    """Refuse what cannot succeed in this process, before a compiler is started for it.
 
     Args:
-        texts: the sources, and what they include.
+        restore: puts the user's paths into a message.
 
     Raises:
-        UsageError: it is such a name.
+        BuildError: torch does not accept the schema of an operator, and would end the process while
+            it loads the module; the message has the form of a compiler's.
+        UsageError: a source does not define the module, or its name is invalid.
     """
+    texts = {path: text for unit in module.units for path, text in unit.texts.items()}
+    _check_name(module.name, texts.values())
+    wrong = [
+        restore(f"{path}:{line}: error: {mistake}")
+        for path, text in texts.items()
+        for line, schema in op_schema.schema_lines(text)
+        if (mistake := machine.schema_mistake(schema))
+    ]
+    if wrong:
+        raise BuildError("\n".join(wrong), hint=_TYPES)
+    # A file that flags name may define the module.
+    more = module.ldflags or "-include" in (*module.cflags, *module.cuda_cflags)
+    if module.is_python_module and not more and not any(map(_MODULE.search, texts.values())):
+        raise UsageError(
+            f"no source defines the Python module {module.name}",
+            hint=f"write PYBIND11_MODULE({EXTENSION_NAME}, m), or functions=[...] with "
+            "load_inline; or pass is_python_module=False for sources that only register operators",
+        )
+
+
+def _check_name(name: str, texts: Iterable[str]) -> None:
+    """Refuse a name that no file, or no Python module of these sources, can have."""
     if not name or name in {".", ".."} or "/" in name or "\0" in name:
         raise UsageError(
             f"{name!r} cannot be the name of a module",
@@ -157,45 +175,194 @@ def check_name(name: str, texts: Iterable[str]) -> None:
         )
     word = name.isascii() and name.isidentifier()
     if not word and any(EXTENSION_NAME in text for text in texts):
-        hint = f"call it {re.sub(r'[^A-Za-z0-9_]|^(?=[0-9])', '_', name)!r}"
         raise UsageError(
             f"{name!r} is not an identifier of C++, and {EXTENSION_NAME} in the sources stands for "
             "it",
-            hint=hint,
+            hint=f"call it {re.sub(r'[^A-Za-z0-9_]|^(?=[0-9])', '_', name)!r}",
         )
 
 
-def check_schemas(units: Iterable[ExtensionUnit], restore: Callable[[str], str]) -> None:
-    """Refuse operator schemas that torch does not accept: it would end the process while loading.
+# -- files ---------------------------------------------------------------------------------
+
+
+class Tree:
+    """Files of this machine, read on demand: the mapping that ``includes.closure`` takes.
+
+    An action has them at their absolute paths without the leading slash. pip unpacks a source
+    distribution into another directory each time; so that its objects are found again, an action
+    has the files below a project's directory in ``src/``, wherever that lies.
 
     Args:
-        units: the sources, with what they include.
-        restore: puts the user's paths into a message.
-
-    Raises:
-        BuildError: there are such schemas; the message is in the form of a compiler's.
+        given: texts of files that are not on the disk.
+        here: the directory from which relative paths start.
+        installed: directories whose content is part of the toolchain, not the user's.
+        base: the project's directory; empty without one.
     """
-    texts = {path: text for unit in units for path, text in unit.texts.items()}
-    wrong = []
-    for path, text in texts.items():
-        for line, schema in op_schema.schema_lines(text):
-            if message := machine.schema_mistake(schema):
-                wrong.append(restore(f"{path}:{line}: error: {message}"))
-    if wrong:
-        raise BuildError("\n".join(wrong), hint=_TYPES)
 
+    def __init__(
+        self,
+        given: Mapping[str, str],
+        here: str = "/",
+        installed: tuple[str, ...] = (),
+        base: str = "",
+    ) -> None:
+        self._texts: dict[str, str | None] = dict(given)
+        self.real_here, self.installed, self.base = here, installed, base
+        self._stamps: dict[str, Stamp | None] = {}
+        self._young: set[str] = set()
 
-def check_definition(name: str, texts: Iterable[str]) -> None:
-    """Refuse sources that cannot become a Python module, whatever a compiler makes of them.
+    def __contains__(self, path: object) -> bool:
+        return self._text(str(path)) is not None
 
-    Raises:
-        UsageError: none of them defines one.
-    """
-    if not any(_MODULE.search(text) for text in texts):
-        raise UsageError(
-            f"no source defines the Python module {name}",
-            hint=(
-                f"write PYBIND11_MODULE({EXTENSION_NAME}, m), or functions=[...] with load_inline; "
-                "or pass is_python_module=False for sources that only register operators"
-            ),
+    def __iter__(self) -> Iterator[str]:
+        return (path for path, text in self._texts.items() if text is not None)
+
+    def get(self, path: str, default: str = "") -> str:
+        """Text of a file."""
+        text = self._text(path)
+        return default if text is None else text
+
+    @property
+    def here(self) -> str:
+        """The directory from which relative paths start, as ``virtual`` gives it."""
+        return self.virtual(self.real_here)
+
+    def virtual(self, word: str) -> str:
+        """A word of a command line with the project's directory as ``/src``."""
+        if not self.base:
+            return word
+        return f"{word}/".replace(f"{self.base}/", f"/{PROJECT}/").removesuffix("/")
+
+    def path(self, given: str) -> str:
+        """A user's path as an action has it."""
+        return flags.absolute(self.virtual(given), self.here).lstrip("/")
+
+    def real(self, path: str) -> str:
+        """Real path of a file that an action sees."""
+        top, slash, below = path.partition("/")
+        return f"{self.base}{slash}{below}" if self.base and top == PROJECT else f"/{path}"
+
+    def title(self, path: str) -> str:
+        """What a person calls a source that an action sees; one that lies nowhere has no slash."""
+        if self.base:
+            return path.removeprefix(f"{PROJECT}/")
+        return f"/{path}" if "/" in path else posixpath.splitext(path)[0]
+
+    def restore(self, text: str) -> str:
+        """What a compiler wrote, with paths as the user has them."""
+        if self.base:
+            above = posixpath.relpath(self.base, self.real_here)
+            return re.sub(rf"(?<![\w/.-]){PROJECT}/", "" if above == "." else f"{above}/", text)
+        paths = sorted((re.escape(path) for path in self if "/" in path), reverse=True)
+        return re.sub(rf"(?<![\w/.-])({'|'.join(paths)})", r"/\1", text) if paths else text
+
+    def is_installed(self, path: str) -> bool:
+        """Whether an absolute path is part of the toolchain."""
+        return flags.is_installed(path, self.installed)
+
+    def closure(self, source: str, directories: tuple[str, ...], first: tuple[str, ...]) -> Closure:
+        """Files that a source may read; with an include that names a macro, all headers count.
+
+        Args:
+            source: its path in an action, as all others.
+            directories: search path.
+            first: files that flags include.
+
+        Raises:
+            UsageError: there is no such source, or a file cannot be read.
+        """
+        if source not in self:
+            raise self._no_source(source)
+        known: Mapping[str, str] = self  # type: ignore[assignment]  # what is used of a mapping
+        closure = includes.closure(source, known, directories, first=first)
+        if not closure.opaque:
+            return closure
+        for path in self._headers_below((posixpath.dirname(source), *directories)):
+            self.get(path)
+        return includes.closure(source, known, directories, first=first)
+
+    def watch(self, path: str) -> Stamp | None:
+        """Stamp of an absolute path, such as of an object; a change of it will be seen."""
+        self._stamps[path] = current = _stamp(path)
+        if current and time.time_ns() - current[1] < _SETTLED_NS:
+            self._young.add(path)
+        return current
+
+    def identity(self, path: str) -> str:
+        """What tells a file for the linker from others of its absolute path; empty without one.
+
+        It is the content of a project's, which may lie elsewhere the next time.
+        """
+        current = self.watch(path)
+        if current is None:
+            return ""
+        return sha256_file(Path(path)) if self.base else " ".join(map(str, current))
+
+    def unchanged(self) -> bool:
+        """Whether all that was read is as it was; False also if that cannot be known."""
+        return not self._young and all(_stamp(p) == old for p, old in self._stamps.items())
+
+    def _text(self, path: str) -> str | None:
+        if path not in self._texts:
+            self._texts[path] = self._read(path)
+        return self._texts[path]
+
+    def _read(self, path: str) -> str | None:
+        real = self.real(path)
+        return None if self.watch(real) is None else _read_text(real)
+
+    def _headers_below(self, directories: Iterable[str]) -> Iterable[str]:
+        headers: list[str] = []
+        for top in dict.fromkeys(directories):
+            for header in _headers_below(self.real(top)):
+                headers.append(top + header.removeprefix(self.real(top)))
+                if len(headers) > OPAQUE_LIMIT:
+                    return headers
+        return headers
+
+    def _no_source(self, source: str) -> UsageError:
+        real = self.real(source)
+        if os.path.isdir(real):  # noqa: PTH112
+            return UsageError(
+                f"the source {real} is a directory",
+                hint="name files; load(directory) without sources builds a kernel project",
+            )
+        names = {each.name: each for each in Path(real).parent.glob(f"*{Path(real).suffix}")}
+        near = difflib.get_close_matches(posixpath.basename(real), names, n=1)
+        return UsageError(
+            f"there is no source {real}", hint=f"did you mean {names[near[0]]}?" if near else ""
         )
+
+
+def _stamp(path: str) -> Stamp | None:
+    """Stamp of a file; None if there is none."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - many files, each time
+    except OSError:
+        return None
+    if not S_ISREG(status.st_mode):
+        return None
+    return (status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns)
+
+
+def _read_text(path: str) -> str | None:
+    """Text of a file, as compilers take it; None if there is none.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        # Compilers take any bytes, in comments above all: what is not UTF-8 becomes surrogates.
+        return Path(path).read_bytes().decode(errors="surrogateescape")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _headers_below(top: str) -> Iterator[str]:
+    """Paths of the headers below a directory."""
+    for directory, _, names in os.walk(top):
+        for name in names:
+            if posixpath.splitext(name)[1] in _HEADERS:
+                yield f"{directory}/{name}"

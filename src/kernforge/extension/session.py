@@ -25,11 +25,18 @@ from typing import Any
 
 from kernforge.binary.symbols import demangled
 from kernforge.errors import BuildError
+from kernforge.extension import machine
 from kernforge.extension.device.units import DeviceSession
-from kernforge.extension.files import Tree
-from kernforge.extension.plan import Extension, ExtensionToolchain, free_namespaces
+from kernforge.extension.plan import (
+    Extension,
+    ExtensionNeeds,
+    ExtensionToolchain,
+    free_namespaces,
+)
+from kernforge.extension.request import Tree
 from kernforge.extension.undefined import missing_symbol
 from kernforge.system.environment import Environment
+from kernforge.toolchain.index.wheels import Progress
 
 _HINTS = (
     (
@@ -113,6 +120,15 @@ class JitSession:
             lock = self._locks.setdefault(key, threading.Lock())
         with lock:
             yield
+
+    def toolchain(self, module: Extension, progress: Progress) -> ExtensionToolchain:
+        """What compiles a module; found once for all modules that need the same."""
+        needs = ExtensionNeeds.of([module])
+        key = (machine.deciding_variables(self.environment), needs)
+        with self.alone("toolchain"):
+            if key not in self.toolchains:
+                self.toolchains[key] = machine.find_toolchain(self.environment, needs, progress)
+            return self.toolchains[key]
 
     @contextmanager
     def namespaces_of(self, module: Extension, key: str) -> Iterator[dict[str, str]]:

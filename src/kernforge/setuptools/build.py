@@ -16,9 +16,8 @@ from kernforge.errors import BuildError
 from kernforge.extension import flags, make
 from kernforge.extension import machine as jit_machine
 from kernforge.extension.device.units import ModulePlan
-from kernforge.extension.files import Tree
 from kernforge.extension.plan import Extension, ExtensionNeeds
-from kernforge.extension.request import read_extension
+from kernforge.extension.request import Tree, read_extension
 from kernforge.extension.undefined import undefined_error
 from kernforge.project import git
 from kernforge.setuptools import machine

@@ -5,7 +5,7 @@ import pytest
 
 from kernforge.errors import UsageError
 from kernforge.extension import flags
-from kernforge.extension.files import Tree
+from kernforge.extension.request import Tree
 
 
 @pytest.fixture
