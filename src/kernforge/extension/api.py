@@ -14,23 +14,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from kernforge.binary import elf
 from kernforge.builder import results
 from kernforge.errors import BuildError, UsageError
-from kernforge.extension import flags, inline, machine, make
+from kernforge.extension import flags, inline, loading, machine, make
 from kernforge.extension import request as jit_request
 from kernforge.extension import session as jit_session
 from kernforge.extension.plan import Extension
 from kernforge.extension.request import Tree, check_module, content_key, read_extension
-from kernforge.extension.session import (
-    CachedModule,
-    JitSession,
-    LoadedModule,
-    load_module,
-    show,
-)
-from kernforge.extension.undefined import missing_symbol, undefined_error
-from kernforge.source import op_namespace
+from kernforge.extension.session import CachedModule, JitSession, LoadedModule
 from kernforge.system import files
 from kernforge.system.console import Console
 
@@ -144,24 +135,15 @@ def load_inline(  # noqa: PLR0917 - torch's signature
     use of torch nor before a binding on torch's stable ABI, which compile many times faster
     without.
 
+    Arguments that ``load`` has too mean the same.
+
     Args:
         name: the module's name.
         cpp_sources: C++.
         cuda_sources: CUDA.
         sycl_sources: refused: kernforge compiles no SYCL.
         functions: names to bind with pybind11, or names and docstrings.
-        extra_cflags: for the C++ compiler.
-        extra_cuda_cflags: for nvcc.
-        extra_sycl_cflags: refused.
-        extra_ldflags: for the linker.
-        extra_include_paths: directories in which headers are looked for.
-        build_directory: also put the shared object here, as ``<name>.so``.
-        verbose: say what is compiled, on stderr.
-        with_cuda: give C++ sources CUDA's headers and link its runtime; None: if there is CUDA.
-        with_sycl: refused.
-        is_python_module: False for sources that only register operators.
         with_pytorch_error_handling: call functions through torch's translation of errors.
-        keep_intermediates: accepted for compatibility with torch.
         use_pch: accepted for compatibility with torch.
         no_implicit_headers: put no header before the sources.
         gil_not_used: say that the functions of ``functions`` may run without the GIL in a Python
@@ -230,7 +212,7 @@ def load_request(session: JitSession, request: Extension, *, verbose: bool = Fal
                 session.answers[request] = cached
     loaded = cached.loaded
     if loaded.namespaces:
-        show(session, loaded, machine.import_torch())
+        loading.show(session, loaded, machine.import_torch())
     return loaded.module if request.is_python_module else str(loaded.path)
 
 
@@ -246,65 +228,32 @@ def _is_current(cached: CachedModule | None) -> TypeGuard[CachedModule]:
 def _load_anew(session: JitSession, request: Extension, console: Console) -> CachedModule:
     installed = machine.installed_directories(session.environment)
     tree = Tree(dict(request.texts), request.here, installed)
-    wanted = read_extension(request, tree)
-    check_module(wanted, tree.restore)
-    toolchain = session.toolchain(wanted, console)
-    key = content_key(wanted)
+    extension = read_extension(request, tree)
+    check_module(extension, tree.restore)
+    key = content_key(extension)
     loaded = session.modules.get(key)
-    if loaded and results.read_history(loaded.path.parent).is_of_here:
-        _watch_opened(tree, loaded.path)
-        placed = _place(request, loaded.path)
-        return CachedModule(tree=tree, loaded=loaded, placed=placed)
-    start = time.monotonic()
-    with session.namespaces_of(wanted, key) as namespaces:
-        path = make.make_module(
-            session, wanted, namespaces, toolchain, console, restore=tree.restore
-        )
-        if not session.hinted:
-            hint = make.slow_hint(wanted.units, time.monotonic() - start)
-            session.hinted = bool(hint)
-            if hint:
-                Console().note(hint)
-        placed = _place(request, path)
-        loaded = _load_built(session, wanted, tree, namespaces, path)
-    session.modules[key] = loaded
-    _watch_opened(tree, path)
-    return CachedModule(tree=tree, loaded=loaded, placed=placed)
-
-
-def _watch_opened(tree: Tree, module: Path) -> None:
-    """Watch the headers too that a compiler opened and that no include line names."""
-    for header in results.read_history(module.parent).headers:
+    if loaded is None or not results.read_history(loaded.path.parent).is_of_here:
+        loaded = session.modules[key] = _build(session, extension, key, tree, console)
+    # A compiler may have opened headers that no include line names.
+    for header in results.read_history(loaded.path.parent).headers:
         tree.watch(header)
+    return CachedModule(tree=tree, loaded=loaded, placed=_place(request, loaded.path))
 
 
-def _load_built(
-    session: JitSession,
-    wanted: Extension,
-    tree: Tree,
-    namespaces: Mapping[str, str],
-    path: Path,
+def _build(
+    session: JitSession, extension: Extension, key: str, tree: Tree, console: Console
 ) -> LoadedModule:
-    """Load a module from the store; a program stays there."""
-    if wanted.is_standalone:
-        session.release(namespaces)
-        return LoadedModule(name=wanted.name, path=path)
-    texts = {p: text for unit in wanted.units for p, text in unit.texts.items()}
-    written = op_namespace.module_names(texts.values()) - {op_namespace.EXTENSION_NAME}
-    name = wanted.name if not written or wanted.name in written else min(written)
-    torch = machine.import_torch()
-    if wanted.has_device:
-        machine.require_device_code(name, path, torch)
-    try:
-        return load_module(session, path, name, namespaces, torch, python=wanted.is_python_module)
-    except BuildError as error:
-        missing = missing_symbol(error.message)
-        known = {tree.restore(p): text for p, text in texts.items()}
-        library = elf.parse(path.read_bytes())
-        where = "the sources"
-        if missing and (wrong := undefined_error(name, library, known, where, missing=missing)):
-            raise wrong from error
-        raise
+    toolchain = session.toolchain(extension, console)
+    start = time.monotonic()
+    with session.namespaces_of(extension, key) as namespaces:
+        path = make.make_module(
+            session, extension, namespaces, toolchain, console, restore=tree.restore
+        )
+        hint = make.slow_hint(extension.units, time.monotonic() - start)
+        if hint and not session.hinted:
+            session.hinted = True
+            Console().note(hint)
+        return loading.load_built(session, extension, path, namespaces, tree.restore)
 
 
 def _place(request: Extension, path: Path) -> str:

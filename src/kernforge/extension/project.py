@@ -24,8 +24,8 @@ from kernforge.errors import BuildError, KernforgeError, NetworkError, Toolchain
 from kernforge.extension import machine
 from kernforge.extension.device import nvcc_stages
 from kernforge.extension.device.swap import replace_edited
+from kernforge.extension.loading import missing_symbol, undefined_error
 from kernforge.extension.session import JitSession
-from kernforge.extension.undefined import missing_symbol, undefined_error
 from kernforge.loader import host
 from kernforge.loader.api import get_local_kernel
 from kernforge.manifest.model import TvmFfi

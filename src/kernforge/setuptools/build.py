@@ -16,9 +16,9 @@ from kernforge.errors import BuildError
 from kernforge.extension import flags, make
 from kernforge.extension import machine as jit_machine
 from kernforge.extension.device.units import ModulePlan
+from kernforge.extension.loading import undefined_error
 from kernforge.extension.plan import Extension, ExtensionNeeds
 from kernforge.extension.request import Tree, read_extension
-from kernforge.extension.undefined import undefined_error
 from kernforge.project import git
 from kernforge.setuptools import machine
 from kernforge.setuptools.target import find_target

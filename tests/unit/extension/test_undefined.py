@@ -2,7 +2,7 @@
 import pytest
 
 from kernforge.binary.elf import Elf, Symbol
-from kernforge.extension import undefined
+from kernforge.extension import loading
 
 CPP = """#include <torch/extension.h>
 void launch(float* x, int n);
@@ -27,7 +27,7 @@ def library(undefined=(), exported=()):
 
 
 def error(elf, texts, **more):
-    return undefined.undefined_error("ops", elf, texts, "the sources", **more)
+    return loading.undefined_error("ops", elf, texts, "the sources", **more)
 
 
 def test_defined_as_c_and_declared_as_cpp():
@@ -72,4 +72,4 @@ def test_the_dynamic_loaders_symbol_may_be_a_name_of_c():
     ],
 )
 def test_the_missing_symbol_is_read_from_the_loaders_words(words, symbol):
-    assert undefined.missing_symbol(words) == symbol
+    assert loading.missing_symbol(words) == symbol
