@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import jit_homes, notebooks, processes
+from support import jit_homes, processes
 
 import kernforge
 
@@ -189,30 +189,6 @@ def test_a_projects_device_code_is_compiled_alone(x, home, project):
     assert torch.equal(edited.toy(x, 3.0), 3 * x + 2)
 
 
-FUNCTOR = (
-    "// W is the type of the computation",
-    """struct Shift {
-  float by;
-  __host__ __device__ explicit Shift(float value) : by{value} {}
-  __device__ float operator()(float v) const { return v + by * %d.0f; }
-  __host__ __device__ float both() const { return by; }
-};
-
-// W is the type of the computation""",
-)
-
-
-def test_an_operator_of_a_functor_is_compiled_alone(x, home, project):
-    def ask(number):
-        shift = ("* scale;", "* Shift(1.0f)(scale);")
-        return project((FUNCTOR[0], FUNCTOR[1] % number), shift)
-
-    assert torch.equal(ask(1).toy(x, 2.0), 3 * x)
-    for number in (4, 6):
-        assert torch.equal(ask(number).toy(x, 2.0), (2 + number) * x)
-    assert swapped(home) >= 2
-
-
 def test_a_projects_host_code_is_compiled_with_it(x, home, project):
     project()
     before = "return kernforge::dispatch"
@@ -220,69 +196,6 @@ def test_a_projects_host_code_is_compiled_with_it(x, home, project):
     edited = project(host, plus(1))
     assert torch.equal(edited.toy(x, 2.0), 2 * x + 1)
     assert swapped(home) == 0
-
-
-def test_a_graph_and_a_gradient_made_before_an_edit_are_of_the_code_of_then(x, project):
-    first = project()
-
-    class Toy(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, given, module):
-            ctx.module = module
-            return module.toy(given, 2.0)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return ctx.module.toy(grad, 3.0), None
-
-    given = x.clone().requires_grad_()
-    loss = Toy.apply(given, first).sum()
-    first.toy(x, 2.0)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        seen = first.toy(x, 2.0)
-    edited = project(plus(1))
-    assert torch.equal(edited.toy(x, 2.0), 2 * x + 1)
-    seen.zero_()
-    graph.replay()
-    torch.cuda.synchronize()
-    assert torch.equal(seen, 2 * x)
-    loss.backward()
-    assert torch.equal(given.grad, torch.full_like(x, 3.0))
-
-
-# -- a notebook ----------------------------------------------------------------------------
-
-CELL = """%%%%kernforge toy --functions scale
-torch::Tensor scale(torch::Tensor x, double a);
-// %%%% cuda
-#include <torch/types.h>
-__global__ void scale_kernel(const float* x, float* y, float a, long n) {
-  long i = blockIdx.x * long(blockDim.x) + threadIdx.x;
-  if (i < n) y[i] = a * x[i] + %d;
-}
-torch::Tensor scale(torch::Tensor x, double a) {
-  auto y = torch::empty_like(x);
-  scale_kernel<<<(x.numel() + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), float(a),
-                                                 x.numel());
-  return y;
-}
-"""
-
-
-def test_a_cell_of_cuda_is_edited_and_run_again_in_a_notebook(tmp_path, monkeypatch):
-    """A kernel process of Jupyter's, driven as a notebook drives it."""
-    texts = [
-        "import torch\n%load_ext kernforge\nx = torch.arange(4., device='cuda')",
-        CELL % 1,
-        "print(scale(x, 2.0).tolist()); before = scale",
-        CELL % 5,
-        "print(scale(x, 2.0).tolist(), before(x, 2.0).tolist())",
-    ]
-    cells = notebooks.run(texts, tmp_path, monkeypatch)
-    said = ["".join(o.get("text", "") for o in cell.outputs) for cell in cells]
-    assert "[1.0, 3.0, 5.0, 7.0]" in said[2]
-    assert "[5.0, 7.0, 9.0, 11.0] [1.0, 3.0, 5.0, 7.0]" in said[4]
 
 
 # -- killed --------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from kernforge.project import units
 from kernforge.project.api import Project
 from kernforge.project.targets import Target
 from kernforge.project.units import Sources
-from kernforge.source import binding_mistakes, op_schema
+from kernforge.source import binding_mistakes
 from kernforge.source.binding_mistakes import SourceMistake
 
 # Rules that find a symbol that nothing defines.
@@ -63,18 +63,14 @@ def refuse_mistakes(project: Project, targets: Sequence[Target]) -> None:
 
 def _unregistered(project: Project, package: Mapping[str, str]) -> Iterator[SourceMistake]:
     """Operators that the package calls and no file of the project names."""
-    sources = project.sources
-    texts = [text for path, text in sources.texts.items() if not path.endswith(".py")]
-    if not (missing := tuple(binding_mistakes.unregistered_operators(package, texts))):
-        return
-    # A source of a compiler that kernforge does not drive may register it.
-    others = (real for path, real in project.files.items() if path not in sources.texts)
-    rest = b"".join(real.read_bytes() for real in others if real.suffix != ".py")
-    schemas = [schema for text in texts for schema in op_schema.schemas_in(text)]
-    registered = [name.removeprefix("ops.") for name in op_schema.read_operators(schemas)]
-    for call in missing:
-        if call.operator.encode() not in rest:
-            yield binding_mistakes.unregistered(call, registered)
+    known = project.sources.texts
+
+    def others() -> bytes:
+        rest = (real for path, real in project.files.items() if path not in known)
+        return b"".join(real.read_bytes() for real in rest if real.suffix != ".py")
+
+    texts = [text for path, text in known.items() if not path.endswith(".py")]
+    return binding_mistakes.unregistered_operators(package, texts, others)
 
 
 def with_linkage(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernforge.source import cpp_text, op_namespace, op_schema
@@ -104,8 +104,8 @@ def unreadable_schemas(sources: Mapping[str, str]) -> Iterator[SourceMistake]:
 
 
 def unregistered_operators(
-    package: Mapping[str, str], sources: Sequence[str]
-) -> Iterator[NamespaceCall]:
+    package: Mapping[str, str], sources: Sequence[str], others: Callable[[], bytes]
+) -> Iterator[SourceMistake]:
     """Operators of the build that the package calls and no source names.
 
     A package that defines operators in Python, and sources whose macros join names, are left alone.
@@ -113,29 +113,27 @@ def unregistered_operators(
     Args:
         package: text of the package's Python files, by path.
         sources: text of everything that may register an operator.
+        others: reads the project's other files: a compiler that kernforge does not drive may
+            compile one.
     """
     if any("##" in text for text in sources) or any(map(_DEFINES.search, package.values())):
         return
-    for call in _calls(package):
-        if call.operator and not any(call.operator in source for source in sources):
-            yield call
-
-
-def unregistered(call: NamespaceCall, registered: Sequence[str]) -> SourceMistake:
-    """The mistake of a call of an operator that nothing registers.
-
-    Args:
-        registered: names that are registered.
-    """
-    near = difflib.get_close_matches(call.operator, registered, n=1)
-    return SourceMistake(
-        path=call.path,
-        line=call.line,
-        problem=f"ops.{call.operator} is called, and no source registers it",
-        fix=f"did you mean ops.{near[0]}?"
-        if near
-        else "register it with ops.def(...) in the TORCH_LIBRARY_EXPAND block of the binding",
-    )
+    calls = [call for call in _calls(package) if call.operator]
+    missing = [call for call in calls if not any(call.operator in text for text in sources)]
+    rest = others() if missing else b""
+    registered = [name for text in sources for name in op_schema.operator_names(text)]
+    for call in missing:
+        if call.operator.encode() in rest:
+            continue
+        near = difflib.get_close_matches(call.operator, registered, n=1)
+        yield SourceMistake(
+            path=call.path,
+            line=call.line,
+            problem=f"ops.{call.operator} is called, and no source registers it",
+            fix=f"did you mean ops.{near[0]}?"
+            if near
+            else "register it with ops.def(...) in the TORCH_LIBRARY_EXPAND block of the binding",
+        )
 
 
 def unfilled_namespaces(
@@ -196,43 +194,43 @@ def _registered(path: str, text: str) -> Iterator[NamespaceCall]:
 
 
 def _calls(package: Mapping[str, str]) -> Iterator[NamespaceCall]:
-    """What a package's files call: op namespaces, and operators of the build's."""
+    """Op namespaces that a package's files call, and operators of the build's."""
     for path, text in sorted(package.items()):
         try:
-            tree = ast.parse(text)
+            nodes = [*ast.walk(ast.parse(text))]
         except SyntaxError:  # the import at the check says it better
             continue
-        nodes = [*ast.walk(tree)]
-        own = {alias.asname or alias.name for alias in _imported(nodes) if alias.name == "ops"}
+        imports = [
+            (node.lineno, alias)
+            for node in nodes
+            if isinstance(node, ast.ImportFrom)
+            and (node.module or "").rpartition(".")[2] == _OPS_MODULE
+            for alias in node.names
+        ]
+        own = {alias.asname or alias.name for _, alias in imports if alias.name == "ops"}
+        for line, alias in imports:
+            if alias.name in {"ops", "add_op_namespace_prefix"}:
+                yield NamespaceCall(name=OWN, path=path, line=line)
         for node in nodes:
-            name, operator = _called(node, own)
-            if name:
-                line = getattr(node, "lineno", 0)
-                yield NamespaceCall(name=name, path=path, line=line, operator=operator)
+            if isinstance(node, ast.Attribute):
+                for name, operator in _called(node, own):
+                    yield NamespaceCall(name=name, path=path, line=node.lineno, operator=operator)
 
 
-def _imported(nodes: Iterable[ast.AST]) -> Iterator[ast.alias]:
-    """What is imported from the module that the builder writes."""
-    for node in nodes:
-        module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
-        if isinstance(node, ast.ImportFrom) and module.rpartition(".")[2] == _OPS_MODULE:
-            yield from node.names
-
-
-def _called(node: ast.AST, own: Collection[str]) -> tuple[str, str]:
-    """The op namespace that a node names and the operator that it takes of the build's; or empty.
+def _called(node: ast.Attribute, own: Collection[str]) -> Iterator[tuple[str, str]]:
+    """The op namespace of an attribute, and its operator if the namespace is the build's.
 
     Args:
         own: names of the build's ``ops`` in the module.
     """
-    if {alias.name for alias in _imported([node])} & {"ops", "add_op_namespace_prefix"}:
-        return OWN, ""
-    if not isinstance(node, ast.Attribute):
-        return "", ""
-    if isinstance(node.value, ast.Name) and node.value.id in own:
-        taken = isinstance(node.ctx, ast.Load) and node.attr != "name"
-        return (OWN, node.attr) if taken and not node.attr.startswith("_") else ("", "")
-    if ast.unparse(node) == f"{_OPS_MODULE}.ops":
-        return OWN, ""
-    is_namespace = node.attr not in _NOT_NAMESPACES and ast.unparse(node.value) == "torch.ops"
-    return (node.attr, "") if is_namespace else ("", "")
+    match node:
+        case ast.Attribute(value=ast.Name(id=module), attr=name, ctx=ast.Load()) if module in own:
+            if name != "name" and not name.startswith("_"):
+                yield OWN, name
+        case ast.Attribute(value=ast.Name(id="_ops"), attr="ops"):
+            yield OWN, ""
+        case ast.Attribute(value=ast.Attribute(value=ast.Name(id="torch"), attr="ops"), attr=name):
+            if name not in _NOT_NAMESPACES:
+                yield name, ""
+        case _:
+            pass

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Which commands run for a compilation; that the bytes are nvcc's is tests/native/test_jit_edit."""
+
 import subprocess
 
 import pytest
@@ -19,17 +21,36 @@ DRY_RUN = """\
 #$ ptxas -arch=sm_90 "../tmp/a.ptx" -o "../tmp/a.cubin"
 #$ fatbinary --create="../tmp/a.fatbin" "--image3=kind=elf,sm=90,file=../tmp/a.cubin"
 #$ "/usr/bin"/g++ -D__CUDA_ARCH__=900 -c -x c++ "../tmp/a.cudafe1.cpp" -o "a.o"
-""".splitlines()
-NVCC = Command(argv=("/cuda/bin/nvcc", "-c", "a.cu", "-o", "a.o"))
+"""
+LINES = DRY_RUN.splitlines()
+LAMBDAS = "--expt-extended-lambda"
 
 
-def test_the_devices_row_starts_before_the_hosts():
-    text = nvcc_stages.stage_script(DRY_RUN)
-    assert text is not None
+@pytest.fixture
+def ran(monkeypatch, tmp_path):
+    """Run nvcc for a text with a runner that answers; returns the command lines that ran."""
+
+    def run(*words, text="int n;\n", said=DRY_RUN, fails=lambda _: False):
+        lines = []
+
+        def runner(one):
+            lines.append(one.argv)
+            wrong = fails(one.argv)
+            answer = said if wrong or "--dryrun" in one.argv else ""
+            return Completed(returncode=int(wrong), stdout="", stderr=answer)
+
+        monkeypatch.setattr(nvcc_stages, "run", runner)
+        (tmp_path / "a.cu").write_text(text)
+        assert nvcc_stages.run_stages(Command(argv=words, cwd=tmp_path)).returncode == 0
+        return lines
+
+    return run
+
+
+def test_the_devices_stages_start_before_the_hosts():
+    text = nvcc_stages.stage_script(LINES)
     lines = text.splitlines()
-    assert lines[:4] == [
-        "export _SPACE_=''",
-        "export TOP=/cuda/bin/..",
+    assert lines[2:4] == [
         "export CICC_PATH=/cuda/bin/../nvvm/bin",
         """export INCLUDES='"-I/cuda/include"'""",
     ]
@@ -44,54 +65,22 @@ def test_the_devices_row_starts_before_the_hosts():
 @pytest.mark.parametrize(
     "lines",
     [
-        pytest.param(DRY_RUN[:-1], id="no object"),
-        pytest.param([*DRY_RUN[:-3], DRY_RUN[-4], *DRY_RUN[-3:]], id="two architectures"),
-        pytest.param([*DRY_RUN, "#$ nvlink a.o"], id="another program"),
-        pytest.param([line.replace("__CUDA_ARCH__", "X") for line in DRY_RUN], id="other marks"),
+        pytest.param(LINES[:-1], id="no object"),
+        pytest.param([*LINES[:-3], LINES[-4], *LINES[-3:]], id="two architectures"),
+        pytest.param([*LINES, "#$ nvlink a.o"], id="another program"),
+        pytest.param([line.replace("__CUDA_ARCH__", "X") for line in LINES], id="other marks"),
         pytest.param([], id="nothing"),
     ],
 )
-def test_another_row_of_commands_is_nvccs(lines):
-    assert nvcc_stages.stage_script(lines) is None
+def test_nvcc_runs_stages_that_are_not_expected(ran, lines):
+    assert ran("/cuda/bin/nvcc", "-c", "a.cu", said="\n".join(lines))[-1][0] == "/cuda/bin/nvcc"
 
 
-@pytest.mark.parametrize(
-    ("command", "answer", "ran"),
-    [
-        (Command(argv=("/usr/bin/g++", "-c", "a.cpp")), "", ["/usr/bin/g++"]),
-        (Command(argv=("/cuda/bin/nvcc", "-cubin", "a.cu")), "", ["/cuda/bin/nvcc"]),
-        (NVCC, "", ["/cuda/bin/nvcc", "/cuda/bin/nvcc"]),
-        (NVCC, "\n".join(DRY_RUN), ["/cuda/bin/nvcc", "/bin/sh"]),
-    ],
-)
-def test_what_runs(monkeypatch, command, answer, ran):
-    seen = []
-
-    def runner(one):
-        seen.append(one.argv[0])
-        return Completed(returncode=0, stdout="", stderr=answer if "--dryrun" in one.argv else "")
-
-    monkeypatch.setattr(nvcc_stages, "run", runner)
-    assert nvcc_stages.run_stages(command).returncode == 0
-    assert seen == ran
-
-
-def test_within_a_sandbox_all_of_it_runs_there(monkeypatch, tmp_path):
+def test_a_sandbox_holds_all_stages(ran):
     enter = ("/usr/bin/unshare", "--mount", "--")
-    seen = []
-
-    def runner(one):
-        seen.append(one.argv)
-        told = "\n".join(DRY_RUN) if "--dryrun" in one.argv else ""
-        return Completed(returncode=0, stdout="", stderr=told)
-
-    monkeypatch.setattr(nvcc_stages, "run", runner)
-    (tmp_path / "a.cu").write_text("int n;\n")
-    argv = (*enter, *NVCC.argv[:2], "--expt-extended-lambda", *NVCC.argv[2:])
-    nvcc_stages.run_stages(Command(argv=argv, cwd=tmp_path))
-    told, ran = seen
-    assert told[:-3] == (*enter, *NVCC.argv)  # a unit like this one does without the flag
-    assert ran[:4] == (*enter, "/bin/sh")
+    told, script = ran(*enter, "/cuda/bin/nvcc", "-c", LAMBDAS, "a.cu")
+    assert told[:-3] == (*enter, "/cuda/bin/nvcc", "-c", "a.cu")  # compiles without the flag
+    assert script[:4] == (*enter, "/bin/sh")
 
 
 @pytest.mark.parametrize(
@@ -103,36 +92,14 @@ def test_within_a_sandbox_all_of_it_runs_there(monkeypatch, tmp_path):
         ("auto f = [=] GPU_LAMBDA (float v) { return v; };\n", True),
     ],
 )
-def test_the_flag_for_lambdas_is_for_units_that_may_have_one(monkeypatch, tmp_path, text, kept):
-    seen = []
-
-    def runner(one):
-        seen.append("--expt-extended-lambda" in one.argv)
-        return Completed(returncode=0, stdout="", stderr="")
-
-    monkeypatch.setattr(nvcc_stages, "run", runner)
-    (tmp_path / "a.cu").write_text(text)
-    argv = ("/cuda/bin/nvcc", "-cubin", "--expt-extended-lambda", "a.cu", "-o", "a.cubin")
-    assert nvcc_stages.run_stages(Command(argv=argv, cwd=tmp_path)).returncode == 0
-    assert seen == [kept]
+def test_the_flag_for_lambdas_is_for_units_that_may_have_one(ran, text, kept):
+    (line,) = ran("/cuda/bin/nvcc", "-cubin", LAMBDAS, "a.cu", text=text)
+    assert (LAMBDAS in line) is kept
 
 
-@pytest.mark.parametrize(
-    ("said", "runs"),
-    [
-        ('a.cu(1): error: namespace "std" has no member "vector"', [False, True]),
-        ('a.cu(1): error: identifier "nonsense" is undefined', [False]),
-    ],
-)
-def test_only_a_name_of_std_is_sought_with_the_flag(monkeypatch, tmp_path, said, runs):
-    seen = []
-
-    def runner(one):
-        seen.append("--expt-extended-lambda" in one.argv)
-        return Completed(returncode=0 if seen[-1] else 1, stdout="", stderr=said)
-
-    monkeypatch.setattr(nvcc_stages, "run", runner)
-    (tmp_path / "a.cu").write_text("int n;\n")
-    argv = ("/cuda/bin/nvcc", "-cubin", "--expt-extended-lambda", "a.cu", "-o", "a.cubin")
-    nvcc_stages.run_stages(Command(argv=argv, cwd=tmp_path))
-    assert seen == runs
+def test_a_missing_name_of_std_is_compiled_again_with_the_flag(ran):
+    said = 'a.cu(1): error: namespace "std" has no member "vector"'
+    lines = ran(
+        "/cuda/bin/nvcc", "-cubin", LAMBDAS, said=said, fails=lambda argv: LAMBDAS not in argv
+    )
+    assert [LAMBDAS in line for line in lines] == [False, True]
