@@ -60,9 +60,10 @@ _GIVEN = {
     *("cudart", "cudart_static", "cudadevrt"),
 }
 _TORCH_PYTHON = "libtorch_python.so"
-_DRIVER = {"cuda": "libcuda.so.1", "nvidia-ml": "libnvidia-ml.so.1"}
-# Major version in the soname of each library of CUDA 12 and 13.
+# Version in the soname of the driver's libraries, and of those of CUDA 12 and 13.
 _LIBRARIES = {
+    "cuda": (1, 1),
+    "nvidia-ml": (1, 1),
     "cublas": (12, 13),
     "cublasLt": (12, 13),
     "cufft": (11, 12),
@@ -296,20 +297,6 @@ def free_namespaces(extension: Extension, key: str, taken: Collection[str]) -> d
         return next(each for each in names if each not in taken)
 
     return {name: free(name) for name in op_namespaces(extension).values()}
-
-
-def library_soname(name: str, cuda: Version2 | None) -> str:
-    """Soname of a library that the process which loads an extension has; empty for any other.
-
-    Args:
-        name: as for ``-l``.
-        cuda: the CUDA that torch was built with.
-    """
-    if name in _DRIVER:
-        return _DRIVER[name]
-    if name not in _LIBRARIES or cuda is None:
-        return ""
-    return f"lib{name}.so.{_LIBRARIES[name][cuda.major >= _CUDA_13]}"
 
 
 class _ExtensionPlanner:
@@ -564,9 +551,11 @@ class _ExtensionPlanner:
                 yield word
 
     def _soname(self, name: str) -> str:
-        """Soname of a library of this name that a portable module takes from its process."""
-        machine = self._machine
-        return library_soname(name, machine.torch_cuda or machine.cuda) if machine.portable else ""
+        """Soname of a library that a portable module takes from its process; else empty."""
+        cuda = self._machine.torch_cuda or self._machine.cuda
+        if not self._machine.portable or name not in _LIBRARIES:
+            return ""
+        return f"lib{name}.so.{_LIBRARIES[name][cuda is not None and cuda.major >= _CUDA_13]}"
 
     # -- paths -----------------------------------------------------------------------------
 

@@ -36,10 +36,8 @@ from kernforge.system.files import sha256_file
 Stamp: TypeAlias = tuple[int, int, int, int]
 """Size, time of change in nanoseconds, inode, and when the inode changed, in nanoseconds."""
 _SETTLED_NS = 2_000_000_000  # the coarsest time stamps in use are those of FAT
-PROJECT = "src"
-"""A project's directory in that of an action."""
-OPAQUE_LIMIT = 5000
-"""How many headers an include of a macro may mean at most: those beyond are not there."""
+_PROJECT = "src"  # a project's directory in that of an action
+_OPAQUE_LIMIT = 5000  # how many headers an include of a macro may name at most
 _HEADERS = (".h", ".hpp", ".hh", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", "")
 SUFFIXES = (
     *(".cpp", ".cc", ".cxx", ".c++", ".cp", ".C", ".CPP", ".c", ".ii", ".i", ".s", ".S"),
@@ -231,7 +229,7 @@ class Tree:
         """A word of a command line with the project's directory as ``/src``."""
         if not self.base:
             return word
-        return f"{word}/".replace(f"{self.base}/", f"/{PROJECT}/").removesuffix("/")
+        return f"{word}/".replace(f"{self.base}/", f"/{_PROJECT}/").removesuffix("/")
 
     def path(self, given: str) -> str:
         """A user's path as an action has it."""
@@ -240,19 +238,19 @@ class Tree:
     def real(self, path: str) -> str:
         """Real path of a file that an action sees."""
         top, slash, below = path.partition("/")
-        return f"{self.base}{slash}{below}" if self.base and top == PROJECT else f"/{path}"
+        return f"{self.base}{slash}{below}" if self.base and top == _PROJECT else f"/{path}"
 
     def title(self, path: str) -> str:
         """What a person calls a source that an action sees; one that lies nowhere has no slash."""
         if self.base:
-            return path.removeprefix(f"{PROJECT}/")
+            return path.removeprefix(f"{_PROJECT}/")
         return f"/{path}" if "/" in path else posixpath.splitext(path)[0]
 
     def restore(self, text: str) -> str:
         """What a compiler wrote, with paths as the user has them."""
         if self.base:
             above = posixpath.relpath(self.base, self.real_here)
-            return re.sub(rf"(?<![\w/.-]){PROJECT}/", "" if above == "." else f"{above}/", text)
+            return re.sub(rf"(?<![\w/.-]){_PROJECT}/", "" if above == "." else f"{above}/", text)
         paths = sorted((re.escape(path) for path in self if "/" in path), reverse=True)
         return re.sub(rf"(?<![\w/.-])({'|'.join(paths)})", r"/\1", text) if paths else text
 
@@ -316,7 +314,7 @@ class Tree:
         for top in dict.fromkeys(directories):
             for header in _headers_below(self.real(top)):
                 headers.append(top + header.removeprefix(self.real(top)))
-                if len(headers) > OPAQUE_LIMIT:
+                if len(headers) > _OPAQUE_LIMIT:
                     return headers
         return headers
 

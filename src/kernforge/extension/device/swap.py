@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -378,25 +378,19 @@ def module_plan(planned: PlannedBuild, sources: Sources) -> ModulePlan | None:
     plan = planned.plan
     if len(plan.artifacts) != 1 or not plan.artifacts[0].extension:
         return None
-    cuda = tuple(_cuda_units(plan, sources))
+    target = plan.artifacts[0].target
+    closures = {u.path: u.closure for u in sources.units(target.backend, target.cuda) if u.is_cuda}
+    cuda = tuple(
+        CudaUnit(
+            path=action.source,
+            texts={path: sources.readable[path] for path in closures[action.source].files},
+            closure=closures[action.source],
+            action=action,
+        )
+        for action in plan.actions
+        if action.source in closures
+    )
     if not cuda:
         return None
     (link,) = (each for each in plan.actions if each.key == plan.artifacts[0].extension)
-    target = plan.artifacts[0].target
     return ModulePlan(plan=plan, link=link, cuda=cuda, target=target, lock=planned.lock)
-
-
-def _cuda_units(plan: Plan, sources: Sources) -> Iterator[CudaUnit]:
-    target = plan.artifacts[0].target
-    for unit in sources.units(target.backend, target.cuda):
-        if not unit.is_cuda:
-            continue
-        for action in plan.actions:
-            if action.source != unit.path:
-                continue
-            yield CudaUnit(
-                path=unit.path,
-                texts={path: sources.readable[path] for path in unit.closure.files},
-                closure=unit.closure,
-                action=action,
-            )
