@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compile sources for this process and import them: ``load`` and ``load_inline``.
 
-Both take the arguments of ``torch.utils.cpp_extension`` (2.13). What was compiled once, by any
-process, comes from the store; what this process has already and has not changed costs a look at the
-files. An edit gives a new module, and what was made with the old one stays valid.
+Both take the arguments of ``torch.utils.cpp_extension`` (2.13). The store keeps the results of all
+processes; a call with unchanged sources costs a look at the files. An edit gives a new module, and
+objects of the old one stay valid.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def load(  # noqa: PLR0917 - torch's signature
         is_python_module=is_python_module,
         is_standalone=is_standalone,
         here=here,
-        environment=machine.deciding_variables(jit_session.PROCESS.environment),
+        environment=machine.toolchain_variables(jit_session.PROCESS.environment),
     )
     return load_request(jit_session.PROCESS, wanted, verbose=verbose)
 
@@ -180,7 +180,7 @@ def load_inline(  # noqa: PLR0917 - torch's signature
         with_cuda=with_cuda,
         is_python_module=is_python_module,
         here=os.getcwd(),  # noqa: PTH109 - a hot path
-        environment=machine.deciding_variables(process.environment),
+        environment=machine.toolchain_variables(process.environment),
     )
     try:
         return load_request(process, wanted, verbose=verbose)
@@ -192,7 +192,7 @@ def load_inline(  # noqa: PLR0917 - torch's signature
 
 
 def load_request(session: JitSession, request: Extension, *, verbose: bool = False) -> Any:
-    """Compile and load what is requested, if this process has not done so already.
+    """Compile and load an extension, unless this process has it and its files are unchanged.
 
     Returns:
         The module; the path of the shared object or program if it is not a Python module.
@@ -202,14 +202,14 @@ def load_request(session: JitSession, request: Extension, *, verbose: bool = Fal
         ToolchainError: a compiler or toolkit is missing.
         UsageError: the request is not valid.
     """
-    cached = session.answers.get(request)
+    cached = session.cache.get(request)
     if not _is_current(cached):
-        with session.alone("module", request.name):
-            cached = session.answers.get(request)
+        with session.lock_for("module", request.name):
+            cached = session.cache.get(request)
             if not _is_current(cached):
                 console = Console(quiet=not verbose, failures=False)
                 cached = _load_anew(session, request, console)
-                session.answers[request] = cached
+                session.cache[request] = cached
     loaded = cached.loaded
     if loaded.namespaces:
         loading.show(session, loaded, machine.import_torch())
@@ -217,11 +217,11 @@ def load_request(session: JitSession, request: Extension, *, verbose: bool = Fal
 
 
 def _is_current(cached: CachedModule | None) -> TypeGuard[CachedModule]:
-    """Whether nothing has changed since a module was loaded."""
+    """Whether the files of a module are unchanged since its load."""
     return (
         cached is not None
         and cached.tree.unchanged()
-        and (not cached.placed or os.path.exists(cached.placed))  # noqa: PTH110 - a hot path
+        and (not cached.copy or os.path.exists(cached.copy))  # noqa: PTH110 - a hot path
     )
 
 
@@ -237,7 +237,7 @@ def _load_anew(session: JitSession, request: Extension, console: Console) -> Cac
     # A compiler may have opened headers that no include line names.
     for header in results.read_history(loaded.path.parent).headers:
         tree.watch(header)
-    return CachedModule(tree=tree, loaded=loaded, placed=_place(request, loaded.path))
+    return CachedModule(tree=tree, loaded=loaded, copy=_copy_module(request, loaded.path))
 
 
 def _build(
@@ -250,14 +250,14 @@ def _build(
             session, extension, namespaces, toolchain, console, restore=tree.restore
         )
         hint = make.slow_hint(extension.units, time.monotonic() - start)
-        if hint and not session.hinted:
-            session.hinted = True
+        if hint and not session.showed_slow_hint:
+            session.showed_slow_hint = True
             Console().note(hint)
         return loading.load_built(session, extension, path, namespaces, tree.restore)
 
 
-def _place(request: Extension, path: Path) -> str:
-    """Copy a module into the directory that the caller named, if any; returns the copy's path."""
+def _copy_module(request: Extension, path: Path) -> str:
+    """Copy a module into the caller's build directory, if any; returns the copy's path."""
     if not request.build_directory:
         return ""
     target = Path(request.here, request.build_directory, path.name)

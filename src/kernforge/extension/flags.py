@@ -111,7 +111,7 @@ def is_relocatable(cuda_flags: Sequence[str]) -> bool:
     return any(map(_RELOCATABLE.fullmatch, _joined(cuda_flags, _RDC)))
 
 
-def at_device_link(cuda_flags: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def split_device_link(cuda_flags: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Flags for nvcc that a compilation has, and those that the device link has.
 
     Link-time optimization is asked for at the link; objects then hold ``code=lto_...``.
@@ -139,8 +139,8 @@ def raised(words: Iterable[str], standard: int) -> tuple[str, ...]:
     return tuple(map(least, words))
 
 
-def without_ours(words: Iterable[str]) -> tuple[str, ...]:
-    """Flags of nvcc without those that the scheduler decides or that keep intermediate files."""
+def without_scheduling(words: Iterable[str]) -> tuple[str, ...]:
+    """Flags of nvcc without threads and intermediate files, which the scheduler sets."""
     return tuple(word for word in _joined(words, _SCHEDULED) if not _OURS.fullmatch(word))
 
 

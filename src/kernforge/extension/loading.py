@@ -157,7 +157,7 @@ class _SharedNamespace(ModuleType):
 def undefined_error(
     name: str, library: Elf, texts: Mapping[str, str], where: str, *, missing: str = ""
 ) -> BuildError | None:
-    """What is wrong with a module in which a function of its own sources is undefined.
+    """Error of a module that lacks a function of its own sources.
 
     Args:
         texts: its sources and headers, by the path that the user knows.
@@ -165,7 +165,7 @@ def undefined_error(
         missing: the symbol that the dynamic loader misses; empty if it was not asked.
 
     Returns:
-        None if all that it lacks is other libraries' to provide.
+        None if other libraries provide all undefined symbols.
     """
     wanted = [s.name for s in library.undefined if not s.version and not s.weak]
     written = {symbol: demangled(symbol) for symbol in ([missing] if missing else wanted)}

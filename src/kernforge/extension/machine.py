@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this machine compiles with for its own torch: the compiler, torch's headers, a CUDA toolkit.
+"""Toolchain of this machine for its own torch: compiler, torch's headers, CUDA toolkit.
 
 The toolkit is the installed one (``CUDA_HOME``, ``CUDA_PATH``, the nvcc on the PATH,
 ``/usr/local/cuda``) if its major version is torch's, else that of torch's CUDA from wheels.
@@ -50,19 +50,19 @@ from kernforge.toolchain.provision import Toolchains
 _DEFAULT_CUDA = "13.0"
 _PLAIN_SONAME = 12  # the runtime's soname has the minor version before
 _OWN_CLASS = "__torch__"
-_DECIDING = (
+_TOOLCHAIN_VARIABLES = (
     *("CXX", "PATH", "CUDA_HOME", "CUDA_PATH", "TORCH_CUDA_ARCH_LIST", "KERNFORGE_HOME"),
     *("PIP_INDEX_URL", "PIP_CONFIG_FILE", "KERNFORGE_JIT_SLIM"),
 )
 
 
-def deciding_variables(environment: Environment) -> tuple[str | None, ...]:
-    """Values of the variables that decide what is found."""
-    return tuple(environment.variables.get(name) for name in _DECIDING)
+def toolchain_variables(environment: Environment) -> tuple[str | None, ...]:
+    """Values of the variables that choose the toolchain."""
+    return tuple(environment.variables.get(name) for name in _TOOLCHAIN_VARIABLES)
 
 
 def installed_directories(environment: Environment) -> tuple[str, ...]:
-    """Directories that are part of what a module is compiled with, and not its user's."""
+    """Directories of the toolchain: their headers are not the user's sources."""
     cuda = _cuda(_named(environment, "CUDA_HOME", "CUDA_PATH", "PATH"))
     python = (sysconfig.get_path("include"), sysconfig.get_path("platinclude"))
     return (*python, str(torch_package()), *([str(cuda), str(cuda.resolve())] if cuda else []))
@@ -71,7 +71,7 @@ def installed_directories(environment: Environment) -> tuple[str, ...]:
 def find_toolchain(
     environment: Environment, needs: ExtensionNeeds, progress: Progress
 ) -> ExtensionToolchain:
-    """Find what the sources of a module need.
+    """Find the compiler, headers and toolkit that a module needs.
 
     Args:
         progress: shows downloads.
@@ -170,7 +170,7 @@ def import_torch() -> Any:
 
 
 def schema_mistake(schema: str) -> str:
-    """What the installed torch has against an operator's schema; empty if it accepts it.
+    """Error of the installed torch for an operator's schema; empty if the schema is valid.
 
     Args:
         schema: as ``plus(Tensor x, float a) -> Tensor``.
@@ -243,7 +243,7 @@ def jobs(environment: Environment) -> int:
 
 
 def named_archs(environment: Environment) -> tuple[cuda_arch.Arch, ...]:
-    """What ``TORCH_CUDA_ARCH_LIST`` names; empty if it leaves the choice to the machine.
+    """Architectures of ``TORCH_CUDA_ARCH_LIST``; empty if the variable is unset or ``native``.
 
     Raises:
         UsageError: it is not a list of compute capabilities.
@@ -258,13 +258,13 @@ def named_archs(environment: Environment) -> tuple[cuda_arch.Arch, ...]:
 
 
 def _archs(environment: Environment, torch: Any) -> tuple[cuda_arch.Arch, ...]:
-    """What ``TORCH_CUDA_ARCH_LIST`` names, else the GPUs that this process sees."""
+    """Architectures of ``TORCH_CUDA_ARCH_LIST``, else of the visible GPUs."""
     if named := named_archs(environment):
         return named
     if not (gpus := _gpus(torch)):
         raise UsageError(
-            "there is no GPU here that says what to compile for",
-            hint="name its compute capability in TORCH_CUDA_ARCH_LIST, as 9.0",
+            "no GPU is visible, and TORCH_CUDA_ARCH_LIST names no compute capability",
+            hint="set TORCH_CUDA_ARCH_LIST to that of the GPU to compile for, as 9.0",
         )
     return tuple(cuda_arch.Arch(gpu.major, gpu.minor) for gpu in gpus)
 

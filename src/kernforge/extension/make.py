@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Get extensions into the store.
-
-First with torch's headers cut to what each source uses, then with the headers as they are.
-"""
+"""Compile extensions into the store, with slim headers of torch first, and report the errors."""
 
 from __future__ import annotations
 
@@ -49,16 +46,16 @@ def compile_extensions(
     device: DeviceSession | None = None,
     whole: set[str] | None = None,
 ) -> tuple[tuple[ModulePlan, ...], int]:
-    """Get extensions into the store: with torch's headers cut for each source, else as they are.
+    """Compile extensions into the store: with slim headers of torch, else with all of them.
 
-    The store remembers the sources that need them as they are.
+    The store remembers the sources that need all of them.
 
     Args:
         restore: puts the user's paths into the compilers' output.
         retry_note: reports that sources are compiled again.
         namespaces: what each op namespace of the sources is called in this process.
         device: compiles the device code alone of the one extension, where only that is new.
-        whole: paths of sources that need torch's headers as they are; is added to.
+        whole: paths of sources that need all of torch's headers; is added to.
 
     Returns:
         The plans that were carried out, and how many actions ran.
@@ -72,10 +69,12 @@ def compile_extensions(
     before = frozenset(whole)
     torch = None if environment.kernforge_jit_slim == "0" else toolchain.torch
     while True:
-        cut = [torch_headers.cut_extension(each, torch, whole) for each in extensions]
+        cut = [torch_headers.slim_extension(each, torch, whole) for each in extensions]
         planned = plan_extensions(cut, toolchain.machine, namespaces)
-        slim = {each.key: each for each in planned[0].plan.actions if _has_cut_headers(each)}
-        if known := {a.source for a in slim.values() if store.has(STORE_KIND, _mark(a))}:
+        slim = {each.key: each for each in planned[0].plan.actions if _has_slim_headers(each)}
+        if known := {
+            a.source for a in slim.values() if store.has(STORE_KIND, _whole_headers_key(a))
+        }:
             whole |= known
             continue
         made = (swap.swap_device_code(device, planned[0], context),) if device else planned
@@ -85,15 +84,15 @@ def compile_extensions(
             break
         error = compile_error(failures, restore)
         if not torch or not all(
-            each.action.key in slim and _fell_short(each, extensions, toolchain, torch)
+            each.action.key in slim and _may_need_whole_headers(each, extensions, toolchain, torch)
             for each in failures
         ):
-            # The headers as they are did not help: a mistake, which the next edit corrects.
+            # All headers did not help: a mistake, which the next edit corrects.
             whole -= {each.action.source for each in failures} - before
             raise error
         retry_note(retry_notice(error.message))
         for failure in failures:
-            key = _mark(failure.action)
+            key = _whole_headers_key(failure.action)
             store.tree(STORE_KIND, key, lambda tree: files.write_new(tree / _MARK, ""))
             whole.add(failure.action.source)
     if device:
@@ -109,21 +108,23 @@ def module_path(module: ModulePlan, store: Store) -> Path:
     return store.path(STORE_KIND, module.link.key) / module.link.outputs[0]
 
 
-def _has_cut_headers(action: Action) -> bool:
+def _has_slim_headers(action: Action) -> bool:
     return any(file.path == torch_headers.PATH for file in action.inputs)
 
 
-def _fell_short(
+def _may_need_whole_headers(
     failure: Failure, extensions: Sequence[Extension], toolchain: ExtensionToolchain, torch: str
 ) -> bool:
-    """Whether a source that failed may compile with torch's headers as they are."""
+    """Whether a failed source may compile with all of torch's headers."""
     units = [u for each in extensions for u in each.units if u.path == failure.action.source]
     texts = {path: text for unit in units for path, text in unit.texts.items()}
-    return torch_headers.fell_short(failure.output, texts, toolchain.machine.torch_tree.name, torch)
+    return torch_headers.may_need_whole_headers(
+        failure.output, texts, toolchain.machine.torch_tree.name, torch
+    )
 
 
-def _mark(action: Action) -> str:
-    """Key of the note that a source does not compile with cut headers."""
+def _whole_headers_key(action: Action) -> str:
+    """Key of the store's note that a source needs all of torch's headers."""
     return digest.key("needs-whole-headers", action=action.key)
 
 
@@ -163,7 +164,7 @@ def make_module(
         retry_note=Console().note,
         namespaces=namespaces,
         device=session.device,
-        whole=session.whole.setdefault(module.name, set()),
+        whole=session.whole_headers.setdefault(module.name, set()),
     )
     return module_path(made, toolchain.store)
 
@@ -196,7 +197,7 @@ def compile_error(failures: Sequence[Failure], restore: Callable[[str], str]) ->
 
 
 def slow_hint(units: Iterable[ExtensionUnit], seconds: float) -> str:
-    """One line on what made a build long; empty if it was not the choice of the sources."""
+    """Hint on the header that made a build slow; empty if none did."""
     if seconds < _LONG_S:
         return ""
     for unit in units:
@@ -212,7 +213,7 @@ def slow_hint(units: Iterable[ExtensionUnit], seconds: float) -> str:
 
 
 def retry_notice(output: str) -> str:
-    """One line on why a source is compiled again, by what the compilers wrote the first time."""
+    """Notice of a second compilation, with the first error of the compiler's output."""
     errors = diagnostics.errors(diagnostics.parse(output))
     why = f"{diagnostics.title(errors[0])}; " if errors else ""
     return f"{why}compiling again with all of torch's headers, which takes longer"

@@ -23,7 +23,7 @@ from kernforge.binary import abi_floor
 from kernforge.builder import flags, linking
 from kernforge.builder.graph import Action, ActionKind, ActionSet, Input, Plan
 from kernforge.builder.linking import OBJECT
-from kernforge.extension import flags as words_of
+from kernforge.extension import flags as user_flags
 from kernforge.extension.device.units import (
     SLIM_DIRECTORY,
     CudaUnit,
@@ -52,9 +52,9 @@ _OPTIMISE = ("-O3", "-DNDEBUG", "-fwrapv")
 # edit.
 _SHARED = ("-fPIC", "-fno-gnu-unique", "-fno-canonical-system-headers")
 _NAMES = "kernforge_names.cpp"
-_MOST = 10_000
+_MAX_SUFFIX = 10_000
 # Libraries that are stubs of the ABI floor already, or that torch has loaded.
-_GIVEN = {
+_PROVIDED = {
     *("c", "m", "dl", "rt", "pthread", "util", "stdc++", "gcc_s", "gomp", "omp", "iomp5"),
     *("c10", "torch", "torch_cpu", "torch_python", "c10_cuda", "torch_cuda"),
     *("cudart", "cudart_static", "cudadevrt"),
@@ -81,12 +81,12 @@ _NAMED_ARCH = re.compile(r"\b(?:compute|sm)_(\d+)(\d)([af]?)\b")
 _DEBUG = re.compile(r"-g[0-3]?|-ggdb\d?|--debug")
 _STRIP = "-Wl,-s"
 # The link is always that of a shared object; OpenMP's runtime is the one that torch has loaded.
-_LINK_OURS = {"-shared", "-fopenmp"}
+_LINK_IGNORED = {"-shared", "-fopenmp"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtensionMachine:
-    """What extensions are compiled with and for.
+    """Compiler, headers and target of a plan of extensions.
 
     Attributes:
         torch: release series of torch.
@@ -123,10 +123,9 @@ class ExtensionMachine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtensionToolchain:
-    """What compiles extensions.
+    """A machine, with the directories of its parts.
 
     Attributes:
-        machine: what planning takes of it.
         trees: real path of each tree and program by name.
     """
 
@@ -208,7 +207,7 @@ class Extension:
 
     @property
     def names_arch(self) -> bool:
-        """Whether a flag says what device code is compiled for."""
+        """Whether a flag names an architecture of device code."""
         return any("arch" in flag and EXTENSION_NAME not in flag for flag in self.cuda_cflags)
 
     @property
@@ -219,7 +218,7 @@ class Extension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtensionNeeds:
-    """What extensions may read: headers of torch, of CUDA, of its libraries, of Python.
+    """Parts of the toolchain that extensions need.
 
     Attributes:
         device: whether flags must say which GPUs to compile for.
@@ -235,7 +234,7 @@ class ExtensionNeeds:
 
     @classmethod
     def of(cls, extensions: Sequence[Extension]) -> ExtensionNeeds:
-        """What some extensions need."""
+        """Needs of some extensions together."""
         cuda = any(each.has_cuda for each in extensions)
         units = [(each, unit) for each in extensions for unit in each.units]
         flags = " ".join(word for each in extensions for word in each.cuda_cflags)
@@ -280,7 +279,7 @@ def plan_extensions(
 
 
 def op_namespaces(extension: Extension) -> dict[str, str]:
-    """What each op namespace that sources register is called there, by the word they write."""
+    """Op namespaces that sources register, by the word that they write."""
     defined = op_namespace.namespaces([t for u in extension.units for t in u.texts.values()])
     return {word: extension.last_name if word == EXTENSION_NAME else word for word in defined}
 
@@ -293,7 +292,7 @@ def free_namespaces(extension: Extension, key: str, taken: Collection[str]) -> d
 
     def free(name: str) -> str:
         first = f"{name}_{key[:10]}"
-        names = (name, first, *(f"{first}_{number}" for number in range(2, _MOST)))
+        names = (name, first, *(f"{first}_{number}" for number in range(2, _MAX_SUFFIX)))
         return next(each for each in names if each not in taken)
 
     return {name: free(name) for name in op_namespaces(extension).values()}
@@ -322,12 +321,12 @@ class _ExtensionPlanner:
             cxx11=True,
         )
         self.target = Target(variant=variant, torch=machine.torch, cuda=machine.cuda)
-        words = words_of.without_ours(self._words(extension.cuda_cflags))
+        words = user_flags.without_scheduling(self._words(extension.cuda_cflags))
         archs = () if extension.names_arch else machine.archs
-        given = (*archs, *words_of.narrowed(words, machine.only))
-        relocatable = extension.has_device and words_of.is_relocatable(given)
+        given = (*archs, *user_flags.narrowed(words, machine.only))
+        relocatable = extension.has_device and user_flags.is_relocatable(given)
         self._links_device = relocatable or extension.dlink is not None
-        compiled, self._linked_flags = words_of.at_device_link(given)
+        compiled, self._linked_flags = user_flags.split_device_link(given)
         self._cuda_flags = compiled if relocatable else given
 
     # -- compiling -------------------------------------------------------------------------
@@ -354,7 +353,7 @@ class _ExtensionPlanner:
             self.target,
             kind=kind,
             source=unit.path,
-            archs=words_of.architectures(argv) if unit.is_cuda else (),
+            archs=user_flags.architectures(argv) if unit.is_cuda else (),
         )
         if unit.is_cuda:
             self.cuda.append(
@@ -379,7 +378,7 @@ class _ExtensionPlanner:
         return (
             self._toolkit("bin/nvcc"),
             "-c",
-            *self._adapted(user, unit.title or unit.path),
+            *self._compatibility_flags(user, unit.title or unit.path),
             *self._extension.nvcc_defaults,
             *("-Xcompiler", ",".join(_SHARED)),
             *("--keep", "--keep-dir=../tmp"),
@@ -389,8 +388,8 @@ class _ExtensionPlanner:
             *user,
         )
 
-    def _adapted(self, user: tuple[str, ...], title: str) -> tuple[str, ...]:
-        """What makes a front end of a later CUDA do what that of this one does."""
+    def _compatibility_flags(self, user: tuple[str, ...], title: str) -> tuple[str, ...]:
+        """Flags that make the front end of a later CUDA behave as that of this one."""
         toolkit = self._machine.lock.toolkit(self._machine.cuda)
         return front_end.nvcc_flags(toolkit, (*self._extension.nvcc_defaults, *user), title)
 
@@ -435,7 +434,7 @@ class _ExtensionPlanner:
     def _user_flags(self, unit: ExtensionUnit, given: tuple[str, ...]) -> tuple[str, ...]:
         """The user's flags, with a C++ standard that torch's headers take where they are read."""
         torch = unit.closure.reaches_torch
-        words = words_of.raised(given, self._machine.standard) if torch else given
+        words = user_flags.raised(given, self._machine.standard) if torch else given
         if any(flag.startswith(("-std", "--std")) for flag in words) or unit.path.endswith(".c"):
             return words
         # One for all releases of torch where torch is not read: so the object serves them all.
@@ -471,7 +470,7 @@ class _ExtensionPlanner:
     def _device_link(self, objects: list[Action]) -> Action:
         """Link device code that was compiled with ``-dc`` or ``-rdc=true``."""
         extension = self._extension
-        self._adapted(("-dlink",), extension.file)
+        self._compatibility_flags(("-dlink",), extension.file)
         names, inputs = linking.named_objects(self._actions, objects)
         given = [w for w in self._words(extension.dlink or ()) if w != "-dlink"]
         linked = [w for w in extension.ldflags if w.startswith("/") and w.endswith((".o", ".a"))]
@@ -526,7 +525,7 @@ class _ExtensionPlanner:
 
     @property
     def _shares_runtime(self) -> bool:
-        """Whether the CUDA runtime is the one that torch has loaded; a program begins without."""
+        """Whether the CUDA runtime is torch's; a program has its own."""
         extension, machine = self._extension, self._machine
         return bool(extension.has_cuda and machine.runtime and not extension.is_standalone)
 
@@ -546,8 +545,8 @@ class _ExtensionPlanner:
             if not self._machine.portable:
                 yield word
                 continue
-            given = word[2:] in _GIVEN or bool(self._soname(word[2:]))
-            if word not in _LINK_OURS and not (word.startswith("-l") and given):
+            given = word[2:] in _PROVIDED or bool(self._soname(word[2:]))
+            if word not in _LINK_IGNORED and not (word.startswith("-l") and given):
                 yield word
 
     def _soname(self, name: str) -> str:

@@ -57,7 +57,7 @@ def load_project(session: JitSession, directory: Path, *, verbose: bool = False)
     if not isinstance(project.manifest.framework, TvmFfi):
         machine.import_torch()  # without it, the error would be that no variant fits
     # Copies of a project with the same sources are laid out in the same directory.
-    with session.alone("project", project.manifest.general.name):
+    with session.lock_for("project", project.manifest.general.name):
         variant = _build_variant(session, project, Console(quiet=not verbose, failures=False))
         return _import_variant(project, variant)
 
@@ -72,7 +72,7 @@ def _import_variant(project: Project, variant: Path) -> ModuleType:
 
 
 def _undefined_error(project: Project, variant: Path, message: str) -> BuildError | None:
-    """Which function of a project is undefined; None if that is not what is wrong."""
+    """Error of an undefined function; None for another reason."""
     missing = missing_symbol(message)
     if not missing:
         return None

@@ -35,7 +35,7 @@ from kernforge.system.files import sha256_file
 
 Stamp: TypeAlias = tuple[int, int, int, int]
 """Size, time of change in nanoseconds, inode, and when the inode changed, in nanoseconds."""
-_SETTLED_NS = 2_000_000_000  # the coarsest time stamps in use are those of FAT
+_TIMESTAMP_NS = 2_000_000_000  # the coarsest time stamps in use are those of FAT
 _PROJECT = "src"  # a project's directory in that of an action
 _OPAQUE_LIMIT = 5000  # how many headers an include of a macro may name at most
 _HEADERS = (".h", ".hpp", ".hh", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", "")
@@ -102,7 +102,7 @@ def content_key(module: Extension) -> str:
 
 
 def paths(given: Any) -> tuple[str, ...]:
-    """One path, or several, as texts."""
+    """Paths as a tuple of strings."""
     listed = [given] if isinstance(given, str | bytes | os.PathLike) else given or ()
     return tuple(map(os.fsdecode, listed))
 
@@ -205,9 +205,9 @@ class Tree:
         base: str = "",
     ) -> None:
         self._texts: dict[str, str | None] = dict(given)
-        self.real_here, self.installed, self.base = here, installed, base
+        self.working_directory, self.installed, self.base = here, installed, base
         self._stamps: dict[str, Stamp | None] = {}
-        self._young: set[str] = set()
+        self._recent: set[str] = set()
 
     def __contains__(self, path: object) -> bool:
         return self._text(str(path)) is not None
@@ -223,7 +223,7 @@ class Tree:
     @property
     def here(self) -> str:
         """The directory from which relative paths start, as ``virtual`` gives it."""
-        return self.virtual(self.real_here)
+        return self.virtual(self.working_directory)
 
     def virtual(self, word: str) -> str:
         """A word of a command line with the project's directory as ``/src``."""
@@ -241,15 +241,15 @@ class Tree:
         return f"{self.base}{slash}{below}" if self.base and top == _PROJECT else f"/{path}"
 
     def title(self, path: str) -> str:
-        """What a person calls a source that an action sees; one that lies nowhere has no slash."""
+        """Name of a source in messages; a source that is not on the disk has no slash."""
         if self.base:
             return path.removeprefix(f"{_PROJECT}/")
         return f"/{path}" if "/" in path else posixpath.splitext(path)[0]
 
     def restore(self, text: str) -> str:
-        """What a compiler wrote, with paths as the user has them."""
+        """A compiler's output with the user's paths."""
         if self.base:
-            above = posixpath.relpath(self.base, self.real_here)
+            above = posixpath.relpath(self.base, self.working_directory)
             return re.sub(rf"(?<![\w/.-]){_PROJECT}/", "" if above == "." else f"{above}/", text)
         paths = sorted((re.escape(path) for path in self if "/" in path), reverse=True)
         return re.sub(rf"(?<![\w/.-])({'|'.join(paths)})", r"/\1", text) if paths else text
@@ -282,14 +282,14 @@ class Tree:
     def watch(self, path: str) -> Stamp | None:
         """Stamp of an absolute path, such as of an object; a change of it will be seen."""
         self._stamps[path] = current = _stamp(path)
-        if current and time.time_ns() - current[1] < _SETTLED_NS:
-            self._young.add(path)
+        if current and time.time_ns() - current[1] < _TIMESTAMP_NS:
+            self._recent.add(path)
         return current
 
     def identity(self, path: str) -> str:
-        """What tells a file for the linker from others of its absolute path; empty without one.
+        """Fingerprint of a file for the linker; empty if there is no file.
 
-        It is the content of a project's, which may lie elsewhere the next time.
+        A project's is the content: pip unpacks the project into another directory each time.
         """
         current = self.watch(path)
         if current is None:
@@ -297,8 +297,8 @@ class Tree:
         return sha256_file(Path(path)) if self.base else " ".join(map(str, current))
 
     def unchanged(self) -> bool:
-        """Whether all that was read is as it was; False also if that cannot be known."""
-        return not self._young and all(_stamp(p) == old for p, old in self._stamps.items())
+        """Whether no file changed since it was read; False if a file is too new to say."""
+        return not self._recent and all(_stamp(p) == old for p, old in self._stamps.items())
 
     def _text(self, path: str) -> str | None:
         if path not in self._texts:

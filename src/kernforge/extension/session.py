@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process has compiled and is compiling.
+"""State of the JIT: loaded modules, op namespaces, toolchains and locks of a process.
 
 A module lies in the store under its own key, so another build is another file: Python and the
 dynamic loader take it as a new module, and the old one stays as it is. An op namespace can be
@@ -52,60 +52,57 @@ class LoadedModule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedModule:
-    """What a request has given; ``placed`` is its copy in the caller's directory, or empty."""
+    """Result of a request; ``copy`` is the file in the caller's build directory, or empty."""
 
     tree: Tree
     loaded: LoadedModule
-    placed: str
+    copy: str
 
 
 @dataclass(slots=True, eq=False)
 class JitSession:
-    """All that a process has compiled and is compiling.
+    """State of the JIT in a process.
 
     Attributes:
         environment: environment variables; no other part of the JIT reads them from the process.
-        answers: what each request has given.
+        cache: the module of each request.
         modules: loaded modules by the digest of all that makes them.
         namespaces: op namespaces that are registered, or planned by a thread.
         shown: op namespaces by the name that sources write and by module, the latest last.
         imports: how many modules of a name were imported.
         toolchains: by what modules need of them.
-        whole: sources of modules, by the module's name, that need torch's headers as they are.
-        hinted: whether the hint on slow headers was shown.
-        device: what edits of device code remember.
+        whole_headers: paths of the sources that need all of torch's headers, by module.
+        showed_slow_hint: whether the hint on slow headers was shown.
+        device: history of device code, for edits.
         lock: held while op namespaces are planned and while a module is imported.
     """
 
     environment: Environment = field(default_factory=Environment.live)
-    answers: dict[Hashable, CachedModule] = field(default_factory=dict)
+    cache: dict[Hashable, CachedModule] = field(default_factory=dict)
     modules: dict[str, LoadedModule] = field(default_factory=dict)
     namespaces: set[str] = field(default_factory=set)
     shown: dict[str, dict[str, Any]] = field(default_factory=dict)
     imports: Counter[str] = field(default_factory=Counter)
     toolchains: dict[Hashable, ExtensionToolchain] = field(default_factory=dict)
-    whole: dict[str, set[str]] = field(default_factory=dict)
-    hinted: bool = False
+    whole_headers: dict[str, set[str]] = field(default_factory=dict)
+    showed_slow_hint: bool = False
     device: DeviceSession = field(default_factory=DeviceSession)
     lock: threading.RLock = field(default_factory=threading.RLock)
     _locks: dict[Hashable, threading.Lock] = field(default_factory=dict)
 
     @contextmanager
-    def alone(self, *key: Hashable) -> Iterator[None]:
-        """One thread at a time runs the block with this key.
-
-        Locks are taken in one order: project, module, toolchain.
-        """
+    def lock_for(self, *key: Hashable) -> Iterator[None]:
+        """Hold the lock of a key; the order is project, module, toolchain."""
         with self.lock:
             lock = self._locks.setdefault(key, threading.Lock())
         with lock:
             yield
 
     def toolchain(self, module: Extension, progress: Progress) -> ExtensionToolchain:
-        """What compiles a module; found once for all modules that need the same."""
+        """Toolchain of a module, found once for all modules that need the same."""
         needs = ExtensionNeeds.of([module])
-        key = (machine.deciding_variables(self.environment), needs)
-        with self.alone("toolchain"):
+        key = (machine.toolchain_variables(self.environment), needs)
+        with self.lock_for("toolchain"):
             if key not in self.toolchains:
                 self.toolchains[key] = machine.find_toolchain(self.environment, needs, progress)
             return self.toolchains[key]
@@ -130,7 +127,7 @@ class JitSession:
             raise
 
     def release(self, namespaces: Mapping[str, str]) -> None:
-        """Free the op namespaces of a module that is not loaded."""
+        """Free the op namespaces of a module after a failed load."""
         with self.lock:
             self.namespaces.difference_update(namespaces.values())
 

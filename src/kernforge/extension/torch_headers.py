@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cut torch's headers to what a source uses, and tell whether it needs all of them.
+"""Slim headers: reduce torch's headers to what a source uses, and detect a source that needs all.
 
 ``torch/types.h`` is 13 MB of text and ``torch/extension.h`` 16, and nvcc's two passes and the host
 compiler each read it. Most of it is for the 2,500 operators that a source does not call. Here the
@@ -51,7 +51,7 @@ _ALLOWED = re.compile(
     r"|ATen/(?:Dispatch|AccumulateType|OpMathType|cuda/CUDAContext(?:Light)?|cuda/Exceptions)\.h"
 )
 # Parts of torch that are not in the written header.
-_MORE = re.compile(
+_UNSUPPORTED = re.compile(
     r"\b(?:torch|at)\s*::\s*(?:nn|optim|jit|data|serialize|indexing|save|load|linalg|fft"
     r"|special|sparse|tensor|from_blob|manual_seed|parallel_for|native|globalContext)\b"
     r"|\b(?:NoGradGuard|GradMode|InferenceMode|AutoGradMode|Slice|Ellipsis)\b"
@@ -92,11 +92,11 @@ inline at::Tensor variable(at::Tensor made, bool requires_grad) {
 }
 }}
 """
-_OF_A_NAME = re.compile(
+_ABOUT_A_NAME = re.compile(
     r"declared|undefined|defin|member|does not name|incomplete|ambiguous|must be a class"
     r"|no (?:instance|match|suitable|operator)|expected|cannot convert|unknown type"
 )
-_TWICE = re.compile(r"redefinition|already been defined|conflicting declaration")
+_REDEFINED = re.compile(r"redefinition|already been defined|conflicting declaration")
 # Names of torch and Python that macros put together, and names that any header of C++ may bring.
 _ANYWHERE = re.compile(r"k[A-Z]|_?Py")
 _OF_STD = re.compile(r"""["']std\b""")
@@ -120,8 +120,10 @@ _MISSING = re.compile(
 )
 
 
-def fell_short(output: str, texts: Mapping[str, str], tree: str, directory: str) -> bool:
-    """Whether a source that did not compile with cut headers may compile with torch's as they are.
+def may_need_whole_headers(
+    output: str, texts: Mapping[str, str], tree: str, directory: str
+) -> bool:
+    """Whether a source that failed with slim headers may compile with all of torch's.
 
     Args:
         output: what the compiler wrote.
@@ -140,16 +142,16 @@ def fell_short(output: str, texts: Mapping[str, str], tree: str, directory: str)
             return True
 
     users = {path: text for path, text in texts.items() if path != PATH}
-    return lacks_header(output, users, (f"/{tree}/", SLIM_DIRECTORY), occurs)
+    return may_lack_header(output, users, (f"/{tree}/", SLIM_DIRECTORY), occurs)
 
 
-def lacks_header(
+def may_lack_header(
     output: str,
     texts: Mapping[str, str],
     torch: Collection[str],
     occurs: Callable[[str], bool],
 ) -> bool:
-    """Whether a source that failed with fewer of torch's headers may compile with all of them.
+    """Whether the first error may come from a header that the slim ones lack.
 
     The first error decides: all others may come of it.
 
@@ -160,12 +162,12 @@ def lacks_header(
         occurs: whether a name is anywhere in torch's headers or in the system's.
     """
     error, *rest = diagnostics.errors(diagnostics.parse(output)) or (None,)
-    if error is None or not _OF_A_NAME.search(error.message):
+    if error is None or not _ABOUT_A_NAME.search(error.message):
         return False
     notes = itertools.takewhile(lambda each: each.severity == "note", rest)
     if "/" in error.file and error.file not in texts:
         return "incomplete" in error.message or any(part in error.file for part in torch)
-    if _TWICE.search(error.message):
+    if _REDEFINED.search(error.message):
         places = (error.message, *(note.file for note in notes))
         return any(part in place for part in torch for place in places)
     if missing := _MISSING.match(error.message):
@@ -213,29 +215,29 @@ def read_header(torch: str, name: str) -> str | None:
     return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
-def cut_extension(extension: Extension, torch: str | None, whole: Collection[str]) -> Extension:
-    """An extension with torch's headers cut in each source that takes it.
+def slim_extension(extension: Extension, torch: str | None, whole: Collection[str]) -> Extension:
+    """An extension with slim headers in each source that compiles with them.
 
     Args:
         torch: directory of torch; None leaves the headers as they are.
-        whole: paths of sources that need them as they are.
+        whole: paths of sources that need all headers.
     """
     if torch is None:
         return extension
     read = functools.partial(read_header, torch)
-    units = (u if u.path in whole else cut_unit(u, read) or u for u in extension.units)
+    units = (u if u.path in whole else slim_unit(u, read) or u for u in extension.units)
     return replace(extension, units=tuple(units))
 
 
-def cut_unit(unit: ExtensionUnit, read: ReadHeader) -> ExtensionUnit | None:
-    """The same unit with torch's headers cut to what it uses; None if they cannot be."""
+def slim_unit(unit: ExtensionUnit, read: ReadHeader) -> ExtensionUnit | None:
+    """A unit with slim headers; None if it uses more of torch."""
     given, closure = unit.texts, unit.closure
     others = [name for name in closure.foreign if name not in _LARGE]
     if closure.opaque or not all(_ALLOWED.fullmatch(name) for name in others):
         return None
     texts = {path: _LARGE_INCLUDE.sub(rf'\1#include "{HEADER}"', t) for path, t in given.items()}
     code = "\n".join(cpp_text.code(text) for text in given.values())
-    if texts == given or _MORE.search(code):
+    if texts == given or _UNSUPPORTED.search(code):
         return None
     written = write_header(code, read)
     if written is None:
@@ -272,10 +274,10 @@ def write_header(code: str, read: ReadHeader) -> tuple[str, tuple[str, ...]] | N
     if _AUTOGRAD.search(code):
         # Autograd's headers bring what those of operators include, and some operators.
         included = [*_AUTOGRAD_HEADERS, *(f"ATen/ops/{word}.h" for word in bodies), *included]
-        first, written = ["#pragma once", _PER_OPERATOR], [_bare(types)]
+        first, written = ["#pragma once", _PER_OPERATOR], [_without_directives(types)]
     else:
         first = ["#pragma once"]
-        written = [*map(_bare, (*bodies.values(), operators, types)), _VARIABLE]
+        written = [*map(_without_directives, (*bodies.values(), operators, types)), _VARIABLE]
         make, ours = "autograd::make_variable(", "kernforge::variable("
         tensor_makers = [text.replace(make, ours) for text in tensor_makers]
     includes = (f"#include <{name}>" for name in included)
@@ -283,6 +285,6 @@ def write_header(code: str, read: ReadHeader) -> tuple[str, tuple[str, ...]] | N
     return "\n".join(parts), tuple(included)
 
 
-def _bare(text: str) -> str:
+def _without_directives(text: str) -> str:
     """A header without its directives, which are for other uses of it."""
     return _DIRECTIVE.sub("", text)

@@ -105,7 +105,7 @@ def test_relocatable_device_code_is_known_in_every_spelling(given):
 
 def test_optimization_at_the_link_is_asked_for_there():
     given = ("-O3", "-dlto", "-gencode", "arch=compute_90,code=sm_90", "-arch=sm_80")
-    compiled, linked = jit_flags.at_device_link(given)
+    compiled, linked = jit_flags.split_device_link(given)
     assert compiled == (
         "-rdc=true",
         "-O3",

@@ -54,7 +54,7 @@ def cut(source=SOURCE, path="me/a.cu", read=HEADERS.get, **more):
     texts = {path: source, **more}
     found = closure(path, texts, ())
     texts = {p: texts[p] for p in found.files}
-    return torch_headers.cut_unit(plan.ExtensionUnit(path=path, texts=texts, closure=found), read)
+    return torch_headers.slim_unit(plan.ExtensionUnit(path=path, texts=texts, closure=found), read)
 
 
 def test_the_include_gives_way_to_a_header_of_what_is_used():

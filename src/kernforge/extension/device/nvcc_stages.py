@@ -57,7 +57,7 @@ def run_stages(command: Command) -> Completed:
 
 
 def _needs_flag(directory: Path) -> bool:
-    """Whether files show a lambda for the GPU, or may, or depend on the headers that were read."""
+    """Whether files may have a device lambda, or depend on the headers that the flag reads."""
     paths = [path for path in directory.rglob("*") if path.is_file()]
     return sum(path.stat().st_size for path in paths) > _READ_BYTES or any(
         _NEEDS_FLAG.search(path.read_text(errors="replace")) for path in paths

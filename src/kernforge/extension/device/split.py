@@ -163,7 +163,7 @@ def _blank(text: str, keep: str) -> str:
 
 
 def _without_prefix(head: str) -> str:
-    """What stands before a body without an access specifier and ``template <...>``."""
+    """The words before a body, without an access specifier and ``template <...>``."""
     while prefix := _ACCESS.match(head) or _TEMPLATE.match(head):
         head = head[prefix.end() :]
     return head
@@ -171,7 +171,7 @@ def _without_prefix(head: str) -> str:
 
 @dataclass(slots=True)
 class _Reader:
-    """Goes over the items of a text once.
+    """Walk over the items of a text.
 
     Attributes:
         bare: the text without comments, literals and directives.

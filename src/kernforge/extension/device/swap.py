@@ -299,7 +299,7 @@ def _device_plan(
 
 
 def _swap_action(unit: CudaUnit) -> Action:
-    """Stands for an object of a unit whose device code replaced an earlier one's."""
+    """Placeholder for the action that makes an object with swapped device code."""
     return Action(
         kind="cuda",
         title=unit.path,

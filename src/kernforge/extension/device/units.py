@@ -112,7 +112,7 @@ class ModulePlan:
 
 
 class DeviceSession:
-    """What edits of device code remember: for one process of the JIT, one session of ``dev``.
+    """History of device code, of one process of the JIT or one session of ``dev``.
 
     Threads may share it.
     """
