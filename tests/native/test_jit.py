@@ -258,19 +258,6 @@ def test_what_a_compiler_leaves_out_is_an_error(tmp_path):
         kernforge.load("quiet", source, extra_cflags=["-fsyntax-only"])
 
 
-def test_impossible_calls_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="there is no source"):
-        kernforge.load("absent", [str(tmp_path / "absent.cpp")])
-    with pytest.raises(UsageError, match="exclude each other"):
-        kernforge.load("both", [], is_standalone=True)
-    with pytest.raises(UsageError, match="cannot be the name"):
-        plain("../outside", 1)
-    with pytest.raises(UsageError, match="not an identifier of C"):
-        plain("with-dashes", 1)
-    with pytest.raises(UsageError, match="SYCL"):
-        kernforge.load_inline("sycl", "", sycl_sources="x")
-
-
 def test_a_program_is_linked_and_its_path_returned(tmp_path):
     source = tmp_path / "main.cpp"
     source.write_text("int main() { return 7; }\n")
@@ -388,18 +375,6 @@ def test_the_compilers_of_a_process_that_is_ended_end_with_it(monkeypatch):
                 is_compiling = any(one.name() in {"cudafe++", "cicc", "cc1plus"} for one in seen)
         process.terminate()
     assert psutil.wait_procs(seen, timeout=60)[1] == []
-
-
-def test_cuda_that_shows_no_torch_is_compiled_without_its_headers(monkeypatch, home, kept_home):
-    jit_homes.lend_results(home, kept_home)
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
-    kernel = """
-    __global__ void fill(float* x) { x[threadIdx.x] = 1; }
-    extern "C" int launch(float* x) { fill<<<1, 32>>>(x); return cudaGetLastError(); }
-    """
-    module = kernforge.load_inline("raw_cuda", PLAIN % 3, kernel)
-    assert module.value() == 3
-    jit_homes.keep_results(home, kept_home)
 
 
 TUTORIAL = """

@@ -14,7 +14,7 @@ there. These things differ:
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernforge.artifact.variant import Backend, Variant
@@ -52,7 +52,6 @@ _OPTIMISE = ("-O3", "-DNDEBUG", "-fwrapv")
 # edit.
 _SHARED = ("-fPIC", "-fno-gnu-unique", "-fno-canonical-system-headers")
 _NAMES = "kernforge_names.cpp"
-_MAX_SUFFIX = 10_000
 # Libraries that are stubs of the ABI floor already, or that torch has loaded.
 _PROVIDED = {
     *("c", "m", "dl", "rt", "pthread", "util", "stdc++", "gcc_s", "gomp", "omp", "iomp5"),
@@ -284,20 +283,6 @@ def op_namespaces(extension: Extension) -> dict[str, str]:
     return {word: extension.last_name if word == EXTENSION_NAME else word for word in defined}
 
 
-def free_namespaces(extension: Extension, key: str, taken: Collection[str]) -> dict[str, str]:
-    """A name that the process does not have for each op namespace of an extension.
-
-    It is the namespace's own, or that with a suffix of the key of its content.
-    """
-
-    def free(name: str) -> str:
-        first = f"{name}_{key[:10]}"
-        names = (name, first, *(f"{first}_{number}" for number in range(2, _MAX_SUFFIX)))
-        return next(each for each in names if each not in taken)
-
-    return {name: free(name) for name in op_namespaces(extension).values()}
-
-
 class _ExtensionPlanner:
     def __init__(
         self,
@@ -332,10 +317,11 @@ class _ExtensionPlanner:
     # -- compiling -------------------------------------------------------------------------
 
     def _compile(self, unit: ExtensionUnit) -> Action:
-        texts, named = self._texts(unit)
+        texts = self._texts(unit)
         inputs = [self._actions.text(path, text) for path, text in texts.items()]
         common = tuple(self._common(unit, texts))
-        included = ("-include", op_namespace.NAMES_HEADER) if named else ()
+        header = op_namespace.NAMES_HEADER
+        included = ("-include", header) if header in texts else ()
         if unit.is_cuda:
             argv = self._nvcc(unit, (*included, *common))
         else:
@@ -361,16 +347,13 @@ class _ExtensionPlanner:
             )
         return action
 
-    def _texts(self, unit: ExtensionUnit) -> tuple[dict[str, str], bool]:
-        """The files of a unit, and whether some of them take op namespaces from the link."""
+    def _texts(self, unit: ExtensionUnit) -> dict[str, str]:
+        """The files of a unit, with a header for op namespaces that come from the link."""
         defined = frozenset(self._names)
-        if not defined:
-            return dict(unit.texts), False
         texts = {path: op_namespace.register(text, defined) for path, text in unit.texts.items()}
-        named = any(texts[path] != unit.texts[path] for path in texts)
-        if named:
+        if texts != unit.texts:
             texts[op_namespace.NAMES_HEADER] = op_namespace.names_header(defined)
-        return texts, named
+        return texts
 
     def _nvcc(self, unit: ExtensionUnit, common: tuple[str, ...]) -> tuple[str, ...]:
         user = self._user_flags(unit, self._cuda_flags)

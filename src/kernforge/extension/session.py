@@ -12,6 +12,7 @@ argument. A process has one, ``PROCESS``; a test makes its own. Threads may shar
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
@@ -27,7 +28,7 @@ from kernforge.extension.plan import (
     Extension,
     ExtensionNeeds,
     ExtensionToolchain,
-    free_namespaces,
+    op_namespaces,
 )
 from kernforge.extension.request import Tree
 from kernforge.system.environment import Environment
@@ -109,16 +110,23 @@ class JitSession:
 
     @contextmanager
     def namespaces_of(self, module: Extension, key: str) -> Iterator[dict[str, str]]:
-        """Take op namespaces for a module that no other thread's has; free if the block raises.
+        """Reserve a name for each op namespace of a module; free if the block raises.
+
+        It is the namespace's own, or one with a suffix if another build has that.
 
         Args:
             key: of the module's content.
 
         Yields:
-            The namespaces by the names that the sources write.
+            The names by those that the sources write.
         """
+        names: dict[str, str] = {}
         with self.lock:
-            names = free_namespaces(module, key, self.namespaces)
+            for name in op_namespaces(module).values():
+                of_build = f"{name}_{key[:10]}"
+                numbered = (f"{of_build}_{number}" for number in itertools.count(2))
+                candidates = itertools.chain((name, of_build), numbered)
+                names[name] = next(each for each in candidates if each not in self.namespaces)
             self.namespaces.update(names.values())
         try:
             yield names

@@ -82,14 +82,10 @@ def test_functions_are_bound_under_the_macro_of_the_name(functions):
     assert files["functions"] == f'm.def("f", torch::wrap_pybind_function(f), "{doc}");\n'
 
 
-def test_functions_can_be_called_without_torchs_errors():
-    text = inline.inline("int f();", "", ["f"], error_handling=False)["functions"]
-    assert 'm.def("f", f, "f");' in text
-
-
-def test_functions_may_run_without_the_gil():
-    text = inline.inline("int f();", "", ["f"], gil_not_used=True)["cpp_sources.cpp"]
-    assert "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m, pybind11::mod_gil_not_used()) {" in text
+def test_a_binding_has_the_callers_options():
+    files = inline.inline("int f();", "", ["f"], error_handling=False, gil_not_used=True)
+    assert files["functions"] == 'm.def("f", f, "f");\n'
+    assert "_NAME, m, pybind11::mod_gil_not_used()) {" in files["cpp_sources.cpp"]
 
 
 def test_functions_of_another_kind_are_refused():
@@ -102,12 +98,6 @@ def test_a_value_that_is_not_the_text_of_a_source_is_refused(source):
     with pytest.raises(UsageError, match="a source is") as caught:
         inline.inline(source, (), None)
     assert "load takes paths" in caught.value.hint
-
-
-def test_the_callers_lists_stay_as_they_are():
-    mine = ["int f();"]
-    inline.inline(mine, [], ["f"])
-    assert mine == ["int f();"]
 
 
 def test_each_source_is_a_file_with_the_name_of_its_argument():

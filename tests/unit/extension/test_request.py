@@ -65,3 +65,10 @@ def test_a_module_must_be_defined_somewhere():
     with pytest.raises(UsageError, match="no source defines the Python module toy") as caught:
         kernforge.load_inline("toy", ["int x;", ""])
     assert "functions=[...]" in caught.value.hint
+
+
+def test_contradictory_arguments_are_refused():
+    with pytest.raises(UsageError, match="exclude each other"):
+        kernforge.load("both", [], is_standalone=True)
+    with pytest.raises(UsageError, match="SYCL"):
+        kernforge.load_inline("sycl", "", sycl_sources="x")
