@@ -34,16 +34,16 @@ GROUPS = {
         "ceiling; on data that\nfits into a cache, a kernel can be faster than this copy.\n\n"
         "Sweeps draw shapes, layouts and dtypes at random, so their tables have the worst that "
         "they found.\nWhat is still slower than torch:\n\n"
-        "- sums that layer-norm is given with every second column, which are copied first; its "
-        "gradients in\n  float64, and of rows beyond 4,096 numbers that do not begin on 16 bytes;\n"
-        "- products with few numbers in depth, above all with a residual or in float64, and their "
-        "gradients:\n  they take torch's own launches, and one or two more;\n"
-        "- batches of products with a residual whose rows are just more than those of a tile;\n"
-        "- `topk` of one of a few hundred;\n"
-        "- mixtures of experts whose sizes are no multiples of 8, beside a loop over the experts "
-        "in which the\n  host waits;\n"
-        "- GELU by the normal distribution in float64, which is exact in the tail, where torch's "
-        "is not.\n",
+        "- layer-norm of every second column, which is copied first, with a residual where rows do "
+        "not\n  begin on 16 bytes, and its gradients in float64;\n"
+        "- products with few numbers in depth, and their gradients: they take torch's own "
+        "launches, and one\n  or two more;\n"
+        "- `topk` with one or with very many results, and a sort of one row;\n"
+        "- gradients of `gelu_approx` of a transposed input; GELU by the normal distribution in "
+        "float64, which\n  is exact in the tail, where torch's is not;\n"
+        "- few experts in float32, multiplied without tensor cores at two thirds of cuBLAS's rate; "
+        "gradients\n  in float16 and float32 of two or three experts, where both wait for the "
+        "host.\n",
         ("*-h200.json", "sweep-*.json"),
     ),
     "jit": Group(

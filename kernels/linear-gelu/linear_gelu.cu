@@ -8,6 +8,7 @@
 #include "gelu.cuh"
 #include "hopper.h"
 #include "kernforge/elementwise.cuh"
+#include "kernforge/hopper_waves.h"
 #include "slope.cuh"
 
 namespace linear_gelu {
@@ -119,14 +120,6 @@ struct FewRows {
 };
 constexpr FewRows kFewHalves[] = {{8, 8192, 0}, {16, 2048, 0}, {16, 8192, 4096}};
 constexpr FewRows kFewTf32[] = {{8, 4096, 0}, {16, 2048, 0}, {8, 8192, 4096}};
-// Tiles, by the bytes of a number: of a result as large as so many of 128 x 256, of such a depth.
-// Fewer leave multiprocessors without one; where they are few and deep, cuBLAS, which splits the
-// depth, is ahead by more than GELU's pass.
-struct Tiles {
-  int64_t size, count, least_depth, most_depth;
-};
-constexpr Tiles kTiles[] = {
-    {2, 66, 512, 4096}, {2, 512, 512, INT64_MAX}, {4, 512, 1024, INT64_MAX}};
 
 }  // namespace
 
@@ -147,12 +140,7 @@ cudaError_t path_of(DType dtype, bool tf32, const Linear& of, Path* path) {
   // A tensor map has no row that overlaps the next, and the result's rows begin on 16 bytes.
   if (of.x_stride < of.depth || of.w_stride < of.depth || of.columns * size % 16 != 0 ||
       !aligned(of.bias, 2 * size) ||
-      std::none_of(
-          std::begin(kTiles), std::end(kTiles),
-          [&](const Tiles& tiles) {
-            return size == tiles.size && of.rows * of.columns >= tiles.count * 128 * 256 &&
-                   of.depth >= tiles.least_depth && of.depth <= tiles.most_depth;
-          })) {
+      !kernforge::hopper::tiles_are_ahead(of.rows, of.columns, 1, of.depth, true)) {
     return cudaSuccess;
   }
   kernforge::Device device;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the tiles of hopper_*.cu are ahead of torch, and what follows a product of torch.
+// Where the tiles of hopper_*.cu are used, and what follows a product of torch.
 
 #include "finish.cuh"
 #include "hopper.h"
+#include "kernforge/hopper_waves.h"
 #include "matmul.h"
 
 namespace matmul {
@@ -36,20 +37,6 @@ bool readable(const Matrices& of, int64_t lines, int64_t depth, int64_t line_str
   return size == 2 && whole(of, line_stride, depth_stride, lines, size);
 }
 
-// Where tiles are not slower than torch, on an H100 and an H200: results as large as so many of 128
-// x 256, of such a depth. Fewer do not fill 132 multiprocessors evenly; where they are few and
-// deep, cuBLAS, which splits the depth, is ahead by more than a pass over the result. `fused`:
-// torch's way is more than one kernel.
-struct Row {
-  bool fused;
-  int64_t tiles, least_depth, most_depth;
-};
-constexpr Row kAhead[] = {
-    {false, 512, 1024, INT64_MAX},
-    {true, 66, 512, 4096},
-    {true, 512, 512, INT64_MAX},
-};
-
 }  // namespace
 
 cudaError_t tiles_are_ahead(const Matmul& of, bool tf32, bool* ahead) {
@@ -70,12 +57,9 @@ cudaError_t tiles_are_ahead(const Matmul& of, bool tf32, bool* ahead) {
   if (!is_fp8(of.left)) {
     const bool fused =
         of.extras.residual.data != nullptr || of.extras.activation != Activation::kNone;
-    const int64_t items = of.rows * of.columns * of.matrices;
-    const bool listed = std::any_of(std::begin(kAhead), std::end(kAhead), [&](const Row& row) {
-      return row.fused == fused && items >= row.tiles * 128 * 256 && of.depth >= row.least_depth &&
-             of.depth <= row.most_depth;
-    });
-    if (!listed) return cudaSuccess;
+    if (!kernforge::hopper::tiles_are_ahead(of.rows, of.columns, of.matrices, of.depth, fused)) {
+      return cudaSuccess;
+    }
   }
   kernforge::Device device;
   const cudaError_t error = kernforge::current_device(&device);

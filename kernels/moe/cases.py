@@ -7,7 +7,7 @@ SHAPES = {
     "no tokens": (0, 4, 2, 8, 16),
     "nothing inside": (3, 4, 2, 8, 0),
     "one of each": (1, 1, 1, 1, 1),
-    "odd: the plain path": (7, 5, 3, 13, 5),
+    "odd": (7, 5, 3, 13, 5),
     "small": (4, 3, 2, 8, 5),
     "more experts than tokens": (2, 40, 4, 16, 8),
     "tails of tiles": (37, 4, 2, 24, 40),
@@ -27,6 +27,8 @@ LARGE = {
     "rows of x that are copied": (250, 4, 2, 136, 4104),
     "all experts": (200, 8, 8, 128, 128),
     "width that is not on 16 bytes": (200, 8, 2, 100, 64),
+    "nothing on 16 bytes": (150, 8, 2, 1001, 333),
+    "nothing on 16 bytes, few of the experts": (1, 64, 2, 101, 67),
     "float32 sizes": (500, 8, 2, 96, 136),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import torch
 from torch.autograd import forward_ad
+from torch.nn.functional import pad
 
 from . import backward
 from ._ops import add_op_namespace_prefix, ops
@@ -16,6 +17,7 @@ _experts_kept = ops.experts_kept.default
 _routed_experts = ops.routed_experts.default
 
 _SCORES = {"softmax": False, "sigmoid": True}
+_HALVES = (torch.float16, torch.bfloat16)
 
 
 def moe(
@@ -70,8 +72,9 @@ def moe(
         or _is_autocast(x)
         or (x.dtype is torch.float64) != (router_logits.dtype is torch.float64)
     ):
+        rows, w1, w2 = _padded(_rows(x), w1, w2, top_k)
         y = _routed_experts(
-            _rows(x),
+            rows,
             _rows(router_logits),
             w1,
             w2,
@@ -85,7 +88,7 @@ def moe(
             w1_scale,
             w2_scale,
         )
-        return y.view(x.shape)
+        return _unpadded(y, x)
     weights, ids = route(
         router_logits,
         top_k,
@@ -168,14 +171,15 @@ def experts(
         if scales == (None, None):
             w1, w2 = w1.to(dtype), w2.to(dtype)
     weights = weights.to(torch.float64 if x.dtype is torch.float64 else torch.float32)
-    given = (_rows(x), _rows(weights), _rows(ids.to(torch.int32)), w1, w2)
+    rows, w1, w2 = _padded(_rows(x), w1, w2, ids.shape[-1] if ids.dim() else 1)
+    given = (rows, _rows(weights), _rows(ids.to(torch.int32)), w1, w2)
     if not _differentiated(*given):
         y = _experts(*given, *scales)
     elif scales == (None, None):
         y, *_ = _Experts.apply(*given)
     else:
         y = _ExpertsScaled.apply(*given, *scales)
-    return y.view(x.shape)
+    return _unpadded(y, x)
 
 
 def _is_sigmoid(scoring: str) -> bool:
@@ -198,6 +202,42 @@ def _differentiated(*given: torch.Tensor) -> bool:
 
 def _rows(t: torch.Tensor) -> torch.Tensor:
     return t if t.dim() == 2 else t.reshape(-1, t.shape[-1]) if t.dim() else t
+
+
+def _padded(
+    x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, top_k: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Add zeros up to rows of whole 16 bytes, which tensor cores read, where that is faster.
+
+    README.md has the measurements.
+    """
+    if not _is_faster_padded(x, w1, w2, top_k):
+        return x, w1, w2
+    experts, width, inner = w2.shape
+    more_width, more_inner = -width % 8, -inner % 8
+    halves = w1.view(experts, 2, inner, width)
+    halves = pad(halves, (0, more_width, 0, more_inner))
+    return pad(x, (0, more_width)), halves.flatten(1, 2), pad(w2, (0, more_inner, 0, more_width))
+
+
+def _is_faster_padded(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, top_k: int) -> bool:
+    """Whether tensor cores need padding, and gain more than a copy of the weights costs."""
+    if not x.is_cuda or w2.dim() != 3 or w1.dtype is not x.dtype or x.dtype not in _HALVES:
+        return False
+    experts, width, inner = w2.shape
+    if x.shape[1] != width or w1.shape != (experts, 2 * inner, width):
+        return False  # the operator's error names the shapes
+    # All experts are copied, also those without a token.
+    pays = 2 * x.shape[0] * top_k >= experts
+    odd = width % 8 != 0 or inner % 8 != 0
+    return odd and pays and torch.cuda.get_device_capability(x.device) == (9, 0)
+
+
+def _unpadded(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Take added columns away; in the shape of ``x``."""
+    if y.shape[1] != x.shape[-1]:
+        y = y[:, : x.shape[-1]].contiguous()
+    return y.view(x.shape)
 
 
 class _Route(torch.autograd.Function):

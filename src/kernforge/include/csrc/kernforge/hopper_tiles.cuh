@@ -26,6 +26,7 @@
 #include <type_traits>
 
 #include "kernforge/hopper.cuh"
+#include "kernforge/hopper_waves.h"
 
 namespace kernforge::hopper {
 
@@ -678,22 +679,19 @@ cudaError_t launch(const Given& given, const typename E::Activation& activation,
   return cudaLaunchKernelEx(&config, kernel, arguments);
 }
 
-// Calls run(Shape) with the tile that a product gets. Of 128 rows: the waves of them that 132
-// multiprocessors need, times what a wave takes in comparison with tiles of 256 columns, which read
-// the least for a product.
+// Calls run(Shape) with the tile that a product gets.
 template <class Run>
 cudaError_t with_shape(int64_t rows, int64_t columns, int64_t matrices, const Run& run) {
-  const auto waves = [&](int64_t width) {
-    return ((rows + 127) / 128 * ((columns + width - 1) / width) * matrices + 131) / 132;
-  };
-  const int64_t of_256 = waves(256) * 100, of_128 = waves(128) * 55, of_64 = waves(64) * 34;
-  if (rows <= 128) {
-    if (of_64 < of_128) return run(Shape<128, 64, 8, 1, 1>{});
-    return run(Shape<128, 128, 6, 1, 1>{});
+  switch (fastest_tiling(rows, columns, matrices)) {
+    case 0:
+      return run(Shape<128, 64, 8, 1, 1>{});
+    case 1:
+      return run(Shape<128, 128, 6, 1, 1>{});
+    case 2:
+      return run(Shape<128, 128, 6, 2, 1>{});
+    default:
+      return run(Shape<128, 256, 4, 2, 1>{});
   }
-  if (of_64 < of_128 && of_64 < of_256) return run(Shape<128, 64, 8, 1, 1>{});
-  if (of_128 < of_256) return run(Shape<128, 128, 6, 2, 1>{});
-  return run(Shape<128, 256, 4, 2, 1>{});
 }
 
 }  // namespace kernforge::hopper
