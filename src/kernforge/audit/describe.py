@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find kernels, and describe one: its versions, its variants, which would load on this machine."""
+"""Search for kernels, and describe one: its versions, its variants, and which would load here."""
 
 from __future__ import annotations
 
@@ -12,13 +12,7 @@ from typing import Any
 from kernforge.artifact import directories as artifact_directories
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.artifact.version import in_order
-from kernforge.errors import (
-    IntegrityError,
-    KernforgeError,
-    NotPublishedError,
-    RegistryError,
-    UsageError,
-)
+from kernforge.errors import IntegrityError, KernforgeError, RegistryError, UsageError
 from kernforge.loader.host import probe_to_load
 from kernforge.loader.resolve import resolve
 from kernforge.loader.search import link_root
@@ -36,10 +30,10 @@ _SEARCH_LIMIT = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantLocation:
-    """A variant on this machine's disk.
+    """A variant on disk.
 
     Attributes:
-        link_root: directory that symbolic links must not leave.
+        link_root: directory that contains the targets of its symbolic links.
         subject: the variant as a trust policy names it.
     """
 
@@ -50,7 +44,7 @@ class VariantLocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundKernel:
-    """A kernel: a commit in a registry, or a directory.
+    """A kernel in a registry or a directory.
 
     Attributes:
         where: repo id or path, as the user wrote it.
@@ -65,9 +59,8 @@ class FoundKernel:
     directories: Mapping[str, Path] = field(default_factory=dict)
 
     def location(self, name: str) -> VariantLocation:
-        """The location of a variant, which is fetched if it is not on this machine."""
-        answer = self.answer
-        if answer is None:
+        """A variant on disk, after a download where it is needed."""
+        if (answer := self.answer) is None:
             path = self.directories[name]
             subject = Subject(repo_id=None, registry=path.resolve().as_uri())
             return VariantLocation(path=path, link_root=link_root(path), subject=subject)
@@ -80,12 +73,10 @@ class FoundKernel:
 
     def read(self, name: str) -> tuple[bytes, bytes | None]:
         """A variant's metadata and signature, without its other files."""
-        answer = self.answer
-        if answer is None:
+        if (answer := self.answer) is None:
             path = self.directories[name]
-            signature_file = path / SIGNATURE
-            bundle = signature_file.read_bytes() if signature_file.exists() else None
-            return (path / FILE).read_bytes(), bundle
+            bundle = path / SIGNATURE
+            return (path / FILE).read_bytes(), bundle.read_bytes() if bundle.exists() else None
         document = answer.registry.metadata(self.where, answer.commit, name)
         return document, answer.small_file(f"build/{name}/{SIGNATURE}")
 
@@ -128,28 +119,28 @@ def find(
 def published_versions(registry: Registries, repo_id: str) -> list[dict[str, Any]]:
     """Every version of a kernel, oldest first: its name, its commit, its number of variants.
 
-    A tag ``vX.Y.Z`` is a version; a branch ``v<major>`` is a version if no tag has that major.
-
     Raises:
         RegistryError: the registry has no such kernel.
     """
-    member = registry.member(repo_id)
-    refs = member.refs(repo_id)
-    tags = versions(refs)
-    majors_of_tags = {version[0] for version in tags}
-    branches = {
-        (major, -1, -1): f"v{major}" for major in majors(refs) if major not in majors_of_tags
-    }
-    names = [name for _, name in sorted({**branches, **tags}.items())]
-    if not names:
+    found = _versions(registry.member(repo_id), repo_id)
+    if not found:
         api.find(registry, request(repo_id, revision="main"))  # raises an error with a hint
+    return found
+
+
+def _versions(registry: Registry, repo_id: str) -> list[dict[str, Any]]:
+    """The versions: tags ``vX.Y.Z``, and branches ``v<major>`` of majors that have no tag."""
+    refs = registry.refs(repo_id)
+    tags = versions(refs)
+    tagged = {version[0] for version in tags}
+    branches = {(major, -1, -1): f"v{major}" for major in majors(refs) if major not in tagged}
     return [
         {
             "version": name[1:],
             "commit": refs[name],
-            "variants": len(member.variants(repo_id, refs[name])),
+            "variants": len(registry.variants(repo_id, refs[name])),
         }
-        for name in names
+        for _, name in sorted({**branches, **tags}.items())
     ]
 
 
@@ -159,8 +150,8 @@ class ListedKernel:
 
     Attributes:
         registry: URL of the registry.
-        version: the newest version that is on this machine; empty where none has a name.
-        variants: how many variants of it are on this machine.
+        version: the newest version on this machine; empty if none has a name.
+        variants: number of its variants on this machine.
     """
 
     repo_id: str
@@ -169,23 +160,13 @@ class ListedKernel:
     variants: int = 0
 
 
-def on_this_machine(registry: Registries, text: str = "") -> tuple[ListedKernel, ...]:
-    """The kernels of a registry that are on this machine; no network is used.
+def search(
+    registry: Registries, text: str, *, local: bool = False
+) -> tuple[list[ListedKernel], dict[str, KernforgeError]]:
+    """The kernels with a text in their repo id, in any case, and those that a hub finds for it.
 
     Args:
-        registry: a directory, a hub (of which the cache is listed), or several of them.
-        text: only those with this text in their repo id, in any case.
-    """
-    found = []
-    for member in registry.offline().members:
-        if isinstance(member, DirectoryRegistry):
-            fitting = (r for r in member.repo_ids() if text.casefold() in r.casefold())
-            found += [_listed(member, repo_id) for repo_id in fitting]
-    return tuple(kernel for kernel in found if kernel.variants)  # a cache may hold a name alone
-
-
-def search(registry: Registries, text: str) -> tuple[list[ListedKernel], dict[str, KernforgeError]]:
-    """The kernels whose repo id has a text, and for a hub those that it finds for it.
+        local: only kernels on this machine, of a hub those in its cache; no network is used.
 
     Returns:
         The kernels, and why a registry could not be searched, by its URL.
@@ -195,44 +176,38 @@ def search(registry: Registries, text: str) -> tuple[list[ListedKernel], dict[st
     """
     kernels: list[ListedKernel] = []
     errors: dict[str, KernforgeError] = {}
-    for member in registry.members:
-        if isinstance(member, DirectoryRegistry) and not member.unasked:
-            kernels += on_this_machine(member, text)
-            continue
+    members = (registry.offline() if local else registry).members
+    for member in members:
         try:
-            kernels += [
-                ListedKernel(repo_id=repo_id, registry=member.url)
-                for repo_id in _search_hub(member, text)
-            ]
+            kernels += _search(member, text, local=local)
         except KernforgeError as error:
-            if len(registry.members) == 1:
+            if len(members) == 1:
                 raise
             errors[member.url] = error
     return kernels, errors
 
 
-def _search_hub(registry: Registry, text: str) -> tuple[str, ...]:
+def _search(registry: Registry, text: str, *, local: bool) -> list[ListedKernel]:
+    if isinstance(registry, DirectoryRegistry) and (local or not registry.unasked):
+        repo_ids = (name for name in registry.repo_ids() if text.casefold() in name.casefold())
+        listed = [_listed(registry, repo_id) for repo_id in repo_ids]
+        return [kernel for kernel in listed if kernel.variants]  # a cache may hold a name alone
     if isinstance(registry, HubRegistry):
-        return registry.search(text, _SEARCH_LIMIT)
+        found = registry.search(text, _SEARCH_LIMIT)
+        return [ListedKernel(repo_id=repo_id, registry=registry.url) for repo_id in found]
     raise RegistryError(
         f"{registry.url} is not asked: HF_HUB_OFFLINE is set",
-        hint="unset it, or list what is on this machine: kernforge search --local",
+        hint="unset it, or list the kernels on this machine: kernforge search --local",
     )
 
 
 def _listed(registry: Registry, repo_id: str) -> ListedKernel:
-    try:
-        newest = published_versions(registry, repo_id)[-1:]
-    except NotPublishedError:
-        newest = []
-    if not newest:  # it was loaded by its commit
-        commits = registry.commits(repo_id)
-        count = len(registry.variants(repo_id, commits[-1])) if commits else 0
-        return ListedKernel(repo_id=repo_id, registry=registry.url, variants=count)
-    (row,) = newest
-    return ListedKernel(
-        repo_id=repo_id, registry=registry.url, version=row["version"], variants=row["variants"]
-    )
+    if found := _versions(registry, repo_id):
+        version, variants = found[-1]["version"], found[-1]["variants"]
+    else:  # it was loaded by its commit
+        commits = registry.commits(repo_id)[-1:]
+        version, variants = "", sum(len(registry.variants(repo_id, each)) for each in commits)
+    return ListedKernel(repo_id=repo_id, registry=registry.url, version=version, variants=variants)
 
 
 def describe(source: FoundKernel) -> dict[str, Any]:
@@ -271,7 +246,7 @@ def describe(source: FoundKernel) -> dict[str, Any]:
         **({"path": source.where} if answer is None else {"repo_id": source.where}),
         "registry": answer.registry.url if answer else None,
         "commit": answer.commit if answer else None,
-        "versions": published_versions(answer.registry, source.where) if answer else [],
+        "versions": _versions(answer.registry, source.where) if answer else [],
         "name": first.name,
         "version": first.version,
         "kernels_minver": first.kernels_minver,
@@ -287,7 +262,7 @@ def describe(source: FoundKernel) -> dict[str, Any]:
 
 
 def _kind(bundle: bytes | None) -> str | None:
-    """The kind of a signature, which only ``verify`` proves."""
+    """The kind of a signature, not verified."""
     if bundle is None:
         return None
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build a variant again from what it says of itself, and compare byte for byte.
+"""Build a variant again from its provenance statement, and compare byte for byte.
 
 The sources are those of the commit in its statement, the toolchain that of the lock in it. The
 build shares nothing with earlier ones but the toolchain's trees, which are keyed by their content.
@@ -34,26 +34,12 @@ from kernforge.toolchain.provision import STORE_KIND as TOOLCHAINS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedVariant:
-    """A variant that says how it was made.
-
-    Attributes:
-        files: its content by path.
-        statement: how it was made.
-    """
-
-    files: dict[str, bytes]
-    metadata: Metadata
-    statement: Statement
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What came of building a variant again.
+    """The comparison of a variant with its rebuild.
 
     Attributes:
-        differences: the reason for each file that differs, which is the first action whose result
-            differs, or what else explains it.
+        differences: the reason for each file that differs, above all the first action whose
+            result differs.
         notes: what was not compared, and why.
     """
 
@@ -76,71 +62,49 @@ class Verdict:
         return "\n".join((*lines, *(f"  note: {note}" for note in self.notes)))
 
 
-def read(location: VariantLocation) -> RecordedVariant:
-    """A variant, and how it was made.
-
-    Raises:
-        IntegrityError: it is not what its own metadata promises, or says nothing of how it was
-            made.
-    """
-    path = location.path
-    contents = _contents(path, location.link_root)
-    metadata = Metadata.from_json(contents[FILE], source=str(path / FILE))
-    if metadata.digest is None or provenance.FILE not in contents:
-        raise IntegrityError(
-            f"{path} does not say how it was made: it has no {provenance.FILE}",
-            hint="kernforge can build again only what it built",
-        )
-    integrity.verify_tree(path, metadata.digest, within=location.link_root)
-    text = contents[provenance.FILE].decode()
-    statement = provenance.read(text, source=str(path / provenance.FILE))
-    return RecordedVariant(files=contents, metadata=metadata, statement=statement)
-
-
-def again(
-    variant: RecordedVariant,
+def rebuild(
+    location: VariantLocation,
     source: Path | None,
     workplace: Path,
     environment: Environment,
-    *,
     console: Console,
 ) -> Verdict:
     """Build a variant again and compare.
 
     Args:
         source: a git checkout or a directory with the sources; None takes the repository that
-            the artifact names.
-        workplace: a directory for this variant's sources and files; results lie beside it, and
-            variants whose workplaces have one parent share them.
-        console: listens to downloads and builds.
+            the statement names.
+        workplace: a directory for this variant's sources and files; variants whose workplaces
+            have one parent share their results.
 
     Raises:
-        ToolchainError: the host compiler here is not the one that was locked.
-        UsageError: the sources cannot be had.
+        IntegrityError: the variant differs from its digest, or has no statement.
+        ToolchainError: the host compiler here is not the locked one.
+        UsageError: the sources are unavailable.
         BuildError: an action fails here.
     """
-    statement = variant.statement
-    project = _project(variant, source, workplace / "source")
+    files_there, metadata, statement = _read(location)
+    project = _project(statement, source, workplace / "source")
     workspace = build_workspace.open_workspace(project, console, environment)
     lock = statement.origin.lock
     names = {*lock.compilers, *lock.trees} if statement.actions else set()
     if difference := locking.difference(workspace, lock, names):
         raise ToolchainError(
             f"{statement.variant} was built with {difference}",
-            hint="reproduce it where that one is, or name another compiler in CXX",
+            hint="reproduce it on a machine with that compiler, or name the compiler in CXX",
         )
     workspace = replace(workspace, store=_fresh_store(workspace.store, workplace.parent / "home"))
     request = BuildRequest(
         targets=targets.choose(workspace.candidates, [statement.variant]),
         events=console,
         lock=lock,
-        # Without a checkout of the user's, the sources are those that the artifact names.
+        # Without the user's own checkout, the sources are untrusted input.
         untrusted=source is None,
         out=workplace / "out",
         origin=replace(statement.origin, version=__version__),
     )
     planned = build.plan_project(workspace, request)
-    archs = variant.metadata.archs or ()
+    archs = metadata.archs or ()
     # --arch may have narrowed it, with PTX of its own or with that of the manifest.
     for only in ([arch.removesuffix("+PTX") for arch in archs], archs):
         if set(archs) in ({*(planned.plan.artifacts[0].archs or ())}, set()):
@@ -150,53 +114,69 @@ def again(
     if planned.plan.sources_id != statement.origin.sources:
         raise UsageError(
             f"{source or project.root} does not hold the sources of {statement.variant}",
-            hint=_what_was_built(statement),
+            hint=_source_hint(statement),
         )
     result = build.build_project(workspace, request, planned)
     result.refuse_failures()
     files_here = _contents(result.variants[statement.variant], workplace / "out")
     records = results.records(result.plan, result.plan.artifacts[0], workspace.store)
-    return _verdict(variant, files_here, records)
+    return _verdict(statement, files_there, files_here, records)
+
+
+def _read(location: VariantLocation) -> tuple[dict[str, bytes], Metadata, Statement]:
+    """The verified files of a variant by path, its metadata and its statement."""
+    path = location.path
+    contents = _contents(path, location.link_root)
+    metadata = Metadata.from_json(contents[FILE], source=str(path / FILE))
+    if metadata.digest is None or provenance.FILE not in contents:
+        raise IntegrityError(
+            f"{path} has no digest or no {provenance.FILE}, so it cannot be built again",
+            hint="build and publish the kernel again with `kernforge build`",
+        )
+    integrity.verify_tree(path, metadata.digest, within=location.link_root)
+    text = contents[provenance.FILE].decode()
+    return contents, metadata, provenance.read(text, source=str(path / provenance.FILE))
 
 
 def _verdict(
-    variant: RecordedVariant, here: dict[str, bytes], records: tuple[ActionRecord, ...]
+    statement: Statement,
+    there: Mapping[str, bytes],
+    here: Mapping[str, bytes],
+    records: tuple[ActionRecord, ...],
 ) -> Verdict:
-    statement, there = variant.statement, variant.files
     notes = []
-    again = provenance.read(here[provenance.FILE].decode())
-    isolation, isolation_here = statement.sandbox["isolation"], again.sandbox["isolation"]
+    isolation = statement.sandbox["isolation"]
+    isolation_here = provenance.read(here[provenance.FILE].decode()).sandbox["isolation"]
     if isolation_here != isolation:
         notes.append(
-            f"isolation there: {isolation}, here: {isolation_here}; what the "
-            "documents say of it was not compared"
+            f"isolation there: {isolation}, here: {isolation_here}; the records of it were not "
+            "compared"
         )
         there, here = _without_isolation(there), _without_isolation(here)
     if statement.origin.version != __version__:
         notes.append(f"built by kernforge {statement.origin.version}, here by {__version__}")
     return Verdict(
         variant=statement.variant,
-        differences=dict(_differences(variant, there, here, records)),
+        differences=dict(_differences(statement, there, here, records)),
         notes=tuple(notes),
     )
 
 
 def _differences(
-    variant: RecordedVariant,
+    statement: Statement,
     there: Mapping[str, bytes],
     here: Mapping[str, bytes],
-    made_here: Sequence[ActionRecord],
+    records: Sequence[ActionRecord],
 ) -> Iterator[tuple[str, str]]:
-    """The files that are others when they are built again; shared objects come first."""
+    """The files that differ, with a reason; shared objects come first."""
     for name in sorted({*there, *here}, key=lambda name: (not name.endswith(".so"), name)):
         if there.get(name) == here.get(name):
             continue
-        reason = "no action copies or writes it so"
+        reason = "no action writes these bytes"
         if name not in there or name not in here:
-            where = "only in the artifact" if name in there else "only in what was built here"
-            reason = f"it is {where}"
+            reason = f"it is only in the {'artifact' if name in there else 'new build'}"
         elif name.endswith(".so"):
-            reason = first_action(variant.statement.actions, made_here)
+            reason = first_difference(statement.actions, records)
         elif name in {FILE, provenance.FILE}:
             reason = "it describes the build"
         yield name, reason
@@ -214,7 +194,7 @@ def _without_isolation(files: Mapping[str, bytes]) -> dict[str, bytes]:
     return changed
 
 
-def first_action(there: Sequence[ActionRecord], here: Sequence[ActionRecord]) -> str:
+def first_difference(there: Sequence[ActionRecord], here: Sequence[ActionRecord]) -> str:
     """The first action that differs, and how."""
     actions_here = {action.key: action for action in here}
     for action in there:
@@ -242,27 +222,27 @@ def _fresh_store(old: Store, home: Path) -> Store:
     return Store(home / "store")
 
 
-def _project(variant: RecordedVariant, source: Path | None, into: Path) -> Project:
-    """The project with the sources that a variant was made from.
+def _project(statement: Statement, source: Path | None, into: Path) -> Project:
+    """The project with the sources of a variant.
 
     Raises:
-        UsageError: they cannot be had.
+        UsageError: they are unavailable.
     """
-    origin = variant.statement.origin
+    origin = statement.origin
     checkout = source and git.find(source)
     if origin.git and not origin.git.dirty and (source is None or checkout):
         git.clone(str(checkout.top) if checkout else origin.url, origin.git.commit, into)
         return read_project(git.below(into, origin.folder))
     if source is None:
         raise UsageError(
-            f"{variant.statement.variant} was not built from a commit alone",
-            hint=_what_was_built(variant.statement),
+            f"{statement.variant} was not built from a commit alone",
+            hint=_source_hint(statement),
         )
-    # What no commit holds is taken as it is there; its digest decides whether it is the same.
+    # Uncommitted sources are read as they are; their digest decides whether they are the same.
     return read_project(source)
 
 
-def _what_was_built(statement: Statement) -> str:
+def _source_hint(statement: Statement) -> str:
     recorded = statement.origin.git
     if recorded is None:
         return "give --source the directory that it was built from: it was not a git checkout"

@@ -42,9 +42,12 @@ class Result(StrEnum):
     REFUSED = "PolicyRefuses"
 
 
+_OF_SIGNERS = {Result.UNSIGNED, Result.NOT_VERIFIED, Result.OTHER, Result.REVOKED, Result.REFUSED}
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem of a variant."""
+    """A failed check of a variant."""
 
     result: Result
     reason: str
@@ -56,13 +59,12 @@ class Verified:
 
     Attributes:
         problems: in the order of checking.
-        signer: name of the accepted signer; None if no accepted signature was found.
+        signer: name of the accepted signer; None if no accepted signature was verified.
         files: number of files that the digest verifies; None if it does not.
-        statement: whether the provenance statement is about exactly these files; None if there is
-            no statement.
+        statement: whether the provenance statement describes exactly these files; None without a
+            statement.
         source: repository and commit of the sources, as in the statement.
-        refusal: why the trust policy of this machine refuses to load the variant; empty if it
-            allows it.
+        refusal: why the trust policy here refuses to load the variant; empty if it allows it.
     """
 
     variant: str
@@ -78,17 +80,13 @@ class Verified:
         """The first problem, or success."""
         return self.problems[0].result if self.problems else Result.SUCCESS
 
-    def note(self, result: Result, reason: str) -> None:
-        """Note a problem."""
-        self.problems.append(Problem(result, reason))
-
     @contextlib.contextmanager
     def noting(self, result: Result) -> Iterator[None]:
-        """Note an error as a problem and go on, so that the report is complete."""
+        """Record an error as a problem and go on, so that the report is complete."""
         try:
             yield
         except (IntegrityError, TrustError) as error:
-            self.note(result, error.message)
+            self.problems.append(Problem(result, error.message))
 
 
 def verify_variant(
@@ -104,12 +102,13 @@ def verify_variant(
         TrustError: the trust policy is invalid.
     """
     path = location.path
-    found = Verified(path.name)
+    verified = Verified(path.name)
+    problems = verified.problems
     data, bundle = _bytes(path / FILE), _bytes(path / SIGNATURE)
     if data is None:
-        found.refusal = f"{path / FILE} is missing"
-        found.note(Result.NO_METADATA, found.refusal)
-        return found
+        verified.refusal = f"{path / FILE} is missing"
+        problems.append(Problem(Result.NO_METADATA, verified.refusal))
+        return verified
     policies = admission.read_policies(environment)
     rules = matching_rules(policies, location.subject)
     revoked = admission.revoked_by(policies)
@@ -117,47 +116,46 @@ def verify_variant(
     accepted = signers or tuple(dict.fromkeys(of_policy)) or (COMMUNITY,)
 
     if bundle is None:
-        found.note(Result.UNSIGNED, f"there is no {SIGNATURE}")
+        problems.append(Problem(Result.UNSIGNED, f"there is no {SIGNATURE}"))
     else:
-        with found.noting(Result.BAD_BUNDLE):
+        with verified.noting(Result.BAD_BUNDLE):
             signature.is_key_bundle(bundle)
-            with found.noting(Result.NOT_VERIFIED):
-                found.signer = signature.verify(data, bundle, accepted, revoked).name
+            with verified.noting(Result.NOT_VERIFIED):
+                verified.signer = signature.verify(data, bundle, accepted, revoked).name
     metadata = digest = None
-    with found.noting(Result.BAD_METADATA):
+    with verified.noting(Result.BAD_METADATA):
         metadata = Metadata.from_json(data, source=str(path / FILE))
         digest = metadata.digest
         if digest is None:
-            found.note(Result.NO_DIGEST, f"{path / FILE} has no digest")
+            problems.append(Problem(Result.NO_DIGEST, f"{path / FILE} has no digest"))
     if digest is not None:
-        with found.noting(Result.CHANGED):
+        with verified.noting(Result.CHANGED):
             verify_tree(path, digest, within=location.link_root)
-            found.files = len(digest.files)
-    # A revoked document is one whoever signed it.
-    for entry in revoked:
-        if entry.document == sha256(data):
-            found.note(Result.REVOKED, str(entry))
-    if digest is not None and found.files is not None and provenance.FILE in digest.files:
-        found.statement = False
-        with found.noting(Result.BAD_STATEMENT):
-            found.source = _source(path / provenance.FILE, digest.files)
-            found.statement = True
-    if found.files is not None and found.signer is not None:
-        with found.noting(Result.OTHER):
+            verified.files = len(digest.files)
+    # A revoked document stays revoked, whoever signed it.
+    document = sha256(data)
+    problems += [Problem(Result.REVOKED, str(r)) for r in revoked if r.document == document]
+    if digest is not None and verified.files is not None and provenance.FILE in digest.files:
+        verified.statement = False
+        with verified.noting(Result.BAD_STATEMENT):
+            verified.source = _source(path / provenance.FILE, digest.files)
+            verified.statement = True
+    if verified.files is not None and verified.signer is not None:
+        with verified.noting(Result.OTHER):
             admission.refuse_other_document(location.subject, metadata)
-    found.refusal = _refusal(location, data, bundle, environment)
+    verified.refusal = _refusal(location, data, bundle, environment)
     by_name = any(rule.admit is Admit.NEVER for rule in rules)
-    # Signers that are given take the place of the policy's.
-    if found.refusal and (by_name or (not signers and not found.problems)):
-        found.note(Result.REFUSED, found.refusal)
-    return found
+    # The signers of the caller replace those of the policy.
+    if verified.refusal and (by_name or not (signers or problems)):
+        problems.append(Problem(Result.REFUSED, verified.refusal))
+    return verified
 
 
 def _source(where: Path, files: Mapping[str, str]) -> str | None:
-    """The source in a provenance statement, which must be about these files.
+    """The source that a provenance statement names, if its subjects are these files.
 
     Raises:
-        IntegrityError: it is not, or cannot be read.
+        IntegrityError: they are not, or the statement cannot be read.
     """
     try:
         text = where.read_text()
@@ -168,7 +166,7 @@ def _source(where: Path, files: Mapping[str, str]) -> str | None:
     here = {name: value for name, value in files.items() if name != provenance.FILE}
     if about != here:
         names = sorted(n for n in {*about, *here} if about.get(n) != here.get(n))
-        raise IntegrityError(f"{where} is not about this build: {', '.join(names)}")
+        raise IntegrityError(f"{where} describes another build: {', '.join(names)} differ")
     if origin.git is None:
         return origin.url
     dirty = ", with changes" if origin.git.dirty else ""
@@ -180,7 +178,7 @@ def _refusal(
 ) -> str:
     """Why the policy refuses to load a variant; empty if it allows it.
 
-    Who verifies a kernel asks for it, and the hub need not be asked about its owner.
+    The caller asks for this kernel, so its owner need not be a trusted publisher of the hub.
     """
     try:
         case = admission.Case(location.subject, environment, trust_remote_code=True)
@@ -201,36 +199,31 @@ def refuse(verdicts: Sequence[Verified], *, unsigned: bool, undigested: bool) ->
     """Raise an error if a variant has a problem that is not allowed.
 
     Args:
-        unsigned: whether a variant without a signature is allowed.
-        undigested: whether a variant without a digest is allowed.
+        unsigned: allow variants without a signature.
+        undigested: allow variants without a digest.
 
     Raises:
         IntegrityError: files of a variant differ from its digest.
         TrustError: a variant has no signature, or that of another signer.
     """
-    allowed = {Result.UNSIGNED} if unsigned else set()
-    allowed |= {Result.NO_DIGEST} if undigested else set()
+    allowed = {Result.UNSIGNED: unsigned, Result.NO_DIGEST: undigested}
     wrong = {
         verdict.variant: results
         for verdict in verdicts
-        if (results := [p.result for p in verdict.problems if p.result not in allowed])
+        if (results := [p.result for p in verdict.problems if not allowed.get(p.result)])
     }
     if not wrong:
         return
-    of_trust = {Result.OTHER, Result.REVOKED, Result.REFUSED}
-    of_signers = {Result.UNSIGNED, Result.NOT_VERIFIED} | of_trust
-    only_signers = all(result in of_signers for results in wrong.values() for result in results)
-    kind: type[KernforgeError] = TrustError if only_signers else IntegrityError
-    raise kind(
-        f"{len(wrong)} of {counted(len(verdicts), 'variant')} could not be verified: "
-        + ", ".join(f"{name} ({results[0]})" for name, results in wrong.items()),
-        hint="see the report for the reason of each"
-        + ("; --key FILE.pub or a trust policy names whom you accept" if only_signers else ""),
-    )
+    message = f"{len(wrong)} of {counted(len(verdicts), 'variant')} could not be verified: "
+    message += ", ".join(f"{name} ({results[0]})" for name, results in wrong.items())
+    if {result for results in wrong.values() for result in results} <= _OF_SIGNERS:
+        hint = "accept a signer: `kernforge verify --key FILE.pub`, or a rule of a trust policy"
+        raise TrustError(message, hint=hint)
+    raise IntegrityError(message, hint="get or build the variant again; its report says why")
 
 
 def as_document(verdicts: Sequence[Verified]) -> list[dict[str, object]]:
-    """The report as JSON values for programs."""
+    """The report as JSON values."""
     return [
         {**asdict(verdict), "result": verdict.result, "admitted": not verdict.refusal}
         for verdict in verdicts
@@ -238,16 +231,13 @@ def as_document(verdicts: Sequence[Verified]) -> list[dict[str, object]]:
 
 
 def as_text(verdicts: Sequence[Verified]) -> str:
-    """The report as text for people."""
+    """The report as text."""
     statement = {None: "no statement", True: "statement agrees", False: "statement disagrees"}
     lines = []
     for verdict in verdicts:
-        signer = f"signed by {verdict.signer}" if verdict.signer else "no proven signer"
-        files = (
-            "files not proven"
-            if verdict.files is None
-            else f"{counted(verdict.files, 'file')} as built"
-        )
+        signer = f"signed by {verdict.signer}" if verdict.signer else "no accepted signature"
+        files = f"{counted(verdict.files or 0, 'file')} as built"
+        files = "files not verified" if verdict.files is None else files
         mark = "❌" if verdict.problems else "✅"
         lines.append(f"{mark} {verdict.variant}: {signer}; {files}; {statement[verdict.statement]}")
         lines += [f"   built from {verdict.source}"] if verdict.source else []

@@ -33,9 +33,9 @@ def made(key="k", **changes):
 
 def test_the_first_action_that_went_another_way_is_named():
     other = made("b", outputs={"out.o": "11" * 32})
-    why = reproduce.first_action((made("a"), made("b")), (made("a"), other))
+    why = reproduce.first_difference((made("a"), made("b")), (made("a"), other))
     assert why == "'compile b' made a different out.o here"
-    assert "has another plan" in reproduce.first_action((made("a"),), ())
+    assert "has another plan" in reproduce.first_difference((made("a"),), ())
 
 
 def test_a_statement_is_read_as_it_was_written():

@@ -5,33 +5,30 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import operator
 
 from kernforge.audit import describe
 from kernforge.cli import options
 from kernforge.errors import UsageError
 from kernforge.system.console import Console
-from kernforge.system.tables import counted, table
+from kernforge.system.tables import table
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
     """List the kernels with a text in their names."""
-    registry, text = options.registry(arguments), arguments.text
-    if arguments.local:
-        found = list(describe.on_this_machine(registry, text))
-        head = ["kernel", "version", "here", "registry"]
-        rows = [[k.repo_id, k.version, counted(k.variants, "variant"), k.registry] for k in found]
-        none = f"no kernel of {registry.url} is on this machine"
-    elif text:
-        found, errors = describe.search(registry, text)
-        for url, error in errors.items():
-            console.note(f"{url} was not searched: {error.message} ({error.hint})")
-        head = ["kernel", "version", "registry"]
-        rows = [[kernel.repo_id, kernel.version, kernel.registry] for kernel in found]
-        none = f"no kernel with {text!r} in its name"
-    else:
+    registry, text, local = options.registry(arguments), arguments.text, arguments.local
+    if not text and not local:
         raise UsageError(
             "no text to search for was given",
             hint="give a part of the owner or the name; --local lists what is on this machine",
         )
-    document = [dataclasses.asdict(kernel) for kernel in found]
-    console.result(document, table(rows, head=head) if rows else none)
+    found, errors = describe.search(registry, text, local=local)
+    for url, error in errors.items():
+        console.note(f"{url} was not searched: {error.message} ({error.hint})")
+    shown = operator.attrgetter("repo_id", "version", "registry")
+    named = f" with {text!r} in its name" if text else ""
+    none = f"no kernel{named} is {'on this machine' if local else 'published'}"
+    console.result(
+        [dataclasses.asdict(kernel) for kernel in found],
+        table(map(shown, found), head=("kernel", "version", "registry")) if found else none,
+    )

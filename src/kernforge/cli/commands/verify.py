@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernforge verify``: who built variants, and whether their files are those of the build."""
+"""``kernforge verify``: who built variants, and whether their files were changed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     """Verify variants, or build them again and compare."""
     signers = list(_signers(arguments))
     if arguments.source and not arguments.rebuild:
-        raise UsageError("--source is for --rebuild", hint="leave out --source")
-    if signers and arguments.rebuild:  # It compares bytes, and verifies no signature.
+        raise UsageError("--source is for --rebuild", hint="add --rebuild, or remove --source")
+    if signers and arguments.rebuild:
         raise UsageError(
-            "--key and --identity are for a verification without --rebuild",
-            hint="verify and rebuild with two commands",
+            "--rebuild compares files and verifies no signature: --key and --identity have no use",
+            hint="verify the signature with a second command, without --rebuild",
         )
     kernel = options.kernel(arguments)
     names = options.matching(arguments.variant, kernel.names, arguments.what)
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _signers(arguments: argparse.Namespace) -> Iterator[Signer]:
-    """The accepted signers of the command line."""
+    """The signers that the command line accepts."""
     for path in arguments.key:
         yield KeySigner(name=path.name, key=public_key(options.text_of(path), str(path)))
     if identities := tuple(arguments.identity):
@@ -52,22 +52,18 @@ def _rebuild(
 ) -> None:
     from kernforge.audit import reproduce  # noqa: PLC0415 - needs what builds
 
-    subjects = [reproduce.read(location) for location in locations]
-    with files.staging(arguments.environment.home / "reproduce") as workplace:
+    environment = arguments.environment
+    with files.staging(environment.home / "reproduce") as workplace:
         verdicts = [
-            reproduce.again(
-                subject,
-                arguments.source,
-                workplace / str(number),
-                arguments.environment,
-                console=console,
+            reproduce.rebuild(
+                location, arguments.source, workplace / str(number), environment, console
             )
-            for number, subject in enumerate(subjects)
+            for number, location in enumerate(locations)
         ]
     console.result([verdict.as_document() for verdict in verdicts], "\n".join(map(str, verdicts)))
     if wrong := sum(bool(verdict.differences) for verdict in verdicts):
         raise CheckError(
-            f"{counted(len(verdicts), 'variant')} built again, {wrong} with other bytes",
+            f"{wrong} of {counted(len(verdicts), 'rebuilt variant')} differ",
             hint="each difference above names the file and the action that made it; `diffoscope` "
             "shows the bytes of two builds",
         )
