@@ -11,15 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from kernforge._version import __version__
-from kernforge.cli.table import (
-    COMMANDS,
-    COMMON,
-    FORMER,
-    FORMER_OPTIONS,
-    GROUPS,
-    Argument,
-    Command,
-)
+from kernforge.cli.table import COMMANDS, COMMON, FORMER, GROUPS, Argument, Command
 from kernforge.errors import KernforgeError, UsageError, page
 from kernforge.system.tables import table
 
@@ -148,12 +140,10 @@ def _refuse(unknown: Sequence[str], parser: Parser) -> None:
     if option is None:
         parser.error(f"{unknown[0]!r} is one argument too many for {parser.prog}")
     near = _near(option, parser._option_string_actions)  # noqa: SLF001 - argparse lists none
-    hint = f"did you mean {near[0]}? " if near else ""
-    if option in FORMER_OPTIONS:
-        hint = f"{FORMER_OPTIONS[option]}; "
+    meant = f"did you mean {near[0]}? " if near else ""
     raise UsageError(
         f"{parser.prog} has no option {option}",
-        hint=f"{hint}`{parser.prog} --help` lists the options",
+        hint=f"{meant}`{parser.prog} --help` lists the options",
     )
 
 

@@ -578,18 +578,3 @@ FORMER = {
     "versions": "info --versions",
 }
 """Former names of commands, and those of kernel-builder, with the words for them here."""
-
-FORMER_OPTIONS = {
-    "--all-variants": "--variant '*' is that",
-    "--baseline": "--against DIRECTORY measures an earlier build in the same run",
-    "--branch": "branch in [general.hub] of build.toml is that",
-    "--card": "--dry-run prints the card",
-    "--cuda-home": "set KERNFORGE_CUDA_HOME",
-    "--depends": "set CUTLASS_SRC_DIR",
-    "--dir": "give the project's path: kernforge new DIR/NAME",
-    "--no-passphrase": "set KERNFORGE_SIGN_PASSPHRASE to an empty text",
-    "--issuer": "name another issuer in a trust policy",
-    "--revision": "--version takes a branch, tag or commit too",
-    "--shared-store": "set KERNFORGE_SHARED_STORE",
-}
-"""What replaced a former option of a command."""

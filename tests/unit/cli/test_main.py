@@ -17,7 +17,7 @@ from kernforge import errors
 from kernforge.cli import commands
 from kernforge.cli.commands import build as cli_build
 from kernforge.cli.parser import read
-from kernforge.cli.table import COMMANDS, FORMER, FORMER_OPTIONS, GROUPS
+from kernforge.cli.table import COMMANDS, FORMER, GROUPS
 from kernforge.system import console
 from kernforge.system.environment import Environment, Variable
 
@@ -156,21 +156,6 @@ def test_a_shell_is_of_a_project_and_may_run_a_program(words, project, program):
 def test_the_directory_of_built_variants_has_one_name():
     for verb in ("build", "test", "bench"):
         assert parsed(verb, "--build-dir", "x").build_dir == Path("x")
-
-
-@pytest.mark.parametrize("option", sorted(FORMER_OPTIONS))
-def test_a_former_option_is_answered_with_what_replaced_it(option, capsys):
-    assert call("build", option) == 2
-    assert f"hint: {FORMER_OPTIONS[option]}; " in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [("check", "verify")],
-)
-def test_neighbours_are_distinguished(one, other):
-    assert f"`kernforge {other}`" in COMMANDS[one].more
-    assert f"`kernforge {one}`" in COMMANDS[other].more
 
 
 def test_verbose_says_where_an_error_was_raised(tmp_path, capsys):

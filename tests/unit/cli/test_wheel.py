@@ -89,6 +89,6 @@ def test_a_kernel_is_not_built_for_versions_as_a_setup_py_is(wheel, tmp_path):
     (tmp_path / "setup.py").touch()
     code, document, _ = wheel(".", "--torch", "2.11")
     assert code == 2
-    assert ". is not a setup.py project, for which --torch" in document["message"]
+    assert ". is not a setup.py project; --torch" in document["message"]
     (tmp_path / "empty").mkdir()
     assert "is not a setup.py project" in wheel("empty", "--torch", "2.11")[1]["message"]

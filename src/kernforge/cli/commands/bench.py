@@ -62,14 +62,11 @@ def _device() -> str:
 
 
 def _check_places(arguments: argparse.Namespace) -> None:
-    """Check before anything is measured that the results can be drawn and written."""
+    """Check before any measurement that the results can be written and drawn."""
     for path in filter(None, (arguments.out, arguments.visual)):
-        if path.is_dir() or not path.parent.exists():
-            raise UsageError(
-                f"{path} cannot be written: it is a directory, or {path.parent} does not exist",
-                hint="name a file in a directory that exists",
-            )
-        if trouble := machine.room(path.parent)[1]:
+        missing = "" if path.parent.exists() else f"{path.parent} does not exist"
+        trouble = "it is a directory" if path.is_dir() else missing
+        if trouble := trouble or machine.room(path.parent)[1]:
             raise StorageError(
                 f"{path} cannot be written: {trouble}", hint="name a file in a writable directory"
             )
@@ -78,15 +75,16 @@ def _check_places(arguments: argparse.Namespace) -> None:
 
         if arguments.visual.suffix not in plot.KINDS:
             raise UsageError(
-                f"{arguments.visual} is no kind of picture", hint=f"one of {', '.join(plot.KINDS)}"
+                f"{arguments.visual} has an unknown extension",
+                hint=f"use one of {', '.join(plot.KINDS)}",
             )
 
 
 def _settings(arguments: argparse.Namespace, *, graphs: bool) -> Settings:
-    """How to measure, by the command line.
+    """The settings of the measurement.
 
     Raises:
-        UsageError: the device has no such mode, or the rounds are too few.
+        UsageError: the device has no such mode, or there are too few rounds.
     """
     device = arguments.device
     known = tuple(mode for mode in workload.MODES[device] if graphs or mode != "graph")
@@ -97,7 +95,7 @@ def _settings(arguments: argparse.Namespace, *, graphs: bool) -> Settings:
         raise UsageError(
             f"--rounds {arguments.rounds}: the median of fewer than {stats.FEWEST} rounds has "
             "no 95 % interval",
-            hint=f"--rounds {stats.FEWEST} is the least",
+            hint=f"use --rounds {stats.FEWEST} or more",
         )
     return Settings(device=device, modes=modes, most=arguments.rounds)
 
@@ -117,11 +115,12 @@ def _request(arguments: argparse.Namespace) -> BenchRequest:
 
 
 def _repo(arguments: argparse.Namespace) -> Repo:
-    """A published kernel, or a project, whose benchmarks are classes of the hub's."""
+    """A published kernel, or a project, with benchmarks that are classes for the hub."""
     if arguments.sizes or arguments.profile or arguments.candidate:
         raise UsageError(
-            "the hub's classes have no sizes and no candidates, and are not profiled",
-            hint="leave --sizes, --candidate and --profile out, or write benchmarks/workloads.py",
+            "--sizes, --candidate and --profile need benchmarks/workloads.py; this kernel has only "
+            "classes for the hub",
+            hint="remove the three options, or write benchmarks/workloads.py",
         )
     if not arguments.project.is_dir():
         return hub.published(
@@ -134,13 +133,13 @@ def _repo(arguments: argparse.Namespace) -> Repo:
     if (kernel := _kernel(arguments)) is None:
         raise UsageError(
             f"{arguments.project} has no build/ to measure",
-            hint="kernforge build first, or name another directory with --build-dir",
+            hint="run `kernforge build`, or name a built kernel with --build-dir",
         )
     return hub.local(arguments.project, kernel, arguments.device)
 
 
 def _kernel(arguments: argparse.Namespace) -> Path | None:
-    """The directory of the built kernel; None where a project needs none."""
+    """The directory of the built kernel; None for a project that needs no build."""
     built: Path = arguments.build_dir or arguments.project / "build"
     if built.is_dir():
         return built

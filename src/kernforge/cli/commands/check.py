@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernforge check``: whether a build runs on users' machines, and what its kernels use."""
+"""``kernforge check``: check that a build runs on users' machines, and show its resources."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _other_sources(directory: Path, variants: Iterable[Path]) -> Iterator[Finding]:
-    """Whether all variants are of one state of the sources, that of the project if there is one."""
+    """A finding if the variants are built from different sources, or not from the project's."""
     identity = None
     if (directory / projects.MANIFEST).is_file():
         identity = projects.read_project(directory).sources.identity
@@ -59,22 +59,20 @@ def _other_sources(directory: Path, variants: Iterable[Path]) -> Iterator[Findin
 
 
 def _show_resources(what: Path, console: Console) -> None:
-    """Print what the kernels of shared objects use.
+    """Print the resources of the kernels in shared objects.
 
     Raises:
         UsageError: there is no shared object.
-        CheckError: one cannot be read.
+        CheckError: a shared object cannot be read.
     """
-    # Of a project only what was built: an environment beside it has libraries too.
-    found = (
-        [what]
-        if what.is_file()
-        else [path for variant in directories.variants(what) for path in variant.rglob("*.so")]
-    )
-    if not found:
+    # Only the variants of a project: a virtual environment in it has libraries too.
+    roots = () if what.is_file() else directories.variants(what)
+    libraries = [path for variant in roots for path in variant.rglob("*.so")]
+    libraries += [what] if what.is_file() else []
+    if not libraries:
         raise UsageError(f"{what} has no shared object", hint="run `kernforge build` to make one")
     documents, lines = [], []
-    for path in sorted(found):
+    for path in sorted(libraries):
         try:
             kernels = kernel_usage.read(path.read_bytes())
         except CheckError as error:

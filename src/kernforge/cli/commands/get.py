@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernforge get``: fetch kernels for this machine or for others, and copy them."""
+"""``kernforge get``: fetch kernels for this or another machine, and copy them."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from kernforge.application import download, platforms
 from kernforge.application.download import Selection
@@ -22,7 +23,7 @@ from kernforge.system.tables import size, table
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
-    """Fetch the selected variants of kernels, and of those that they depend on."""
+    """Fetch the selected variants of kernels and of their dependencies."""
     search, wanted = _wanted(arguments)
     out: Path | None = arguments.to
     selection = _selection(arguments)
@@ -32,25 +33,24 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
             download.write_tar(staged, out)
     else:
         fetched = _fetch(search, wanted, selection, out, console)
-    kernels = [
+    kernels: list[dict[str, Any]] = [
         {
             "repo_id": answer.repo_id,
             "commit": answer.commit,
             "variant": variant.path.name,
             "bytes": download.size(variant),
-            "path": str(variant.path) if out is None else None,
+            "path": None if out else str(variant.path),
         }
         for answer, variant in fetched
     ]
-    rows = [
-        (a.repo_id, a.commit[:12], v.path.name, size(download.size(v)) or "0 MB")
-        for a, v in fetched
-    ]
-    to = str(out) if out else None
     text = "\n".join(str(variant.path) for _, variant in fetched)
-    if to:
-        text = f"{table(rows, head=('kernel', 'commit', 'variant', 'size'))}\n{to}"
-    console.result({"to": to, "kernels": kernels}, text)
+    if out:
+        rows = [
+            (k["repo_id"], k["commit"][:12], k["variant"], size(k["bytes"]) or "0 MB")
+            for k in kernels
+        ]
+        text = f"{table(rows, head=('kernel', 'commit', 'variant', 'size'))}\n{out}"
+    console.result({"to": str(out) if out else None, "kernels": kernels}, text)
 
 
 def _wanted(arguments: argparse.Namespace) -> tuple[Search, tuple[Request, ...]]:

@@ -19,7 +19,8 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         return
     if arguments.cuda or arguments.torch:
         raise UsageError(
-            "--cuda and --torch are for a kernel project", hint="leave out --cuda and --torch"
+            f"--cuda and --torch are for a kernel project; {arguments.project} has no build.toml",
+            hint="remove --cuda and --torch",
         )
     application = project_lock.read(arguments.project)
     if arguments.check:
@@ -32,9 +33,8 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     ).kernels
     if not application.package:
         console.note(
-            "note: setuptools installs the lock with the application where kernforge is in "
-            "requires of [build-system]; for another backend name [tool.kernforge.lock] package = "
-            '"src/app"'
+            "note: setuptools installs the lock with the application if [build-system] requires "
+            'kernforge; for another backend set [tool.kernforge.lock] package = "src/app"'
         )
     kernels = [
         {
@@ -60,9 +60,9 @@ def _lock_toolchain(arguments: argparse.Namespace, console: Console) -> None:
 
     if arguments.check or arguments.upgrade:
         raise UsageError(
-            f"{arguments.project} is a kernel project, whose toolchain is locked",
-            hint="--upgrade without names takes the newest releases; `kernforge build --locked` "
-            "ends with an error if the lock is out of date",
+            f"{arguments.project} is a kernel project: --check and names of kernels are for "
+            "applications",
+            hint="use --upgrade without names, or check the lock with `kernforge build --locked`",
         )
     workspace = options.workspace(arguments, console)
     more = [Tree("cuda", version) for version in arguments.cuda]

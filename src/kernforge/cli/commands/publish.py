@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernforge publish``: publish built variants as a version, or show what would be."""
+"""``kernforge publish``: publish built variants as a version, or print the plan of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kernforge.system.console import Console
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
-    """Publish, or print the version, its changes and the card."""
+    """Publish, or print the version, its changes and the card of a dry run."""
     project, build = _places(arguments.paths)
     build = build or [project.root / "build"]
     hub, general = project.manifest.general.hub, project.manifest.general
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     if version is None and branch in {None, f"v{general.version}"}:
         version = projects.tagged_version(project)
     card = cards.read(project)
-    card.fill(repo_id)  # a mistake in it is said before anything is signed or written
+    card.fill(repo_id)  # a mistake in it is an error before anything is signed or written
     run_publish = functools.partial(
         publish.publish,
         build,
@@ -58,22 +58,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         source=source_pack.pack(project, wanted=arguments.with_source),
         benchmarks=projects.benchmarks(project),
     )
-    if arguments.dry_run:
-        result = run_publish(dry_run=True)
-        text = card.fill(repo_id, result.variants)
-        document = {
-            "repo_id": repo_id,
-            "version": result.version,
-            "branch": result.branch,
-            "variants": list(result.variants),
-            "card": text,
-            "template": cards.FILE if card.authored else None,
-        }
-        lines = [f"would publish {repo_id} {result.version or result.branch}"]
-        lines += [*(f"  {name}" for name in result.variants), *_lines(result.choice), "", text]
-        console.result({**document, **_document(result.choice)}, "\n".join(lines))
-        return
-    if arguments.sign:
+    if arguments.sign and not arguments.dry_run:
         run_publish(dry_run=True)  # what is refused is not signed
         if repo_id.rpartition("/")[2].replace("_", "-") != general.name:
             console.note(
@@ -81,26 +66,29 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
                 "a kernel under another name"
             )
         _sign(build, arguments)
-    result = run_publish()
+    result = run_publish(dry_run=arguments.dry_run)
     document = {
-        "status": result.status,
         "repo_id": repo_id,
         "version": result.version,
-        "commit": result.commit,
-        "changed": result.changed,
-        "variants": list(result.variants),
-        "url": result.url,
         "branch": result.branch,
+        "variants": list(result.variants),
         **_document(result.choice),
     }
-    status = "published" if result.changed else "already there, unchanged:"
-    lines = [f"{status} {repo_id} {result.version or result.branch} at {result.url}"]
-    lines += [f"  {name}" for name in result.variants]
-    console.result(document, "\n".join([*lines, *_lines(result.choice)]))
+    name = f"{repo_id} {result.version or result.branch}"
+    lines = [*(f"  {variant}" for variant in result.variants), *_lines(result.choice)]
+    if arguments.dry_run:
+        text = card.fill(repo_id, result.variants)
+        document |= {"card": text, "template": cards.FILE if card.authored else None}
+        lines = [f"would publish {name}", *lines, "", text]
+    else:
+        document |= {key: getattr(result, key) for key in ("status", "commit", "changed", "url")}
+        status = "published" if result.changed else "already there, unchanged:"
+        lines = [f"{status} {name} at {result.url}", *lines]
+    console.result(document, "\n".join(lines))
 
 
 def _places(paths: list[Path]) -> tuple[Project, list[Path]]:
-    """The project, and the directories of variants that were named."""
+    """The project and the directories of variants among the arguments."""
     named = [p for p in paths if p.name == projects.MANIFEST or (p / projects.MANIFEST).is_file()]
     if len(named) > 1:
         raise UsageError(
@@ -113,7 +101,7 @@ def _places(paths: list[Path]) -> tuple[Project, list[Path]]:
 
 
 def _document(choice: VersionChoice | None) -> dict[str, object]:
-    """What the version was chosen by, as JSON values."""
+    """The reason for the version number, as JSON values."""
     if choice is None:
         return {}
     return {
@@ -127,12 +115,11 @@ def _document(choice: VersionChoice | None) -> dict[str, object]:
 
 
 def _lines(choice: VersionChoice | None) -> list[str]:
-    """What the version was chosen by, as text."""
+    """The reason for the version number, as text."""
     if choice is None or choice.since is None:
         return []
-    lines = [
-        f"since {dotted(choice.since)}:" + ("" if choice.changes else " no change of interface")
-    ]
+    none = "" if choice.changes else " no change of interface"
+    lines = [f"since {dotted(choice.since)}:{none}"]
     lines += [f"  {c.level}: {c.what} ({', '.join(c.variants)})" for c in choice.changes]
     if choice.unrecorded:
         names = ", ".join(choice.unrecorded)

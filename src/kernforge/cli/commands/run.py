@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernforge run``: a program with kernforge in the place of ``kernels``."""
+"""``kernforge run``: run a program with kernforge in the place of ``kernels``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernforge.system.process import Command, attached
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Run the program, and return its exit code; or write the wheel."""
+    """Run the program and return its exit code, or write the wheel."""
     environment, program = arguments.environment, arguments.program
     version = arguments.as_kernels or shim.claimed_version(environment)
     if arguments.write_wheel is not None and not program:
@@ -28,6 +28,4 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     try:
         return attached(Command(argv=tuple(program), env=environment.variables, added=added))
     except FileNotFoundError:
-        raise UsageError(
-            f"there is no program {program[0]!r}", hint="write it as in a shell"
-        ) from None
+        raise UsageError(f"there is no program {program[0]!r}", hint="check PATH") from None

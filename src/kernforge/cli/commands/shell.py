@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernforge shell``: a variant's compilers, headers and package."""
+"""``kernforge shell``: a shell with the compilers, headers and package of a variant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     environment, program = arguments.environment, arguments.program
     if arguments.json and program:
         raise UsageError(
-            "--json prints the environment and runs no program, but one was given",
+            f"--json prints the environment and does not run {program[0]}",
             hint="remove --json or the program",
         )
     workspace = options.workspace(arguments, console)

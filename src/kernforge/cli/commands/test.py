@@ -40,15 +40,13 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
 
 def _variants(arguments: argparse.Namespace, console: Console) -> Mapping[str, Path]:
     """The variants to test, by name: existing ones, or those that are built now."""
-
-    def chosen(names: list[str]) -> list[str]:
-        return list(project_tests.chosen(names))
-
     if arguments.build_dir:
         variants = project_tests.built_in(arguments.build_dir, arguments.variant)
-        return {n: variants[n] for n in (variants if arguments.variant else chosen(list(variants)))}
+        names = list(variants) if arguments.variant else project_tests.chosen(list(variants))
+        return {name: variants[name] for name in names}
     workspace = options.workspace(arguments, console)
-    names = arguments.variant or chosen([c.name for c in workspace.candidates if c.target])
+    buildable = [c.name for c in workspace.candidates if c.target]
+    names = arguments.variant or list(project_tests.chosen(buildable))
     request = build.BuildRequest(
         targets=targets.choose(workspace.candidates, names),
         events=console,

@@ -27,20 +27,21 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     )
     if is_setup and for_kernel:
         raise UsageError(
-            "--version, --as-version, --name and --variant are for kernels",
-            hint="a setup.py has its own name and version",
+            f"--version, --as-version, --name and --variant are for kernels, and {path} has a "
+            "setup.py",
+            hint="remove them: the setup.py gives name and version",
         )
     if for_setup and not is_setup:
         raise UsageError(
-            f"{path} is not a setup.py project, for which --torch, --cuda and --python are",
-            hint="a kernel's variants are chosen with --variant; `kernforge build` makes them",
+            f"{path} is not a setup.py project; --torch, --cuda and --python are for one",
+            hint="choose variants with --variant; `kernforge build` makes them",
         )
-    make = _of_setup_py if is_setup else _of_kernel
+    make = _from_setup_py if is_setup else _from_kernel
     wheels = make(arguments, console)
     console.result({"wheels": wheels}, "\n".join(made["path"] for made in wheels))
 
 
-def _of_kernel(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
+def _from_kernel(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
     sources, version, card = _sources(arguments)
     version = arguments.as_version or version
     wheels = wheel.make(
@@ -69,7 +70,7 @@ def _of_kernel(arguments: argparse.Namespace, console: Console) -> list[dict[str
     ]
 
 
-def _of_setup_py(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
+def _from_setup_py(arguments: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
     from kernforge.setuptools import wheels  # noqa: PLC0415 - kernels need none of it
 
     environment, documents = arguments.environment, []
@@ -85,22 +86,23 @@ def _of_setup_py(arguments: argparse.Namespace, console: Console) -> list[dict[s
             f"{each.path.name}: {each.compiled} of {each.actions} actions were run in "
             f"{each.seconds:.0f} s"
         )
-        document = {
-            "path": str(each.path),
-            "torch": str(each.target.torch),
-            "cuda": str(each.target.cuda) if each.target.cuda else None,
-            "python": each.target.python,
-            "requires": list(each.requires),
-            "actions": each.actions,
-            "compiled": each.compiled,
-            "seconds": round(each.seconds, 1),
-        }
-        documents.append(document)
+        documents.append(
+            {
+                "path": str(each.path),
+                "torch": str(each.target.torch),
+                "cuda": str(each.target.cuda) if each.target.cuda else None,
+                "python": each.target.python,
+                "requires": list(each.requires),
+                "actions": each.actions,
+                "compiled": each.compiled,
+                "seconds": round(each.seconds, 1),
+            }
+        )
     return documents
 
 
 def _sources(arguments: argparse.Namespace) -> tuple[list[VariantSource], str | None, str]:
-    """The variants, the version that they are known to be, and the card of a project's template."""
+    """The variants, their version if it is known, and the card of a project's template."""
     directory = directories.directory_of(arguments.kernel)
     wanted, revision = options.version(arguments)
     if directory is None:
@@ -110,8 +112,7 @@ def _sources(arguments: argparse.Namespace) -> tuple[list[VariantSource], str | 
         )
         if version is None and arguments.as_version is None:
             raise UsageError(
-                f"the requested commit of {arguments.kernel} has no tag vX.Y.Z, so that its wheels "
-                "have no version",
+                f"the commit of {arguments.kernel} has no tag vX.Y.Z for its wheels",
                 hint="give --as-version X.Y.Z",
             )
         return sources, version, ""
@@ -120,11 +121,11 @@ def _sources(arguments: argparse.Namespace) -> tuple[list[VariantSource], str | 
             f"{directory} is a directory, which has no published versions",
             hint="give --as-version X.Y.Z for its wheels, or owner/name for a published kernel",
         )
-    return wheel.from_directory(directory), *_of_project(directory)
+    return wheel.from_directory(directory), *_version_and_card(directory)
 
 
-def _of_project(directory: Path) -> tuple[str | None, str]:
-    """Version by git's tags, and card, of a project or of the project that contains a build."""
+def _version_and_card(directory: Path) -> tuple[str | None, str]:
+    """The version from git tags and the card, of a project or the project around a build."""
     from kernforge.project import card as cards  # noqa: PLC0415 - published kernels need neither
     from kernforge.project.api import read_project, tagged_version  # noqa: PLC0415
 
@@ -141,5 +142,8 @@ def _epoch(environment: Environment) -> int:
     """``SOURCE_DATE_EPOCH``; 0 without it."""
     text = environment.source_date_epoch or "0"
     if not text.isdecimal():
-        raise UsageError(f"SOURCE_DATE_EPOCH is {text!r}", hint="set it to seconds since 1970")
+        raise UsageError(
+            f"SOURCE_DATE_EPOCH is {text!r}, which is not a number of seconds since 1970",
+            hint="unset it, or set it to the output of `date +%s`",
+        )
     return int(text)
