@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parse build.toml, or list everything that is wrong with it.
+"""Parse build.toml, or list all its mistakes.
 
-The same files are valid as for ``kernels`` 0.17.2, with one exception: its parser also takes a
-table written as a list of its values in the order of the program's declarations
-(``hub = ["owner/name", "main"]``), which is not documented; here such a list is refused.
+The same files are valid as for ``kernels`` 0.17.2, with two exceptions. Its parser also accepts a
+list of a table's values in the order of the program's declarations (``hub = ["owner/name",
+"main"]``), which is not documented; and it refuses integers of more than 64 bits.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
@@ -19,7 +19,7 @@ from kernforge import untrusted
 from kernforge.errors import ManifestError
 from kernforge.manifest import editions as legacy
 from kernforge.manifest.editions import Edition
-from kernforge.manifest.fields import Backend, Path
+from kernforge.manifest.fields import Backend
 from kernforge.manifest.mistakes import Mistake, from_pydantic, report
 from kernforge.manifest.model import (
     FRAMEWORKS,
@@ -31,7 +31,6 @@ from kernforge.manifest.model import (
     TvmFfi,
 )
 
-_TABLE, _BETWEEN = re.compile(r"\('([^()]*)',?\)"), "', '"
 _BOM = "\ufeff"
 _MIGRATE = "run `kernforge adopt .`"
 _NO_FRAMEWORK = (
@@ -41,7 +40,7 @@ _NO_FRAMEWORK = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """A valid build.toml.
+    """The content of a valid build.toml.
 
     Attributes:
         general: the table ``[general]``; its backends are as written, with repetitions.
@@ -59,7 +58,7 @@ class Manifest:
 
     @property
     def content(self) -> str:
-        """The content for digests: what is written, whatever other keys this kernforge knows."""
+        """The content for digests: the written keys, independent of the keys of this release."""
         tables = (self.general, self.framework, *self.kernels.values())
         # A version is a tuple, and pydantic warns of the list that it writes for it.
         plain = [
@@ -77,7 +76,7 @@ class Manifest:
 
     @property
     def source_tables(self) -> tuple[Torch | TvmFfi | AnyKernel, ...]:
-        """The tables that name sources: the framework's if it compiles any, and all sections."""
+        """The tables with sources: the framework's unless it is Python alone, and all sections."""
         framework = () if isinstance(self.framework, TorchNoarch) else (self.framework,)
         return (*framework, *self.kernels.values())
 
@@ -108,7 +107,7 @@ def parse(text: str, *, source: str = "build.toml") -> Manifest:
 
 
 def _note(data: legacy.Data, edition: Edition, document: Document, source: str) -> str:
-    """One line on an old edition, and on what its file does not say."""
+    """One line about an old edition and the values that were assumed."""
     general = document.general
     values: dict[str, object] = {"backends": [*general.backends], "version": general.version}
     values["license"] = general.license
@@ -146,8 +145,6 @@ def read_data(text: str, *, source: str) -> legacy.Data:
         problem, _, position = str(error).partition(" (at ")
         line = re.match(r"line (\d+), (column \d+)\)", position)
         place = f"{source}:{line[1]}: {line[2]}" if line else f"{source}: at the end"
-        # Python's parser names a table by the tuple of its keys.
-        problem = _TABLE.sub(lambda keys: f"[{keys[1].replace(_BETWEEN, '.')}]", problem)
         raise ManifestError(
             f"{place}: the file is not valid TOML: {problem[:1].lower()}{problem[1:]}",
             hint="correct the line; the grammar is at https://toml.io/en/v1.0.0",
@@ -169,7 +166,7 @@ def _validate(data: legacy.Data, text: str, source: str) -> tuple[Edition, Docum
         mistakes = [_wrong_edition(edition_key)]
     elif legacy.is_before_3(data):
         edition = Edition.V2
-        document, mistakes = _as_edition_2(data)
+        document, mistakes = _check(legacy.upgraded(data, edition))
     elif legacy.is_before_4(data) and (document := _as_edition_3(data)):
         edition, mistakes = Edition.V3, []
     else:
@@ -190,16 +187,8 @@ def _as_edition_3(data: legacy.Data) -> Document | None:
     return None if mistakes else document
 
 
-def _as_edition_2(data: legacy.Data) -> tuple[Document | None, list[Mistake]]:
-    """The document of a file of edition 2, and its mistakes at the places of the file."""
-    mistakes = [Mistake(path=path, problem=text) for path, text in legacy.wrong_values(data)]
-    document, later = _check(legacy.upgraded(data, Edition.V2))
-    mistakes += [replace(m, path=legacy.written_path(m.path, data)) for m in later]
-    return document, list(dict.fromkeys(mistakes))
-
-
 def _wrong_edition(value: object) -> Mistake:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int):
         problem = "expected 5 or 6"
     elif value > max(Edition):
         problem = (
@@ -219,8 +208,8 @@ def _newer(data: legacy.Data, edition: Edition) -> list[Mistake]:
 
 
 def _check(data: legacy.Data) -> tuple[Document | None, list[Mistake]]:
-    """Check data as edition 5, or 6."""
-    mistakes = [*_framework_mistakes(data), *_oversized((), data)]
+    """Validate data of edition 5."""
+    mistakes = [*_framework_mistakes(data)]
     try:
         return Document.model_validate(data), mistakes
     except ValidationError as invalid:
@@ -235,15 +224,3 @@ def _framework_mistakes(data: legacy.Data) -> Iterator[Mistake]:
     for name in present[1:]:
         problem = f"a second framework table, after [{present[0]}]; expected one"
         yield Mistake(path=(name,), problem=problem)
-
-
-def _oversized(path: Path, node: object) -> Iterator[Mistake]:
-    """Integers of more than TOML's 64 bits, which Python accepts."""
-    if isinstance(node, dict):
-        for key, value in node.items():
-            yield from _oversized((*path, key), value)
-    elif isinstance(node, list):
-        for index, value in enumerate(node):
-            yield from _oversized((*path, index), value)
-    elif isinstance(node, int) and not -(2**63) <= node < 2**63:
-        yield Mistake(path=path, problem="expected an integer of at most 64 bits")

@@ -2,14 +2,14 @@
 """Editions 2 to 4 and 6 of build.toml, as differences to edition 5.
 
 Editions before 5 do not have the key ``edition``. They are upgraded in memory whenever they are
-read, and rewritten by ``kernforge adopt .``. What an old edition does not say gets a value that a
-note names: version 1, and the license ``unknown``. Source: the migrations of kernel-builder 0.17.2
-for editions 3 and 4, and for edition 2 those of ``build2cmake``, its predecessor.
+read, and rewritten by ``kernforge adopt .``. A missing value gets a default that a note names:
+version 1, and the license ``unknown``. Source: the migrations of kernel-builder 0.17.2 for editions
+3 and 4, and for edition 2 those of ``build2cmake``, its predecessor.
 
 Edition 6 has two more spellings: ``language`` for a section's ``backend``, and a list for
 ``upstream``.
 
-These functions take the plain data of ``tomllib``, valid or not.
+The functions take the plain data of ``tomllib``, valid or not.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def newer_keys(data: Data, edition: Edition) -> dict[tuple[str, ...], Edition]:
 def with_backends(data: Data) -> Data:
     """The same file with ``backend`` for ``language``; the argument is not changed.
 
-    Left out are sections of a language that is not compiled here, or is none.
+    Sections of a language that is not compiled here, or unknown, are left out.
     """
     if not isinstance(data.get("kernel"), dict):
         return data
@@ -111,7 +111,7 @@ def other_languages(data: Data) -> dict[str, str]:
 
 
 def wrong_languages(data: Data) -> Iterator[tuple[Path, str]]:
-    """What is wrong with the sections' languages: path and problem."""
+    """The mistakes in the languages of sections: path and problem."""
     other = other_languages(data)
     for name, section in _sections(data).items():
         path = ("kernel", name, "language")
@@ -157,26 +157,6 @@ def is_noarch(data: Data) -> bool:
     """Whether the framework table of a file of edition 2 becomes ``[torch-noarch]``."""
     compiles = data.get("kernel") or (_has(data, ("torch", "src")) and data["torch"]["src"])
     return is_universal(data) and not compiles
-
-
-def wrong_values(data: Data) -> Iterator[tuple[Path, str]]:
-    """What is wrong with the keys that only old editions have: path and problem."""
-    if _has(data, _UNIVERSAL_KEY) and not isinstance(data["general"]["universal"], bool):
-        yield _UNIVERSAL_KEY, "expected true or false"
-    for name, section in _sections(data).items():
-        if "language" in section:
-            problem = "a key of edition 1, which is not read any more: write backend in its place"
-            yield ("kernel", name, "language"), problem
-
-
-def written_path(path: Path, data: Data) -> Path:
-    """Where a file of edition 2 has what is at a path of its upgrade."""
-    if path[:2] == ("general", "cuda") and len(path) > 2:  # noqa: PLR2004 - a key of the table
-        old = next((o for o, new in _CUDA_BOUNDS.items() if new == path[2]), "")
-        return ("general", old) if _has(data, ("general", old)) else path
-    if path[:1] == ("torch-noarch",) and "torch-noarch" not in data:
-        return ("torch", *path[1:])
-    return path
 
 
 def upgraded(data: Data, edition: Edition) -> Data:

@@ -7,10 +7,12 @@ reads it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Discriminator,
     PlainValidator,
@@ -19,7 +21,6 @@ from pydantic import (
     Tag,
     WithJsonSchema,
 )
-from pydantic.networks import AnyUrl
 
 from kernforge.artifact.version import Version2
 
@@ -44,7 +45,8 @@ Path: TypeAlias = tuple[str | int, ...]
 VERSION_TAG = "(version)"
 TABLE_TAG = "(table)"
 
-GIT_SCHEMES = ("https", "http", "git", "ssh", "git+ssh", "git+https", "git+http")
+_GIT_URL = re.compile(r"(?:https?|git|ssh|git\+(?:ssh|https?))://[^\s/].*", re.IGNORECASE)
+_SCP_URL = re.compile(r"[^\s:]+:(?!/).+")
 
 
 def _version(value: object) -> Version2:
@@ -54,33 +56,9 @@ def _version(value: object) -> Version2:
 
 
 def _git_url(value: str) -> str:
-    """Check a git address and keep its spelling.
-
-    An address is a URL with a git scheme, or ``host:path`` as for scp. The URL grammar is WHATWG's,
-    with pydantic's parser; ``kernels`` uses the same grammar.
-    """
-    try:
-        scheme = AnyUrl(value).scheme
-    except ValueError:
-        host, _, path = value.partition(":")
-        if host and path and not path.startswith("/") and _is_url(f"ssh://{host}/{path}"):
-            return value
-        raise ValueError("expected a git address: https://..., ssh://... or host:path") from None
-    if scheme not in GIT_SCHEMES:
-        raise ValueError(f"expected a git address of scheme {', '.join(GIT_SCHEMES)}")
+    if not _GIT_URL.fullmatch(value) and not _SCP_URL.fullmatch(value):
+        raise ValueError("expected a git address: https://..., ssh://... or host:path")
     return value
-
-
-def _is_url(value: str) -> bool:
-    try:
-        AnyUrl(value)
-    except ValueError:
-        return False
-    return True
-
-
-def _git_url_if_text(value: object) -> object:
-    return _git_url(value) if isinstance(value, str) else value
 
 
 def _as_list_if_text(value: object) -> object:
@@ -98,7 +76,7 @@ VersionText: TypeAlias = Annotated[
     PlainValidator(_version),
     WithJsonSchema({"type": "string", "pattern": r"^[0-9]+\.[0-9]+$"}),
 ]
-GitUrl: TypeAlias = Annotated[str, BeforeValidator(_git_url_if_text)]
+GitUrl: TypeAlias = Annotated[str, AfterValidator(_git_url)]
 GitUrls: TypeAlias = Annotated[
     tuple[GitUrl, ...],
     Strict(strict=False),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages about a wrong build.toml, one line for each mistake.
+"""Messages about the mistakes in a build.toml, one line each.
 
 A line is ``file:line: [table] key = value: expected ...``, so that an editor can jump to it.
 """
@@ -39,7 +39,7 @@ _EXPECTED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistake:
-    """Something wrong in a file.
+    """A mistake in a file.
 
     Attributes:
         path: keys and list indices from the top of the file; ``()`` is the file itself.
@@ -145,7 +145,7 @@ def _table(path: Path, data: Data) -> type[Table]:
 
 
 def _begun(text: str) -> list[tuple[int, Data]]:
-    """What a file defines up to each of its lines, with the line where that part begins.
+    """The data of a file up to each of its lines, with the line where that part begins.
 
     ``tomllib`` gives no positions, but parses the first lines of a file; a list that they leave
     open is closed for it.

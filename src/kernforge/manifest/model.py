@@ -165,36 +165,26 @@ class General(Table):
 
     def kernel_depends_for(self, backend: Backend) -> tuple[KernelDependency, ...]:
         """The general kernel dependencies, then those of this backend."""
-        by_backend: dict[str, tuple[KernelDependency, ...]] = {
-            "cuda": self.cuda.kernel_depends,
-            "neuron": self.neuron.kernel_depends,
-            "xpu": self.xpu.kernel_depends,
-        }
-        return self.kernel_depends + by_backend.get(backend, ())
+        own = getattr(self, backend, None)
+        return (*self.kernel_depends, *getattr(own, "kernel_depends", ()))
 
     def python_depends_for(self, backend: Backend) -> tuple[str, ...]:
         """The general Python packages, then those of this backend.
 
         The packages of ``[general.neuron]`` are not included, as in kernel-builder.
         """
-        by_backend: dict[str, tuple[str, ...]] = {
-            "cuda": self.cuda.python_depends,
-            "tpu": self.tpu.python_depends,
-            "xpu": self.xpu.python_depends,
-        }
-        return self.python_depends + by_backend.get(backend, ())
-
-
-_PYEXT = "Extensions of the files of the Python package that are installed, without the dot."
-_FRAMEWORK_SRC = "C++ files of the binding and the headers that they include."
-_FRAMEWORK_INCLUDE = "Include directories of these files, relative to the project."
-_FRAMEWORK_FLAGS = "Compiler flags of these files."
+        own = None if backend == "neuron" else getattr(self, backend, None)
+        return (*self.python_depends, *getattr(own, "python_depends", ()))
 
 
 class Framework(Table):
-    """The keys that every framework table has."""
+    """The keys of every framework table."""
 
-    pyext: Strings = Field(default=("py", "pyi"), description=_PYEXT)
+    pyext: Strings = Field(
+        default=("py", "pyi"),
+        description="Extensions of the files of the Python package that are installed, without "
+        "the dot.",
+    )
 
     @property
     def data_extensions(self) -> tuple[str, ...]:
@@ -202,7 +192,19 @@ class Framework(Table):
         return tuple(ext for ext in self.pyext if ext not in {"py", "pyi"})
 
 
-class Torch(Framework):
+class Binding(Framework):
+    """The keys of a framework table with a compiled binding."""
+
+    src: Strings = Field(
+        default=(), description="C++ files of the binding and the headers that they include."
+    )
+    include: Strings = Field(
+        default=(), description="Include directories of these files, relative to the project."
+    )
+    cxx_flags: Strings = Field(default=(), description="Compiler flags of these files.")
+
+
+class Torch(Binding):
     """A kernel with a compiled PyTorch binding."""
 
     minver: VersionText | None = Field(
@@ -211,14 +213,11 @@ class Torch(Framework):
     maxver: VersionText | None = Field(
         default=None, description="Highest PyTorch version to build for, inclusive."
     )
-    src: Strings = Field(default=(), description=_FRAMEWORK_SRC)
     stable_abi: StableAbi | None = Field(
         default=None,
         description="Oldest PyTorch version whose stable ABI the binding uses: a version for all "
         "backends, or a table of backend to version; other backends use the full ABI.",
     )
-    include: Strings = Field(default=(), description=_FRAMEWORK_INCLUDE)
-    cxx_flags: Strings = Field(default=(), description=_FRAMEWORK_FLAGS)
 
     def stable_abi_for(self, backend: Backend) -> Version2 | None:
         """The stable ABI that this backend's build uses, or None for the full ABI."""
@@ -241,19 +240,15 @@ class TorchNoarch(Framework):
     )
 
 
-class TvmFfi(Framework):
+class TvmFfi(Binding):
     """A kernel with a compiled TVM FFI binding, for any framework."""
-
-    src: Strings = Field(default=(), description=_FRAMEWORK_SRC)
-    include: Strings = Field(default=(), description=_FRAMEWORK_INCLUDE)
-    cxx_flags: Strings = Field(default=(), description=_FRAMEWORK_FLAGS)
 
 
 _BACKEND = "The backend that these files are compiled for."
 
 
 class KernelSection(Table):
-    """The keys that the kernel sections of every backend have."""
+    """The keys of every kernel section."""
 
     backend: Backend = Field(description=_BACKEND)
     depends: Annotated[tuple[Dependency, ...], Strict(strict=False)] = Field(

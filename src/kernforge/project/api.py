@@ -15,7 +15,7 @@ from pathlib import Path
 from kernforge.artifact.metadata import GitState
 from kernforge.errors import ManifestError, UsageError
 from kernforge.manifest import document as manifests
-from kernforge.manifest import editions, sources
+from kernforge.manifest import sources
 from kernforge.manifest.document import Manifest
 from kernforge.manifest.mistakes import report
 from kernforge.project import git, units, values
@@ -96,9 +96,8 @@ def read_project(directory: Path) -> Project:
     mistakes = [*values.wrong_values(manifest), *sources.check_files(manifest, files)]
     if mistakes:
         data = manifests.read_data(text, source=str(path))
-        written = [replace(each, path=editions.written_path(each.path, data)) for each in mistakes]
         bare = text.removeprefix("\ufeff")
-        raise ManifestError(report(written, data, text=bare, source=str(path)))
+        raise ManifestError(report(mistakes, data, text=bare, source=str(path)))
     notes = (*manifest.notes, *values.notes(manifest))
     manifest = replace(sources.expanded(manifest, files), notes=notes)
     state = git.state(repository, root, _built(manifest, files)) if repository else None

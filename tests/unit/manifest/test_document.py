@@ -205,11 +205,3 @@ def test_a_source_that_cannot_be_one_says_why(src, problem):
     (found,) = check_files(parse(text), SOURCES)
     assert found.path == ("kernel", "x", "src", 1)
     assert found.problem.startswith(problem)
-
-
-def test_a_table_that_is_there_twice_is_named_as_it_is_written():
-    text = '[general]\nname = "k"\n[general.hub]\n[general.hub]\n'
-    with pytest.raises(ManifestError, match=r":4: .*: cannot declare \[general\.hub\] twice"):
-        parse(text)
-    with pytest.raises(ManifestError, match=r"cannot declare \[general\] twice"):
-        parse("[general]\n[general]\n")

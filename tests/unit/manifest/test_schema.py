@@ -19,7 +19,6 @@ BEYOND = {
     "bad-edition-5-with-6s-keys",
     "good-spellings",
     "bad-syntax",
-    "bad-too-large",
 }
 
 
