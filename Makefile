@@ -60,7 +60,7 @@ unit: $(VENV)/ready-torch $(VENV)/ready-build,demo,test  ## run the tests of sin
 	$(PYTEST) tests/unit
 
 fuzz: $(VENV)/ready-build,demo,test  ## read 10,000 nearly right documents of each kind; FUZZ="--seed 7" for others
-	$(BIN)/python scripts/run_fuzz.py --json .fuzz.json $(FUZZ)
+	$(BIN)/python scripts/run_fuzz.py $(FUZZ)
 
 test-gpu:  ## run every test that needs a GPU, on artifacts that were built before, with the Python on PATH
 	PYTHONPATH=src $(PYTHON) scripts/test_gpu.py
@@ -79,4 +79,4 @@ docs: $(VENV)/ready-build,demo,test  ## write the generated pages, and the site 
 	@echo "read it: $(BIN)/python -m http.server --directory site"
 
 clean:  ## remove what the other targets made in this checkout
-	rm -rf $(VENV) .demo .fuzz.json site kernels/*/build
+	rm -rf $(VENV) .demo site kernels/*/build

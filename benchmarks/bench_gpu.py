@@ -232,8 +232,8 @@ def main() -> None:
     rows: list[list[str]] = []
     where: dict[str, Any] = describe("kernforge", "torch")
     for race in RACES[options.name]():
-        racing = [Candidate(name=n, kind="peer", function=f) for n, f in race.functions.items()]
-        report = project.measure_all([race.workload], racing, settings, print)
+        contenders = [Candidate(name=n, kind="peer", function=f) for n, f in race.functions.items()]
+        report = project.measure_all([race.workload], contenders, settings, print)
         (case,) = report.cases
         where["gpu"] = report.machine.gpu
         first = case.measurements[0].median

@@ -148,7 +148,7 @@ def run(arguments: list[str], cache: str) -> dict[str, float]:
     """The result of a fresh process with its caches there."""
     env = {**os.environ, "KERNFORGE_HOME": f"{cache}/kernforge"}
     env["TORCH_EXTENSIONS_DIR"] = f"{cache}/torch"
-    # What is fetched once for all is there: toolchains and what is known of the compiler.
+    # Toolchains and facts about the compiler are there already.
     kept = Path(os.environ.get("KERNFORGE_HOME", Path.home() / ".cache" / "kernforge"))
     for part in ("store/toolchains", "store/compilers", "jit"):
         place = Path(cache, "kernforge", part)

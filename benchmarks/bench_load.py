@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What loading a kernel costs, beside the hub's own client, ``kernels``, in the same run.
+"""The time to load a kernel, beside the hub's own client, ``kernels``, in the same run.
 
     python benchmarks/bench_load.py
 
@@ -81,7 +81,7 @@ def make_kernel(place: Path) -> None:
 
 
 def child(place: Path, code: str) -> list[object]:
-    """Run a program in a fresh process; what it prints."""
+    """The JSON output of a program in a fresh process."""
     environment = {
         **os.environ,
         "KERNFORGE_HOME": str(place / "home"),

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a toolchain costs from nothing: bytes, requests and seconds, beside the wheels' own sizes.
+"""Bytes of the download for each toolchain, beside the sizes of the whole wheels.
 
     python benchmarks/bench_toolchain.py
 
 Reads the package index over the network, into a fresh store for each line; indexes on this
-machine's disk are left out, so that the figures are what a stranger would see.
+machine's disk are left out, so that the figures are those of a new user.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,64 +52,31 @@ def fresh(home: Path) -> tuple[Index, Wheels, Toolchains]:
     return index, wheels, Toolchains(Store(home / "store"), wheels)
 
 
-def measure_torch(series: str) -> dict[str, object]:
-    """Lock and fetch the headers of one torch release."""
+def row(tree: Tree) -> list[str]:
+    """Lock and fetch a torch's headers, or a CUDA toolkit, into an empty store."""
     with tempfile.TemporaryDirectory() as home:
         index, wheels, toolchains = fresh(Path(home))
-        start = time.monotonic()
-        wanted = Tree("torch", series)
-        locked = resolver.make([wanted], wheels, cpu="x86_64", compilers={}).tree(wanted.name)
-        tree = toolchains.path(locked)
-        seconds = time.monotonic() - start
-        (wheel,) = locked.wheels
-        url = index.find(wheel.file, wheel.sha256).url
-        return {
-            "torch": locked.release,
-            "wheel_bytes": index.transport.body(url, start=-1).total,
-            "fetched_bytes": index.transport.received,
-            "headers": sum(1 for path in tree.rglob("*") if path.is_file()),
-            "seconds": round(seconds, 1),
-        }
-
-
-def measure_toolkit(version: str) -> dict[str, object]:
-    """Lock and fetch one CUDA toolkit."""
-    with tempfile.TemporaryDirectory() as home:
-        index, wheels, toolchains = fresh(Path(home))
-        start = time.monotonic()
-        wanted = Tree("cuda", version)
-        locked = resolver.make([wanted], wheels, cpu="x86_64", compilers={}).tree(wanted.name)
+        locked = resolver.make([tree], wheels, cpu="x86_64", compilers={}).tree(tree.name)
         toolchains.path(locked)
-        return {
-            "cuda": locked.release,
-            "fetched_bytes": index.transport.received,
-            "seconds": round(time.monotonic() - start, 1),
-        }
+        fetched = index.transport.received
+        if tree.kind == "cuda":
+            return [f"CUDA {locked.release} compiler", f"{fetched / MB:.0f} MB", "-", "-"]
+        (wheel,) = locked.wheels
+        whole = index.transport.body(index.find(wheel.file, wheel.sha256).url, start=-1).total
+        sizes = [f"{fetched / MB:.1f} MB", f"{whole / MB:.0f} MB", f"{whole / fetched:.0f}x"]
+        return [f"torch {locked.release} headers", *sizes]
 
 
 def main() -> None:
     """Measure every torch and every toolkit, and write the result."""
-    torches = [measure_torch(str(v)) for v in targets.torch_releases()]
-    toolkits = [measure_toolkit(str(v)) for v in targets.TOOLKITS]
-    rows = [
-        [
-            f"torch {t['torch']} headers",
-            f"{t['fetched_bytes'] / MB:.1f} MB",
-            f"{t['wheel_bytes'] / MB:.0f} MB",
-            f"{t['wheel_bytes'] / t['fetched_bytes']:.0f}x",
-        ]
-        for t in torches
-    ]
-    rows += [
-        [f"CUDA {t['cuda']} compiler", f"{t['fetched_bytes'] / MB:.0f} MB", "-", "-"]
-        for t in toolkits
-    ]
+    trees = [Tree("torch", str(series)) for series in targets.torch_releases()]
+    trees += [Tree("cuda", str(version)) for version in targets.TOOLKITS]
     write(
         RESULTS / "toolchain.json",
         describe("kernforge"),
         title="Download for a toolchain",
         head=["what", "kernforge downloads", "whole wheel", "ratio"],
-        rows=rows,
+        rows=[row(tree) for tree in trees],
         note="Index pages and requests for the lock are included. By "
         "`benchmarks/bench_toolchain.py`.",
     )

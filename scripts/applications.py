@@ -87,7 +87,7 @@ class Run:
 
     Attributes:
         library: its requirement, such as ``transformers==5.23.0``.
-        client: what answers ``import kernels``: ``kernforge`` or ``kernels``.
+        client: the package behind ``import kernels``: ``kernforge`` or ``kernels``.
         claimed: the version of ``kernels`` that is claimed or installed.
         dtype: of the model.
     """
@@ -140,18 +140,17 @@ def publish(registry: Path, work: Path, *, device: str, built: Path | None) -> N
         )
 
 
-def site(directory: Path, library: str, installed: tuple[str, ...]) -> Path:
-    """A directory with a library from the index and what it needs beside torch."""
+def site(directory: Path, library: str) -> Path:
+    """A directory with a library from the index and its dependencies besides torch."""
     target = directory / library.replace("==", "-")
     if not target.exists():
         argv = [sys.executable, "-m", "pip", "install", "-qq", "--no-deps", "--target"]
-        wanted = [name for name in NEEDS if name not in installed]
-        subprocess.run([*argv, str(target), library, *wanted], check=True)
+        subprocess.run([*argv, str(target), library, *NEEDS], check=True)
     return target
 
 
 def run(one: Run, *, place: Path, registry: Path, device: str, work: Path) -> dict[str, Any]:
-    """What the program says; an error of it is the result."""
+    """The document of the program, or its error."""
     out = work / "result.json"
     out.unlink(missing_ok=True)
     name = one.library.partition("==")[0]
@@ -196,33 +195,25 @@ def row(one: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    """Run what is asked for and write what came of it."""
+    """Run the libraries, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--json", type=Path, help="results; lines of other runs stay in it")
     parser.add_argument("--only", action="append", default=[], help="a library; may be repeated")
-    parser.add_argument("--client", choices=("kernforge", "kernels"), help="one client alone")
     parser.add_argument("--site", type=Path, help="directory of libraries, kept for the next run")
     parser.add_argument("--built", type=Path, metavar="DIR", help="builds by kernel's name")
-    parser.add_argument("--installed", action="append", default=[], help="not taken from the index")
     arguments = parser.parse_args()
-    chosen = [
-        one
-        for one in RUNS
-        if (not arguments.only or one.library in arguments.only)
-        and arguments.client in (None, one.client)
-    ]
+    chosen = [one for one in RUNS if not arguments.only or one.library in arguments.only]
     if not chosen:
-        parser.error(
-            f"no run is of these: there are {', '.join(sorted({r.library for r in RUNS}))}"
-        )
+        libraries = sorted({one.library for one in RUNS})
+        parser.error(f"--only {arguments.only}: there are {', '.join(libraries)}")
     results = []
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
         registry = work / "registry"
         publish(registry, work, device=arguments.device, built=arguments.built)
         for one in chosen:
-            place = site(arguments.site or work / "site", one.library, tuple(arguments.installed))
+            place = site(arguments.site or work / "site", one.library)
             found = run(one, place=place, registry=registry, device=arguments.device, work=work)
             results.append(found)
             what = found.get("error") or [each["passed"] for each in found["rows"]]

@@ -60,7 +60,7 @@ def replaced(model):
 
 
 def error(got, wanted):
-    """The difference, by the size of what was wanted (both as vectors)."""
+    """The norm of the difference in shares of the expected norm."""
     return ((got.double() - wanted.double()).norm() / wanted.double().norm()).item()
 
 
@@ -206,7 +206,7 @@ def diffusers_rows(device, dtype):
 
 
 def main():
-    """Run it and write what came of it."""
+    """Run the models, and write the results."""
     library, device, dtype, out = sys.argv[1:]
     warnings.simplefilter("ignore")
     import kernels

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build other people's kernels unmodified and let each one's own tests pass.
+"""Build community kernels unmodified, and run each one's own tests.
 
     python scripts/community.py --dir DIR CHECKOUT...               # build, check, test, report
     python scripts/community.py --dir DIR --build-only CHECKOUT...
@@ -27,56 +27,44 @@ import community_test
 from community_build import BACKENDS, DEFAULT, Built
 from community_test import Tested
 
-from kernforge.artifact.variant import Variant
-
-DEFAULT_CUDA = (13, 0)
 HEAD = ["kernel", "variant", "built", "CPU-s", "check", "loads in", "passed/failed/skipped", "why"]
 
 
 def build(options: argparse.Namespace) -> None:
-    """Build what was asked for; one record beside each result."""
+    """Build the kernels, with a record beside each result."""
     for kernel in community_build.projects(options.checkout, options.only or DEFAULT):
         for backend in options.backend or BACKENDS:
             if backend not in kernel.manifest["general"].get("backends", []):
                 continue
             record = community_build.build(kernel, backend, options)
             home = options.dir / "kernels" / kernel.label
-            _write(home / f"built-{label(backend, options.cuda)}.json", asdict(record))
+            _write(home / f"built-{record.variant}.json", asdict(record))
             print(record.kernel, record.variant, record.built, record.cpu_s, record.why, flush=True)
 
 
 def test(options: argparse.Namespace) -> None:
-    """Test what this machine can; one record beside each result."""
+    """Test the variants for this machine, with a record beside each result."""
     built = [record for record, _ in records(options.dir)]
-    bounds = (options.limit_s, options.workers)
     for record in built:
         wanted = not options.only or record.kernel.split("/")[1] in options.only
         wanted = wanted and record.backend in (options.backend or BACKENDS)
         if not wanted or not record.built or record.expected_failure:
             continue
-        done = community_test.test(record, built, options.dir.resolve(), *bounds)
+        done = community_test.test(record, built, options.dir.resolve(), options.limit_s)
         print(done.kernel, done.variant, done.counts, done.why, flush=True)
         if done.loads:
             home = options.dir / "kernels" / done.kernel
-            cuda = Variant.parse(record.variant).backend.version or DEFAULT_CUDA
-            _write(home / f"tested-{label(record.backend, cuda)}.json", asdict(done))
-
-
-def label(backend: str, cuda: tuple[int, ...]) -> str:
-    """Name of a variant's records: the backend, and the CUDA if it is not the default."""
-    usual = backend == "cpu" or tuple(cuda) == DEFAULT_CUDA
-    return backend if usual else f"{backend}-{'.'.join(map(str, cuda))}"
+            _write(home / f"tested-{record.variant}.json", asdict(done))
 
 
 def records(directory: Path) -> list[tuple[Built, Tested | None]]:
-    """Everything that was built, with how it was tested if it was."""
+    """The records of all variants, with those of their tests."""
     found = []
     for path in sorted(directory.glob("kernels/*/*/built-*.json")):
-        backend = path.stem.split("-")[1]
-        built = Built(**{"backend": backend, **json.loads(path.read_text())})
+        built = Built(**json.loads(path.read_text()))
         after = path.with_name(path.name.replace("built-", "tested-"))
         tested = Tested(**json.loads(after.read_text())) if after.is_file() else None
-        found.append((built, tested if tested and tested.variant == built.variant else None))
+        found.append((built, tested))
     return found
 
 
@@ -134,7 +122,7 @@ def _write(path: Path, document: object) -> None:
 
 
 def main() -> None:
-    """Do what was asked; exit 1 when something is not as it should be."""
+    """Build, test and report; the exit code is 1 if a kernel is not as it should be."""
     options = _arguments()
     options.dir.mkdir(parents=True, exist_ok=True)
     if not options.test_only and not options.report_only:
@@ -162,10 +150,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--backend", action="append", choices=BACKENDS, help="default: both")
     parser.add_argument("--torch", type=_version, default=(2, 13), help="default: 2.13")
-    parser.add_argument("--cuda", type=_version, default=DEFAULT_CUDA, help="default: 13.0")
+    parser.add_argument("--cuda", type=_version, default=(13, 0), help="default: 13.0")
     parser.add_argument("--arch", action="append", default=[], help="only for this GPU, as 9.0")
     parser.add_argument("--limit-s", type=int, default=900, help="for each build and test run")
-    parser.add_argument("--workers", type=int, default=0, help="processes of one test run")
     parser.add_argument("--json", type=Path, help="also write the outcome here")
     return parser.parse_args()
 

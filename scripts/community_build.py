@@ -6,11 +6,9 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,7 +78,7 @@ class Kernel:
 
 @dataclass(kw_only=True)
 class Built:
-    """How the build of one variant went; kept beside it."""
+    """The result of building one variant; stored beside it."""
 
     kernel: str
     backend: str
@@ -88,11 +86,9 @@ class Built:
     python_name: str
     repo_id: str
     version: int
-    built_on: str = ""
     built: bool = False
     expected_failure: bool = False
     cpu_s: float = 0.0
-    wall_s: float = 0.0
     archs: list[str] = field(default_factory=list)
     check: str = ""
     why: str = ""
@@ -122,7 +118,6 @@ def build(kernel: Kernel, backend: str, options: argparse.Namespace) -> Built:
         python_name=name.replace("-", "_"),
         repo_id=general.get("hub", {}).get("repo-id", f"kernels-community/{name}"),
         version=general.get("version", 1),
-        built_on=_machine() if backend == "cpu" else f"{_machine()}, {_toolkit()}",
     )
     project = _copied(kernel, options.dir)
     code, listed, said = _kernforge("build", "--list", str(project), "--json")
@@ -135,21 +130,11 @@ def build(kernel: Kernel, backend: str, options: argparse.Namespace) -> Built:
         record.variant, record.why = backend, "; ".join(dict.fromkeys(reasons)) or "no variant"
         return record
     into = options.dir / "kernels" / kernel.label
-    argv = [
-        "build",
-        "--untrusted",
-        str(project),
-        "--variant",
-        record.variant,
-        "--json",
-        "--build-dir",
-        f"{into}/build",
-    ]
+    argv = ["build", "--untrusted", str(project), "--json"]
+    argv += ["--variant", record.variant, "--build-dir", f"{into}/build"]
     if options.arch and backend == "cuda" and kernel.name not in {*EXACT_ARCHS, *MUST_FAIL}:
         argv += [part for arch in options.arch for part in ("--arch", arch)]
-    start = time.monotonic()
     code, documents, said = _kernforge(*argv, limit_s=options.limit_s)
-    record.wall_s = round(time.monotonic() - start, 1)
     _keep_lock(project, options.dir)
     outcome = documents[0] if documents and "actions" in documents[0] else {}
     record.cpu_s = round(outcome.get("actions", {}).get("cpu_s", 0.0), 1)
@@ -176,7 +161,7 @@ def _copy_tests(project: Path, into: Path) -> None:
 
 
 def _judge(kernel: Kernel, backend: str, record: Built, variant: Path) -> None:
-    """Hold what came out against what the project is there to show."""
+    """Compare the result with the purpose of the project."""
     only, text = MUST_FAIL.get(kernel.name, (None, None))
     if text and only in {None, backend}:
         record.expected_failure = text in record.why
@@ -188,15 +173,6 @@ def _judge(kernel: Kernel, backend: str, record: Built, variant: Path) -> None:
         wanted = EXACT_ARCHS.get(kernel.name)
         if wanted and backend == "cuda" and record.archs != wanted:
             record.built, record.why = False, f"architectures {record.archs}, not {wanted}"
-
-
-def _machine() -> str:
-    return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
-
-
-def _toolkit() -> str:
-    named = os.environ.get("KERNFORGE_CUDA_HOME")
-    return "the machine's CUDA" if named else "CUDA from wheels"
 
 
 def _copied(kernel: Kernel, into: Path) -> Path:
@@ -228,7 +204,7 @@ def _pick(variants: list[dict[str, Any]], backend: str, options: argparse.Namesp
 
 
 def _kernforge(*argv: str, limit_s: float = 120) -> tuple[int, list[Any], str]:
-    """Run a command; its exit code, its JSON documents, and in words what went wrong."""
+    """Run a command; its exit code, its JSON documents, and its error."""
     # What it inherits is the user's own environment; src makes it this checkout's kernforge.
     env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}"}
     command = [sys.executable, "-m", "kernforge", *argv]

@@ -10,13 +10,11 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import xml.etree.ElementTree as ET
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernforge.artifact.variant import Variant
 from kernforge.errors import RequestError
 from kernforge.loader.host import probe
 from kernforge.loader.resolve import resolve
@@ -26,16 +24,12 @@ if TYPE_CHECKING:
 
     from community_build import Built
 
-    from kernforge.loader.host import Host
-
 ROOT = Path(__file__).parents[1]
 LOADERS = ("kernforge", "kernels")
 LOAD = "import {loader} as k; print(k.get_kernel({repo!r}, version={version}, backend={backend!r}))"
 TIMED_OUT = 124
-STOPPED = "stopped after"
 NO_CUDA = "Torch not compiled with CUDA enabled"
-# What else is installed, as jax and flax, is not what is tested here; this is the suite's own
-# switch.
+# The suite's own switch: jax and flax, if installed, are not tested.
 SWITCHES = {"EINOPS_TEST_BACKENDS": "numpy,torch"}
 # Tests that import the kernel by the name of the project from which it was taken.
 ALSO_NAMED = {"gpt_oss_triton_kernels": "triton_kernels"}
@@ -44,7 +38,7 @@ MARKERS = "[pytest]\nmarkers =\n    kernels_ci: chosen by the project's own CI\n
 
 @dataclass(kw_only=True)
 class Tested:
-    """How loading and testing one variant went."""
+    """The result of loading and testing one variant."""
 
     kernel: str
     variant: str
@@ -53,14 +47,8 @@ class Tested:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
-    wall_s: float = 0.0
     why: str = ""
     reasons: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def stopped(self) -> bool:
-        """Whether its test run came to the time limit, with tests left."""
-        return self.why.startswith(STOPPED)
 
     @property
     def counts(self) -> str:
@@ -69,31 +57,25 @@ class Tested:
         return f"{self.passed}/{self.failed}/{self.skipped}" if ran else "none"
 
 
-def test(
-    record: Built, everything: Sequence[Built], root: Path, limit_s: int, workers: int
-) -> Tested:
+def test(record: Built, everything: Sequence[Built], root: Path, limit_s: int) -> Tested:
     """Load a variant with both loaders and run the kernel's own tests, in fresh processes.
 
     Args:
-        record: the variant.
         everything: all that was built; a test may ask for another kernel.
         root: the directory that holds ``kernels``.
         limit_s: seconds that each process may take.
-        workers: processes that share the tests, by pytest-xdist; 0 runs them in one.
     """
     result = Tested(kernel=record.kernel, variant=record.variant, host=_host(record.backend))
     home = root / "kernels" / record.kernel
     try:
-        host = probe(record.backend)
-        place = _place(record, host, root)
-        decision = resolve([place.name], host).decisions[0]
+        decision = resolve([record.variant], probe(record.backend)).decisions[0]
     except RequestError as error:
         result.why = f"not run here: {error}"
         return result
     if not decision.accepted:
         result.why = f"not run here: {decision.reason}"
         return result
-    env = _environment(record, place, everything, root)
+    env = _environment(record, everything, root)
     asked = {"repo": record.repo_id, "version": record.version, "backend": record.backend}
     for loader in LOADERS:
         done = _python(["-c", LOAD.format(loader=loader, **asked)], home, env, limit_s)
@@ -101,44 +83,24 @@ def test(
         if done.returncode and not result.why:
             result.why = f"{loader}: {(done.stderr.strip().splitlines() or ['?'])[-1]}"
     if (home / "tests").is_dir():
-        _run_tests(result, home, env, (limit_s, workers))
+        _run_tests(result, home, env, limit_s)
     else:
         result.why = result.why or "has no tests of its own"
     return result
 
 
-def _place(record: Built, host: Host, root: Path) -> Path:
-    """The variant; one for another CUDA as a copy that is named as for torch's.
-
-    The loader rightly refuses the pairing, but machine code, fat binary and launchers can be
-    tested.
-    """
-    built = root / "kernels" / record.kernel / "build" / record.variant
-    variant, wanted = Variant.parse(record.variant), host.backend.version
-    if variant.backend.version in {None, wanted}:
-        return built
-    name = str(replace(variant, backend=replace(variant.backend, version=wanted)))
-    place = root / "renamed" / record.kernel / record.variant / name
-    shutil.rmtree(place, ignore_errors=True)
-    shutil.copytree(built, place)
-    return place
-
-
-def _run_tests(result: Tested, home: Path, env: dict[str, str], bounds: tuple[int, int]) -> None:
-    limit_s, workers = bounds
+def _run_tests(result: Tested, home: Path, env: dict[str, str], limit_s: int) -> None:
     (home / "pytest.ini").write_text(MARKERS)
     report = home / f"report-{result.variant}.xml"
     report.unlink(missing_ok=True)
     argv = ["-m", "pytest", "-q", "-c", "pytest.ini", f"--junitxml={report}", "tests"]
-    argv += ["--continue-on-collection-errors", *(["-n", str(workers)] if workers else [])]
-    start = time.monotonic()
-    done = _python([*argv, "-p", "no:cacheprovider"], home, env, limit_s)
-    result.wall_s = round(time.monotonic() - start, 1)
+    argv += ["--continue-on-collection-errors", "-p", "no:cacheprovider"]
+    done = _python(argv, home, env, limit_s)
     (home / f"tests-{result.variant}.log").write_text(done.stdout + done.stderr)
     if report.is_file():
         _count(result, report)
     if done.returncode == TIMED_OUT:
-        result.why = f"{STOPPED} {limit_s} s; {result.why}"
+        result.why = f"stopped after {limit_s} s; {result.why}"
     elif not report.is_file():
         result.failed, result.why = 1, result.why or f"pytest ended with {done.returncode}"
 
@@ -150,17 +112,16 @@ def _host(backend: str) -> str:
     return f"torch {torch.__version__} on {torch.cuda.get_device_name() if gpu else 'CPU'}"
 
 
-def _environment(
-    record: Built, place: Path, everything: Sequence[Built], root: Path
-) -> dict[str, str]:
-    """Makes ``import <python name>`` and ``get_kernel(<repo id>)`` find what was built."""
+def _environment(record: Built, everything: Sequence[Built], root: Path) -> dict[str, str]:
+    """Variables by which ``import <python name>`` and ``get_kernel(<repo id>)`` give the builds."""
+    build = root / "kernels" / record.kernel / "build"
     shim = root / "shim" / record.kernel / record.variant
     shutil.rmtree(shim, ignore_errors=True)
     shim.mkdir(parents=True)
     for name in {record.python_name, ALSO_NAMED.get(record.python_name, record.python_name)}:
-        (shim / name).symlink_to(place)
+        (shim / name).symlink_to(build / record.variant)
     local = {r.repo_id: root / "kernels" / r.kernel / "build" for r in everything if r.built}
-    local[record.repo_id] = place.parent
+    local[record.repo_id] = build
     paths = [str(shim), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
@@ -188,9 +149,9 @@ def _count(result: Tested, report: Path) -> None:
     result.passed = count["tests"] - result.failed - result.skipped
     for kind in ("failure", "error", "skipped"):
         for one in suite.iter(kind):
-            told = f"{one.get('message') or ''}\n{one.text or ''}".strip().splitlines()
-            words = f"{kind}: {told[0] if told else '?'}"[:200]
-            result.reasons[words] = result.reasons.get(words, 0) + 1
-    wants_cuda = sum(n for words, n in result.reasons.items() if NO_CUDA in words)
+            lines = f"{one.get('message') or ''}\n{one.text or ''}".strip().splitlines()
+            reason = f"{kind}: {lines[0] if lines else '?'}"[:200]
+            result.reasons[reason] = result.reasons.get(reason, 0) + 1
+    wants_cuda = sum(n for reason, n in result.reasons.items() if NO_CUDA in reason)
     result.failed, result.skipped = result.failed - wants_cuda, result.skipped + wants_cuda
     result.why = result.why or next(iter(result.reasons), "")

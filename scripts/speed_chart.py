@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw the README's chart, docs/results/speed.svg, from ``benchmarks/results``: ``make docs``.
+"""Draw the README's chart, docs/results/speed.svg, from ``benchmarks/results``.
 
     python scripts/speed_chart.py
 
 One bar for kernforge and one for its peer of the same run; the peer's bars are equally long. Grey
-text and no background, so that it reads on light and dark pages. A row that no document has is left
-out.
+text and no background, so that it reads on light and dark pages.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,39 +26,46 @@ UNITS = {"ms": 1e-3, "us": 1e-6, "s": 1.0}
 
 @dataclass(frozen=True)
 class Bar:
-    """Two cells of stored tables: (row, column) of ours and of the peer's.
-
-    Attributes:
-        files: documents, of which the first that is there counts.
-    """
+    """Two cells of a stored table: (row, column) of kernforge and of its peer."""
 
     label: str
-    files: tuple[str, ...]
+    file: str
     ours: tuple[str, str]
-    peer: tuple[str, str]
-    name: str
+    theirs: tuple[str, str]
+    peer: str
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """Both times: a cell's last number, in seconds if the cell has no unit."""
+        table = json.loads((RESULTS / self.file).read_text())["table"]
+        times = []
+        for row, column in (self.ours, self.theirs):
+            (cells,) = [cells for cells in table["rows"] if cells[0] == row]
+            cell = cells[table["head"].index(column)]
+            number, unit = re.findall(r"([\d.]+) ?([a-z]*)", cell)[-1]
+            times.append(float(number) * UNITS.get(unit, 1.0))
+        return times[0], times[1]
 
 
-JIT, PEERS_JIT = ("jit.json", "jit-cpu.json"), "torch's load_inline"
 BARS = (
     Bar(
-        *("load_inline, first call", JIT),
-        *(("tutorial, kernforge", "cold"), ("tutorial, torch", "cold"), PEERS_JIT),
+        *("load_inline, first call", "jit.json"),
+        *(("tutorial, kernforge", "cold"), ("tutorial, torch", "cold"), "torch's load_inline"),
     ),
     Bar(
-        *("load_inline, after an edit", JIT),
-        *(("tutorial, kernforge", "edit"), ("tutorial, torch", "edit"), PEERS_JIT),
+        *("load_inline, after an edit", "jit.json"),
+        *(("tutorial, kernforge", "edit"), ("tutorial, torch", "edit"), "torch's load_inline"),
     ),
     Bar(
         "first get_kernel",
-        ("load.json",),
+        "load.json",
         ("first get_kernel", "kernforge, all digests verified"),
         ("first get_kernel", "kernels, none verified"),
         "kernels' get_kernel",
     ),
     Bar(
         "build for every torch and CUDA, CPU time",
-        ("build.json", "build-cpu.json"),
+        "build.json",
         ("cold", "kernforge"),
         ("cold", "cpp_extension"),
         "cpp_extension",
@@ -68,50 +73,26 @@ BARS = (
 )
 
 
-def seconds(table: dict[str, list[list[str]]], row: str, column: str) -> float:
-    """A cell's last number in seconds; its unit stands in the cell, or it is seconds."""
-    (cells,) = [cells for cells in table["rows"] if cells[0] == row]
-    number, unit = re.findall(r"([\d.]+) ?([a-z]*)", cells[table["head"].index(column)])[-1]  # type: ignore[call-overload]
-    return float(number) * UNITS.get(unit, 1.0)
-
-
-def readings() -> list[tuple[str, str, float, float]]:
-    """Label, peer, and both times of each bar whose document is there."""
-    found = []
-    for bar in BARS:
-        path = next((RESULTS / name for name in bar.files if (RESULTS / name).exists()), None)
-        if path is None:
-            print(f"{bar.label}: none of {', '.join(bar.files)} is there", file=sys.stderr)
-            continue
-        table = json.loads(path.read_text())["table"]
-        try:
-            found.append(
-                (bar.label, bar.name, seconds(table, *bar.ours), seconds(table, *bar.peer))
-            )
-        except ValueError:
-            print(f"{bar.label}: {path.name} does not have it", file=sys.stderr)
-    return found
-
-
 def text(value: float) -> str:
     """A time for people."""
     return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
 
 
-def draw(bars: list[tuple[str, str, float, float]]) -> Figure:
+def draw() -> Figure:
     """The chart."""
     mpl.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "kernforge", "font.size": 11}
-    figure = Figure(figsize=(8.6, 0.95 * len(bars) + 0.2), layout="constrained")
+    figure = Figure(figsize=(8.6, 0.95 * len(BARS) + 0.2), layout="constrained")
     axes = figure.add_subplot()
-    for place, (_, name, ours, peer) in enumerate(bars):
+    for place, bar in enumerate(BARS):
+        ours, theirs = bar.seconds
         for shift, value, colour, label in (
             (-0.2, ours, OURS, f"{text(ours)}  kernforge"),
-            (0.2, peer, PEER, f"{text(peer)}  {name}, {peer / ours:.2g}x"),
+            (0.2, theirs, PEER, f"{text(theirs)}  {bar.peer}, {theirs / ours:.2g}x"),
         ):
-            axes.barh(place + shift, value / peer, height=0.36, color=colour)
-            axes.text(value / peer + 0.015, place + shift, label, va="center", color=INK)
-    axes.set_yticks(range(len(bars)), [label for label, _, _, _ in bars], color=INK)
-    axes.set_xlim(0, max(1.0, *(ours / peer for _, _, ours, peer in bars)) * 1.95)
+            axes.barh(place + shift, value / theirs, height=0.36, color=colour)
+            axes.text(value / theirs + 0.015, place + shift, label, va="center", color=INK)
+    axes.set_yticks(range(len(BARS)), [bar.label for bar in BARS], color=INK)
+    axes.set_xlim(0, 1.95)
     axes.invert_yaxis()
     axes.xaxis.set_visible(False)
     axes.tick_params(length=0)
@@ -120,16 +101,5 @@ def draw(bars: list[tuple[str, str, float, float]]) -> Figure:
     return figure
 
 
-def main() -> None:
-    """Draw it."""
-    bars = readings()
-    if not bars:
-        sys.exit(
-            "There is nothing to draw. Run benchmarks/bench_jit.py, bench_load.py, bench_build.py."
-        )
-    draw(bars).savefig(OUT, format="svg", transparent=True, metadata={"Date": None})
-    print(OUT.relative_to(ROOT))
-
-
 if __name__ == "__main__":
-    main()
+    draw().savefig(OUT, format="svg", transparent=True, metadata={"Date": None})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draw README's picture of a terminal: commands are run, and what they print is shown.
+"""Draw README's picture of a terminal: commands with their output.
 
 python scripts/terminal_picture.py docs/terminal.svg
 """
