@@ -15,7 +15,7 @@ from support import processes
 from support.commands import call
 
 import kernforge
-from kernforge.compat import differences
+from kernforge.compat.modules import by_position
 from kernforge.errors import IntegrityError, KernforgeError, RegistryError, TrustError
 from kernforge.registry.api import open_registry
 from kernforge.registry.directory import DirectoryRegistry
@@ -196,7 +196,7 @@ DOORS = {
     "LayerRepository": layer(kernforge.LayerRepository, layer_name="Layer"),
     "FuncRepository": layer(kernforge.FuncRepository, func_name="which"),
     "kernelize": kernelize,
-    "kernels.get_kernel": lambda _p, v: differences.get_kernel(REPO, None, v, "cpu"),
+    "kernels.get_kernel": lambda _p, v: by_position(kernforge.get_kernel)(REPO, None, v, "cpu"),
     "run": run_as_kernels,
     "get": lambda _p, v: call("get", REPO, "--version", v, "--backend", "cpu"),
     "download": lambda p, v: call(

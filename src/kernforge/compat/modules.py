@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """``install``: from then on ``import kernels`` is answered by kernforge in this process.
 
-A finder stands before those of Python and makes the modules of ``_MODULES``: all that applications
-import of the client. Their attributes are those of ``kernforge``, imported when they are first
-used, so installing it costs a millisecond and imports no torch.
+A finder before those of Python makes the modules of ``_MODULES``, which are all that applications
+import of the client. Their attributes are those of ``kernforge``, imported on first use, so that
+installing it costs a millisecond and imports no torch.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.abc
 import importlib.metadata
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -61,13 +62,15 @@ _TOP = [
     "install_kernel",
     "load_kernel",
 ]
-_BY_POSITION = {
-    "get_kernel",
-    "get_kernel_variants",
-    "get_local_kernel",
-    "get_locked_kernel",
-    "has_kernel",
+_ONE = ("repo_id", "revision", "version", "backend")
+_POSITIONS = {
+    "get_kernel": (*_ONE, "user_agent", "trust_remote_code", "check_arch"),
+    "get_kernel_variants": _ONE,
+    "get_local_kernel": ("repo_path", "backend"),
+    "get_locked_kernel": ("repo_id", "local_files_only"),
+    "has_kernel": _ONE,
 }
+"""Parameters by position of ``kernels`` 0.14 to 0.16, for which SGLang and vLLM-Omni ask."""
 # transformers imports Mode from kernels.layer.mode; benchmarks of kernels import kernels.benchmark.
 _MODULES = {
     "kernels": [*_TOP, *_LAYERS],
@@ -102,7 +105,7 @@ def install(version: str | None = None) -> None:
 
 
 def uninstall() -> None:
-    """Undo ``install``; what was imported by then stays with who imported it."""
+    """Undo ``install``; names that were imported before stay as they are."""
     if _FINDER.version is None:
         return
     sys.meta_path.remove(_FINDER)
@@ -115,8 +118,25 @@ def _forget_modules() -> None:
         del sys.modules[name]
 
 
+def by_position(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of ``kernforge`` that also takes the arguments of older clients by position."""
+    names = _POSITIONS[function.__name__]
+    kernforge = importlib.import_module("kernforge")
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Any:
+        given = dict(zip(names, args, strict=False)) | named
+        if len(args) > len(names) or len(given) < len(args) + len(named):
+            raise TypeError(f"{function.__name__} takes {', '.join(names)} by position")
+        if "local_files_only" in names and given.pop("local_files_only", False):
+            return kernforge.load_kernel(**given)
+        return function(**given)
+
+    return call
+
+
 class _Distribution(importlib.metadata.Distribution):
-    """The metadata of ``kernels``, as the shim's wheel has it."""
+    """The metadata of ``kernels``, as in the shim's wheel."""
 
     def __init__(self, version: str) -> None:
         self._files = shim.metadata_files(version)
@@ -169,8 +189,9 @@ class _Module(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if name in _MODULES[self.__name__]:
-            home = "kernforge.compat.differences" if name in _BY_POSITION else "kernforge"
-            value = getattr(importlib.import_module(home), name)
+            value = getattr(importlib.import_module("kernforge"), name)
+            if name in _POSITIONS:
+                value = by_position(value)
             self.__dict__[name] = value
             return value
         if f"{self.__name__}.{name}" in _MODULES:

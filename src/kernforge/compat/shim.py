@@ -7,12 +7,8 @@ packages find out that ``kernels`` is installed, and which version.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import io
 import os
 import stat
-import zipfile
 from pathlib import Path
 
 from kernforge.artifact.metadata import CLIENT_VERSION
@@ -21,7 +17,7 @@ from kernforge.system import files
 from kernforge.system.environment import Environment
 
 MARK = "__kernforge__"
-"""An attribute of our modules, by which they are told from the client's."""
+"""An attribute that only kernforge's modules of the name ``kernels`` have."""
 
 _MODULE = """\
 # Written by kernforge: `import kernels` is answered by kernforge.compat.
@@ -49,13 +45,6 @@ kernels = kernforge.__main__:main_as_client
 [egg_info.writers]
 kernels.lock = kernforge.application.setuptools_hook:write_lock
 """
-_WHEEL = """\
-Wheel-Version: 1.0
-Generator: kernforge
-Root-Is-Purelib: true
-Tag: py3-none-any
-"""
-_FIRST_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def claimed_version(environment: Environment) -> str:
@@ -64,7 +53,7 @@ def claimed_version(environment: Environment) -> str:
 
 
 def metadata_files(version: str) -> dict[str, str]:
-    """The files of the package's ``.dist-info``, without the record."""
+    """The files of the package's ``.dist-info``."""
     from packaging.version import InvalidVersion, Version  # noqa: PLC0415 - takes milliseconds
 
     try:
@@ -75,53 +64,41 @@ def metadata_files(version: str) -> dict[str, str]:
         ) from None
     return {
         "METADATA": _METADATA.format(version=version),
-        "WHEEL": _WHEEL,
         "entry_points.txt": _ENTRY_POINTS,
         "top_level.txt": "kernels\n",
     }
 
 
 def package_files(version: str) -> dict[str, bytes]:
-    """All files of the package, by path, with their record at the end."""
+    """All files of the package, by path."""
     information = f"kernels-{version}.dist-info"
-    found = {"kernels/__init__.py": _MODULE.format(version=version).encode()}
-    for name, text in metadata_files(version).items():
-        found[f"{information}/{name}"] = text.encode()
-    lines = []
-    for path, data in found.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
-        lines.append(f"{path},sha256={digest},{len(data)}")
-    record = f"{information}/RECORD"
-    found[record] = "\n".join([*lines, f"{record},,", ""]).encode()
-    return found
+    found = {f"{information}/{n}": text.encode() for n, text in metadata_files(version).items()}
+    return found | {"kernels/__init__.py": _MODULE.format(version=version).encode()}
 
 
 def write_wheel(directory: Path, version: str) -> Path:
-    """Write the package as a wheel, the same bytes for the same version.
+    """Write the package as a wheel, the same bytes for the same version."""
+    from kernforge.wheel import archive  # noqa: PLC0415 - for a wheel alone
+    from kernforge.wheel.plan import WheelPlan  # noqa: PLC0415
 
-    Raises:
-        RequestError: the version is not one.
-        StorageError: the directory cannot be written to.
-    """
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path, data in package_files(version).items():
-            archive.writestr(zipfile.ZipInfo(path, _FIRST_DATE), data)
-    target = directory / f"kernels-{version}-py3-none-any.whl"
+    members = package_files(version)
+    plan = WheelPlan(
+        distribution="kernels",
+        version=version,
+        tag=("py3", "none", "any"),
+        module="kernels",
+        requires=("kernforge",),
+        metadata=members.pop(f"kernels-{version}.dist-info/METADATA").decode(),
+    )
     files.make_dir(directory)
-    files.write_atomic(target, buffer.getvalue())
-    return target
+    return archive.write(plan, members, directory)
 
 
 def command_environment(environment: Environment, version: str) -> dict[str, str]:
     """Variables with which a command and its child processes find kernforge as ``kernels``.
 
-    The package is written below ``KERNFORGE_HOME`` and comes first in ``PYTHONPATH``: whoever may
-    write there decides what the command imports.
-
-    Raises:
-        RequestError: the version is not one.
-        StorageError: the directory cannot be written to, or others may write to it.
+    The package is written below ``KERNFORGE_HOME`` and comes first in ``PYTHONPATH``, so that a
+    user who may write there could replace the code of the command.
     """
     place = environment.home / "as-kernels" / version
     found = package_files(version)
@@ -142,19 +119,15 @@ def command_environment(environment: Environment, version: str) -> dict[str, str
 
 
 def _refuse_shared(directory: Path) -> None:
-    """Refuse a directory that another user than this one and root may write to.
-
-    Raises:
-        StorageError: it is one.
-    """
+    """Refuse a directory that another user than this one and root may write to."""
     status = directory.stat()
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise StorageError(
-            f"{directory} can be written by others, and what lies there is imported",
+            f"{directory} is writable by other users, and its files are imported",
             hint=f"chmod go-w {directory}, or set KERNFORGE_HOME to a directory of your own",
         )
     if status.st_uid not in {os.geteuid(), 0}:
         raise StorageError(
-            f"{directory} is of another user, and what lies there is imported",
+            f"{directory} is owned by another user, and its files are imported",
             hint="set KERNFORGE_HOME to a directory of your own",
         )
