@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates whose results are wrong are refused, those that are right are not."""
+"""Candidates with wrong results are refused, others are not."""
 
 import pytest
 
@@ -59,15 +59,15 @@ def rows(device):
         reference=lambda a, b: a.double() @ b.double(),
     )
     functions = HONEST | WRONG | ({"one memory": one_memory} if device == "cpu" else {})
-    racing = [Candidate(name=n, kind="peer", function=f) for n, f in functions.items()]
+    contenders = [Candidate(name=n, kind="peer", function=f) for n, f in functions.items()]
     modes = MODES[device]
     settings = Settings(device=device, modes=modes, most=6, block_s=0.005)
-    (case,) = project.measure_all([work], racing, settings, print).cases
-    assert len(case.measurements) == len(racing) * len(modes)
+    (case,) = project.measure_all([work], contenders, settings, print).cases
+    assert len(case.measurements) == len(contenders) * len(modes)
     return case.measurements
 
 
-def judge(measured):
+def check(measured):
     for each in measured:
         if each.candidate in HONEST:
             assert not each.refused, (each.candidate, each.refused)
@@ -78,11 +78,11 @@ def judge(measured):
             assert each.median is None
 
 
-def test_wrong_results_are_refused_and_right_ones_are_not():
-    judge(rows("cpu"))
+def test_only_wrong_results_are_refused():
+    check(rows("cpu"))
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
-def test_wrong_results_are_refused_on_a_gpu():
-    judge(rows("cuda"))
+def test_only_wrong_results_are_refused_on_a_gpu():
+    check(rows("cuda"))

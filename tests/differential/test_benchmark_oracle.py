@@ -127,25 +127,25 @@ def theirs(call):
     )
 
 
-def test_both_clients_tell_the_same_of_a_repository(repo, tmp_path, ours, theirs):
+def test_the_json_has_the_keys_of_the_client(repo, tmp_path, ours, theirs):
     root = repo()
     asked = (root, "--out", tmp_path / "ours.json", "--visual", tmp_path / "seen.svg")
     done, other = ours(*asked), theirs(root)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "seen.svg").read_text().startswith("<?xml")
     assert other.returncode == 0, other.stderr
-    mine, their = json.loads(done.stdout), json.loads(other.stdout)
-    assert mine == json.loads((tmp_path / "ours.json").read_text())
-    assert set(their) <= set(mine)
+    our, their = json.loads(done.stdout), json.loads(other.stdout)
+    assert our == json.loads((tmp_path / "ours.json").read_text())
+    assert set(their) <= set(our)
     for name in set(their) - {"results"}:
-        assert mine[name] == their[name], name
-    assert [each["workload"] for each in mine["results"]] == [
+        assert our[name] == their[name], name
+    assert [each["workload"] for each in our["results"]] == [
         "Halves.put_together",
         "Halves.unverified",
         "Relu.given",
         "Relu.own",
     ]
-    for one, two in zip(mine["results"], their["results"], strict=True):
+    for one, two in zip(our["results"], their["results"], strict=True):
         assert one.keys() == two.keys(), one["workload"]
         assert one["timingResults"].keys() == two["timingResults"].keys()
         assert one.get("verified") == two.get("verified")
@@ -154,7 +154,7 @@ def test_both_clients_tell_the_same_of_a_repository(repo, tmp_path, ours, theirs
         assert times["iterations"] >= 6
 
 
-def test_a_wrong_kernel_fails_in_both(repo, ours, theirs):
+def test_both_clients_refuse_a_wrong_kernel(repo, ours, theirs):
     wrong = {"__init__.py": KERNEL["__init__.py"].replace("x.relu()", "x.abs()")}
     root = repo(kernel=wrong)
     other, done = theirs(root), ours(root, "--workload", "Relu.own")
@@ -165,7 +165,7 @@ def test_a_wrong_kernel_fails_in_both(repo, ours, theirs):
     assert json.loads(done.stdout)["results"] == []
 
 
-def test_a_check_that_zeros_would_pass_is_not_believed(repo, ours, theirs):
+def test_zeros_within_the_client_tolerance_are_refused(repo, ours, theirs):
     zeros = {"__init__.py": "import torch\n\ndef relu(x):\n    return torch.zeros_like(x)\n"}
     root = repo(script=SMALL, kernel=zeros)
     assert theirs(root).returncode == 0
@@ -174,7 +174,7 @@ def test_a_check_that_zeros_would_pass_is_not_believed(repo, ours, theirs):
     assert "the result is wrong at" in done.stderr
 
 
-def test_a_published_kernel_brings_its_scripts(repo, tmp_path, ours, theirs):
+def test_a_published_kernel_is_measured_by_its_scripts(repo, tmp_path, ours, theirs):
     root, registry = repo(script=SMALL), DirectoryRegistry(tmp_path / "registry")
     scripts = {"benchmark.py": root / "benchmarks" / "benchmark.py"}
     published = publish(root / "build", registry, REPO, benchmarks=scripts)
@@ -183,12 +183,12 @@ def test_a_published_kernel_brings_its_scripts(repo, tmp_path, ours, theirs):
     snapshot = registry.snapshot(REPO, published.commit)
     other = theirs(snapshot)
     assert other.returncode == 0, other.stderr
-    mine, their = json.loads(done.stdout), json.loads(other.stdout)
-    assert mine["benchmarkScriptSha"] == their["benchmarkScriptSha"]
-    assert mine["results"][0]["verified"] is their["results"][0]["verified"] is True
+    our, their = json.loads(done.stdout), json.loads(other.stdout)
+    assert our["benchmarkScriptSha"] == their["benchmarkScriptSha"]
+    assert our["results"][0]["verified"] is their["results"][0]["verified"] is True
 
 
-def test_a_hub_is_trusted_first(repo, hub, tmp_path, ours):
+def test_scripts_of_a_hub_need_trust(repo, hub, tmp_path, ours):
     root = repo(script=SMALL)
     files = {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}
     hub.add(REPO, "v1", files)
@@ -211,7 +211,7 @@ def test_a_hub_is_trusted_first(repo, hub, tmp_path, ours):
         (("owner/toy@v1", "--registry", "nowhere"), 8, "has no kernel 'owner/toy'"),
     ],
 )
-def test_what_cannot_be_asked_is_reported(arguments, code, words, ours):
+def test_an_unknown_kernel_is_reported(arguments, code, words, ours):
     done = ours(*arguments)
     assert (done.returncode, words in done.stderr) == (code, True), done.stderr
 

@@ -9,7 +9,7 @@ from support.jit_homes import device_code, same_code, same_module, ways
 
 from kernforge.binary import cubin
 from kernforge.dev import rounds
-from kernforge.dev.control import RoundEvents
+from kernforge.dev.rounds import RoundEvents
 from kernforge.dev.session import DevOptions, Session
 from kernforge.system.environment import Environment
 
@@ -103,14 +103,3 @@ def test_the_formula_of_a_new_project_is_compiled_alone(home, tmp_path):
     # Names of what is unnamed differ.
     one, other = map(device_code, (module, whole))
     assert same_code(cubin.named_like(other, one), one)
-
-
-def test_a_mistake_in_device_code_is_shown(home, edit):
-    edit()
-    one, _ = edit(BODY, "y[i] = 2 * xx[i];")
-    assert one.exit_code == 5
-    ((said, _),) = one.diagnostics
-    assert (said.file, said.line) == ("times_two.cu", 4)
-    fixed, _ = edit(BODY, "y[i] = 3 * x[i];")
-    assert fixed.ok
-    assert ways(home) == (1, 1)

@@ -14,7 +14,7 @@ from support import jit_homes
 
 from kernforge.builder import from_source
 from kernforge.dev import rounds
-from kernforge.dev.control import RoundEvents
+from kernforge.dev.rounds import RoundEvents
 from kernforge.dev.session import DevOptions, Session
 from kernforge.errors import ToolchainError
 from kernforge.loader import host

@@ -2,9 +2,6 @@
 """``kernforge test``: a built artifact, imported under its plain name."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 from support import projects
@@ -130,24 +127,6 @@ def test_a_build_error_keeps_its_message_and_exit_code(run_test):
     assert any("it is not Python" in finding["message"] for finding in result["findings"])
     (run_test.root / "build.toml").write_text("[general\n")
     assert "build.toml:1" in run_test(expect=3)["message"]
-
-
-def test_a_read_only_project_needs_a_lock(run_test, kept_home):
-    root = run_test.root
-    mount = f"mount --bind '{root}' '{root}' && mount -o remount,bind,ro '{root}'"
-    tried = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
-    if subprocess.run([*tried, mount], capture_output=True, check=False).returncode:
-        pytest.skip("this machine allows no mount namespace")
-
-    def result():
-        test = f"{mount} && {sys.executable} -m kernforge test '{root}' --variant {CPU} --json"
-        env = {**os.environ, "KERNFORGE_HOME": str(kept_home)}
-        done = subprocess.run([*tried, test], capture_output=True, text=True, env=env, check=False)
-        assert done.returncode == 11, done.stdout + done.stderr
-        return json.loads(done.stdout)
-
-    (root / "kernforge.lock").unlink(missing_ok=True)
-    assert "`kernforge lock`" in result()["hint"]
 
 
 def test_build_dir_is_tested_without_a_build(run_test):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that the text of the collection's kernels and of kernforge's headers keeps."""
+"""Rules for the text of the kernels and headers."""
 
 import posixpath
 import re
@@ -18,16 +18,8 @@ LAUNCHED = [
 ]
 
 
-def test_there_are_kernels_to_look_at():
-    names = {path.name for path in LAUNCHED if "__global__" in path.read_text()}
-    assert names == {
-        *("backward.cuh", "elementwise.cuh", "finish.cuh", "forward.cuh"),
-        *("gradient.cuh", "hopper.cuh", "normalize_volume.cu", "route.cuh", "sort.cuh"),
-    }
-
-
 @pytest.mark.parametrize("path", LAUNCHED, ids=lambda p: p.name)
-def test_kernels_that_are_launched_early_wait(path):
+def test_early_launched_kernels_wait_before_reads(path):
     """No test of values can see it: without the wait they come out right nearly always."""
     text = path.read_text()
     bodies = re.findall(r"__global__[^{;]*\{(.*?)\n\}", text, re.DOTALL)
@@ -42,7 +34,7 @@ def test_kernels_that_are_launched_early_wait(path):
 
 
 @pytest.mark.parametrize("path", DEVICE, ids=lambda p: p.name)
-def test_no_launch_pays_for_the_name_of_an_anonymous_namespace(path):
+def test_kernels_are_static_not_in_anonymous_namespaces(path):
     """pdl.cuh says what a name costs. A kernel that is static is as local, by a short name."""
     text = path.read_text()
     launched = [line for line in text.splitlines() if re.match(r"(static )?__global__", line)]
@@ -54,7 +46,7 @@ def test_no_launch_pays_for_the_name_of_an_anonymous_namespace(path):
 
 
 @pytest.mark.parametrize("path", HEADERS, ids=lambda p: p.name)
-def test_a_header_that_is_brought_is_whole_and_names_no_op_namespace(path):
+def test_headers_are_self_contained_without_an_op_namespace(path):
     """The plan of a unit does not look into it for the name: decision 13."""
     text = path.read_text()
     assert "#pragma once" in text

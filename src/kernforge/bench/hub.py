@@ -48,7 +48,7 @@ class Benchmark:
     """One kernel's workloads; the base of the classes where the hub's client is not installed.
 
     Attributes:
-        seed: what the hub's client seeds torch with; kernforge draws a new one for every call.
+        seed: the client's seed of torch; kernforge draws a new one for every call.
         device: ``cpu`` or ``cuda``, set before ``setup``.
         kernel: the loaded kernel, set before ``setup``.
         out: the result, a tensor that ``setup`` or the workload sets.
@@ -150,7 +150,7 @@ class ClassWorkload(Subject):
         """The attributes of a call's instance."""
         return list(vars(self.calls[place][0]).values())
 
-    def wrong(self, place: int, returned: Any) -> str:
+    def verify(self, place: int, returned: Any) -> str:
         """The error by the class's check, or by ours where zeros pass the class's; else ""."""
         import torch
 
@@ -186,7 +186,7 @@ def _candidates(cls: Any, workload: str, kernels: Mapping[str, Any]) -> list[Can
             return NotImplemented
         return None
 
-    found = [
+    candidates = [
         Candidate(
             name=name,
             kind="kernel" if name == KERNEL else "published",
@@ -195,8 +195,8 @@ def _candidates(cls: Any, workload: str, kernels: Mapping[str, Any]) -> list[Can
         for name, kernel in kernels.items()
     ]
     if hasattr(cls, check):
-        found.append(Candidate(name=REFERENCE, kind="reference", function=reference))
-    return found
+        candidates.append(Candidate(name=REFERENCE, kind="reference", function=reference))
+    return candidates
 
 
 def measure(
@@ -252,7 +252,7 @@ def _entries(root: Path) -> Iterator[tuple[Any, str]]:
         with contextlib.chdir(root):
             module = load_file(script, root)
         client = sys.modules.get("kernels.benchmark", sys.modules[__name__])
-        found = [
+        entries = [
             (each, name.removeprefix(_PREFIX))
             for each in vars(module).values()
             if isinstance(each, type)
@@ -261,12 +261,12 @@ def _entries(root: Path) -> Iterator[tuple[Any, str]]:
             for name in dir(each)
             if name.startswith(_PREFIX) and callable(getattr(each, name))
         ]
-        if not found:
+        if not entries:
             raise UsageError(
                 f"{script} defines no subclass of Benchmark with a method benchmark_...",
                 hint=f"see {_PAGE}",
             )
-        yield from found
+        yield from entries
 
 
 def _seed(seed: int) -> None:
@@ -279,9 +279,9 @@ def _seed(seed: int) -> None:
 
 
 def payload(report: run.Report, repo: Repo) -> dict[str, Any]:
-    """What ``kernels benchmark`` writes of a run, to stand beside our own keys.
+    """The document of ``kernels benchmark``, whose keys stand beside those of kernforge.
 
-    Its times are in milliseconds, of the mode that is closest to the client's.
+    Times are in milliseconds, of the mode that is closest to the client's.
     """
     machine = report.machine
     mode = "hot" if "hot" in report.settings.modes else report.settings.modes[0]
@@ -312,7 +312,7 @@ def _times(times_ns: Sequence[float]) -> dict[str, float]:
     times = [each / 1e6 for each in times_ns]
     q1, _, q3 = statistics.quantiles(times, n=4, method="inclusive")
     reach = 1.5 * (q3 - q1)
-    found = {
+    figures = {
         "mean_ms": statistics.fmean(times),
         "std_ms": statistics.pstdev(times),
         "min_ms": min(times),
@@ -322,7 +322,7 @@ def _times(times_ns: Sequence[float]) -> dict[str, float]:
         "iqr_ms": q3 - q1,
     }
     return {
-        **{name: round(value, _PLACES) for name, value in found.items()},
+        **{name: round(value, _PLACES) for name, value in figures.items()},
         "outliers": sum(not q1 - reach <= each <= q3 + reach for each in times),
         "iterations": len(times),
     }

@@ -8,10 +8,9 @@ makes one call, warmed up, inside an NVTX range.
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from kernforge.bench import project, report
@@ -78,7 +77,7 @@ def _by_ncu(ncu: str, request: BenchRequest, name: str, note: Callable[[str], No
     argv = [ncu, "--set", "detailed", "--page", "details", "--nvtx"]
     argv += ["--nvtx-include", f"{_RANGE}/", "--clock-control", "none"]
     argv += [sys.executable, "-m", "kernforge.bench.profile"]
-    argv += [json.dumps(asdict(request), default=str), name]
+    argv += [request.to_json(), name]
     done = process.run(Command(argv=tuple(argv), timeout=_LONGEST_S))
     text = done.stdout + done.stderr
     if done.returncode == 0 and "No kernels were profiled" not in text:
@@ -136,7 +135,4 @@ def main(request: BenchRequest, name: str) -> None:
 
 
 if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    given["project"] = Path(given["project"])
-    given["kernel"] = given["kernel"] and Path(given["kernel"])
-    main(BenchRequest(**given), sys.argv[2])
+    main(project.from_json(sys.argv[1]), sys.argv[2])

@@ -6,9 +6,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ _HINT = f"`kernforge new` writes such a file; see {page('how-to/author/measure-a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRequest:
-    """What to measure.
+    """The kernels, workloads and candidates to measure.
 
     Attributes:
         project: folder with ``benchmarks/workloads.py`` and ``benchmarks/candidates.py``.
@@ -47,19 +48,30 @@ class BenchRequest:
     sizes: tuple[int, ...] = ()
     device: str = "cpu"
 
+    def to_json(self) -> str:
+        """The request as an argument of another process."""
+        return json.dumps(asdict(self), default=str)
+
+
+def from_json(text: str) -> BenchRequest:
+    """The request in the text of ``to_json``."""
+    given = json.loads(text)
+    kernel = given["kernel"] and Path(given["kernel"])
+    return BenchRequest(**given | {"project": Path(given["project"]), "kernel": kernel})
+
 
 def measure(request: BenchRequest, settings: Settings, note: Callable[[str], None]) -> run.Report:
     """Measure every workload of a project."""
     project = request.project.resolve()
     with importing(project):  # of functions that import when they are called
-        racing, work = candidates(request), workloads(request)
-        note(f"{len(racing)} candidates, {len(work)} workloads")
-        return measure_all(work, racing, settings, note, project=project.name)
+        contenders, work = candidates(request), workloads(request)
+        note(f"{len(contenders)} candidates, {len(work)} workloads")
+        return measure_all(work, contenders, settings, note, project=project.name)
 
 
 def measure_all(
     work: Sequence[Workload],
-    racing: Sequence[Candidate],
+    contenders: Sequence[Candidate],
     settings: Settings,
     note: Callable[[str], None],
     project: str = "",
@@ -70,7 +82,7 @@ def measure_all(
             run.Work(
                 name=each.name,
                 subject=functools.partial(Inputs, each, settings.device),
-                candidates=racing,
+                candidates=contenders,
             )
             for each in work
         ],
@@ -84,23 +96,23 @@ def workloads(request: BenchRequest) -> list[Workload]:
     """The project's workloads, those in ``only`` if it names any."""
     path = _file(request.project, "workloads.py")
     module = load_file(path, request.project)
-    found = list(getattr(module, "WORKLOADS", ()))
+    work = list(getattr(module, "WORKLOADS", ()))
     if request.sizes:
-        found = []
+        work = []
         for size in request.sizes:
             try:
                 returned = module.sized(size)
             except Exception as error:  # the user's function may raise anything
                 raise user_error(error, f"sized({size}) of {path}", str(path)) from error
-            found += returned if isinstance(returned, list | tuple) else [returned]
-    if not found or not all(isinstance(each, Workload) for each in found):
+            work += returned if isinstance(returned, list | tuple) else [returned]
+    if not work or not all(isinstance(each, Workload) for each in work):
         what = "sized returns no" if request.sizes else "there is no WORKLOADS, a list of"
         raise UsageError(f"{path}: {what} kernforge.Workload", hint=_HINT)
-    names = [each.name for each in found]
+    names = [each.name for each in work]
     if len(set(names)) != len(names):
         raise UsageError(f"{path}: two workloads have the same name", hint="give each its own name")
     check_known("workload", request.only, names)
-    return [each for each in found if not request.only or each.name in request.only]
+    return [each for each in work if not request.only or each.name in request.only]
 
 
 def check_known(what: str, wanted: Iterable[str], names: Sequence[str]) -> None:
@@ -122,26 +134,28 @@ def candidates(request: BenchRequest) -> list[Candidate]:
         raise UsageError(
             f"{path}: PEERS is not a dictionary of functions", hint='PEERS = {"name": function}'
         )
-    found, others = [], []
+    kernels, others = [], []
     if kernel is not None:
         built = request.kernel and load_kernel(str(request.kernel), None, request.device)
         # Not a lambda: a call of a partial costs 0.1 us of Python's time where that costs 0.35.
         function = functools.partial(kernel, built)
-        found.append(Candidate(name="kernel", kind="kernel", function=function))
+        kernels.append(Candidate(name="kernel", kind="kernel", function=function))
         for each in request.against:
             function = functools.partial(
                 kernel, load_kernel(each, request.registry, request.device)
             )
-            found.append(Candidate(name=each, kind="published", function=function))
+            kernels.append(Candidate(name=each, kind="published", function=function))
     if eager is not None:
         others.append(Candidate(name="torch eager", kind="eager", function=eager))
         others.append(Candidate(name="torch.compile", kind="compiled", function=eager))
     others += [Candidate(name=n, kind="peer", function=function) for n, function in peers.items()]
-    known = [each.name for each in (*found, *others)]
+    known = [each.name for each in (*kernels, *others)]
     if not known:
         raise UsageError(f"{path} defines neither kernel nor eager nor PEERS", hint=_HINT)
     check_known("candidate", request.named or (), known)
-    return found + [each for each in others if request.named is None or each.name in request.named]
+    return kernels + [
+        each for each in others if request.named is None or each.name in request.named
+    ]
 
 
 def load_kernel(

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report as text and as JSON, and what fails in it."""
+"""A report as text and as JSON, its refusals and its regressions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -33,7 +33,7 @@ roof: the time of a copy of as many bytes (memory), or of torch's product with a
 
 
 def duration(nanoseconds: float) -> str:
-    """A time as people write it."""
+    """A time with its unit, for people."""
     for limit, unit, scale in ((1e3, "ns", 1.0), (1e6, "us", 1e3), (1e9, "ms", 1e6)):
         if nanoseconds < limit:
             return f"{nanoseconds / scale:.4g} {unit}"
@@ -44,7 +44,7 @@ def duration(nanoseconds: float) -> str:
 
 
 def text(report: Report) -> str:
-    """Everything that a person wants to read."""
+    """The report for people."""
     parts = [*conditions(report)]
     for mode in report.settings.modes:
         parts += [f"\n{mode}: {MEANING[mode]}", table(rows(report, mode), head=HEAD)]
@@ -52,7 +52,7 @@ def text(report: Report) -> str:
             f"{case.name}, {each.candidate}: {each.refused or each.skipped}"
             for case in report.cases
             for each in case.of(mode)
-            if not each.racing
+            if not each.active
         ]
     return "\n".join([*parts, _LEGEND])
 
@@ -81,11 +81,11 @@ def conditions(report: Report) -> Iterator[str]:
 
 def rows(report: Report, mode: str) -> list[tuple[str, ...]]:
     """The table of a mode: of each workload the fastest first, those without a time last."""
-    found = []
+    lines = []
     for case in report.cases:
         measured = sorted(case.of(mode), key=lambda m: m.median.value if m.median else math.inf)
-        found += [(case.name, each.candidate, *_cells(case, each)) for each in measured]
-    return found
+        lines += [(case.name, each.candidate, *_cells(case, each)) for each in measured]
+    return lines
 
 
 def _cells(case: Case, measured: Measurement) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ def _cells(case: Case, measured: Measurement) -> tuple[str, ...]:
 # JSON
 
 
-def document(report: Report, regressions: Sequence[str] = ()) -> dict[str, Any]:
+def document(report: Report) -> dict[str, Any]:
     """The report as JSON values, of format ``kernforge-bench-2``."""
     return {
         "format": FORMAT,
@@ -123,7 +123,7 @@ def document(report: Report, regressions: Sequence[str] = ()) -> dict[str, Any]:
         "workloads": [_case(case) for case in report.cases],
         "failed": report.failed,
         "partial": report.partial,
-        "regressions": list(regressions),
+        "regressions": regressions(report),
         "table": summary(report),
     }
 
@@ -138,7 +138,7 @@ def _case(case: Case) -> dict[str, Any]:
 
 
 def _result(case: Case, measured: Measurement) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "candidate": measured.candidate,
         "mode": measured.mode,
         "rounds": len(measured.rounds),
@@ -149,7 +149,7 @@ def _result(case: Case, measured: Measurement) -> dict[str, Any]:
     }
     median, ratio = measured.median, case.ratio(measured)
     if median is not None:
-        found |= {
+        values |= {
             "median_ns": median.value,
             "low_ns": median.low,
             "high_ns": median.high,
@@ -159,8 +159,8 @@ def _result(case: Case, measured: Measurement) -> dict[str, Any]:
             "share_of_roof": case.roof_ns(measured.mode) / median.value,
         }
     if ratio is not None:
-        found["ratio"] = asdict(ratio) | {"verdict": ratio.verdict}
-    return found
+        values["ratio"] = asdict(ratio) | {"verdict": ratio.verdict}
+    return values
 
 
 def summary(report: Report) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def summary(report: Report) -> dict[str, Any]:
 
 
 def refusals(report: Report) -> list[str]:
-    """Workloads that could not be run, and candidates that were refused, with the reason."""
+    """Workloads that cannot be run and refused candidates, with the reasons."""
     failed = [f"{name}: {why}" for name, why in report.failed.items()]
     refused = {
         (case.name, each.candidate, each.refused): each.mode
@@ -191,8 +191,8 @@ def refusals(report: Report) -> list[str]:
     return failed + [f"{w}, {name}, {mode}: {why}" for (w, name, why), mode in refused.items()]
 
 
-def behind(report: Report) -> list[str]:
-    """Where the kernel is surely slower than a published one in the run."""
+def regressions(report: Report) -> list[str]:
+    """Workloads on which the kernel is beyond doubt slower than one of ``--against``."""
     lines = []
     for case in report.cases:
         for each in case.measurements:

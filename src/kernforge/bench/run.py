@@ -33,7 +33,7 @@ _WARM_UP = 3
 _TRIED = 3
 _SIDE = {"cpu": 1024, "cuda": 8192}
 _LONGEST_REASON = 300
-_UNSURE = 1.5
+_WIDEST = 1.5
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,8 +44,8 @@ class Measurement:
         rounds: nanoseconds of a call, by round.
         times_ns: nanoseconds of every call.
         checked: how many results were compared with the reference.
-        refused: why the candidate has no time although it should; empty where it has one.
-        skipped: why it is left out; empty where it is not.
+        refused: the error of the candidate; "" without one.
+        skipped: the reason why it does not take part; "" if it does.
     """
 
     candidate: str
@@ -58,14 +58,14 @@ class Measurement:
     skipped: str = ""
 
     @property
-    def racing(self) -> bool:
-        """Whether it still takes part."""
+    def active(self) -> bool:
+        """Whether it was neither refused nor skipped."""
         return not (self.refused or self.skipped)
 
     @property
     def median(self) -> stats.Median | None:
         """The median of the rounds; None where the candidate has no time."""
-        if not self.racing or len(self.rounds) < stats.FEWEST:
+        if not self.active or len(self.rounds) < stats.FEWEST:
             return None
         return stats.median(list(self.rounds.values()))
 
@@ -73,7 +73,7 @@ class Measurement:
     def inconclusive(self) -> bool:
         """Whether the median's interval is too wide to be a result."""
         median = self.median
-        return median is not None and median.high > _UNSURE * median.low
+        return median is not None and median.high > _WIDEST * median.low
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ class Case:
         return max(self.copy_ns.get(mode, 0.0), product)
 
     def bound(self, mode: str) -> str:
-        """What limits it: ``memory`` or ``arithmetic``."""
+        """The ceiling that limits it: ``memory`` or ``arithmetic``."""
         return "memory" if self.roof_ns(mode) == self.copy_ns.get(mode) else "arithmetic"
 
     def of(self, mode: str) -> list[Measurement]:
@@ -121,13 +121,13 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Where and when it was measured.
+    """The machine and date of a run.
 
     Attributes:
-        gpu: name of the GPU; empty where a CPU was measured.
-        unavailable: why the GPU's clock is not known; empty where it is.
-        clocks_mhz: the GPU's lowest and highest clock after a turn; empty where it is not known.
-        slowed: turns after which something held the clock back, by what.
+        gpu: name of the GPU; "" for a run on the CPU.
+        unavailable: why the GPU's clock is unknown; "" if it is known.
+        clocks_mhz: the GPU's lowest and highest clock after a turn; empty if unknown.
+        slowed: turns with a clock below the maximum, by the reason.
     """
 
     date: str
@@ -146,7 +146,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was measured.
+    """The result of a run.
 
     Attributes:
         failed: workloads that could not be run, and why.
@@ -262,14 +262,14 @@ class _Loop:
         try:
             rate = self._product_rate(subject.dtype) if subject.flops else 0.0
             for mode in self._settings.modes:
-                racing = []
+                runners = []
                 for each, function in functions:
                     measured = Measurement(candidate=each.name, kind=each.kind, mode=mode)
                     measured.refused = refused.get(each.name, "")
                     measurements.append(measured)
-                    racing.append(_Runner(measured=measured, call=function))
-                    self._prepare(racing[-1], subject)
-                self._rounds(racing, subject, mode)
+                    runners.append(_Runner(measured=measured, call=function))
+                    self._prepare(runners[-1], subject)
+                self._rounds(runners, subject, mode)
                 refused = {each.candidate: each.refused for each in measurements}
         except KeyboardInterrupt:
             self.interrupted = True
@@ -291,7 +291,7 @@ class _Loop:
     def _prepare(self, runner: _Runner, subject: Subject) -> None:
         """Warm up, and find how many calls a turn has."""
         measured = runner.measured
-        if not measured.racing:
+        if not measured.active:
             return
         try:
             for _ in range(_WARM_UP):
@@ -330,42 +330,42 @@ class _Loop:
         most = _MOST_FLUSHED if (mode, self._settings.device) == ("cold", "cpu") else _MOST_CALLS
         return max(1, min(wanted, most, _MOST_BYTES // max(subject.call_bytes, 1)))
 
-    def _rounds(self, racing: Sequence[_Runner], subject: Subject, mode: Mode) -> None:
+    def _rounds(self, runners: Sequence[_Runner], subject: Subject, mode: Mode) -> None:
         for number in range(1, self._settings.most + 1):
-            order = list(racing)
-            luck = random.Random(f"{subject.name}/{mode}/{number}")  # noqa: S311 - no secret
-            luck.shuffle(order)
+            order = list(runners)
+            rng = random.Random(f"{subject.name}/{mode}/{number}")  # noqa: S311 - no secret
+            rng.shuffle(order)
             for runner in order:
-                if runner.measured.racing:
-                    self._turn(runner, subject, number, luck)
+                if runner.measured.active:
+                    self._turn(runner, subject, number, rng)
             if number >= stats.FEWEST and all(
                 stats.median(list(each.measured.rounds.values())).width <= WIDTH
-                for each in racing
-                if each.measured.racing and each.measured.rounds
+                for each in runners
+                if each.measured.active and each.measured.rounds
             ):
                 break
 
-    def _turn(self, runner: _Runner, subject: Subject, number: int, luck: random.Random) -> None:
+    def _turn(self, runner: _Runner, subject: Subject, number: int, rng: random.Random) -> None:
         """One block of calls of a candidate."""
         measured = runner.measured
         subject.renew(number, runner.count)
-        seen = luck.randrange(runner.count)
+        checked = rng.randrange(runner.count)
         times: list[float] = []
         try:
             if runner.graph is not None:
                 times, _ = self._timer.block(runner.graph.replay, [()], self._flush, 0)
-                times, result = [times[0] / runner.count], runner.results[seen]
+                times, result = [times[0] / runner.count], runner.results[checked]
             else:
                 before = subject.touch if measured.mode == "hot" else self._flush
                 calls = subject.calls[: runner.count]
-                times, result = self._timer.block(runner.call, calls, before, seen)
-            wrong = "" if measured.kind == "reference" else subject.wrong(seen, result)
+                times, result = self._timer.block(runner.call, calls, before, checked)
+            reason = "" if measured.kind == "reference" else subject.verify(checked, result)
         except KernforgeError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a candidate raises is its result
-            wrong = _raised(error)
-        if wrong:
-            self._refuse(measured, subject, f"call {seen} of round {number}: {wrong}")
+            reason = _raised(error)
+        if reason:
+            self._refuse(measured, subject, f"call {checked} of round {number}: {reason}")
             return
         measured.checked += subject.verifies
         if self.gpu:

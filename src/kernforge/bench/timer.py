@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clock of a device, and what its GPU reports while it ticks.
+"""Timers of the CPU and of a CUDA device, and the state of the GPU during a run.
 
 CPU: the monotonic clock around each call. CUDA: a pair of events around it. ``torch.cuda._sleep``
 holds the GPU until the calls are queued, so that the device's time is measured and not Python's;
@@ -161,10 +161,10 @@ class Gpu:
     """torch's first GPU as NVML knows it; without NVML it reports nothing.
 
     Attributes:
-        driver: version of the driver, where it is known.
-        unavailable: why the clock is not known; empty where it is.
+        driver: version of the driver, if known.
+        unavailable: why the clock is unknown; "" if it is known.
         clocks_mhz: the clock of the multiprocessors at each reading.
-        slowed: readings at which something held the clock back, by what.
+        slowed: readings with a clock below the maximum, by the reason.
     """
 
     def __init__(self) -> None:
@@ -186,7 +186,7 @@ class Gpu:
             self.unavailable = str(error) or type(error).__name__
 
     def read(self) -> None:
-        """Note the clock, and what holds it back."""
+        """Record the clock, and the reasons why it is below its maximum."""
         if self.unavailable:
             return
         nvml = self._nvml

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fresh inputs of a workload, and whether results are right; all on the measured device.
+"""Fresh inputs of a workload, and the check of results, on the measured device.
 
 A floating-point element is right when it is within the tolerance times the sum of the expected
 value and the root mean square of all expected values, and NaN and infinities are where they are
@@ -76,8 +76,8 @@ class Inputs(Subject):
         source = random.Random(f"{self._number}/{place}")  # noqa: S311 - no secret
         return _draw(self.workload, self._device, source.getrandbits(60))
 
-    def wrong(self, place: int, returned: Any) -> str:
-        """What is wrong with a call's result, or its inputs after it; empty if nothing is."""
+    def verify(self, place: int, returned: Any) -> str:
+        """The error of a call's result, or of its inputs after it; "" without one."""
         if self._expected is None or self._expected[0] != (self._number, place):
             given = self._draw(place)
             self._expected = (self._number, place), given, _expected(self.workload, given)
@@ -184,7 +184,7 @@ def user_error(error: Exception, what: str, file: str) -> UsageError:
 
 
 def _flops(workload: Workload, given: tuple[Any, ...]) -> int:
-    """Floating-point operations: what the workload declares, or torch counts in its reference.
+    """Floating-point operations that the workload declares, or that torch counts in its reference.
 
     Torch counts products, convolutions and attention, and nothing element by element.
     """

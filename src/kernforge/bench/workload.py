@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured, as data: tensors, workloads, candidates and settings.
+"""Tensors, workloads, candidates and settings of a benchmark.
 
 A project's ``benchmarks/workloads.py`` has ``WORKLOADS``, a list of ``Workload``, and
-``benchmarks/candidates.py`` has what is timed:
+``benchmarks/candidates.py`` has the candidates:
 
     def kernel(module, *inputs): ...   # the project's kernel, loaded, and the inputs
     def eager(*inputs): ...            # plain torch; also timed under torch.compile
@@ -76,7 +76,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One thing to compute, for all candidates the same.
+    """One computation, the same for all candidates.
 
     Attributes:
         name: name in the tables.
@@ -133,7 +133,7 @@ class Subject(ABC):
     """Inputs of calls, and the check of their results.
 
     Attributes:
-        bytes: what must be moved at least; 0 where that is not known: there is no roof then.
+        bytes: bytes that must be moved at least; 0 if unknown, then there is no roof.
         flops: operations that must be done at least; 0 where they do not matter.
         dtype: type of the matrix product that is the arithmetic ceiling.
         call_bytes: memory of the tensors of a call.
@@ -155,11 +155,11 @@ class Subject(ABC):
         """Draw the inputs of the first ``count`` calls of a round."""
 
     @abstractmethod
-    def wrong(self, place: int, returned: Any) -> str:
-        """What is wrong with a call's result; empty if nothing is."""
+    def verify(self, place: int, returned: Any) -> str:
+        """The error of a call's result; "" without one."""
 
     def values(self, place: int) -> Iterable[Any]:
-        """What a call reads."""
+        """The values that a call reads."""
         return self.calls[place]
 
     def touch(self, place: int) -> None:
@@ -178,12 +178,12 @@ def is_tensor(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One thing that is timed.
+    """One implementation to time.
 
     Attributes:
         name: name in the tables.
-        kind: what it is, for the verdicts: a published kernel may not be faster than ``kernel``.
-        function: called with a workload's arguments; for ``compiled``, what is compiled.
+        kind: its role: a ``published`` one that is faster than ``kernel`` is a regression.
+        function: function of a workload's arguments; for ``compiled``, before its compilation.
     """
 
     name: str
@@ -193,7 +193,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How it is measured.
+    """The device, the modes and the length of a run.
 
     Attributes:
         device: ``cpu`` or ``cuda``.

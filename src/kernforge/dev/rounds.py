@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data of ``kernforge dev``: the work that a change needs, and the result of a round.
+"""Rounds of ``kernforge dev``: the work that a change needs, the result, and the events.
 
 A change of a source needs every test: it is not known which test calls which operator, and a test
 that is left out wrongly would show a broken kernel as good. A change of only a test file needs only
@@ -8,7 +8,8 @@ that file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,11 +17,13 @@ from typing import Any
 from kernforge.binary.kernel_usage import Kernel
 from kernforge.errors import UntestedError
 from kernforge.source.diagnostics import Diagnostic
+from kernforge.system.process import kill_all
 from kernforge.system.tables import first_names
 from kernforge.testing.project_tests import Tested
 
 _PROSE = {".md", ".rst"}
 _SHOWN = 3
+_SLEEP_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,3 +154,73 @@ class GoodBuild:
 
     round: int
     variants: Mapping[str, Path]
+
+
+class StoppedError(Exception):
+    """A round was ended by another thread."""
+
+
+class RoundEvents:
+    """The events of a round and its build, which end the round if another thread asks for that.
+
+    A round runs in a thread. To end it, all its programs are killed, and its next event raises
+    ``StoppedError``; the store is consistent at any moment.
+
+    Args:
+        notify: called with ``compiling``, ``testing``, ``measuring`` or ``fetching`` and a text.
+    """
+
+    def __init__(self, notify: Callable[[str, str], None]) -> None:
+        self._notify = notify
+        self._running: dict[str, str] = {}
+        # No Event: an interrupt inside its methods could leave its lock held.
+        self._stopped = False
+
+    def check(self) -> None:
+        """Raise ``StoppedError`` if the round must end."""
+        if self._stopped:
+            raise StoppedError
+
+    def end(self, thread: threading.Thread) -> None:
+        """End the round that runs in a thread, and wait for it."""
+        self._stopped = True
+        # More than once: the round may start another program after the first call.
+        while thread.is_alive():
+            kill_all()
+            thread.join(_SLEEP_S)
+
+    def state(self, state: str, text: str = "") -> None:
+        """A stage begins."""
+        self.check()
+        self._notify(state, text)
+
+    def fetching(self, what: str, total: int | None) -> Callable[[int], None]:
+        """A download begins; the returned function is called for each part of it."""
+        size = f" ({total / 1e6:.0f} MB)" if total else ""
+        self._notify("fetching", f"{what}{size}")
+        return lambda _count: self.check()
+
+    def note(self, text: str) -> None:
+        """A note for the user."""
+        self._notify("compiling", text)
+
+    def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
+        """A build begins."""
+        del actions, usage
+        self.check()
+
+    def started(self, key: str, title: str) -> None:
+        """An action begins."""
+        self.check()
+        self._running[key] = title
+        self._notify("compiling", "; ".join(self._running.values()))
+
+    def ended(self, key: str, _text: str, *, seconds: float, peak_bytes: int, failed: bool) -> None:
+        """An action ended."""
+        del seconds, peak_bytes, failed
+        self._running.pop(key, None)
+        self._notify("compiling", "; ".join(self._running.values()))
+
+    def finished(self) -> None:
+        """A build ended."""
+        self._running.clear()

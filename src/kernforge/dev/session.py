@@ -9,25 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernforge.artifact.metadata import FILE
+from kernforge.bench.project import BenchRequest
 from kernforge.binary import kernel_usage
 from kernforge.builder import api as build_api
 from kernforge.builder import workspace as build_workspace
 from kernforge.builder.action import Failure
 from kernforge.builder.api import BuildRequest
-from kernforge.builder.graph import Plan
-from kernforge.builder.results import STORE_KIND
 from kernforge.builder.sandbox import Mode
 from kernforge.builder.workspace import Workspace
-from kernforge.dev.control import RoundEvents, StoppedError
-from kernforge.dev.rounds import GoodBuild, Round, Work
+from kernforge.dev.rounds import GoodBuild, Round, RoundEvents, StoppedError, Work
 from kernforge.errors import BuildError, CheckError, KernforgeError, UntestedError, UsageError
 from kernforge.extension.device import nvcc_stages
 from kernforge.extension.device.swap import replace_edited
@@ -37,7 +34,6 @@ from kernforge.project import targets as project_targets
 from kernforge.project.api import read_project
 from kernforge.project.targets import Target
 from kernforge.source import diagnostics
-from kernforge.store.local import Store
 from kernforge.system import digest, files
 from kernforge.system.environment import Environment
 from kernforge.system.process import Command, run
@@ -95,11 +91,7 @@ class Session:
         return bool(self._current)
 
     def run(self, number: int, changed: tuple[str, ...], work: Work, events: RoundEvents) -> Round:
-        """Run a round, which ``events`` may end.
-
-        Raises:
-            StoppedError: the round was ended.
-        """
+        """Run a round; ``StoppedError`` if ``events`` ended it."""
         result = Round(number=number, files=changed, work=work)
         try:
             self._stages(result, events)
@@ -171,11 +163,11 @@ class Session:
             files.remove_tree(self._scratch / identity[:16])
             self._report_failures(result, built.outcome.failures)
             return
-        kernels, self._unread = _kernels(built.plan, workspace.store)
+        self._kernels, self._unread = _kernels(built.variants.values())
         for old in {path.parent for path in self._current.values()}:
             if old.is_relative_to(self._scratch):
                 files.remove_tree(old)
-        self._current, self._identity, self._kernels = dict(built.variants), identity, kernels
+        self._current, self._identity = dict(built.variants), identity
         self._cuda = frozenset(target.name for target in request.targets if target.cuda)
         self._complete = self._measured = False
         self._failing = {}
@@ -262,17 +254,19 @@ class Session:
             result.unmeasured = "the project has no benchmarks/workloads.py"
             return
         good = self.good.variants.get(name) if self.good else None
-        builds = dict.fromkeys(str(path) for path in (good, self._current[name]) if path)
+        builds = dict.fromkeys(path for path in (good, self._current[name]) if path)
+        first, *others = builds
+        request = BenchRequest(
+            project=root,
+            kernel=first,
+            against=tuple(map(str, others)),
+            only=self._options.workloads,
+            named=(),
+            device="cuda" if name in self._cuda else "cpu",
+        )
         out = self._scratch / "bench.json"
-        order = {
-            "project": str(root),
-            "builds": list(builds),
-            "device": "cuda" if name in self._cuda else "cpu",
-            "only": list(self._options.workloads),
-            "out": str(out),
-        }
         events.state("measuring", name)
-        argv = (sys.executable, "-m", "kernforge.dev.bench", json.dumps(order))
+        argv = (sys.executable, "-m", "kernforge.dev.bench", request.to_json(), str(out))
         done = run(Command(argv=argv, timeout=_BENCH_S, tidies=True))
         events.check()
         self._measured = done.timed_out or not done.returncode
@@ -336,19 +330,14 @@ def _capability(targets: Sequence[Target]) -> tuple[str, ...]:
     return (str(here),) if here else ()
 
 
-def _kernels(plan: Plan, store: Store) -> tuple[tuple[kernel_usage.Kernel, ...], str]:
-    """Kernels of a plan's objects with their resources, and why some cannot be read."""
-    kernels_: dict[tuple[str, str], kernel_usage.Kernel] = {}
+def _kernels(variants: Iterable[Path]) -> tuple[tuple[kernel_usage.Kernel, ...], str]:
+    """Kernels of built variants with their resources, and why some cannot be read."""
+    kernels: dict[tuple[str, str], kernel_usage.Kernel] = {}
     unread = ""
-    for action in plan.actions:
-        tree = store.path(STORE_KIND, action.key)
-        for output in action.outputs:
-            if output.endswith(".o") and (tree / output).is_file():
-                try:
-                    usages = kernel_usage.read((tree / output).read_bytes())
-                except CheckError as error:
-                    unread = f"{action.title}: {error.message}"
-                    continue
-                for kernel in usages:
-                    kernels_.setdefault((kernel.use.symbol, kernel.arch), kernel)
-    return tuple(kernels_.values()), unread
+    for module in (each for variant in variants for each in sorted(variant.rglob("*.so"))):
+        try:
+            for kernel in kernel_usage.read(module.read_bytes()):
+                kernels.setdefault((kernel.use.symbol, kernel.arch), kernel)
+        except CheckError as error:
+            unread = f"{module.name}: {error.message}"
+    return tuple(kernels.values()), unread

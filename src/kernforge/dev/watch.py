@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kernforge.dev import rounds
-from kernforge.dev.control import RoundEvents, StoppedError
-from kernforge.dev.rounds import GoodBuild, Round, Work
+from kernforge.dev.rounds import GoodBuild, Round, RoundEvents, StoppedError, Work
 from kernforge.dev.session import DevOptions, Session
 from kernforge.errors import StorageError
 from kernforge.project.api import is_skipped
@@ -48,11 +47,7 @@ def place(root: Path, home: Path) -> Path:
 
 
 def once(options: DevOptions, watcher: Watcher) -> int:
-    """Run one round; returns its exit code.
-
-    Raises:
-        KeyboardInterrupt: the user interrupted; all programs were ended.
-    """
+    """Run one round; returns its exit code."""
     with _runner(options, watcher) as runner:
         runner.start(rounds.EVERYTHING, (), {})
         result = runner.messages.get()
@@ -62,11 +57,7 @@ def once(options: DevOptions, watcher: Watcher) -> int:
 
 
 def watch(options: DevOptions, watcher: Watcher) -> None:
-    """Run a round now and one for every change, until interrupted.
-
-    Raises:
-        KeyboardInterrupt: the user interrupted; all programs were ended.
-    """
+    """Run a round now and one for every change, until an interrupt."""
     import watchfiles  # noqa: PLC0415 - an extra's
 
     end = threading.Event()

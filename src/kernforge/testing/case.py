@@ -31,7 +31,7 @@ class OpDeclaration:
         reference: the same computation in plain torch; takes the same arguments and returns the
             results.
         inputs: makes the arguments of a case from ``draw`` and a shape.
-        shapes: shapes by their names, which say what each shape tests.
+        shapes: shapes by their names.
         dtypes: names of the dtypes that the operator takes.
         devices: types of the devices that the operator runs on, ``cpu`` and ``cuda``.
         views: names of the layouts that the operator takes, of ``VIEWS``.

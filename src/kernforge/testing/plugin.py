@@ -54,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what says nothing about the tested build, so that skipped tests are worth a look.
+    """Deselect tests that do not apply to the tested build, so that skipped tests have a meaning.
 
     A build for one backend has no tests on another device, and a check that the author or the
     command line did not ask for is no test. Where nothing else is left, all stay and say why they
@@ -151,7 +151,7 @@ def _note_loss(item: pytest.Item) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Say what a check of ours verifies where it failed outside of the operator's own code."""
+    """Add the promise of a check that failed outside of the operator's own code."""
     report = yield
     trace = getattr(report.longrepr, "reprtraceback", None)
     # pytest says there that all frames are hidden: the modules of this package set it.

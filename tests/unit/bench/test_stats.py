@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intervals of medians hold what they promise."""
+"""Medians, their intervals, and ratios."""
 
 import random
 
@@ -11,12 +11,12 @@ from kernforge.bench import stats
 @pytest.mark.parametrize(
     ("count", "rank"), [(6, 1), (8, 1), (9, 2), (20, 6), (40, 14), (2000, 956)]
 )
-def test_interval_has_the_ranks_of_the_binomial_distribution(count, rank):
+def test_an_interval_has_binomial_ranks(count, rank):
     found = stats.median(range(1, count + 1))
     assert (found.low, found.high) == (rank, count + 1 - rank)
 
 
-def test_interval_encloses_the_median_in_95_of_100_runs():
+def test_an_interval_covers_the_median_in_95_percent():
     luck = random.Random(1)
     runs = [stats.median([luck.expovariate(1) for _ in range(15)]) for _ in range(2000)]
     inside = sum(run.low <= 0.6931 <= run.high for run in runs) / len(runs)
@@ -30,7 +30,7 @@ def test_fewer_than_six_samples_have_no_interval():
 @pytest.mark.parametrize(
     ("factor", "verdict"), [(1.2, "slower"), (0.8, "faster"), (1.0, "inconclusive")]
 )
-def test_ratio_is_of_rounds_so_that_a_slow_machine_falls_out(factor, verdict):
+def test_a_ratio_by_rounds_ignores_a_slow_machine(factor, verdict):
     luck = random.Random(3)
     kernel = {number: (1 + 9 * (number % 3)) * luck.uniform(0.99, 1.01) for number in range(30)}
     other = {number: time * factor * luck.uniform(0.99, 1.01) for number, time in kernel.items()}
@@ -40,6 +40,6 @@ def test_ratio_is_of_rounds_so_that_a_slow_machine_falls_out(factor, verdict):
     assert stats.paired({1: 1.0}, kernel) is None
 
 
-def test_time_of_a_round_ignores_its_outliers():
+def test_the_time_of_a_round_ignores_outliers():
     assert stats.of_calls([10.0, 10.0, 10.0, 900.0, 1.0, 10.0, 10.0, 10.0]) == 10.0
     assert stats.of_calls([7.0]) == 7.0

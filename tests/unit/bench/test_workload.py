@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an author declares, and what is refused with a reason."""
+"""Declarations of an author."""
 
 import pytest
 
@@ -23,25 +23,25 @@ def test_sizes(text, sizes):
 
 
 @pytest.mark.parametrize("text", ["", "x", "2^12:2^10", "2^4:", "2^1:2^3:0"])
-def test_other_texts_are_no_sizes(text):
+def test_invalid_sizes_are_refused(text):
     with pytest.raises(UsageError):
         workload.sizes(text)
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"inputs": Tensor(shape=(4,))}, "inputs is not a tuple"),
         ({"inputs": (1.5,)}, "nothing to draw"),
         ({"outputs": "float32"}, "outputs is a string"),
     ],
 )
-def test_a_field_that_cannot_be_is_refused_with_its_name(fields, said):
-    with pytest.raises(UsageError, match=said):
+def test_an_invalid_workload_names_its_field(fields, message):
+    with pytest.raises(UsageError, match=message):
         Workload(**GIVEN | fields)
 
 
 @pytest.mark.parametrize("fields", [{"shape": 4}, {"shape": (4,), "dtype": "x"}])
-def test_a_tensor_that_cannot_be_is_refused(fields):
+def test_an_invalid_tensor_is_refused(fields):
     with pytest.raises(UsageError):
         Tensor(**fields)

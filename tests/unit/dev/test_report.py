@@ -1,35 +1,89 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A round as JSON and text."""
+"""A round as JSON, as text, and on a terminal."""
 
+import io
 import json
 
 import pytest
+from rich.console import Console
 
-from kernforge.dev import report
-from kernforge.dev.rounds import EVERYTHING, Round
+from kernforge.binary import kernel_usage, occupancy
+from kernforge.binary.cubin import FunctionUsage
+from kernforge.dev import report, rounds
+from kernforge.dev.rounds import EVERYTHING, GoodBuild, Round
+from kernforge.dev.view import View
+from kernforge.source.diagnostics import Diagnostic
 from kernforge.testing import project_tests
 
 
-def test_a_round_is_a_line_of_json_and_plain_text(broken, good):
-    for one in (broken, good):
-        found = json.loads(json.dumps(report.document(one)))
-        assert (found["ok"], found["exit_code"]) == (False, one.exit_code)
-    text = report.text(good, None)
+@pytest.fixture
+def broken():
+    """A round whose build failed."""
+    error = Diagnostic(file="k.cu", line=2, column=3, severity="error", message='"z" is undefined')
+    return Round(
+        number=2,
+        files=("k.cu",),
+        work=rounds.work(("k.cu",), built=True),
+        diagnostics=((error, ("> 2 | z", "    | ^")),),
+        output=(("k.cu, CUDA 13.0", "k.cu(2): error"),),
+        seconds={"build": 1.5},
+        exit_code=5,
+    )
+
+
+@pytest.fixture
+def tested():
+    """A round with a failed test, a kernel and a time."""
+    sizes = {"registers": 64, "stack": 16, "spill_stores": 8, "spill_loads": 12, "shared": 1024}
+    use = FunctionUsage(symbol="_Z1kPf", kernel=True, barriers=1, threads=256, required=0, **sizes)
+    limits = occupancy.limits("9.0")
+    fills = (occupancy.occupancy(limits, threads=256, registers=64, shared=1024, barriers=1),)
+    tests = (
+        {"test": "tests/test_a.py::test_x", "outcome": "passed", "reason": ""},
+        {"test": "tests/test_a.py::test_y", "outcome": "failed", "reason": "1 != 2"},
+    )
+    time = {"workload": "w", "mode": "cold", "median_ns": 1500.0, "refused": ""}
+    return Round(
+        number=1,
+        files=(),
+        work=EVERYTHING,
+        tested=(project_tests.Tested(variant="v", tests=tests, output="", wall_s=1.0),),
+        kernels=(kernel_usage.Kernel(name="k(float*)", arch="9.0", use=use, fills=fills),),
+        times=(time | {"ratio": 1.5, "low": 1.3, "high": 1.7},),
+        exit_code=6,
+    )
+
+
+def test_a_round_is_json_and_text(broken, tested):
+    documents = [json.loads(json.dumps(report.document(each))) for each in (broken, tested)]
+    assert [(each["ok"], each["exit_code"]) for each in documents] == [(False, 5), (False, 6)]
+    assert documents[1]["kernels"][0]["spill_stores"] == 8
+    text = report.text(tested, None)
     assert "w, cold: 1.5 us, 1.500 of the last good build's (from 1.300 to 1.700)" in text
     assert "tests fail" in text
-    assert "it cannot be built: build 1.5 s" in report.text(broken, None)
-    assert json.loads(json.dumps(report.document(good)))["kernels"][0]["spill_stores"] == 8
-
-
-def test_the_last_line_names_what_could_not_be_done(broken):
-    for stage, word in (("test", "tested"), ("bench", "measured")):
-        broken.seconds[stage] = 1.0
+    for stage, word in (("build", "built"), ("test", "tested"), ("bench", "measured")):
+        broken.seconds[stage] = 1.5
         assert f"it cannot be {word}: build 1.5 s" in report.text(broken, None)
 
 
-def test_what_could_not_be_tested_is_not_called_good():
-    work = EVERYTHING
-    one = Round(number=1, files=(), work=work, untested={"v": "no GPU here"}, unread="compressed")
+@pytest.mark.parametrize(
+    ("outcome", "last"), [("skipped", "built, not tested: "), ("passed", "good: ")]
+)
+def test_a_round_of_skipped_tests_is_not_good(outcome, last):
+    tests = tuple(
+        {"test": f"tests/test_a.py::test_{name}", "outcome": each, "reason": "Skipped: no GPU"}
+        for name, each in (("x", "skipped"), ("y", outcome))
+    )
+    result = project_tests.Tested(variant="v", tests=tests, output="", wall_s=1.0)
+    untested = {"v": f"every test was skipped: {result.skip_reason}"} if result.skip_reason else {}
+    one = Round(number=1, files=(), work=EVERYTHING, tested=(result,), untested=untested)
+    assert report.text(one, None).splitlines()[-1] == last
+    assert bool(untested) is (outcome == "skipped")
+
+
+def test_an_untested_round_is_not_good():
+    options = {"untested": {"v": "no GPU here"}, "unread": "compressed"}
+    one = Round(number=1, files=(), work=EVERYTHING, **options)
     assert report.text(one, None).splitlines() == [
         "round 1: the first round",
         "not read: compressed",
@@ -38,16 +92,19 @@ def test_what_could_not_be_tested_is_not_called_good():
     ]
 
 
-@pytest.mark.parametrize(
-    ("outcome", "last"), [("skipped", "built, not tested: "), ("passed", "good: ")]
-)
-def test_a_round_whose_tests_were_all_skipped_is_not_called_good(outcome, last):
-    tests = tuple(
-        {"test": f"tests/test_a.py::test_{name}", "outcome": each, "reason": "Skipped: no GPU"}
-        for name, each in (("x", "skipped"), ("y", outcome))
-    )
-    tested = project_tests.Tested(variant="v", tests=tests, output="", wall_s=1.0)
-    untested = {"v": f"every test was skipped: {tested.skip_reason}"} if tested.skip_reason else {}
-    one = Round(number=1, files=(), work=EVERYTHING, tested=(tested,), untested=untested)
-    assert report.text(one, None).splitlines()[-1] == last
-    assert bool(untested) is (outcome == "skipped")
+def test_a_terminal_shows_errors_tests_kernels_and_times(broken, tested):
+    console = Console(file=io.StringIO(), width=160, force_terminal=True, color_system=None)
+    view = View(console)
+    with view:
+        view.state("compiling", "k.cu, CUDA 13.0")
+        view.round(broken, GoodBuild(round=1, variants={}))
+        view.round(tested, None)
+        view.state("idle", "")
+    shown = console.file.getvalue()
+    for words in (
+        *("compiling k.cu, CUDA 13.0", 'k.cu:2:3: error: "z" is undefined', "> 2 | z"),
+        *("the last good build stays", "1 passed, 1 failed", "failed: tests/test_a.py::test_y"),
+        *("8 B out, 12 B in", "256: 50% (registers)", "1.500", "from 1.300 to 1.700"),
+        *("a short run", "waiting for a change"),
+    ):
+        assert words in shown, words

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The work that a change needs, and the result of a round."""
+"""The work that a change needs."""
 
 import os
 
@@ -29,19 +29,19 @@ from kernforge.dev.rounds import EVERYTHING, Round
         (("README.md", "docs/x.rst", "LICENSE"), False, (), False),
     ],
 )
-def test_what_a_change_asks_for(files, build, tests, bench):
+def test_changed_files_decide_build_tests_and_bench(files, build, tests, bench):
     found = rounds.work(files, built=True)
     assert (found.build, found.tests, found.bench) == (build, tests, bench)
     assert found.reason
     assert found.nothing == (not build and tests == () and not bench)
 
 
-def test_without_a_build_a_test_needs_one():
+def test_a_changed_test_needs_a_build():
     assert rounds.work(("tests/test_a.py",), built=False).build
     assert rounds.work(("README.md",), built=False).nothing
 
 
-def test_content_counts(tmp_path):
+def test_a_change_is_a_change_of_content(tmp_path):
     for name in (
         *("k.cu", "tests/test_a.py", "build/x/k.so", ".git/index", "kernforge.lock", "a~"),
         *("venv/pyvenv.cfg", "venv/lib/torch.h"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a change asks for, what counts as one, and how a round is told."""
+"""What counts as a change."""
 
 import _thread
 import os
@@ -28,14 +28,14 @@ def options(tmp_path, monkeypatch):
     )
 
 
-def test_what_is_not_a_file_is_not_waited_for(tmp_path):
+def test_a_pipe_and_a_dangling_link_are_ignored(tmp_path):
     os.mkfifo(tmp_path / "pipe.h")
     (tmp_path / "nothing.h").symlink_to("nowhere")
     (tmp_path / "a.h").write_text("")
     assert list(dev_watch.snapshot(tmp_path)) == ["a.h"]
 
 
-def test_a_project_that_cannot_be_watched_is_an_error(options, monkeypatch):
+def test_too_few_inotify_watches_are_an_error(options, monkeypatch):
     def watch(*_args, **_options):
         raise OSError(28, "OS file watch limit reached")
 
@@ -45,7 +45,7 @@ def test_a_project_that_cannot_be_watched_is_an_error(options, monkeypatch):
         dev_watch.watch(options, silent)
 
 
-def test_what_was_saved_before_the_watch_began_is_a_change(options, monkeypatch):
+def test_a_file_saved_before_the_watch_is_a_change(options, monkeypatch):
     def watch(*_args, stop_event, **_options):
         stop_event.wait()
         return iter(())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an author declares, and what is refused."""
+"""Declarations of an author."""
 
 import pytest
 import torch

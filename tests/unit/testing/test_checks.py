@@ -10,7 +10,7 @@ from kernforge.errors import UsageError
 from kernforge.testing import checks
 
 
-def test_an_operator_that_the_build_lacks_is_named():
+def test_a_missing_operator_is_named():
     build = types.SimpleNamespace(relu=abs, ops=types.SimpleNamespace(gelu=sum), _own=1)
     assert checks._attribute(build, "ops.gelu") is sum
     with pytest.raises(UsageError, match=r"has no 'rleu'") as caught:
@@ -28,7 +28,7 @@ TestDerived = op_tests(
 """
 
 
-def test_checks_that_nobody_asked_for_are_not_collected(tmp_path):
+def test_undeclared_checks_are_not_collected(tmp_path):
     (tmp_path / "test_it.py").write_text(COLLECTED)
 
     def collected(*words):

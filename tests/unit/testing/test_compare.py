@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How near a result must be, and what the message says when it is not."""
+"""The tolerance of results, and the message of a difference."""
 
 import pytest
 import torch
@@ -9,14 +9,14 @@ from kernforge.testing import assert_bitwise, assert_near, tolerance, ulp
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("value", [1.0, 1.5, 3.0, 1e-3])
-def test_an_ulp_is_the_way_to_the_next_number(dtype, value):
+def test_an_ulp_is_the_distance_to_the_next_number(dtype, value):
     at = torch.tensor(value, dtype=dtype)
     bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
     following = (at.view(bits) + 1).view(dtype)
     assert ulp(at.double(), dtype) == following.double() - at.double()
 
 
-def test_what_the_reference_loses_a_kernel_may_lose_twice():
+def test_the_tolerance_is_twice_the_error_of_the_reference():
     exact = torch.tensor([1.0, 100.0], dtype=torch.float64)
     same = exact.float() + torch.tensor([4.0, 0.0]) * 2**-23
     step = ulp(exact, torch.float32)
@@ -53,6 +53,6 @@ def test_nan_and_infinities_equal_themselves():
     assert_near(values, values.double(), values)
 
 
-def test_bits_tell_zeros_apart():
+def test_bitwise_comparison_tells_zeros_apart():
     with pytest.raises(AssertionError, match=r"result\[0\]: got -0.0, wanted 0.0"):
         assert_bitwise(torch.tensor([-0.0]), torch.tensor([0.0]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an author sees of a failure: the test and the operator, and no frame of ours."""
+"""Tracebacks of failed checks."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def failures(tmp_path_factory, fork_server):
     return done.stdout, reasons
 
 
-def test_no_frame_is_ours(failures):
+def test_no_frame_is_of_kernforge(failures):
     out, reasons = failures
     assert len(reasons) == 3
     assert "kernforge/testing" not in out
@@ -60,12 +60,12 @@ def test_a_wrong_result_names_the_element_and_the_check(failures):
     assert "result[0]: got 2.5409" in reason
 
 
-def test_an_operator_that_raises_is_shown_where_it_does(failures):
+def test_an_error_of_the_operator_has_its_line(failures):
     out, reasons = failures
     assert '>       raise ValueError("not for me")' in out
     assert any("not for me" in text for test, text in reasons.items() if "Raises" in test)
 
 
-def test_a_comparison_of_the_author_is_shown_where_it_is_called(failures):
+def test_a_failed_assert_near_has_its_line(failures):
     out, _ = failures
     assert ">       assert_near(x, x + 1, x + 1)" in out

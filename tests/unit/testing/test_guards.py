@@ -26,7 +26,7 @@ def test_new_memory_holds_poison():
     assert len(watch.outputs) == 1
 
 
-def test_memory_that_torch_does_not_hand_out_holds_poison_too():
+def test_memory_of_the_c_library_holds_poison():
     libc, place = ctypes.CDLL(None), ctypes.c_void_p()
     if not hasattr(libc, "mallopt"):
         pytest.skip("the C library is not glibc")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is drawn for a case: numbers of its own for each tensor, in the layout that is asked for."""
+"""Tensors of a case: their numbers, layouts and dtypes."""
 
 import pytest
 import torch
@@ -47,15 +47,15 @@ def test_one_tensor_alone_may_have_a_layout():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "said"),
+    ("dtype", "message"),
     [
         ("fp16", "no dtype 'fp16'"),
         ("complex64", "no tolerance"),
         (torch.complex64, "no tolerance"),
     ],
 )
-def test_a_dtype_that_cannot_be_drawn_is_refused_where_it_is_named(dtype, said):
-    with pytest.raises(UsageError, match=said):
+def test_an_unsupported_dtype_is_refused(dtype, message):
+    with pytest.raises(UsageError, match=message):
         DRAW(SHAPE, dtype)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         op_tests(op=torch.add, reference=torch.add, inputs=lambda d, s: (d(s),), dtypes=(dtype,))

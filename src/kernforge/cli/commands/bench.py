@@ -37,8 +37,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
             trusted=arguments.trust_remote_code,
             only=arguments.workload,
         )
-    slower = report.behind(measured)
-    document = report.document(measured, slower) | (hub.payload(measured, repo) if repo else {})
+    document = report.document(measured) | (hub.payload(measured, repo) if repo else {})
     if arguments.out:
         files.write_atomic(arguments.out, json.dumps(document, indent=1) + "\n")
     console.result(document, report.text(measured))
@@ -51,8 +50,8 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
             console.note(text)
     if measured.partial:
         raise KeyboardInterrupt
-    if refused := report.refusals(measured) + slower:
-        raise CheckError("\n".join(refused), hint=f"see {page('explanation/honest-benchmarks')}")
+    if errors := report.refusals(measured) + document["regressions"]:
+        raise CheckError("\n".join(errors), hint=f"see {page('explanation/honest-benchmarks')}")
 
 
 def _device() -> str:
