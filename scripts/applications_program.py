@@ -64,6 +64,18 @@ def error(got, wanted):
     return ((got.double() - wanted.double()).norm() / wanted.double().norm()).item()
 
 
+def result(model, what, count, lost, plain):
+    """A row: the kernels' calls or modules by name, and the errors with and without kernels."""
+    return {
+        "model": model,
+        "what": what,
+        "replaced": count,
+        "error": lost,
+        "error_without": plain,
+        "passed": any(count.values()) and lost <= FACTOR * plain + 1e-6,
+    }
+
+
 def mapping(device, *, experts):
     """The layers that are replaced on a device."""
     from kernels import LayerRepository
@@ -109,18 +121,7 @@ def family(name, config, device, dtype):
         plain = error(load()(ids).logits, wanted)
 
         def row(what, run, count):
-            lost = error(run(ids).logits, wanted)
-            limit = FACTOR * plain + 1e-6
-            rows.append(
-                {
-                    "model": name,
-                    "what": what,
-                    "replaced": count,
-                    "error": lost,
-                    "error_without": plain,
-                    "passed": bool(count) and lost <= limit,
-                }
-            )
+            rows.append(result(name, what, count, error(run(ids).logits, wanted), plain))
 
         model = load(use_kernels=True)
         model.set_use_kernels(True)
@@ -192,17 +193,8 @@ def diffusers_rows(device, dtype):
     before = attention.calls()
     model.set_attention_backend("flash_hub")
     lost = error(run(), wanted)
-    count = attention.calls() - before
-    return [
-        {
-            "model": "Flux",
-            "what": 'set_attention_backend("flash_hub")',
-            "replaced": {"attention": count},
-            "error": lost,
-            "error_without": plain,
-            "passed": count > 0 and lost <= FACTOR * plain + 1e-6,
-        }
-    ]
+    count = {"attention": attention.calls() - before}
+    return [result("Flux", 'set_attention_backend("flash_hub")', count, lost, plain)]
 
 
 def main():

@@ -23,38 +23,15 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 REFERENCES = ROOT / "tests" / "community" / "references.py"
 BACKENDS = ("cpu", "cuda")
-DEFAULT = [
-    "relu",
-    "activation",
-    "rmsnorm",
-    "quantization-bitsandbytes",
-    "quantization-gptq",
-    "rotary",
-    "tinygrad-rms",
-    "einops",
-    "liger-kernels",
-    "triton-kernels",
-    "rwkv",
-    "mra",
-    "deformable-detr",
-    "yoso",
-    "cv-utils",
-    "punica-sgmv",
-    "causal-conv1d",
-    "extra-data",
-    "relu-archs-subset",
-    "relu-compiler-flags",
-    "relu-invalid-capability",
-    "relu-torch-bounds",
-    "relu-torch-stable-abi",
-    "relu-tvm-ffi",
-    "cpp20-symbols",
-    "symbol-conflicts",
-    "symbol-conflicts2",
-    "silu-and-mul-bad-registration",
-    "cutlass-gemm",
-]
-# What a project is there to show when it is not that it builds and passes its tests.
+DEFAULT = (
+    *("relu", "activation", "rmsnorm", "quantization-bitsandbytes", "quantization-gptq"),
+    *("rotary", "tinygrad-rms", "einops", "liger-kernels", "triton-kernels", "rwkv", "mra"),
+    *("deformable-detr", "yoso", "cv-utils", "punica-sgmv", "causal-conv1d", "extra-data"),
+    *("relu-archs-subset", "relu-compiler-flags", "relu-invalid-capability"),
+    *("relu-torch-bounds", "relu-torch-stable-abi", "relu-tvm-ffi", "cpp20-symbols"),
+    *("symbol-conflicts", "symbol-conflicts2", "silu-and-mul-bad-registration", "cutlass-gemm"),
+)
+# Projects whose build must fail, by their backend and the error.
 MUST_FAIL = {
     "relu-invalid-capability": ("cuda", "empty set of capabilities"),
     "silu-and-mul-bad-registration": (None, "add_op_namespace_prefix"),

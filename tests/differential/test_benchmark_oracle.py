@@ -154,6 +154,12 @@ def test_the_json_has_the_keys_of_the_client(repo, tmp_path, ours, theirs):
         assert times["iterations"] >= 6
 
 
+def test_a_project_without_a_build_is_reported(tmp_path, ours):
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "benchmark_relu.py").write_text(SCRIPT)
+    assert "has no build/ to measure" in ours(tmp_path).stderr
+
+
 def test_both_clients_refuse_a_wrong_kernel(repo, ours, theirs):
     wrong = {"__init__.py": KERNEL["__init__.py"].replace("x.relu()", "x.abs()")}
     root = repo(kernel=wrong)

@@ -133,37 +133,7 @@ def test_an_unbuilt_project_is_reported_before_the_measurement(project, bench):
     assert "is not built" in json.loads(done.stdout)["message"]
 
 
-SCRIPT = """
-import torch
-from kernels.benchmark import Benchmark
-
-class Relu(Benchmark):
-    def setup(self):
-        self.x = torch.randn(40000, device=self.device)
-
-    def benchmark_relu(self):
-        self.out = self.kernel.relu(self.x)
-
-    def verify_relu(self):
-        return self.x.clamp(min=0)
-"""
-
-
-def test_a_project_with_hub_classes_alone_is_measured(tmp_path, write_variant, bench):
-    (tmp_path / "benchmarks").mkdir()
-    (tmp_path / "benchmarks" / "benchmark_relu.py").write_text(SCRIPT)
-    assert "has no build/ to measure" in bench(tmp_path).stderr
-    files = {"__init__.py": "def relu(x):\n    return x.relu()\n"}
-    write_variant(tmp_path / "build", files=files)
-    done = bench(tmp_path)
-    assert done.returncode == 0, done.stderr
-    (case,) = json.loads(done.stdout)["workloads"]
-    assert [row["candidate"] for row in case["results"]] == ["kernel", "reference"]
-    assert case["results"][0]["checked"] >= 6
-    assert json.loads(done.stdout)["results"][0]["verified"]
-
-
-# -- beside what is published ------------------------------------------------------------------
+# -- beside published versions ----------------------------------------------------------------
 
 # Each so much slower than the one before that it shows in each round of a busy machine.
 TIMES = {"fast": 1, "published": 10, "slow": 100}

@@ -58,15 +58,15 @@ class CpuTimer:
             before: called with the place of each call before it; its time does not count.
         """
         clock = time.perf_counter_ns
-        times, kept = [], None
+        times, chosen = [], None
         for place, given in enumerate(arguments):
             before(place)
             start = clock()
             result = call(*given)
             times.append(float(clock() - start))
             if place == keep:
-                kept = result
-        return times, kept
+                chosen = result
+        return times, chosen
 
 
 class CudaTimer(CpuTimer):
@@ -100,7 +100,7 @@ class CudaTimer(CpuTimer):
         """As that of ``CpuTimer``."""
         import torch
 
-        kept = None
+        chosen = None
         pairs = [_events() for _ in arguments]
         torch.cuda.synchronize()
         # As long as the host took to queue such a block the last time.
@@ -113,10 +113,10 @@ class CudaTimer(CpuTimer):
             result = call(*given)
             pairs[place][1].record()
             if place == keep:
-                kept = result
+                chosen = result
         self._queued_s[call] = time.perf_counter() - began
         torch.cuda.synchronize()
-        return [start.elapsed_time(end) * 1e6 for start, end in pairs], kept
+        return [start.elapsed_time(end) * 1e6 for start, end in pairs], chosen
 
 
 def _hold(cycles: float) -> None:

@@ -29,7 +29,7 @@ _PART = 1 << 24
 class Inputs(Subject):
     """The inputs of calls, drawn anew for each round into the same memory.
 
-    Values change and addresses stay, so that a result which was kept by its inputs' addresses is
+    Values change and addresses stay, so that a result that was cached by its inputs' addresses is
     wrong.
 
     Args:

@@ -137,7 +137,7 @@ def _summary(result: Round, good: GoodBuild | None) -> str:
     if result.ok:
         untested = result.untested and all(tested.skip_reason for tested in result.tested)
         return f"{'built, not tested' if untested else 'good'}: {times}"
-    kept = "" if good is None else "; the last good build stays"
+    rest = "" if good is None else "; the last good build stays"
     stage = next(reversed(result.seconds), "build")
     outcome = "tests fail" if result.tested and not result.error else f"it cannot be {_DONE[stage]}"
-    return f"{outcome}: {times}{kept}"
+    return f"{outcome}: {times}{rest}"

@@ -155,7 +155,6 @@ class Session:
         if self._current and identity == self._identity:
             return
         request = replace(request, out=self._scratch / identity[:16])
-        events.check()
         built = build_api.build_project(workspace, request, planned)
         events.check()
         result.ran = built.outcome.ran
@@ -201,36 +200,36 @@ class Session:
         done: list[Tested] = []
         suitable = project_tests.fitting(tuple(self._current))
         for name, path in self._current.items():
-            events.check()
             if name not in suitable:
                 untested[name] = "no GPU here" if name in self._cuda else "not for this machine"
                 continue
             events.state("testing", ", ".join(existing) or name)
-            tested = project_tests.run_variant(
-                root,
-                path,
-                options.pytest,
-                environment=options.environment,
-                repo_id=self._repo_id,
-                only=existing,
-                cache=options.place / "pytest",
+            done.append(
+                project_tests.run_variant(
+                    root,
+                    path,
+                    options.pytest,
+                    environment=options.environment,
+                    repo_id=self._repo_id,
+                    only=existing,
+                    cache=options.place / "pytest",
+                )
             )
             events.check()
-            done.append(tested)
-        idle = {
+        skipped = {
             t.variant: f"every test was skipped: {t.skip_reason}" for t in done if t.skip_reason
         }
-        result.tested, result.untested = tuple(done), untested | idle
+        result.tested, result.untested = tuple(done), untested | skipped
         self._remember(result)
         if not all(tested.ok for tested in done):
             result.exit_code = CheckError.exit_code
-        elif idle:
+        elif skipped:
             result.exit_code = UntestedError.exit_code
             self._complete = self._complete and result.work.tests is not None
             result.unmeasured = "" if self._complete else "no test ran"
 
     def _remember(self, result: Round) -> None:
-        """Record the known failing tests of this build, without those of removed files."""
+        """Record the failing tests of this build, without those of removed files."""
         if result.work.tests is None:
             self._complete, self._failing = True, {}
         for key in tuple(self._failing):

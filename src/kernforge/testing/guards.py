@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Guards around the memory that an operator reads and writes.
 
-Inputs are copied between guards. Memory that the operator allocates is placed between guards too:
+Inputs are copied between guards. Memory that the operator allocates gets guards too:
 while it runs, calls of torch's factories below the operator are intercepted, for C++ and Python
 operators alike. New memory is filled with ``POISON``, so that an element that is never written
 cannot have the right value of an earlier call.
@@ -63,10 +63,8 @@ class Guarded:
             if wrong.numel():
                 index = int(wrong[-1] if first else wrong[0])
                 distance = first - index if first else index + 1
-                return (
-                    f"{wrong.numel()} bytes {name} it were written, the nearest {distance} bytes "
-                    "away"
-                )
+                count = wrong.numel()
+                return f"{count} bytes {name} it were written, the nearest {distance} bytes away"
         return ""
 
 

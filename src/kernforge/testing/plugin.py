@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def environment(config: pytest.Config) -> Environment:
-    """The variables of this process as a run of pytest found them."""
+    """The variables of this process at the start of pytest."""
     if _ENVIRONMENT not in config.stash:
         config.stash[_ENVIRONMENT] = Environment.read()
     return config.stash[_ENVIRONMENT]

@@ -54,9 +54,9 @@ class Tested:
     @property
     def counts(self) -> dict[str, int]:
         """Number of tests by outcome; a test that fails as expected counts as skipped."""
-        found = Counter(test["outcome"] for test in self.tests)
-        found["skipped"] += found.pop("xfailed", 0)
-        return {name: found[name] for name in ("passed", "failed", "error", "skipped")}
+        counts = Counter(test["outcome"] for test in self.tests)
+        counts["skipped"] += counts.pop("xfailed", 0)
+        return {name: counts[name] for name in ("passed", "failed", "error", "skipped")}
 
     @property
     def skip_reason(self) -> str:
@@ -100,19 +100,19 @@ def built_in(directory: Path, patterns: Sequence[str]) -> dict[str, Path]:
     Args:
         patterns: names or patterns of the variants; all when empty.
     """
-    found = {path.absolute().name: path for path in directories.variants(directory)}
-    meant = [n for n in found if not patterns or any(fnmatchcase(n, p) for p in patterns)]
-    if not meant:
+    variants = {path.absolute().name: path for path in directories.variants(directory)}
+    names = [n for n in variants if not patterns or any(fnmatchcase(n, p) for p in patterns)]
+    if not names:
         raise UsageError(
             f"{directory} has no variant {' or '.join(patterns)}",
-            hint=f"there are {', '.join(found)}",
+            hint=f"there are {', '.join(variants)}",
         )
-    for name in meant:
-        path = found[name] / FILE
-        promised = Metadata.from_json(path.read_bytes(), source=str(path)).digest
-        if promised is not None:
-            verify_tree(found[name], promised)
-    return {name: found[name] for name in meant}
+    for name in names:
+        path = variants[name] / FILE
+        expected = Metadata.from_json(path.read_bytes(), source=str(path)).digest
+        if expected is not None:
+            verify_tree(variants[name], expected)
+    return {name: variants[name] for name in names}
 
 
 def run_variant(
@@ -163,9 +163,9 @@ def run_variant(
 
 def variables(environment: Environment) -> dict[str, str]:
     """The variables for pytest in the project's directory, with no relative ``PYTHONPATH``."""
-    found = environment.variables
-    paths = filter(None, found.get("PYTHONPATH", "").split(os.pathsep))
-    return {**found, "PYTHONPATH": os.pathsep.join(str(Path(p).absolute()) for p in paths)}
+    inherited = environment.variables
+    paths = filter(None, inherited.get("PYTHONPATH", "").split(os.pathsep))
+    return {**inherited, "PYTHONPATH": os.pathsep.join(str(Path(p).absolute()) for p in paths)}
 
 
 def _not_run(project: Path, status: int, output: str) -> UsageError:

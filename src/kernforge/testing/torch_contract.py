@@ -64,7 +64,7 @@ def _opcheck(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], part: str
     import torch
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own compiler imports what torch deprecates
+        warnings.simplefilter("ignore")  # torch's compiler imports deprecated names
         results = torch.library.opcheck(
             func, args, kwargs, test_utils=OPCHECKS[part], raise_exception=False
         )
@@ -147,7 +147,7 @@ def assert_transforms(trial: Trial) -> None:
     _assert_near(gradients, exact, same, what, 10 * declared.factor)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch compiles its own formulas by what it deprecates
+            warnings.simplefilter("ignore")  # torch's formulas use deprecated names
             _, tangents = torch.func.jvp(results, floats, gradients)
     except RuntimeError:  # refused
         return
@@ -173,7 +173,7 @@ def _compiled(trial: Trial) -> Iterator[Callable[..., Any]]:
 
     backend = "inductor" if trial.draw.device.startswith("cuda") else "aot_eager"
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own compiler imports what torch deprecates
+        warnings.simplefilter("ignore")  # torch's compiler imports deprecated names
         torch._dynamo.reset()  # noqa: SLF001 - the graphs of other tests are not this one's
 
         def step(*args: Any) -> Any:  # an operator may be an object, which torch cannot compile
