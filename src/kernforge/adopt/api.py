@@ -7,25 +7,24 @@ in the new project as it was.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernforge.adopt import bindings, package, program
-from kernforge.adopt.bindings import Operator
-from kernforge.adopt.program import Module, Program, Remark
+from kernforge.adopt import package, program
+from kernforge.adopt.bindings import Operator, Source, with_c_linkage
+from kernforge.adopt.program import Program, Remark
 from kernforge.errors import UsageError
 from kernforge.extension import inline
 from kernforge.manifest.editions import UNKNOWN_LICENSE
 from kernforge.project import scaffold
+from kernforge.project.units import HEADER_SUFFIXES
 from kernforge.source.cpp_text import CUDA_SUFFIXES
 from kernforge.system import untrusted_tree
 from kernforge.system.files import make_dir, publish_tree, staging
 
 _BINDING = "torch-ext/torch_binding.cpp"
-_HEADERS = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".ipp", ".tpp", ".def")
 _BINDING_TEXT = """// The module of the build; its operators are registered where they are defined.
 
 #include "registration.h"
@@ -39,14 +38,12 @@ class Adoption:
     """A project that was adopted.
 
     Attributes:
-        name: of the kernel.
         dest: the new project.
         files: its files.
         operators: schemas of its operators by module and function, as in ``relu.forward``.
         remarks: what to look at, in the order of files and lines.
     """
 
-    name: str
     dest: Path
     files: tuple[Path, ...]
     operators: Mapping[str, str]
@@ -75,18 +72,33 @@ def adopt(
     """
     path = program.find(source)
     with staging(dest.absolute().parent if dest else Path.cwd()) as stage:
-        found = program.read(path, stage)
-        kernel = name or found.kernel_name
+        old = program.read(path, stage)
+        kernel = name or old.kernel_name
         dest = dest or Path(kernel)
-        said = found.license if scaffold.is_license(found.license) else ""
-        chosen = license or said or UNKNOWN_LICENSE
+        stated = old.license if scaffold.is_license(old.license) else ""
+        chosen = license or stated or UNKNOWN_LICENSE
         scaffold.check_project(kernel, license=chosen)
         scaffold.check_free(dest)
         if chosen == UNKNOWN_LICENSE:
             text = f'build.toml says license = "{chosen}", as the old project names none: '
-            found.remark(f"{text}write its own", "check")
-        translated, groups = _translate(found)
-        written = _files(found, translated, groups, kernel=kernel, license=chosen)
+            old.remark(f"{text}write its own", "check")
+        texts, groups = _translate(old)
+        bindings = [_BINDING, *_shared_bindings(old, groups)]
+        python_name = kernel.replace("-", "_")
+        python = package.python_files(python_name, groups, old.file)
+        schemas = {
+            (each.name if len(groups) == 1 else f"{group}.{each.name}"): each.schema
+            for group, operators in groups.items()
+            for each in operators
+        }
+        written = {
+            **texts,
+            _BINDING: _BINDING_TEXT,
+            "build.toml": package.manifest(kernel, chosen, bindings, _sections(old, bindings)),
+            **{f"torch-ext/{file}": text for file, text in python.items()},
+            f"tests/test_{python_name}.py": package.tests(schemas),
+            ".gitignore": "build/\n__pycache__/\n*.pyc\n.pytest_cache/\n",
+        }
         tree = stage / "project"
         make_dir(tree)
         for file, text in written.items():
@@ -94,123 +106,85 @@ def adopt(
         if not publish_tree(tree, dest):
             raise scaffold.occupied(dest)
     return Adoption(
-        name=kernel,
         dest=dest,
-        files=tuple(dest / path for path in sorted(written)),
-        operators={
-            (o.name if len(groups) == 1 else f"{group}.{o.name}"): o.schema
-            for group, operators in groups.items()
-            for o in operators
-        },
-        remarks=tuple(sorted({*found.remarks})),
+        files=tuple(dest / file for file in sorted(written)),
+        operators=schemas,
+        remarks=tuple(sorted({*old.remarks})),
     )
 
 
-def _translate(found: Program) -> tuple[dict[str, str], dict[str, list[Operator]]]:
-    """The new texts of sources and headers, and the operators of each module."""
-    closures = [
-        found.closure(path, module.include, ())
-        for module in found.modules
-        for path in module.sources
-    ]
-    texts = {path: found.get(path) for closure in closures for path in closure.files}
-    several = len({module.group for module in found.modules}) > 1
-    new: dict[str, str] = {}
+def _translate(old: Program) -> tuple[dict[str, str], dict[str, list[Operator]]]:
+    """The new texts of sources and headers, and the operators of each group of modules."""
+    texts: dict[str, str] = {}
     groups: dict[str, list[Operator]] = {}
-    for path in sorted(texts):
-        users = [module for module in found.modules if path in module.sources]
-        group = users[0].group if users else ""
-        new[path], operators = bindings.translate(
-            path,
-            texts[path],
-            texts=_reachable(users, found, texts),
-            keys=tuple(sorted({module.backend.upper() for module in users})) or ("CPU",),
-            prefix=f"{group}_" if group and several else "",
-            remarks=found.remarks,
-        )
-        others = [text for other, text in texts.items() if _is_cuda(other) and other != path]
-        new[path], linked = bindings.with_c_linkage(new[path], others)
-        for name, line in linked.items():
-            text = f'{name} is defined with extern "C" and declared without: added'
-            found.remarks.append(Remark(path, line, text, "changed"))
-        if operators:
-            groups.setdefault(group, []).extend(operators)
-    for module in found.modules:
-        if module.group not in groups:
-            found.remark(f"no operator of {module.name} was found")
+    names = sorted({module.group for module in old.modules})
+    for group in names:
+        modules = [module for module in old.modules if module.group == group]
+        read = {path: old.get(path) for m in modules for path in old.files(m.sources, m.include)}
+        cuda = [text for path, text in read.items() if path.endswith(CUDA_SUFFIXES)]
+        for path in sorted({*read} - {*texts}):
+            backends = sorted({m.backend.upper() for m in modules if path in m.sources})
+            source = Source(
+                path=path,
+                text=read[path],
+                texts=read.values(),
+                keys=tuple(backends),
+                prefix=f"{group}_" if len(names) > 1 else "",
+                remarks=old.remarks,
+            )
+            source.translate()
+            texts[path], linked = with_c_linkage(source.text, cuda)
+            for name, line in linked.items():
+                text = f'{name} is defined with extern "C" and declared without: added'
+                old.remarks.append(Remark(path, line, text, "changed"))
+            if source.operators:
+                groups.setdefault(group, []).extend(source.operators)
+        if group not in groups:
+            old.remark(f"no operator of {modules[0].name} was found")
     if not groups:
-        listed = "\n".join(map(str, sorted({*found.remarks})))
+        listed = "\n".join(map(str, sorted({*old.remarks})))
         raise UsageError(
-            f"no operator of {', '.join(module.name for module in found.modules)} can be "
+            f"no operator of {', '.join(module.name for module in old.modules)} can be "
             f"translated:\n{listed}",
             hint="start with `kernforge new --here`, and register the functions with TORCH_LIBRARY",
         )
-    return new, groups
+    return texts, groups
 
 
-def _is_cuda(path: str) -> bool:
-    return path.endswith(CUDA_SUFFIXES)
+def _shared_bindings(old: Program, groups: Mapping[str, list[Operator]]) -> list[str]:
+    """C++ sources of ``[torch]``: the device code beside them may then be compiled without torch.
 
-
-def _reachable(users: list[Module], found: Program, texts: Mapping[str, str]) -> dict[str, str]:
-    """Texts in which a module's functions may be: its sources, and headers."""
-    own = {path for module in users for path in module.sources}
-    others = {path for module in found.modules for path in module.sources} - own
-    return {path: text for path, text in texts.items() if path not in others}
-
-
-def _files(
-    found: Program,
-    translated: Mapping[str, str],
-    groups: Mapping[str, Sequence[Operator]],
-    *,
-    kernel: str,
-    license: str,  # noqa: A002
-) -> dict[str, str]:
-    binding = [_BINDING, *_shared_bindings(found)]
-    python_name = kernel.replace("-", "_")
-    python = package.python_files(python_name, groups, found.file)
-    return {
-        **translated,
-        _BINDING: _BINDING_TEXT,
-        "build.toml": package.manifest(kernel, license, binding, _sections(found, binding)),
-        **{f"torch-ext/{path}": text for path, text in python.items()},
-        f"tests/test_{python_name}.py": package.tests(groups),
-        ".gitignore": "build/\n__pycache__/\n*.pyc\n.pytest_cache/\n",
-    }
-
-
-def _shared_bindings(found: Program) -> list[str]:
-    """C++ sources that bind what other sources of their module define, and need no flags."""
+    They bind what other sources of their module define, and need no flags.
+    """
+    if len({module.backend for module in old.modules}) > 1:
+        return []
+    registering = {each.path for operators in groups.values() for each in operators}
     shared: list[str] = []
-    for module in found.modules if len({each.backend for each in found.modules}) == 1 else ():
-        own = [p for p in module.sources if not _is_cuda(p) and bindings.binds(found.get(p))]
+    for module in old.modules:
+        own = [p for p in module.sources if p in registering and not p.endswith(CUDA_SUFFIXES)]
         if len(own) < len(module.sources) and not (module.include or module.cxx_flags):
             shared += own
     return shared
 
 
-def _sections(found: Program, binding: list[str]) -> dict[str, dict[str, Any]]:
+def _sections(old: Program, bindings: list[str]) -> dict[str, dict[str, Any]]:
     """The ``[kernel.*]`` tables of build.toml."""
     sections: dict[str, dict[str, Any]] = {}
-    for module in found.modules:
-        compiled = [path for path in module.sources if path not in binding]
-        closures = [found.closure(path, module.include, ()) for path in compiled]
-        read = {path for closure in closures for path in closure.files}
-        headers = sorted(path for path in read if path.endswith(_HEADERS))
-        listed = (*compiled, *headers)
-        raw = all(inline.is_raw(found.get(path)) for path in listed)
+    for module in old.modules:
+        compiled = [path for path in module.sources if path not in bindings]
+        read = old.files(compiled, module.include)
+        headers = sorted(path for path in read if path.endswith(HEADER_SUFFIXES))
+        src = [*compiled, *headers]
+        raw = all(inline.is_raw(old.get(path)) for path in src)
         table = {
             "backend": module.backend,
             "depends": [] if raw else ["torch"],
-            "src": list(listed),
+            "src": src,
             "include": list(module.include),
             "cxx-flags": list(module.cxx_flags),
             "cuda-flags": list(module.cuda_flags) if module.backend == "cuda" else [],
         }
-        name = re.sub(r"\W", "_", f"{module.group}_{module.backend}")
-        number = sum(re.fullmatch(rf"{name}(_\d+)?", taken) is not None for taken in sections) + 1
-        sections[name if number == 1 else f"{name}_{number}"] = {
-            key: value for key, value in table.items() if value or key == "depends"
-        }
+        name = f"{module.group}_{module.backend}"
+        name = f"{name}_{len(sections) + 1}" if name in sections else name
+        sections[name] = {key: value for key, value in table.items() if value or key == "depends"}
     return sections

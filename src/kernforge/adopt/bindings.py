@@ -2,9 +2,10 @@
 """Bindings of pybind11 become ``TORCH_LIBRARY`` of the build.
 
 ``PYBIND11_MODULE`` is replaced where it stands by a fragment of the build's op namespace, so that
-functions which only that source sees stay reachable. A schema comes from the C++ function; a type
-that an operator cannot have (``float``, ``int``) is converted by a lambda. The common cases are
-translated; the rest (lambdas, overloads, classes) is a remark with its line.
+functions which only that source sees stay reachable. Read are the forms that nearly all projects
+use: ``m.def`` of a function by its name, with a docstring, ``py::arg`` and literal defaults. A
+schema comes from the C++ function; a type that an operator cannot have (``float``, ``int``) is
+converted by a lambda. Everything else is a remark with its line.
 """
 
 from __future__ import annotations
@@ -12,38 +13,184 @@ from __future__ import annotations
 import keyword
 import re
 import string
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
-from kernforge.adopt import cpp
-from kernforge.adopt.cpp import Function, TranslationError, Type
 from kernforge.adopt.program import Remark
 from kernforge.source import cpp_text, op_namespace, op_schema
-from kernforge.source.python_api import Parameter
 
 _BLOCK = re.compile(r"\bPYBIND11_MODULE\s*\(\s*\w+\s*,\s*(?P<handle>\w+)[^)]*\)\s*(?P<open>\{)")
+_TORCH_INCLUDE = re.compile(
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"]torch/extension\.h[>\"]", re.MULTILINE
+)
 _PYTHON_INCLUDE = re.compile(
-    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?P<name>torch/extension\.h|torch/python\.h|Python\.h"
-    r"|pybind11/[^>\"]*|torch/csrc/utils/pybind\.h)[>\"][^\n]*$",
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?:torch/python\.h|Python\.h|pybind11/[^>\"]*"
+    r"|torch/csrc/utils/pybind\.h)[>\"]|^[ \t]*namespace\s+py\s*=\s*pybind11\s*;",
     re.MULTILINE,
 )
-_ALIAS = re.compile(r"^[ \t]*namespace\s+py\s*=\s*pybind11\s*;[^\n]*\n?", re.MULTILINE)
-_OF_PYTHON = re.compile(r"\b(?:py|pybind11)\s*::\s*\w+|\bPYBIND11_(?!MODULE)\w+|\bPyInit_\w+")
 _WHOLE_TORCH = re.compile(
     r"\btorch\s*::\s*(?:nn|optim|autograd|jit|data|serialize|save|load)\b|\bAutogradContext\b"
 )
-_ARG = re.compile(
-    r'\s*(?:(?:py|pybind11)::arg\(\s*"(\w+)"\s*\)|"(\w+)"_a)\s*(?:=\s*(.*))?\s*', re.DOTALL
+_GROUP = r"(?:[^,;{}()]|\((?:[^()]|\([^()]*\))*\))*"
+_NOTES = (
+    (re.compile(r"\bPyInit_\w+"), "left", "`{}`: REGISTER_EXTENSION makes the module: remove it"),
+    (
+        re.compile(r"\b(?:py|pybind11)\s*::\s*\w+|\bPYBIND11_\w+"),
+        "left",
+        "`{}`: a kernel has no pybind11: move it to Python",
+    ),
+    (
+        re.compile(rf"<<<{_GROUP}(?:,{_GROUP}){{1,2}}>>>"),
+        "check",
+        "the launch is on the default stream; pass at::cuda::getCurrentCUDAStream() as the fourth",
+    ),
 )
-_POLICY = re.compile(
-    r"\s*(?:py|pybind11)::(?:call_guard|return_value_policy|keep_alive|doc)\b.*", re.DOTALL
+"""What stays as it was: pattern, kind of the remark, and its text."""
+_ARG = re.compile(r'(?:(?:py|pybind11)::arg\(\s*"(\w+)"\s*\)|"(\w+)"_a)\s*(?:=\s*(.*))?', re.DOTALL)
+_NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[fFlLuU]*")
+_CONSTANTS = {
+    "true": "True",
+    "false": "False",
+    **dict.fromkeys(("py::none()", "c10::nullopt", "std::nullopt", "nullptr"), "None"),
+}
+_IN_PLACE = r"\s*\.\s*(?!requires_grad_|is_|sizes_)\w*[a-z]_\s*\("
+
+# -- functions and types -----------------------------------------------------------------------
+
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\\n|\\)*", re.MULTILINE)
+_SPECIFIER = re.compile(
+    r'\bextern\s*"C"|\b(?:static|inline|extern|constexpr|__host__|__forceinline__|[A-Z_]+_API)\b'
+    r"|\[\[.*?\]\]"
 )
-_WRAPPED = re.compile(r"torch::wrap_pybind_function(?:_no_gil)?\((.*)\)", re.DOTALL)
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
-_LAUNCH = re.compile(r"<<<(?P<inside>[^;{}]*?)>>>")
-_STREAM = 4  # number of the argument of a launch
-_FRAGMENT = "TORCH_LIBRARY_FRAGMENT(TORCH_EXTENSION_NAME, ops) {"
-WHOLE_HEADER, TYPES_HEADER = "torch/all.h", "torch/types.h"
+_NOT_A_TYPE = re.compile(
+    r"\b(?:template|return|else|new|throw|case|goto|using|typedef|define)\b|[=+\-/|!?.,(\[]"
+)
+_BODY = re.compile(r"\s*(?:noexcept\s*)?(?P<end>[{;])")
+_PARAMETER = re.compile(r"(?P<type>.*?[\s&*>\]])(?P<name>[A-Za-z_]\w*)", re.DOTALL)
+_PREFIX = re.compile(r"\b(?:torch|at|c10|std)\s*::\s*")
+_GENERIC = re.compile(r"(optional|vector|ArrayRef|tuple)\s*<\s*(.*?)\s*>")
+_SCHEMA_TYPES = {
+    "void": "()",
+    "Tensor": "Tensor",
+    "bool": "bool",
+    "double": "float",
+    "int64_t": "int",
+    "string": "str",
+    "string_view": "str",
+    "ScalarType": "ScalarType",
+    "Dtype": "ScalarType",
+    "Device": "Device",
+    "Scalar": "Scalar",
+    "IntArrayRef": "int[]",
+    "TensorList": "Tensor[]",
+}
+# Numbers that an operator cannot have, and what it takes in their place.
+_WIDENED = {
+    "float": "double",
+    **dict.fromkeys(
+        (
+            *("int", "long", "long long", "short", "unsigned", "unsigned int", "unsigned long"),
+            *("long int", "size_t", "ssize_t", "index_t", "int8_t", "int16_t", "int32_t"),
+            *("uint8_t", "uint16_t", "uint32_t", "uint64_t"),
+        ),
+        "int64_t",
+    ),
+}
+
+
+class TranslationError(Exception):
+    """A binding that cannot be translated; the text is the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Type:
+    """A C++ type, and what an operator has in its place.
+
+    Attributes:
+        schema: torch's name in a schema.
+        cpp: as the source writes it.
+        wide: the number type that an operator has instead; empty if it has the same.
+    """
+
+    schema: str
+    cpp: str
+    wide: str = ""
+
+    @classmethod
+    def of(cls, written: str, use: str) -> Type:
+        """The type that a source writes.
+
+        Raises:
+            TranslationError: no schema has it.
+        """
+        plain = " ".join(re.sub(r"\bconst\b|&", " ", _PREFIX.sub("", written)).split())
+        wide = _WIDENED.get(plain, "")
+        schema = _schema_type(wide or plain)
+        if not schema or written.endswith("&&"):
+            raise TranslationError(f"an operator cannot {use}")
+        return cls(schema=schema, cpp=plain if wide else written, wide=wide)
+
+
+def _schema_type(plain: str) -> str:
+    """The name of a C++ type in a schema; empty if it has none."""
+    if not (match := _GENERIC.fullmatch(plain)):
+        return _SCHEMA_TYPES.get(plain, "")
+    inner = [_schema_type(part) for part in cpp_text.split(match[2])]
+    if not all(inner):
+        return ""
+    if match[1] == "tuple":
+        return f"({', '.join(inner)})"
+    if match[1] == "optional":
+        return f"{inner[0]}?"
+    return "" if inner[0].endswith(("?", "]")) else f"{inner[0]}[]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A function that a source declares or defines.
+
+    Attributes:
+        returns: the type as written.
+        parameters: type and name of each; the name may be empty.
+        body: text of the body; empty for a declaration.
+    """
+
+    returns: str
+    parameters: tuple[tuple[str, str], ...]
+    body: str
+
+
+def _functions(text: str, name: str) -> Iterator[Function]:
+    """Declarations and definitions of a function in a source."""
+    # A macro's text has semicolons and calls of its own.
+    code = _DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), cpp_text.code(text))
+    for match in re.finditer(rf"(?<![\w.>:])(?:\w+\s*::\s*)*{re.escape(name)}\s*\(", code):
+        begin = max(code.rfind(mark, 0, match.start()) for mark in ";{}") + 1
+        end = cpp_text.closing(code, match.end() - 1)
+        after = _BODY.match(code, end + 1)
+        returns = " ".join(_SPECIFIER.sub(" ", code[begin : match.start()]).split())
+        if not after or not returns or _NOT_A_TYPE.search(re.sub(r"<.*>", "", returns)):
+            continue
+        opened = after.end() - 1
+        is_definition = after["end"] == "{"
+        yield Function(
+            returns=returns,
+            parameters=tuple(_parameters(code[match.end() : end])),
+            body=text[opened + 1 : cpp_text.closing(code, opened)] if is_definition else "",
+        )
+
+
+def _parameters(code: str) -> Iterator[tuple[str, str]]:
+    for part in cpp_text.split(code):
+        declared = " ".join(part.partition("=")[0].split())
+        match = _PARAMETER.fullmatch(declared)
+        if match and match["type"].strip() not in {"const", "unsigned", "long"}:
+            yield match["type"].strip(), match["name"]
+        elif declared not in {"", "void"}:
+            yield declared, ""
+
+
+# -- a source ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,385 +201,249 @@ class Operator:
         name: of the Python function.
         schema: with the operator's name in the build's namespace, which is another one where
             modules have the same name; that name alone where the registration gives no schema.
-        doc: docstring; may be empty.
+        doc: docstring of the Python function.
         path: the source.
-        line: where it was bound.
     """
 
     name: str
     schema: str
-    doc: str = ""
+    doc: str
     path: str
-    line: int
-
-    @property
-    def op(self) -> str:
-        """The operator's name, with that of its overload."""
-        return self.schema.partition("(")[0]
 
 
 @dataclass(slots=True, kw_only=True)
-class _Source:
-    """One source on its way; ``code`` is its text without comments and literals."""
+class Source:
+    """A C++ or CUDA source of a module.
+
+    Attributes:
+        path: relative to the project, for remarks.
+        text: replaced by what ``translate`` makes of it.
+        texts: texts of the sources in which bound functions may be.
+        keys: dispatch keys that the source is built for, some of ``CPU`` and ``CUDA``.
+        prefix: what the names of operators begin with, where two modules have the same names.
+        remarks: gets what the user should know.
+        operators: gets the operators that the source registers.
+    """
 
     path: str
     text: str
-    code: str
-    texts: Mapping[str, str]
+    texts: Iterable[str]
     keys: tuple[str, ...]
     prefix: str
     remarks: list[Remark]
     operators: list[Operator] = field(default_factory=list)
 
-    def left(self, line: int, text: str, kind: str = "left") -> None:
+    def translate(self) -> None:
+        """Register operators as a build does, and include torch without Python."""
+        self.text = op_namespace.LIBRARY.sub(self._library, self.text)
+        code = cpp_text.code(self.text)
+        start = stop = 0
+        lines: list[str] = []
+        match = _BLOCK.search(code)
+        if match and (closing := cpp_text.closing(code, match.start("open"))) > 0:
+            start, stop = match.start(), closing + 1
+            lines = list(self._block(code[:closing], match.end(), match["handle"]))
+        for pattern, kind, text in _NOTES:
+            matches = [m for m in pattern.finditer(code) if not start <= m.start() < stop]
+            for first in {m[0]: m for m in reversed(matches)}.values():
+                self._remark(first.start(), text.format(first[0]), kind)
+        if lines:
+            lines = ["TORCH_LIBRARY_FRAGMENT(TORCH_EXTENSION_NAME, ops) {", *lines, "}"]
+        self.text = "".join((self.text[:start], "\n".join(lines), self.text[stop:]))
+        self._exchange_headers()
+
+    def _remark(self, offset: int, text: str, kind: str = "left") -> None:
+        line = cpp_text.line_of(self.text, offset)
         self.remarks.append(Remark(self.path, line, text, kind))
 
+    def _library(self, match: re.Match[str]) -> str:
+        """The start of a block of ``TORCH_LIBRARY`` with the op namespace of the build."""
+        code = cpp_text.code(self.text)
+        if code[match.start()].isspace():  # of a comment or a literal
+            return match[0]
+        if match["name"] != op_namespace.EXTENSION_NAME:
+            text = f"the op namespace {match['name']} becomes the build's own"
+            self._remark(match.start(), text, "changed")
+        if match["kind"] != "_IMPL":
+            opened = code.find("{", match.end())
+            for schema in op_schema.schemas_in(self.text[opened : cpp_text.closing(code, opened)]):
+                head, bracket, rest = schema.partition("(")
+                op = head.rpartition("::")[2].strip()
+                self._add(op.partition(".")[0], f"{op}{bracket}{rest}")
+        kind = match["kind"] or "_FRAGMENT"
+        return f"{match['stable'] or ''}TORCH_LIBRARY{kind}({op_namespace.EXTENSION_NAME},"
 
-def binds(text: str) -> bool:
-    """Whether a block of a source registers operators."""
-    code = cpp_text.code(text)
-    libraries = any(m["kind"] != "_IMPL" for m in op_namespace.LIBRARY.finditer(code))
-    return libraries or _BLOCK.search(code) is not None
+    def _add(self, name: str, schema: str, doc: str = "") -> None:
+        doc = doc or f"The operator {schema.partition('(')[0]} of {self.path}."
+        self.operators.append(Operator(name=name, schema=schema, doc=doc, path=self.path))
 
-
-def translate(
-    path: str,
-    text: str,
-    *,
-    texts: Mapping[str, str],
-    keys: tuple[str, ...],
-    prefix: str,
-    remarks: list[Remark],
-) -> tuple[str, list[Operator]]:
-    """Translate a source; returns its new text and the operators that it registers.
-
-    Args:
-        path: of the source, for remarks.
-        text: its text.
-        texts: texts of the sources in which bound functions may be, by path.
-        keys: what the source is built for, some of ``CPU`` and ``CUDA``.
-        prefix: what the names of operators begin with, where two modules have the same names.
-        remarks: gets what the user should know.
-    """
-    code = cpp_text.code(text)
-    source = _Source(
-        path=path, text=text, code=code, texts=texts, keys=keys, prefix=prefix, remarks=remarks
-    )
-    result = _replace_libraries(source, _replace_blocks(source))
-    result = _replace_includes(result, registers=bool(source.operators))
-    for match in _LAUNCH.finditer(code):
-        if len(cpp_text.split(match["inside"])) < _STREAM:
-            source.left(
-                cpp_text.line_of(text, match.start()),
-                "the launch is on the default stream; give it at::cuda::getCurrentCUDAStream() as "
-                "the fourth argument",
-                "check",
-            )
-    return result, source.operators
-
-
-def with_c_linkage(text: str, others: Iterable[str]) -> tuple[str, dict[str, int]]:
-    """Add ``extern "C"`` to declarations whose definitions have it.
-
-    Args:
-        text: a C++ source.
-        others: texts of the sources in which functions are defined.
-
-    Returns:
-        The text, and the line of each declaration that was changed, by name.
-    """
-    changed: dict[str, int] = {}
-    functions = re.compile(r'\bextern\s*"C"\s*[^;{}()]*?\b(\w+)\s*\(')
-    defined = {name for other in others for name in functions.findall(other)}
-    for name in sorted(defined - {*functions.findall(text)}):
-        pattern = rf"^(?P<indent>[ \t]*)(?=(?:[\w:<>]+[\s&*]+)+{name}\s*\([^;{{}}()]*\)\s*;)"
-        if match := re.search(pattern, text, re.MULTILINE):
-            changed[name] = cpp_text.line_of(text, match.end())
-            text = f'{text[: match.end()]}extern "C" {text[match.end() :]}'
-    return text, changed
-
-
-# -- PYBIND11_MODULE ---------------------------------------------------------------------------
-
-
-def _replace_blocks(source: _Source) -> str:
-    text, code = source.text, source.code
-    parts, last = [], 0
-    for match in _BLOCK.finditer(code):
-        opened = match.start("open")
-        end = cpp_text.closing(code, opened)
-        if end < 0:
-            source.left(cpp_text.line_of(text, match.start()), "the block does not end")
-            continue
-        lines = list(_block(source, opened + 1, end, match["handle"]))
-        parts += [text[last : match.start()], "\n".join([_FRAGMENT, *lines, "}"] if lines else [])]
-        last = end + 1
-    result = "".join((*parts, text[last:]))
-    rest = cpp_text.code(_ALIAS.sub("", result))
-    for what in dict.fromkeys(_OF_PYTHON.findall(rest)):
-        line = cpp_text.line_of(text, max(0, code.find(what)))
-        action = "REGISTER_EXTENSION makes the module: remove it"
-        if not what.startswith("PyInit"):
-            action = "a kernel has no pybind11: move it to Python"
-        source.left(line, f"`{what}`: {action}")
-    return result
-
-
-def _block(source: _Source, begin: int, end: int, handle: str) -> Iterator[str]:
-    """The lines of a library for the statements of a PYBIND11_MODULE block."""
-    text, code = source.text, source.code
-    define = re.compile(rf"{handle}\s*\.\s*def\s*(?=\()")
-    position = begin
-    while position < end:
-        if code[position].isspace() or code[position] == ";":
-            position += 1
-        elif code[position] == "#":
-            stop = text.find("\n", position, end)
-            stop = end if stop < 0 else stop
-            yield text[position:stop].rstrip()
-            position = stop
-        elif match := define.match(code, position):
-            position = cpp_text.closing(code, match.end())
-            inside = text[match.end() + 1 : position]
-            at = match.end() + 1 + len(inside) - len(inside.lstrip())
-            yield from _definition(source, cpp_text.split(inside), cpp_text.line_of(text, at))
-            position += 1
-        else:
-            stop = _statement_end(code, position, end)
-            words = " ".join(text[position:stop].split())[:60]
-            if not re.match(rf"{handle}\s*\.\s*doc\b", words):
+    def _block(self, code: str, begin: int, handle: str) -> Iterator[str]:
+        """The lines of a library for the statements of a PYBIND11_MODULE block."""
+        statement = re.compile(
+            rf"^[ \t]*#[^\n]*|\b{handle}\s*\.\s*doc\b[^;]*|\b{handle}\s*\.\s*def\s*\((?P<def>)|\Z",
+            re.MULTILINE,
+        )
+        while begin < len(code) and (match := statement.search(code, begin)):
+            if other := re.compile(r"[^;\s]").search(code, begin, match.start()):
+                words = " ".join(self.text[other.start() : match.start()].split())[:60]
                 reason = "is not a function that an operator can be; write it in Python"
-                source.left(cpp_text.line_of(text, position), f"`{words}` {reason}")
-            position = stop + 1
+                self._remark(other.start(), f"`{words}` {reason}")
+            begin = match.end()
+            if match["def"] is not None:
+                stop = cpp_text.closing(code, begin - 1)
+                parts = cpp_text.split(self.text[begin:stop])
+                at = begin + self.text[begin:stop].index(parts[0])
+                try:
+                    yield from self._register(parts, at)
+                except TranslationError as error:
+                    self._remark(at, f"{parts[0]}: {error}".replace('"', ""))
+                begin = stop + 1
+            elif not match[0].startswith(handle):
+                yield self.text[match.start() : begin].rstrip()
+
+    def _register(self, parts: Sequence[str], at: int) -> Iterator[str]:
+        """The lines that define and implement the operator that ``m.def(...)`` bound.
+
+        Args:
+            parts: arguments of ``m.def``: the name, the function, then its docstring and arguments.
+            at: offset of the name.
+
+        Raises:
+            TranslationError: an operator cannot be what is bound.
+        """
+        name = (cpp_text.literal(parts[0]) or (0, ""))[1]
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise TranslationError("it cannot be the name of a Python function")
+        if any(each.name == name for each in self.operators):
+            raise TranslationError("an operator of this name is there already: rename an overload")
+        called = "".join(parts[1:2]).removeprefix("&").strip()
+        function = self._function(called)
+        types = [Type.of(cpp, f"take `{f'{cpp} {n}'.strip()}`") for cpp, n in function.parameters]
+        result = Type.of(function.returns, f"return `{function.returns}`")
+        docs = [literal[1] for part in parts[2:] if (literal := cpp_text.literal(part))]
+        arguments = [m for part in parts[2:] if (m := _ARG.fullmatch(part))]
+        if arguments and len(arguments) != len(types):
+            raise TranslationError('each argument needs a py::arg("name"), or none has one')
+        pairs = zip(arguments, types, strict=False)
+        given = [(m[1] or m[2], _default(m[3], kind.schema)) for m, kind in pairs]
+        given = given or [(n or f"arg{k}", "") for k, (_, n) in enumerate(function.parameters)]
+        names = [word for word, _ in given]
+        if reserved := [word for word in names if keyword.iskeyword(word)]:
+            raise TranslationError(f"rename the argument {reserved[0]}, a keyword of Python")
+        schemas, returns = [kind.schema for kind in types], result.schema
+        written = list(_written(function, types))
+        for mark, k in zip(string.ascii_lowercase, written, strict=False):
+            schemas[k] = schemas[k].replace("Tensor", f"Tensor({mark}!)", 1)
+            own = re.escape(function.parameters[k][1])
+            if returns == "Tensor" and re.search(rf"\breturn\s+{own}\s*;", function.body):
+                returns = f"Tensor({mark}!)"
+        op = f"{self.prefix}{name}"
+        listed = (f"{t} {word}{value}" for t, (word, value) in zip(schemas, given, strict=True))
+        schema = f"{op}({', '.join(listed)}) -> {returns}"
+        self._add(name, schema, "".join(docs))
+        if function.returns == "void" and written:
+            marked = ", ".join(names[k] for k in written)
+            note = f"{name} returns nothing, so each of {marked} is declared as written to "
+            note += "(`!` in the schema); remove the mark of what it only reads"
+            self._remark(at, note, "check")
+        call = _adapter(called, names, types, result)
+        has_tensor = any("Tensor" in kind.schema for kind in types)
+        if not has_tensor or "::apply(" in function.body:  # autograd's functions are of no device
+            yield f"  ops.def({cpp_text.quoted(schema)}, {call});"
+            return
+        yield f"  ops.def({cpp_text.quoted(schema)});"
+        yield from (f'  ops.impl("{op}", torch::k{key}, {call});' for key in self.keys)
+
+    def _function(self, called: str) -> Function:
+        """The function of a name, from this source or from another one of its module."""
+        if not re.fullmatch(r"[\w:]+", called):
+            text = " ".join(called.split())[:60]
+            raise TranslationError(
+                f"`{text}` is not the name of a function: write one, and bind it"
+            )
+        last = called.rpartition("::")[2]
+        functions = list(_functions(self.text, last))
+        if not any(each.body for each in functions):
+            functions = [each for text in self.texts for each in _functions(text, last)]
+        # A header may declare what no source defines any more.
+        functions = [each for each in functions if each.body] or functions
+        if not functions:
+            raise TranslationError(f"no declaration of {last} is in the module's sources")
+        if len({tuple(_PREFIX.sub("", cpp) for cpp, _ in f.parameters) for f in functions}) > 1:
+            raise TranslationError(f"{last} is overloaded; give each function a name")
+        return max(functions, key=lambda each: all(name for _, name in each.parameters))
+
+    def _exchange_headers(self) -> None:
+        """Include torch's headers in the place of those of Python."""
+        whole = "all" if _WHOLE_TORCH.search(cpp_text.code(self.text)) else "types"
+        text = _TORCH_INCLUDE.sub(f"#include <torch/{whole}.h>", self.text)
+        text = _PYTHON_INCLUDE.sub("", text)
+        library = "#include <torch/library.h>\n"
+        if self.operators and library not in text:
+            first = re.search(r"^[ \t]*#[ \t]*include", text, re.MULTILINE)
+            at = first.start() if first else 0
+            text = f"{text[:at]}{library}{text[at:]}"
+        self.text = text
 
 
-def _statement_end(code: str, position: int, end: int) -> int:
-    """Position of the semicolon or of the block that ends a statement."""
-    while position < end and code[position] != ";":
-        if code[position] in "([{":
-            closed = cpp_text.closing(code, position)
-            if code[position] == "{" and not re.match(r"\s*[;,).]", code[closed + 1 :]):
-                return closed
-            position = closed
-        position += 1
-    return position
-
-
-def _definition(source: _Source, parts: Sequence[str], line: int) -> Iterator[str]:
-    """The lines that define and implement the operator that ``m.def(...)`` bound."""
-    named = cpp_text.literal(parts[0])
-    if not named or len(parts) < 2:  # noqa: PLR2004
-        source.left(line, "the name of a function is not a literal")
-        return
-    name, doc, given = named[1], "", list[tuple[str, str | None]]()
-    for part in parts[2:]:
-        if text := cpp_text.literal(part):
-            doc = text[1]
-        elif match := _ARG.fullmatch(part):
-            given.append((match[1] or match[2], match[3]))
-        elif not _POLICY.fullmatch(part):
-            source.left(line, f"{name}: `{' '.join(part.split())}` is not translated")
-    operator = Operator(name=name, schema="", doc=doc, path=source.path, line=line)
-    try:
-        yield from _register(source, operator, parts[1], given)
-    except TranslationError as error:
-        source.left(line, f"{name}: {error}")
-
-
-def _register(
-    source: _Source,
-    operator: Operator,
-    expression: str,
-    given: Sequence[tuple[str, str | None]],
-) -> Iterator[str]:
-    """The lines of an operator whose schema is not known yet.
+def _default(text: str | None, kind: str) -> str:
+    """The default of an argument in a schema, with its ``=``; empty for none.
 
     Args:
-        expression: what is bound.
-        given: names and defaults of arguments.
+        kind: type of the argument in the schema.
 
     Raises:
-        TranslationError: an operator cannot be what is bound.
+        TranslationError: it is not a literal.
     """
-    name = operator.name
-    if not name.isidentifier() or keyword.iskeyword(name):
-        raise TranslationError("it cannot be the name of a Python function")
-    if any(each.name == name for each in source.operators):
-        raise TranslationError("an operator of this name is there already: rename an overload")
-    called = _WRAPPED.sub(r"\1", expression).strip().removeprefix("&").strip()
-    found = _function(source, called)
-    types = [cpp.argument_type(parameter) for parameter in found.parameters]
-    returned = cpp.return_type(found.returns)
-    arguments = list(_arguments(source, operator, found, types, given))
-    results = returned.schema
-    for mark, at in zip(string.ascii_lowercase, _written(found, types), strict=False):
-        tensor, body = arguments[at], re.escape(found.parameters[at].name)
-        marked = tensor.type.replace("Tensor", f"Tensor({mark}!)", 1)
-        arguments[at] = replace(tensor, type=marked)
-        if results == "Tensor" and re.search(rf"\breturn\s+{body}\s*;", found.body):
-            results = f"Tensor({mark}!)"
-    op = f"{source.prefix}{name}"
-    listed = (f"{a.type} {a.name}{'' if a.default is None else f'={a.default}'}" for a in arguments)
-    schema = f"{op}({', '.join(listed)}) -> {results}"
-    source.operators.append(replace(operator, schema=schema))
-    if found.returns == "void" and (named := [a.name for a in arguments if "!" in a.type]):
-        source.left(
-            operator.line,
-            f"{name} returns nothing, so each of {', '.join(named)} is declared as written "
-            "to (`!` in the schema); remove the mark of what it only reads",
-            "check",
-        )
-    call = _adapter(called, [a.name for a in arguments], types, returned)
-    tensors = any("Tensor" in argument.type for argument in arguments)
-    if not tensors or "::apply(" in found.body:  # autograd's functions are of no device
-        yield f"  ops.def({cpp_text.quoted(schema)}, {call});"
-        return
-    yield f"  ops.def({cpp_text.quoted(schema)});"
-    for key in source.keys:
-        yield f'  ops.impl("{op}", torch::k{key}, {call});'
-
-
-def _function(source: _Source, called: str) -> Function:
-    """The function that is bound by a name."""
-    if called.startswith("["):
-        raise TranslationError("a lambda is not translated: give the function a name")
-    if not re.fullmatch(r"[\w:]+(?:<[^()]*>)?", called):
-        raise TranslationError(f"`{' '.join(called.split())[:60]}` is not a function")
-    last = re.sub(r"<.*", "", called).rpartition("::")[2]
-    candidates = list(cpp.functions(source.text, last))
-    if not any(f.body for f in candidates):
-        candidates = [f for text in source.texts.values() for f in cpp.functions(text, last)]
-    # A header may declare what no source defines any more.
-    candidates = [f for f in candidates if f.body] or candidates
-    bare = re.compile(r"\s+|\b(?:torch|at|c10|std)::")
-    signatures = {tuple(bare.sub("", p.type) for p in f.parameters) for f in candidates}
-    if not signatures:
-        raise TranslationError(f"no declaration of {last} was found in the module's sources")
-    if len(signatures) > 1:
-        raise TranslationError(f"{last} is overloaded; give each function a name")
-    best = max(candidates, key=lambda f: (bool(f.body), sum(bool(p.name) for p in f.parameters)))
-    if best.is_template and "<" not in called:
-        raise TranslationError(f"{last} is a template")
-    return best
-
-
-def _arguments(
-    source: _Source,
-    operator: Operator,
-    found: Function,
-    types: Sequence[Type],
-    given: Sequence[tuple[str, str | None]],
-) -> Iterator[Parameter]:
-    """The arguments of an operator, with the names and defaults that its binding gives."""
-    defaults = [_default(default or "") for _, default in given]
-    # In a schema, an argument with a default has none without after it.
-    required = [at for at in range(len(types)) if at >= len(given) or defaults[at] is None]
-    for at, (parameter, kind) in enumerate(zip(found.parameters, types, strict=True)):
-        word, written = given[at] if at < len(given) else ("", None)
-        word = word or parameter.name or f"arg{at}"
-        if keyword.iskeyword(word):
-            text = f"{operator.name}: the argument {word} is {word}_ in Python"
-            source.left(operator.line, text, "changed")
-            word = f"{word}_"
-        value = defaults[at] if at < len(given) else None
-        if written is not None and value is None:
-            text = f"{operator.name}: the default of {word}, `{written.strip()}`, is not a literal"
-            source.left(operator.line, text)
-        if value is not None and kind.schema == "float" and re.fullmatch(r"-?\d+", value):
-            value = f"{value}."
-        late = not required or at > required[-1]
-        yield Parameter(name=word, type=kind.schema, default=value if late else None)
-
-
-def _default(text: str) -> str | None:
-    """A C++ default in the words of a schema; None if it is not a literal."""
+    if text is None:
+        return ""
     plain = text.strip()
-    words = {"true": "True", "false": "False"}
-    if plain in words:
-        return words[plain]
-    if re.fullmatch(r"(?:py|pybind11)::none\(\)|(?:c10|std|at)::nullopt|nullptr", plain):
-        return "None"
-    number = re.sub(r"(?<=[\d.])[fFlLuU]+$", "", plain)
-    if _NUMBER.fullmatch(number):
-        return number
-    literal = cpp_text.literal(plain)
-    return cpp_text.quoted(literal[1]) if literal else None
+    if literal := cpp_text.literal(plain):
+        return f"={cpp_text.quoted(literal[1])}"
+    if number := _NUMBER.fullmatch(plain):
+        return f"={number[1]}{'.' if kind == 'float' and number[1].isdecimal() else ''}"
+    if plain in _CONSTANTS:
+        return f"={_CONSTANTS[plain]}"
+    raise TranslationError(f"the default `{plain}` of an argument is not a literal")
 
 
-def _written(found: Function, types: Sequence[Type]) -> Iterator[int]:
+def _written(function: Function, types: Sequence[Type]) -> Iterator[int]:
     """Numbers of the tensors that a function writes to; all that may be, if it returns nothing."""
-    for at, (parameter, kind) in enumerate(zip(found.parameters, types, strict=True)):
-        method = r"\.\s*(?!requires_grad_|is_|sizes_)\w*[a-z]_\s*\("
-        in_place = re.search(rf"\b{re.escape(parameter.name or '?')}\s*{method}", found.body)
-        fills = found.returns == "void" and "const" not in parameter.type
+    for at, ((cpp, name), kind) in enumerate(zip(function.parameters, types, strict=True)):
+        in_place = name and re.search(rf"\b{name}{_IN_PLACE}", function.body)
+        fills = function.returns == "void" and "const" not in cpp
         if kind.schema.startswith("Tensor") and (in_place or fills):
             yield at
 
 
-def _adapter(called: str, names: Sequence[str], types: Sequence[Type], returned: Type) -> str:
+def _adapter(called: str, names: Sequence[str], types: Sequence[Type], result: Type) -> str:
     """The function that is registered: the user's own, or a lambda that converts numbers."""
-    if not returned.actual and not any(kind.actual for kind in types):
+    if not any(kind.wide for kind in (*types, result)):
         return f"&{called}"
-    taken = ", ".join(f"{kind.cpp} {name}" for kind, name in zip(types, names, strict=True))
-    passed = ", ".join(
-        f"static_cast<{kind.actual}>({name})" if kind.actual else name
-        for kind, name in zip(types, names, strict=True)
-    )
+    named = list(zip(types, names, strict=True))
+    taken = ", ".join(f"{kind.wide or kind.cpp} {name}" for kind, name in named)
+    passed = ", ".join(f"static_cast<{k.cpp}>({name})" if k.wide else name for k, name in named)
     call = f"{called}({passed})"
-    if returned.actual:
-        call = f"static_cast<{returned.cpp}>({call})"
-    word = "" if returned.cpp == "void" else "return "
-    return f"[]({taken}) {{ {word}{call}; }}"
+    call = f"static_cast<{result.wide}>({call})" if result.wide else call
+    return f"[]({taken}) {{ return {call}; }}"
 
 
-# -- torch's own macros, and includes ----------------------------------------------------------
+def with_c_linkage(text: str, texts: Iterable[str]) -> tuple[str, dict[str, int]]:
+    """Add ``extern "C"`` to declarations whose definitions have it.
 
+    Args:
+        text: a C++ source.
+        texts: those of the sources in which functions are defined.
 
-def _replace_libraries(source: _Source, text: str) -> str:
-    """Give the namespaces that a source names the build's name."""
-    code = source.code
-    for match in op_namespace.LIBRARY.finditer(code):
-        line = cpp_text.line_of(code, match.start())
-        if match["name"] != "TORCH_EXTENSION_NAME":
-            text_ = f"the op namespace {match['name']} becomes the build's own"
-            source.left(line, text_, "changed")
-        if match["kind"] == "_IMPL":
-            continue
-        opened = code.find("{", match.end())
-        block = source.text[opened : cpp_text.closing(code, opened)]
-        for schema in op_schema.schemas_in(block):
-            head, bracket, rest = schema.partition("(")
-            op = head.rpartition("::")[2].strip()
-            operator = Operator(
-                name=op.partition(".")[0],
-                schema=f"{op}{bracket}{rest}",
-                path=source.path,
-                line=line,
-            )
-            source.operators.append(operator)
-
-    def replacement(match: re.Match[str]) -> str:
-        if text[match.start() - 1 : match.start()] == '"':
-            return match[0]
-        kind = match["kind"] or "_FRAGMENT"
-        return f"{match['stable'] or ''}TORCH_LIBRARY{kind}(TORCH_EXTENSION_NAME,"
-
-    return op_namespace.LIBRARY.sub(replacement, text)
-
-
-def _replace_includes(text: str, *, registers: bool) -> str:
-    """Headers of Python become headers of torch."""
-    wanted = WHOLE_HEADER if _WHOLE_TORCH.search(cpp_text.code(text)) else TYPES_HEADER
-    lines = iter([f"#include <{wanted}>"])
-
-    def replacement(match: re.Match[str]) -> str:
-        return next(lines, "") if match["name"] == "torch/extension.h" else ""
-
-    text = _PYTHON_INCLUDE.sub(replacement, _ALIAS.sub("", text))
-    library = "#include <torch/library.h>"
-    if not registers or library in text:
-        return text
-    includes = list(re.finditer(r"^[ \t]*#[ \t]*include[^\n]*\n", text, re.MULTILINE))
-    first = next((m for m in includes if "torch/" in m[0]), includes[0] if includes else None)
-    at = first.end() if first else 0
-    return f"{text[:at]}{library}\n{text[at:]}"
+    Returns:
+        The text, and the line of each declaration that was changed, by name.
+    """
+    functions = re.compile(r'\bextern\s*"C"\s*[^;{}()]*?\b(\w+)\s*\(')
+    defined = "|".join(name for each in texts for name in functions.findall(each)) or "$^"
+    declaration = re.compile(
+        r"^[ \t]*(?!return\b)(?=(?:[\w:<>]+[\s&*]+)+"
+        rf"(?P<name>{defined})\s*\([^;{{}}()]*\)\s*;)",
+        re.MULTILINE,
+    )
+    lines = {m["name"]: cpp_text.line_of(text, m.end()) for m in declaration.finditer(text)}
+    return declaration.sub(r'\g<0>extern "C" ', text), lines

@@ -1,35 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
 """Program that describes, as JSON, the extensions that a setup.py or a script asks for.
 
-``python -m kernforge.adopt.describe PROGRAM FILE TOOLKIT SANDBOXED`` in the program's directory,
-with the stub of torch on the path. FILE is written; TOOLKIT is the directory that ``CUDA_HOME``
-names. A setup.py is run up to its ``setup()`` call. Of a script, only what the arguments of
-``load`` and ``load_inline`` need is run; outside of a sandbox nothing is, and only literals count.
+``python -m kernforge.adopt.describe PROGRAM FILE TOOLKIT`` in the program's directory, with the
+stub of torch on the path. FILE is written; TOOLKIT is the directory that ``CUDA_HOME`` names. A
+setup.py is run up to its ``setup()`` call. A script is run with mocks of torch; what it gives
+``load`` and ``load_inline`` is recorded.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
+import functools
 import inspect
 import json
+import re
+import signal
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock, patch
 
 import setuptools
 
 import kernforge
-from kernforge.errors import UsageError
-from kernforge.extension import inline
+from kernforge.extension import api, inline
+from kernforge.extension.plan import Extension
 from kernforge.setuptools import extension
-from kernforge.source.cpp_text import CUDA_SUFFIXES
 from kernforge.system import files
 
-_MODULES = ("torch.utils.cpp_extension", "kernforge")
-_FUNCTIONS = ("load", "load_inline")
+_MOCKS = (
+    *("torch", "torch.nn", "torch.nn.functional", "torch.autograd", "torch.utils"),
+    *("torch.utils.cpp_extension", "torch.utils.benchmark", "torch.utils.data"),
+)
+_SECONDS = 60  # for a script, which may train on mocks
 
 
 def describe_setup(path: Path, toolkit: Path) -> dict[str, object]:
@@ -40,164 +47,69 @@ def describe_setup(path: Path, toolkit: Path) -> dict[str, object]:
     # Else setuptools installs what setup_requires names first.
     setuptools.setup = core.setup
     found = core.run_setup(str(path), ["build_ext"], stop_after="config")
-    listed = found.ext_modules or []
     about = found.metadata
+    requests = (extension.request_of(each, "", Path()) for each in found.ext_modules or [])
     return {
         "name": found.get_name(),
         "license": about.license or getattr(about, "license_expression", "") or "",
-        "extensions": [
-            dataclasses.asdict(extension.request_of(each, "", Path())) for each in listed
-        ],
+        "extensions": [dataclasses.asdict(each) for each in requests],
     }
 
 
-class Script(dict[str, Any]):
-    """The names of a script, each evaluated when it is used: those that one statement binds.
+def describe_script(path: Path) -> dict[str, object]:
+    """The extensions that a script loads when it is run with mocks of torch.
 
-    Attributes:
-        remarks: line and text for what only a whole run would give.
-        texts: sources that the script has as text, by the path that they get.
+    A statement that fails is passed over. If no extension was loaded, the script's functions
+    without parameters are called too.
     """
+    texts: dict[str, str] = {}
+    extensions: list[dict[str, object]] = []
+    errors: list[tuple[int, str]] = []
 
-    def __init__(self, path: Path, *, sandboxed: bool) -> None:
-        super().__init__(__file__=str(path), __name__="script")
-        self._sandboxed = sandboxed
-        self._tree = ast.parse(path.read_text(encoding="utf-8-sig"))
-        self._bound: dict[str, list[ast.stmt]] = {}
-        self._imported: dict[str, str] = {}
-        self._line = 0
-        self.remarks: list[tuple[int, str]] = []
-        self.texts: dict[str, str] = {}
-        # What a ``with`` binds, it binds as a whole.
-        inner = {
-            each for w in ast.walk(self._tree) if isinstance(w, ast.With) for each in _below(w)
-        }
-        for node in ast.walk(self._tree):
-            if isinstance(node, ast.stmt) and node not in inner:
-                for name, dotted in _bindings(node):
-                    self._bound.setdefault(name, []).append(node)
-                    self._imported[name] = dotted
+    def line_in(frames: traceback.StackSummary) -> int:
+        return next((f.lineno or 0 for f in reversed(frames) if f.filename == str(path)), 0)
 
-    def __missing__(self, name: str) -> Any:
-        statements = self._bound.get(name, [])
-        if len(statements) != 1:
-            raise KeyError(name)
-        code = compile(ast.Module(statements, []), self["__file__"], "exec")
-        exec(code, self)  # noqa: S102 - in a sandbox
-        return self[name]
+    def record(_session: object, request: Extension, **_options: object) -> MagicMock:
+        given, name = dict(request.texts), re.sub(r"\W", "_", request.name)
+        units = {unit: f"{name}{Path(unit).suffix}" for unit in inline.UNITS if unit in given}
+        texts.update((file, inline.joined(given, unit)) for unit, file in units.items())
+        request = dataclasses.replace(request, sources=tuple(units.values()) or request.sources)
+        line = line_in(traceback.extract_stack())
+        extensions.append({**dataclasses.asdict(request), "line": line})
+        return MagicMock()
 
-    def describe(self) -> dict[str, object]:
-        """The extensions that calls of ``load`` and ``load_inline`` make."""
-        calls = [node for node in ast.walk(self._tree) if isinstance(node, ast.Call)]
-        found: list[dict[str, object]] = []
-        for node in sorted(calls, key=lambda call: call.lineno):
-            head, _, function = self._dotted(node.func).rpartition(".")
-            if head in _MODULES and function in _FUNCTIONS:
-                self._line = node.lineno
-                found += self._extension(function, node)
-        return {
-            "name": "",
-            "license": "",
-            "extensions": found,
-            "texts": self.texts,
-            "remarks": self.remarks,
-        }
-
-    def _dotted(self, node: ast.expr) -> str:
-        """The name that a function has outside of the script; empty if it has none."""
-        if isinstance(node, ast.Name):
-            return self._imported.get(node.id, "")
-        return f"{self._dotted(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else ""
-
-    def _extension(self, function: str, node: ast.Call) -> Iterator[dict[str, object]]:
-        named = {each.arg: each.value for each in node.keywords if each.arg}
-        bound = inspect.signature(getattr(kernforge, function)).bind_partial(*node.args, **named)
-        given = {name: self._value(name, each) for name, each in bound.arguments.items()}
-        name = given.get("name")
-        if not isinstance(name, str):
-            self.remarks.append((self._line, f"the name that {function} gets is computed"))
-            return
-        sources = _list(given.get("sources"))
-        if function == "load_inline":
-            sources = self._inline_sources(name, given)
-        cuda = any(str(path).endswith(CUDA_SUFFIXES) for path in sources)
-        yield {
-            "name": name,
-            "line": self._line,
-            "with_torch": True,
-            "with_cuda": cuda or given.get("with_cuda") is True,
-            "sources": sources,
-            "includes": _list(given.get("extra_include_paths")),
-            "cflags": _list(given.get("extra_cflags")),
-            "cuda_cflags": _list(given.get("extra_cuda_cflags")),
-            "ldflags": _list(given.get("extra_ldflags")),
-            "dlink": None,
-        }
-
-    def _inline_sources(self, name: str, given: dict[str, Any]) -> list[str]:
-        cpp, cuda = (_list(given.get(kind)) for kind in ("cpp_sources", "cuda_sources"))
+    def attempt(run: Callable[[], object]) -> None:
         try:
-            made = inline.inline(cpp, cuda, given.get("functions"))
-        except UsageError as error:
-            self.remarks.append((self._line, error.message))
-            return []
-        stem = "".join(letter if letter.isalnum() else "_" for letter in name)
-        paths = {unit: f"{stem}{Path(unit).suffix}" for unit in inline.UNITS if unit in made}
-        self.texts |= {path: inline.joined(made, unit) for unit, path in paths.items()}
-        return list(paths.values())
+            run()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a script may raise anything
+            line = line_in(traceback.extract_tb(error.__traceback__))
+            errors.append((line, f"{type(error).__name__}: {error}"))
 
-    def _value(self, what: str, node: ast.expr) -> Any:
-        """The value of an argument without its computed parts, each of which is a remark."""
-        if isinstance(node, ast.List | ast.Tuple):
-            listed = [self._value(what, each) for each in node.elts]
-            return [each for each in listed if each is not None]
-        try:
-            return self._evaluate(node)
-        except Exception:  # noqa: BLE001 - an expression may raise anything
-            text = f"{what}: {ast.unparse(node)} is computed and not read"
-            self.remarks.append((self._line, text))
-            return None
-
-    def _evaluate(self, node: ast.expr) -> Any:
-        if self._sandboxed:
-            return eval(compile(ast.Expression(node), self["__file__"], "eval"), self)  # noqa: S307
-        if isinstance(node, ast.Name):
-            (statement,) = self._bound[node.id]
-            return self._evaluate(getattr(statement, "value"))  # noqa: B009 - of some statements
-        return ast.literal_eval(node)
-
-
-def _below(node: ast.AST) -> Iterator[ast.AST]:
-    return (each for each in ast.walk(node) if each is not node)
+    torch = MagicMock()
+    torch.nn.Module = torch.autograd.Function = object
+    jit = torch.utils.cpp_extension
+    jit.include_paths.return_value = jit.library_paths.return_value = []
+    jit.load = kernforge.load
+    jit.load_inline = kernforge.load_inline = functools.partial(
+        kernforge.load_inline, with_pytorch_error_handling=False
+    )
+    sys.modules |= {m: functools.reduce(getattr, m.split(".")[1:], torch) for m in _MOCKS}
+    names: dict[str, Any] = {"__name__": "__main__", "__file__": str(path)}
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.alarm(_SECONDS)
+    with contextlib.suppress(KeyboardInterrupt), patch.object(api, "load_request", record):
+        for statement in ast.parse(path.read_text(encoding="utf-8-sig")).body:
+            code = compile(ast.Module([statement], []), str(path), "exec")
+            attempt(functools.partial(exec, code, names))
+        for value in [] if extensions else [*names.values()]:
+            if inspect.isfunction(value) and not value.__code__.co_argcount:
+                attempt(value)
+    # A script that has loaded its module goes on with mocks, and may well fail.
+    found = {"extensions": extensions, "texts": texts, "remarks": [] if extensions else errors}
+    return {"name": "", "license": "", **found}
 
 
-def _bindings(node: ast.stmt) -> Iterator[tuple[str, str]]:
-    """Names that a statement binds, and the dotted names of what an import binds them to."""
-    match node:
-        case ast.ImportFrom():
-            for alias in node.names:
-                yield alias.asname or alias.name, f"{node.module}.{alias.name}"
-        case ast.Import():
-            for alias in node.names:
-                top = alias.name.partition(".")[0]
-                yield alias.asname or top, alias.name if alias.asname else top
-        case ast.FunctionDef():
-            yield node.name, ""
-        case ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.For() | ast.With():
-            for each in ast.walk(node):
-                if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-                    yield each.id, ""
-        case _:
-            pass
-
-
-def _list(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def main(program: str, file: str, toolkit: str, sandboxed: str) -> int:
+def main(program: str, file: str, toolkit: str) -> int:
     """Write the description of a program of this directory, or print how it failed."""
     path = Path(program)
     sys.path.insert(0, str(Path.cwd()))  # late, as it may have files of any name
@@ -205,7 +117,7 @@ def main(program: str, file: str, toolkit: str, sandboxed: str) -> int:
         if path.name == "setup.py":
             found = describe_setup(path, Path(toolkit))
         else:
-            found = Script(path.absolute(), sandboxed=sandboxed == "yes").describe()
+            found = describe_script(path.absolute())
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a setup.py may raise anything
         # setuptools runs the text of a setup.py.
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == "<string>"]

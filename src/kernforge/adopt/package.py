@@ -14,6 +14,7 @@ import tomlkit
 from kernforge.adopt.bindings import Operator
 from kernforge.manifest import document
 from kernforge.source import op_schema
+from kernforge.source.python_api import Parameter
 
 _WIDTH = 100
 _PYTHON = {
@@ -102,32 +103,22 @@ def _module(docstring: str, operators: Sequence[Operator]) -> str:
 def _function(operator: Operator) -> str:
     """The Python function that calls an operator."""
     (entry,) = op_schema.read_operators([operator.schema]).values()
-    head, passed = "(*args):", "*args"
-    if entry.parameters is not None:
-        given: list[str] = []
-        for each in entry.parameters:
-            if each.passed == "by name" and "*" not in given:
-                given.append("*")
-            default = "" if each.default is None else f" = {_python_default(each.default)}"
-            given.append(f"{each.name}: {_python(each.type)}{default}")
-        passed = ", ".join(
-            f"{each.name}={each.name}" if each.passed == "by name" else each.name
-            for each in entry.parameters
-        )
-        result = f" -> {_python(entry.returns)}:"
-        head = f"({', '.join(given)}){result}"
-        if len(f"def {operator.name}{head}") > _WIDTH:
-            inside = "".join(f"    {parameter},\n" for parameter in given)
-            head = f"(\n{inside}){result}"
+    taken = passed = "*args, **kwargs"
+    returns = "object"
+    if entry.parameters is not None and all(p.passed == "either way" for p in entry.parameters):
+        passed = ", ".join(each.name for each in entry.parameters)
+        taken = ", ".join(map(_parameter, entry.parameters))
+        returns = _python(entry.returns)
     doc = operator.doc.strip().replace("\\", "\\\\").replace('"""', "'''")
-    doc = doc or f"The operator {operator.op}, bound at {operator.path}:{operator.line}."
-    call = f"ops.{operator.op.partition('.')[0]}({passed})"
+    op = re.match(r"\w+", operator.schema)
+    call = f"ops.{op[0] if op else ''}({passed})"
     body = textwrap.indent(f'"""{doc}"""\nreturn {call}', "    ")
-    return f"def {operator.name}{head}\n{body}"
+    return f"def {operator.name}({taken}) -> {returns}:\n{body}"
 
 
-def _python_default(text: str) -> str:
-    return f"{text}0" if re.fullmatch(r"-?\d+\.", text) else text
+def _parameter(parameter: Parameter) -> str:
+    default = "" if parameter.default is None else f" = {parameter.default}"
+    return f"{parameter.name}: {_python(parameter.type)}{default}"
 
 
 def _python(schema: str) -> str:
@@ -144,13 +135,12 @@ def _python(schema: str) -> str:
     return "object"
 
 
-def tests(groups: Mapping[str, Sequence[Operator]]) -> str:
-    """Text of the project's tests: each operator is there, with its schema."""
-    schemas = {
-        operator.name if len(groups) == 1 else f"{group}.{operator.name}": operator.schema
-        for group, operators in groups.items()
-        for operator in operators
-    }
+def tests(schemas: Mapping[str, str]) -> str:
+    """Text of the project's tests: each operator is there, with its schema.
+
+    Args:
+        schemas: by the dotted name of the Python function.
+    """
     return _TESTS.format(schemas=json.dumps(schemas, indent=4))
 
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The extension modules that a setup.py or a script asks for, as values.
 
-Both are read in the sandbox, behind the stub of torch. A setup.py is run up to its ``setup()``
-call, in a copy of its project; of a script, what the arguments of ``load`` and ``load_inline`` need
-is run.
+Both are run in the sandbox, behind a stub of torch: a setup.py up to its ``setup()`` call, in a
+copy of its project.
 """
 
 from __future__ import annotations
@@ -19,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from kernforge.builder import sandbox
+from kernforge.builder.sandbox import Sandbox
 from kernforge.errors import UsageError, page
 from kernforge.extension.request import Tree
 from kernforge.setuptools import stand_in, target
+from kernforge.source.cpp_text import CUDA_SUFFIXES
 from kernforge.system import files, untrusted_tree
 from kernforge.system.process import Command, run
 from kernforge.toolchain.releases import torch_releases
@@ -35,11 +36,11 @@ _PAIRS = {
     *("-Xcompiler", "-I", "-isystem"),
 }
 # What a build of kernforge sets itself, or what says nothing about the code.
-_OURS = re.compile(
+_DEFAULTS = re.compile(
     r"-O[0-3s]?$|-g$|-f(?:PIC|pic)$|--?threads\b|-w$|-W|-DTORCH_API_INCLUDE_EXTENSION_H|"
     r"--expt-(?:relaxed-constexpr|extended-lambda)|-DTORCH_EXTENSION_NAME|-D_GLIBCXX_USE_CXX11_ABI|"
     r"--ptxas-options|-Xptxas|-lineinfo|--generate-line-info|-fdiagnostics-|-fcolor-diagnostics|"
-    r"-DPy_LIMITED_API|-DWITH_PYTHON$"
+    r"-DPy_LIMITED_API|-DWITH_PYTHON$|-Xcompiler "
 )
 _OPENMP = re.compile(r"-fopenmp|-DAT_PARALLEL_OPENMP")
 _LEFT_OUT = (
@@ -98,7 +99,7 @@ class Module:
     @property
     def group(self) -> str:
         """Name of the module's functions in Python: twins for CPU and CUDA have one."""
-        last = self.name.rpartition(".")[2]
+        last = re.sub(r"\W", "_", self.name.rpartition(".")[2])
         return re.sub(r"_(?:cpu|cuda)$", "", last.lstrip("_")) or last
 
 
@@ -108,7 +109,7 @@ class Program(Tree):
     Args:
         root: directory that paths are relative to.
         file: name of the program.
-        found: what ``describe`` wrote.
+        described: what ``describe`` wrote.
 
     Attributes:
         license: as the program says it; empty where it does not.
@@ -116,18 +117,16 @@ class Program(Tree):
         remarks: what the user should know.
     """
 
-    def __init__(self, root: Path, file: str, found: Mapping[str, Any]) -> None:
-        super().__init__(found.get("texts", {}))
-        self.root, self.file, self.license = root, file, found["license"]
+    def __init__(self, root: Path, file: str, described: Mapping[str, Any]) -> None:
+        super().__init__(described.get("texts", {}))
+        self.root, self.file, self.license = root, file, described["license"]
         self.modules: list[Module] = []
-        self.remarks: list[Remark] = []
+        self.remarks = [Remark(file, *each) for each in described.get("remarks", ())]
         self._line = 0  # of the call that is read; 0 for the whole file
-        for self._line, text in found.get("remarks", ()):
-            self.remark(text)
-        for each in found["extensions"]:
+        for each in described["extensions"]:
             self._add(each)
         self._line = 0
-        self._name = found["name"] if found["name"] != "UNKNOWN" else ""
+        self._name = described["name"] if described["name"] != "UNKNOWN" else ""
 
     @property
     def kernel_name(self) -> str:
@@ -140,6 +139,10 @@ class Program(Tree):
         """Add a remark on the program."""
         self.remarks.append(Remark(self.file, self._line, text, kind))
 
+    def files(self, sources: Iterable[str], include: tuple[str, ...]) -> set[str]:
+        """Sources and the headers of the project that they include."""
+        return {file for path in sources for file in self.closure(path, include, ()).files}
+
     def _read(self, path: str) -> str | None:
         outside = path.startswith(("/", "../"))
         return None if outside else text_in(self.root, path)
@@ -147,62 +150,50 @@ class Program(Tree):
     def _headers_below(self, _directories: Iterable[str]) -> Iterable[str]:
         return ()  # a header that a macro names is the user's to add
 
-    def _add(self, given: Mapping[str, Any]) -> None:
+    def _add(self, request: Mapping[str, Any]) -> None:
         """Add an extension module that ``describe`` wrote."""
-        name, self._line = given["name"], given.get("line", 0)
-        if not given["with_torch"]:
+        name, self._line = request["name"], request.get("line", 0)
+        if not request["with_torch"]:
             self.remark(f"{name} has no torch operators; it is not part of the kernel")
             return
         for option in ("ldflags", "dlink"):
-            values = [each for each in given[option] or () if each not in {"-s", "-fopenmp"}]
+            values = [each for each in request[option] or () if each not in {"-s", "-fopenmp"}]
             if values:
                 self.remark(f"{option} of {name}, {values}: {_LINKS_TORCH}")
+        sources = tuple(self._inside(request["sources"], "source"))
+        is_cuda = request["with_cuda"] or any(path.endswith(CUDA_SUFFIXES) for path in sources)
         module = Module(
             name=name,
-            backend="cuda" if given["with_cuda"] else "cpu",
-            sources=tuple(self._paths(given["sources"])),
-            include=tuple(self._directories(given["includes"])),
-            cxx_flags=tuple(self._flags(given["cflags"])),
-            cuda_flags=tuple(self._flags(given["cuda_cflags"], nvcc=True)),
+            backend="cuda" if is_cuda else "cpu",
+            sources=sources,
+            include=tuple(self._inside(request["includes"], "include directory")),
+            cxx_flags=tuple(self._flags(request["cflags"])),
+            cuda_flags=tuple(self._flags(request["cuda_cflags"])),
         )
         # A script may load one in two places.
         known = {(each.name, each.backend) for each in self.modules}
         if module.sources and (module.name, module.backend) not in known:
             self.modules.append(module)
 
-    def _paths(self, listed: Iterable[str]) -> Iterator[str]:
+    def _inside(self, listed: Iterable[str], kind: str) -> Iterator[str]:
+        """Paths relative to the project, with a remark for each that is not in it."""
         for entry in dict.fromkeys(listed):
-            path = self._relative(entry)
-            if path and path in self:
+            path = posixpath.relpath(posixpath.join(self.root, entry), self.root)
+            if path in self or (not path.startswith("..") and (self.root / path).is_dir()):
                 yield path
             else:
-                self.remark(f"{entry}: no such file in the project")
+                self.remark(f"{kind} {entry} is not in the project")
 
-    def _directories(self, listed: Iterable[str]) -> Iterator[str]:
-        for entry in listed:
-            path = self._relative(entry)
-            if path and (self.root / path).is_dir():
-                yield path
-            else:
-                self.remark(f"include directory {entry} is not in the project")
-
-    def _relative(self, path: str) -> str:
-        """A path relative to the project; empty for one outside it."""
-        relative = posixpath.relpath(posixpath.join(self.root, path), self.root)
-        return "" if relative.startswith("..") else relative
-
-    def _flags(self, listed: Iterable[str], *, nvcc: bool = False) -> Iterator[str]:
+    def _flags(self, listed: Iterable[str]) -> Iterator[str]:
         flags = iter(listed)
         for flag in flags:
-            whole = [flag, *([next(flags, "")] if flag in _PAIRS else [])]
-            text = " ".join(whole)
-            for pattern, reason in _LEFT_OUT:
-                if pattern.match(text):
-                    self.remark(f"{text}: left out; {reason}", "changed")
-                    break
-            else:
-                if not _OURS.match(text) and not (nvcc and flag == "-Xcompiler"):
-                    yield from whole
+            words = [flag, *([next(flags, "")] if flag in _PAIRS else [])]
+            text = " ".join(words)
+            reason = next((why for pattern, why in _LEFT_OUT if pattern.match(text)), "")
+            if reason:
+                self.remark(f"{text}: left out; {reason}", "changed")
+            elif not _DEFAULTS.match(text):
+                yield from words
 
 
 def find(source: Path) -> Path:
@@ -234,9 +225,10 @@ def read(path: Path, place: Path) -> Program:
     if path.name == SETUP:
         root = place / path.parent.name
         stand_in.copy_project(path.parent, root)
-    found, note = _described(root / path.name, place)
-    program = Program(root, path.name, found)
-    program.remarks += note
+    isolation = sandbox.probe("auto", "/bin/true", run)
+    program = Program(root, path.name, _describe(root / path.name, place, isolation))
+    if not isolation.isolates:
+        program.remark(f"it was run without a sandbox: {isolation.reason}", "check")
     if not program.modules:
         problems = (f"\n{remark}" for remark in sorted({*program.remarks}))
         raise UsageError(
@@ -260,8 +252,8 @@ def text_in(root: Path, path: str) -> str | None:
     return data.decode(errors="surrogateescape")
 
 
-def _described(program: Path, place: Path) -> tuple[dict[str, Any], list[Remark]]:
-    """What ``describe`` says of a program, and a remark if that was without a sandbox.
+def _describe(program: Path, place: Path, isolation: Sandbox) -> dict[str, Any]:
+    """What ``describe`` says of a program, which it runs.
 
     Raises:
         UsageError: the program ends with an error.
@@ -273,11 +265,10 @@ def _described(program: Path, place: Path) -> tuple[dict[str, Any], list[Remark]
     nvcc = f"#!/bin/sh\necho 'Cuda compilation tools, {release}'\n"
     files.write_new(toolkit / "bin" / "nvcc", nvcc, executable=True)
     files.make_dir(toolkit / "torch")
-    isolation = sandbox.probe("auto", "/bin/true", run)
     argv: tuple[str, ...] = (
         # By its own path: the links of an environment may lead to what the sandbox does not have.
         *(os.path.realpath(sys.executable), "-P", "-m", "kernforge.adopt.describe"),
-        *(program.name, str(out), str(toolkit), "yes" if isolation.isolates else "no"),
+        *(program.name, str(out), str(toolkit)),
     )
     paths = [str(Path(__file__).parents[2]), *(p for p in sys.path if p and Path(p).is_dir())]
     if isolation.isolates:
@@ -295,13 +286,12 @@ def _described(program: Path, place: Path) -> tuple[dict[str, Any], list[Remark]
     }
     done = run(Command(argv=argv, cwd=program.parent, env=env, timeout=_SECONDS))
     if done.returncode != 0 or not out.is_file():
-        said = (done.stderr or done.stdout).strip().splitlines()
+        lines = (done.stderr or done.stdout).strip().splitlines()
         raise UsageError(
             f"{program.name} cannot be read up to what it builds:\n"
-            f"{said[-1] if said else 'it ended early'}",
+            f"{lines[-1] if lines else 'it ended early'}",
             hint="install what it imports, or start with `kernforge new --here` and name its "
             "sources in build.toml",
         )
-    found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
-    text = f"it was read without a sandbox: {isolation.reason}"
-    return found, [] if isolation.isolates else [Remark(program.name, 0, text, "check")]
+    described: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    return described
