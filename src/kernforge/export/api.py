@@ -6,9 +6,10 @@ The tools are CMake, pip, Nix (kernel-builder) and editors.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import tomlkit
@@ -20,10 +21,11 @@ from kernforge.builder.api import BuildRequest
 from kernforge.builder.graph import Action, Plan
 from kernforge.builder.workspace import Workspace
 from kernforge.errors import UsageError
-from kernforge.export import cmake, packaging
+from kernforge.export import cmake
 from kernforge.manifest import schema
 from kernforge.manifest import sources as sources_named
-from kernforge.manifest.model import Torch, TorchNoarch
+from kernforge.manifest.document import Manifest
+from kernforge.manifest.model import Torch, TorchNoarch, TvmFfi
 from kernforge.project import units
 from kernforge.project.api import MANIFEST, Project
 from kernforge.project.targets import Target
@@ -36,8 +38,18 @@ _LARGEST = 16 << 20
 KINDS = ("cmake", "python", "nix", "editor")
 SCHEMA = "build.schema.json"
 COMPILE_COMMANDS = "compile_commands.json"
-_KEPT = ("-D", "-U", "-I", "-std=", "-include", "-isystem", "-iquote")
+_EDITOR_FLAGS = ("-D", "-U", "-I", "-std=", "-include", "-isystem", "-iquote")
 _PAIRS = ("-isystem", "-iquote", "-include", "-I", "-D", "-U")
+# Distributions of names in python-depends, if they have another name.
+_DISTRIBUTIONS = {"tvm-ffi": "apache-tvm-ffi", "onednn": "onednn-devel"}
+_SETUP = '''\
+"""Written by `kernforge export`: builds the project for the torch that is installed."""
+
+from kernforge.setuptools import kernel_project
+from setuptools import setup
+
+setup(**kernel_project(__file__))
+'''
 _FLAKE = """\
 # Written by `kernforge export`: `nix run .#build-and-copy` builds it with kernel-builder.
 {
@@ -68,31 +80,71 @@ def texts(project: Project, kinds: Sequence[str]) -> dict[str, str]:
         headers |= {units.REGISTRATION: sources.brought[units.REGISTRATION]}
     generated: dict[str, str] = {}
     if "schema" in kinds:
-        generated[SCHEMA] = _schema()
+        document = {"$comment": f"{_WRITTEN}.", **schema.json_schema()}
+        generated[SCHEMA] = json.dumps(document, indent=2) + "\n"
     if "cmake" in kinds and not noarch:
         generated |= {"CMakeLists.txt": cmake.text(sources), **headers}
     if "python" in kinds:
-        generated |= {"pyproject.toml": packaging.pyproject(manifest), "setup.py": packaging.SETUP}
+        generated |= {"pyproject.toml": pyproject(manifest), "setup.py": _SETUP}
         shipped = sorted({*project.files} - {*generated, "MANIFEST.in", COMPILE_COMMANDS})
         lines = (f"include {path}\n" for path in shipped)
         generated["MANIFEST.in"] = "".join((f"# {_WRITTEN}.\n", *lines))
     if "nix" in kinds:
-        listed = _listing(project, headers)
-        generated |= {
-            "flake.nix": _FLAKE.replace("DESCRIPTION", f"Kernel {manifest.general.name}"),
-            **headers,
-        }
+        flake = _FLAKE.replace("DESCRIPTION", f"Kernel {manifest.general.name}")
+        generated |= {"flake.nix": flake, **headers}
+        listed = _manifest_without_patterns(project, headers)
         generated |= {MANIFEST: listed} if listed != project.manifest_text else {}
     return generated
 
 
-def _schema() -> str:
-    """The JSON schema of build.toml, as text with the mark of an export."""
-    document = {"$comment": f"{_WRITTEN}.", **schema.json_schema()}
-    return json.dumps(document, indent=2) + "\n"
+def pyproject(manifest: Manifest) -> str:
+    """Text of pyproject.toml."""
+    general = manifest.general
+    folder = units.package_dir(manifest).partition("/")[0]
+    common, name = general.python_depends, general.python_name
+    extras = {b: general.python_depends_for(b)[len(common) :] for b in general.backends}
+    optional = {backend: _distributions(names) for backend, names in extras.items() if names}
+    document = {
+        "build-system": {
+            "requires": ["setuptools>=77", "kernforge[build]"],
+            "build-backend": "setuptools.build_meta",
+        },
+        "project": {
+            "name": general.name,
+            "version": f"{general.version}.0.0",
+            "requires-python": ">=3.9",
+            "dependencies": [_framework(manifest), *_distributions(common)],
+            **({"optional-dependencies": optional} if optional else {}),
+        },
+        "tool": {
+            "setuptools": {
+                "package-dir": {"": folder},
+                "include-package-data": False,
+                "packages": {"find": {"where": [folder], "include": [name, f"{name}.*"]}},
+                "package-data": {
+                    "*": [f"**/*.{kind}" for kind in ("pyi", *manifest.framework.data_extensions)]
+                },
+            }
+        },
+    }
+    return f"# {_WRITTEN}.\n{tomlkit.dumps(document)}"
 
 
-def _listing(project: Project, headers: Mapping[str, str]) -> str:
+def _framework(manifest: Manifest) -> str:
+    """The requirement of a project's framework."""
+    framework = manifest.framework
+    if isinstance(framework, TvmFfi):
+        return "apache-tvm-ffi>=0.1"
+    if isinstance(framework, TorchNoarch):
+        return "torch>=2.8"
+    return f"torch>={framework.minver}" if framework.minver else "torch"
+
+
+def _distributions(names: Iterable[str]) -> list[str]:
+    return [_DISTRIBUTIONS.get(name, name) for name in names]
+
+
+def _manifest_without_patterns(project: Project, headers: Mapping[str, str]) -> str:
     """Text of build.toml that names these headers, and the files that match its patterns.
 
     kernel-builder copies only named files, and has no patterns.
@@ -118,52 +170,43 @@ def _listing(project: Project, headers: Mapping[str, str]) -> str:
     return tomlkit.dumps(text)
 
 
-def contents(project: Project, texts: Mapping[str, str], to: Path) -> dict[str, bytes]:
-    """What an export consists of, by path: the texts, and the project's files in another directory.
+def write(
+    project: Project, texts: Mapping[str, str], to: Path, *, force: bool = False
+) -> frozenset[str]:
+    """Write the files of an export, with the project's own files if the directory is another one.
+
+    A new directory appears completely or not at all. No link is followed: a project may be
+    untrusted.
 
     Args:
         texts: text of each generated file by its path.
-    """
-    elsewhere = to.resolve() != project.root.resolve()
-    copies = {path: real.read_bytes() for path, real in project.files.items() if elsewhere}
-    return copies | {path: text.encode() for path, text in texts.items()}
+        force: replace files that no export wrote.
 
-
-def kept(contents: Mapping[str, bytes], to: Path) -> frozenset[str]:
-    """Which files stay as they are without ``--force``: they differ, and no export wrote them.
+    Returns:
+        The files that were not replaced: they differ, and no export wrote them.
 
     Raises:
         IntegrityError: a link is in the place of a file or of a directory on the way to it.
-    """
-    found = set()
-    for path, data in contents.items():
-        try:
-            there = untrusted_tree.read_bytes(to.resolve(), path, limit=_LARGEST, hard_links=True)
-        except FileNotFoundError:
-            continue
-        if there != data and not any(mark.encode() in there for mark in _MARKS):
-            found.add(path)
-    return frozenset(found)
-
-
-def write(contents: Mapping[str, bytes], to: Path) -> None:
-    """Write the files of an export.
-
-    No link is followed: a project may be untrusted.
-
-    Raises:
-        IntegrityError: a link is on the way to a file.
         StorageError: the disk is full or of another user.
     """
-    if to.exists():
-        for path, data in contents.items():
-            untrusted_tree.write(to.resolve(), path, data)
-        return
-    # A new directory appears completely or not at all.
-    with files.staging(to.absolute().parent) as stage:
-        for path, data in contents.items():
-            files.write_new(stage / "project" / path, data)
-        files.publish_tree(stage / "project", to)
+    top, contents = to.resolve(), {path: text.encode() for path, text in texts.items()}
+    if top != project.root.resolve():
+        contents = {path: real.read_bytes() for path, real in project.files.items()} | contents
+    if not to.exists():
+        with files.staging(to.absolute().parent) as stage:
+            for path, data in contents.items():
+                files.write_new(stage / "project" / path, data)
+            files.publish_tree(stage / "project", to)
+        return frozenset()
+    kept = set()
+    for path, data in contents.items() if not force else ():
+        with contextlib.suppress(FileNotFoundError):
+            old = untrusted_tree.read_bytes(top, path, limit=_LARGEST, hard_links=True)
+            if old != data and not any(mark.encode() in old for mark in _MARKS):
+                kept.add(path)
+    for path in contents.keys() - kept:
+        untrusted_tree.write(top, path, contents[path])
+    return frozenset(kept)
 
 
 def compile_commands(workspace: Workspace, targets: Sequence[Target], to: Path) -> dict[str, str]:
@@ -203,7 +246,7 @@ def _entries(plan: Plan, roots: Mapping[str, str], *, directory: str) -> list[di
     for action in plan.actions:
         if not (path := action.source):
             continue
-        argv = [*_compiler(action, roots), *_meaning(action, roots), *search, "-c", path]
+        argv = [*_compiler(action, roots), *_editor_flags(action, roots), *search, "-c", path]
         entries_by_path.setdefault(path, {"directory": directory, "file": path, "arguments": argv})
     return [entries_by_path[path] for path in sorted(entries_by_path)]
 
@@ -218,10 +261,10 @@ def _compiler(action: Action, roots: Mapping[str, str]) -> list[str]:
     return ["clang++", "-x", "cuda", f"--cuda-path={toolkit}", *arch]
 
 
-def _meaning(action: Action, roots: Mapping[str, str]) -> Iterator[str]:
+def _editor_flags(action: Action, roots: Mapping[str, str]) -> Iterator[str]:
     argv = iter(action.argv[1:-3])
     for argument in argv:
         if argument in _PAIRS:
             yield from (argument, execute_action.resolve(next(argv), roots))
-        elif argument.startswith(_KEPT):
+        elif argument.startswith(_EDITOR_FLAGS):
             yield execute_action.resolve(argument, roots)

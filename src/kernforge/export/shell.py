@@ -28,36 +28,26 @@ PS1="(${{KERNFORGE_VARIANT}}) ${{PS1-}}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """The environment of a variant, which is added to the user's environment.
+    """The environment of a variant.
 
     Attributes:
-        before: entries to put before the user's entries, for variables that are lists of paths.
+        variables: to add to the user's environment.
         built: directory of the built variant; None if it is not built.
-        repo_id: where the project is published, if anywhere: ``get_kernel`` of it gives ``built``.
     """
 
     variant: str
-    values: Mapping[str, str]
-    before: Mapping[str, tuple[str, ...]]
+    variables: Mapping[str, str]
     built: Path | None
-    repo_id: str | None = None
-
-    def merged(self, env: Mapping[str, str]) -> dict[str, str]:
-        """The variables, with the user's entries after those of the variant."""
-        values = dict(self.values)
-        for name, entries in self.before.items():
-            user_entries = [part for part in env.get(name, "").split(os.pathsep) if part]
-            values[name] = os.pathsep.join(dict.fromkeys([*entries, *user_entries]))
-        if self.built and self.repo_id:
-            local = env.get("LOCAL_KERNELS")
-            values["LOCAL_KERNELS"] = with_override(local, self.repo_id, self.built.absolute())
-        return values
 
 
-def setting(workspace: Workspace, target: Target, out: Path, *, links: Path) -> Setting:
+def setting(
+    workspace: Workspace, target: Target, out: Path, env: Mapping[str, str], *, links: Path
+) -> Setting:
     """The environment of a variant; its toolchain is fetched.
 
     Args:
+        env: the user's environment, whose entries come after those of the variant in variables
+            that are lists of paths.
         links: directory for a link that gives the built variant its package's name.
 
     Raises:
@@ -77,24 +67,25 @@ def setting(workspace: Workspace, target: Target, out: Path, *, links: Path) -> 
         include += [d for name in ("", "/cccl") if Path(d := f"{cuda}/include{name}").is_dir()]
     include += [f"{libraries}/include"] if libraries else []
     include += [trees["python"]] if "python" in trees else []
-    values = {
+    variables = {
         "KERNFORGE_VARIANT": target.name,
         "CXX": shlex.join((workspace.compiler.path, *workspace.compiler.flags)),
     }
-    before: dict[str, tuple[str, ...]] = {"CPATH": tuple(include)}
+    paths = {"CPATH": include}
     if cuda:
-        values |= {"CUDA_HOME": cuda, "CUDA_PATH": cuda, "CUDAHOSTCXX": workspace.compiler.path}
-        before |= {"PATH": (f"{cuda}/bin",), "LIBRARY_PATH": (f"{cuda}/lib64",)}
+        variables |= {"CUDA_HOME": cuda, "CUDA_PATH": cuda, "CUDAHOSTCXX": workspace.compiler.path}
+        paths |= {"PATH": [f"{cuda}/bin"], "LIBRARY_PATH": [f"{cuda}/lib64"]}
     built = out / target.name
-    if (built / "metadata.json").is_file():
-        before["PYTHONPATH"] = (str(_importable(workspace, built, links)),)
-    return Setting(
-        variant=target.name,
-        values=values,
-        before=before,
-        built=built if "PYTHONPATH" in before else None,
-        repo_id=workspace.project.manifest.general.hub.repo_id,
-    )
+    is_built = (built / "metadata.json").is_file()
+    if is_built:
+        paths["PYTHONPATH"] = [str(_importable(workspace, built, links))]
+        if repo_id := workspace.project.manifest.general.hub.repo_id:
+            overrides = with_override(env.get("LOCAL_KERNELS"), repo_id, built.absolute())
+            variables["LOCAL_KERNELS"] = overrides
+    for name, entries in paths.items():
+        entries += [part for part in env.get(name, "").split(os.pathsep) if part]
+        variables[name] = os.pathsep.join(dict.fromkeys(entries))
+    return Setting(variant=target.name, variables=variables, built=built if is_built else None)
 
 
 def _trees(workspace: Workspace, target: Target) -> dict[str, str]:
@@ -123,8 +114,7 @@ def enter(setting: Setting, command: Sequence[str], environment: Environment) ->
     Raises:
         FileNotFoundError: the program does not exist.
     """
-    env = environment.variables
-    values = setting.merged(env)
+    env, values = environment.variables, setting.variables
     if command:
         return attached(Command(argv=tuple(command), env=env, added=values))
     shell = env.get("SHELL") or "/bin/sh"

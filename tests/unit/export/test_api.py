@@ -9,7 +9,7 @@ from support.manifests import RICH
 
 from kernforge.errors import StorageError
 from kernforge.export import api as export
-from kernforge.export import cmake, packaging
+from kernforge.export import cmake
 from kernforge.manifest.document import parse
 from kernforge.project import api as project
 from kernforge.project.units import Sources
@@ -24,15 +24,8 @@ def made(tmp_path):
     return call
 
 
-def write(one, texts, to, *, force=False):
-    contents = export.contents(one, texts, to)
-    kept = frozenset() if force else export.kept(contents, to)
-    export.write({path: data for path, data in contents.items() if path not in kept}, to)
-    return kept
-
-
 def test_the_packages_metadata_are_the_manifests():
-    document = tomllib.loads(packaging.pyproject(parse(RICH, source="build.toml")))
+    document = tomllib.loads(export.pyproject(parse(RICH, source="build.toml")))
     assert document["project"]["dependencies"] == ["torch>=2.9", "einops"]
     assert document["project"]["optional-dependencies"] == {"cuda": ["nvidia-cutlass-dsl"]}
     assert document["project"]["version"] == "3.0.0"
@@ -55,24 +48,24 @@ def test_a_source_is_listed_only_where_its_section_reaches():
 def test_a_copy_has_everything_and_what_is_there_is_not_replaced(made, tmp_path):
     one, texts = made()
     to = tmp_path / "out"
-    write(one, texts, to)
+    export.write(one, texts, to)
     assert (to / "torch-ext/registration.h").is_file()
     assert (to / "build.toml").read_bytes() == (one.root / "build.toml").read_bytes()
-    write(one, texts, to)  # the same again is no conflict
+    export.write(one, texts, to)  # the same again is no conflict
     (to / "setup.py").write_text("mine")
     (to / "CMakeLists.txt").unlink()
     (to / "times_two.h").write_text("// mine")
-    assert write(one, texts, to) == {"setup.py", "times_two.h"}
+    assert export.write(one, texts, to) == {"setup.py", "times_two.h"}
     assert (to / "setup.py").read_text() == "mine"
     assert (to / "CMakeLists.txt").is_file()
-    write(one, texts, to, force=True)
+    export.write(one, texts, to, force=True)
     assert (to / "setup.py").read_text() == texts["setup.py"]
 
 
 def test_what_an_export_wrote_is_written_again_and_is_no_source(made):
     one, texts = made()
     (one.root / "flake.nix").write_text("{ }")
-    assert write(one, texts, one.root) == {"flake.nix"}
+    assert export.write(one, texts, one.root) == {"flake.nix"}
     assert all((one.root / name).is_file() for name in ("setup.py", "MANIFEST.in"))
     # What pip builds in place is no source either.
     (one.root / "torch-ext/times_two/_ops.py").write_text("")
@@ -84,7 +77,7 @@ def test_what_an_export_wrote_is_written_again_and_is_no_source(made):
     again = project.read_project(one.root)
     later = export.texts(again, ["cmake"])
     assert later["CMakeLists.txt"] != texts["CMakeLists.txt"]
-    assert write(again, later, one.root) == set()
+    assert export.write(again, later, one.root) == set()
 
 
 @pytest.mark.parametrize("link", ["csrc", "CMakeLists.txt", "setup.py"])
@@ -121,7 +114,7 @@ def test_headers_and_patterns_are_named_for_kernel_builder(made, tmp_path):
     assert "kernel-builder.lib.genKernelFlakeOutputs" in texts["flake.nix"]
     assert "times_two.cu" in texts["CMakeLists.txt"]
     assert "*.cu" not in texts["CMakeLists.txt"]
-    assert write(one, texts, one.root) == {"build.toml"}
+    assert export.write(one, texts, one.root) == {"build.toml"}
     assert "build.toml" not in export.texts(one, ["cmake"])
 
 
@@ -137,5 +130,5 @@ def test_a_new_directory_appears_whole_or_not_at_all(made, tmp_path, monkeypatch
 
     monkeypatch.setattr(export.files, "write_new", full)
     with pytest.raises(StorageError):
-        write(one, texts, tmp_path / "deep/out")
+        export.write(one, texts, tmp_path / "deep/out")
     assert not list((tmp_path / "deep").iterdir())

@@ -27,9 +27,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         workspace = options.workspace(arguments, console)
         chosen = targets.choose(workspace.candidates, [])
         texts |= export.compile_commands(workspace, chosen, to)
-    contents = export.contents(project, texts, to)
-    kept = frozenset[str]() if arguments.force else export.kept(contents, to)
-    export.write({path: data for path, data in contents.items() if path not in kept}, to)
+    kept = export.write(project, texts, to, force=arguments.force)
     written = [str(to / path) for path in sorted(texts.keys() - kept)]
     left = [str(to / path) for path in sorted(kept)]
     lines = [*written, *(f"kept {path}: no export wrote it (--force replaces it)" for path in left)]

@@ -23,21 +23,20 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     workspace = options.workspace(arguments, console)
     patterns = [arguments.variant] if arguments.variant else []
     target = targets.choose(workspace.candidates, patterns)[-1]
-    setting = shell.setting(
-        workspace, target, workspace.project.root / "build", links=environment.home / "shells"
-    )
+    out, links = workspace.project.root / "build", environment.home / "shells"
+    setting = shell.setting(workspace, target, out, environment.variables, links=links)
     if setting.built is None:
         console.note(f"note: {setting.variant} is not built: run `kernforge build` to build it")
     if arguments.json:
         document = {
             "variant": setting.variant,
-            "environment": setting.merged(environment.variables),
+            "environment": dict(setting.variables),
             "built": str(setting.built) if setting.built else None,
         }
         console.result(document, "")
         return 0
     if not program:
-        names = ", ".join(sorted(setting.merged({})))
+        names = ", ".join(sorted(setting.variables))
         console.note(f"{setting.variant}: {names} are set; `exit` leaves")
     try:
         return shell.enter(setting, program, environment)
