@@ -115,25 +115,11 @@ def test_build_ext_inplace_compiles_with_all_arguments_and_reuses(plain, environ
     assert printed.split() == ["52"]
 
 
-def test_a_wheel_by_pep_517(plain, environment, tmp_path):
-    argv = ("-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path / "dist")
-    run(sys.executable, *argv, cwd=plain, env=environment)
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
-    assert wheel.name.startswith("plain-1.0-cp")
-
-
 def test_a_compilers_error_names_the_users_file_without_a_traceback(plain, environment):
     (plain / "csrc/plain.cpp").write_text(PLAIN.replace("VALUE + BONUS", "VALUE + BONUZ"))
     printed = run(*BUILD, cwd=plain, env=environment, expect=1)
     assert "csrc/plain.cpp:4:" in printed
     assert "src/csrc" not in printed
-    assert "Traceback" not in printed
-
-
-def test_a_source_that_is_not_there(plain, environment):
-    (plain / "csrc/plain.cpp").unlink()
-    printed = run(*BUILD, cwd=plain, env=environment, expect=1)
-    assert f"there is no source {plain}/csrc/plain.cpp" in printed
     assert "Traceback" not in printed
 
 
@@ -152,17 +138,6 @@ def test_a_standard_that_torch_does_not_take_is_raised(plain, environment):
     setup = plain / "setup.py"
     setup.write_text(setup.read_text().replace('"-O1"', '"-O1", "-std=c++14"'))
     run(*BUILD, cwd=plain, env=environment)
-
-
-def test_a_package_without_a_directory_gets_one(plain, environment, python):
-    setup = plain / "setup.py"
-    setup.write_text(
-        setup.read_text().replace('            "plain",\n', '            "ops.plain",\n')
-    )
-    run(*BUILD, cwd=plain, env=environment)
-    assert python("import torch\nfrom ops import plain\nprint(plain.value())", plain).split() == [
-        "42"
-    ]
 
 
 @pytest.mark.parametrize("flag", ["-rdc=true", "-dc"])
@@ -196,14 +171,18 @@ def test_a_launcher_with_c_linkage_on_one_side_is_named_with_the_fix(tmp_path, e
     assert "input must be a CUDA tensor" in printed
 
 
-def test_a_project_of_many_operators(tmp_path, environment, python):
-    project = tutorial("cuda_ops_project", tmp_path / "project")
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("cuda_ops_project", "from cuda_ops import vector_add, relu; relu.forward(x)"),
+        ("custom_ops", "import cuda_add; cuda_add.add(x, x)"),
+    ],
+)
+def test_a_tutorials_project_builds(tmp_path, environment, python, name, code):
+    project = tutorial(name, tmp_path / "project")
     run(*BUILD, cwd=project, env=environment)
-    made = sorted(path.name.partition(".")[0] for path in project.glob("cuda_ops/*.so"))
-    assert made == ["relu", "vector_add"]
-    code = "import torch; from cuda_ops import relu; relu.forward(torch.ones(4))"
-    printed = python(code, project, expect=1)
-    assert "a must be a CUDA tensor" in printed
+    printed = python(f"import torch; x = torch.ones(4); {code}", project, expect=1)
+    assert re.search("must be a? ?CUDA tensor", printed)
 
 
 def test_the_development_script_of_many_operators(tmp_path, environment):
@@ -218,14 +197,6 @@ def test_the_development_script_of_many_operators(tmp_path, environment):
     (project / "src/bindings/relu.cpp").unlink()
     printed = run(sys.executable, "compile_dev.py", cwd=project, env=environment)
     assert "['vector_add']" in printed
-
-
-def test_autograd_in_device_code(tmp_path, environment, python):
-    project = tutorial("custom_ops", tmp_path / "project")
-    run(*BUILD, cwd=project, env=environment)
-    code = "import torch, cuda_add; cuda_add.add(torch.ones(4), torch.ones(4))"
-    printed = python(code, project, expect=1)
-    assert "inputs must be CUDA tensors" in printed
 
 
 # -- with no changed line ------------------------------------------------------------------
@@ -352,47 +323,41 @@ def test_wheels_for_many_torch_and_python(plain, tmp_path, environment, python):
     assert all(wheel["compiled"] <= 2 for wheel in wheels[len(pythons) :])
 
 
+@pytest.fixture
+def limited(plain):
+    """The tag of the running Python, for which the project promises the limited API."""
+    setup, here = plain / "setup.py", f"cp3{sys.version_info.minor}"
+    options = f'options={{"bdist_wheel": {{"py_limited_api": "{here}"}}}}'
+    setup.write_text(setup.read_text().replace('version="1.0",', f'version="1.0", {options},'))
+    return here
+
+
 def test_pythons_that_a_wheel_of_the_limited_api_does_not_serve_are_named(
-    plain, tmp_path, environment
+    plain, limited, tmp_path, environment
 ):
     setup = plain / "setup.py"
-    text = setup.read_text().replace('    version="1.0",', '    version="1.0", options=OPTIONS,')
-    text = text.replace(
-        "define_macros=[", 'py_limited_api=True, define_macros=[("Py_LIMITED_API", "0x030B0000"), '
-    )
-    here = f"cp3{sys.version_info.minor}"
-    options = f'OPTIONS = {{"bdist_wheel": {{"py_limited_api": "{here}"}}}}\n'
-    setup.write_text(options + text)
+    api = 'py_limited_api=True, define_macros=[("Py_LIMITED_API", "0x030B0000"), '
+    setup.write_text(setup.read_text().replace("define_macros=[", api))
     plain_ones = (v for v in python_headers.available(os.environ) if not v.endswith("t"))
     older = [v for v in plain_ones if int(v[2:]) < sys.version_info.minor]
     if not older:
         pytest.skip("there are headers of one Python here")
-    asked = (
-        "--python",
-        f"3.{sys.version_info.minor},{older[0]}",
-        "--torch",
-        "2.11",
-        "--cuda",
-        "cpu",
-    )
+    pythons = f"3.{sys.version_info.minor},{older[0]}"
+    asked = ("--python", pythons, "--torch", "2.11", "--cuda", "cpu")
     printed = kernforge("wheel", ".", *asked, "--out", tmp_path / "out", cwd=plain, env=environment)
-    assert f"no wheel for Python {older[0]}: setup.py says {here}-abi3" in printed
+    assert f"no wheel for Python {older[0]}: setup.py says {limited}-abi3" in printed
     (wheel,) = (tmp_path / "out").glob("*.whl")
-    assert f"-{here}-abi3-" in wheel.name
+    assert f"-{limited}-abi3-" in wheel.name
 
 
+@pytest.mark.usefixtures("limited")
 def test_a_wheel_that_breaks_its_promise_of_the_limited_api_is_refused(
     plain, tmp_path, environment
 ):
-    setup = plain / "setup.py"
-    here = f"cp3{sys.version_info.minor}"
-    options = f'OPTIONS = {{"bdist_wheel": {{"py_limited_api": "{here}"}}}}\n'
-    text = setup.read_text().replace('    version="1.0",', '    version="1.0", options=OPTIONS,')
-    setup.write_text(options + text)
     asked = ("--python", f"3.{sys.version_info.minor}", "--torch", "2.11", "--cuda", "cpu")
-    source = plain / "csrc/plain.cpp"
     value = "PyLong_FromLong(VALUE + BONUS)"
-    source.write_text(PLAIN.replace(value, '(PyObject*)PyCode_NewEmpty("a", "b", VALUE)'))
+    beyond = PLAIN.replace(value, '(PyObject*)PyCode_NewEmpty("a", "b", VALUE)')
+    (plain / "csrc/plain.cpp").write_text(beyond)
     argv = ("wheel", ".", *asked, "--out", tmp_path / "out")
     said = kernforge(*argv, cwd=plain, env=environment, expect=6)
     assert "says abi3, and" in said

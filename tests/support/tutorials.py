@@ -28,6 +28,32 @@ FORMS = {
     "fixed-namespace": FIXED,
 }
 """Edits of img2gray: path, old text, new text."""
+USE = """
+import sys
+import torch
+{load}
+device = "{device}"
+value = torch.arange(256, dtype=torch.uint8, device=device)
+differ = 0
+for red in range(0, 256, 64):
+    image = torch.cartesian_prod(value[red : red + 64], value, value).view(2048, 2048, 3)
+    r, g, b = image.float().unbind(-1)
+    weights = [torch.tensor(float(text), device=device) for text in "{weights}".split()]
+    {gray}
+    differ += int((kernel.{function}(image) != gray.to(torch.uint8)).sum())
+print(differ, kernel.__name__)
+"""
+"""A program that prints for how many colours a kernel's grey value differs from the formula's."""
+GRAY = {
+    # Every operation rounded to float32, as it is written.
+    "cpu": "gray = weights[0] * r + weights[1] * g + weights[2] * b",
+    # nvcc rounds green's product and joins the other two to the sums: one operation, one rounding
+    # each. In float64 such a product and sum are exact.
+    "cuda": """gray = (weights[1] * g).double()
+    gray = (weights[0].double() * r.double() + gray).float()
+    gray = (weights[2].double() * b.double() + gray.double()).float()""",
+}
+LOCAL = "import kernforge; kernel = kernforge.get_local_kernel(sys.argv[1])"
 ADOPTED = ("my_extension", "cuda_ops_project", "custom_ops")
 """Projects with a setup.py, which are built as the kernel projects that adopt makes of them."""
 

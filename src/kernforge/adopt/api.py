@@ -124,19 +124,20 @@ def _translate(old: Program) -> tuple[dict[str, str], dict[str, list[Operator]]]
         cuda = [text for path, text in read.items() if path.endswith(CUDA_SUFFIXES)]
         for path in sorted({*read} - {*texts}):
             backends = sorted({m.backend.upper() for m in modules if path in m.sources})
+            text, linked = with_c_linkage(read[path], cuda)
+            for name, line in linked.items():
+                remark = f'{name} is defined with extern "C" and declared without: added'
+                old.remarks.append(Remark(path, line, remark, "changed"))
             source = Source(
                 path=path,
-                text=read[path],
+                text=text,
                 texts=read.values(),
                 keys=tuple(backends),
                 prefix=f"{group}_" if len(names) > 1 else "",
                 remarks=old.remarks,
             )
             source.translate()
-            texts[path], linked = with_c_linkage(source.text, cuda)
-            for name, line in linked.items():
-                text = f'{name} is defined with extern "C" and declared without: added'
-                old.remarks.append(Remark(path, line, text, "changed"))
+            texts[path] = source.text
             if source.operators:
                 groups.setdefault(group, []).extend(source.operators)
         if group not in groups:

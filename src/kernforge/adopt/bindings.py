@@ -298,7 +298,7 @@ class Source:
                 except TranslationError as error:
                     self._remark(at, f"{parts[0]}: {error}".replace('"', ""))
                 begin = stop + 1
-            elif not match[0].startswith(handle):
+            elif match[0].lstrip().startswith("#"):
                 yield self.text[match.start() : begin].rstrip()
 
     def _register(self, parts: Sequence[str], at: int) -> Iterator[str]:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Program that describes, as JSON, the extensions that a setup.py or a script asks for.
 
-``python -m kernforge.adopt.describe PROGRAM FILE TOOLKIT`` in the program's directory, with the
-stub of torch on the path. FILE is written; TOOLKIT is the directory that ``CUDA_HOME`` names. A
-setup.py is run up to its ``setup()`` call. A script is run with mocks of torch; what it gives
-``load`` and ``load_inline`` is recorded.
+``python -m kernforge.adopt.describe PROGRAM FILE`` in the program's directory, with the stub of
+torch on the path, writes FILE. A setup.py is run up to its ``setup()`` call. A script is run with
+mocks of torch; what it gives ``load`` and ``load_inline`` is recorded.
 """
 
 from __future__ import annotations
@@ -39,11 +38,10 @@ _MOCKS = (
 _SECONDS = 60  # for a script, which may train on mocks
 
 
-def describe_setup(path: Path, toolkit: Path) -> dict[str, object]:
+def describe_setup(path: Path) -> dict[str, object]:
     """The name, license and extensions of a setup.py, as values that JSON has."""
     from distutils import core  # noqa: PLC0415 - setuptools' own, which its import provides
 
-    extension.NAMED_DIRECTORIES.update(torch=toolkit / "torch", cuda=toolkit)
     # Else setuptools installs what setup_requires names first.
     setuptools.setup = core.setup
     found = core.run_setup(str(path), ["build_ext"], stop_after="config")
@@ -109,15 +107,13 @@ def describe_script(path: Path) -> dict[str, object]:
     return {"name": "", "license": "", **found}
 
 
-def main(program: str, file: str, toolkit: str) -> int:
+def main(program: str, file: str) -> int:
     """Write the description of a program of this directory, or print how it failed."""
     path = Path(program)
     sys.path.insert(0, str(Path.cwd()))  # late, as it may have files of any name
     try:
-        if path.name == "setup.py":
-            found = describe_setup(path, Path(toolkit))
-        else:
-            found = describe_script(path.absolute())
+        is_setup = path.name == "setup.py"
+        found = describe_setup(path) if is_setup else describe_script(path.absolute())
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a setup.py may raise anything
         # setuptools runs the text of a setup.py.
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == "<string>"]

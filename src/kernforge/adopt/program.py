@@ -182,7 +182,8 @@ class Program(Tree):
             if path in self or (not path.startswith("..") and (self.root / path).is_dir()):
                 yield path
             else:
-                self.remark(f"{kind} {entry} is not in the project")
+                shown = entry if path.startswith("..") else path
+                self.remark(f"{kind} {shown} is not in the project")
 
     def _flags(self, listed: Iterable[str]) -> Iterator[str]:
         flags = iter(listed)
@@ -264,11 +265,10 @@ def _describe(program: Path, place: Path, isolation: Sandbox) -> dict[str, Any]:
     release = f"release {wanted.cuda}, V{wanted.cuda}.0"
     nvcc = f"#!/bin/sh\necho 'Cuda compilation tools, {release}'\n"
     files.write_new(toolkit / "bin" / "nvcc", nvcc, executable=True)
-    files.make_dir(toolkit / "torch")
     argv: tuple[str, ...] = (
         # By its own path: the links of an environment may lead to what the sandbox does not have.
         *(os.path.realpath(sys.executable), "-P", "-m", "kernforge.adopt.describe"),
-        *(program.name, str(out), str(toolkit)),
+        *(program.name, str(out)),
     )
     paths = [str(Path(__file__).parents[2]), *(p for p in sys.path if p and Path(p).is_dir())]
     if isolation.isolates:

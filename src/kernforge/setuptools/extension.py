@@ -26,8 +26,6 @@ COMMON_NVCC_FLAGS = list(NVCC_FLAGS)
 """Flags of every CUDA source, as torch's; a setup.py may change the list."""
 Kind: TypeAlias = Literal["cuda", "cpp", "plain"]
 _COMPILERS = ("cxx", "nvcc", "nvcc_dlink")
-NAMED_DIRECTORIES: dict[str, Path] = {}
-"""Directories of ``torch`` and ``cuda`` for a setup.py that is only read: nothing is fetched."""
 
 
 def _directory(kind: Literal["torch", "cuda"]) -> Path:
@@ -35,9 +33,11 @@ def _directory(kind: Literal["torch", "cuda"]) -> Path:
 
     A setup.py may set ``TORCH_CUDA_ARCH_LIST`` or ``MAX_JOBS`` between two calls.
     """
-    if named := NAMED_DIRECTORIES.get(kind):
-        return named
     environment = Environment.read()
+    if stub := environment.kernforge_stand_in:
+        provided = stub if kind == "torch" else environment.cuda_home
+        if provided:
+            return Path(provided)
     wanted = target.find_target(environment)
     return machine.directory(kind, wanted, environment, console_of(environment))
 

@@ -87,8 +87,8 @@ def find_toolchain(
     toolchains = Toolchains(store, wheels, parts)
     trees |= {name: str(toolchains.path(tree)) for name, tree in lock.trees.items()}
     if needs.python:
-        headers = python_headers.find(target.python, environment.variables)
-        lock, trees["python"] = lock.having(headers.locked()), str(headers.path)
+        path, locked = python_headers.find(target.python, environment.variables)
+        lock, trees["python"] = lock.having(locked), str(path)
     archs = find_archs(cuda, environment, progress) if cuda and needs.device else ()
     if cuda:
         front_end.require(lock.toolkit(cuda), archs)

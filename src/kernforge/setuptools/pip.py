@@ -9,6 +9,7 @@ what the project needs to be built. Run as a program, this module is that pip.
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 import runpy
 import shlex
@@ -86,17 +87,20 @@ class _Builds:
     """Prepares each project that pip builds in this process.
 
     Args:
-        place: directory for stubs and for what projects need to be built.
+        place: directory for the stub and for what projects need to be built.
         verbose: whether pip itself shows what builds print.
     """
 
     def __init__(self, environment: Environment, place: Path, *, verbose: bool) -> None:
-        self._environment, self._place = environment, place
+        self._environment, self._place, self._verbose = environment, place, verbose
         self._target = target.find_target(environment)
         self._console = stand_in.console_of(environment)
-        self._verbose = verbose
-        self._stub: Path | None = None
         self._count = 0
+
+    @functools.cached_property
+    def _stub(self) -> Path:
+        directory = self._place / "torch"
+        return stand_in.write(directory, self._target, self._environment, self._console)
 
     def interpreter(self, project: Path) -> Path:
         """Write a program that runs this Python with the variables of a project's build.
@@ -106,25 +110,21 @@ class _Builds:
             ToolchainError: something that the project needs cannot be installed.
         """
         self._count += 1
-        place = self._place / str(self._count)
-        why = f" ({self._target.why})" if self._target.why else ""
-        self._console.note(f"building {project.name} for {self._target}{why}")
+        place, wanted = self._place / str(self._count), self._target
+        why = f" ({wanted.why})" if wanted.why else ""
+        self._console.note(f"building {project.name} for {wanted}{why}")
         needed = build_requirements(project)
-        for each in filter(_is_torch, needed):
-            if not each.specifier.contains(self._target.release, prereleases=True):
+        for each in needed:
+            if is_torch(each) and not each.specifier.contains(wanted.release, prereleases=True):
                 self._console.note(
-                    f"note: the project asks for {each}, and is built for torch "
-                    f"{self._target.torch}: --torch names another release"
+                    f"note: the project asks for {each}, and is built for torch {wanted.torch}: "
+                    "--torch names another release"
                 )
         _install(missing(needed), place / "packages")
-        if self._stub is None:
-            self._stub = stand_in.write(
-                self._place / "torch", self._target, self._environment, self._console
-            )
         setup = project / "setup.py"
         variables = stand_in.variables(
             self._stub,
-            self._target,
+            wanted,
             self._environment,
             self._console,
             packages=place / "packages",
@@ -132,9 +132,8 @@ class _Builds:
         )
         if not self._verbose:
             # pip keeps what a build prints until it fails.
-            variables["KERNFORGE_PROGRESS"] = (
-                self._environment.kernforge_progress or files.shared_path(2)
-            )
+            shown = self._environment.kernforge_progress or files.shared_path(2)
+            variables["KERNFORGE_PROGRESS"] = shown
         lines = (f"export {name}={shlex.quote(text)}" for name, text in variables.items())
         text = "\n".join(("#!/bin/sh", *lines, f'exec {shlex.quote(sys.executable)} "$@"\n'))
         files.write_new(place / "python", text, executable=True)
@@ -164,14 +163,15 @@ def build_requirements(project: Path) -> list[Requirement]:
     return [each for each in listed if each.marker is None or each.marker.evaluate()]
 
 
-def _is_torch(requirement: Requirement) -> bool:
+def is_torch(requirement: Requirement) -> bool:
+    """Whether a requirement is torch itself."""
     return canonicalize_name(requirement.name) == "torch"
 
 
 def missing(wanted: Sequence[Requirement]) -> list[Requirement]:
     """Requirements that this Python lacks and that the stub does not answer for."""
 
-    def is_here(each: Requirement) -> bool:
+    def is_installed(each: Requirement) -> bool:
         try:
             version = metadata.version(each.name)
         except metadata.PackageNotFoundError:
@@ -179,7 +179,7 @@ def missing(wanted: Sequence[Requirement]) -> list[Requirement]:
         return not each.url and each.specifier.contains(version, prereleases=True)
 
     fetched = (each for each in wanted if canonicalize_name(each.name) not in _NOT_FETCHED)
-    return [each for each in fetched if not is_here(each)]
+    return [each for each in fetched if not is_installed(each)]
 
 
 def main(words: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from email.policy import EmailPolicy
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from kernforge.check.api import beyond_limited_api
@@ -82,22 +82,23 @@ def targets(
     if not torch:
         here = target.find_target(environment)
         torch, cuda = [str(here.torch)], cuda or [str(here.cuda or target.NO_CUDA)]
-    found: list[TorchTarget] = []
-    for release in torch:
-        version = target.named_target(release, None, pythons[0]).torch
-        known = torch_releases().get(version, ())
-        numbers = {each: target.parse_cuda(each) for each in cuda}
-        fitting: list[str | None] = [
-            each for each, n in numbers.items() if n is None or not known or n in known
-        ]
-        if cuda and not fitting:
-            raise UsageError(
-                f"torch {version} was published for none of CUDA {', '.join(cuda)}",
-                hint=f"it was for {', '.join(map(str, known))}, and there is cpu",
-            )
-        pairs = itertools.product(fitting or [None], pythons)
-        found += [target.named_target(release, built_for, each) for built_for, each in pairs]
-    return tuple(found)
+    pairs = [(release, each) for release in torch for each in _published(release, cuda)]
+    triples = itertools.product(pairs, pythons)
+    return tuple(target.named_target(*pair, each) for pair, each in triples)
+
+
+def _published(torch: str, cuda: Sequence[str]) -> list[str] | list[None]:
+    """Those of some CUDA versions that a torch was published for; a None if none is given."""
+    version = target.named_target(torch, None, target.running_python()).torch
+    known = torch_releases().get(version, ())
+    numbers = {each: target.parse_cuda(each) for each in cuda}
+    fitting = [each for each, n in numbers.items() if n is None or not known or n in known]
+    if cuda and not fitting:
+        raise UsageError(
+            f"torch {version} was published for none of CUDA {', '.join(cuda)}",
+            hint=f"it was for {', '.join(map(str, known))}, and there is cpu",
+        )
+    return fitting or [None]
 
 
 def make_wheels(
@@ -255,14 +256,10 @@ def _metadata(
     """Name, requirements and text of METADATA with another version and the torch of a target."""
     message = message_from_bytes(document, policy=_POLICY)
     message.replace_header("Version", version)
-    others = [text for text in message.get_all("Requires-Dist", []) if not _is_torch(text)]
+    listed = {text: Requirement(text) for text in message.get_all("Requires-Dist", [])}
+    others = (text for text, each in listed.items() if each.marker or not pip.is_torch(each))
     requires = (f"torch=={wanted.torch}.*", *others)
     del message["Requires-Dist"]
     for text in requires:
         message["Requires-Dist"] = text
     return message["Name"], requires, message.as_bytes().decode()
-
-
-def _is_torch(text: str) -> bool:
-    requirement = Requirement(text)
-    return canonicalize_name(requirement.name) == "torch" and requirement.marker is None

@@ -98,10 +98,7 @@ def test_a_project_of_two_modules(old, tmp_path):
     assert files["include/common.h"] == "#pragma once\n#include <torch/types.h>\n"
     for path in (path for path in files if path.endswith(".py")):
         ast.parse(files[path], filename=path)
-
-
-def test_what_is_not_translated_is_listed_in_order(old, tmp_path):
-    adopted = adopt(old, dest=tmp_path / "new")
+    # What is not translated is listed in order.
     told = [(r.path, r.kind, r.text.split(":")[0]) for r in adopted.remarks]
     assert [path for path, _, _ in told] == ["relu.cu", *["setup.py"] * 5]
     assert sorted(told) == [
@@ -148,19 +145,9 @@ def test_a_setup_py_may_compute_what_it_asks_for_and_sees_no_more_than_its_proje
     assert not Path("/var/tmp/kernforge-was-here").exists()  # noqa: S108
 
 
-def test_an_error_of_a_script_has_its_line(tmp_path):
-    (tmp_path / "script.py").write_text(
-        "from torch.utils.cpp_extension import load_inline\n"
-        "m = load_inline('my_mod', 'int f();', functions=[name() for _ in range(1)])\n"
-    )
-    with pytest.raises(UsageError, match=r"script\.py:2: NameError: name 'name' is not"):
-        adopt(tmp_path / "script.py", dest=tmp_path / "new")
-
-
-@pytest.mark.parametrize("said", ["", "MIT License", "see LICENSE"])
-def test_a_license_that_nobody_said_is_reported(old, tmp_path, said):
+def test_a_license_that_is_no_spdx_expression_is_a_remark(old, tmp_path):
     setup = old / "setup.py"
-    setup.write_text(setup.read_text().replace("BSD-3-Clause", said))
+    setup.write_text(setup.read_text().replace("BSD-3-Clause", "see LICENSE"))
     adopted = adopt(old, dest=tmp_path / "new")
     assert any('license = "unknown"' in r.text for r in adopted.remarks)
     assert 'license = "unknown"' in (tmp_path / "new/build.toml").read_text()
@@ -180,25 +167,10 @@ def test_nothing_outside_of_the_project_is_read_or_written(old, tmp_path):
     assert not any("secret;" in path.read_text() for path in adopted.files)
 
 
-def test_load_inline_texts_become_files(tmp_path):
-    (tmp_path / "k.cu").write_text("__global__ void k() {}\nvoid run() { k<<<1, 1>>>(); }\n")
-    (tmp_path / "script.py").write_text(
-        "from torch.utils.cpp_extension import load_inline\n"
-        "cpp = 'void run(); int64_t go(int64_t n) { run(); return n; }'\n"
-        "m = load_inline('my_mod', cpp, open('k.cu').read(), functions={'go': 'Runs.'})\n"
-    )
-    adopted = adopt(tmp_path / "script.py", dest=tmp_path / "new")
-    assert adopted.operators == {"go": "go(int n) -> int"}
-    assert "__global__ void k()" in (tmp_path / "new/my_mod.cu").read_text()
-    module = (tmp_path / "new/torch-ext/my_mod/__init__.py").read_text()
-    assert "def go(n: int) -> int:" in module
-    assert '"""Runs."""' in module
-
-
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("add.py", "import triton\n@triton.jit\ndef k(): pass\n", "torch-noarch"),
+        ("add.py", "import torch\nx = unknown()\n", r"(?s)add\.py:2: NameError.*torch-noarch"),
         ("setup.py", "from setuptools import setup\nsetup(name='x')\n", "asks for no extension"),
         ("setup.py", "setup(", r"setup\.py:1: SyntaxError"),
         ("setup.py", "load_inline = 1\n", "cannot be read up to what it builds"),

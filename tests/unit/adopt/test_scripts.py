@@ -4,6 +4,7 @@
 import pytest
 
 from kernforge.adopt import program
+from kernforge.adopt.api import adopt
 
 HEAD = """
 import os.path as osp
@@ -12,39 +13,60 @@ import triton_that_is_not_here
 import torch, torch.nn.functional as F
 from torch import nn
 from torch.utils import cpp_extension
-from torch.utils.cpp_extension import load as compile_now, load_inline
+from torch.utils.cpp_extension import load as compile_now
 import kernforge
 HERE = Path(__file__).resolve().parent
-NAME = f"my_{osp.basename(HERE)}"
 class Net(nn.Module):
     pass
 """
-CALLS = {
-    "compile_now(NAME, ['k.cu'])": ("my_old", ["k.cu"]),
-    "kernforge.load(name='b', sources=[HERE / 'k.cu', 'none.cu'])": ("b", ["k.cu"]),
-    "load_inline('c', 'int f();', open('k.cu').read(), functions='f')": ("c", ["c.cpp", "c.cu"]),
-    "x = torch.zeros(2)\ncpp_extension.load_inline('d', ['int g();'])": ("d", ["d.cpp"]),
-    "def first_use():\n    return compile_now('e', 'k.cu')": ("e", ["k.cu"]),
-    "if __name__ == '__main__':\n    Net(compile_now('f', 'k.cu').f)": ("f", ["k.cu"]),
-}
+CALLS = """
+compile_now(f"my_{osp.basename(HERE)}", ["k.cu"])
+kernforge.load(name="b", sources=[HERE / "k.cu", "none.cu"])
+x = torch.zeros(2)
+cpp_extension.load_inline("c", ["int64_t g();"], ("__global__ void k() {}",))
+if __name__ == "__main__":
+    compile_now("d", "k.cu").f(x)
+    compile_now("e", "k.cu")
+"""
+INLINE = """
+def first_use():
+    cpp = "void run(); int64_t go(int64_t n) { run(); return n; }"
+    return cpp_extension.load_inline("my-mod", cpp, open("k.cu").read(), functions={"go": "Runs."})
+"""
 
 
 @pytest.fixture
 def old(tmp_path):
     (tmp_path / "old").mkdir()
-    (tmp_path / "place").mkdir()
-    (tmp_path / "old/k.cu").write_text("source")
+    (tmp_path / "old/k.cu").write_text("void run() {}\n")
     (tmp_path / "secret").write_text("x")
     return tmp_path / "old"
 
 
-@pytest.mark.parametrize(("call", "module"), CALLS.items())
-def test_a_call_of_the_jit_is_a_module(old, call, module):
-    (old / "script.py").write_text(HEAD + call)
-    found = program.read(old / "script.py", old.parent / "place")
-    assert [(each.name, [*each.sources]) for each in found.modules] == [module]
-    if module[0] == "c":
-        assert "source" in found.get("c.cu")
+def test_every_call_of_the_jit_is_a_module(old, tmp_path):
+    (old / "script.py").write_text(HEAD + CALLS)
+    found = program.read(old / "script.py", tmp_path)
+    sources = {each.name: [*each.sources] for each in found.modules}
+    assert sources == {
+        "my_old": ["k.cu"],
+        "b": ["k.cu"],
+        "c": ["c.cpp", "c.cu"],
+        "d": ["k.cu"],
+        "e": ["k.cu"],
+    }
+    assert [str(each) for each in found.remarks if each.line] == [
+        "script.py:15: source none.cu is not in the project"
+    ]
+
+
+def test_load_inline_in_a_function_that_is_not_called(old, tmp_path):
+    (old / "script.py").write_text(HEAD + INLINE)
+    adopted = adopt(old / "script.py", dest=tmp_path / "new")
+    assert adopted.operators == {"go": "go(int n) -> int"}
+    assert "void run() {}" in (tmp_path / "new/my_mod.cu").read_text()
+    module = (tmp_path / "new/torch-ext/my_mod/__init__.py").read_text()
+    assert "def go(n: int) -> int:" in module
+    assert '"""Runs."""' in module
 
 
 def test_a_link_out_of_the_project_is_not_read(old):

@@ -113,9 +113,6 @@ def test_arguments_reach_their_compilers(project):
     assert {"-lz", "-Wl,-O1", "-Wl,-rpath,/opt/lib", "stubs/libcublas.so.13"} <= set(link)
     assert {"stubs/libcuda.so.1", "stubs/libtorch_python.so", "stubs/libcudart.so.13"} <= set(link)
     assert not {"-lgomp", "-lm", "-lcublas", "-lcuda"} & set(link)
-
-
-def test_the_limited_api_needs_no_torch_python(project):
     found = planned(project, py_limited_api=True)
     assert "-DPy_LIMITED_API=0x030A0000" in found["b.cpp"].argv
     assert "stubs/libtorch_python.so" not in found["link ops.so"].argv
@@ -155,11 +152,6 @@ def test_ptx_that_is_asked_for_is_added_to_the_flags_of_a_setup_py(flag, added):
     assert found == (f"-gencode={flag}", *ptx)
 
 
-def test_debug_information_is_not_stripped(project):
-    assert "-Wl,-s" in planned(project)["link ops.so"].argv
-    assert "-Wl,-s" not in planned(project, extra_compile_args=["-g"])["link ops.so"].argv
-
-
 def test_sources_above_setup_py(project):
     (project / "python").mkdir()
     found = read(project / "python", sources=["../b.cpp"], include_dirs=["../include"])
@@ -194,13 +186,6 @@ def test_flags_of_the_environment_are_words(project):
     assert (found.cflags, found.ldflags) == (("-g", "-O1", "-DA=b c"), ("-Wl,-O1",))
     with pytest.raises(UsageError, match="cannot be read: No closing quotation"):
         build.with_variables(asked, {"CFLAGS": "-DA='b"})
-
-
-def test_torch_h_reads_python_too(project):
-    (project / "b.cpp").write_text("#include <torch/torch.h>\n")
-    assert "python" in planned(project)["b.cpp"].trees
-    (project / "b.cpp").write_text("#include <torch/library.h>\n")
-    assert "python" not in planned(project)["b.cpp"].trees
 
 
 def test_a_search_path_of_the_environment_is_searched_and_part_of_the_key(project):
