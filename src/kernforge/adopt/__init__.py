@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A setup.py project or a script with load_inline becomes a kernel project: ``kernforge adopt``."""
+"""Make a kernel project of a setup.py project or a script with load_inline: ``kernforge adopt``."""

@@ -1,26 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adopt a project: read what it asks for, translate its sources, write a kernel project.
+"""Adopt a project: read its extensions, translate its sources, write a kernel project.
 
-The old project is not changed. What cannot be translated is a remark with file and line, and stays
-in the new project as it was.
+The old project is not changed. Untranslated code is copied, with a remark on its file and line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernforge.adopt import package, program
+import tomlkit
+
+from kernforge.adopt import program
 from kernforge.adopt.bindings import Operator, Source, with_c_linkage
 from kernforge.adopt.program import Program, Remark
 from kernforge.errors import UsageError
 from kernforge.extension import inline
+from kernforge.manifest import document
 from kernforge.manifest.editions import UNKNOWN_LICENSE
 from kernforge.project import scaffold
 from kernforge.project.units import HEADER_SUFFIXES
+from kernforge.source import op_schema
 from kernforge.source.cpp_text import CUDA_SUFFIXES
+from kernforge.source.python_api import Parameter
 from kernforge.system import untrusted_tree
 from kernforge.system.files import make_dir, publish_tree, staging
 
@@ -31,17 +38,55 @@ _BINDING_TEXT = """// The module of the build; its operators are registered wher
 
 REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
 """
+_WIDTH = 100
+_PYTHON = {
+    "Tensor": "torch.Tensor",
+    "ScalarType": "torch.dtype",
+    "Device": "torch.device",
+    "Scalar": "float",
+    "SymInt": "int",
+    "int": "int",
+    "float": "float",
+    "bool": "bool",
+    "str": "str",
+    "()": "None",
+}
+_TESTS = '''"""The operators are registered.
+
+Compare their results with a reference by kernforge.testing.op_tests.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import pytest
+import torch
+
+SCHEMAS = {schemas}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_function_and_operator_exist(kernel, name):
+    assert callable(operator.attrgetter(name)(kernel))
+    schema = SCHEMAS[name]
+    registered = operator.attrgetter(schema.partition("(")[0])(kernel._ops.ops)
+    if "(" in schema:
+        overload = getattr(registered, "default", registered)
+        namespace = overload._schema.name.partition("::")[0]
+        assert str(overload._schema) == str(torch._C.parse_schema(f"{{namespace}}::{{schema}}"))
+'''
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """A project that was adopted.
+    """Result of an adoption.
 
     Attributes:
         dest: the new project.
         files: its files.
         operators: schemas of its operators by module and function, as in ``relu.forward``.
-        remarks: what to look at, in the order of files and lines.
+        remarks: by file and line.
     """
 
     dest: Path
@@ -57,7 +102,7 @@ def adopt(
     name: str = "",
     license: str = "",  # noqa: A002 - the word that build.toml uses
 ) -> Adoption:
-    """Write a kernel project that does what another project does.
+    """Write a kernel project with the operators of another project.
 
     Args:
         source: a directory with a setup.py, or a script that calls ``load`` or ``load_inline``. It
@@ -70,9 +115,8 @@ def adopt(
     Raises:
         UsageError: there is nothing to adopt, the name is not usable, or something is at ``dest``.
     """
-    path = program.find(source)
     with staging(dest.absolute().parent if dest else Path.cwd()) as stage:
-        old = program.read(path, stage)
+        old = program.read(source, stage)
         kernel = name or old.kernel_name
         dest = dest or Path(kernel)
         stated = old.license if scaffold.is_license(old.license) else ""
@@ -85,7 +129,7 @@ def adopt(
         texts, groups = _translate(old)
         bindings = [_BINDING, *_shared_bindings(old, groups)]
         python_name = kernel.replace("-", "_")
-        python = package.python_files(python_name, groups, old.file)
+        python = _python_files(python_name, groups, old.file)
         schemas = {
             (each.name if len(groups) == 1 else f"{group}.{each.name}"): each.schema
             for group, operators in groups.items()
@@ -94,9 +138,9 @@ def adopt(
         written = {
             **texts,
             _BINDING: _BINDING_TEXT,
-            "build.toml": package.manifest(kernel, chosen, bindings, _sections(old, bindings)),
+            "build.toml": _manifest(kernel, chosen, bindings, _sections(old, bindings)),
             **{f"torch-ext/{file}": text for file, text in python.items()},
-            f"tests/test_{python_name}.py": package.tests(schemas),
+            f"tests/test_{python_name}.py": _tests(schemas),
             ".gitignore": "build/\n__pycache__/\n*.pyc\n.pytest_cache/\n",
         }
         tree = stage / "project"
@@ -114,7 +158,7 @@ def adopt(
 
 
 def _translate(old: Program) -> tuple[dict[str, str], dict[str, list[Operator]]]:
-    """The new texts of sources and headers, and the operators of each group of modules."""
+    """Translated sources and headers, and the operators of each group of modules."""
     texts: dict[str, str] = {}
     groups: dict[str, list[Operator]] = {}
     names = sorted({module.group for module in old.modules})
@@ -126,7 +170,7 @@ def _translate(old: Program) -> tuple[dict[str, str], dict[str, list[Operator]]]
             backends = sorted({m.backend.upper() for m in modules if path in m.sources})
             text, linked = with_c_linkage(read[path], cuda)
             for name, line in linked.items():
-                remark = f'{name} is defined with extern "C" and declared without: added'
+                remark = f'extern "C" added to the declaration of {name}, as in its definition'
                 old.remarks.append(Remark(path, line, remark, "changed"))
             source = Source(
                 path=path,
@@ -141,7 +185,7 @@ def _translate(old: Program) -> tuple[dict[str, str], dict[str, list[Operator]]]
             if source.operators:
                 groups.setdefault(group, []).extend(source.operators)
         if group not in groups:
-            old.remark(f"no operator of {modules[0].name} was found")
+            old.remark(f"{modules[0].name} has no operator that can be translated")
     if not groups:
         listed = "\n".join(map(str, sorted({*old.remarks})))
         raise UsageError(
@@ -189,3 +233,119 @@ def _sections(old: Program, bindings: list[str]) -> dict[str, dict[str, Any]]:
         name = f"{name}_{len(sections) + 1}" if name in sections else name
         sections[name] = {key: value for key, value in table.items() if value or key == "depends"}
     return sections
+
+
+# -- files that are not sources --
+
+
+def _manifest(
+    name: str,
+    license: str,  # noqa: A002 - the word of build.toml
+    binding: Sequence[str],
+    sections: Mapping[str, Mapping[str, Any]],
+) -> str:
+    """Text of build.toml, edition 5.
+
+    Args:
+        name: of the kernel.
+        license: an SPDX expression.
+        binding: sources of ``[torch]``.
+        sections: the ``[kernel.*]`` tables.
+
+    Raises:
+        ManifestError: the text is not a valid manifest.
+    """
+    general = {
+        "name": name,
+        "version": 1,
+        "edition": 5,
+        "license": license,
+        "backends": sorted({section["backend"] for section in sections.values()}),
+    }
+    tables = {"general": general, "torch": {"src": list(binding)}, "kernel": sections}
+    listed = tomlkit.item(tables)
+    for table in listed["kernel"].values():
+        for value in table.values():
+            if isinstance(value, tomlkit.items.Array) and len(value.as_string()) > _WIDTH - 20:
+                value.multiline(multiline=True)
+    text = tomlkit.dumps(listed)
+    document.parse(text)
+    return text
+
+
+def _python_files(
+    package: str, groups: Mapping[str, Sequence[Operator]], origin: str
+) -> dict[str, str]:
+    """The Python package: path below ``torch-ext`` to text.
+
+    Args:
+        package: its name.
+        groups: the operators of each module, by the module's last name; the functions of a single
+            module are those of the package itself.
+        origin: what the kernel was made from, for the docstring.
+    """
+    first = f'"""{package}: the operators of {origin}."""'
+    if len(groups) == 1:
+        (operators,) = groups.values()
+        return {f"{package}/__init__.py": _module(first, operators)}
+    names = sorted(groups)
+    lines = [first, "", "from __future__ import annotations", ""]
+    lines += [f"from . import {', '.join(names)}", "", f"__all__ = {json.dumps(names)}", ""]
+    modules = {name: _module(f'"""The operators of {name}."""', groups[name]) for name in names}
+    files = {f"{package}/{name}.py": text for name, text in modules.items()}
+    return {**files, f"{package}/__init__.py": "\n".join(lines)}
+
+
+def _module(docstring: str, operators: Sequence[Operator]) -> str:
+    functions = [_function(operator) for operator in operators]
+    lines = [docstring, "", "from __future__ import annotations", ""]
+    lines += ["import torch", ""] if any("torch." in function for function in functions) else []
+    lines += ["from ._ops import ops", ""]
+    lines.append(f"__all__ = {json.dumps(sorted(operator.name for operator in operators))}")
+    for function in functions:
+        lines += ["", "", function]
+    return "\n".join([*lines, ""])
+
+
+def _function(operator: Operator) -> str:
+    """The Python function that calls an operator."""
+    (entry,) = op_schema.read_operators([operator.schema]).values()
+    taken = passed = "*args, **kwargs"
+    returns = "object"
+    if entry.parameters is not None and all(p.passed == "either way" for p in entry.parameters):
+        passed = ", ".join(each.name for each in entry.parameters)
+        taken = ", ".join(map(_parameter, entry.parameters))
+        returns = _annotation(entry.returns)
+    doc = operator.doc.strip().replace("\\", "\\\\").replace('"""', "'''")
+    op = re.match(r"\w+", operator.schema)
+    call = f"ops.{op[0] if op else ''}({passed})"
+    body = textwrap.indent(f'"""{doc}"""\nreturn {call}', "    ")
+    return f"def {operator.name}({taken}) -> {returns}:\n{body}"
+
+
+def _parameter(parameter: Parameter) -> str:
+    default = "" if parameter.default is None else f" = {parameter.default}"
+    return f"{parameter.name}: {_annotation(parameter.type)}{default}"
+
+
+def _annotation(schema: str) -> str:
+    """Python annotation of a schema type."""
+    plain = re.sub(r"\([a-z]!?\)|!", "", schema).strip()
+    if plain in _PYTHON:
+        return _PYTHON[plain]
+    if plain.startswith("(") and plain.endswith(")"):
+        return f"tuple[{', '.join(_annotation(part) for part in plain[1:-1].split(','))}]"
+    if plain.endswith("?"):
+        return f"{_annotation(plain[:-1])} | None"
+    if match := re.fullmatch(r"(.*)\[\d*\]", plain):
+        return f"list[{_annotation(match[1])}]"
+    return "object"
+
+
+def _tests(schemas: Mapping[str, str]) -> str:
+    """Text of the project's tests: every operator is registered with its schema.
+
+    Args:
+        schemas: by the dotted name of the Python function.
+    """
+    return _TESTS.format(schemas=json.dumps(schemas, indent=4))

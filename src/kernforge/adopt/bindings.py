@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bindings of pybind11 become ``TORCH_LIBRARY`` of the build.
+"""Translate pybind11 bindings to ``TORCH_LIBRARY``.
 
 ``PYBIND11_MODULE`` is replaced where it stands by a fragment of the build's op namespace, so that
 functions which only that source sees stay reachable. Read are the forms that nearly all projects
@@ -45,7 +45,7 @@ _NOTES = (
         "the launch is on the default stream; pass at::cuda::getCurrentCUDAStream() as the fourth",
     ),
 )
-"""What stays as it was: pattern, kind of the remark, and its text."""
+"""Code that is not translated: pattern, kind of the remark, and its text."""
 _ARG = re.compile(r'(?:(?:py|pybind11)::arg\(\s*"(\w+)"\s*\)|"(\w+)"_a)\s*(?:=\s*(.*))?', re.DOTALL)
 _NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[fFlLuU]*")
 _CONSTANTS = {
@@ -104,12 +104,12 @@ class TranslationError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Type:
-    """A C++ type, and what an operator has in its place.
+    """A C++ type and its type in an operator.
 
     Attributes:
         schema: torch's name in a schema.
-        cpp: as the source writes it.
-        wide: the number type that an operator has instead; empty if it has the same.
+        cpp: spelling in the source.
+        wide: wider number type of the operator; empty if it is the same.
     """
 
     schema: str
@@ -118,10 +118,10 @@ class Type:
 
     @classmethod
     def of(cls, written: str, use: str) -> Type:
-        """The type that a source writes.
+        """The type of a C++ spelling.
 
         Raises:
-            TranslationError: no schema has it.
+            TranslationError: schemas have no such type.
         """
         plain = " ".join(re.sub(r"\bconst\b|&", " ", _PREFIX.sub("", written)).split())
         wide = _WIDENED.get(plain, "")
@@ -150,7 +150,7 @@ class Function:
     """A function that a source declares or defines.
 
     Attributes:
-        returns: the type as written.
+        returns: spelling of the type.
         parameters: type and name of each; the name may be empty.
         body: text of the body; empty for a declaration.
     """
@@ -234,7 +234,7 @@ class Source:
     operators: list[Operator] = field(default_factory=list)
 
     def translate(self) -> None:
-        """Register operators as a build does, and include torch without Python."""
+        """Replace bindings by registrations, and Python's headers by torch's."""
         self.text = op_namespace.LIBRARY.sub(self._library, self.text)
         code = cpp_text.code(self.text)
         start = stop = 0
@@ -250,19 +250,19 @@ class Source:
         if lines:
             lines = ["TORCH_LIBRARY_FRAGMENT(TORCH_EXTENSION_NAME, ops) {", *lines, "}"]
         self.text = "".join((self.text[:start], "\n".join(lines), self.text[stop:]))
-        self._exchange_headers()
+        self._replace_headers()
 
     def _remark(self, offset: int, text: str, kind: str = "left") -> None:
         line = cpp_text.line_of(self.text, offset)
         self.remarks.append(Remark(self.path, line, text, kind))
 
     def _library(self, match: re.Match[str]) -> str:
-        """The start of a block of ``TORCH_LIBRARY`` with the op namespace of the build."""
+        """Head of a ``TORCH_LIBRARY`` block with the op namespace of the build."""
         code = cpp_text.code(self.text)
         if code[match.start()].isspace():  # of a comment or a literal
             return match[0]
         if match["name"] != op_namespace.EXTENSION_NAME:
-            text = f"the op namespace {match['name']} becomes the build's own"
+            text = f"op namespace {match['name']} replaced by that of the build"
             self._remark(match.start(), text, "changed")
         if match["kind"] != "_IMPL":
             opened = code.find("{", match.end())
@@ -278,7 +278,7 @@ class Source:
         self.operators.append(Operator(name=name, schema=schema, doc=doc, path=self.path))
 
     def _block(self, code: str, begin: int, handle: str) -> Iterator[str]:
-        """The lines of a library for the statements of a PYBIND11_MODULE block."""
+        """Registrations for the statements of a PYBIND11_MODULE block."""
         statement = re.compile(
             rf"^[ \t]*#[^\n]*|\b{handle}\s*\.\s*doc\b[^;]*|\b{handle}\s*\.\s*def\s*\((?P<def>)|\Z",
             re.MULTILINE,
@@ -286,7 +286,7 @@ class Source:
         while begin < len(code) and (match := statement.search(code, begin)):
             if other := re.compile(r"[^;\s]").search(code, begin, match.start()):
                 words = " ".join(self.text[other.start() : match.start()].split())[:60]
-                reason = "is not a function that an operator can be; write it in Python"
+                reason = "cannot become an operator; write it in Python"
                 self._remark(other.start(), f"`{words}` {reason}")
             begin = match.end()
             if match["def"] is not None:
@@ -302,7 +302,7 @@ class Source:
                 yield self.text[match.start() : begin].rstrip()
 
     def _register(self, parts: Sequence[str], at: int) -> Iterator[str]:
-        """The lines that define and implement the operator that ``m.def(...)`` bound.
+        """Registration of the function that ``m.def(...)`` binds.
 
         Args:
             parts: arguments of ``m.def``: the name, the function, then its docstring and arguments.
@@ -313,9 +313,9 @@ class Source:
         """
         name = (cpp_text.literal(parts[0]) or (0, ""))[1]
         if not name.isidentifier() or keyword.iskeyword(name):
-            raise TranslationError("it cannot be the name of a Python function")
+            raise TranslationError("not a name of a Python function; rename it")
         if any(each.name == name for each in self.operators):
-            raise TranslationError("an operator of this name is there already: rename an overload")
+            raise TranslationError("bound twice; rename an overload")
         called = "".join(parts[1:2]).removeprefix("&").strip()
         function = self._function(called)
         types = [Type.of(cpp, f"take `{f'{cpp} {n}'.strip()}`") for cpp, n in function.parameters]
@@ -331,8 +331,8 @@ class Source:
         if reserved := [word for word in names if keyword.iskeyword(word)]:
             raise TranslationError(f"rename the argument {reserved[0]}, a keyword of Python")
         schemas, returns = [kind.schema for kind in types], result.schema
-        written = list(_written(function, types))
-        for mark, k in zip(string.ascii_lowercase, written, strict=False):
+        mutated = list(_mutated(function, types))
+        for mark, k in zip(string.ascii_lowercase, mutated, strict=False):
             schemas[k] = schemas[k].replace("Tensor", f"Tensor({mark}!)", 1)
             own = re.escape(function.parameters[k][1])
             if returns == "Tensor" and re.search(rf"\breturn\s+{own}\s*;", function.body):
@@ -341,8 +341,8 @@ class Source:
         listed = (f"{t} {word}{value}" for t, (word, value) in zip(schemas, given, strict=True))
         schema = f"{op}({', '.join(listed)}) -> {returns}"
         self._add(name, schema, "".join(docs))
-        if function.returns == "void" and written:
-            marked = ", ".join(names[k] for k in written)
+        if function.returns == "void" and mutated:
+            marked = ", ".join(names[k] for k in mutated)
             note = f"{name} returns nothing, so each of {marked} is declared as written to "
             note += "(`!` in the schema); remove the mark of what it only reads"
             self._remark(at, note, "check")
@@ -355,7 +355,7 @@ class Source:
         yield from (f'  ops.impl("{op}", torch::k{key}, {call});' for key in self.keys)
 
     def _function(self, called: str) -> Function:
-        """The function of a name, from this source or from another one of its module."""
+        """Find a function in this source, else in the other sources of its module."""
         if not re.fullmatch(r"[\w:]+", called):
             text = " ".join(called.split())[:60]
             raise TranslationError(
@@ -368,13 +368,13 @@ class Source:
         # A header may declare what no source defines any more.
         functions = [each for each in functions if each.body] or functions
         if not functions:
-            raise TranslationError(f"no declaration of {last} is in the module's sources")
+            raise TranslationError(f"no declaration of {last} in the module's sources")
         if len({tuple(_PREFIX.sub("", cpp) for cpp, _ in f.parameters) for f in functions}) > 1:
-            raise TranslationError(f"{last} is overloaded; give each function a name")
+            raise TranslationError(f"{last} is overloaded; rename the overloads")
         return max(functions, key=lambda each: all(name for _, name in each.parameters))
 
-    def _exchange_headers(self) -> None:
-        """Include torch's headers in the place of those of Python."""
+    def _replace_headers(self) -> None:
+        """Replace Python's headers by torch's."""
         whole = "all" if _WHOLE_TORCH.search(cpp_text.code(self.text)) else "types"
         text = _TORCH_INCLUDE.sub(f"#include <torch/{whole}.h>", self.text)
         text = _PYTHON_INCLUDE.sub("", text)
@@ -387,7 +387,7 @@ class Source:
 
 
 def _default(text: str | None, kind: str) -> str:
-    """The default of an argument in a schema, with its ``=``; empty for none.
+    """Default of an argument in a schema, as ``=1``; empty without one.
 
     Args:
         kind: type of the argument in the schema.
@@ -407,8 +407,8 @@ def _default(text: str | None, kind: str) -> str:
     raise TranslationError(f"the default `{plain}` of an argument is not a literal")
 
 
-def _written(function: Function, types: Sequence[Type]) -> Iterator[int]:
-    """Numbers of the tensors that a function writes to; all that may be, if it returns nothing."""
+def _mutated(function: Function, types: Sequence[Type]) -> Iterator[int]:
+    """Indices of mutated tensors; every mutable tensor of a function that returns nothing."""
     for at, ((cpp, name), kind) in enumerate(zip(function.parameters, types, strict=True)):
         in_place = name and re.search(rf"\b{name}{_IN_PLACE}", function.body)
         fills = function.returns == "void" and "const" not in cpp
@@ -417,7 +417,7 @@ def _written(function: Function, types: Sequence[Type]) -> Iterator[int]:
 
 
 def _adapter(called: str, names: Sequence[str], types: Sequence[Type], result: Type) -> str:
-    """The function that is registered: the user's own, or a lambda that converts numbers."""
+    """Registered callable: the user's function, or a lambda that converts numbers."""
     if not any(kind.wide for kind in (*types, result)):
         return f"&{called}"
     named = list(zip(types, names, strict=True))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Program that describes, as JSON, the extensions that a setup.py or a script asks for.
+"""Program that writes the extensions of a setup.py or a script as JSON.
 
 ``python -m kernforge.adopt.describe PROGRAM FILE`` in the program's directory, with the stub of
 torch on the path, writes FILE. A setup.py is run up to its ``setup()`` call. A script is run with
@@ -39,14 +39,14 @@ _SECONDS = 60  # for a script, which may train on mocks
 
 
 def describe_setup(path: Path) -> dict[str, object]:
-    """The name, license and extensions of a setup.py, as values that JSON has."""
+    """Name, license and extensions of a setup.py, as JSON values."""
     from distutils import core  # noqa: PLC0415 - setuptools' own, which its import provides
 
     # Else setuptools installs what setup_requires names first.
     setuptools.setup = core.setup
     found = core.run_setup(str(path), ["build_ext"], stop_after="config")
     about = found.metadata
-    requests = (extension.request_of(each, "", Path()) for each in found.ext_modules or [])
+    requests = (extension.extension_request(each, "", Path()) for each in found.ext_modules or [])
     return {
         "name": found.get_name(),
         "license": about.license or getattr(about, "license_expression", "") or "",
@@ -55,7 +55,7 @@ def describe_setup(path: Path) -> dict[str, object]:
 
 
 def describe_script(path: Path) -> dict[str, object]:
-    """The extensions that a script loads when it is run with mocks of torch.
+    """Extensions that a script loads, run with mocks of torch.
 
     A statement that fails is passed over. If no extension was loaded, the script's functions
     without parameters are called too.
@@ -108,7 +108,7 @@ def describe_script(path: Path) -> dict[str, object]:
 
 
 def main(program: str, file: str) -> int:
-    """Write the description of a program of this directory, or print how it failed."""
+    """Write the description of a program of this directory, or print its error."""
     path = Path(program)
     sys.path.insert(0, str(Path.cwd()))  # late, as it may have files of any name
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The extension modules that a setup.py or a script asks for, as values.
+"""Extension modules of a setup.py or a script.
 
 Both are run in the sandbox, behind a stub of torch: a setup.py up to its ``setup()`` call, in a
 copy of its project.
@@ -28,8 +28,6 @@ from kernforge.system.process import Command, run
 from kernforge.toolchain.releases import torch_releases
 
 SETUP = "setup.py"
-_ARCHITECTURE = re.compile(r"(?:-gencode|--generate-code|-arch|--gpu-architecture|-code)\b.*")
-_STANDARD = re.compile(r"-{1,2}std=(?:c|gnu)\+\+\w+$")
 # Options that need a word after them.
 _PAIRS = {
     *("-gencode", "--generate-code", "-arch", "--gpu-architecture"),
@@ -42,12 +40,14 @@ _DEFAULTS = re.compile(
     r"--ptxas-options|-Xptxas|-lineinfo|--generate-line-info|-fdiagnostics-|-fcolor-diagnostics|"
     r"-DPy_LIMITED_API|-DWITH_PYTHON$|-Xcompiler "
 )
-_OPENMP = re.compile(r"-fopenmp|-DAT_PARALLEL_OPENMP")
-_LEFT_OUT = (
-    (_ARCHITECTURE, "`cuda-capabilities` in build.toml and `build --arch` choose architectures"),
-    (_STANDARD, "a build uses torch's C++ standard"),
-    (_OPENMP, "a kernel links to no OpenMP: use at::parallel_for"),
-)
+_LEFT_OUT = {
+    r"(?:-gencode|--generate-code|-arch|--gpu-architecture|-code)\b": (
+        "`cuda-capabilities` in build.toml and `build --arch` choose architectures"
+    ),
+    r"-{1,2}std=(?:c|gnu)\+\+\w+$": "a build uses torch's C++ standard",
+    r"-fopenmp|-DAT_PARALLEL_OPENMP": "a kernel links to no OpenMP: use at::parallel_for",
+}
+"""Pattern of a flag, and the reason why a kernel does without it."""
 _LINKS_TORCH = (
     "a kernel links to torch and nothing else; call what it needs through torch (at::cuda::blas, "
     "torch::mm) or at run time (dlopen)"
@@ -58,13 +58,13 @@ _LONGEST = 16 << 20  # bytes of a source
 
 @dataclass(frozen=True, slots=True, order=True)
 class Remark:
-    """Something that the user should know, with its place.
+    """Note to the user on a place of the old project.
 
     Attributes:
         path: relative to the old project.
         line: 0 where it is the whole file.
-        text: what, and what to do.
-        kind: ``left`` is not translated, ``changed`` was, ``check`` is an assumption.
+        text: condition and action.
+        kind: ``left`` for untranslated code, ``changed`` for a change, ``check`` for an assumption.
     """
 
     path: str
@@ -78,7 +78,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Module:
-    """One extension module.
+    """An extension module.
 
     Attributes:
         name: dotted, as it is imported.
@@ -98,23 +98,23 @@ class Module:
 
     @property
     def group(self) -> str:
-        """Name of the module's functions in Python: twins for CPU and CUDA have one."""
+        """Name of its Python submodule; a CPU and a CUDA module may share it."""
         last = re.sub(r"\W", "_", self.name.rpartition(".")[2])
         return re.sub(r"_(?:cpu|cuda)$", "", last.lstrip("_")) or last
 
 
 class Program(Tree):
-    """What a setup.py or a script asks for, and the texts of its project's files.
+    """Extensions of a setup.py or a script, and the texts of its project's files.
 
     Args:
         root: directory that paths are relative to.
         file: name of the program.
-        described: what ``describe`` wrote.
+        described: output of ``describe``.
 
     Attributes:
-        license: as the program says it; empty where it does not.
+        license: as stated by the program; may be empty.
         modules: the extension modules.
-        remarks: what the user should know.
+        remarks: notes to the user.
     """
 
     def __init__(self, root: Path, file: str, described: Mapping[str, Any]) -> None:
@@ -130,7 +130,7 @@ class Program(Tree):
 
     @property
     def kernel_name(self) -> str:
-        """A kernel's name made of that of the distribution, or of its module."""
+        """Name of the kernel, from that of the distribution or module."""
         name = self._name or self.modules[0].name
         plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
         return re.sub(r"^[^a-z]+", "", plain) or "kernel"
@@ -144,17 +144,21 @@ class Program(Tree):
         return {file for path in sources for file in self.closure(path, include, ()).files}
 
     def _read(self, path: str) -> str | None:
-        outside = path.startswith(("/", "../"))
-        return None if outside else text_in(self.root, path)
+        top, real = self.root.resolve(), (self.root / path).resolve()
+        if not real.is_relative_to(top) or not real.is_file():  # behind a link too
+            return None
+        name = real.relative_to(top).as_posix()
+        data = untrusted_tree.read_bytes(top, name, limit=_LONGEST, hard_links=True)
+        return data.decode(errors="surrogateescape")
 
     def _headers_below(self, _directories: Iterable[str]) -> Iterable[str]:
         return ()  # a header that a macro names is the user's to add
 
     def _add(self, request: Mapping[str, Any]) -> None:
-        """Add an extension module that ``describe`` wrote."""
+        """Add an extension module from the output of ``describe``."""
         name, self._line = request["name"], request.get("line", 0)
         if not request["with_torch"]:
-            self.remark(f"{name} has no torch operators; it is not part of the kernel")
+            self.remark(f"{name} is no extension of torch: left out")
             return
         for option in ("ldflags", "dlink"):
             values = [each for each in request[option] or () if each not in {"-s", "-fopenmp"}]
@@ -176,7 +180,7 @@ class Program(Tree):
             self.modules.append(module)
 
     def _inside(self, listed: Iterable[str], kind: str) -> Iterator[str]:
-        """Paths relative to the project, with a remark for each that is not in it."""
+        """Paths relative to the project; a remark for each that is outside."""
         for entry in dict.fromkeys(listed):
             path = posixpath.relpath(posixpath.join(self.root, entry), self.root)
             if path in self or (not path.startswith("..") and (self.root / path).is_dir()):
@@ -190,18 +194,21 @@ class Program(Tree):
         for flag in flags:
             words = [flag, *([next(flags, "")] if flag in _PAIRS else [])]
             text = " ".join(words)
-            reason = next((why for pattern, why in _LEFT_OUT if pattern.match(text)), "")
+            reason = next((why for form, why in _LEFT_OUT.items() if re.match(form, text)), "")
             if reason:
                 self.remark(f"{text}: left out; {reason}", "changed")
             elif not _DEFAULTS.match(text):
                 yield from words
 
 
-def find(source: Path) -> Path:
-    """The setup.py of a directory, or a script.
+def read(source: Path, place: Path) -> Program:
+    """Read the setup.py of a directory, or a script.
+
+    Args:
+        place: directory of the copy of a setup.py project.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is none, it fails, or it has no extension.
     """
     path = (source / SETUP if source.is_dir() else source).resolve()
     if not path.is_file():
@@ -210,18 +217,6 @@ def find(source: Path) -> Path:
             f"there is no {where}",
             hint="name the directory of a setup.py, or a script that calls load or load_inline",
         )
-    return path
-
-
-def read(path: Path, place: Path) -> Program:
-    """Read a setup.py or a script.
-
-    Args:
-        place: an own directory, which holds the copy of a project whose setup.py is run.
-
-    Raises:
-        UsageError: it ends with an error, or asks for no extension.
-    """
     root = path.parent
     if path.name == SETUP:
         root = place / path.parent.name
@@ -229,12 +224,12 @@ def read(path: Path, place: Path) -> Program:
     isolation = sandbox.probe("auto", "/bin/true", run)
     program = Program(root, path.name, _describe(root / path.name, place, isolation))
     if not isolation.isolates:
-        program.remark(f"it was run without a sandbox: {isolation.reason}", "check")
+        program.remark(f"run without a sandbox: {isolation.reason}", "check")
     if not program.modules:
         problems = (f"\n{remark}" for remark in sorted({*program.remarks}))
         raise UsageError(
-            f"{path} asks for no extension of torch that can be read: no CUDAExtension, "
-            f"CppExtension, load or load_inline with sources{''.join(problems)}",
+            f"no extension of torch in {path}: it has no CUDAExtension, CppExtension, load or "
+            f"load_inline with sources{''.join(problems)}",
             hint="start another project with `kernforge new --here`, and name its sources in "
             "build.toml; kernels of Python alone (Triton) are moved below torch-ext/, with "
             f"[torch-noarch]: {page('how-to/author/come-from-a-tutorial')}",
@@ -242,19 +237,8 @@ def read(path: Path, place: Path) -> Program:
     return program
 
 
-def text_in(root: Path, path: str) -> str | None:
-    """The text of a file of a project; None of what lies elsewhere, behind a link too."""
-    top = root.resolve()
-    real = (top / path).resolve()
-    if not real.is_relative_to(top) or not real.is_file():
-        return None
-    name = real.relative_to(top).as_posix()
-    data = untrusted_tree.read_bytes(top, name, limit=_LONGEST, hard_links=True)
-    return data.decode(errors="surrogateescape")
-
-
 def _describe(program: Path, place: Path, isolation: Sandbox) -> dict[str, Any]:
-    """What ``describe`` says of a program, which it runs.
+    """Run ``describe`` on a program; returns its output.
 
     Raises:
         UsageError: the program ends with an error.
@@ -282,15 +266,15 @@ def _describe(program: Path, place: Path, isolation: Sandbox) -> dict[str, Any]:
         "KERNFORGE_HOME": str(place / "home"),
         "KERNFORGE_STAND_IN": str(package),
         **wanted.variables,
-        **stand_in.forced(program.read_text(encoding="utf-8", errors="replace")),
+        **stand_in.skip_download_variables(program.read_text(encoding="utf-8", errors="replace")),
     }
     done = run(Command(argv=argv, cwd=program.parent, env=env, timeout=_SECONDS))
     if done.returncode != 0 or not out.is_file():
         lines = (done.stderr or done.stdout).strip().splitlines()
         raise UsageError(
-            f"{program.name} cannot be read up to what it builds:\n"
+            f"{program.name} failed before it named its extensions:\n"
             f"{lines[-1] if lines else 'it ended early'}",
-            hint="install what it imports, or start with `kernforge new --here` and name its "
+            hint="install its imports, or start with `kernforge new --here` and name its "
             "sources in build.toml",
         )
     described: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the files with which other tools build, install and edit a project.
+"""Export a project to other build tools, installers and editors.
 
 The tools are CMake, pip, Nix (kernel-builder) and editors.
 """
@@ -145,7 +145,7 @@ def _distributions(names: Iterable[str]) -> list[str]:
 
 
 def _manifest_without_patterns(project: Project, headers: Mapping[str, str]) -> str:
-    """Text of build.toml that names these headers, and the files that match its patterns.
+    """Text of build.toml with explicit files in the place of patterns, and with these headers.
 
     kernel-builder copies only named files, and has no patterns.
     """

@@ -53,7 +53,7 @@ def text(sources: Sources) -> str:
 
 
 def _stable(framework: Torch, backends: Iterable[fields.Backend]) -> Iterator[str]:
-    """The definition that keeps a backend's sources to the stable ABI of a torch."""
+    """Definition of the stable ABI's target for each backend."""
     for backend in backends:
         if oldest := framework.stable_abi_for(backend):
             yield f'"$<$<STREQUAL:${{GPU_LANG}},{backend.upper()}>:{flags.stable_target(oldest)}>"'

@@ -89,7 +89,7 @@ def setting(
 
 
 def _trees(workspace: Workspace, target: Target) -> dict[str, str]:
-    """Trees of a variant's plan, and of all headers that its sources may include."""
+    """Paths of the trees of a variant's plan, with all headers of its frameworks."""
     if target.variant.is_noarch:
         return {}
     planned = build.plan_project(workspace, BuildRequest(targets=(target,)))
@@ -100,7 +100,7 @@ def _trees(workspace: Workspace, target: Target) -> dict[str, str]:
 
 
 def _importable(workspace: Workspace, built: Path, links: Path) -> Path:
-    """A directory from which the built package can be imported under its name."""
+    """Import path of the built package."""
     manifest = workspace.project.manifest
     directory = links / digest.key("shell", built=str(built.resolve()))[:16]
     name = manifest.general.python_name

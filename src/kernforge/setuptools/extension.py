@@ -18,7 +18,7 @@ from kernforge.errors import KernforgeError
 from kernforge.extension.plan import NVCC_FLAGS, Extension
 from kernforge.extension.request import SUFFIXES
 from kernforge.setuptools import build, machine, target
-from kernforge.setuptools.stand_in import console_of
+from kernforge.setuptools.stand_in import build_console
 from kernforge.system import files
 from kernforge.system.environment import Environment
 
@@ -29,7 +29,7 @@ _COMPILERS = ("cxx", "nvcc", "nvcc_dlink")
 
 
 def _directory(kind: Literal["torch", "cuda"]) -> Path:
-    """Directory of torch or of the CUDA toolkit, by the variables of this moment.
+    """Directory of torch or of the CUDA toolkit, by the current environment variables.
 
     A setup.py may set ``TORCH_CUDA_ARCH_LIST`` or ``MAX_JOBS`` between two calls.
     """
@@ -39,7 +39,7 @@ def _directory(kind: Literal["torch", "cuda"]) -> Path:
         if provided:
             return Path(provided)
     wanted = target.find_target(environment)
-    return machine.directory(kind, wanted, environment, console_of(environment))
+    return machine.directory(kind, wanted, environment, build_console(environment))
 
 
 class TorchExtension(setuptools.Extension):
@@ -115,23 +115,23 @@ class BuildExtension(build_ext):
         self._built: dict[str, Path] = {}
 
     def build_extensions(self) -> None:
-        """Compile all extensions; then each is put where it belongs."""
+        """Compile all extensions, then copy each to its place."""
         self.check_extensions_list(self.extensions)
         requests = [
-            request_of(each, Path(self.get_ext_filename(name)).name, Path.cwd())
+            extension_request(each, Path(self.get_ext_filename(name)).name, Path.cwd())
             for each in self.extensions
             if _is_compiled_here(each) and (name := self.get_ext_fullname(each.name))
         ]
         environment = Environment.read()
         try:
-            self._built = build.build_extensions(requests, environment, console_of(environment))
+            self._built = build.build_extensions(requests, environment, build_console(environment))
         except KernforgeError as error:
             # setuptools ends with its message and without a traceback.
             raise errors.CompileError(str(error)) from error
         super().build_extensions()
 
     def build_extension(self, ext: setuptools.Extension) -> None:
-        """Put a compiled extension in its place; setuptools builds one in another language."""
+        """Copy a compiled extension; setuptools builds those in other languages."""
         made = self._built.get(ext.name)
         if made is None:
             super().build_extension(ext)
@@ -141,7 +141,7 @@ class BuildExtension(build_ext):
         files.copy_atomic(made, path)
 
     def copy_extensions_to_source(self) -> None:
-        """Put extensions beside the sources; a package may have no directory of its own there."""
+        """Copy extensions to the packages of the source tree; a missing directory is made."""
         build_py: Any = self.get_finalized_command("build_py")
         for extension in self.extensions:
             package = extension.name.rpartition(".")[0]
@@ -162,8 +162,8 @@ class BuildExtension(build_ext):
         return name
 
 
-def request_of(extension: setuptools.Extension, file: str, here: Path) -> Extension:
-    """An extension as plain values.
+def extension_request(extension: setuptools.Extension, file: str, here: Path) -> Extension:
+    """The compile request of an extension.
 
     Args:
         file: name of the shared object.
@@ -176,19 +176,19 @@ def request_of(extension: setuptools.Extension, file: str, here: Path) -> Extens
     kind: Kind = extension.kind if isinstance(extension, TorchExtension) else "plain"
     return Extension(
         name=extension.name,
-        sources=_texts(extension.sources),
+        sources=_strings(extension.sources),
         nvcc_defaults=tuple(COMMON_NVCC_FLAGS),
-        cflags=(*macros, *_texts(cxx)),
-        cuda_cflags=(*macros, *_texts(nvcc)),
+        cflags=(*macros, *_strings(cxx)),
+        cuda_cflags=(*macros, *_strings(nvcc)),
         ldflags=(
-            *_texts(extension.extra_objects),
-            *(f"-L{path}" for path in _texts(extension.library_dirs)),
-            *_texts(extension.extra_link_args),
-            *(f"-l{name}" for name in _texts(extension.libraries)),
-            *(f"-Wl,-rpath,{path}" for path in _texts(extension.runtime_library_dirs)),
+            *_strings(extension.extra_objects),
+            *(f"-L{path}" for path in _strings(extension.library_dirs)),
+            *_strings(extension.extra_link_args),
+            *(f"-l{name}" for name in _strings(extension.libraries)),
+            *(f"-Wl,-rpath,{path}" for path in _strings(extension.runtime_library_dirs)),
         ),
-        dlink=None if dlink is None else _texts(dlink),
-        includes=_texts(extension.include_dirs),
+        dlink=None if dlink is None else _strings(dlink),
+        includes=_strings(extension.include_dirs),
         with_torch=kind != "plain",
         with_cuda=True if kind == "cuda" else None,
         limited_api=bool(extension.py_limited_api),
@@ -224,16 +224,16 @@ def library_paths(device_type: str | bool = "cpu", *, cuda: bool = False) -> lis
 
 
 def arch_flags() -> list[str]:
-    """Flags for nvcc that say what device code is compiled for; none for a CPU build of torch."""
+    """``-gencode`` flags of the target architectures; none for a CPU build of torch."""
     environment = Environment.read()
     if (cuda := target.find_target(environment).cuda) is None:
         return []
-    archs = machine.find_archs(cuda, environment, console_of(environment))
+    archs = machine.find_archs(cuda, environment, build_console(environment))
     return [word for arch in archs for word in arch.gencode()]
 
 
 def __getattr__(name: str) -> object:
-    """``CUDA_HOME``, which is looked for, or fetched, when it is used."""
+    """``CUDA_HOME``, found or fetched at its first use."""
     if name != "CUDA_HOME":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     wanted = target.find_target(Environment.read())
@@ -254,7 +254,7 @@ def _macros(
     yield from (f"-U{name}" for name in undefined or ())
 
 
-def _texts(given: Iterable[Any] | None) -> tuple[str, ...]:
+def _strings(given: Iterable[Any] | None) -> tuple[str, ...]:
     return tuple(
         os.fspath(each) if isinstance(each, os.PathLike) else str(each) for each in given or ()
     )

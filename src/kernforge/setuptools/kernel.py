@@ -28,7 +28,7 @@ from kernforge.manifest.model import Torch, TorchNoarch
 from kernforge.project import units
 from kernforge.project.api import read_project
 from kernforge.project.targets import Target
-from kernforge.setuptools.stand_in import console_of
+from kernforge.setuptools.stand_in import build_console
 from kernforge.setuptools.target import TorchTarget, find_target
 from kernforge.system import files
 from kernforge.system.environment import Environment
@@ -39,7 +39,7 @@ _PACKAGE = "kernel_package"
 
 
 def kernel_project(setup_file: str | os.PathLike[str]) -> dict[str, Any]:
-    """The arguments of ``setup`` for the kernel project that a setup.py lies in.
+    """Arguments of ``setup`` for the kernel project of a setup.py.
 
     Args:
         setup_file: ``__file__`` of the setup.py.
@@ -64,7 +64,7 @@ class _BuildKernel(build_ext):
 
     def run(self) -> None:
         here = self.inplace or getattr(self, "editable_mode", False)
-        add_built(Path(self.build_temp), None if here else Path(self.build_lib))
+        build_into_package(Path(self.build_temp), None if here else Path(self.build_lib))
 
     def get_outputs(self) -> list[str]:
         return []
@@ -79,24 +79,28 @@ class _BuildPython(build_py):
     def run(self) -> None:
         super().run()
         here = getattr(self, "editable_mode", False)
-        add_built(Path(self.build_lib).parent / _PACKAGE, None if here else Path(self.build_lib))
+        build_into_package(
+            Path(self.build_lib).parent / _PACKAGE, None if here else Path(self.build_lib)
+        )
 
 
-def add_built(work: Path, build_lib: Path | None) -> None:
-    """Build the project in the current directory, and put what is generated into its package.
+def build_into_package(work: Path, build_lib: Path | None) -> None:
+    """Build the project of the current directory, and copy the generated files to its package.
 
     Args:
-        work: directory for the built variant.
-        build_lib: directory of the packages; None puts it beside the sources.
+        work: directory of the build.
+        build_lib: parent of the package; None for the source directory.
     """
     environment = Environment.read()
-    console = console_of(environment)
+    console = build_console(environment)
     project = read_project(Path.cwd())
     package = Path(units.package_dir(project.manifest))
     try:
         workspace = open_workspace(project, console, environment)
-        fitting = _fitting(workspace, find_target(environment))
-        request = BuildRequest(targets=(fitting,), events=console, out=work.absolute() / "variants")
+        matching = _matching_target(workspace, find_target(environment))
+        request = BuildRequest(
+            targets=(matching,), events=console, out=work.absolute() / "variants"
+        )
         result = build.build_project(workspace, request)
         result.refuse_failures()
     except KernforgeError as error:
@@ -104,13 +108,13 @@ def add_built(work: Path, build_lib: Path | None) -> None:
         raise errors.CompileError(str(error)) from error
     place = package if build_lib is None else build_lib / package.name
     for pattern in _GENERATED:
-        for path in sorted(result.variants[fitting.name].glob(pattern)):
+        for path in sorted(result.variants[matching.name].glob(pattern)):
             files.make_dir(place)
             files.copy_atomic(path, place / path.name)
 
 
-def _fitting(workspace: Workspace, wanted: TorchTarget) -> Target:
-    """The variant that a loader takes with a torch; that for the CPU of a project without CUDA."""
+def _matching_target(workspace: Workspace, wanted: TorchTarget) -> Target:
+    """The variant that a loader selects for a torch; a CPU variant if the project has no CUDA."""
     general = workspace.project.manifest.general
     cuda = wanted.cuda if "cuda" in general.backends else None
     host = Host(

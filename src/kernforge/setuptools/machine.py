@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tools of this machine for extensions: compiler, headers of torch and Python, a CUDA toolkit.
+"""Toolchain of a setup.py: compiler, headers of torch and Python, CUDA toolkit.
 
-Which wheels these are is kept in a lock in kernforge's own directory, so that a warm store needs no
-network. If the index cannot serve and torch is installed, its own
-headers do.
+A lock in kernforge's own directory names the wheels, so that a warm store needs no network. The
+fallback without an index is an installed torch with its headers.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _PLAIN_SONAME = 12  # before, the runtime's soname has the minor version too
 
 
 def installed_directories(environment: Environment) -> tuple[str, ...]:
-    """Directories whose content is part of the toolchain, wherever a setup.py names them."""
+    """Directories of the toolchain, which a setup.py may name."""
     store = environment.home / "store" / "toolchains"
     named = (
         *(environment.cuda_home, environment.cuda_path, environment.kernforge_stand_in),
@@ -63,10 +62,10 @@ def installed_directories(environment: Environment) -> tuple[str, ...]:
 def find_toolchain(
     target: TorchTarget, needs: ExtensionNeeds, environment: Environment, progress: Progress
 ) -> ExtensionToolchain:
-    """Find what compiles extensions, and bring it here.
+    """Find the toolchain of extensions; missing parts are fetched.
 
     Raises:
-        NetworkError: something is lacking, and no index can be reached.
+        NetworkError: a part is missing, and no index can be reached.
         ToolchainError: a compiler, a toolkit or Python's headers are missing.
         UsageError: a variable, such as ``TORCH_CUDA_ARCH_LIST`` or ``CFLAGS``, cannot be read.
     """
@@ -113,7 +112,7 @@ def find_toolchain(
 
 
 def toolkit_version(target: TorchTarget) -> Version2:
-    """The toolkit that compiles device code for a target; for a CPU build of torch, any does."""
+    """CUDA version of the toolkit for a target; the usual one for a CPU build of torch."""
     return target.cuda or USUAL
 
 
@@ -141,7 +140,7 @@ def directory(
 def _lock(
     target: TorchTarget, wanted: Mapping[str, Tree], environment: Environment, wheels: Wheels
 ) -> tuple[Lock, LocalParts]:
-    """What the index has, or the installed torch's headers and toolkit where it does not serve."""
+    """Lock of the index's wheels, with the installed torch and toolkit as the fallback."""
     kinds = {tree.kind for tree in wanted.values()}
 
     def complete(options: LocalPartsOptions) -> tuple[Lock, LocalParts]:
@@ -171,14 +170,14 @@ def _lock(
 
 
 def _standard(torch: str) -> int:
-    """The least C++ standard that the headers of a torch take: they refuse an older one."""
+    """Minimum C++ standard of a torch's headers."""
     header = Path(torch, "include/ATen/ATen.h")
     text = header.read_text(errors="replace") if torch and header.is_file() else ""
     return max((int(number) for number in _STANDARD.findall(text)), default=17)
 
 
 def _runtime(target: TorchTarget) -> str:
-    """Soname of the CUDA runtime that torch loads: extensions share it, as torch's own do."""
+    """Soname of torch's CUDA runtime, which extensions share."""
     if target.cuda is None or target.cuda.major < _PLAIN_SONAME:
         return ""
     return f"libcudart.so.{target.cuda.major}"
@@ -187,21 +186,21 @@ def _runtime(target: TorchTarget) -> str:
 def find_archs(
     cuda: Version2, environment: Environment, progress: Progress
 ) -> tuple[cuda_arch.Arch, ...]:
-    """What ``TORCH_CUDA_ARCH_LIST`` names, else this machine's GPUs, else all of the toolkit."""
+    """Architectures of ``TORCH_CUDA_ARCH_LIST``, else of this machine's GPUs, else the defaults."""
     if found := named_archs(environment) or _visible_gpus():
         return found
     listed = cuda_arch.defaults(cuda)
     if cuda in front_end.TOOLKITS and not environment.kernforge_cuda_home:
         listed = front_end.supported(listed, cuda)
     progress.note(
-        f"there is no GPU here: compiling for {', '.join(map(str, listed))} "
+        f"no GPU on this machine: compiling for {', '.join(map(str, listed))} "
         "(TORCH_CUDA_ARCH_LIST, as 9.0, names fewer)"
     )
     return listed
 
 
 def _visible_gpus() -> tuple[cuda_arch.Arch, ...]:
-    """Compute capabilities of this machine's GPUs, as the driver's own program says."""
+    """Compute capabilities of this machine's GPUs, by nvidia-smi."""
     argv = ("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
     try:
         done = run(Command(argv=argv, timeout=20))
@@ -212,7 +211,7 @@ def _visible_gpus() -> tuple[cuda_arch.Arch, ...]:
 
 
 def _named_trees(trees: dict[str, str], environment: Environment) -> Iterable[tuple[str, str]]:
-    """Directories that a setup.py may name, and the trees they are."""
+    """Directories that a setup.py may name, with the name of their tree."""
     for name, path in trees.items():
         if name != "cxx":
             yield path, f"%{{{name}}}"

@@ -34,19 +34,19 @@ PROGRAM = (sys.executable, "-P", "-m", "kernforge.setuptools.pip")
 """Command line of the pip whose builds find the stub, without pip's own arguments."""
 _CHOICES = ("torch", "cuda", "python")
 _BUILDS = ("install", "wheel")
-# The stub answers for them, or kernforge does what they do.
+# Satisfied by the stub or by kernforge.
 _NOT_FETCHED = frozenset({"torch", "torchvision", "torchaudio", "triton", "ninja"})
 _LEGACY = ("setuptools>=70.1",)  # the first with a bdist_wheel of its own
 
 
 def run_pip(words: Sequence[str], environment: Environment) -> int:
-    """Run a command line of pip; returns its exit code.
+    """Run pip; returns its exit code.
 
     Args:
-        words: the command line, in which ``--torch``, ``--cuda`` and ``--python`` are ours.
+        words: pip's command line, with ``--torch``, ``--cuda`` and ``--python``.
 
     Raises:
-        UsageError: a choice is not valid, or names another Python.
+        UsageError: an option is not valid, or names another Python.
     """
     chosen, rest = take_choices(words)
     if not rest or rest[0] not in _BUILDS:
@@ -62,7 +62,7 @@ def run_pip(words: Sequence[str], environment: Environment) -> int:
 
 
 def take_choices(words: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Separate our options from pip's.
+    """Separate kernforge's options from pip's.
 
     >>> take_choices(["install", ".", "--torch", "2.11", "--cuda=13.0"])
     ({'torch': '2.11', 'cuda': '13.0'}, ('install', '.'))
@@ -84,17 +84,17 @@ def take_choices(words: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]
 
 
 class _Builds:
-    """Prepares each project that pip builds in this process.
+    """Build environments for the projects that pip builds in this process.
 
     Args:
-        place: directory for the stub and for what projects need to be built.
-        verbose: whether pip itself shows what builds print.
+        place: directory of the stub and of build requirements.
+        verbose: whether pip shows the output of builds.
     """
 
     def __init__(self, environment: Environment, place: Path, *, verbose: bool) -> None:
         self._environment, self._place, self._verbose = environment, place, verbose
         self._target = target.find_target(environment)
-        self._console = stand_in.console_of(environment)
+        self._console = stand_in.build_console(environment)
         self._count = 0
 
     @functools.cached_property
@@ -103,11 +103,11 @@ class _Builds:
         return stand_in.write(directory, self._target, self._environment, self._console)
 
     def interpreter(self, project: Path) -> Path:
-        """Write a program that runs this Python with the variables of a project's build.
+        """Write a wrapper of this Python that sets the variables of a project's build.
 
         Raises:
             NetworkError: torch's headers are missing, and no index can be reached.
-            ToolchainError: something that the project needs cannot be installed.
+            ToolchainError: a build requirement cannot be installed.
         """
         self._count += 1
         place, wanted = self._place / str(self._count), self._target
@@ -141,7 +141,7 @@ class _Builds:
 
 
 def _install(wanted: Sequence[Requirement], directory: Path) -> None:
-    """Let pip install packages into a directory."""
+    """Install packages into a directory by pip."""
     if not wanted:
         return
     listed = [str(each) for each in wanted]
@@ -149,9 +149,9 @@ def _install(wanted: Sequence[Requirement], directory: Path) -> None:
     done = run(Command(argv=(*argv, str(directory), *listed)))
     if done.returncode != 0:
         raise ToolchainError(
-            f"pip cannot install what the project needs to be built ({', '.join(listed)}):\n"
+            f"pip cannot install the build requirements {', '.join(listed)}:\n"
             f"{done.stderr.strip()}",
-            hint="install it into this environment, or check pip's configuration",
+            hint="install them into this environment, or check pip's configuration",
         )
 
 
@@ -169,7 +169,7 @@ def is_torch(requirement: Requirement) -> bool:
 
 
 def missing(wanted: Sequence[Requirement]) -> list[Requirement]:
-    """Requirements that this Python lacks and that the stub does not answer for."""
+    """Requirements that are neither installed nor satisfied by the stub."""
 
     def is_installed(each: Requirement) -> bool:
         try:

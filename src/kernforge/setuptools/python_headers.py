@@ -26,7 +26,7 @@ _PATCH = re.compile(r'^#define PY_VERSION\s+"([^"]+)"', re.MULTILINE)
 
 
 def find(python: str, variables: Mapping[str, str]) -> tuple[Path, LockedTree]:
-    """The directory with a Python's ``Python.h``, and what a lock records of it.
+    """Directory of a Python's headers, and its entry in a lock.
 
     Args:
         python: as targets name it.

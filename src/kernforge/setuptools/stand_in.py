@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The surroundings of a setup.py: the stub of torch, the variables and the console of its process.
+"""Environment of a setup.py: a stub of torch, environment variables, the console.
 
 A setup.py that was written for torch begins with ``import torch`` and reads a few values of it. The
-stub answers with those of the torch that is built for, and its ``cpp_extension`` is kernforge's.
-What it does not have raises an error that names what was asked for, and the line.
+stub has those of the target's torch, and its ``cpp_extension`` is kernforge's. A missing attribute
+is an error that names it and the line.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ _ASKS_CUDA = re.compile(r"cuda|nvcc", re.IGNORECASE)
 def write(
     directory: Path, target: TorchTarget, environment: Environment, progress: Progress
 ) -> Path:
-    """Write a stub for a target into a new directory, which is one for ``PYTHONPATH``.
-
-    It has the headers of that torch.
+    """Write a stub with torch's headers into a new directory for ``PYTHONPATH``.
 
     Returns:
         The package ``torch`` in the directory.
@@ -83,11 +81,11 @@ def variables(
     packages: Path,
     setup: str,
 ) -> dict[str, str]:
-    """The variables to set for a process that builds a project behind a stub.
+    """Environment variables of a build behind a stub.
 
     Args:
         package: the stub's package.
-        packages: directory of what the project needs to be built.
+        packages: directory of the project's build requirements.
         setup: text of the setup.py, whose switches against the download of a prebuilt wheel are
             set.
     """
@@ -102,7 +100,7 @@ def variables(
         "KERNFORGE_HOME": str(environment.home),
         "KERNFORGE_STAND_IN": str(package),
         **(target.variables if target.installed is None else {}),
-        **forced(setup),
+        **skip_download_variables(setup),
     }
     if target.cuda and _ASKS_CUDA.search(setup):
         home = machine.directory("cuda", target, environment, progress)
@@ -111,13 +109,13 @@ def variables(
     return found
 
 
-def forced(setup: str) -> dict[str, str]:
-    """The switches of a setup.py against the download of a prebuilt wheel."""
+def skip_download_variables(setup: str) -> dict[str, str]:
+    """Variables by which a setup.py skips the download of a prebuilt wheel."""
     return dict.fromkeys(_FORCE.findall(setup), "TRUE")
 
 
 class _FollowedConsole(Console):
-    """Console that also appends what it prints to a file: pip keeps what a build prints."""
+    """Console that also appends to a file, as pip hides the output of builds."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(failures=False)
@@ -129,14 +127,14 @@ class _FollowedConsole(Console):
             files.append(self._path, f"{text}\n")
 
 
-def console_of(environment: Environment) -> Console:
-    """The console of a build, which may run within pip."""
+def build_console(environment: Environment) -> Console:
+    """Console of a build that pip may run."""
     shown = environment.kernforge_progress
     return _FollowedConsole(Path(shown)) if shown else Console(failures=False)
 
 
 def copy_project(project: Path, copy: Path) -> None:
-    """Copy a project without what was built or installed in it; links stay links."""
+    """Copy a project without build results and environments; links stay links."""
     root = project.resolve()
     for directory, folders, names in os.walk(project):
         place = Path(directory)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which torch, CUDA and Python an extension is built for.
+"""The torch, CUDA and Python that an extension is built for.
 
 ``KERNFORGE_TORCH``, ``KERNFORGE_CUDA`` and ``KERNFORGE_PYTHON`` say it; ``kernforge pip`` and
 ``kernforge wheel`` set them. Else it is the torch that is installed where the extension will be:
@@ -23,7 +23,7 @@ from kernforge.system.environment import Environment
 from kernforge.toolchain.releases import TOOLKITS, USUAL, torch_releases
 
 STAND_IN = "kernforge-stand-in"
-"""A file of this name marks a torch package as the one that answers setup.py files."""
+"""File that marks a torch package as the stub."""
 NO_CUDA = "cpu"
 _VERSION = re.compile(r"^__version__\b[^=\n]*= *['\"]([^'\"]+)['\"]", re.MULTILINE)
 _CUDA = re.compile(r"^cuda\b[^=\n]*= *(?:['\"]([\d.]+)['\"]|None)", re.MULTILINE)
@@ -33,16 +33,15 @@ _RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.\d+)*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchTarget:
-    """What an extension is built for.
+    """Target of an extension.
 
     Attributes:
         torch: release series of torch.
-        release: the version that torch itself would say, as ``"2.11.0+cu130"``.
+        release: torch's version, as ``"2.11.0+cu130"``.
         cuda: CUDA that torch was built with; None for a CPU build of torch.
         python: Python that imports the extension, as ``"3.12"`` or ``"3.14t"``.
-        installed: the package of the torch that is meant, if it lies here; None for a release of
-            the index.
-        why: in words, where the choice comes from.
+        installed: directory of the installed package; None for a release of the index.
+        why: reason of the choice.
     """
 
     torch: Version2
@@ -60,7 +59,7 @@ class TorchTarget:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variables by which another process finds this target."""
+        """Environment variables that select this target in another process."""
         return {
             "KERNFORGE_TORCH": self.release,
             "KERNFORGE_CUDA": str(self.cuda or NO_CUDA),
@@ -75,7 +74,7 @@ def running_python() -> str:
 
 
 def find_target(environment: Environment) -> TorchTarget:
-    """What the environment asks for, else what is installed, else the newest release.
+    """The target that the environment selects, else the installed torch, else the newest release.
 
     Raises:
         UsageError: a variable does not name a version.
@@ -84,10 +83,10 @@ def find_target(environment: Environment) -> TorchTarget:
     cuda = environment.kernforge_cuda
     if named := environment.kernforge_torch:
         return named_target(named, cuda, python, why="as asked for")
-    if installed := find_installed(_places(), python):
+    if installed := find_installed(_package_directories(), python):
         return replace(installed, cuda=parse_cuda(cuda)) if cuda else installed
     newest = max(torch_releases())
-    return named_target(str(newest), cuda, python, why="the newest; none is installed")
+    return named_target(str(newest), cuda, python, why="the newest release; no torch is installed")
 
 
 def named_target(torch: str, cuda: str | None, python: str, *, why: str = "") -> TorchTarget:
@@ -174,8 +173,8 @@ def find_installed(places: Iterable[str], python: str) -> TorchTarget | None:
     return None
 
 
-def _places() -> Iterator[str]:
-    """Directories of packages, in the order of imports, and those that an isolated build hides."""
+def _package_directories() -> Iterator[str]:
+    """Directories of packages in import order, then those that an isolated build hides."""
     yield from (path for path in sys.path if path)
     yield from (sysconfig.get_path(name) for name in ("purelib", "platlib"))
     yield from site.getsitepackages()

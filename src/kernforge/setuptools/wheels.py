@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wheels of a setup.py project for every torch, CUDA and Python that is asked for.
+"""Wheels of a setup.py project for many torch, CUDA and Python versions.
 
 Each wheel is built in a copy of the project behind a stub of its torch, by the running Python:
 of another one, only the headers are needed. Objects that do not read torch's or Python's headers
@@ -49,9 +49,9 @@ class ExtensionWheel:
 
     Attributes:
         requires: its ``Requires-Dist`` lines.
-        compiled: actions that were run for it.
-        actions: actions that it needs; the other results came from the store.
-        seconds: what its build took.
+        compiled: actions that ran.
+        actions: all actions; the others were cache hits.
+        seconds: duration of the build.
     """
 
     path: Path
@@ -65,7 +65,7 @@ class ExtensionWheel:
 def targets(
     torch: Sequence[str], cuda: Sequence[str], python: Sequence[str], environment: Environment
 ) -> tuple[TorchTarget, ...]:
-    """Every torch with every CUDA that it was published for, and every Python.
+    """Targets: every torch with every CUDA of its release, and every Python.
 
     Args:
         torch: releases, as ``2.11``; none takes the installed torch, else the newest.
@@ -88,17 +88,17 @@ def targets(
 
 
 def _published(torch: str, cuda: Sequence[str]) -> list[str] | list[None]:
-    """Those of some CUDA versions that a torch was published for; a None if none is given."""
+    """The requested CUDA versions of a torch's release; None for its default."""
     version = target.named_target(torch, None, target.running_python()).torch
     known = torch_releases().get(version, ())
     numbers = {each: target.parse_cuda(each) for each in cuda}
-    fitting = [each for each, n in numbers.items() if n is None or not known or n in known]
-    if cuda and not fitting:
+    published = [each for each, n in numbers.items() if n is None or not known or n in known]
+    if cuda and not published:
         raise UsageError(
             f"torch {version} was published for none of CUDA {', '.join(cuda)}",
             hint=f"it was for {', '.join(map(str, known))}, and there is cpu",
         )
-    return fitting or [None]
+    return published or [None]
 
 
 def make_wheels(
@@ -140,22 +140,22 @@ def make_wheels(
             )
             if tag[1] == "abi3":
                 limited[pair] = tag[0]
-        if (oldest := limited.get(pair)) and not _serves(oldest, each.python):
+        if (oldest := limited.get(pair)) and not _loads_in(oldest, each.python):
             console.note(
                 f"note: no wheel for Python {each.python}: setup.py says {oldest}-abi3, which "
                 "serves neither older Pythons nor free-threaded ones"
             )
 
 
-def _serves(oldest: str, python: str) -> bool:
-    """Whether an extension of the limited API of a Python, as ``cp39``, loads in another one."""
+def _loads_in(oldest: str, python: str) -> bool:
+    """Whether an abi3 extension of a Python, as ``cp39``, loads in another one."""
     return not python.endswith("t") and int(python[2:]) >= int(oldest[3:])
 
 
 def _build(
     project: Path, wanted: TorchTarget, place: Path, environment: Environment, console: Console
 ) -> tuple[Path, list[tuple[str, str]]]:
-    """Build a wheel in a copy of the project; also counts of actions: run, and needed."""
+    """Build a wheel in a copy of the project; also counts of actions: run, and all."""
     copy = place / project.name
     stand_in.copy_project(project, copy)
     if (project / ".git").is_dir():  # setuptools-scm asks git for the version
@@ -175,10 +175,10 @@ def _build(
 
 
 def _audit(wheel: Path) -> None:
-    """Refuse a wheel whose tag promises the limited API, and whose libraries use more.
+    """Refuse an abi3 wheel whose libraries exceed the limited API.
 
     Raises:
-        CheckError: it is one; other Pythons would fail to import it.
+        CheckError: other Pythons would fail to import it.
     """
     if "abi3" not in {tag.abi for tag in parse_wheel_filename(wheel.name)[3]}:
         return
@@ -192,14 +192,14 @@ def _audit(wheel: Path) -> None:
 
 
 def local_version(wanted: TorchTarget) -> str:
-    """What tells wheels of one version apart, as ``torch2.11.cu130``."""
+    """Local version label of a target, as ``torch2.11.cu130``."""
     return f"torch{wanted.torch}.{wanted.release.partition('+')[2]}"
 
 
 def relabel(
     wheel: Path, wanted: TorchTarget, out: Path, place: Path, *, seconds: int = 0
 ) -> tuple[Path, tuple[str, ...], wheel_plan.Tag]:
-    """Write a wheel again, with the version, requirements and tags of its target.
+    """Rewrite a wheel with the version, requirements and tags of its target.
 
     Args:
         wheel: as setuptools made it.

@@ -59,7 +59,7 @@ def project(tmp_path):
 def read(project, **given):
     """An extension of a project as its setup.py says it."""
     wanted = Extension(**({"name": "pkg.ops", "sources": ["b.cpp", "k.cu"]} | given))
-    return read_request(extension.request_of(wanted, "ops.so", project))
+    return read_request(extension.extension_request(wanted, "ops.so", project))
 
 
 def read_request(request):
@@ -174,14 +174,14 @@ def test_sources_in_other_languages(project):
 
 def test_an_extension_without_torch(project):
     plain = setuptools.Extension("ops", ["k.cu"], include_dirs=["include"])
-    found = read_request(extension.request_of(plain, "ops.so", project))
+    found = read_request(extension.extension_request(plain, "ops.so", project))
     (made,) = plan.plan_extensions([found], machine())
     assert not [word for word in made.link.argv if "torch" in word]
 
 
 def test_flags_of_the_environment_are_words(project):
     variables = {"CFLAGS": "-O1 '-DA=b c'", "CPPFLAGS": "-g", "LDFLAGS": "-Wl,-O1"}
-    asked = extension.request_of(Extension("ops", ["b.cpp"]), "ops.so", project)
+    asked = extension.extension_request(Extension("ops", ["b.cpp"]), "ops.so", project)
     found = build.with_variables(asked, variables)
     assert (found.cflags, found.ldflags) == (("-g", "-O1", "-DA=b c"), ("-Wl,-O1",))
     with pytest.raises(UsageError, match="cannot be read: No closing quotation"):
@@ -189,7 +189,7 @@ def test_flags_of_the_environment_are_words(project):
 
 
 def test_a_search_path_of_the_environment_is_searched_and_part_of_the_key(project):
-    asked = extension.request_of(Extension("ops", ["k.cu"]), "ops.so", project)
+    asked = extension.extension_request(Extension("ops", ["k.cu"]), "ops.so", project)
     variables = {"CFLAGS": f"-I{project}/include"}
     found = read_request(build.with_variables(asked, variables))
     assert found.includes == ("src/include",)
