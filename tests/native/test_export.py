@@ -198,7 +198,7 @@ def test_a_variants_shell_has_its_compilers_headers_and_package(kernforge_cli, t
     assert done.stdout.strip() == "[0.0, 2.0, 4.0]"
 
 
-def test_a_shell_says_what_it_cannot_start(kernforge_cli, tmp_path):
+def test_shell_names_a_program_that_cannot_start(kernforge_cli, tmp_path):
     root = projects.write(tmp_path)
     done = kernforge_cli("shell", root, "--", "no-such-program", expect=2)
     assert "no-such-program" in done.stderr

@@ -103,7 +103,7 @@ def plain(tmp_path):
 
 
 @pytest.mark.road
-def test_build_ext_inplace_compiles_with_all_arguments_and_reuses(plain, environment, python):
+def test_build_ext_inplace_sees_a_changed_header(plain, environment, python):
     first = run(*BUILD, cwd=plain, env=environment)
     printed = python("import torch, plain; print(plain.value())", plain)
     assert printed.split() == ["42"]
@@ -115,7 +115,7 @@ def test_build_ext_inplace_compiles_with_all_arguments_and_reuses(plain, environ
     assert printed.split() == ["52"]
 
 
-def test_a_compilers_error_names_the_users_file_without_a_traceback(plain, environment):
+def test_compile_error_names_the_user_file(plain, environment):
     (plain / "csrc/plain.cpp").write_text(PLAIN.replace("VALUE + BONUS", "VALUE + BONUZ"))
     printed = run(*BUILD, cwd=plain, env=environment, expect=1)
     assert "csrc/plain.cpp:4:" in printed
@@ -123,7 +123,7 @@ def test_a_compilers_error_names_the_users_file_without_a_traceback(plain, envir
     assert "Traceback" not in printed
 
 
-def test_a_submodule_that_git_did_not_fetch_is_named(plain, environment):
+def test_empty_git_submodule_is_named(plain, environment):
     (plain / "csrc/plain.cpp").write_text(f'#include "mathlib/m.hpp"\n{PLAIN}')
     (plain / "include/mathlib").mkdir()
     (plain / ".gitmodules").write_text('[submodule "m"]\n\tpath = include/mathlib\n\turl = x\n')
@@ -132,7 +132,7 @@ def test_a_submodule_that_git_did_not_fetch_is_named(plain, environment):
     assert "git submodule update --init" in printed
 
 
-def test_a_standard_that_torch_does_not_take_is_raised(plain, environment):
+def test_cxx_standard_is_raised_to_that_of_torch(plain, environment):
     source = "#include <c10/macros/Macros.h>\nstatic_assert(__cplusplus >= 201703L);\n"
     (plain / "csrc/plain.cpp").write_text(f"{source}{PLAIN}")
     setup = plain / "setup.py"
@@ -156,7 +156,7 @@ def test_relocatable_device_code_is_linked_without_dlink(plain, environment, pyt
     assert python("import plain\nprint(plain.value())", plain).split() == ["42"]
 
 
-def test_a_launcher_with_c_linkage_on_one_side_is_named_with_the_fix(tmp_path, environment, python):
+def test_one_sided_c_linkage_is_named_with_the_fix(tmp_path, environment, python):
     project = tutorial("my_extension", tmp_path / "project")
     printed = run(*BUILD, cwd=project, env=environment, expect=1)
     assert (
@@ -278,7 +278,7 @@ def test_verbose_pip_shows_what_setup_py_prints(plain, tmp_path, environment):
     assert "chosen by setup.py" in kernforge(*install, "-v", cwd=plain, env=environment)
 
 
-def test_pip_shows_what_failed_and_which_line_asked(plain, environment):
+def test_pip_shows_the_failed_line_of_setup_py(plain, environment):
     unchanged(plain)
     setup = plain / "setup.py"
     setup.write_text(f"import torch\ntorch.nn.Linear(2, 2)\n{setup.read_text()}")
@@ -332,9 +332,7 @@ def limited(plain):
     return here
 
 
-def test_pythons_that_a_wheel_of_the_limited_api_does_not_serve_are_named(
-    plain, limited, tmp_path, environment
-):
+def test_python_older_than_an_abi3_wheel_is_named(plain, limited, tmp_path, environment):
     setup = plain / "setup.py"
     api = 'py_limited_api=True, define_macros=[("Py_LIMITED_API", "0x030B0000"), '
     setup.write_text(setup.read_text().replace("define_macros=[", api))
@@ -351,9 +349,7 @@ def test_pythons_that_a_wheel_of_the_limited_api_does_not_serve_are_named(
 
 
 @pytest.mark.usefixtures("limited")
-def test_a_wheel_that_breaks_its_promise_of_the_limited_api_is_refused(
-    plain, tmp_path, environment
-):
+def test_abi3_wheel_beyond_the_limited_api_is_refused(plain, tmp_path, environment):
     asked = ("--python", f"3.{sys.version_info.minor}", "--torch", "2.11", "--cuda", "cpu")
     value = "PyLong_FromLong(VALUE + BONUS)"
     beyond = PLAIN.replace(value, '(PyObject*)PyCode_NewEmpty("a", "b", VALUE)')

@@ -38,7 +38,7 @@ def test_device_code_builds_as_it_is(kernforge_cli, tutorial):
     assert list(json.loads(done.stdout)["variants"]) == [CUDA]
 
 
-def test_the_cpu_twin_has_the_formulas_values(kernforge_cli, tutorial, fork_server):
+def test_cpu_variant_matches_the_formula(kernforge_cli, tutorial, fork_server):
     root = tutorial("image-ops")
     kernforge_cli("build", root, "--variant", CPU)
     done = fork_server.run([sys.executable, "-c", program("cpu"), root])
@@ -46,7 +46,7 @@ def test_the_cpu_twin_has_the_formulas_values(kernforge_cli, tutorial, fork_serv
     assert done.stdout.startswith("0 ")
 
 
-def test_a_second_struct_uchar3_is_named_with_its_line(kernforge_cli, tutorial):
+def test_redefined_uchar3_is_named_with_its_line(kernforge_cli, tutorial):
     root = tutorial("image-ops", edits=[AGAIN])
     done = kernforge_cli("build", root, "--variant", CUDA, "--arch", "9.0", expect=5)
     line = (root / SOURCE).read_text().splitlines().index("struct uchar3 {") + 1
@@ -57,7 +57,7 @@ def test_a_second_struct_uchar3_is_named_with_its_line(kernforge_cli, tutorial):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
-def test_the_gpu_has_the_formulas_values(fork_server):
+def test_gpu_variant_matches_the_formula(fork_server):
     assert (BUILT / "image-ops").is_dir(), "build it before: python -m support.tutorials"
     done = fork_server.run([sys.executable, "-c", program("cuda"), BUILT / "image-ops"])
     assert done.returncode == 0, done.stderr

@@ -26,7 +26,7 @@ def program(device="cpu", load=LOCAL):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_builds_as_it_is_for_one_architecture(kernforge_cli, tutorial, form):
+def test_unchanged_project_builds_for_one_architecture(kernforge_cli, tutorial, form):
     root = tutorial("img2gray", edits=FORMS[form])
     before = (root / "build.toml").read_bytes()
     done = kernforge_cli("build", root, "--variant", CUDA, "--arch", "9.0", "--json")
@@ -37,7 +37,7 @@ def test_every_form_builds_as_it_is_for_one_architecture(kernforge_cli, tutorial
 
 
 @pytest.mark.parametrize("edits", [(), FIXED], ids=["own namespace", "fixed namespace"])
-def test_the_cpu_twin_has_the_bytes_of_the_formula(kernforge_cli, tutorial, fork_server, edits):
+def test_cpu_variant_matches_the_formula(kernforge_cli, tutorial, fork_server, edits):
     root = tutorial("img2gray", "img2gray-cpu", edits=edits)
     kernforge_cli("build", root, "--variant", CPU)
     done = fork_server.run([sys.executable, "-c", program(), root])
@@ -45,9 +45,7 @@ def test_the_cpu_twin_has_the_bytes_of_the_formula(kernforge_cli, tutorial, fork
     assert done.stdout.startswith("0 ")
 
 
-def test_what_was_never_edited_is_published_and_loaded(
-    kernforge_cli, tutorial, tmp_path, fork_server
-):
+def test_unchanged_project_is_published_and_loaded(kernforge_cli, tutorial, tmp_path, fork_server):
     root, registry = tutorial("img2gray", "img2gray-cpu"), tmp_path / "registry"
     kernforge_cli("build", root, "--variant", CPU)
     kernforge_cli("publish", root, "--registry", registry, "--repo-id", "tutorial/img2gray")
@@ -64,7 +62,7 @@ def test_what_was_never_edited_is_published_and_loaded(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_is_migrated_is_the_same_plan(kernforge_cli, tutorial, form):
+def test_migrated_manifest_has_the_same_plan(kernforge_cli, tutorial, form):
     root = tutorial("img2gray", edits=FORMS[form])
 
     def plan():
@@ -99,7 +97,7 @@ def test_export_leaves_the_tutorials_flake_alone(kernforge_cli, tutorial):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
 @pytest.mark.parametrize("form", FORMS)
-def test_the_gpu_has_the_bytes_of_the_formula(fork_server, form):
+def test_gpu_variant_matches_the_formula(fork_server, form):
     """With the products and sums joined, as nvcc does unless it is told not to."""
     assert (BUILT / form).is_dir(), "build it before: python -m support.tutorials"
     done = fork_server.run([sys.executable, "-c", program("cuda"), BUILT / form])

@@ -95,7 +95,7 @@ def test_the_benchmark_script_runs_on_a_gpu(home, tmp_path, monkeypatch, capsys)
     _script_and_bench(home, tmp_path, monkeypatch, capsys)
 
 
-def test_a_tutorials_own_mistake_is_told_with_its_line(monkeypatch):
+def test_syntax_error_in_load_inline_names_its_line(monkeypatch):
     """Without the semicolon after ``empty_like``."""
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
     text = (CUSTOM_OPS / "inline_add.py").read_text().replace("empty_like(a);", "empty_like(a)")

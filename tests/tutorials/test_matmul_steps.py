@@ -28,7 +28,7 @@ def nvcc(*options):
     assert done.returncode == 0, done.stderr
 
 
-def test_each_step_uses_what_its_text_says(tmp_path):
+def test_each_step_uses_its_instructions(tmp_path):
     nvcc("-ptx", "-arch=compute_90a", "-Werror", "all-warnings", "-o", tmp_path / "a.ptx")
     kernels = re.split(r"\.entry ", (tmp_path / "a.ptx").read_text())[1:]
     of = {}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sysconfig
 from collections.abc import Iterable, Sequence
@@ -100,13 +101,8 @@ class BuildExtension(build_ext):
     @classmethod
     def with_options(cls, **options: Any) -> type[BuildExtension]:
         """A subclass whose constructor has these options."""
-
-        class BuildExtensionWithOptions(cls):  # type: ignore[misc, valid-type]
-            def __init__(self, *args: Any, **kwargs: Any) -> None:
-                kwargs.update(options)
-                super().__init__(*args, **kwargs)
-
-        return BuildExtensionWithOptions
+        made = functools.partialmethod(cls.__init__, **options)
+        return type("BuildExtensionWithOptions", (cls,), {"__init__": made})
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -64,7 +64,7 @@ def old(tmp_path):
     return root
 
 
-def test_a_project_of_two_modules(old, tmp_path):
+def test_setup_py_of_two_modules_becomes_one_project(old, tmp_path):
     before = {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
     adopted = adopt(old, dest=tmp_path / "new")
     assert {path: path.read_bytes() for path in old.rglob("*") if path.is_file()} == before
@@ -133,7 +133,7 @@ assert not os.path.exists("/etc/passwd"), written
 """
 
 
-def test_a_setup_py_may_compute_what_it_asks_for_and_sees_no_more_than_its_project(old, tmp_path):
+def test_setup_py_runs_in_a_sandbox(old, tmp_path):
     text = (old / "setup.py").read_text().replace("setup(\n", f"{COMPUTES}\nsetup(\n", 1)
     text = f"import os\nhere = os.path.dirname(os.path.abspath(__file__))\n{text}"
     text = text.replace('("N", 4)', '("N", len(written))')
@@ -145,7 +145,7 @@ def test_a_setup_py_may_compute_what_it_asks_for_and_sees_no_more_than_its_proje
     assert not Path("/var/tmp/kernforge-was-here").exists()  # noqa: S108
 
 
-def test_a_license_that_is_no_spdx_expression_is_a_remark(old, tmp_path):
+def test_unknown_license_is_a_remark(old, tmp_path):
     setup = old / "setup.py"
     setup.write_text(setup.read_text().replace("BSD-3-Clause", "see LICENSE"))
     adopted = adopt(old, dest=tmp_path / "new")
@@ -155,7 +155,7 @@ def test_a_license_that_is_no_spdx_expression_is_a_remark(old, tmp_path):
     assert not any("license" in remark.text for remark in given.remarks)
 
 
-def test_nothing_outside_of_the_project_is_read_or_written(old, tmp_path):
+def test_files_outside_the_project_are_not_read(old, tmp_path):
     secret = tmp_path / "secret.h"
     secret.write_text("int secret;\n")
     before = (old / "relu.cpp").read_text()
@@ -176,7 +176,7 @@ def test_nothing_outside_of_the_project_is_read_or_written(old, tmp_path):
         ("setup.py", "load_inline = 1\n", "failed before it named its extensions"),
     ],
 )
-def test_nothing_to_adopt(tmp_path, name, text, message):
+def test_program_without_extensions_is_refused(tmp_path, name, text, message):
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / name).write_text(text)
     with pytest.raises(UsageError, match=message):
@@ -184,7 +184,7 @@ def test_nothing_to_adopt(tmp_path, name, text, message):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_module_without_one_operator_is_refused_with_the_reasons(old, tmp_path):
+def test_project_without_operators_is_refused_with_reasons(old, tmp_path):
     (old / "relu.cpp").write_text(RELU.replace("&forward", "&gone"))
     (old / "hypot.cpp").write_text(HYPOT.replace("double a, double b", "py::object o"))
     with pytest.raises(UsageError, match=r"relu\.cpp:5: forward: no declaration of gone"):
@@ -192,7 +192,7 @@ def test_a_module_without_one_operator_is_refused_with_the_reasons(old, tmp_path
     assert not (tmp_path / "new").exists()
 
 
-def test_what_stands_in_the_way(old, tmp_path):
+def test_invalid_destination_name_or_source_is_refused(old, tmp_path):
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "mine").write_text("")
     with pytest.raises(UsageError, match="exists already and holds mine"):

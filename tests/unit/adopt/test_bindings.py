@@ -79,7 +79,7 @@ def test_schemas(declaration, binding, schema):
     assert "PYBIND11" not in result.text
 
 
-def test_a_type_that_operators_do_not_have_is_converted():
+def test_narrow_number_types_are_converted():
     result = bound("at::Tensor f(at::Tensor x, float s, int n);", 'm.def("f", &f);')
     assert (
         'ops.impl("f", torch::kCUDA, [](at::Tensor x, double s, int64_t n) '
@@ -92,7 +92,7 @@ def test_a_type_that_operators_do_not_have_is_converted():
     )
 
 
-def test_a_function_with_autograd_is_not_tied_to_a_device():
+def test_autograd_function_is_registered_for_all_devices():
     text = "at::Tensor f(at::Tensor x) { return Own::apply(x); }"
     assert 'ops.def("f(Tensor x) -> Tensor", &f);' in bound(text, 'm.def("f", &f);').text
 
@@ -119,14 +119,14 @@ def test_a_function_with_autograd_is_not_tied_to_a_device():
         ("int f(int n);", 'm.def("f", &f, py::arg("n") = kDefault);', "is not a literal"),
     ],
 )
-def test_what_cannot_be_translated_is_reported_with_its_line(declaration, binding, message):
+def test_untranslated_binding_is_a_remark_with_its_line(declaration, binding, message):
     result = bound(declaration, f"\n\n{binding}")
     (remark,) = [r for r in result.remarks if r.kind == "left"][:1]
     assert re.search(message, remark.text), remark
     assert (remark.path, remark.line) == ("op.cpp", 6)
 
 
-def test_conditions_and_comments_of_a_block_are_kept_apart():
+def test_preprocessor_conditions_are_preserved():
     result = bound(
         "int64_t f(); int64_t g();",
         '// m.def("old", &old);\n#ifdef WITH_G\nm.def("g", &g);  // m.def(\n#endif\n'
@@ -138,7 +138,7 @@ def test_conditions_and_comments_of_a_block_are_kept_apart():
     assert lines.index('ops.def("g() -> int", &g);') < lines.index("#endif")
 
 
-def test_headers_of_python_are_exchanged():
+def test_python_headers_are_replaced_by_torch_headers():
     text = (
         "#include <torch/extension.h>\n#include <pybind11/stl.h>\n#include <Python.h>\n"
         "namespace py = pybind11;\nint f();\n"
@@ -151,7 +151,7 @@ def test_headers_of_python_are_exchanged():
     assert autograd.startswith("#include <torch/all.h>\n")
 
 
-def test_a_namespace_that_is_named_becomes_the_builds_own():
+def test_named_op_namespace_is_replaced():
     text = """
 TORCH_LIBRARY(own, ops) { ops.def("f(Tensor x, Tensor! out) -> ()"); }
 TORCH_LIBRARY_IMPL(own, CUDA, ops) { ops.impl("f", &f); }
@@ -162,14 +162,14 @@ TORCH_LIBRARY_IMPL(own, CUDA, ops) { ops.impl("f", &f); }
     assert [operator.name for operator in result.operators] == ["f"]
 
 
-def test_a_declared_operator_gets_a_function_with_its_arguments():
+def test_schema_of_a_declared_operator_is_read():
     declared = r'ops.def("own::f.out(Tensor x, str by=\",\", int[2] k=[1, 2]) -> ()");'
     text = f"TORCH_LIBRARY(own, ops) {{ {declared} }}"
     (operator,) = translated(text).operators
     assert operator.schema == 'f.out(Tensor x, str by=",", int[2] k=[1, 2]) -> ()'
 
 
-def test_c_linkage_of_one_side_is_given_to_the_other():
+def test_declaration_gets_c_linkage_of_its_definition():
     defined = ['extern "C" void run(float* x, int n) {}\nvoid other(int n) {}\n']
     text = "\nvoid run(float* x, int n);\nvoid other(int n);\nint f() { run(0, 1); }\n"
     result, lines = with_c_linkage(text, defined)
@@ -178,7 +178,7 @@ def test_c_linkage_of_one_side_is_given_to_the_other():
     assert with_c_linkage(result, defined) == (result, {})
 
 
-def test_a_module_made_by_hand_stays_and_is_reported():
+def test_handwritten_pyinit_is_a_remark():
     text = "#include <Python.h>\nPyObject* PyInit__C(void) { return PyModule_Create(&made); }\n"
     result = translated(text)
     assert "PyInit__C" in result.text
@@ -186,7 +186,7 @@ def test_a_module_made_by_hand_stays_and_is_reported():
     assert (remark.line, "remove it" in remark.text) == (2, True)
 
 
-def test_a_macro_before_a_function_does_not_hide_it():
+def test_function_after_a_macro_is_found():
     declared = (
         "#define CHECK(x) A(x); \\\n  B(x)\n#define CHECK_BOTH(x) A(x); B(x)\n\n"
         "at::Tensor forward(at::Tensor x) { return x.clone(); }"

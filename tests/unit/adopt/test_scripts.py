@@ -27,6 +27,8 @@ cpp_extension.load_inline("c", ["int64_t g();"], ("__global__ void k() {}",))
 if __name__ == "__main__":
     compile_now("d", "k.cu").f(x)
     compile_now("e", "k.cu")
+secrets = [path for path in ("../secret", "/etc/passwd") if Path(path).exists()]
+compile_now("f", "k.cu", secrets)
 """
 INLINE = """
 def first_use():
@@ -38,13 +40,15 @@ def first_use():
 @pytest.fixture
 def old(tmp_path):
     (tmp_path / "old").mkdir()
+    (tmp_path / "place").mkdir()
     (tmp_path / "old/k.cu").write_text("void run() {}\n")
+    (tmp_path / "secret").write_text("x")
     return tmp_path / "old"
 
 
-def test_every_call_of_the_jit_is_a_module(old, tmp_path):
+def test_each_jit_call_of_a_script_is_a_module(old, tmp_path):
     (old / "script.py").write_text(HEAD + CALLS)
-    found = program.read(old / "script.py", tmp_path)
+    found = program.read(old / "script.py", tmp_path / "place")
     sources = {each.name: [*each.sources] for each in found.modules}
     assert sources == {
         "my_old": ["k.cu"],
@@ -52,13 +56,15 @@ def test_every_call_of_the_jit_is_a_module(old, tmp_path):
         "c": ["c.cpp", "c.cu"],
         "d": ["k.cu"],
         "e": ["k.cu"],
+        "f": ["k.cu"],
     }
+    assert not any(each.cxx_flags for each in found.modules)  # the sandbox hides other files
     assert [str(each) for each in found.remarks if each.line] == [
         "script.py:15: source none.cu is not in the project"
     ]
 
 
-def test_load_inline_in_a_function_that_is_not_called(old, tmp_path):
+def test_load_inline_in_an_uncalled_function(old, tmp_path):
     (old / "script.py").write_text(HEAD + INLINE)
     adopted = adopt(old / "script.py", dest=tmp_path / "new")
     assert adopted.operators == {"go": "go(int n) -> int"}

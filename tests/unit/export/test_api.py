@@ -24,7 +24,7 @@ def made(tmp_path):
     return call
 
 
-def test_the_packages_metadata_are_the_manifests():
+def test_pyproject_has_the_metadata_of_the_manifest():
     document = tomllib.loads(export.pyproject(parse(RICH, source="build.toml")))
     assert document["project"]["dependencies"] == ["torch>=2.9", "einops"]
     assert document["project"]["optional-dependencies"] == {"cuda": ["nvidia-cutlass-dsl"]}
@@ -32,7 +32,7 @@ def test_the_packages_metadata_are_the_manifests():
     assert "kernforge[build]" in document["build-system"]["requires"]
 
 
-def test_a_source_is_listed_only_where_its_section_reaches():
+def test_cmake_lists_sources_by_cuda_version():
     text = cmake.text(Sources(manifest=parse(RICH), digests={}, texts={}, bundled={}))
     newest, rest = text.split("VERSION_GREATER_EQUAL 12.9)")
     newer, older = rest.split("VERSION_GREATER_EQUAL 12.8)")
@@ -45,7 +45,7 @@ def test_a_source_is_listed_only_where_its_section_reaches():
     assert "@" not in text.replace("@OPS_NAME@", "").replace("@ONLY", "")
 
 
-def test_a_copy_has_everything_and_what_is_there_is_not_replaced(made, tmp_path):
+def test_export_does_not_replace_user_files(made, tmp_path):
     one, texts = made()
     to = tmp_path / "out"
     export.write(one, texts, to)
@@ -62,7 +62,7 @@ def test_a_copy_has_everything_and_what_is_there_is_not_replaced(made, tmp_path)
     assert (to / "setup.py").read_text() == texts["setup.py"]
 
 
-def test_what_an_export_wrote_is_written_again_and_is_no_source(made):
+def test_exported_files_are_replaced_and_are_no_sources(made):
     one, texts = made()
     (one.root / "flake.nix").write_text("{ }")
     assert export.write(one, texts, one.root) == {"flake.nix"}
@@ -96,7 +96,7 @@ def test_nothing_is_written_through_a_link(tmp_path, capsys, link):
     assert not list(outside.iterdir()) if link == "csrc" else outside.read_text() == "mine"
 
 
-def test_headers_and_patterns_are_named_for_kernel_builder(made, tmp_path):
+def test_kernel_builder_manifest_lists_files_and_headers(made, tmp_path):
     include = '#include "kernforge/elementwise.cuh"\n'
     one, _ = made(cu=include, backends=("cpu", "cuda"))
     path = one.root / "build.toml"
@@ -118,7 +118,7 @@ def test_headers_and_patterns_are_named_for_kernel_builder(made, tmp_path):
     assert "build.toml" not in export.texts(one, ["cmake"])
 
 
-def test_a_new_directory_appears_whole_or_not_at_all(made, tmp_path, monkeypatch):
+def test_new_directory_is_written_atomically(made, tmp_path, monkeypatch):
     one, texts = made()
     real, written = export.files.write_new, []
 

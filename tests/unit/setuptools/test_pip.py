@@ -6,7 +6,7 @@ from kernforge.setuptools import pip
 from kernforge.system.environment import Environment
 
 
-def test_our_options_are_taken_and_pips_stay():
+def test_options_of_kernforge_and_pip_are_separated():
     chosen, rest = pip.take_choices(
         ["install", "--torch", "2.11", "--no-deps", ".", "--cuda=cpu", "--python", "3.11"]
     )
@@ -23,7 +23,7 @@ def test_another_python_is_refused():
         pip.run_pip(["install", ".", "--python", "3.8"], Environment({}))
 
 
-def test_build_requirements_that_the_stub_answers_are_not_fetched(tmp_path):
+def test_stubbed_build_requirements_are_not_fetched(tmp_path):
     about = tmp_path / "pyproject.toml"
     about.write_text(
         '[build-system]\nrequires = ["packaging", "Torch>=2.7", "ninja", "no-such-package", '

@@ -72,7 +72,7 @@ def planned(project, where=None, **given):
     return {action.title: action for action in made.plan.actions}
 
 
-def test_the_directory_of_a_project_changes_nothing(project, tmp_path_factory):
+def test_action_keys_do_not_depend_on_the_project_directory(project, tmp_path_factory):
     other = tmp_path_factory.mktemp("other")
     for path in project.rglob("*.*"):
         (other / path.relative_to(project)).parent.mkdir(exist_ok=True)
@@ -82,7 +82,7 @@ def test_the_directory_of_a_project_changes_nothing(project, tmp_path_factory):
     assert {a.key for a in here.values()} == {a.key for a in there.values()}
 
 
-def test_device_code_without_torch_is_one_action_for_all(project):
+def test_device_code_without_torch_is_shared_across_torch_versions(project):
     a, b = planned(project), planned(project, machine("2.13"))
     assert a["k.cu"].key == b["k.cu"].key
     assert a["b.cpp"].key != b["b.cpp"].key
@@ -125,7 +125,7 @@ def test_device_code_is_linked_when_asked(project):
     assert any(word.endswith("libcudadevrt.a") for word in found["link ops.so"].argv)
 
 
-def test_flags_that_name_gpus_are_kept_or_narrowed(project):
+def test_arch_list_narrows_gencode_flags(project):
     both = (
         *("-gencode", "arch=compute_80,code=sm_80"),
         *("-gencode", "arch=compute_90,code=sm_90"),
@@ -146,13 +146,13 @@ def test_flags_that_name_gpus_are_kept_or_narrowed(project):
         ("arch=compute_90a,code=sm_90a", False),  # PTX for 9.0 alone serves no newer GPU
     ],
 )
-def test_ptx_that_is_asked_for_is_added_to_the_flags_of_a_setup_py(flag, added):
+def test_requested_ptx_is_added_to_gencode_flags(flag, added):
     found = flags.narrowed(["-gencode", flag], [Arch(9, 0, ptx=True), Arch(9, 0, "a")])
     ptx = ("-gencode=arch=compute_90,code=compute_90",) if added else ()
     assert found == (f"-gencode={flag}", *ptx)
 
 
-def test_sources_above_setup_py(project):
+def test_sources_may_lie_above_setup_py(project):
     (project / "python").mkdir()
     found = read(project / "python", sources=["../b.cpp"], include_dirs=["../include"])
     (unit,) = found.units
@@ -160,26 +160,26 @@ def test_sources_above_setup_py(project):
     assert set(unit.texts) == {"src/b.cpp", "src/include/launch.h"}
 
 
-def test_a_change_of_an_object_makes_another_link(project):
+def test_changed_extra_object_relinks(project):
     (project / "more.o").write_bytes(b"1")
     first = planned(project, extra_objects=["more.o"])["link ops.so"]
     (project / "more.o").write_bytes(b"2")
     assert first.key != planned(project, extra_objects=["more.o"])["link ops.so"].key
 
 
-def test_sources_in_other_languages(project):
+def test_source_of_another_language_is_refused(project):
     with pytest.raises(UsageError, match=r"x\.pyx is not a source: \.pyx is not compiled"):
         read(project, sources=["x.pyx"])
 
 
-def test_an_extension_without_torch(project):
+def test_plain_extension_links_no_torch(project):
     plain = setuptools.Extension("ops", ["k.cu"], include_dirs=["include"])
     found = read_request(extension.extension_request(plain, "ops.so", project))
     (made,) = plan.plan_extensions([found], machine())
     assert not [word for word in made.link.argv if "torch" in word]
 
 
-def test_flags_of_the_environment_are_words(project):
+def test_environment_flags_are_split_as_in_a_shell(project):
     variables = {"CFLAGS": "-O1 '-DA=b c'", "CPPFLAGS": "-g", "LDFLAGS": "-Wl,-O1"}
     asked = extension.extension_request(Extension("ops", ["b.cpp"]), "ops.so", project)
     found = build.with_variables(asked, variables)
@@ -188,7 +188,7 @@ def test_flags_of_the_environment_are_words(project):
         build.with_variables(asked, {"CFLAGS": "-DA='b"})
 
 
-def test_a_search_path_of_the_environment_is_searched_and_part_of_the_key(project):
+def test_include_path_of_cflags_is_searched(project):
     asked = extension.extension_request(Extension("ops", ["k.cu"]), "ops.so", project)
     variables = {"CFLAGS": f"-I{project}/include"}
     found = read_request(build.with_variables(asked, variables))

@@ -13,7 +13,7 @@ def headers(top, python, release):
 
 
 @pytest.mark.parametrize(("mark", "suffix"), [("", ""), ("+freethreaded", "t")])
-def test_interpreters_of_uv_and_pyenv_are_used(tmp_path, mark, suffix):
+def test_headers_of_uv_and_pyenv_are_found(tmp_path, mark, suffix):
     names = (f"3.18{suffix}", f"3.19{suffix}")
     headers(tmp_path / f"uv/cpython-3.18.2{mark}-linux-x86_64-gnu", names[0], "3.18.2")
     headers(tmp_path / f"pyenv/versions/3.19.0{suffix}", names[1], "3.19.0")
@@ -28,7 +28,7 @@ def test_interpreters_of_uv_and_pyenv_are_used(tmp_path, mark, suffix):
     assert locked[0].digest != locked[1].digest
 
 
-def test_a_python_that_is_not_here_is_named_with_those_that_are(tmp_path):
+def test_missing_headers_error_lists_available_pythons(tmp_path):
     headers(tmp_path / "pyenv/versions/3.18.0", "3.18", "3.18.0")
     variables = {"PYENV_ROOT": str(tmp_path / "pyenv"), "UV_PYTHON_INSTALL_DIR": str(tmp_path)}
     with pytest.raises(

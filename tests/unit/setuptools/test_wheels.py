@@ -36,7 +36,7 @@ def test_a_wheel_without_extensions_is_refused(tmp_path):
         wheels.relabel(made, wanted, tmp_path / "out", tmp_path / "files")
 
 
-def test_the_torch_that_it_was_built_for_is_required():
+def test_wheel_requires_its_torch_series():
     wanted = target.named_target("2.11", "13.0", "3.12")
     name, requires, text = wheels._metadata(METADATA.encode(), "1.2+torch2.11.cu130", wanted)
     assert name == "my_ops"
@@ -46,7 +46,7 @@ def test_the_torch_that_it_was_built_for_is_required():
     assert text.count("torch>=2.0") == 0
 
 
-def test_newer_builds_of_a_version_sort_later():
+def test_local_versions_sort_by_torch_and_cuda():
     labels = [
         wheels.local_version(target.named_target(torch, cuda, "3.12"))
         for torch, cuda in (("2.9", "cpu"), ("2.9", "13.0"), ("2.11", "13.0"), ("2.13", "13.2"))
@@ -56,7 +56,7 @@ def test_newer_builds_of_a_version_sort_later():
     assert versions[0] > Version("1.0")
 
 
-def test_each_torch_takes_the_cuda_that_it_was_published_for():
+def test_targets_pair_torch_with_its_published_cuda():
     found = wheels.targets(["2.11", "2.13"], ["13.0", "13.2", "cpu"], [], Environment({}))
     assert [(str(t.torch), str(t.cuda)) for t in found] == [
         ("2.11", "13.0"),
@@ -69,7 +69,7 @@ def test_each_torch_takes_the_cuda_that_it_was_published_for():
         wheels.targets(["2.15"], ["13.0"], [], Environment({}))
 
 
-def test_a_copy_has_no_results_of_earlier_builds(tmp_path):
+def test_project_copy_leaves_out_build_results(tmp_path):
     kept = ["setup.py", "pkg/__init__.py", "pkg/data.so", "csrc/a.cu"]
     kept += ["pkg/build/__init__.py", "csrc/dist/comm.cu"]
     left = ["build/lib/a.so", "dist/a.whl", "pkg.egg-info/PKG-INFO", "pkg/a.cpython-311-x.so"]
