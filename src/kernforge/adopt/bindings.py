@@ -19,7 +19,9 @@ from dataclasses import dataclass, field
 from kernforge.adopt.program import Remark
 from kernforge.source import cpp_text, op_namespace, op_schema
 
-_BLOCK = re.compile(r"\bPYBIND11_MODULE\s*\(\s*\w+\s*,\s*(?P<handle>\w+)[^)]*\)\s*(?P<open>\{)")
+_BLOCK = re.compile(
+    r"\bPYBIND11_MODULE\s*\(\s*\w+\s*,\s*(?P<handle>\w+)(?:[^()]|\(\))*\)\s*(?P<open>\{)"
+)
 _TORCH_INCLUDE = re.compile(
     r"^[ \t]*#[ \t]*include[ \t]*[<\"]torch/extension\.h[>\"]", re.MULTILINE
 )

@@ -15,8 +15,8 @@ def translated(text):
 
 
 def bound(declaration, binding):
-    text = f"#include <torch/extension.h>\n{declaration}\nPYBIND11_MODULE(x, m) {{\n{binding}\n}}\n"
-    return translated(text)
+    opened = "PYBIND11_MODULE(x, m, py::mod_gil_not_used()) {"
+    return translated(f"#include <torch/extension.h>\n{declaration}\n{opened}\n{binding}\n}}\n")
 
 
 @pytest.mark.parametrize(
