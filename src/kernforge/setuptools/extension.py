@@ -18,7 +18,7 @@ from kernforge.builder.workspace import this_cpu
 from kernforge.errors import KernforgeError
 from kernforge.extension.plan import NVCC_FLAGS, Extension
 from kernforge.extension.request import SUFFIXES
-from kernforge.setuptools import build, machine, target
+from kernforge.setuptools import build, target
 from kernforge.setuptools.stand_in import build_console
 from kernforge.system import files
 from kernforge.system.environment import Environment
@@ -40,7 +40,7 @@ def _directory(kind: Literal["torch", "cuda"]) -> Path:
         if provided:
             return Path(provided)
     wanted = target.find_target(environment)
-    return machine.directory(kind, wanted, environment, build_console(environment))
+    return build.toolchain_directory(kind, wanted, environment, build_console(environment))
 
 
 class TorchExtension(setuptools.Extension):
@@ -224,7 +224,7 @@ def arch_flags() -> list[str]:
     environment = Environment.read()
     if (cuda := target.find_target(environment).cuda) is None:
         return []
-    archs = machine.find_archs(cuda, environment, build_console(environment))
+    archs = build.find_archs(cuda, environment, build_console(environment))
     return [word for arch in archs for word in arch.gencode()]
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from kernforge.errors import StorageError
 from kernforge.project.api import is_skipped
-from kernforge.setuptools import machine
+from kernforge.setuptools import build
 from kernforge.setuptools.target import STAND_IN, TorchTarget
 from kernforge.system import files
 from kernforge.system.console import Console
@@ -47,7 +47,7 @@ def write(
         ToolchainError: no index has that release.
     """
     package = write_package(directory, target, _archs(target, environment))
-    include = machine.directory("torch", target, environment, progress) / "include"
+    include = build.toolchain_directory("torch", target, environment, progress) / "include"
     files.symlink(str(include), package / "include")
     files.make_dir(package / "lib")
     return package
@@ -103,7 +103,7 @@ def variables(
         **skip_download_variables(setup),
     }
     if target.cuda and _ASKS_CUDA.search(setup):
-        home = machine.directory("cuda", target, environment, progress)
+        home = build.toolchain_directory("cuda", target, environment, progress)
         found["CUDA_HOME"] = str(home)
         found["PATH"] = first("PATH", home / "bin", packages / "bin")
     return found
@@ -155,5 +155,5 @@ def _archs(target: TorchTarget, environment: Environment) -> list[tuple[int, int
         return []
     # The build says what it compiles for, if it has device code.
     quiet = Console(quiet=True)
-    archs: tuple[cuda_arch.Arch, ...] = machine.find_archs(target.cuda, environment, quiet)
+    archs: tuple[cuda_arch.Arch, ...] = build.find_archs(target.cuda, environment, quiet)
     return sorted({(arch.major, arch.minor) for arch in archs})

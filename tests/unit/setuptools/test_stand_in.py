@@ -93,7 +93,7 @@ except urllib.error.HTTPError as error:
 @pytest.mark.parametrize(("setup", "asks"), [("CppExtension('x', [])", False), ("CUDA_HOME", True)])
 def test_toolkit_is_fetched_only_for_setup_py_with_cuda(tmp_path, monkeypatch, setup, asks):
     wanted = named_target("2.11", "13.0", "3.12")
-    monkeypatch.setattr(stand_in.machine, "directory", lambda *_: tmp_path / "toolkit")
+    monkeypatch.setattr(stand_in.build, "toolchain_directory", lambda *_: tmp_path / "toolkit")
     package = stand_in.write_package(tmp_path / "site", wanted, [(9, 0)])
     found = stand_in.variables(
         package, wanted, Environment({}), Console(), packages=tmp_path, setup=setup
