@@ -45,12 +45,22 @@ _PYTHON = {
     "Device": "torch.device",
     "Scalar": "float",
     "SymInt": "int",
-    "int": "int",
-    "float": "float",
-    "bool": "bool",
-    "str": "str",
     "()": "None",
+    **{same: same for same in ("int", "float", "bool", "str")},
 }
+_MODULE = '''"""{title}"""
+
+from __future__ import annotations
+
+import torch
+
+from ._ops import ops
+
+__all__ = {names}
+
+
+{functions}
+'''
 _TESTS = '''"""The operators are registered.
 
 Compare their results with a reference by kernforge.testing.op_tests.
@@ -129,7 +139,7 @@ def adopt(
         texts, groups = _translate(old)
         bindings = [_BINDING, *_shared_bindings(old, groups)]
         python_name = kernel.replace("-", "_")
-        python = _python_files(python_name, groups, old.file)
+        python = _python_package(python_name, groups, old.file)
         schemas = {
             (each.name if len(groups) == 1 else f"{group}.{each.name}"): each.schema
             for group, operators in groups.items()
@@ -140,7 +150,7 @@ def adopt(
             _BINDING: _BINDING_TEXT,
             "build.toml": _manifest(kernel, chosen, bindings, _sections(old, bindings)),
             **{f"torch-ext/{file}": text for file, text in python.items()},
-            f"tests/test_{python_name}.py": _tests(schemas),
+            f"tests/test_{python_name}.py": _TESTS.format(schemas=json.dumps(schemas, indent=4)),
             ".gitignore": "build/\n__pycache__/\n*.pyc\n.pytest_cache/\n",
         }
         tree = stage / "project"
@@ -241,15 +251,13 @@ def _sections(old: Program, bindings: list[str]) -> dict[str, dict[str, Any]]:
 def _manifest(
     name: str,
     license: str,  # noqa: A002 - the word of build.toml
-    binding: Sequence[str],
+    bindings: Sequence[str],
     sections: Mapping[str, Mapping[str, Any]],
 ) -> str:
     """Text of build.toml, edition 5.
 
     Args:
-        name: of the kernel.
-        license: an SPDX expression.
-        binding: sources of ``[torch]``.
+        bindings: sources of ``[torch]``.
         sections: the ``[kernel.*]`` tables.
 
     Raises:
@@ -262,7 +270,7 @@ def _manifest(
         "license": license,
         "backends": sorted({section["backend"] for section in sections.values()}),
     }
-    tables = {"general": general, "torch": {"src": list(binding)}, "kernel": sections}
+    tables = {"general": general, "torch": {"src": list(bindings)}, "kernel": sections}
     listed = tomlkit.item(tables)
     for table in listed["kernel"].values():
         for value in table.values():
@@ -273,38 +281,28 @@ def _manifest(
     return text
 
 
-def _python_files(
-    package: str, groups: Mapping[str, Sequence[Operator]], origin: str
+def _python_package(
+    name: str, groups: Mapping[str, Sequence[Operator]], origin: str
 ) -> dict[str, str]:
-    """The Python package: path below ``torch-ext`` to text.
+    """Files of the Python package, by path; each of several groups is a submodule.
 
     Args:
-        package: its name.
-        groups: the operators of each module, by the module's last name; the functions of a single
-            module are those of the package itself.
-        origin: what the kernel was made from, for the docstring.
+        origin: file that the kernel was made from.
     """
-    first = f'"""{package}: the operators of {origin}."""'
-    if len(groups) == 1:
-        (operators,) = groups.values()
-        return {f"{package}/__init__.py": _module(first, operators)}
-    names = sorted(groups)
-    lines = [first, "", "from __future__ import annotations", ""]
-    lines += [f"from . import {', '.join(names)}", "", f"__all__ = {json.dumps(names)}", ""]
-    modules = {name: _module(f'"""The operators of {name}."""', groups[name]) for name in names}
-    files = {f"{package}/{name}.py": text for name, text in modules.items()}
-    return {**files, f"{package}/__init__.py": "\n".join(lines)}
+    title, names = f"{name}: the operators of {origin}.", sorted(groups)
+    if len(names) == 1:
+        return {f"{name}/__init__.py": _module(title, groups[names[0]])}
+    modules = {f"{name}/{n}.py": _module(f"The operators of {n}.", groups[n]) for n in names}
+    lines = (f'"""{title}"""', "", f"from . import {', '.join(names)}", "")
+    return modules | {
+        f"{name}/__init__.py": "\n".join((*lines, f"__all__ = {json.dumps(names)}\n"))
+    }
 
 
-def _module(docstring: str, operators: Sequence[Operator]) -> str:
-    functions = [_function(operator) for operator in operators]
-    lines = [docstring, "", "from __future__ import annotations", ""]
-    lines += ["import torch", ""] if any("torch." in function for function in functions) else []
-    lines += ["from ._ops import ops", ""]
-    lines.append(f"__all__ = {json.dumps(sorted(operator.name for operator in operators))}")
-    for function in functions:
-        lines += ["", "", function]
-    return "\n".join([*lines, ""])
+def _module(title: str, operators: Sequence[Operator]) -> str:
+    names = json.dumps(sorted(operator.name for operator in operators))
+    functions = "\n\n\n".join(map(_function, operators))
+    return _MODULE.format(title=title, names=names, functions=functions)
 
 
 def _function(operator: Operator) -> str:
@@ -340,12 +338,3 @@ def _annotation(schema: str) -> str:
     if match := re.fullmatch(r"(.*)\[\d*\]", plain):
         return f"list[{_annotation(match[1])}]"
     return "object"
-
-
-def _tests(schemas: Mapping[str, str]) -> str:
-    """Text of the project's tests: every operator is registered with its schema.
-
-    Args:
-        schemas: by the dotted name of the Python function.
-    """
-    return _TESTS.format(schemas=json.dumps(schemas, indent=4))

@@ -168,7 +168,8 @@ def extension_request(extension: setuptools.Extension, file: str, here: Path) ->
     given: Any = extension.extra_compile_args or []
     compilers = given if isinstance(given, dict) else {"cxx": given, "nvcc": given}
     cxx, nvcc, dlink = (compilers.get(name) for name in _COMPILERS)
-    macros = tuple(_macros(extension.define_macros, extension.undef_macros))
+    macros = [f"-D{n}" if v is None else f"-D{n}={v}" for n, v in extension.define_macros or ()]
+    macros += [f"-U{name}" for name in extension.undef_macros or ()]
     kind: Kind = extension.kind if isinstance(extension, TorchExtension) else "plain"
     return Extension(
         name=extension.name,
@@ -240,14 +241,6 @@ def _is_compiled_here(extension: setuptools.Extension) -> bool:
     if isinstance(extension, TorchExtension):
         return True
     return bool(extension.sources) and all(s.endswith(SUFFIXES) for s in extension.sources)
-
-
-def _macros(
-    defined: Iterable[tuple[str, str | None]] | None, undefined: Iterable[str] | None
-) -> Iterable[str]:
-    for name, value in defined or ():
-        yield f"-D{name}" if value is None else f"-D{name}={value}"
-    yield from (f"-U{name}" for name in undefined or ())
 
 
 def _strings(given: Iterable[Any] | None) -> tuple[str, ...]:

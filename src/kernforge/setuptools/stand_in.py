@@ -23,7 +23,6 @@ from kernforge.setuptools.target import STAND_IN, TorchTarget
 from kernforge.system import files
 from kernforge.system.console import Console
 from kernforge.system.environment import Environment
-from kernforge.toolchain import cuda_arch
 from kernforge.toolchain.index.wheels import Progress
 
 _RESULTS = {"build", "dist"}  # at the top: a package or a source below may have such a name
@@ -46,7 +45,9 @@ def write(
         NetworkError: torch's headers are not here, and no index can be reached.
         ToolchainError: no index has that release.
     """
-    package = write_package(directory, target, _archs(target, environment))
+    quiet = Console(quiet=True)  # the build says what it compiles for, if it has device code
+    archs = build.find_archs(target.cuda, environment, quiet) if target.cuda else ()
+    package = write_package(directory, target, sorted({(a.major, a.minor) for a in archs}))
     include = build.toolchain_directory("torch", target, environment, progress) / "include"
     files.symlink(str(include), package / "include")
     files.make_dir(package / "lib")
@@ -89,14 +90,8 @@ def variables(
         setup: text of the setup.py, whose switches against the download of a prebuilt wheel are
             set.
     """
-    given = environment.variables
-
-    def first(name: str, *places: Path) -> str:
-        return os.pathsep.join((*map(str, places), *filter(None, [given.get(name)])))
-
+    given, programs = environment.variables, [packages / "bin"]
     found = {
-        "PYTHONPATH": first("PYTHONPATH", package.parent, packages),
-        "PATH": first("PATH", packages / "bin"),
         "KERNFORGE_HOME": str(environment.home),
         "KERNFORGE_STAND_IN": str(package),
         **(target.variables if target.installed is None else {}),
@@ -105,7 +100,9 @@ def variables(
     if target.cuda and _ASKS_CUDA.search(setup):
         home = build.toolchain_directory("cuda", target, environment, progress)
         found["CUDA_HOME"] = str(home)
-        found["PATH"] = first("PATH", home / "bin", packages / "bin")
+        programs.insert(0, home / "bin")
+    for name, places in (("PYTHONPATH", [package.parent, packages]), ("PATH", programs)):
+        found[name] = os.pathsep.join([*map(str, places), *filter(None, [given.get(name)])])
     return found
 
 
@@ -148,12 +145,3 @@ def copy_project(project: Path, copy: Path) -> None:
                 files.symlink(str(path.readlink() if inside else path.resolve()), there)
             elif path.is_file() and not _BUILT.search(path.name):
                 files.copy_file(path, there)
-
-
-def _archs(target: TorchTarget, environment: Environment) -> list[tuple[int, int]]:
-    if target.cuda is None:
-        return []
-    # The build says what it compiles for, if it has device code.
-    quiet = Console(quiet=True)
-    archs: tuple[cuda_arch.Arch, ...] = build.find_archs(target.cuda, environment, quiet)
-    return sorted({(arch.major, arch.minor) for arch in archs})
