@@ -45,28 +45,6 @@ namespace = getattr(torch.ops, library.name.partition(".")[0])
 for name in sys.argv[2:]:
     print(getattr(namespace, name).default._schema)
 """
-INLINE = '''
-from torch.utils.cpp_extension import load_inline
-
-cuda_source = """
-__global__ void add_kernel(const float* a, const float* b, float* c, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) c[i] = a[i] + b[i];
-}
-void add_launch(const float* a, const float* b, float* c, int n) {
-  add_kernel<<<(n + 255) / 256, 256>>>(a, b, c, n);
-}
-"""
-cpp_source = """
-void add_launch(const float* a, const float* b, float* c, int n);
-torch::Tensor add_cuda(torch::Tensor a, torch::Tensor b) {
-  auto c = torch::empty_like(a);
-  add_launch(a.data_ptr<float>(), b.data_ptr<float>(), c.data_ptr<float>(), a.numel());
-  return c;
-}
-"""
-module = load_inline("add_ext", cpp_source, cuda_source, functions=["add_cuda"], verbose=True)
-'''
 TORCH = "torch{}{}".format(*torch.__version__.split(".")[:2])
 CPU = """#include <torch/extension.h>
 
@@ -143,9 +121,10 @@ def registered(project, *names):
                 "vector_add_forward": "(Tensor a, Tensor b) -> Tensor",
             },
         ),
+        ("custom_ops_jit/inline_add.py", {"add_cuda": "(Tensor a, Tensor b) -> Tensor"}),
     ],
 )
-def test_a_setup_py_project_builds_and_its_operators_load(
+def test_an_adopted_tutorial_builds_and_its_operators_load(
     tmp_path, kernforge_cli, adopted, project, schemas
 ):
     told = adopted(HERE / project)
@@ -154,15 +133,6 @@ def test_a_setup_py_project_builds_and_its_operators_load(
     kernforge_cli("build", "new", *build, cwd=tmp_path)
     found = registered(tmp_path / "new", *schemas)
     assert found == [f"{name}{rest}" for name, rest in schemas.items()]
-
-
-def test_a_load_inline_script_builds_and_its_operator_loads(tmp_path, kernforge_cli, adopted):
-    (tmp_path / "add.py").write_text(INLINE)
-    told = adopted(tmp_path / "add.py")
-    assert told["operators"] == {"add_cuda": "add_cuda(Tensor a, Tensor b) -> Tensor"}
-    build = ("--arch", "9.0", "--variant", f"{TORCH}-*-cu130-*")
-    kernforge_cli("build", "new", *build, cwd=tmp_path)
-    assert registered(tmp_path / "new", "add_cuda") == ["add_cuda(Tensor a, Tensor b) -> Tensor"]
 
 
 def test_autograd_in_a_cu_file_is_translated(adopted):
@@ -197,7 +167,7 @@ def test_an_adopted_project_passes_its_tests(tmp_path, kernforge_cli, adopted):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
 @pytest.mark.parametrize("folder", ADOPTED)
-def test_the_gpu_does_what_the_tutorial_does(fork_server, folder):
+def test_adopted_tutorial_runs_on_a_gpu(fork_server, folder):
     built = BUILT / f"adopted-{folder}"
     assert built.is_dir(), "build it before: python -m support.tutorials"
     done = fork_server.run([sys.executable, "-c", USE + USES[folder], built])

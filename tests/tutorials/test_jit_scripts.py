@@ -48,17 +48,14 @@ def test_the_scripts_of_custom_ops_run(name, monkeypatch):
 
 
 @pytest.mark.road
-def test_load_inline_compiles_device_code_without_a_gpu(monkeypatch):
+@pytest.mark.parametrize(
+    ("script", "module"), [("inline_add.py", "inline_add"), ("load_add.py", "add")]
+)
+def test_scripts_of_custom_ops_compile_without_a_gpu(script, module, monkeypatch):
     """And the module refuses what is not on a GPU."""
-    names = run(CUSTOM_OPS / "inline_add.py", monkeypatch)
+    names = run(CUSTOM_OPS / script, monkeypatch)
     with pytest.raises(RuntimeError, match="a must be a CUDA tensor"):
-        names["inline_add"].add_cuda(torch.ones(2), torch.ones(2))
-
-
-def test_load_compiles_device_code_without_a_gpu(monkeypatch):
-    names = run(CUSTOM_OPS / "load_add.py", monkeypatch)
-    with pytest.raises(RuntimeError, match="a must be a CUDA tensor"):
-        names["add"].add_cuda(torch.ones(2), torch.ones(2))
+        names[module].add_cuda(torch.ones(2), torch.ones(2))
 
 
 def _script_and_bench(home, tmp_path, monkeypatch, capsys):
