@@ -282,21 +282,21 @@ NOT_PROMISED = {
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
 @pytest.mark.parametrize("door", DOORS)
-def test_the_promise_holds_at_the_door(place, door, promise):
+def test_attack_is_refused_at_every_door(place, door, promise):
     promise(place)
     expected = {0} if (door, promise) in NOT_PROMISED else PROMISES[promise]
     assert code(door, place, 2) in expected
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_an_honest_kernel_passes_the_door(place, door):
+def test_honest_kernel_passes_every_door(place, door):
     place.publish(REPO, place.variant(version=1), refs(1))
     place.publish(REPO, place.variant(version=2), refs(2))
     assert code(door, place, 2) == 0
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_the_promise_of_the_version_holds_offline(place, door, hub):
+def test_rollback_is_refused_offline_at_every_door(place, door, hub):
     """Nothing is asked of the hub; what is in the cache is held against the same policy."""
     cache = place.root / "cache"
     place.registry = DirectoryRegistry(cache)
@@ -333,7 +333,7 @@ def local(place, door, path):
 
 
 @pytest.mark.parametrize("door", LOCAL)
-def test_rules_for_directories_hold_at_local_doors(place, door):
+def test_directory_rules_apply_at_local_doors(place, door):
     """A local directory is the user's own word for a kernel; rules for directories hold for it."""
     assert local(place, door, place.variant(where="local")) == 0
     for key in (None, "stranger", "old"):
@@ -343,12 +343,12 @@ def test_rules_for_directories_hold_at_local_doors(place, door):
     assert local(place, door, changed) == INTEGRITY
 
 
-def test_a_local_directory_is_not_met_by_rules_for_names(place):
+def test_repo_rules_do_not_apply_to_directories(place):
     assert local(place, "LOCAL_KERNELS", place.variant(where="builds", key=None)) == 0
 
 
 @pytest.mark.parametrize("old", ["acme/toy", "bad/toy", "asked/toy"])
-def test_a_redirect_does_not_lead_around_the_rule_of_the_old_name(place, old):
+def test_redirect_does_not_evade_the_rule_of_the_old_name(place, old):
     evil = place.variant(key=None)
     place.publish("evil/toy", evil, refs(1))
     status = {"kernel-status.toml": 'kind = "redirect"\ndestination = "evil/toy"\n'}
@@ -358,7 +358,7 @@ def test_a_redirect_does_not_lead_around_the_rule_of_the_old_name(place, old):
         kernforge.get_kernel(old, version=1)
 
 
-def test_a_redirect_that_the_rules_allow_is_followed(place):
+def test_allowed_redirect_is_followed(place):
     place.publish("new/toy", place.variant(key=None), refs(1))
     status = {"kernel-status.toml": 'kind = "redirect"\ndestination = "new/toy"\n'}
     place.publish("asked/toy", place.variant(key=None), refs(1), status)
@@ -366,15 +366,15 @@ def test_a_redirect_that_the_rules_allow_is_followed(place):
         assert kernforge.install_kernel("asked/toy", version=1, trust_remote_code=allowed)
 
 
-def test_a_kernel_that_is_loaded_is_no_answer_to_another_version(place):
+def test_loaded_kernel_does_not_answer_another_version(place):
     older_version(place)
     assert kernforge.get_kernel(REPO, version=1)
-    with pytest.raises(TrustError, match="version 1; version 2 was asked for"):
+    with pytest.raises(TrustError, match="version 1, not of the requested version 2"):
         kernforge.get_kernel(REPO, version=2)
 
 
 @pytest.mark.parametrize("promise", [older_version, no_signature, another_signer, another_kernel])
-def test_no_refusal_advises_to_do_without_the_signature(place, promise):
+def test_refusal_never_advises_to_drop_the_signature(place, promise):
     promise(place)
     with pytest.raises(TrustError) as refused:
         kernforge.get_kernel(REPO, version=2)

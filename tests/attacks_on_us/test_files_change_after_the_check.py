@@ -38,13 +38,13 @@ FILES = {
 }
 
 
-def test_what_was_verified_is_imported(tmp_path, write_variant):
+def test_verified_package_is_imported(tmp_path, write_variant):
     module = load(*verified(tmp_path, write_variant, FILES))
     assert module.ANSWER == 42
 
 
 @pytest.mark.parametrize("name", ["__init__.py", "inner.py", "deep/__init__.py"])
-def test_a_module_that_changed_after_it_was_verified_is_not_run(tmp_path, write_variant, name):
+def test_module_changed_after_verification_never_runs(tmp_path, write_variant, name):
     mark = tmp_path / "run"
     ran = 0
     path, metadata = verified(tmp_path, write_variant, FILES)
@@ -57,7 +57,7 @@ def test_a_module_that_changed_after_it_was_verified_is_not_run(tmp_path, write_
     assert ran == 0
 
 
-def test_a_module_that_is_imported_late_is_verified_then(tmp_path, write_variant):
+def test_late_import_is_verified(tmp_path, write_variant):
     path, metadata = verified(tmp_path, write_variant, FILES)
     module = load(path, metadata)
     (path / "late.py").write_text("raise SystemExit('evil')\n")
@@ -65,7 +65,7 @@ def test_a_module_that_is_imported_late_is_verified_then(tmp_path, write_variant
         importer.importlib.import_module(f"{module.__name__}.late")
 
 
-def test_a_module_that_was_added_is_not_run(tmp_path, write_variant):
+def test_added_module_never_runs(tmp_path, write_variant):
     path, metadata = verified(tmp_path, write_variant, FILES)
     module = load(path, metadata)
     (path / "added.py").write_text("raise SystemExit('evil')\n")
@@ -74,7 +74,7 @@ def test_a_module_that_was_added_is_not_run(tmp_path, write_variant):
 
 
 @pytest.mark.parametrize("place", ["layers.py", "variant", "kernel", "registry"])
-def test_what_every_user_may_write_to_is_refused(tmp_path, write_variant, place):
+def test_world_writable_files_are_refused(tmp_path, write_variant, place):
     root = tmp_path / "registry"
     build = write_variant(tmp_path / "build", variant="torch-universal", unique=f"open{place[:3]}")
     commit = publish(build.parent, DirectoryRegistry(root), "owner/open").commit

@@ -54,13 +54,13 @@ REFS = {"branches": [{"name": "v1", "targetCommit": COMMIT}], "tags": []}
         (bad_server.dripping, r"bytes in .* seconds"),
     ],
 )
-def test_an_answer_without_end_is_left(tmp_path, short, answer, words):
+def test_endless_or_slow_answer_is_refused(tmp_path, short, answer, words):
     with bad_server.serve(answer) as server, pytest.raises(NetworkError, match=words):
         client(server.url, tmp_path).refs(REPO)
 
 
 @pytest.mark.parametrize("ask", REQUESTS.values(), ids=REQUESTS)
-def test_an_answer_of_another_kind_is_refused_or_says_nothing(tmp_path, ask):
+def test_malformed_answer_is_refused(tmp_path, ask):
     found = []
     for document in (None, 5, "x", [[]], [5], {"branches": 5}, {"branches": [[]]}):
         answer = operator.methodcaller("json", document)
@@ -70,7 +70,7 @@ def test_an_answer_of_another_kind_is_refused_or_says_nothing(tmp_path, ask):
 
 
 @pytest.mark.parametrize("status", [302, 401, 404, 407, 503])
-def test_an_error_with_a_header_that_is_not_ascii_is_ours(tmp_path, status):
+def test_headers_outside_ascii_give_typed_errors(tmp_path, status):
     names = ["X-Error-Message", "X-Error-Code", "Via", "Location", "Set-Cookie", "Content-Type"]
     headers = {**dict.fromkeys(names, "caf\xe9"), "Retry-After": "\xb2"}  # a digit, no number
 
@@ -82,7 +82,7 @@ def test_an_error_with_a_header_that_is_not_ascii_is_ours(tmp_path, status):
         client(server.url, tmp_path).refs(REPO)
 
 
-def test_the_body_of_an_error_is_not_read(tmp_path):
+def test_body_of_an_error_is_not_read(tmp_path):
     def answer(handler):
         handler.start(400, Content_Type="application/json")
         while not handler.server.stopped.is_set():
@@ -92,7 +92,7 @@ def test_the_body_of_an_error_is_not_read(tmp_path):
         client(server.url, tmp_path).refs(REPO)
 
 
-def test_the_text_of_an_error_is_short_and_cannot_control_a_terminal(tmp_path):
+def test_error_text_is_short_and_printable(tmp_path):
     def answer(handler):
         handler.start(400, X_Error_Message="\x1b[2J" + "x" * 1000, Content_Length=0)
 
@@ -103,7 +103,7 @@ def test_the_text_of_an_error_is_short_and_cannot_control_a_terminal(tmp_path):
 
 
 @pytest.mark.parametrize(("after", "wait_s"), [("30", 30), ("1000000000", 60), ("-1", 0)])
-def test_a_hub_makes_nobody_wait_for_longer_than_a_minute(tmp_path, after, wait_s):
+def test_retry_after_is_limited_to_a_minute(tmp_path, after, wait_s):
     def answer(handler):
         if len(handler.server.requests) == 1:
             handler.start(429, Content_Length=0, Retry_After=after)
@@ -117,7 +117,7 @@ def test_a_hub_makes_nobody_wait_for_longer_than_a_minute(tmp_path, after, wait_
     assert waits == [wait_s]
 
 
-def test_a_listing_of_pages_without_end_is_left(tmp_path, monkeypatch):
+def test_endless_listing_is_refused(tmp_path, monkeypatch):
     def answer(handler):
         number = len(handler.server.requests)
         files = [
@@ -133,7 +133,7 @@ def test_a_listing_of_pages_without_end_is_left(tmp_path, monkeypatch):
         client(server.url, tmp_path).files(REPO, COMMIT)
 
 
-def test_a_next_page_at_another_host_does_not_get_the_token(tmp_path):
+def test_next_page_at_another_host_gets_no_token(tmp_path):
     with bad_server.serve(lambda handler: handler.json([])) as other:
 
         def answer(handler):
@@ -146,7 +146,7 @@ def test_a_next_page_at_another_host_does_not_get_the_token(tmp_path):
         assert not other.requests
 
 
-def test_a_redirect_to_another_host_does_not_get_the_token(tmp_path):
+def test_redirect_to_another_host_gets_no_token(tmp_path):
     refs = {"branches": [], "tags": []}
     with bad_server.serve(lambda handler: handler.json(refs)) as other:
 
@@ -160,7 +160,7 @@ def test_a_redirect_to_another_host_does_not_get_the_token(tmp_path):
         assert other.tokens == [""]
 
 
-def test_a_redirect_to_another_protocol_is_not_followed(tmp_path):
+def test_redirect_to_another_protocol_is_refused(tmp_path):
     for place in ("ftp://127.0.0.1/x", "file:///etc/passwd", "banana://x"):
         answer = operator.methodcaller("start", 302, Location=place, Content_Length=0)
         with bad_server.serve(answer) as server, pytest.raises(KernforgeError):
@@ -184,34 +184,34 @@ def download(answer, tmp_path, size):
 
 
 @pytest.mark.parametrize("size", [1, 1000])
-def test_a_file_that_is_longer_than_listed_is_left(tmp_path, size):
+def test_file_longer_than_listed_is_refused(tmp_path, size):
     assert "sends more than the" in download(bad_server.endless, tmp_path, size)
-    (part,) = (tmp_path / "hub").glob("*/blobs/part-*")
+    (part,) = (tmp_path / "hub").glob("*/blobs/tmp-*")
     assert part.stat().st_size <= size
 
 
-def test_a_file_that_drips_is_left(tmp_path, short):
+def test_slow_file_is_refused(tmp_path, short):
     assert "bytes in " in download(bad_server.dripping, tmp_path, 10_000_000)
 
 
-def test_a_download_goes_on_where_another_run_ended(hub, tmp_path):
+def test_interrupted_download_is_continued(hub, tmp_path):
     hub.add(REPO, "v1", {"build/torch-cpu/toy.so": LIBRARY})
     commit = hub.repos[REPO].branches["v1"]
     hub.fault("/cdn/", "cut", 4)
     first = HubRegistry(endpoint(hub.url, tmp_path))
     with pytest.raises(NetworkError, match="cannot be reached"):
         first.fetch(REPO, commit, "torch-cpu")
-    (part,) = (tmp_path / "hub").glob("*/blobs/part-*")
+    (part,) = (tmp_path / "hub").glob("*/blobs/tmp-*")
     have = part.stat().st_size
     assert 0.9 * len(LIBRARY) < have < len(LIBRARY)
     second = HubRegistry(endpoint(hub.url, tmp_path))
     path = second.fetch(REPO, commit, "torch-cpu")
     assert (path / "toy.so").read_bytes() == LIBRARY
     assert f"bytes={have}-" in hub.ranges
-    assert not list((tmp_path / "hub").glob("*/blobs/part-*"))
+    assert not list((tmp_path / "hub").glob("*/blobs/tmp-*"))
 
 
-def test_a_file_that_fails_ends_the_download_of_the_others(tmp_path):
+def test_failed_file_ends_the_other_downloads(tmp_path):
     """As an interrupt does; what came of them is kept for the next run."""
     size, began = 60_000_000, threading.Event()
     names = {"refused.so": "1" * 40, "large.so": "2" * 40}
@@ -238,17 +238,17 @@ def test_a_file_that_fails_ends_the_download_of_the_others(tmp_path):
         registry = HubRegistry(endpoint(server.url, tmp_path))
         with pytest.raises(RegistryError, match="HTTP 403"):
             registry.fetch(REPO, COMMIT, "torch-cpu")
-    (part,) = (tmp_path / "hub").glob("*/blobs/part-2*")
+    (part,) = (tmp_path / "hub").glob("*/blobs/tmp-kernforge-2*")
     assert part.stat().st_size < size
     assert not list((tmp_path / "hub").glob("*/snapshots/*/build"))
 
 
-def test_a_part_of_something_else_is_thrown_away(hub, tmp_path):
+def test_tampered_partial_download_is_discarded(hub, tmp_path):
     hub.add(REPO, "v1", {"build/torch-cpu/toy.so": LIBRARY})
     commit = hub.repos[REPO].branches["v1"]
     registry = HubRegistry(endpoint(hub.url, tmp_path))
     blob = registry.listing(REPO, commit)["build/torch-cpu/toy.so"].blob
-    part = registry.link_root(REPO) / "blobs" / f"part-{blob}"
+    part = registry.link_root(REPO) / "blobs" / f"tmp-kernforge-{blob[:32]}"
     part.parent.mkdir(parents=True, exist_ok=True)
     part.write_bytes(b"evil" * 1000)
     assert (registry.fetch(REPO, commit, "torch-cpu") / "toy.so").read_bytes() == LIBRARY
@@ -257,7 +257,7 @@ def test_a_part_of_something_else_is_thrown_away(hub, tmp_path):
 # -- connections ------------------------------------------------------------------------------
 
 
-def test_a_certificate_that_is_not_trusted_is_named(tmp_path, monkeypatch):
+def test_untrusted_certificate_is_an_error(tmp_path, monkeypatch):
     certificate = bad_server.self_signed(tmp_path / "server.pem")
     with bad_server.serve(lambda h: h.json(REFS), certificate=certificate) as server:
         with pytest.raises(NetworkError, match="CERTIFICATE_VERIFY_FAILED") as error:
@@ -268,7 +268,7 @@ def test_a_certificate_that_is_not_trusted_is_named(tmp_path, monkeypatch):
         assert client(server.url, tmp_path).refs(REPO) == {"v1": COMMIT}
 
 
-def test_without_a_network_the_hint_names_the_cache(tmp_path):
+def test_network_error_hint_names_the_cache(tmp_path):
     with bad_server.serve(bad_server.endless) as server:
         gone = server.url
     with pytest.raises(NetworkError, match="cannot be reached") as error:
@@ -287,7 +287,7 @@ def proxied(monkeypatch):
     return through
 
 
-def test_a_proxy_that_asks_for_a_password_or_is_gone_is_an_error(tmp_path, proxied):
+def test_proxy_errors_do_not_print_the_password(tmp_path, proxied):
     refuse = {"Proxy_Authenticate": "Basic", "Content_Length": 0}
     with bad_server.serve(lambda handler: handler.start(407, **refuse)) as proxy:
         place = proxy.url.removeprefix("http://")
@@ -310,7 +310,7 @@ def test_a_proxy_that_asks_for_a_password_or_is_gone_is_an_error(tmp_path, proxi
         ("SSL_CERT_FILE", "/etc/passwd"),
     ],
 )
-def test_an_environment_with_which_no_request_can_be_made(
+def test_invalid_proxy_or_certificate_variable_is_named(
     tmp_path, proxied, monkeypatch, name, value
 ):
     monkeypatch.setenv(name, value)
@@ -324,7 +324,7 @@ def test_an_environment_with_which_no_request_can_be_made(
 
 
 @pytest.mark.parametrize("token", ["hf_caf\xe9", "hf_\x01", "hf_a\nb"])
-def test_a_token_that_cannot_be_sent_is_not_printed(tmp_path, token):
+def test_invalid_token_is_not_printed(tmp_path, token):
     with pytest.raises(UsageError) as error:
         client("http://hub.example", tmp_path, token).refs(REPO)
     assert "HF_TOKEN" in error.value.hint

@@ -15,7 +15,8 @@ from kernforge.artifact.metadata import FILE
 from kernforge.errors import IntegrityError, StorageError
 from kernforge.loader.search import Search, find_kernel, find_local
 from kernforge.publish.api import publish
-from kernforge.registry.directory import DirectoryRegistry, refuse_other_bytes
+from kernforge.registry.base import refuse_other_bytes
+from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.names import request
 from kernforge.system import files
 from kernforge.system.digest import git_blob, sha256
@@ -68,7 +69,7 @@ def as_another_link(variant, document):
 
 @pytest.mark.parametrize("change", [in_place, as_a_file, as_another_link])
 @pytest.mark.parametrize("way", ["published", "local"])
-def test_a_changed_document_is_refused(search, published, change, way):
+def test_tampered_document_is_refused(search, published, change, way):
     find = {
         "published": lambda: find_kernel(search, request(REPO, 1)),
         "local": lambda: find_local(search, published),
@@ -79,14 +80,14 @@ def test_a_changed_document_is_refused(search, published, change, way):
         find()
 
 
-def test_names_of_blobs_are_both_kinds_of_hashes():
+def test_blob_names_are_sha256_or_git_hashes():
     for name in (sha256(b"x"), git_blob(b"x")):
         refuse_other_bytes("x", name, b"x")
         with pytest.raises(IntegrityError):
             refuse_other_bytes("x", name, b"y")
 
 
-def test_a_copy_without_links_is_read(search, registry, published, tmp_path):
+def test_copy_without_links_loads(search, registry, published, tmp_path):
     import shutil  # noqa: PLC0415 - for this test
 
     copy = tmp_path / "copy"
@@ -96,7 +97,7 @@ def test_a_copy_without_links_is_read(search, registry, published, tmp_path):
 
 @pytest.mark.parametrize("mode", [0o666, 0o777])
 @pytest.mark.parametrize("name", ["_ops.py", FILE, "."])
-def test_what_everybody_can_write_is_not_published(registry, tmp_path, write_variant, mode, name):
+def test_world_writable_files_are_not_published(registry, tmp_path, write_variant, mode, name):
     variant = write_variant(tmp_path / "build")
     (variant / name).chmod(mode)
     with pytest.raises(StorageError, match="every user of this machine may write"):
@@ -104,7 +105,7 @@ def test_what_everybody_can_write_is_not_published(registry, tmp_path, write_var
     assert registry.refs(REPO) == {}
 
 
-def test_modes_and_links_are_not_published(registry, tmp_path, write_variant):
+def test_modes_and_hard_links_are_not_published(registry, tmp_path, write_variant):
     variant = write_variant(tmp_path / "build")
     (variant / "_ops.py").chmod(0o6755)
     os.link(variant / "_ops.py", tmp_path / "elsewhere.py")
@@ -114,7 +115,7 @@ def test_modes_and_links_are_not_published(registry, tmp_path, write_variant):
     assert {blob.stat().st_nlink for blob in blobs} == {1}
 
 
-def test_modes_are_plain_where_a_kernel_is_installed(registry, published, search, tmp_path):
+def test_installed_files_have_plain_modes(registry, published, search, tmp_path):
     """Blobs of a registry and copies of it, whatever the modes were where they came from."""
     from kernforge.application import download  # noqa: PLC0415 - for this test
 

@@ -92,10 +92,12 @@ def published(
         inner = kernel.path.parent
         return Repo(root=inner.parent if inner.name == "build" else inner, kernel=kernel)
     member = registry.member(info.repo_id)
-    subject = policy.Subject(repo_id=info.repo_id, registry=member.url)
-    Case(subject, environment, trusted, member.is_trusted_publisher).admit_unsigned(
-        "each of its benchmark scripts"
+    subject = policy.Subject(
+        repo_id=info.repo_id,
+        registry=member.url,
+        is_trusted_publisher=member.is_trusted_publisher,
     )
+    Case(subject, environment, trusted).admit_unsigned("each of its benchmark scripts")
     folder = member.folder(info.repo_id, info.revision, BENCHMARKS)
     if folder is None:
         raise NotPublishedError(

@@ -13,23 +13,25 @@ puts a local directory in the place of a registry's kernel.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
 from kernforge.errors import MissingPackageError, NotPublishedError, NoVariantError
 from kernforge.loader import importer
-from kernforge.loader.fitness import check_device, check_needs, verify
 from kernforge.loader.host import probe, probe_to_load
 from kernforge.loader.resolve import Decision, resolve
 from kernforge.loader.search import (
     Builder,
     Node,
     Search,
+    check_device,
+    check_needs,
+    find_answer,
     find_kernel,
     find_local,
     local_override,
+    verify,
 )
 from kernforge.registry.api import find, open_default, open_registry
 from kernforge.registry.base import Registries
@@ -95,18 +97,17 @@ def get_kernel(
     wanted = request(repo_id, version, revision)
     environment = Environment.live()  # two variables of a loaded kernel, and no copy of all
     source = _open(registry, environment, user_agent)
-    known, module = None, None
-    if local_override(environment, repo_id) is None:
-        commit = find(source, wanted).commit
-        known = (source.url, wanted, commit, backend, check_arch)
-        module = _loaded.get(known)
-    if module is None:
-        search = Search(source, backend, Environment.read(), trust_remote_code)
-        if build:
-            search = replace(search, builder=_builder())
-        module = _load(search, wanted, check_arch=check_arch)
-        if known is not None:
-            _loaded[known] = module
+    override = local_override(environment, repo_id)
+    answer = None if override else find(source, wanted)
+    known = (source.url, wanted, answer.commit if answer else "", backend, check_arch)
+    if answer and known in _loaded:
+        return _loaded[known]
+    builder = _builder() if build else None
+    search = Search(source, backend, Environment.read(), trust_remote_code, builder=builder)
+    root = find_answer(search, answer) if answer else find_kernel(search, wanted)
+    module = _load(search, root, check_arch=check_arch)
+    if answer:
+        _loaded[known] = module
     return module
 
 
@@ -129,7 +130,7 @@ def get_local_kernel(
             those of ``get_kernel``.
     """
     search = _new_search(registry, backend, trust_remote_code, user_agent=user_agent)
-    return _load(search, Path(repo_path), check_arch=check_arch)
+    return _load(search, find_local(search, Path(repo_path)), check_arch=check_arch)
 
 
 def has_kernel(
@@ -229,7 +230,8 @@ def get_locked_kernel(
     """
     locks = read_locks(lockfile)
     search = _new_search(registry, backend, trust_remote_code, locks=locks, user_agent=user_agent)
-    return _load(search, locks.of(repo_id).request, check_arch=check_arch)
+    root = find_kernel(search, locks.of(repo_id).request)
+    return _load(search, root, check_arch=check_arch)
 
 
 def load_kernel(
@@ -248,7 +250,8 @@ def load_kernel(
     """
     locks = read_locks(lockfile)
     search = _new_search(registry, backend, trust_remote_code, locks=locks, offline=True)
-    return _load(search, locks.of(repo_id).request, check_arch=check_arch)
+    root = find_kernel(search, locks.of(repo_id).request)
+    return _load(search, root, check_arch=check_arch)
 
 
 def read_locks(lockfile: str | os.PathLike[str] | KernelLocks | None) -> KernelLocks:
@@ -305,12 +308,11 @@ def _builder() -> Builder:
     return builder
 
 
-def _load(search: Search, wanted: Request | Path, *, check_arch: bool) -> ModuleType:
-    """Find, check, verify and import a kernel with all that it depends on.
+def _load(search: Search, root: Node, *, check_arch: bool) -> ModuleType:
+    """Check, verify and import a kernel with its dependencies.
 
     None is imported before all are verified.
     """
-    root = find_local(search, wanted) if isinstance(wanted, Path) else find_kernel(search, wanted)
     with importer.lock:
         nodes = {n.path: n for n in root.walk() if importer.loaded(n.path) is None}
         for node in nodes.values():

@@ -1,37 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find a kernel's variant for this process, and those of the kernels that it depends on.
+"""Find a kernel's variant for this process with its dependencies, check and verify them.
 
-A kernel is asked for by version or revision, or a lock says its commit; a ``kernel-status.toml``
-says where it went. ``LOCAL_KERNELS`` puts a local directory in the place of a registry's kernel,
-except of a locked one: a local directory is the user's own word, as for ``get_local_kernel``.
-Nothing is verified or imported here.
+A request names a kernel by version or revision, and a lock by commit; a ``kernel-status.toml``
+redirects. ``LOCAL_KERNELS`` overrides a registry's kernel by a local directory, but not a locked
+kernel. Nothing is imported here.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
+from kernforge.artifact.integrity import verify_tree
+from kernforge.artifact.metadata import CLIENT_VERSION, FILE, SIGNATURE, Metadata
+from kernforge.artifact.python_depends import python_depends
 from kernforge.errors import (
+    IntegrityError,
     KernelError,
+    MachineError,
     MissingFileError,
+    MissingPackageError,
     NotPublishedError,
     NoVariantError,
     RequestError,
 )
-from kernforge.loader.host import Host, probe, probe_to_load
+from kernforge.loader.host import Host, has_module, probe, probe_to_load, with_device
 from kernforge.loader.importer import RepoInfo
-from kernforge.loader.resolve import Resolution, resolve, way_out
+from kernforge.loader.resolve import Resolution, check_archs, check_driver, resolve, way_out
 from kernforge.registry import names
 from kernforge.registry.api import Answer, download_first, find, find_redirect, locked
-from kernforge.registry.base import Registries
-from kernforge.registry.directory import read_checked
-from kernforge.registry.names import SOURCE, Request, majors
+from kernforge.registry.base import Registries, read_checked
+from kernforge.registry.names import SOURCE, Request
 from kernforge.system.environment import Environment
+from kernforge.system.files import refuse_writable
 from kernforge.trust.admission import Admission, Allowed, Case
 from kernforge.trust.policy import Subject
 
@@ -41,11 +46,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A variant that was admitted and is on this machine; its files are not verified.
+    """An admitted variant on this machine; its files are not verified.
 
     Attributes:
-        link_root: where its links may lead.
-        admission: why the trust policy admits it.
+        link_root: the directory that its links may not leave.
+        admission: the policy's rules that admit it.
         repo_info: its origin; None for a local directory.
         depends: the variants of its dependencies, by repo id.
     """
@@ -66,7 +71,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """A variant that was built on this machine: its directory, and where its links may lead."""
+    """A variant that was built on this machine, and the directory that its links may not leave."""
 
     path: Path
     link_root: Path
@@ -98,12 +103,9 @@ class Search:
     builder: Builder | None = None
     chain: tuple[str, ...] = ()
 
-    def case(self, answer: Answer) -> Case:
-        """A kernel of a registry, as the trust policy is asked about it."""
-        registry = answer.registry
-        subject = Subject(repo_id=answer.repo_id, registry=registry.url, major=answer.major)
-        allowed = self.trust_remote_code
-        return Case(subject, self.environment, allowed, registry.is_trusted_publisher)
+    def case(self, kernel: Answer | Path) -> Case:
+        """The admission of a commit or a directory."""
+        return Case(Subject.of(kernel), self.environment, self.trust_remote_code)
 
     def below(self, what: str) -> Search:
         """The search for the dependencies of a kernel.
@@ -165,12 +167,16 @@ def find_kernel(search: Search, request: Request) -> Node:
     override = local_override(search.environment, repo_id)
     if override is not None:
         return find_local(search.below(f"{repo_id} at {override}"), override)
-    answer = find(search.registry, request)
+    return find_answer(search, find(search.registry, request))
+
+
+def find_answer(search: Search, answer: Answer) -> Node:
+    """The variant of a commit to load, or of the kernel that it redirects to."""
     moved = find_redirect(answer)
     if moved is None:
         return _find_published(search, answer)
     search.case(answer).admit_unsigned(f"a redirect to {moved.repo_id}")
-    _warn("kernel %s moved to %s (%s)", repo_id, moved.repo_id, moved)
+    _warn("kernel %s moved to %s (%s)", answer.repo_id, moved.repo_id, moved)
     return find_kernel(search.below(str(answer)), moved)
 
 
@@ -239,8 +245,7 @@ def _build_variant(search: Search, answer: Answer, resolution: Resolution, host:
     """The variant built from a kernel's source.
 
     Raises:
-        NoVariantError: the search has no builder, or the kernel has no source; with advice: the
-            newest version if that fits, else the other possibilities.
+        NoVariantError: the search has no builder, or the kernel has no source.
     """
     if search.builder is not None:
         admission = search.case(answer).admit_unsigned("a build from its source")
@@ -254,13 +259,11 @@ def _build_variant(search: Search, answer: Answer, resolution: Resolution, host:
                 admission=admission,
                 repo_info=RepoInfo(repo_id=answer.repo_id, revision=answer.commit),
             )
-    hint = _newer_version(answer, host)
-    if not hint:
-        hint = download_first(answer.registry) or way_out(resolution, host)
-        if search.builder is not None:
-            hint += "; build=True found no source to build it from"
-        elif answer.small_file(f"{SOURCE}/kernforge.lock") is not None:
-            hint += "; or pass build=True to get_kernel: its source and lock are published"
+    hint = download_first(answer.registry) or way_out(resolution, host)
+    if search.builder is not None:
+        hint += "; build=True needs the kernel's source, which is not published"
+    elif answer.small_file(f"{SOURCE}/kernforge.lock") is not None:
+        hint += "; or pass build=True to get_kernel: its source and lock are published"
     raise _no_variant_error(search.chain[-1], resolution, hint)
 
 
@@ -315,9 +318,7 @@ def _local_node(search: Search, path: Path) -> Node:
         document = read_checked(path / FILE)
     except FileNotFoundError:
         raise MissingFileError(f"{path / FILE} is missing", hint="build the kernel again") from None
-    subject = Subject(repo_id=None, registry=path.resolve().as_uri())
-    case = Case(subject, search.environment, search.trust_remote_code)
-    admission, metadata = case.admit(
+    admission, metadata = search.case(path).admit(
         document, lambda: _read_signature(path), source=str(path / FILE)
     )
     node = Node(path=path, link_root=link_root(path), metadata=metadata, admission=admission)
@@ -325,7 +326,7 @@ def _local_node(search: Search, path: Path) -> Node:
 
 
 def link_root(path: Path) -> Path:
-    """Where the links of a variant's directory may lead: in a cache or registry, to its blobs."""
+    """The directory that a variant's links may not leave: in a cache or registry, the kernel's."""
     caches = (p for p in path.parents if p.name.startswith(("kernels--", "models--")))
     return next(caches, path)
 
@@ -337,24 +338,103 @@ def _read_signature(path: Path) -> bytes | None:
         return None
 
 
-def _newer_version(answer: Answer, host: Host) -> str:
-    """Advice to take the newest major version, if it fits and is another one."""
-    registry, repo_id = answer.registry, answer.repo_id
-    refs = registry.refs(repo_id)
-    newest = max(majors(refs), default=None)
-    if newest is None or refs[f"v{newest}"] == answer.commit:
-        return ""
-    best = resolve(registry.variants(repo_id, refs[f"v{newest}"]), host).best
-    return (
-        f"version {newest} has a build that fits, {best.name}: pass version={newest} (a command: "
-        f"--version {newest})"
-        if best
-        else ""
-    )
-
-
 def _no_variant_error(what: str, resolution: Resolution, hint: str) -> NoVariantError:
     listing = f":\n\n{resolution.trace()}\n" if resolution.decisions else ""
     return NoVariantError(
         f"Cannot find a build variant for this system in {what}{listing}", hint=hint
     )
+
+
+def check_needs(node: Node, environment: Environment) -> None:
+    """Refuse a kernel with needs that this process lacks; warn of one whose sources are unknown.
+
+    Raises:
+        MissingPackageError: it needs a Python package that is not installed.
+        KernelError: it needs one that kernels may not use.
+        MachineError: it needs newer formats.
+    """
+    metadata = node.metadata
+    known = python_depends(metadata.backend)
+    for name in metadata.python_depends:
+        depend = known.get(name)
+        if depend is None:
+            raise KernelError(
+                f"Kernel module `{metadata.python_name}` uses the Python package {name!r}, which "
+                f"is not among those that a kernel for {metadata.backend} may use",
+                hint=f"it may use {', '.join(known)}; a newer kernforge may allow more",
+            )
+        if depend.module is not None and not has_module(depend.module):
+            raise MissingPackageError(
+                f"Kernel module `{metadata.python_name}` requires Python dependency "
+                f"`{depend.package}`",
+                hint=f"pip install {depend.package}",
+            )
+    wanted, claimed = metadata.kernels_minver, environment.kernforge_kernels_version
+    claimed = claimed or CLIENT_VERSION
+    if wanted is not None and _release(wanted) > _release(claimed):
+        raise MachineError(
+            f"Kernel {metadata.name!r} variant {node.path.name!r} requires kernels>={wanted}, "
+            f"and this kernforge stands for version {claimed}",
+            hint="pip install --upgrade kernforge, or take an older version of the kernel; "
+            f"KERNFORGE_KERNELS_VERSION={wanted} tries it nevertheless",
+        )
+    if metadata.provenance is not None and metadata.provenance.dirty:
+        import logging  # noqa: PLC0415 - slow, and rarely needed
+
+        logging.getLogger("kernforge").warning(
+            "%s was built from files that its recorded commit does not hold", node.path
+        )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Major, minor and patch of a version, whose import by ``packaging`` is slow."""
+    return tuple(int(part) for part in (*re.findall(r"\d+", version), 0, 0, 0)[:3])
+
+
+def check_device(node: Node) -> None:
+    """Refuse a build whose device code cannot run on the current GPU and its driver.
+
+    Raises:
+        MachineError: the device code or the driver does not fit.
+    """
+    metadata = node.metadata
+    if metadata.backend not in {"cuda", "rocm"}:
+        return
+    host = with_device(probe())
+    named = f"kernel {metadata.name!r} ({node.path.name})"
+    if reason := check_driver(node.path.name, host):
+        raise MachineError(
+            f"{named} cannot run here: {reason}",
+            hint="update the driver, or install a torch for the CUDA version that it supports",
+        )
+    if reason := check_archs(metadata.backend, metadata.archs, host):
+        raise MachineError(
+            f"{named} does not support the current device: {reason}",
+            hint="build it for that architecture; or pass check_arch=False to get_kernel if it "
+            "can run there in another way, such as with Triton",
+        )
+
+
+def verify(node: Node) -> None:
+    """Hash every file of a kernel and compare with the digest of its build.
+
+    Raises:
+        IntegrityError: a file differs; or there is no digest, and the kernel is not a local
+            directory without signers.
+        StorageError: every user of this machine may write to it, and could change it after this.
+    """
+    digest = node.metadata.digest
+    if digest is None and (node.repo_info is not None or node.admission.signers):
+        raise IntegrityError(
+            f"{node.path / FILE} has no digest, so nothing can be verified",
+            hint="it is an old build: build and publish it again, or load it unverified with "
+            "get_local_kernel(path)",
+        )
+    places = [node.path, *node.path.parents]
+    top = places.index(node.link_root) if node.link_root in places else 0
+    for place in places[: top + 2]:  # up to the registry
+        refuse_writable(place)
+    if digest is not None:
+        verify_tree(node.path, digest, within=node.link_root)
+        for name in digest.files:
+            refuse_writable(node.path / name)

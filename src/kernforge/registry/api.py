@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open a registry by its path or URL, and find there what was asked for."""
+"""Open a registry by its path or URL, and find the commit of a request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 from kernforge import untrusted
 from kernforge.errors import AbsentError, NotPublishedError, RegistryError
-from kernforge.registry.base import Registries, Registry
+from kernforge.registry.base import Chain, Registries, Registry
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.names import COMMIT, Request, majors, request, versions
 from kernforge.system.environment import Environment
@@ -33,11 +33,11 @@ def open_registry(
 
     Args:
         location: the path or URL.
-        environment: says which hub and which cache; None reads this process's variables.
+        environment: names the hub and its cache; None reads this process's variables.
         user_agent: added to the header ``User-Agent`` of requests to a hub.
 
     Raises:
-        RegistryError: no registry has URLs of this kind.
+        RegistryError: the URL is not of a registry.
     """
     scheme, separator, rest = location.partition("://")
     if not separator:
@@ -57,10 +57,9 @@ def open_registry(
 
 
 def open_default(environment: Environment, user_agent: str = "") -> Registries:
-    """The registries for a caller who names none.
+    """The default registries: ``KERNFORGE_REGISTRY`` alone if it is set.
 
-    It is ``KERNFORGE_REGISTRY`` and nothing else where that is set. Otherwise the user's own
-    directory, and the hub for kernels that the directory does not hold.
+    Otherwise the user's own directory, and the hub for kernels that the directory lacks.
     """
     if chosen := environment.kernforge_registry:
         return open_registry(chosen, environment, user_agent)
@@ -84,41 +83,13 @@ def _hub(location: str, values: tuple[str | None, ...], user_agent: str) -> Regi
     return registry.offline() if endpoint.offline else registry
 
 
-class Chain(Registries):
-    """Several registries: the first that has a kernel is used for it alone.
-
-    The last one is used for kernels that none has, so that its errors say what is missing.
-    """
-
-    def __init__(self, registries: tuple[Registry, ...]) -> None:
-        self._registries = registries
-        self.url = ", then ".join(registry.url for registry in registries)
-
-    @property
-    def members(self) -> tuple[Registry, ...]:
-        """The registries, in order."""
-        return self._registries
-
-    def member(self, repo_id: str) -> Registry:
-        """The one registry that is used for a kernel."""
-        *others, last = self._registries
-        holders = (each for each in others if each.commits(repo_id))
-        return next(holders, last)
-
-    def offline(self) -> Registries:
-        """The same, each restricted to what is on this machine."""
-        return Chain(tuple(registry.offline() for registry in self._registries))
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A commit of a kernel, with the request that led to it.
+    """The commit that a registry gives to a request.
 
     Attributes:
-        registry: the one registry that has it.
-        request: what was asked for.
-        commit: the commit there.
-        major: the major version that the commit must be of; None for any.
+        registry: the one registry that has the commit.
+        major: the major version that the commit must have; None for any.
     """
 
     registry: Registry
@@ -133,11 +104,11 @@ class Answer:
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """The names of its variants, sorted."""
+        """The names of the commit's variants, sorted."""
         return self.registry.variants(self.repo_id, self.commit)
 
     def small_file(self, path: str) -> bytes | None:
-        """The bytes of a small file, by its path in the commit; None without."""
+        """The bytes of a small file of the commit; None if the commit has no such file."""
         return self.registry.small_file(self.repo_id, self.commit, path)
 
     def __str__(self) -> str:
@@ -145,14 +116,14 @@ class Answer:
 
 
 def locked(registries: Registries, request: Request, commit: str) -> Answer:
-    """The answer that a lock gives to a request."""
+    """The answer of a lock to a request."""
     return Answer(registries.member(request.repo_id), request, commit, request.major)
 
 
 def request_or_newest(
     registries: Registries, repo_id: str, version: int | str | None, revision: str | None
 ) -> Request:
-    """The request in optional arguments: without a version and a revision, the newest version."""
+    """The request in optional arguments; the newest version by default."""
     if version is not None or revision is not None:
         return request(repo_id, version, revision)
     refs = registries.member(repo_id).refs(repo_id)
@@ -162,12 +133,12 @@ def request_or_newest(
 
 
 def find(registries: Registries, request: Request) -> Answer:
-    """The commit of the version or revision that was asked for.
+    """The commit of a version or revision.
 
     Raises:
         NotPublishedError: the registry has no such kernel, version or revision; an AbsentError
-            where no hub was asked.
-        RegistryError: several commits begin with the digits of the revision.
+            if no server was asked.
+        RegistryError: an ambiguous commit prefix.
     """
     repo_id, version = request.repo_id, request.version
     registry = registries.member(repo_id)
@@ -185,16 +156,15 @@ def find(registries: Registries, request: Request) -> Answer:
 
 def _absent(registries: Registries, registry: Registry, request: Request) -> NotPublishedError:
     """The error for a kernel, version or revision that is not in its registry."""
-    repo_id = request.repo_id
-    here = isinstance(registries.members[-1], DirectoryRegistry)
+    repo_id, last = request.repo_id, registries.members[-1]
+    here = isinstance(last, DirectoryRegistry) or bool(last.unasked)
     kind = AbsentError if here else NotPublishedError
     refs = registry.refs(repo_id)
     if not refs and not registry.commits(repo_id):
-        root = registry.root if isinstance(registry, DirectoryRegistry) else None
         return kind(
             f"registry {registries.url} has no kernel {repo_id!r}"
             + (" (there is no local snapshot of it)" if here else "")
-            + (": that directory does not exist" if root and not root.is_dir() else ""),
+            + (": that directory does not exist" if here and not registry.root.is_dir() else ""),
             hint=download_first(registry)
             or "publish it there, or name its registry: --registry, registry=... or "
             "KERNFORGE_REGISTRY",
@@ -202,10 +172,9 @@ def _absent(registries: Registries, registry: Registry, request: Request) -> Not
     tags = ", ".join(reversed(versions(refs).values())) or "none"
     branches = ", ".join(map(str, majors(refs))) or "none"
     hint = f"major versions there: {branches}; tags: {tags}"
-    if registry is not registries.members[-1]:
-        hidden = registries.members[-1].url
-        name = "hf://" if hidden.startswith("hf+") else hidden
-        hint += f"; it hides {hidden} for this kernel: --registry {name} takes it from there"
+    if registry is not last:
+        name = "hf://" if last.url.startswith("hf+") else last.url
+        hint += f"; it hides {last.url} for this kernel: --registry {name} takes it from there"
     return kind(
         f"{repo_id} has no {request} in registry {registry.url}: {request} not found, "
         f"available versions: {branches}",
@@ -223,10 +192,9 @@ def _newest(specifier: str, ref_names: tuple[str, ...]) -> str:
 
 
 def _find_revision(registry: Registry, repo_id: str, revision: str) -> str | None:
-    """The commit of a branch, a tag, a commit or the first digits (7 or more) of one; else None.
+    """The commit of a branch, a tag, a commit or a commit prefix of 7 digits or more; else None.
 
-    Digits are completed to the commits that the registry lists; a hub lists those that a branch
-    or tag names.
+    A prefix is completed to a commit that the registry lists: of a hub, one with a branch or tag.
     """
     if COMMIT.fullmatch(revision) and registry.has_commit(repo_id, revision):
         return revision
@@ -244,34 +212,33 @@ def _find_revision(registry: Registry, repo_id: str, revision: str) -> str | Non
 
 
 def download_first(registry: Registry) -> str:
-    """Advice where only what was downloaded from a hub is seen; empty elsewhere."""
+    """The hint to download a kernel that an offline hub's cache lacks; empty elsewhere."""
     return registry.unasked and (
-        f"{registry.unasked} was not asked: download it first (kernforge get), without "
-        "HF_HUB_OFFLINE"
+        f"{registry.unasked} is offline: download it first (kernforge get), without HF_HUB_OFFLINE"
     )
 
 
 def find_redirect(answer: Answer) -> Request | None:
-    """What a commit says that the kernel moved to; None where it did not move.
+    """The redirect in a commit; None if the kernel did not move.
 
     Raises:
-        RegistryError: it cannot be read, or is not a redirect.
+        RegistryError: the redirect is malformed.
     """
     document = answer.small_file(REDIRECT)
     return None if document is None else read_redirect(document, f"{answer.repo_id}/{REDIRECT}")
 
 
 def refuse_moved(answer: Answer) -> None:
-    """Refuse a commit that says that the kernel moved.
+    """Refuse a commit with a redirect.
 
     Raises:
-        RegistryError: it does, or what it says cannot be read.
+        RegistryError: the kernel moved, or the redirect is malformed.
     """
     moved = find_redirect(answer)
     if moved is not None:
         raise RegistryError(
             f"kernel {answer.repo_id} moved to {moved.repo_id} ({moved})",
-            hint=f"see that this is right, and name {moved.repo_id} itself",
+            hint=f"if you trust the new name, use {moved.repo_id} itself",
         )
 
 
@@ -279,7 +246,7 @@ def read_redirect(data: bytes, source: str = REDIRECT) -> Request:
     """The new name of a kernel: ``kind = "redirect"``, ``destination`` and maybe ``revision``.
 
     Raises:
-        RegistryError: it cannot be read, or is not a redirect.
+        RegistryError: it is malformed.
     """
     try:
         table = untrusted.parse_toml(data)

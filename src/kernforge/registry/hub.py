@@ -47,7 +47,7 @@ VARIABLES = (
     *("HF_HUB_DISABLE_IMPLICIT_TOKEN", "KERNELS_CACHE", "HF_HUB_CACHE", "HF_HOME"),
     *("XDG_CACHE_HOME", "KERNFORGE_HOME"),
 )
-"""The variables that say which hub is meant."""
+"""The variables that configure a hub."""
 
 _DEFAULT = "https://huggingface.co"
 _ADDRESS = re.compile(r"https?://[^/\s@?#]+(?:/[^\s@?#]*)?")
@@ -57,7 +57,7 @@ _CHUNK = 1 << 18
 _NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _PROXY_LOGIN = 401, 403, 404, 407
 _CHANGED, _TOO_MANY, _SERVER, _PARTIAL = 412, 429, 500, 206
-# What reading an answer raises that is not in the hub's protocol.
+# The exceptions of readers of malformed answers.
 _WRONG = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
@@ -83,15 +83,14 @@ class HubEndpoint:
 
 
 def endpoint(location: str, environment: Environment, user_agent: str = "") -> HubEndpoint:
-    """The hub that a registry's URL means.
+    """The hub of a registry's URL.
 
     A hub other than that of ``HF_ENDPOINT`` gets a cache of its own, because a cache does not
-    record whose ``v1`` it holds, and never receives the user's token, because that belongs to the
-    other.
+    record the hub of its ``v1``, and never receives the user's token.
 
     Args:
         location: ``hf://``, ``hf+https://host`` or ``hf+http://host:port``.
-        environment: says the usual hub, its cache and whether requests are allowed.
+        environment: names the usual hub, its cache, and whether it is offline.
 
     Raises:
         RegistryError: this is not the address of a hub, or ``HF_ENDPOINT`` is not.
@@ -139,7 +138,7 @@ class HubRegistry(RemoteRegistry):
         super().__init__(self.hub, f"hf+{endpoint.url}", endpoint.cache)
 
     def search(self, text: str, limit: int) -> tuple[str, ...]:
-        """The kernels of the hub that it finds for a text, the hub's best first.
+        """Search the hub; its best result first.
 
         Raises:
             NetworkError: the hub cannot be reached.
@@ -169,7 +168,7 @@ class HubTransport:
         return self.answer(repo_id, f"kernels/{check_repo_id(repo_id)}/refs", read_refs)[0]
 
     def files(self, repo_id: str, commit: str) -> dict[str, RemoteFile] | None:
-        """All files of a commit or branch by path; None when there is no such one."""
+        """All files of a commit or branch by path; None if it does not exist."""
         path = f"kernels/{check_repo_id(repo_id)}/tree/{quote(commit, safe='')}?recursive=true"
         found: dict[str, RemoteFile] = {}
         page: str | None = f"{path}&expand=false"
@@ -199,13 +198,13 @@ class HubTransport:
                 skip = max(0, skip - len(chunk))
 
     def answer(self, what: str, path: str, read: Callable[[Any], T]) -> tuple[T, str | None]:
-        """What is read from the JSON document of the hub's API, and the path of its next page.
+        """The parsed JSON answer of the hub's API, and the path of its next page.
 
         Args:
             what: the kernel or owner that errors name.
 
         Raises:
-            RegistryError: it is not such a document, or leads to another host.
+            RegistryError: the answer is malformed, or its next page is at another host.
         """
         api = f"{self.address}/api/"
         url = f"{api}{path}"
@@ -222,7 +221,7 @@ class HubTransport:
 
     @contextlib.contextmanager
     def _request(self, what: str, url: str, headers: dict[str, str]) -> Iterator[HTTPResponse]:
-        """An answer whose body is still to be read."""
+        """An HTTP response, whose body is not read yet."""
         from http.client import HTTPException  # noqa: PLC0415 - slow, and not for a warm cache
         from urllib.error import HTTPError, URLError  # noqa: PLC0415
         from urllib.request import Request  # noqa: PLC0415
@@ -258,7 +257,7 @@ class HubTransport:
         """The token of every request; empty without one.
 
         Raises:
-            UsageError: it cannot be sent; the HTTP library would print it.
+            UsageError: it has invalid characters; the HTTP library would print it.
         """
         token = self.endpoint.token
         if token is None and self.endpoint.token_file is not None:
@@ -274,14 +273,13 @@ class HubTransport:
 
     @functools.cached_property
     def _opener(self) -> OpenerDirector:
-        """The user's proxies and certificates, HTTP and HTTPS, and nothing else.
+        """Requests through the user's proxies, with the user's certificates.
 
         Raises:
             MissingPackageError: this Python has no TLS.
         """
         extras.require_tls("a Hugging Face hub")
-        import ssl  # noqa: PLC0415 - slow, and not for a warm cache
-        from urllib import request  # noqa: PLC0415
+        from urllib import request  # noqa: PLC0415 - slow, and not for a warm cache
 
         class Redirect(request.HTTPRedirectHandler):
             def redirect_request(self, req: Any, *rest: Any) -> Any:
@@ -290,20 +288,7 @@ class HubTransport:
                     following.remove_header("Authorization")
                 return following
 
-        context = ssl.create_default_context()
-        with contextlib.suppress(ImportError):
-            import certifi  # noqa: PLC0415 - for a Python that does not know the system's authorities
-
-            if not {"SSL_CERT_FILE", "SSL_CERT_DIR"} & set(Environment.live().variables):
-                context.load_verify_locations(certifi.where())
-        opener = request.OpenerDirector()
-        for handler in (
-            *(request.ProxyHandler(), request.HTTPHandler(), request.HTTPSHandler(context=context)),
-            *(Redirect(), request.HTTPDefaultErrorHandler(), request.HTTPErrorProcessor()),
-            request.UnknownHandler(),
-        ):
-            opener.add_handler(handler)
-        return opener
+        return request.build_opener(Redirect)
 
 
 def _host(url: str) -> tuple[str, str]:
@@ -322,7 +307,7 @@ def _chunks(response: HTTPResponse) -> Iterator[bytes]:
 
 
 class _NotFoundError(NotPublishedError):
-    """A hub has no such commit, file or owner."""
+    """A commit, file or owner that a hub lacks."""
 
 
 def refused(
@@ -334,59 +319,61 @@ def refused(
     *,
     writing: bool = False,
 ) -> KernforgeError:
-    """Our error for an answer of a hub, or of a proxy before it, whose status is an error.
+    """The error for an HTTP status of a hub, or of a proxy before it.
 
     Args:
         hub: its address.
         what: the kernel or owner that the error names.
-        headers: of the answer; the hub's own have its name of the error, such as ``GatedRepo``.
+        headers: of the answer; a hub's own have its name of the error, such as ``GatedRepo``.
         reason: what else is known about it.
     """
-    code = headers.get("X-Error-Code", "")
-    said = f"{hub} refuses {what}: HTTP {status}, "
-    said += one_line(headers.get("X-Error-Message") or reason)
+    code, detail = headers.get("X-Error-Code", ""), headers.get("X-Error-Message") or reason
+    message = f"{hub} refuses {what}: HTTP {status}, {one_line(detail)}"
     if status == _TOO_MANY or status >= _SERVER:
-        text = f"{hub} is busy or has an internal error: HTTP {status}"
         wait = headers.get("Retry-After", "")
-        wait_s = float(wait) if wait.isdecimal() and wait.isascii() else 0.0
-        return BusyError(text, hint="try again later; HF_TOKEN raises the limit", wait_s=wait_s)
+        return BusyError(
+            f"{hub} is busy or has an internal error: HTTP {status}",
+            hint="try again later; HF_TOKEN raises the limit",
+            wait_s=float(wait) if wait.isdecimal() and wait.isascii() else 0.0,
+        )
     if code == "RepoNotFound":
         return NotPublishedError(
             f"{hub} has no kernel {what!r}",
             hint="it does not exist, or it is private: set HF_TOKEN, or run hf auth login",
         )
     if status == _NOT_FOUND:
-        return _NotFoundError(said, hint="`kernforge info --versions` lists the versions")
+        return _NotFoundError(message, hint="`kernforge info --versions` lists the versions")
     if status == _CHANGED:
         return MovedError(f"another process published {what} at once", hint="publish again")
+    write_access = (
+        "the token needs write access there; publishing kernels may have to be granted to its "
+        "owner by the hub first"
+    )
     hints = {
         "GatedRepo": f"accept its conditions at {hub}/kernels/{what}, then set HF_TOKEN",
         _UNAUTHORIZED: "set HF_TOKEN to a token that the hub accepts, or run hf auth login",
-        _FORBIDDEN: "ask its owner for access; the token in HF_TOKEN may have to allow it too",
+        _FORBIDDEN: write_access
+        if writing
+        else "ask its owner for access; the token in HF_TOKEN may have to allow it too",
         _PROXY_LOGIN: "write the login into HTTP_PROXY and HTTPS_PROXY: "
         "http://USER:PASSWORD@HOST:PORT",
     }
-    if writing and status == _FORBIDDEN:
-        hints[status] = (
-            "the token needs write access there; publishing kernels may have to be granted to its "
-            "owner by the hub first"
-        )
     other = "if the request was right, a newer kernforge may be needed"
-    return RegistryError(said, hint=hints.get(code or status, other))
+    return RegistryError(message, hint=hints.get(code or status, other))
 
 
 def one_line(error: object) -> str:
-    """The text of an error in one line of at most 300 characters, which a terminal only shows."""
+    """The text of an error as one printable line of at most 300 characters."""
     line = " ".join(str(error).split())[:300]
     return "".join(c if c.isprintable() else "\ufffd" for c in line) or type(error).__name__
 
 
 @contextlib.contextmanager
 def reading(url: str) -> Iterator[None]:
-    """Turn whatever an answer raises that is not in the hub's protocol into one of our errors.
+    """Convert the exceptions of a malformed answer.
 
     Raises:
-        RegistryError: it is not.
+        RegistryError: the answer is not in the hub's protocol.
     """
     try:
         yield
@@ -398,7 +385,7 @@ def reading(url: str) -> Iterator[None]:
 
 
 def read_refs(document: Any) -> dict[str, str]:
-    """Branches and tags with their commits, in a hub's answer; read it within ``reading``."""
+    """Branches and tags with their commits, within ``reading``."""
     found = {}
     for ref in (*document["branches"], *document["tags"]):
         name, commit = ref["name"], ref["targetCommit"]
@@ -409,7 +396,7 @@ def read_refs(document: Any) -> dict[str, str]:
 
 
 def read_tree(document: Any) -> dict[str, RemoteFile]:
-    """The files of one page of a listing, by path; read it within ``reading``."""
+    """The files of one page of a listing by path, within ``reading``."""
     found = {}
     for item in document:
         if item["type"] == "file":
@@ -419,10 +406,10 @@ def read_tree(document: Any) -> dict[str, RemoteFile]:
 
 
 def read_found(document: Any) -> tuple[str, ...]:
-    """The repo ids in the answer to a search; read it within ``reading``."""
+    """The repo ids in the answer to a search, within ``reading``."""
     return tuple(str(item["id"])[:200] for item in document)
 
 
 def read_trust(document: Any) -> bool:
-    """Whether the answer about an organisation says that it is trusted; within ``reading``."""
+    """Whether an organisation is a trusted publisher, within ``reading``."""
     return document.get("trustedKernelPublisher") is True

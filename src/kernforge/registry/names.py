@@ -25,7 +25,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 # Parts between slashes: none is empty, begins with a dot or with the prefix of unfinished files.
 _REF = re.compile(r"(?:(?!\.|tmp-)[A-Za-z0-9._+-]+/)*(?!\.|tmp-)[A-Za-z0-9._+-]+")
-_LONGEST_REF = 200
+LONGEST_REF = 200
 
 _REPO_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _TAG = re.compile(r"v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
@@ -37,12 +37,12 @@ _MAJOR_REF = re.compile(r"v(\d+)(?:\..*)?")
 
 
 def is_repo_id(text: str) -> bool:
-    """Whether a text is ``owner/name`` and cannot name something outside of a registry."""
+    """Whether a text is ``owner/name`` without path traversal."""
     return bool(_REPO_ID.fullmatch(text)) and "--" not in text and ".." not in text
 
 
 def check_repo_id(repo_id: str) -> str:
-    """Return the repo id if it is one.
+    """Return the repo id if it is valid.
 
     Raises:
         RequestError: it is not, see ``is_repo_id``.
@@ -54,21 +54,20 @@ def check_repo_id(repo_id: str) -> str:
 
 def is_ref(text: str) -> bool:
     """Whether a text can name a branch, a tag or a commit in every registry."""
-    return len(text) <= _LONGEST_REF and bool(_REF.fullmatch(text))
+    return len(text) <= LONGEST_REF and bool(_REF.fullmatch(text))
 
 
 def check_revision(text: str) -> str:
-    """Return the name of a branch, tag or commit, if it is one.
+    """Return the name of a branch, tag or commit, if it is valid.
 
-    Every name that a user or an untrusted document gives goes through here, since registries use
-    it as the path of a file.
+    Registries use it as the path of a file, so every untrusted name goes through here.
 
     Raises:
         RequestError: it is not such a name.
     """
     if not is_ref(text):
         raise RequestError(
-            f"{text[:_LONGEST_REF]!r} is not the name of a branch, a tag or a commit",
+            f"{text[:LONGEST_REF]!r} is not the name of a branch, a tag or a commit",
             hint="write letters, digits and . _ + - with single slashes between, as in v1.2.3 or "
             "team/dev; no part may begin with a dot or tmp-",
         )
@@ -77,10 +76,10 @@ def check_revision(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A kernel that was asked for, by version or by revision.
+    """A request for a kernel, by version or by revision.
 
-    It is made where a user or a document names the kernel, and goes to the registry, the trust
-    policy (which holds the answer against it) and the messages.
+    The door makes it; the registry, the trust policy (which compares the answer with it), the
+    loader's cache and the messages take it.
 
     Attributes:
         repo_id: ``owner/name``.
@@ -94,7 +93,7 @@ class Request:
 
     @property
     def major(self) -> int | None:
-        """The one major version that is allowed; None where several are, or any."""
+        """The one major version that satisfies it; None if several do."""
         if self.version is not None:
             found = re.fullmatch(r"(\d+)", self.version) or _ONE_MAJOR.fullmatch(self.version)
         else:
@@ -103,7 +102,7 @@ class Request:
 
     @property
     def is_branch_of_major(self) -> bool:
-        """Whether a whole major version is wanted, which has a branch of its own."""
+        """Whether it is for a whole major version, which has a branch of its own."""
         return self.version is not None and self.version.isdecimal()
 
     def __str__(self) -> str:
@@ -112,7 +111,7 @@ class Request:
 
 @functools.lru_cache(maxsize=256, typed=True)
 def request(repo_id: str, version: int | str | None = None, revision: str | None = None) -> Request:
-    """The request in the arguments of a call or command; exactly one of version and revision.
+    """Make a request of a version or a revision, of exactly one.
 
     Args:
         version: a major version, as ``1``, ``"1"`` or ``"v1"``; ``"1.2"`` for the newest ``1.2.*``;

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A registry on a server, read through a cache on this machine.
 
-A ``Transport`` says which references, commits and files the server has, and opens a file; the
-rest is here, once for all kinds of servers. The cache is laid out as a ``DirectoryRegistry``. A
-cold load requests the references, the listing of the commit, and each file that the cache lacks; a
-listing has every file's hash, so no file needs a request for its hash. A load by commit needs no
-references, and no request at all once its files are in the cache.
+A ``Transport`` is one kind of server: its references, the files of a commit, and the bytes of a
+file. The rest is here, once for all kinds. A cold load requests the references, the listing of the
+commit, and each file that the cache lacks; a listing has the hash of every file. A load by commit
+needs no references, and no request at all once its files are in the cache.
 
 Files that arrive are compared with the hash of the listing before they get their name in the
 cache, and a variant appears in its snapshot complete, by one rename.
@@ -27,19 +26,9 @@ from typing import Any, Protocol, TypeVar
 
 from kernforge import untrusted
 from kernforge.artifact.integrity import is_bytecode
-from kernforge.errors import (
-    IntegrityError,
-    NetworkError,
-    NotPublishedError,
-    StorageError,
-)
-from kernforge.registry.base import Registry
-from kernforge.registry.directory import (
-    PART,
-    CachedRegistry,
-    DirectoryRegistry,
-    refuse_other_bytes,
-)
+from kernforge.errors import IntegrityError, NetworkError, NotPublishedError, StorageError
+from kernforge.registry.base import Registry, refuse_other_bytes
+from kernforge.registry.directory import DirectoryRegistry, link_to_blob
 from kernforge.registry.names import COMMIT, SHA256, check_repo_id, is_ref
 from kernforge.system import files
 from kernforge.system.digest import git_blob
@@ -51,6 +40,7 @@ _AT_ONCE = 8
 _LISTING = 1
 _WAITS_S = (0.5, 1.0, 2.0)
 _LONGEST_WAIT_S = 60.0
+_PART = "tmp-kernforge-{:.32}"  # of a blob: a later download continues it, or a sweep removes it
 
 log = logging.getLogger("kernforge")
 
@@ -86,7 +76,7 @@ def valid_file(path: Any, size: Any, blob: Any) -> RemoteFile:
 
 
 class BusyError(NetworkError):
-    """A server cannot answer now; asking again may help, ``wait_s`` seconds later."""
+    """A server that is busy now; a retry may help, ``wait_s`` seconds later."""
 
     def __init__(self, message: str, *, hint: str, wait_s: float = 0.0) -> None:
         super().__init__(message, hint=hint)
@@ -94,7 +84,7 @@ class BusyError(NetworkError):
 
 
 def again(ask: Callable[[], T], wait: Callable[[float], object] | None = None) -> T:
-    """Make a request, and a few times more while the server is busy.
+    """Make a request, with a few retries while the server is busy.
 
     Args:
         ask: makes the request; it can be called again after an error.
@@ -112,9 +102,9 @@ def again(ask: Callable[[], T], wait: Callable[[float], object] | None = None) -
 
 
 class Transport(Protocol):
-    """What a kind of remote registry brings; ``RemoteRegistry`` does the rest with a cache.
+    """A kind of server.
 
-    Every method may raise ``NetworkError``, a ``BusyError`` where asking again may help.
+    Every method may raise ``NetworkError``, a ``BusyError`` if a retry may help.
 
     Attributes:
         address: of the server, for messages.
@@ -126,12 +116,12 @@ class Transport(Protocol):
         """Branches and tags of a kernel with their commits.
 
         Raises:
-            NotPublishedError: there is no such kernel, or it is not shown to this user.
+            NotPublishedError: there is no such kernel, or it is not visible to this user.
         """
         ...
 
     def files(self, repo_id: str, commit: str) -> Mapping[str, RemoteFile] | None:
-        """All files of a commit by path, see ``valid_file``; None when there is no such commit."""
+        """All files of a commit by path, see ``valid_file``; None if there is no such commit."""
         ...
 
     def open(self, repo_id: str, commit: str, path: str, start: int) -> Iterator[bytes]:
@@ -142,30 +132,30 @@ class Transport(Protocol):
 class RemoteRegistry(Registry):
     """A server; the module says which requests a load makes.
 
-    A branch or tag that was seen keeps its commit for the life of a process: a model of many layers
-    is one request, and a server does not change its kernels while it runs. References are requested
-    at most once a minute, where a name is not known yet. When a server cannot be reached, the
-    references in the cache are used, with a warning.
+    A branch or tag keeps its commit for the life of a process: a model of many layers is one
+    request, and a server does not change its kernels while it runs. References are requested at
+    most once a minute, for unknown names. When a server cannot be reached, the references in the
+    cache are used, with a warning.
 
     Args:
-        cache: a directory that is laid out as ``DirectoryRegistry`` has it.
+        cache: a directory that is laid out as ``Registry`` has it.
     """
 
     def __init__(self, transport: Transport, url: str, cache: Path) -> None:
-        self.transport, self.url = transport, url
-        self.cache = CachedRegistry(cache, url, transport.address)
+        super().__init__(cache, url)
+        self.transport = transport
         self._refs: dict[str, tuple[float, Mapping[str, str]]] = {}
         self._listings: dict[tuple[str, str], Mapping[str, RemoteFile]] = {}
         self._asking = threading.RLock()
 
     def offline(self) -> Registry:
         """The cache."""
-        return self.cache
+        return DirectoryRegistry(self.root, self.url, self.transport.address)
 
     def ref(self, repo_id: str, name: str) -> str | None:
-        """The commit that a branch or tag names; None when there is none."""
+        """The commit of a branch or tag."""
         with self._asking:
-            return self._seen(repo_id).get(name) or self.refs(repo_id).get(name)
+            return self._known_refs(repo_id).get(name) or self.refs(repo_id).get(name)
 
     def refs(self, repo_id: str) -> Mapping[str, str]:
         """The commit of each branch and tag, sorted by name."""
@@ -177,7 +167,7 @@ class RemoteRegistry(Registry):
             try:
                 new = again(lambda: self.transport.refs(repo_id))
             except NetworkError as error:
-                new = self.cache.refs(repo_id)
+                new = self.offline().refs(repo_id)
                 if not new:
                     raise
                 log.warning("%s; using the references of %s in the cache", error.message, repo_id)
@@ -189,15 +179,15 @@ class RemoteRegistry(Registry):
         """Request the references again the next time."""
         self._refs.pop(repo_id, None)
 
-    def _seen(self, repo_id: str) -> Mapping[str, str]:
+    def _known_refs(self, repo_id: str) -> Mapping[str, str]:
         return self._refs.get(repo_id, (0.0, {}))[1]
 
     def commits(self, repo_id: str) -> tuple[str, ...]:
-        """The commits that references name and those in the cache, sorted."""
-        return tuple(sorted({*self.refs(repo_id).values(), *self.cache.commits(repo_id)}))
+        """The commits with a reference and those in the cache, sorted."""
+        return tuple(sorted({*self.refs(repo_id).values(), *super().commits(repo_id)}))
 
     def has_commit(self, repo_id: str, commit: str) -> bool:
-        """Whether there is a commit of this whole name."""
+        """Whether a full commit exists."""
         return self._find_listing(repo_id, commit) is not None
 
     def variants(self, repo_id: str, commit: str) -> tuple[str, ...]:
@@ -206,17 +196,17 @@ class RemoteRegistry(Registry):
         return tuple(sorted({p[1] for p in paths if p[0] == "build" and len(p) > 2}))  # noqa: PLR2004
 
     def small_file(self, repo_id: str, commit: str, path: str) -> bytes | None:
-        """The bytes of a small file of a commit, by its path; None without."""
+        """The bytes of a small file of a commit; None if the commit has no such file."""
         file = self.listing(repo_id, commit).get(path)
         if file is None:
             return None
-        self._download(repo_id, commit, {path: file}, "")
-        data = self._blob(repo_id, file).read_bytes()
+        self._download(repo_id, commit, {path: file})
+        data = (self.link_root(repo_id) / "blobs" / file.blob).read_bytes()
         refuse_other_bytes(f"{path} of {repo_id}", file.blob, data)
         return data
 
     def folder(self, repo_id: str, commit: str, path: str) -> Path | None:
-        """The directory of a folder of a commit in the cache, whole; None without."""
+        """The directory of a folder of a commit in the cache, complete; None if there is none."""
         wanted = {
             name: file
             for name, file in self.listing(repo_id, commit).items()
@@ -224,29 +214,21 @@ class RemoteRegistry(Registry):
         }
         if not wanted:
             return None
-        snapshot = self.cache.snapshot(repo_id, commit)
+        snapshot = self.snapshot(repo_id, commit)
 
         def is_complete() -> bool:
             return all(_has_size(snapshot / name, file) for name, file in wanted.items())
 
         if not is_complete():
             self._download(repo_id, commit, wanted, f"{repo_id} {path.rpartition('/')[2]}")
-            with self.cache.writing(repo_id):
+            with self.writing(repo_id):
                 if not is_complete():  # another process may have been first, and use it now
-                    self._link(snapshot, path, wanted)
-        self._note_refs(repo_id, commit)
+                    with files.staging(snapshot.parent) as staged:
+                        for name, file in wanted.items():
+                            link_to_blob(staged / name, name, file.blob)
+                        files.replace_tree(staged / path, snapshot / path)
+        self._cache_refs(repo_id, commit)
         return snapshot / path
-
-    def _link(self, snapshot: Path, path: str, wanted: Mapping[str, RemoteFile]) -> None:
-        """Put a folder into a snapshot, complete, by one rename."""
-        with files.staging(snapshot.parent) as staged:
-            for name, file in wanted.items():
-                files.symlink(f"{'../' * (name.count('/') + 2)}blobs/{file.blob}", staged / name)
-            files.replace_tree(staged / path, snapshot / path)
-
-    def link_root(self, repo_id: str) -> Path:
-        """The kernel's directory in the cache: links lead to its blobs."""
-        return self.cache.link_root(repo_id)
 
     def listing(self, repo_id: str, commit: str) -> Mapping[str, RemoteFile]:
         """All files of a commit by path; a commit never changes, so it is requested once.
@@ -270,143 +252,134 @@ class RemoteRegistry(Registry):
             if listing is None and COMMIT.fullmatch(commit):
                 listing = _read_listing(path)
             if listing is None:
-                try:
-                    listing = again(lambda: self.transport.files(repo_id, commit))
-                except NetworkError:
-                    if not (found := self._cached_listing(repo_id, commit)):
-                        raise
-                    return found
+                listing = again(lambda: self.transport.files(repo_id, commit))
                 if listing is None:
                     return None
-                # It only saves a request. Whoever holds the lock removes unfinished files.
-                with contextlib.suppress(StorageError), self.cache.writing(repo_id):
+                # It only saves a request. The holder of the lock removes unfinished files.
+                with contextlib.suppress(StorageError), self.writing(repo_id):
                     table = {name: [f.size, f.blob] for name, f in sorted(listing.items())}
                     files.write_atomic(path, json.dumps({"schema": _LISTING, "files": table}))
             self._listings[repo_id, commit] = listing
             return listing
 
-    def _cached_listing(self, repo_id: str, commit: str) -> dict[str, RemoteFile]:
-        """The files of a commit that are in the cache, whichever client brought them."""
-        if not self.cache.has_commit(repo_id, commit):
-            return {}
-        root = self.cache.snapshot(repo_id, commit)
-        return {
-            path.relative_to(root).as_posix(): RemoteFile(
-                size=path.stat().st_size, blob=path.readlink().name
-            )
-            for path in root.rglob("*")
-            if path.is_symlink() and path.is_file()
-        }
-
-    def _blob(self, repo_id: str, file: RemoteFile) -> Path:
-        return self.link_root(repo_id) / "blobs" / file.blob
-
     def _download(
-        self, repo_id: str, commit: str, wanted: Mapping[str, RemoteFile], what: str
+        self, repo_id: str, commit: str, wanted: Mapping[str, RemoteFile], what: str = ""
     ) -> None:
-        """Bring what the cache lacks of some files; several at once, one process at a time.
+        """Download the files that the cache lacks, one process at a time.
 
         Args:
-            what: the name of the whole on a terminal.
-
-        Raises:
-            IntegrityError: the server sent other bytes than it listed, twice.
+            what: the name of the whole on a terminal; nothing is printed without.
         """
+        blobs = self.link_root(repo_id) / "blobs"
 
         def missing() -> dict[str, tuple[str, RemoteFile]]:
             return {
                 file.blob: (path, file)
                 for path, file in wanted.items()
-                if not _has_size(self._blob(repo_id, file), file)
+                if not _has_size(blobs / file.blob, file)
             }
 
-        if not missing():
-            return
-        ended = threading.Event()
-        with self.cache.writing(repo_id), ThreadPoolExecutor(_AT_ONCE) as pool:
-            lacking = missing().values()  # another process may have been first
-            with _progress(what, sum(file.size for _, file in lacking)) as advance:
-                jobs = [
-                    pool.submit(
-                        self._download_file,
-                        (repo_id, commit, path),
-                        file,
-                        advance=advance,
-                        ended=ended,
-                    )
-                    for path, file in lacking
-                ]
-                try:
-                    for job in jobs:
-                        job.result()
-                except BaseException:
-                    ended.set()  # the others would go on to their ends, maybe gigabytes away
-                    pool.shutdown(wait=True, cancel_futures=True)
-                    raise
+        if missing():
+            with self.writing(repo_id):
+                lacking = dict(missing().values())  # another process may have been first
+                _Download(self.transport, repo_id, commit, blobs).run(lacking, what)
 
-    def _download_file(
-        self,
-        place: tuple[str, str, str],
-        file: RemoteFile,
-        *,
-        advance: Callable[[int], None],
-        ended: threading.Event,
-    ) -> None:
-        """Store a file of a kernel and commit as a blob, under its name only when it is right."""
-        repo_id, commit, path = place
-        blob = self._blob(repo_id, file)
-        # Under a name of its own, so that the next run goes on where this one is killed.
-        target = blob.with_name(f"{PART}{file.blob}")
-        if not target.is_file() or target.stat().st_size > file.size:
-            files.write_new(target, b"")
-        advance(target.stat().st_size)
-
-        def until_ended(chunks: Iterator[bytes]) -> Iterator[bytes]:
-            for chunk in chunks:
-                if ended.is_set():
-                    raise CancelledError("the download was ended")
-                yield chunk
-
-        def go_on() -> None:
-            have = target.stat().st_size
-            if have < file.size:
-                chunks = until_ended(self.transport.open(repo_id, commit, path, have))
-                limited = untrusted.bounded(chunks, f"{path} of {repo_id}", file.size - have)
-                files.write_stream(target, limited, append=True, advance=advance)
-            if (have := target.stat().st_size) < file.size:
-                raise BusyError(
-                    f"{path} of {repo_id} was interrupted after {have} of {file.size} bytes",
-                    hint="check the network, and try again: it goes on where it stopped",
-                )
-
-        for _ in range(2):
-            again(go_on, ended.wait)
-            found = files.sha256_file(target) if SHA256.fullmatch(file.blob) else git_blob(target)
-            if found == file.blob:
-                files.flush(target)
-                files.rename(target, blob)
-                return
-            files.write_new(target, b"")
-            advance(-file.size)
-        files.remove_tree(target)
-        raise IntegrityError(
-            f"{path} of {repo_id} at {commit} is not what {self.transport.address} lists",
-            hint="a proxy or the server changes files; nothing of it was kept",
-        )
-
-    def _note_refs(self, repo_id: str, commit: str) -> None:
-        """Write the commit's references into the cache, for when there is no network."""
-        written = DirectoryRegistry(self.cache.root)
+    def _cache_refs(self, repo_id: str, commit: str) -> None:
+        """Write the commit's references into the cache, for a load without a network."""
+        cache = DirectoryRegistry(self.root)
         new = [
             name
-            for name, target in self._seen(repo_id).items()
-            if target == commit and is_ref(name) and written.ref(repo_id, name) != commit
+            for name, target in self._known_refs(repo_id).items()
+            if target == commit and is_ref(name) and cache.ref(repo_id, name) != commit
         ]
         if new:
             # A cache in an image may be read-only.
-            with contextlib.suppress(StorageError), written.writing(repo_id):
+            with contextlib.suppress(StorageError), self.writing(repo_id):
                 for name in new:
-                    written.set_ref(repo_id, name, commit)
+                    cache.set_ref(repo_id, name, commit)
+
+
+class _Download:
+    """A download of files of one commit into a directory of blobs, several at once."""
+
+    def __init__(self, transport: Transport, repo_id: str, commit: str, blobs: Path) -> None:
+        self._transport, self._blobs = transport, blobs
+        self._repo_id, self._commit = repo_id, commit
+        self._failed = threading.Event()
+        self._lock = threading.Lock()
+        self._what, self._size, self._done, self._shown = "", 0, 0, 0
+
+    def run(self, wanted: Mapping[str, RemoteFile], what: str) -> None:
+        """Download all files; the first error ends the download of the others.
+
+        Raises:
+            IntegrityError: the server sent other bytes than it listed, twice.
+        """
+        self._size = sum(file.size for file in wanted.values())
+        self._what = what if self._size and sys.stderr.isatty() else ""
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            jobs = [pool.submit(self._store, path, file) for path, file in wanted.items()]
+            try:
+                for job in jobs:
+                    job.result()
+            except BaseException:
+                self._failed.set()  # the others would go on to their ends, maybe gigabytes away
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+        if self._what:
+            sys.stderr.write("\n")
+
+    def _store(self, path: str, file: RemoteFile) -> None:
+        """Store a file as a blob; it gets its name only once its hash is right."""
+        what, blob = f"{path} of {self._repo_id}", self._blobs / file.blob
+        # Under a name of its own, so that the next run continues a killed one.
+        target = blob.with_name(_PART.format(file.blob))
+        if not target.is_file() or target.stat().st_size > file.size:
+            files.write_new(target, b"")
+        self._advance(target.stat().st_size)
+
+        def resume() -> None:
+            have = target.stat().st_size
+            if have < file.size:
+                chunks = self._transport.open(self._repo_id, self._commit, path, have)
+                limited = untrusted.bounded(chunks, what, file.size - have)
+                files.write_stream(target, limited, append=True, advance=self._advance)
+            if (have := target.stat().st_size) < file.size:
+                raise BusyError(
+                    f"{what} was interrupted after {have} of {file.size} bytes",
+                    hint="check the network, and try again: the download continues there",
+                )
+
+        for _ in range(2):
+            again(resume, self._failed.wait)
+            digest = files.sha256_file(target) if SHA256.fullmatch(file.blob) else git_blob(target)
+            if digest == file.blob:
+                files.flush(target)
+                files.publish_tree(target, blob)
+                return
+            files.write_new(target, b"")
+            self._advance(-file.size)
+        files.remove_tree(target)
+        raise IntegrityError(
+            f"{what} at {self._commit} is not what {self._transport.address} lists",
+            hint="a proxy or the server changes files; the download was deleted",
+        )
+
+    def _advance(self, count: int) -> None:
+        """Count bytes, and show the progress on a terminal.
+
+        Raises:
+            CancelledError: another file failed.
+        """
+        if self._failed.is_set():
+            raise CancelledError("another file failed")
+        with self._lock:
+            self._done += count
+            percent = 100 * self._done // (self._size or 1)
+            if self._what and percent != self._shown:
+                self._shown = percent
+                sys.stderr.write(f"\r{self._what}: {percent} % of {self._size / 1e6:.1f} MB")
+                sys.stderr.flush()
 
 
 def _has_size(path: Path, file: RemoteFile) -> bool:
@@ -415,29 +388,8 @@ def _has_size(path: Path, file: RemoteFile) -> bool:
     return False
 
 
-@contextlib.contextmanager
-def _progress(what: str, size: int) -> Iterator[Callable[[int], None]]:
-    """Show on a terminal how a download advances, by what is called with numbers of bytes."""
-    done = shown = 0
-    lock = threading.Lock()
-    visible = bool(what and size and sys.stderr.isatty())
-
-    def advance(count: int) -> None:
-        nonlocal done, shown
-        with lock:
-            done += count
-            if visible and (percent := 100 * done // size) != shown:
-                shown = percent
-                sys.stderr.write(f"\r{what}: {percent} % of {size / 1e6:.1f} MB")
-                sys.stderr.flush()
-
-    yield advance
-    if visible:
-        sys.stderr.write("\n")
-
-
 def _read_listing(path: Path) -> dict[str, RemoteFile] | None:
-    """A listing in the cache; None when there is none that can be read."""
+    """A listing in the cache; None if it is missing or damaged."""
     try:
         document = untrusted.parse_json(path.read_bytes())
         if document["schema"] != _LISTING:

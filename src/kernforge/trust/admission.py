@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Admit a kernel or refuse it, by its document alone and before that is parsed.
+"""Admit or refuse a kernel by its document alone, before the document is parsed.
 
 Two policies hold, and both must allow a kernel:
 
 - ``/etc/kernforge/trust.toml``: the site's. No variable and no argument moves it.
-- the file that ``KERNFORGE_TRUST`` names, else ``trust.toml`` in the user's configuration.
+- the file in ``KERNFORGE_TRUST``, else ``trust.toml`` in the user's configuration.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ SITE = Path("/etc/kernforge/trust.toml")
 """The site's policy."""
 
 Allowed: TypeAlias = bool | Collection[str]
-"""What a caller allows where the policy leaves it to them: any kernel, none, or these repo ids."""
+"""Kernels of untrusted publishers that a caller allows: any, none, or these repo ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """Why a kernel was admitted.
+    """The rules and the signers by which a kernel was admitted.
 
     Attributes:
         rules: the rules that applied, by their file and number.
-        signers: who signed, of those that the rules demand; empty when none is demanded. A kernel
-            that was admitted for its signature must have a digest, or the signature proves nothing.
+        signers: the signers that the rules demand; empty if they demand none. A kernel that was
+            admitted for its signature must have a digest, or the signature proves nothing.
         registry: URL of the registry, or of the directory.
         document: hex SHA-256 of the kernel's ``metadata.json``.
     """
@@ -67,57 +67,53 @@ def read_policies(environment: Environment) -> tuple[Policy, ...]:
     policies = (_read_policy(SITE), _read_policy(user))
     if policies[1] is None and environment.kernforge_trust:
         raise TrustError(
-            f"KERNFORGE_TRUST names {user}, which holds no policy",
-            hint="fix the file, or unset KERNFORGE_TRUST",
+            f"KERNFORGE_TRUST names {user}, which does not exist",
+            hint="fix the path, or unset KERNFORGE_TRUST",
         )
     return tuple(policy for policy in policies if policy is not None)
 
 
 def _read_policy(path: Path) -> Policy | None:
-    """The policy of a file; None where there is none."""
+    """The policy in a file; None if there is no such file. A dangling link is an error."""
     try:
-        data = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError) as error:
-        if not path.is_symlink():
+        return _parsed(path.read_bytes(), os.fspath(path))
+    except OSError as error:
+        missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
+        if missing and not path.is_symlink():
             return None
         raise TrustError(
-            f"the trust policy {path} is a link to a file that does not exist",
+            f"the trust policy {path} cannot be read: {error.strerror}",
             hint="fix or remove it; until then nothing is admitted",
         ) from error
-    except OSError as error:
-        raise TrustError(
-            f"the trust policy {path} cannot be read: {error.strerror}",
-            hint="make it readable; until then nothing is admitted",
-        ) from error
-    return _parsed(data, os.fspath(path))
 
 
 _parsed = functools.lru_cache(maxsize=16)(policy.read)
 
 
 def revoked_by(policies: tuple[Policy, ...]) -> tuple[Revoked, ...]:
-    """What any of the policies revokes: it counts for the rules of all."""
+    """The revocations of all policies: each counts for the rules of all."""
     return tuple(entry for policy in policies for entry in policy.revoked)
 
 
 def refuse_other_document(subject: Subject, metadata: Metadata) -> None:
-    """Refuse a signed document that is of another kernel or version than was asked for.
+    """Refuse a signed document of another kernel or of another version than the requested one.
 
     Raises:
-        TrustError: it is so.
+        TrustError: a name or version differs; the registry may be rolled back.
     """
     wanted = (subject.repo_id or "").rpartition("/")[2]
     if wanted and _plain(wanted) != _plain(metadata.name):
         raise TrustError(
             f"{subject} holds the signed document of a kernel {metadata.name!r}",
-            hint="the registry has another kernel under this name; inform its publisher, and load "
-            "nothing from there",
+            hint="the registry has another kernel under this name: possible substitution; inform "
+            "its publisher",
         )
     if subject.major is not None and subject.major != metadata.version:
         raise TrustError(
-            f"{subject} holds the signed document of version {metadata.version}; version "
-            f"{subject.major} was asked for",
-            hint="the registry has another version under this name; inform its publisher",
+            f"{subject} holds the signed document of version {metadata.version}, not of the "
+            f"requested version {subject.major}",
+            hint="the registry has another version under this name: possible rollback; inform its "
+            "publisher",
         )
 
 
@@ -141,38 +137,31 @@ def allows(trust_remote_code: Allowed, repo_id: str | None) -> bool:
     return repo_id in trust_remote_code
 
 
-def _marks_nobody(_owner: str) -> bool | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A kernel that somebody wants to load.
+    """A kernel at a door: every door admits by this class.
 
     Attributes:
-        environment: where policies lie, and where the answers of hubs are kept.
-        trust_remote_code: what the caller allows; it satisfies ``asked`` rules and no others.
-        is_trusted_publisher: says whether the registry marks an owner as one, and None where it
-            marks nobody; called only where a rule leaves the decision to the hub.
+        environment: locates the policies, and the remembered answers of hubs.
+        trust_remote_code: the caller's consent; it satisfies ``asked`` rules and no others.
     """
 
     subject: Subject
     environment: Environment
     trust_remote_code: Allowed = False
-    is_trusted_publisher: Callable[[str], bool | None] = _marks_nobody
 
     def admit(
         self, document: bytes, signature: Callable[[], bytes | None], source: str = "metadata.json"
     ) -> tuple[Admission, Metadata]:
-        """Admit a kernel, or refuse it with the rule that did; its document is parsed after that.
+        """Admit a kernel and parse its document, or refuse it and name the rule.
 
-        A signature says who made a document. Whoever can write to a registry could put one kernel
-        of the same signer in the place of another, or an old version in the place of a new one: a
-        signed document must be of the name and the major version that were asked for.
+        A signature names the maker of a document. An attacker who can write to a registry could
+        substitute another kernel or an old version of the same signer: a signed document must have
+        the requested name and major version.
 
         Args:
             document: the bytes of its ``metadata.json``.
-            signature: gives the bytes of its signature; called only where a rule demands one.
+            signature: returns the bytes of its signature; called only if a rule demands one.
             source: the document's name in errors.
 
         Raises:
@@ -187,13 +176,12 @@ class Case:
         return admission, metadata
 
     def admit_unsigned(self, what: str) -> Admission:
-        """Admit what no signature covers, or refuse it: a redirect, a build from published source.
+        """Admit or refuse something without a signature: a redirect, a build from source.
 
-        The rules of the kernel that was asked for count; where a redirect leads, the rules of that
-        name count too.
+        The rules of the requested kernel count, and those of a redirect's destination later.
 
         Args:
-            what: names it in the error.
+            what: its name in the error.
 
         Raises:
             TrustError: a rule refuses the kernel or demands a signature, or cannot be read.
@@ -232,7 +220,7 @@ class Case:
     def _signer(
         self, rule: Rule, document: bytes, bundle: bytes, revoked: tuple[Revoked, ...]
     ) -> str:
-        """Name of the signer, one of the rule's; raises where none of them signed."""
+        """The name of the signer, which must be one of the rule's."""
         from kernforge.trust import signature  # noqa: PLC0415 - slow, only for signed kernels
 
         try:
@@ -243,7 +231,7 @@ class Case:
             raise self._refusal(rule, error.message) from error
 
     def _ask(self, rule: Rule) -> None:
-        """Refuse a kernel of an untrusted publisher that the caller does not allow."""
+        """Refuse a kernel that neither the caller nor the hub vouches for."""
         trusted, reason = False, "the caller did not allow it"
         if self.subject.repo_id is not None and rule.publishers:
             trusted, reason = self._ask_hub(self.subject.repo_id.partition("/")[0], reason)
@@ -251,20 +239,19 @@ class Case:
             raise self._refusal(rule, reason)
 
     def _ask_hub(self, owner: str, reason: str) -> tuple[bool, str]:
-        """Whether the hub trusts a publisher, and why not; its answer is kept for offline loads."""
+        """Whether the hub trusts a publisher, and why not; remembered for offline loads."""
         registry = self.subject.registry
         mark = self.environment.home / "publishers"
         mark /= key("publisher", registry=registry, owner=owner)
         try:
-            trusted = self.is_trusted_publisher(owner)
+            trusted = self.subject.is_trusted_publisher(owner)
         except NetworkError as error:
             if not mark.exists():
-                return False, f"its hub cannot be asked about {owner!r}: {error.message}"
+                return False, f"its hub is unavailable to confirm {owner!r}: {error.message}"
             import logging  # noqa: PLC0415 - slow, and rarely needed
 
             logging.getLogger("kernforge").warning(
-                "%s cannot be asked now; it named %s as a trusted publisher before",
-                *(registry, owner),
+                "%s is unavailable; it marked %s as a trusted publisher before", registry, owner
             )
             return True, ""
         if trusted is None:
@@ -275,7 +262,7 @@ class Case:
         return trusted, f"{owner!r} is not a trusted publisher on {where}"
 
     def _refusal(self, rule: Rule, reason: str) -> TrustError:
-        """The error, with what would admit exactly this kernel."""
+        """The error, with a rule that admits exactly this kernel."""
         comment = f" ({rule.reason})" if rule.reason else ""
         return TrustError(
             f"{self.subject}: {reason}; {rule.where} refuses it{comment}",
@@ -285,12 +272,12 @@ class Case:
     def _hint(self, rule: Rule) -> str:
         repo_id = self.subject.repo_id
         if rule.where.startswith(f"{SITE}:"):
-            return f"only who maintains {SITE} can admit it, by a rule before that one"
+            return f"only the maintainer of {SITE} can admit it, by a rule before that one"
         file = rule.where.rpartition(": ")[0]
         if rule.admit is Admit.SIGNED:  # never the advice to do without the signature
             return (
-                "take a version that one of them signed, ask its publisher to sign it (kernforge "
-                f"sign), or add whom you trust to the signers of that rule in {file}"
+                "take a version with one of these signatures, ask its publisher to sign it "
+                f"(kernforge sign), or add a signer to that rule in {file}"
             )
         repo = "" if repo_id is None else f'repo = "{repo_id}"\n'
         text = f'[[rule]]\n{repo}registry = "{self.subject.registry}"\nadmit = "always"'

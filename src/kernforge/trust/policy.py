@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trust policy as a document, and the rules that apply to one kernel.
+"""Trust policies: their rules, the match of a rule with a kernel, and the reader of their files.
 
-A policy is a list of rules; of each file the first rule that matches a kernel applies. The site's
-file and the user's may both have one, and a kernel must satisfy both: no file loosens what the
-other demands. When no rule matches, ``BUILT_IN`` applies.
+Of each file the first rule that matches a kernel applies. A kernel must satisfy the site's policy
+and the user's: no file loosens the other. When no rule matches, ``BUILT_IN`` applies.
 """
 
 from __future__ import annotations
@@ -12,13 +11,17 @@ import base64
 import functools
 import posixpath
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from kernforge import untrusted
 from kernforge.errors import TrustError, page
+
+if TYPE_CHECKING:
+    from kernforge.registry.api import Answer
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*:[^\s,]+")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -29,7 +32,7 @@ _RAW_KEY_BYTES = 32
 
 
 class Admit(StrEnum):
-    """Demand of a rule: nothing, consent of the caller or the hub, a signature, or refusal."""
+    """The demand of a rule: nothing, consent of the caller or the hub, a signature; or refusal."""
 
     ALWAYS = "always"
     ASKED = "asked"
@@ -102,7 +105,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revoked:
-    """What counts no more, whoever signed it; exactly one of the first three is given.
+    """A revoked key, identity or document; exactly one of the first three is given.
 
     Attributes:
         key: a raw public key, 32 bytes.
@@ -124,11 +127,15 @@ class Revoked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The rules of one file; what it revokes counts no more, also under the rules of others."""
+    """The rules and revocations of one file; its revocations count for the rules of all files."""
 
     source: str
     rules: tuple[Rule, ...]
     revoked: tuple[Revoked, ...] = ()
+
+
+def _marks_nobody(_owner: str) -> bool | None:
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +145,9 @@ class Subject:
     Attributes:
         repo_id: ``owner/name``; None for a directory.
         registry: URL of its registry, or of the directory.
-        major: the major version that was asked for; None for any.
+        major: the requested major version; None for any.
+        is_trusted_publisher: whether the registry marks an owner as one, and None if it marks
+            nobody; called only for rules with ``publishers``.
 
     Raises:
         TrustError: this is not the URL of one registry; with several, rules for the first would
@@ -148,6 +157,9 @@ class Subject:
     repo_id: str | None
     registry: str
     major: int | None = None
+    is_trusted_publisher: Callable[[str], bool | None] = field(
+        default=_marks_nobody, compare=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         if not _URL.fullmatch(self.registry):
@@ -155,6 +167,18 @@ class Subject:
                 f"{self.registry!r} is not the URL of one registry, so no rule can match it",
                 hint="name one registry",
             )
+
+    @classmethod
+    def of(cls, kernel: Answer | Path) -> Self:
+        """A commit of a registry with its request, or a directory."""
+        if isinstance(kernel, Path):
+            return cls(repo_id=None, registry=kernel.resolve().as_uri())
+        return cls(
+            repo_id=kernel.repo_id,
+            registry=kernel.registry.url,
+            major=kernel.major,
+            is_trusted_publisher=kernel.registry.is_trusted_publisher,
+        )
 
     def __str__(self) -> str:
         return self.registry if self.repo_id is None else f"{self.repo_id} from {self.registry}"
@@ -193,12 +217,11 @@ BUILT_IN = Policy(
 
 def matching_rules(policies: Iterable[Policy], subject: Subject) -> tuple[Rule, ...]:
     """The rules that a kernel must satisfy, all of them."""
-    found = [rule for policy in policies if (rule := _first_match(policy, subject))]
-    return tuple(found or filter(None, [_first_match(BUILT_IN, subject)]))
 
+    def first(policy: Policy) -> Rule | None:
+        return next((rule for rule in policy.rules if _applies(rule, subject)), None)
 
-def _first_match(policy: Policy, subject: Subject) -> Rule | None:
-    return next((rule for rule in policy.rules if _applies(rule, subject)), None)
+    return tuple(filter(None, map(first, policies))) or tuple(filter(None, [first(BUILT_IN)]))
 
 
 def _applies(rule: Rule, subject: Subject) -> bool:
@@ -242,16 +265,12 @@ def claims_match(signer: IdentitySigner, claims: Claims) -> bool:
 
 
 def is_revoked(claims: Claims, revoked: Iterable[Revoked]) -> Revoked | None:
-    """The entry that revokes the identity of a certificate; None where none does."""
-    return next(
-        (
-            entry
-            for entry in revoked
-            if entry.identity is not None
-            and any(_matches(entry.identity, text) for text in claims.identities)
-        ),
-        None,
-    )
+    """The entry that revokes the identity of a certificate; None if no entry does."""
+    for entry in revoked:
+        pattern = entry.identity
+        if pattern is not None and any(_matches(pattern, text) for text in claims.identities):
+            return entry
+    return None
 
 
 def read(data: bytes, source: str) -> Policy:
@@ -384,13 +403,9 @@ def _is_text(value: object) -> bool:
 
 
 def _refuse_unknown(table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    """Refuse a key that is none: a misspelt rule would demand less than it says."""
+    """Refuse an unknown key: a misspelt rule would demand less than it says."""
     for key in table.keys() - set(known):
-        import difflib  # noqa: PLC0415 - only for mistakes
-
-        near = difflib.get_close_matches(key, known, 1)
-        meant = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-        raise _wrong(where, f"unknown key {key!r}", meant)
+        raise _wrong(where, f"unknown key {key!r}", f"the keys are {', '.join(known)}")
 
 
 def public_key(text: str, where: str) -> bytes:

@@ -20,7 +20,7 @@ from kernforge.errors import IntegrityError, NoVariantError
 from kernforge.loader import lock
 from kernforge.loader.search import Search
 from kernforge.publish.api import publish
-from kernforge.registry.api import Chain
+from kernforge.registry.base import Chain
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubEndpoint, HubRegistry
 from kernforge.registry.names import request

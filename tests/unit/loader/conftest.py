@@ -8,7 +8,7 @@ import pytest
 from kernforge.artifact.variant import Backend
 from kernforge.artifact.version import Version2
 from kernforge.loader import api as loading
-from kernforge.loader import fitness, search
+from kernforge.loader import search
 from kernforge.loader.host import Host
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
@@ -28,11 +28,10 @@ unique_ids = (f"{number:07x}" for number in itertools.count())
 def machine(monkeypatch, tmp_path):
     """A machine with torch for the CPU, without the seconds that importing it takes."""
     hosts = {None: CPU_HOST, "cpu": CPU_HOST}
-    for module in (loading, search):
-        monkeypatch.setattr(module, "probe", hosts.__getitem__)
-        monkeypatch.setattr(module, "probe_to_load", hosts.__getitem__)
-    monkeypatch.setattr(fitness, "probe", lambda: hosts[None])
-    monkeypatch.setattr(fitness, "with_device", lambda host: host)
+    monkeypatch.setattr(loading, "probe", hosts.__getitem__)
+    monkeypatch.setattr(search, "probe", lambda backend=None: hosts[backend])
+    monkeypatch.setattr(search, "probe_to_load", hosts.__getitem__)
+    monkeypatch.setattr(search, "with_device", lambda host: host)
     monkeypatch.setenv("KERNFORGE_REGISTRY", str(tmp_path / "registry"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.delenv("LOCAL_KERNELS", raising=False)

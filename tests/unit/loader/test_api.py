@@ -25,7 +25,7 @@ REPO = "owner/toy"
 pytestmark = pytest.mark.usefixtures("machine")
 
 
-def test_a_published_kernel_is_found_by_every_name(registry, build):
+def test_published_kernel_loads_by_every_name(registry, build):
     old = publish(build(files={"__init__.py": "WHICH = 'old'"}), registry, REPO, "1.0.0")
     new = publish(build(files={"__init__.py": "WHICH = 'new'"}), registry, REPO, "1.3.0")
     for asked, which in [
@@ -44,14 +44,14 @@ def test_a_published_kernel_is_found_by_every_name(registry, build):
         assert which == kernforge.get_kernel(REPO, **asked).WHICH, asked
 
 
-def test_a_second_load_is_the_same_module_and_verifies_nothing(registry, build, monkeypatch):
+def test_second_load_is_the_same_module(registry, build, monkeypatch):
     publish(build(), registry, REPO)
     first = kernforge.get_kernel(REPO, version=1)
     monkeypatch.setattr("kernforge.loader.api._load", None)
     assert kernforge.get_kernel(REPO, version=1) is first
 
 
-def test_a_new_version_is_seen_without_a_new_process(registry, build):
+def test_new_version_loads_in_a_running_process(registry, build):
     publish(build(files={"__init__.py": "WHICH = 1"}), registry, REPO)
     assert kernforge.get_kernel(REPO, version=1).WHICH == 1
     publish(build(files={"__init__.py": "WHICH = 2"}), registry, REPO)
@@ -74,7 +74,7 @@ def test_exactly_one_of_version_and_revision_is_needed(asked):
         (REPO, {"revision": "dev"}, "has no revision 'dev'"),
     ],
 )
-def test_what_is_not_published_is_reported_and_what_is(registry, build, repo_id, asked, words):
+def test_unpublished_version_error_lists_the_published(registry, build, repo_id, asked, words):
     publish(build(), registry, REPO)
     with pytest.raises(RegistryError) as caught:
         kernforge.get_kernel(repo_id, **asked)
@@ -84,7 +84,7 @@ def test_what_is_not_published_is_reported_and_what_is(registry, build, repo_id,
     assert kernforge.has_kernel(repo_id, **asked) is False
 
 
-def test_nothing_that_fits_is_reported_with_the_trace_and_a_way_out(registry, build):
+def test_no_fitting_variant_error_has_trace_and_advice(registry, build):
     publish(build(variant="torch-cuda", backend="cuda"), registry, REPO)
     with pytest.raises(NoVariantError) as caught:
         kernforge.get_kernel(REPO, version=1)
@@ -93,9 +93,6 @@ def test_nothing_that_fits_is_reported_with_the_trace_and_a_way_out(registry, bu
     assert not kernforge.has_kernel(REPO, version=1)
     (decision,) = kernforge.get_kernel_variants(REPO, version=1)
     assert not decision.accepted
-    publish(build(version=2), registry, REPO)
-    with pytest.raises(FileNotFoundError, match="version 2 has a build that fits, torch-cpu"):
-        kernforge.get_kernel(REPO, version=1)
 
 
 def load_published():
@@ -141,7 +138,7 @@ def test_tampering_is_refused_before_anything_runs(build, damage, words, where, 
     assert not ran
 
 
-def test_a_link_out_of_the_registry_is_refused(registry, build, tmp_path):
+def test_link_out_of_the_registry_is_refused(registry, build, tmp_path):
     commit = publish(build(), registry, REPO).commit
     link = registry.fetch(REPO, commit, "torch-cpu") / "_ops.py"
     (tmp_path / "same.py").write_bytes(link.read_bytes())
@@ -151,7 +148,7 @@ def test_a_link_out_of_the_registry_is_refused(registry, build, tmp_path):
         kernforge.get_kernel(REPO, version=1)
 
 
-def test_a_damaged_dependency_stops_everything(registry, build):
+def test_tampered_dependency_stops_the_load(registry, build):
     base = publish(build(name="base"), registry, "owner/base")
     publish(build(depends={"owner/base": 1}), registry, REPO)
     flip(registry.fetch("owner/base", base.commit, "torch-cpu") / "_ops.py")
@@ -164,7 +161,7 @@ def test_a_damaged_dependency_stops_everything(registry, build):
     assert not kernforge.has_kernel(REPO, version=1)
 
 
-def test_threads_that_load_one_kernel_import_it_once(registry, build, monkeypatch):
+def test_racing_threads_import_once(registry, build, monkeypatch):
     times = []
     monkeypatch.setattr(sys, "times", times, raising=False)
     package = {"__init__.py": "import sys, time\nsys.times.append(1)\ntime.sleep(0.05)\nDONE = 1\n"}
@@ -182,7 +179,7 @@ def test_threads_that_load_one_kernel_import_it_once(registry, build, monkeypatc
 
 
 @pytest.mark.parametrize("call", [kernforge.get_locked_kernel, kernforge.load_kernel])
-def test_a_lock_decides_even_where_newer_versions_are(put, tmp_path, call, monkeypatch):
+def test_lock_overrides_newer_versions(put, tmp_path, call, monkeypatch):
     name = call.__name__
     base = put("owner/base", "1.0.0", name=f"base-{name[0]}", files={"__init__.py": "V = 'old'"})
     package = {
@@ -203,7 +200,7 @@ def test_a_lock_decides_even_where_newer_versions_are(put, tmp_path, call, monke
         call(REPO, lockfile=lock(tmp_path / "other.lock", (REPO, 1, old)))
 
 
-def test_what_is_locked_but_not_there_is_reported(put, tmp_path):
+def test_absent_locked_commit_is_an_error(put, tmp_path):
     put(REPO)
     path = lock(tmp_path / "kernels.lock", (REPO, 1, "a" * 40))
     with pytest.raises(RegistryError, match=r"is locked to commit a{40}, which registry") as caught:
@@ -217,7 +214,7 @@ def test_what_is_locked_but_not_there_is_reported(put, tmp_path):
         kernforge.load_kernel(REPO)
 
 
-def test_install_brings_and_verifies_but_imports_nothing(put, registry):
+def test_install_verifies_and_imports_nothing(put, registry):
     put("owner/base", files={"__init__.py": "raise OSError"})
     commit = put(REPO, depends={"owner/base": 1}, files={"__init__.py": "raise OSError"})
     path = kernforge.install_kernel(REPO, version=1, local_files_only=True)
@@ -243,14 +240,14 @@ def publish_by_hand(hub, tmp_path, write_variant):
     return put
 
 
-def test_the_user_agent_of_the_caller_is_handed_on(usual_hub, publish_by_hand):
+def test_user_agent_of_the_caller_is_sent(usual_hub, publish_by_hand):
     publish_by_hand("famous/teller", "WHO = 'teller'")
     usual_hub.publishers.add("famous")
     kernforge.install_kernel("famous/teller", version=1, user_agent={"app": "7"})
     assert sum("app/7" in text for text in usual_hub.user_agents) > 3
 
 
-def test_a_kernel_loads_from_the_hub_if_its_publisher_is_trusted(usual_hub, publish_by_hand):
+def test_hub_kernel_of_a_trusted_publisher_loads(usual_hub, publish_by_hand):
     publish_by_hand("owner/one", "WHO = 'one'")
     with pytest.raises(TrustError):
         kernforge.get_kernel("owner/one", version=1)
@@ -263,7 +260,7 @@ def test_a_kernel_loads_from_the_hub_if_its_publisher_is_trusted(usual_hub, publ
     assert usual_hub.counted() == {}
 
 
-def test_a_changed_file_on_the_hub_is_refused(usual_hub, publish_by_hand):
+def test_tampered_file_on_the_hub_is_refused(usual_hub, publish_by_hand):
     publish_by_hand("owner/three", "WHO = 'three'")
     usual_hub.add("owner/three", "v1", {"build/torch-cpu/__init__.py": b"WHO = 'evil'"})
     with pytest.raises(IntegrityError, match="changed: __init__"):
@@ -275,15 +272,7 @@ def contents(path):
     return {f"build/{path.name}/{name}": data for name, data in files.items()}
 
 
-def test_a_kernel_that_moved_on_a_hub_is_followed(usual_hub, publish_by_hand):
-    publish_by_hand("owner/new-place", "WHO = 'moved'")
-    status = b'kind = "redirect"\ndestination = "owner/new-place"\nrevision = "v1"\n'
-    usual_hub.add("owner/old-place", "v1", {"kernel-status.toml": status})
-    kernel = kernforge.get_kernel("owner/old-place", version=1, trust_remote_code=True)
-    assert kernel.WHO == "moved"
-
-
-def test_what_was_not_downloaded_from_a_hub_that_is_not_asked_says_so(registry, build):
+def test_absent_download_names_the_offline_hub(registry, build):
     publish(build(variant="torch-cuda", backend="cuda"), registry, REPO)
     hub = HubRegistry(HubEndpoint(url="https://hub.example", cache=registry.root)).offline()
     for repo_id, version, kind in [
@@ -293,4 +282,4 @@ def test_what_was_not_downloaded_from_a_hub_that_is_not_asked_says_so(registry, 
     ]:
         with pytest.raises(kind) as error:
             kernforge.get_kernel(repo_id, version=version, registry=hub)
-        assert error.value.hint.startswith("https://hub.example was not asked: download it first")
+        assert error.value.hint.startswith("https://hub.example is offline: download it first")

@@ -63,7 +63,7 @@ def said_by_the_client(text):
     return found
 
 
-def test_the_same_texts_are_locks_and_say_the_same():
+def test_locks_parse_as_in_the_hubs_client():
     accepted = 0
     for text in texts():
         try:
@@ -77,7 +77,7 @@ def test_the_same_texts_are_locks_and_say_the_same():
     assert accepted > 10
 
 
-def test_a_lock_is_asked_by_repo_id_or_by_what_a_kernel_depends_on():
+def test_lock_entries_by_repo_id_and_request():
     entries = [
         {"dependency": {"repo-id": "a/b", "version": n}, "lock": {"commit": str(n) * 40}}
         for n in (2, 1)
@@ -94,7 +94,7 @@ def test_a_lock_is_asked_by_repo_id_or_by_what_a_kernel_depends_on():
             ask()
 
 
-def test_a_lock_of_an_old_client_is_locked_again():
+def test_lock_of_an_old_client_is_refused():
     old = {"repo_id": "a/b", "sha": COMMIT, "variants": {}}
     with pytest.raises(RequestError, match=r"0\.16") as caught:
         KernelLocks.from_json(json.dumps([old]), source="some/kernels.lock")
@@ -108,7 +108,7 @@ def test_a_lock_of_an_old_client_is_locked_again():
         *({"repo-id": r, "version": 1} for r in ("z", "../a", "a/b/c", "/etc/x")),
     ],
 )
-def test_a_name_that_leads_elsewhere_is_refused_where_it_enters(dependency):
+def test_path_traversal_in_a_lock_is_refused(dependency):
     text = json.dumps([{"dependency": dependency, "lock": {"commit": COMMIT}}])
     with pytest.raises(RequestError, match=r"^kernels\.lock: "):
         KernelLocks.from_json(text)

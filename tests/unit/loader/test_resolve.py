@@ -18,7 +18,7 @@ CUDA_HOST = Host(
 END = "x86_64-linux"
 
 
-def test_the_order_is_the_hubs():
+def test_order_is_the_hubs():
     best_first = [
         f"torch-stable-abi211-cu130-{END}",
         f"torch-stable-abi210-cu131-{END}",
@@ -73,7 +73,7 @@ def test_the_order_is_the_hubs():
         ),
     ],
 )
-def test_a_refusal_says_why(name, changes, step, reason):
+def test_refusal_has_a_reason(name, changes, step, reason):
     (decision,) = resolve([name], replace(CUDA_HOST, **changes)).decisions
     assert decision.step is step
     assert reason in decision.reason
@@ -91,11 +91,11 @@ def test_a_refusal_says_why(name, changes, step, reason):
         (f"torch212-cu130-{END}", {"cxx11": None}),
     ],
 )
-def test_what_fits_is_accepted(name, changes):
+def test_fitting_variant_is_accepted(name, changes):
     assert resolve([name], replace(CUDA_HOST, **changes)).best.name == name
 
 
-def test_the_trace_has_a_line_for_each_variant_and_skips_other_folders():
+def test_trace_has_a_line_for_each_variant():
     names = ["torch-universal", "torch-cuda", "README", f"torch212-cpu-{END}"]
     assert resolve(names, CUDA_HOST).trace().splitlines() == [
         "torch-cuda compatible, preferred ✅",
@@ -118,7 +118,7 @@ def test_the_trace_has_a_line_for_each_variant_and_skips_other_folders():
         (["torch212-cu130-aarch64-linux"], "build it for cu131 on x86_64-linux"),
     ],
 )
-def test_the_way_out_is_the_shortest(names, advice):
+def test_advice_is_the_shortest_way(names, advice):
     assert way_out(resolve(names, CUDA_HOST), CUDA_HOST).startswith(advice)
 
 
@@ -139,14 +139,14 @@ def test_the_way_out_is_the_shortest(names, advice):
         ("next", Version2(9, 0), True),
     ],
 )
-def test_device_code_runs_where_cuda_says(arch, capability, runs):
+def test_device_code_runs_by_cudas_rules(arch, capability, runs):
     host = replace(CUDA_HOST, capability=capability)
     assert (check_archs("cuda", [arch], host) == "") is runs
     assert check_archs("cpu", [arch], host) == ""
     assert check_archs("cuda", [arch], CUDA_HOST) == ""
 
 
-def test_a_refused_device_is_answered_with_what_there_is():
+def test_refused_device_lists_the_device_code():
     host = replace(CUDA_HOST, capability=Version2(7, 0))
     assert check_archs("cuda", ["8.0", "9.0a", "odd"], host) == (
         "the build has device code for 8.0, 9.0a, odd, the device has CUDA capability 7.0"
@@ -168,12 +168,12 @@ def test_a_refused_device_is_answered_with_what_there_is():
         ("some-folder", Version2(12, 8), False),
     ],
 )
-def test_a_driver_for_an_older_cuda_is_refused(variant, driver, refused):
+def test_old_driver_is_refused(variant, driver, refused):
     host = Host(cpu="x86_64", os="linux", backend=Backend("cuda", Version2(13, 0)), driver=driver)
     assert bool(check_driver(variant, host)) is refused
 
 
-def test_without_a_gpu_builds_for_the_cpu_come_first():
+def test_without_a_gpu_cpu_builds_come_first():
     names = [f"torch-stable-abi211-cu130-{END}", f"torch-stable-abi210-cpu-{END}", "torch-cuda"]
     assert resolve(names, CUDA_HOST).best.name == names[0]
     without = resolve(names, replace(CUDA_HOST, no_gpu=True))

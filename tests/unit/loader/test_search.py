@@ -16,7 +16,7 @@ REPO = "owner/toy"
 pytestmark = pytest.mark.usefixtures("machine")
 
 
-def test_a_local_kernel_is_found_at_its_root_build_or_variant(tmp_path, write_variant):
+def test_local_kernel_loads_from_project_build_or_variant(tmp_path, write_variant):
     variant = write_variant(tmp_path / "project/build", unique="loc0001")
     modules = {
         kernforge.get_local_kernel(path)
@@ -27,7 +27,7 @@ def test_a_local_kernel_is_found_at_its_root_build_or_variant(tmp_path, write_va
         kernforge.get_local_kernel(tmp_path / "nothing")
 
 
-def test_a_variant_that_was_pointed_at_must_fit(build, machine):
+def test_named_variant_must_fit(build, machine):
     directory = build(variant="torch212-cxx11-cpu-x86_64-linux")
     with pytest.raises(NoVariantError, match=r"needs torch 2\.12, torch is 2\.13"):
         kernforge.get_local_kernel(directory / "torch212-cxx11-cpu-x86_64-linux")
@@ -35,7 +35,7 @@ def test_a_variant_that_was_pointed_at_must_fit(build, machine):
     assert kernforge.get_local_kernel(build() / "torch-cpu").ANSWER == 42
 
 
-def test_python_for_another_backend_is_loaded_where_it_was_pointed_at(build, caplog):
+def test_named_noarch_variant_of_another_backend_loads(build, caplog):
     directory = build(variant="torch-cuda", backend="cuda")
     assert kernforge.get_local_kernel(directory / "torch-cuda").ANSWER == 42
     assert "torch-cuda is loaded: it is for cuda, kernels are wanted for cpu" in caplog.text
@@ -43,12 +43,12 @@ def test_python_for_another_backend_is_loaded_where_it_was_pointed_at(build, cap
         kernforge.get_local_kernel(directory)
 
 
-def test_a_snapshot_of_a_registry_loads_as_a_local_kernel(registry, build):
+def test_snapshot_loads_as_a_local_kernel(registry, build):
     commit = publish(build(), registry, REPO).commit
     assert kernforge.get_local_kernel(registry.snapshot(REPO, commit)).ANSWER == 42
 
 
-def test_local_kernels_go_before_the_registry(registry, build, monkeypatch):
+def test_local_kernels_override_the_registry(registry, build, monkeypatch):
     publish(build(files={"__init__.py": "WHERE = 'registry'"}), registry, REPO)
     local = build(files={"__init__.py": "WHERE = 'local'"})
     monkeypatch.setenv("LOCAL_KERNELS", f"a/b=/x:{REPO}={local}")
@@ -59,7 +59,7 @@ def test_local_kernels_go_before_the_registry(registry, build, monkeypatch):
         kernforge.get_kernel(REPO, version=1)
 
 
-def test_an_override_that_is_added_counts(registry, build, monkeypatch):
+def test_last_override_of_a_kernel_applies(registry, build, monkeypatch):
     first, last = (build(files={"__init__.py": f"N = {n}"}) for n in (1, 2))
     both = search.with_override(f"{REPO}={first}", REPO, last)
     monkeypatch.setenv("LOCAL_KERNELS", both)
@@ -67,7 +67,7 @@ def test_an_override_that_is_added_counts(registry, build, monkeypatch):
     assert search.with_override(None, "a/b", Path("/x")) == "a/b=/x"
 
 
-def test_a_cycle_of_kernels_is_reported(registry, build):
+def test_cyclic_dependency_is_refused(registry, build):
     publish(build(name="one", depends={"owner/two": 1}), registry, "owner/one")
     publish(build(name="two", depends={"owner/one": 1}), registry, "owner/two")
     circle = r"owner/one at (\w+) -> owner/two at \w+ -> owner/one at \1"
@@ -84,7 +84,7 @@ def move(registry, repo_id, text):
         registry.set_ref(repo_id, "v1", commit)
 
 
-def test_a_kernel_that_moved_is_followed(put, registry, caplog):
+def test_redirect_is_followed(put, registry, caplog):
     put("owner/new-home", files={"__init__.py": "V = 'moved'"})
     move(registry, REPO, 'kind = "redirect"\ndestination = "owner/new-home"\n')
     with caplog.at_level("WARNING", logger="kernforge"):
@@ -106,7 +106,7 @@ def test_a_kernel_that_moved_is_followed(put, registry, caplog):
         ("kind =", "does not name the kernel"),
     ],
 )
-def test_a_status_that_cannot_be_read_is_reported(registry, text, words):
+def test_malformed_redirect_is_an_error(registry, text, words):
     move(registry, REPO, text)
     with pytest.raises(RegistryError, match=words) as caught:
         kernforge.get_kernel(REPO, version=1)

@@ -15,7 +15,7 @@ from kernforge.artifact.variant import Backend
 from kernforge.artifact.version import Version2
 from kernforge.errors import IntegrityError, TrustError
 from kernforge.loader import api as loader
-from kernforge.loader import importer, search
+from kernforge.loader import search
 from kernforge.loader.host import Host
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
@@ -28,7 +28,7 @@ def place(monkeypatch, tmp_path):
     policies.without_policies(monkeypatch, tmp_path)
     host = Host(cpu="x86_64", os="linux", backend=Backend("cpu"), torch=Version2(2, 13), cxx11=True)
     for module in (loader, search):
-        monkeypatch.setattr(module, "probe", lambda _backend: host)
+        monkeypatch.setattr(module, "probe", lambda _backend=None: host)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def remote(tmp_path, built) -> Remote:
     return Remote(tmp_path / "registry", publishers=None)
 
 
-def test_a_kernel_that_is_refused_is_not_even_read(tmp_path, built):
+def test_refused_kernel_is_not_parsed(tmp_path, built):
     registry = remote(tmp_path, built)
     for path in (tmp_path / "registry").rglob("metadata.json"):
         replace_linked(path, b"not JSON")
@@ -61,21 +61,14 @@ def test_a_kernel_that_is_refused_is_not_even_read(tmp_path, built):
         loader.has_kernel(REPO, version=1, registry=registry)
 
 
-def test_a_signed_kernel_loads_where_a_signature_is_demanded(tmp_path, built, key):
-    signing.sign([built], key[0].sign)
-    registry = remote(tmp_path, built)
-    user(SIGNED.format(key[1]))
-    assert loader.get_kernel(REPO, version=1, registry=registry).ANSWER == 42
-
-
-def test_the_callers_word_is_not_a_signature(tmp_path, built, key):
+def test_consent_is_not_a_signature(tmp_path, built, key):
     registry = remote(tmp_path, built)
     user(SIGNED.format(key[1]))
     with pytest.raises(TrustError, match="not signed"):
         loader.get_kernel(REPO, version=1, registry=registry, trust_remote_code=True)
 
 
-def test_a_document_that_changed_under_its_signature_is_not_parsed(tmp_path, built, key):
+def test_tampered_signed_document_is_not_parsed(tmp_path, built, key):
     signing.sign([built], key[0].sign)
     user(SIGNED.replace('repo = "acme/*"', "").format(key[1]))
     (built / "metadata.json").write_bytes(b"not JSON, and whoever parses it says so")
@@ -83,15 +76,7 @@ def test_a_document_that_changed_under_its_signature_is_not_parsed(tmp_path, bui
         loader.get_local_kernel(built)
 
 
-def test_a_file_that_changed_under_a_signed_digest_is_not_run(tmp_path, built, key):
-    signing.sign([built], key[0].sign)
-    user(SIGNED.replace('repo = "acme/*"', "").format(key[1]))
-    (built / "__init__.py").write_text("raise SystemExit('it was run')")
-    with pytest.raises(IntegrityError, match=r"changed: __init__\.py"):
-        loader.get_local_kernel(built)
-
-
-def test_a_signature_without_a_digest_proves_nothing(tmp_path, write_variant, key):
+def test_signature_without_a_digest_is_refused(tmp_path, write_variant, key):
     directory = write_variant(tmp_path / "build", unique="eeeeeee", digest=False)
     document = (directory / "metadata.json").read_bytes()
     (directory / SIGNATURE).write_bytes(key[0].sign([document])[0])
@@ -100,7 +85,7 @@ def test_a_signature_without_a_digest_proves_nothing(tmp_path, write_variant, ke
         loader.get_local_kernel(directory)
 
 
-def test_what_a_kernel_depends_on_is_held_to_the_policy_too(tmp_path, built, write_variant):
+def test_policy_applies_to_dependencies(tmp_path, built, write_variant):
     registry = remote(tmp_path, built)
     user_of = write_variant(tmp_path / "user", unique="ddddddd", name="user", depends={REPO: 1})
     publish(user_of.parent, DirectoryRegistry(tmp_path / "registry"), "acme/user")
@@ -110,7 +95,7 @@ def test_what_a_kernel_depends_on_is_held_to_the_policy_too(tmp_path, built, wri
         )
 
 
-def test_an_identity_is_demanded_of_another_sigstore_instance(tmp_path, built):
+def test_identity_of_another_sigstore_instance(tmp_path, built):
     instance = Sigstore()
     document = (built / "metadata.json").read_bytes()
     (built / SIGNATURE).write_bytes(instance.sign(document))
@@ -124,7 +109,7 @@ def test_an_identity_is_demanded_of_another_sigstore_instance(tmp_path, built):
         loader.get_local_kernel(built)
 
 
-def test_a_link_does_not_lead_into_a_trusted_directory(tmp_path, built):
+def test_link_in_a_trusted_directory_is_refused(tmp_path, built):
     elsewhere = shutil.copytree(built, tmp_path / "elsewhere" / built.name)
     trusted = tmp_path / "trusted"
     trusted.mkdir()
@@ -132,11 +117,3 @@ def test_a_link_does_not_lead_into_a_trusted_directory(tmp_path, built):
     user(f'[[rule]]\nregistry = "{trusted.as_uri()}/**"\nadmit = "always"\n{NEVER}')
     with pytest.raises(TrustError, match="elsewhere"):
         loader.get_local_kernel(trusted / built.name)
-
-
-def test_what_was_refused_is_not_loaded(tmp_path, built):
-    user(NEVER)
-    before = len(importer.get_loaded_kernels())
-    with pytest.raises(TrustError):
-        loader.get_local_kernel(built)
-    assert len(importer.get_loaded_kernels()) == before

@@ -7,17 +7,17 @@ from support.registries import REPO, found, publish_file
 
 from kernforge.errors import AbsentError, NotPublishedError, RegistryError, UsageError
 from kernforge.registry.api import (
-    Chain,
     find,
     open_default,
     open_registry,
 )
+from kernforge.registry.base import Chain
 from kernforge.registry.directory import DirectoryRegistry
-from kernforge.registry.names import request
+from kernforge.registry.names import majors, request, versions
 from kernforge.system.environment import Environment
 
 
-def test_versions_and_revisions_lead_to_commits(registry):
+def test_versions_and_revisions_name_commits(registry):
     tags = ["v1.0.0", "v1.2.0", "v1.10.0", "v2.0.0"]
     commits = {tag: publish_file(registry, tag, tag) for tag in tags}
     for version, tag in [
@@ -44,14 +44,14 @@ def test_versions_and_revisions_lead_to_commits(registry):
     assert registry.commits(REPO) == tuple(sorted(commits.values()))
 
 
-def test_a_new_tag_is_seen_at_once(registry):
+def test_new_tag_is_visible_at_once(registry):
     publish_file(registry, "v1.0.0", "one")
     assert found(registry, REPO, "~=1.0") == registry.ref(REPO, "v1.0.0")
     publish_file(registry, "v1.1.0", "two")
     assert found(registry, REPO, "~=1.0") == registry.ref(REPO, "v1.1.0")
 
 
-def test_an_ambiguous_prefix_is_refused(registry):
+def test_ambiguous_commit_prefix_is_refused(registry):
     for digit in "ab":
         registry.snapshot(REPO, "1234567" + digit * 33).mkdir(parents=True)
     with pytest.raises(RegistryError, match="Ambiguous commit prefix"):
@@ -59,12 +59,12 @@ def test_an_ambiguous_prefix_is_refused(registry):
     assert found(registry, REPO, revision="1234567a") == "1234567" + "a" * 33
 
 
-def test_a_specifier_that_cannot_be_read_is_refused(registry):
+def test_malformed_version_is_refused(registry):
     with pytest.raises(UsageError, match="'newest' is not a version"):
         found(registry, REPO, "newest")
 
 
-def test_a_registry_opens_by_path_and_by_url(tmp_path, monkeypatch):
+def test_registry_opens_by_path_and_url(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     spaced = tmp_path / "a b"
@@ -78,19 +78,17 @@ def test_a_registry_opens_by_path_and_by_url(tmp_path, monkeypatch):
             open_registry(url)
 
 
-def test_a_kernel_that_is_nowhere_and_a_hub_that_was_not_asked_are_reported(usual_hub, monkeypatch):
+def test_absent_kernel_names_the_offline_hub(usual_hub, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(
         AbsentError, match=r"registry file://.*, then hf\+http.* has no kernel"
     ) as e:
         find(open_default(Environment.read()), request(REPO, 1))
-    assert "was not asked" in e.value.hint
+    assert "is offline" in e.value.hint
     assert not usual_hub.requests
 
 
-def test_without_a_registry_the_hub_has_what_the_users_directory_lacks(
-    usual_hub, tmp_path, monkeypatch
-):
+def test_default_is_the_own_directory_then_the_hub(usual_hub, tmp_path, monkeypatch):
     commit = usual_hub.add(REPO, "v1", {"a.py": b""})
     assert found(open_default(Environment.read()), REPO, 1) == commit
     own = DirectoryRegistry(tmp_path / "home/registry")
@@ -107,3 +105,9 @@ def test_without_a_registry_the_hub_has_what_the_users_directory_lacks(
     assert "--registry hf://" in refused.value.hint
     monkeypatch.setenv("KERNFORGE_REGISTRY", str(own.root))
     assert open_default(Environment.read()) is open_registry(str(own.root))
+
+
+def test_only_complete_references_are_versions():
+    names = ["v1", "v01", "v2.0", "v1.2.3", "v1.2.3rc1", "v1.10.0", "main", "v3x"]
+    assert versions(names) == {(1, 2, 3): "v1.2.3", (1, 10, 0): "v1.10.0"}
+    assert majors([*names, "v0", "v12"]) == (0, 1, 12)

@@ -52,7 +52,7 @@ def registry(request, tmp_path):
     return request.param(tmp_path, request.getfixturevalue("hub"))
 
 
-def test_what_was_published_is_found_and_fetched(registry):
+def test_published_variant_is_fetched(registry):
     commit = found(registry, REPO, 1)
     assert found(registry, REPO, "~=1.1") == found(registry, REPO, revision=commit[:8]) == commit
     assert {"v1", "v1.2.0"} <= set(registry.refs(REPO))
@@ -71,7 +71,7 @@ def test_what_was_published_is_found_and_fetched(registry):
     assert (registry.folder(REPO, commit, "source") / "build.toml").is_file()
 
 
-def test_what_was_not_published_is_absent(registry):
+def test_unpublished_names_are_absent(registry):
     commit = found(registry, REPO, 1)
     assert found(registry, REPO, 2) is None
     assert not registry.has_commit(REPO, "0" * 40)
@@ -83,7 +83,7 @@ def test_what_was_not_published_is_absent(registry):
         registry.fetch(REPO, commit, "torch-cuda")
 
 
-def test_a_server_that_is_not_there_is_replaced_by_what_was_fetched(tmp_path):
+def test_unavailable_server_falls_back_to_the_cache(tmp_path):
     first = static(tmp_path, None)
     path = first.fetch(REPO, found(first, REPO, 1), "torch-cpu")
     second = static(tmp_path, None)
@@ -93,7 +93,7 @@ def test_a_server_that_is_not_there_is_replaced_by_what_was_fetched(tmp_path):
     assert offline.variants(REPO, found(offline, REPO, 1)) == ("torch-cpu",)
 
 
-def test_a_kind_that_sends_other_bytes_than_it_lists_is_refused(tmp_path):
+def test_bytes_that_differ_from_the_listing_are_refused(tmp_path):
     registry = static(tmp_path, None)
     commit = found(registry, REPO, 1)
     registry.transport.sent["build/torch-cpu/toy.so"] = bytes(256 * 400)
@@ -102,6 +102,6 @@ def test_a_kind_that_sends_other_bytes_than_it_lists_is_refused(tmp_path):
     assert not list((tmp_path / "cache").glob("*/snapshots/*/build"))
 
 
-def test_a_kernel_that_a_kind_does_not_have_is_an_error(tmp_path):
+def test_absent_kernel_is_an_error(tmp_path):
     with pytest.raises(NotPublishedError):
         find(static(tmp_path, None), request("owner/none", 1))

@@ -24,7 +24,7 @@ USUAL = {"HF_ENDPOINT": "https://hub.example.com/"}
         ("hf+http://10.0.0.1:80", {}, ("http://10.0.0.1:80", "/kf/hubs/10.0.0.1-80", False)),
     ],
 )
-def test_the_environment_says_which_hub(location, variables, expected):
+def test_environment_configures_the_hub(location, variables, expected):
     url, cache, own_token = expected
     given = {"KERNFORGE_HOME": "/kf", "HF_TOKEN": "t", **variables}
     hub = endpoint(location, Environment(given))
@@ -36,7 +36,7 @@ def test_the_environment_says_which_hub(location, variables, expected):
     assert (silent.token, silent.token_file) == (None, None)
 
 
-def test_names_of_hubs_that_are_none_are_refused():
+def test_invalid_hub_addresses_are_refused():
     for location in ("hf://host", "hf+https://", "hf+ftp://host", "https://huggingface.co"):
         with pytest.raises(RegistryError, match="not a registry that kernforge can open"):
             open_registry(location)
@@ -45,6 +45,6 @@ def test_names_of_hubs_that_are_none_are_refused():
             open_registry(location)
 
 
-def test_offline_is_reported_as_the_hubs_own_client_reads_it():
+def test_offline_variable_reads_as_in_the_hubs_client():
     for value, offline in [("1", True), ("true", True), ("0", False), ("", False)]:
         assert endpoint("hf://", Environment({"HF_HUB_OFFLINE": value})).offline is offline

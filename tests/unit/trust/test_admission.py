@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import logging
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,9 @@ def place(monkeypatch, tmp_path):
 
 
 def admit(subject=HERE, *, registry=None, bundle=None, trust_remote_code=False):
-    is_trusted = (lambda _owner: None) if registry is None else registry.is_trusted_publisher
-    case = admission.Case(subject, Environment.read(), trust_remote_code, is_trusted)
+    if registry is not None:
+        subject = replace(subject, is_trusted_publisher=registry.is_trusted_publisher)
+    case = admission.Case(subject, Environment.read(), trust_remote_code)
     admitted, _ = case.admit(DOCUMENT, lambda: bundle)
     return admitted
 
@@ -33,7 +35,7 @@ def admit(subject=HERE, *, registry=None, bundle=None, trust_remote_code=False):
 # -- without a policy --------------------------------------------------------------------------
 
 
-def test_a_directory_is_admitted_and_a_hub_asks():
+def test_directory_is_admitted_and_hub_needs_consent():
     assert admit(Subject(repo_id=None, registry="file:///srv/toy")).rules
     assert admit(Subject(repo_id=REPO, registry="file:///srv/registry")).rules
     with pytest.raises(TrustError, match="built-in rule for remote registries"):
@@ -47,7 +49,7 @@ def test_a_directory_is_admitted_and_a_hub_asks():
         *((["acme/other"], False), (False, False)),
     ],
 )
-def test_the_callers_word_is_taken_as_the_hubs_client_takes_it(word, fine):
+def test_consent_of_the_caller(word, fine):
     if fine:
         admit(trust_remote_code=word)
     else:
@@ -56,12 +58,12 @@ def test_the_callers_word_is_taken_as_the_hubs_client_takes_it(word, fine):
 
 
 @pytest.mark.parametrize("word", [REPO, None, 1])
-def test_another_word_of_the_caller_is_an_error(word):
+def test_malformed_consent_is_an_error(word):
     with pytest.raises(RequestError, match="trust_remote_code"):
         admit(trust_remote_code=word)
 
 
-def test_a_hub_marks_trusted_publishers(tmp_path):
+def test_trusted_publisher_needs_no_consent(tmp_path):
     registry = Remote(tmp_path, publishers=("acme",))
     admit(registry=registry)
     assert registry.asked == ["acme"]
@@ -71,24 +73,24 @@ def test_a_hub_marks_trusted_publishers(tmp_path):
     assert registry.asked == ["acme", "evil"], "who has the caller's word is not asked about"
 
 
-def test_a_hub_that_cannot_be_asked_is_believed_as_before_and_no_further(tmp_path, caplog):
+def test_unavailable_hub_falls_back_to_its_last_answer(tmp_path, caplog):
     registry = Remote(tmp_path, publishers=("acme",))
     registry.reachable = False
-    with pytest.raises(TrustError, match="cannot be asked"):
+    with pytest.raises(TrustError, match="is unavailable"):
         admit(registry=registry)
     registry.reachable = True
     admit(registry=registry)
     registry.reachable = False
     with caplog.at_level(logging.WARNING):
         admit(registry=registry)
-    assert "named acme as a trusted publisher before" in caplog.text
-    with pytest.raises(TrustError, match="cannot be asked"):
+    assert "marked acme as a trusted publisher before" in caplog.text
+    with pytest.raises(TrustError, match="is unavailable"):
         admit(Subject(repo_id="evil/toy", registry=HUB), registry=registry)
     registry.reachable, registry.publishers = True, ()
     with pytest.raises(TrustError, match="not a trusted publisher"):
         admit(registry=registry)
     registry.reachable = False
-    with pytest.raises(TrustError, match="cannot be asked"):
+    with pytest.raises(TrustError, match="is unavailable"):
         admit(registry=registry)
 
 
@@ -106,11 +108,11 @@ def test_nothing_loosens_the_sites_policy(place, monkeypatch, tmp_path):
             monkeypatch.setenv("KERNFORGE_TRUST", str(chosen))
         with pytest.raises(TrustError, match="ask Kim first") as caught:
             admit(trust_remote_code=True)
-        assert f"only who maintains {place}" in caught.value.hint
+        assert f"only the maintainer of {place}" in caught.value.hint
     admit(Subject(repo_id="other/toy", registry=HUB))
 
 
-def test_a_change_of_the_policy_counts_at_once():
+def test_changed_policy_applies_at_once():
     user(NEVER)
     with pytest.raises(TrustError):
         admit()
@@ -118,7 +120,7 @@ def test_a_change_of_the_policy_counts_at_once():
     admit()
 
 
-def test_a_policy_that_is_named_must_be_there_and_readable(monkeypatch, tmp_path):
+def test_unreadable_policy_of_the_variable_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setenv("KERNFORGE_TRUST", str(tmp_path / "absent.toml"))
     with pytest.raises(TrustError, match=r"absent\.toml"):
         admit(trust_remote_code=True)
@@ -132,14 +134,14 @@ def test_a_policy_that_is_named_must_be_there_and_readable(monkeypatch, tmp_path
             admit(trust_remote_code=True)
 
 
-def test_a_link_to_a_policy_that_is_gone_permits_nothing(place, tmp_path):
+def test_dangling_policy_link_admits_nothing(place, tmp_path):
     place.parent.mkdir()
     place.symlink_to(tmp_path / "moved.toml")
-    with pytest.raises(TrustError, match="a link to a file that does not exist"):
+    with pytest.raises(TrustError, match="cannot be read"):
         admit(trust_remote_code=True)
 
 
-def test_the_hub_is_asked_only_where_a_rule_leaves_it_to_it(tmp_path):
+def test_hub_is_asked_only_for_rules_with_publishers(tmp_path):
     registry = Remote(tmp_path, publishers=("acme",))
     user('[[rule]]\nadmit = "asked"\n')
     with pytest.raises(TrustError):
@@ -159,7 +161,7 @@ def test_the_hub_is_asked_only_where_a_rule_leaves_it_to_it(tmp_path):
     ],
     ids=["none", "never", "directory", "asked"],
 )
-def test_the_hint_of_a_refusal_admits_exactly_that(text, subject):
+def test_hint_of_a_refusal_admits_exactly_that_kernel(text, subject):
     user(text)
     with pytest.raises(TrustError) as caught:
         admit(subject)
@@ -173,7 +175,7 @@ def test_the_hint_of_a_refusal_admits_exactly_that(text, subject):
         admit(other)
 
 
-def test_the_policy_of_the_how_to_page_is_one():
+def test_policy_of_the_how_to_page_is_valid():
     page = (Path(__file__).parents[3] / "docs/how-to/platform/set-a-trust-policy.md").read_text()
     text = page.partition("```toml\n")[2].partition("```")[0]
     read = policy.read(text.encode(), "page")

@@ -12,7 +12,6 @@ from kernforge.trust.policy import (
     Claims,
     IdentitySigner,
     Subject,
-    _matches,
     claims_match,
     fingerprint,
     is_revoked,
@@ -53,20 +52,25 @@ def admitted(text, repo_id, registry=HUB):
         ('registry = "https://**"', "acme/toy", "https://hub.example/deep", True),
         ('registry = "file://**"', "acme/toy", HUB, False),
         ("", "acme/toy", HUB, True),
+        ('registry = "**/b"', "acme/toy", "https://x/a/b", True),
+        ('registry = "https://x/a*"', "acme/toy", "https://x/ab@c", False),
+        ('registry = "https://x/a*"', "acme/toy", "https://x/a", True),
+        ('registry = "https://x/a/*/c/**"', "acme/toy", "https://x/a/b/c/d/e", True),
+        ('registry = "https://x/a.c"', "acme/toy", "https://x/abc", False),
     ],
 )
-def test_a_rule_speaks_of_what_it_names(rule, repo_id, registry, speaks):
+def test_rule_matches_its_patterns(rule, repo_id, registry, speaks):
     found = admitted(f'[[rule]]\n{rule}\nadmit = "never"', repo_id, registry)
     assert ("never" in found) == speaks
 
 
-def test_what_demands_nothing_is_not_reached_by_another_case():
+def test_case_does_not_reach_a_rule_without_demands():
     text = '[[rule]]\nrepo = "acme/*"\nadmit = "always"'
     assert admitted(text, "acme/toy") == ["always"]
     assert admitted(text, "Acme/toy") == ["asked"]
 
 
-def test_the_first_rule_that_names_a_kernel_speaks_for_its_file():
+def test_first_matching_rule_of_a_file_applies():
     text = (
         '[[rule]]\nrepo = "acme/toy"\nadmit = "always"\n'
         '[[rule]]\nrepo = "acme/*"\nadmit = "never"\n'
@@ -75,7 +79,7 @@ def test_the_first_rule_that_names_a_kernel_speaks_for_its_file():
     assert admitted(text, "acme/other") == ["never"]
 
 
-def test_every_file_that_speaks_must_be_satisfied_and_silence_leaves_the_built_in_rule():
+def test_all_policies_apply_else_the_built_in_one():
     site = policy(f'{SIGNER}[[rule]]\nrepo = "acme/*"\nadmit = "signed"\nsigners = "acme"')
     user = policy('[[rule]]\nadmit = "always"')
 
@@ -90,13 +94,13 @@ def test_every_file_that_speaks_must_be_satisfied_and_silence_leaves_the_built_i
     assert [rule.admit for rule in matching_rules([], directory)] == [Admit.ALWAYS]
 
 
-def test_rules_for_one_registry_do_not_speak_for_another_that_is_named_with_it():
+def test_url_of_several_registries_is_refused():
     for registry in ("file:///srv, then https://hub.example", "file:///a b", "somewhere", ""):
         with pytest.raises(TrustError, match="not the URL of one registry"):
             Subject(repo_id="acme/toy", registry=registry)
 
 
-def test_every_kernel_meets_a_built_in_rule():
+def test_every_kernel_matches_a_built_in_rule():
     for registry in (HUB, "oci://registry.example/kernels", "file:///srv", "s3://bucket/x"):
         for repo_id in ("a/b", None):
             assert matching_rules([], Subject(repo_id=repo_id, registry=registry)), registry
@@ -106,8 +110,8 @@ def test_every_kernel_meets_a_built_in_rule():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('[[rules]]\nadmit = "always"', "did you mean 'rule'"),
-        ('[[rule]]\nadmits = "always"', "did you mean 'admit'"),
+        ('[[rules]]\nadmit = "always"', "unknown key 'rules'"),
+        ('[[rule]]\nadmits = "always"', "unknown key 'admits'"),
         ('[[rule]]\nadmit = "yes"', "admit is 'yes'"),
         ('[[rule]]\nrepo = "a/b"', "admit is None"),
         ('[[rule]]\nadmit = "never"\nrepo = []', "repo is []"),
@@ -126,79 +130,6 @@ def test_every_kernel_meets_a_built_in_rule():
         ('[signer.a]\nissuer = "x"\nidentity = "**"', "identity matches nothing"),
         ('[signer.a]\nidentity = "me@example.org"', "it has no issuer"),
         (f'[signer."a b"]\npublic-key = "{KEY}"', "is not a name"),
-    ],
-)
-def test_a_policy_with_a_mistake_is_refused_whole(text, told):
-    with pytest.raises(TrustError, match=r"p\.toml") as caught:
-        policy(text)
-    assert told in str(caught.value)
-
-
-CLAIMS = Claims(
-    issuer="https://issuer.example",
-    identities=("https://git.example/acme/k/.github/workflows/build.yaml@refs/heads/main",),
-    source_repository="https://git.example/acme/k",
-)
-
-
-@pytest.mark.parametrize(
-    ("identity", "fits"),
-    [
-        (CLAIMS.identities[0], True),
-        ("https://git.example/acme/k/.github/workflows/*@refs/heads/main", True),
-        ("https://git.example/acme/**", True),
-        ("https://git.example/acme/*", False),
-        ("https://git.example/acme/k/.github/workflows/build.yaml@refs/heads/mai", False),
-        ("https://git.example/acme/k/.github/workflows/build.yaml", False),
-        ("HTTPS://git.example/acme/k/.github/workflows/build.yaml@refs/heads/main", False),
-    ],
-)
-def test_an_identity_is_matched_whole(identity, fits):
-    signer = IdentitySigner(name="s", issuer=CLAIMS.issuer, identities=(identity,))
-    assert claims_match(signer, CLAIMS) == fits
-
-
-def test_a_branch_that_is_named_like_another_ref_does_not_sign_as_it():
-    workflows = "https://git.example/acme/k/.github/workflows"
-    signer = IdentitySigner(name="s", issuer="i", identities=(f"{workflows}/*@refs/heads/main",))
-    forged = Claims(issuer="i", identities=(f"{workflows}/b.yaml@refs/heads/x@refs/heads/main",))
-    assert not claims_match(signer, forged)
-
-
-def test_an_address_in_an_address_is_not_of_its_domain():
-    signer = IdentitySigner(name="s", issuer="i", identities=("*@example.org",))
-    assert claims_match(signer, Claims(issuer="i", identities=("me@example.org",)))
-    assert not claims_match(signer, Claims(issuer="i", identities=("me@evil@example.org",)))
-
-
-def test_issuer_and_source_repository_must_be_those_of_the_signer():
-    fields = {"name": "s", "identities": CLAIMS.identities}
-    good = {"issuer": CLAIMS.issuer, "source_repository": CLAIMS.source_repository}
-    assert claims_match(IdentitySigner(**fields, **good), CLAIMS)
-    for wrong in ({"issuer": "https://other.example"}, {"source_repository": "https://other"}):
-        assert not claims_match(IdentitySigner(**fields, **{**good, **wrong}), CLAIMS)
-
-
-def test_the_hubs_community_is_who_its_own_client_says():
-    from kernels.verify import DEFAULT_POLICIES  # noqa: PLC0415 - it needs a second
-
-    (theirs,) = DEFAULT_POLICIES
-    assert COMMUNITY.source_repository == f"https://github.com/{theirs.repo_id}"
-    assert sorted(COMMUNITY.identities) == sorted(theirs.signer_uris)
-
-
-def test_a_public_key_is_read_as_pem_and_as_one_line():
-    pem = f"-----BEGIN PUBLIC KEY-----\n{KEY}\n-----END PUBLIC KEY-----\n"
-    assert public_key(pem, "k") == public_key(KEY, "k") == bytes(range(32))
-    assert len(base64.b64decode(fingerprint(bytes(32)))) == 32
-    for wrong in ("", "no base64!", base64.b64encode(bytes(32)).decode(), KEY + "AAAA"):
-        with pytest.raises(TrustError, match="Ed25519"):
-            public_key(wrong, "k")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
         ("[[revoked]]\nreason = 'x'", "does not say what is revoked"),
         (f'[[revoked]]\npublic-key = "{KEY}"\nidentity = "x"', "does not say what is revoked"),
         ('[[revoked]]\ndocument = "abc"', "not a SHA-256"),
@@ -207,28 +138,64 @@ def test_a_public_key_is_read_as_pem_and_as_one_line():
         ('[[revoked]]\nkey = "abc"', "unknown key 'key'"),
     ],
 )
-def test_a_wrong_revocation_is_an_error(text, message):
-    with pytest.raises(TrustError, match=message):
+def test_malformed_policy_is_refused(text, told):
+    with pytest.raises(TrustError, match=r"p\.toml") as caught:
         policy(text)
+    assert told in str(caught.value)
 
 
-def test_an_identity_is_revoked_by_a_pattern():
+WORKFLOWS = "https://git.example/acme/k/.github/workflows"
+MAIN = f"{WORKFLOWS}/build.yaml@refs/heads/main"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "identity", "fits"),
+    [
+        (MAIN, MAIN, True),
+        (f"{WORKFLOWS}/*@refs/heads/main", MAIN, True),
+        ("https://git.example/acme/**", MAIN, True),
+        ("https://git.example/acme/*", MAIN, False),
+        (MAIN.removesuffix("n"), MAIN, False),
+        (MAIN.partition("@")[0], MAIN, False),
+        (MAIN.replace("https", "HTTPS"), MAIN, False),
+        # a branch named like another ref
+        (
+            f"{WORKFLOWS}/*@refs/heads/main",
+            f"{WORKFLOWS}/b.yaml@refs/heads/x@refs/heads/main",
+            False,
+        ),
+        ("*@example.org", "me@example.org", True),
+        ("*@example.org", "me@evil@example.org", False),
+    ],
+)
+def test_identity_matches_in_full(pattern, identity, fits):
+    signer = IdentitySigner(name="s", issuer="i", identities=(pattern,), source_repository="r")
+    right = {"issuer": "i", "identities": (identity,), "source_repository": "r"}
+    assert claims_match(signer, Claims(**right)) is fits
+    for wrong in ({"issuer": "other"}, {"source_repository": "other"}):
+        assert not claims_match(signer, Claims(**right | wrong))
+
+
+def test_community_signer_is_that_of_the_hubs_client():
+    from kernels.verify import DEFAULT_POLICIES  # noqa: PLC0415 - it needs a second
+
+    (theirs,) = DEFAULT_POLICIES
+    assert COMMUNITY.source_repository == f"https://github.com/{theirs.repo_id}"
+    assert sorted(COMMUNITY.identities) == sorted(theirs.signer_uris)
+
+
+def test_public_key_is_pem_or_one_line():
+    pem = f"-----BEGIN PUBLIC KEY-----\n{KEY}\n-----END PUBLIC KEY-----\n"
+    assert public_key(pem, "k") == public_key(KEY, "k") == bytes(range(32))
+    assert len(base64.b64decode(fingerprint(bytes(32)))) == 32
+    for wrong in ("", "no base64!", base64.b64encode(bytes(32)).decode(), KEY + "AAAA"):
+        with pytest.raises(TrustError, match="Ed25519"):
+            public_key(wrong, "k")
+
+
+def test_revoked_identity_is_a_pattern():
     entry = policy('[[revoked]]\nidentity = "https://ci.example/acme/*@main"').revoked[0]
     claims = Claims(issuer=HUB, identities=("https://ci.example/acme/build@main",))
     assert is_revoked(claims, [entry]) is entry
     other = Claims(issuer=HUB, identities=("https://ci.example/other/build@main",))
     assert is_revoked(other, [entry]) is None
-
-
-@pytest.mark.parametrize(
-    ("pattern", "text", "fits"),
-    [
-        *(("a*c", "abbc", True), ("a*c", "ab/c", False), ("a*c", "ab@c", False)),
-        *(("a**c", "ab/@c", True), ("**", "", True), ("*", "a/b", True), ("a*", "a", True)),
-        *(("*/b", "a/b", True), ("*/b", "x/a/b", False), ("**/b", "x/a/b", True)),
-        *(("a/*/c/**", "a/b/c/d/e", True), ("***", "a/b", True), ("a.c", "abc", False)),
-    ],
-)
-def test_stars_match_what_they_say(pattern, text, fits):
-    assert _matches(pattern, text) is fits
-    assert _matches(pattern.upper(), text, ignore_case=True) is fits

@@ -29,7 +29,7 @@ def stranger():
     return made, KeySigner(name="stranger", key=made.public)
 
 
-def test_a_key_signs_and_the_same_bytes_come_each_time(key, stranger):
+def test_key_signatures_are_deterministic(key, stranger):
     private, signer = key
     (bundle,) = private.sign([DOCUMENT])
     assert signature.verify(DOCUMENT, bundle, [stranger[1], signer]) is signer
@@ -37,7 +37,7 @@ def test_a_key_signs_and_the_same_bytes_come_each_time(key, stranger):
     assert signature.is_key_bundle(bundle)
 
 
-def test_what_a_key_did_not_sign_is_refused(key, stranger):
+def test_other_bytes_or_keys_are_refused(key, stranger):
     private, signer = key
     bundle = json.loads(private.sign([DOCUMENT])[0])
     with pytest.raises(IntegrityError, match="does not fit its bytes"):
@@ -58,12 +58,12 @@ def test_what_a_key_did_not_sign_is_refused(key, stranger):
     [b"", b"\xff", b"[]", b"{}", b'{"verificationMaterial": 1}', b"[" * 100_000, b" " * (2 << 20)],
     ids=["empty", "binary", "list", "no-material", "number", "deep", "huge"],
 )
-def test_what_is_not_a_bundle_is_refused(key, bundle):
+def test_malformed_bundle_is_refused(key, bundle):
     with pytest.raises(IntegrityError, match="not a Sigstore bundle"):
         signature.verify(DOCUMENT, bundle, [key[1]])
 
 
-def test_a_key_file_that_cannot_sign_is_named(tmp_path):
+def test_unusable_key_file_is_an_error(tmp_path):
     path = tmp_path / "platform.key"
     public, text = signing.make_key(path, "secret words")
     with pytest.raises(UsageError, match=r"platform\.key\.pub cannot be read") as refused:
@@ -77,7 +77,7 @@ def test_a_key_file_that_cannot_sign_is_named(tmp_path):
     assert opened.sign([DOCUMENT])
 
 
-def test_openssl_verifies_what_a_key_signed(key, tmp_path):
+def test_openssl_verifies_a_key_signature(key, tmp_path):
     private, signer = key
     bundle = json.loads(private.sign([DOCUMENT])[0])
     pem = private.private.public_key().public_bytes(
@@ -115,7 +115,7 @@ def builder(root, **fields):
     return IdentitySigner(name="builder", trusted_root=root, **told)
 
 
-def test_an_identity_that_signed_is_found_among_signers(instance, root, key):
+def test_signing_identity_is_found(instance, root, key):
     other = builder(root, identities=("me@example.org",))
     signer = builder(root)
     bundle = instance.sign(DOCUMENT)
@@ -134,7 +134,7 @@ def test_an_identity_that_signed_is_found_among_signers(instance, root, key):
     ],
     ids=["issuer", "ref", "person", "fork", "no-source"],
 )
-def test_another_identity_is_refused_by_name(instance, root, claims):
+def test_other_identity_is_refused_by_name(instance, root, claims):
     bundle = instance.sign(DOCUMENT, **claims)
     with pytest.raises(TrustError, match="not one of builder") as caught:
         signature.verify(DOCUMENT, bundle, [builder(root)])
@@ -168,13 +168,13 @@ ENTRY = ("verificationMaterial", "tlogEntries", 0)
         (("mediaType",), "application/json"),
     ],
 )
-def test_a_tampered_bundle_is_refused(instance, root, path, value):
+def test_tampered_bundle_is_refused(instance, root, path, value):
     bundle = tampered(instance.sign(DOCUMENT), *path, value=value)
     with pytest.raises(IntegrityError, match="is not valid"):
         signature.verify(DOCUMENT, bundle, [builder(root)])
 
 
-def test_a_bundle_of_other_bytes_or_of_another_instance_is_refused(instance, root):
+def test_bundle_of_other_bytes_or_instance_is_refused(instance, root):
     with pytest.raises(IntegrityError, match="is not valid"):
         signature.verify(DOCUMENT + b" ", instance.sign(DOCUMENT), [builder(root)])
     with pytest.raises(IntegrityError, match="is not valid"):
@@ -183,7 +183,7 @@ def test_a_bundle_of_other_bytes_or_of_another_instance_is_refused(instance, roo
         signature.verify(DOCUMENT, instance.sign(DOCUMENT), [builder(None)])
 
 
-def test_a_key_is_not_an_identity_and_an_identity_not_a_key(instance, root, key):
+def test_keys_and_identities_are_not_exchangeable(instance, root, key):
     with pytest.raises(TrustError, match="Sigstore identity"):
         signature.verify(DOCUMENT, instance.sign(DOCUMENT), [key[1]])
     (made,) = key[0].sign([DOCUMENT])
@@ -191,14 +191,14 @@ def test_a_key_is_not_an_identity_and_an_identity_not_a_key(instance, root, key)
         signature.verify(DOCUMENT, made, [builder(root)])
 
 
-def test_a_root_of_trust_that_cannot_be_read_is_named(instance, tmp_path):
+def test_unreadable_trusted_root_is_an_error(instance, tmp_path):
     (tmp_path / "root.json").write_text("{}")
     for path in (tmp_path / "root.json", tmp_path / "absent.json"):
         with pytest.raises(TrustError, match=path.name):
             signature.verify(DOCUMENT, instance.sign(DOCUMENT), [builder(str(path))])
 
 
-def test_an_identity_signs_through_fulcio_and_rekor(instance, root):
+def test_identity_signs_through_fulcio_and_rekor(instance, root):
     with instance.serve() as config:
         made = signature.sign_with_identity([DOCUMENT, b"other"], token("me@example.org"), config)
     claims = [
@@ -208,7 +208,7 @@ def test_an_identity_signs_through_fulcio_and_rekor(instance, root):
     assert [c.identities for c in claims] == [("me@example.org",)] * 2
 
 
-def test_without_an_identity_or_an_instance_nothing_is_signed(instance, monkeypatch):
+def test_signing_needs_an_identity_and_an_instance(instance, monkeypatch):
     for name in ("GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "CIRCLECI"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(UsageError, match="cannot be used"):
@@ -219,9 +219,7 @@ def test_without_an_identity_or_an_instance_nothing_is_signed(instance, monkeypa
         signature.sign_with_identity([DOCUMENT], token("me@example.org"), gone)
 
 
-def test_the_hubs_client_calls_a_key_bundle_invalid_and_does_not_crash(
-    key, tmp_path, write_variant
-):
+def test_hubs_client_calls_a_key_bundle_invalid(key, tmp_path, write_variant):
     directory = write_variant(tmp_path)
     document = (directory / "metadata.json").read_bytes()
     (bundle,) = key[0].sign([document])
@@ -229,7 +227,7 @@ def test_the_hubs_client_calls_a_key_bundle_invalid_and_does_not_crash(
     assert isinstance(verify_variant(directory), VerificationResult.SignatureBundleInvalid)
 
 
-def test_importing_the_module_imports_no_cryptography():
+def test_import_loads_no_cryptography():
     code = (
         "import sys, kernforge.loader.api, kernforge.trust.signature; "
         "sys.exit(bool({'cryptography', 'sigstore', 'tomllib'} & set(sys.modules)))"
