@@ -82,7 +82,7 @@ def test_a_builders_result_is_taken_by_who_can_only_read(tmp_path, url, farm):
 
 
 @pytest.mark.parametrize(
-    ("signs", "words"), [(True, "not a builder's"), (False, "no builder signed it")]
+    ("signs", "words"), [(True, "not a builder's"), (False, "not signed by a builder")]
 )
 def test_a_stranger_is_not_believed(tmp_path, url, farm, signs, words):
     (_, signer), (evil, its) = farm
@@ -200,7 +200,7 @@ def test_a_build_takes_and_gives_signed_results(tmp_path, farm):
 
 
 def test_a_shared_store_without_a_word_on_trust_is_refused():
-    with pytest.raises(UsageError, match="nothing says whose results") as raised:
+    with pytest.raises(UsageError, match="has no trusted builders") as raised:
         builders.read_builders(Environment({}))
     assert "KERNFORGE_STORE_TRUST=all-writers" in raised.value.hint
 

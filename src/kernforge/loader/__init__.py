@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a repo id to an imported package."""
+"""Find, verify and import kernels."""

@@ -46,7 +46,7 @@ AnyRegistry: TypeAlias = str | os.PathLike[str] | Registries | None
 """A registry, its directory or URL; None is the default one."""
 
 UserAgent: TypeAlias = str | dict[str, str] | None
-"""What is added to the header ``User-Agent`` of requests to a hub."""
+"""An addition to the header ``User-Agent`` of requests to a hub."""
 
 # The packages that get_kernel returned, by registry, request, commit, backend and check_arch.
 _loaded: dict[tuple[str, Request, str, str | None, bool], ModuleType] = {}
@@ -75,8 +75,7 @@ def get_kernel(
             user's own directory and, for kernels that it does not hold, the hub.
         backend: ``cpu``, or the one that torch is built for. The default is the latter; without a
             GPU, builds for the CPU come first.
-        trust_remote_code: True or a list of repo ids: what to load where the trust policy leaves
-            it to you.
+        trust_remote_code: allow untrusted publishers: True, or a list of repo ids.
         check_arch: refuse a build without device code for the current GPU, or for a newer driver.
         user_agent: added to the header ``User-Agent`` of requests to a hub.
         build: where no variant fits but the source is published with its lock, build it once. This
@@ -92,7 +91,7 @@ def get_kernel(
         MachineError: the one that fits cannot run on this device or driver.
         MissingPackageError: a Python package is missing that the kernel needs.
         TrustError: the trust policy refuses it, or a kernel that it depends on.
-        IntegrityError: a file is not what was built. Nothing of the kernel was run.
+        IntegrityError: a file was modified; no kernel code ran.
     """
     wanted = request(repo_id, version, revision)
     environment = Environment.live()  # two variables of a loaded kernel, and no copy of all
@@ -167,7 +166,7 @@ def get_kernel_variants(
     registry: AnyRegistry = None,
     backend: str | None = None,
 ) -> list[Decision]:
-    """Every variant of a kernel with what speaks for or against it here, the best first.
+    """Every variant of a kernel with the reason of its acceptance or refusal, the best first.
 
     The arguments and errors are those of ``get_kernel``.
     """
@@ -187,12 +186,12 @@ def install_kernel(
     trust_remote_code: Allowed = False,
     user_agent: UserAgent = None,
 ) -> Path:
-    """Bring a kernel and all that it depends on to this machine and verify them; import nothing.
+    """Download and verify a kernel with its dependencies; import nothing.
 
     Args:
         backend: ``cpu``, or the one that torch is built for, which is the default.
-        local_files_only: use no network; what is not on this machine is an error. The other
-            arguments and the errors are those of ``get_kernel``.
+        local_files_only: use no network; a file that is not on this machine is an error. The
+            other arguments and the errors are those of ``get_kernel``.
 
     Returns:
         The directory of the variant for this process.
@@ -219,14 +218,14 @@ def get_locked_kernel(
     check_arch: bool = True,
     user_agent: UserAgent = None,
 ) -> ModuleType:
-    """Load a kernel at the commit that a lock says, and all that it depends on likewise.
+    """Load a kernel at its locked commit, and its dependencies at theirs.
 
     Args:
-        lockfile: a ``kernels.lock``, or what was read from one; None takes the calling package's.
+        lockfile: a ``kernels.lock``, or ``read_locks`` of one; None takes the calling package's.
             The other arguments and the errors are those of ``get_kernel``.
 
     Raises:
-        RequestError: there is no lock, or it does not have the kernel or one it depends on.
+        RequestError: there is no lock, or it lacks the kernel or a dependency.
     """
     locks = read_locks(lockfile)
     search = _new_search(registry, backend, trust_remote_code, locks=locks, user_agent=user_agent)
@@ -255,7 +254,7 @@ def load_kernel(
 
 
 def read_locks(lockfile: str | os.PathLike[str] | KernelLocks | None) -> KernelLocks:
-    """The lock in a file; None is the one that the calling package brought with it.
+    """The lock in a file; None is the one of the calling package.
 
     Raises:
         RequestError: there is none, or the file is not a lock.
@@ -295,7 +294,7 @@ def _open(
 
 
 def _builder() -> Builder:
-    """Builds kernels from published source; imported only on request, with the builder half."""
+    """The builder of kernels from published source; imported only on request."""
     import importlib  # noqa: PLC0415 - see above
 
     try:
@@ -328,7 +327,7 @@ def _load(search: Search, root: Node, *, check_arch: bool) -> ModuleType:
 
 
 def _log_load(node: Node) -> None:
-    """One record for each kernel that was imported, for whoever collects this process's logs."""
+    """Log one record for each imported kernel."""
     import logging  # noqa: PLC0415 - slow, and torch has it loaded
 
     origin = node.repo_info

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine and process that kernels are loaded for, as a value that decisions take.
+"""The machine and process that kernels are loaded for, as a value.
 
 ``probe`` reads it. It imports torch, which a process that loads kernels has anyway.
 """
@@ -25,24 +25,22 @@ _CPUS = {("darwin", "arm64"): "aarch64", ("windows", "AMD64"): "x86_64"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What decides which kernels fit: a process, its torch and its machine.
+    """A process, its torch and its machine, which kernels must fit.
 
     Attributes:
         cpu: as variant names spell it, ``x86_64`` or ``aarch64``.
         os: ``linux``, ``darwin`` or ``windows``.
-        backend: the one that kernels are loaded for; only its CUDA version is compared as numbers.
+        backend: the backend of kernels; only its CUDA version is compared as numbers.
         no_gpu: torch is built for GPUs and sees none, so that builds for the CPU fit too, and come
-            first; False where it was not asked.
+            first; False before ``probe_to_load``.
         torch: major and minor of the installed torch; None without one.
-        cxx11: whether that torch uses the new C++ ABI; None where there is only one.
+        cxx11: whether that torch uses the new C++ ABI; None if it has only one.
         tvm_ffi: major and minor of the installed tvm-ffi; None without one.
         macos: major and minor of macOS; None elsewhere.
-        capability: compute capability of the current CUDA device; None when there is none, or
-            it was not asked yet.
-        driver: CUDA version that the driver is for; None when there is none, or it was not asked
-            yet.
-        gcn_arch: architecture of the current ROCm device, as in ``gfx90a``; None when there is
-            none, or it was not asked yet.
+        capability: compute capability of the current CUDA device; None without one, and before
+            ``with_device``, as ``driver`` and ``gcn_arch``.
+        driver: newest CUDA version of the driver.
+        gcn_arch: architecture of the current ROCm device, as in ``gfx90a``.
     """
 
     cpu: str
@@ -87,9 +85,9 @@ def probe(backend: str | None = None) -> Host:
 
 
 def probe_to_load(backend: str | None = None) -> Host:
-    """Host to load a kernel for: as ``probe``, with a check for a GPU where torch is built for one.
+    """The host of this process, with a check for a GPU if torch is built for GPUs.
 
-    The same torch is installed on machines without a GPU, where what is built for one cannot run.
+    The same torch is installed on machines without a GPU, where builds for GPUs cannot run.
 
     Raises:
         RequestError: the backend is neither ``cpu`` nor the one that torch is built for.
@@ -101,10 +99,7 @@ def probe_to_load(backend: str | None = None) -> Host:
 
 
 def with_device(host: Host) -> Host:
-    """The host with the current GPU's capability or architecture, and its driver's version.
-
-    Properties that it does not have stay None.
-    """
+    """The host with the current GPU's capability or architecture, and its driver's version."""
     torch = _torch()
     if host.backend.name == "cuda":
         host = replace(host, driver=driver_version())
@@ -137,7 +132,7 @@ def _choose_backend(wanted: str | None, detected: Backend) -> Backend:
     supported = " or ".join(sorted({repr("cpu"), repr(detected.name)}))
     raise RequestError(
         f"Invalid backend {wanted!r}, which this machine does not have",
-        hint=f"pass {supported}; another one needs a torch that is built for it",
+        hint=f"pass {supported}; another backend needs a torch that is built for it",
     )
 
 
@@ -179,13 +174,13 @@ def _cudart_version() -> Version2 | None:
 
 
 def driver_version() -> Version2 | None:
-    """CUDA version that the driver is for. Asking does not initialise the driver."""
+    """The newest CUDA version of the driver, which is not initialised by this."""
     library = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     return _cuda_version(library, "cuDriverGetVersion")
 
 
 def _cuda_version(library: str, function: str) -> Version2 | None:
-    """The version that a function of a library says; None where it says none."""
+    """The version that a function of a library returns; None without one."""
     import ctypes  # noqa: PLC0415 - only where kernels for CUDA are wanted
 
     number = ctypes.c_int(0)

@@ -2,10 +2,10 @@
 """Import a variant's package under its id, from its verified source alone.
 
 A finder of our own imports everything below the id. It compiles the sources each time, so bytecode
-in their directories (which no digest covers) is never run, and never written either; also not by
-imports that a kernel makes long after it was loaded. What it compiles are the bytes that fit the
-digest, so that a module which changes after it was verified is not run. Shared objects are loaded
-from where they were verified: a directory that others may write to is refused before.
+in their directories (which no digest covers) never runs and is never written, nor by late imports
+of a kernel. It compiles only bytes that fit the digest, so a module that changes after its
+verification never runs. Shared objects are loaded from their verified place: a world-writable
+directory is refused before.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _dependencies: ContextVar[Mapping[str, ModuleType] | None] = ContextVar(
 
 
 def loaded(path: Path) -> ModuleType | None:
-    """The package of a variant that is loaded already; None when it is not."""
+    """The package of a loaded variant; None if it is not loaded."""
     kernel = _by_path.get(path)
     return None if kernel is None else kernel.module
 
@@ -86,7 +86,7 @@ def get_loaded_kernels() -> list[LoadedKernel]:
 
 
 def get_kernel_dep(repo_id: str) -> ModuleType:
-    """A kernel that the kernel being imported depends on; only for use during its import.
+    """A dependency of the kernel that is being imported; only for use during its import.
 
     Raises:
         DependencyError: no kernel is being imported, or it does not declare the dependency.
@@ -136,9 +136,9 @@ def import_kernel(
 
 
 def _same_build(path: Path, metadata: Metadata) -> LoadedKernel | None:
-    """The loaded kernel of the same id and bytes, found elsewhere.
+    """The loaded kernel of the same id and bytes from another path.
 
-    The id names the module and the torch operators, so a process can hold one build of an id.
+    The id names the module and the torch operators, so a process can load one build of an id.
     """
     kernel = _by_id.get(metadata.id)
     digest = None if kernel is None else kernel.metadata.digest
@@ -219,10 +219,10 @@ def dependencies_of(deps: Mapping[str, ModuleType]) -> Iterator[None]:
 
 @contextmanager
 def _available_to_clients(dependencies: Mapping[str, ModuleType]) -> Iterator[None]:
-    """Make ``from kernels import get_kernel_dep`` find them, which published kernels use.
+    """Serve ``from kernels import get_kernel_dep``, which published kernels use.
 
-    Where the hub's client is installed, it gets them; elsewhere ``kernels`` is kernforge while the
-    kernel is imported.
+    If the hub's client is installed, it gets the dependencies; else ``kernels`` is kernforge during
+    the import.
     """
     client = sys.modules.get("kernels")
     if getattr(client, "__kernforge__", False):  # it asks this module
@@ -257,7 +257,7 @@ class _KernelFinder:
         self.digests: dict[str, tuple[Path, Digest]] = {}
 
     def verify(self, fullname: str, file: str, data: bytes) -> None:
-        """Refuse a module whose source is not what the digest of its kernel covers."""
+        """Refuse a module whose source differs from the digest of its kernel."""
         known = self.digests.get(fullname.partition(".")[0])
         if known is None:
             return
@@ -268,7 +268,7 @@ class _KernelFinder:
         if digest.files.get(name) != hash_bytes(data, digest.algorithm):
             raise IntegrityError(
                 f"{file} changed after it was verified",
-                hint="something else writes there; its code was not run. Fetch the kernel again",
+                hint="another program writes there: download the kernel again; no changed code ran",
             )
 
     def find_spec(

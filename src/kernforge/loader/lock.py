@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lock of an application's kernels: the commit of each, and what that commit held.
+"""The lock of an application's kernels: the commit of each, and the hashes of its content.
 
 ``kernels.lock`` is the hub's format. As ``kernels`` 0.17 reads and writes it, a JSON list::
 
@@ -12,7 +12,7 @@ refused.
 The hub's client reads commits alone, and trusts a registry about the content of a commit.
 ``kernforge-kernels.lock``, which that client ignores, has for each locked kernel the requirement,
 the release, and the SHA-256 of every variant's ``metadata.json``, whose digest in turn covers every
-file. With it the loader notices when a registry changes the content of a commit::
+file. By it the loader detects a commit with changed content::
 
     {"format": 1, "kernels": [
         {"dependency": {"repo-id": "owner/name", "version": 1}, "asked": ">=1.2,<2",
@@ -135,9 +135,7 @@ class KernelLocks:
             raise _unreadable(source, error) from None
 
     def of(self, repo_id: str) -> Pin:
-        """The kernel that an application names by its repo id alone.
-
-        Of several the one that the project itself requires, where that is known; else the first.
+        """The locked kernel of a repo id: the project's own requirement if known, else the first.
 
         Raises:
             RequestError: it is not locked.
@@ -149,7 +147,7 @@ class KernelLocks:
         return next((pin for pin in found if pin.depend in required), found[0])
 
     def find(self, request: Request) -> Pin:
-        """The kernel that was asked for, or that another one depends on.
+        """The locked kernel of a request.
 
         Raises:
             RequestError: it is not locked.
@@ -160,9 +158,7 @@ class KernelLocks:
         raise self._unlocked(f"{request.repo_id} ({request})")
 
     def check(self, repo_id: str, commit: str, variant: str, document: bytes) -> None:
-        """Check that a variant's ``metadata.json`` is what it was when it was locked.
-
-        Nothing is checked where another tool wrote the lock.
+        """Compare a variant's ``metadata.json`` with the lock; the lock of other tools has no hash.
 
         Raises:
             IntegrityError: it has changed.
@@ -187,8 +183,8 @@ class KernelLocks:
             raise IntegrityError(
                 f"{repo_id} at commit {commit} is not what was locked: metadata.json of {variant} "
                 "has changed",
-                hint="nothing of it was run; ask its publisher why a commit changed, or lock "
-                f"again: kernforge lock --upgrade {repo_id}",
+                hint="no kernel code ran; ask its publisher for the reason, or lock again: "
+                f"kernforge lock --upgrade {repo_id}",
             )
 
     def _unlocked(self, what: str) -> RequestError:
@@ -226,10 +222,10 @@ def read(path: Path) -> KernelLocks:
 
 
 def of_caller() -> KernelLocks:
-    """The lock of the code that called into kernforge.
+    """The lock of the calling package.
 
     Raises:
-        RequestError: none was installed with it, or it is not a lock.
+        RequestError: none was installed with it, or it is malformed.
     """
     module = _calling_module()
     for text, pinned, source in _locks_of(module):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which variants of a kernel fit a machine, which is best, and why the others do not.
+"""Choose the variant of a kernel for a machine, with a reason for each refusal.
 
 The rules and the order are those of the hub's client, ``kernels`` 0.17, with two differences. On a
 free-threaded Python before 3.15, which cannot load the limited API, the trace has builds with
@@ -28,7 +28,7 @@ _CUDA_ARCH = re.compile(r"([0-9]+)\.([0-9]+)([af]?)(\+PTX)?")
 
 
 class Step(IntEnum):
-    """The rule that refused a variant; a later rule means that the variant fits better."""
+    """The rule that refused a variant; a later rule is a nearer miss."""
 
     PYTHON = 1
     CPU = 2
@@ -201,10 +201,10 @@ def way_out(
     *,
     take_cpu: str = 'pass backend="cpu" (a command: --backend cpu) to load {}',
 ) -> str:
-    """Advice: the shortest way to a variant that fits, when none does.
+    """The shortest way to a variant that fits, as advice.
 
     Args:
-        take_cpu: how a caller takes a variant for the CPU in its place, with {} for its name.
+        take_cpu: the way to load a variant for the CPU instead, with {} for its name.
     """
     nearest = max(resolution.decisions, key=lambda d: d.step, default=None)
     if nearest is None:
@@ -228,7 +228,7 @@ def way_out(
 
 
 def _nearest_version(resolution: Resolution, nearest: Decision, host: Host) -> str:
-    """Of the versions that would fit, the one that is nearest to the installed one."""
+    """The nearest version to the installed one among those that would fit."""
     framework = nearest.variant.framework
     installed = host.tvm_ffi if framework == "tvm-ffi" else host.torch
     versions = {
@@ -246,7 +246,7 @@ def on_cpu(host: Host) -> Host:
 
 
 def check_driver(variant: str, host: Host) -> str:
-    """Why the CUDA driver is too old for a build; empty when it is not, or there is no driver.
+    """The reason that the CUDA driver is too old for a build; else empty.
 
     A driver runs builds of every toolkit of its own CUDA major version or an older one.
     """
@@ -263,7 +263,7 @@ def check_driver(variant: str, host: Host) -> str:
 
 
 def check_archs(backend: str, archs: Iterable[str] | None, host: Host) -> str:
-    """Why a build's device code cannot run on the host's device; empty when it can.
+    """The reason that a build's device code cannot run on the host's device; else empty.
 
     A build without architectures, or with unknown ones, can run; so can every build on a host whose
     device is unknown.

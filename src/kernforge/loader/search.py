@@ -89,10 +89,10 @@ class Search:
         backend: ``cpu``, or the one that torch is built for; None takes the latter, and without a
             GPU builds for the CPU first.
         environment: names local kernels and trust policies.
-        trust_remote_code: what the caller allows, as ``Case`` takes it.
-        locks: the commits to take, instead of what versions and revisions name.
+        trust_remote_code: the caller's consent, as ``Case`` takes it.
+        locks: the commits to take, instead of those of versions and revisions.
         builder: builds a variant of a published kernel that has none for this machine.
-        chain: the kernels that led here, each of which depends on the next.
+        chain: the dependents that led here, each of which depends on the next.
     """
 
     registry: Registries
@@ -122,13 +122,13 @@ class Search:
 
 
 def local_override(environment: Environment, repo_id: str) -> Path | None:
-    """The directory that ``LOCAL_KERNELS`` puts in the place of a kernel."""
+    """The directory that overrides a kernel by ``LOCAL_KERNELS``."""
     text = environment.local_kernels
     return _parse_overrides(text).get(repo_id) if text else None
 
 
 def with_override(text: str | None, repo_id: str, path: Path) -> str:
-    """``LOCAL_KERNELS`` with one more directory, which counts where the kernel was named before.
+    """``LOCAL_KERNELS`` with one more directory, which overrides earlier entries of the kernel.
 
     Args:
         path: a directory that ``get_local_kernel`` takes.
@@ -299,8 +299,8 @@ def find_local(search: Search, directory: Path) -> Node:
 def _check_named(name: str, backend: str | None, host: Host) -> None:
     """Refuse a variant that the user named by its directory, if it could crash here.
 
-    A build for the CPU fits a machine with a GPU, since the user named it. One without machine code
-    is loaded even for another backend, with a warning.
+    A build for the CPU fits a machine with a GPU too. A build without machine code is loaded even
+    for another backend, with a warning.
     """
     resolution = resolve([name], host)
     if resolution.best is not None or not resolution.decisions:
@@ -346,7 +346,7 @@ def _no_variant_error(what: str, resolution: Resolution, hint: str) -> NoVariant
 
 
 def check_needs(node: Node, environment: Environment) -> None:
-    """Refuse a kernel with needs that this process lacks; warn of one whose sources are unknown.
+    """Refuse a kernel whose requirements this process lacks; warn of a dirty build.
 
     Raises:
         MissingPackageError: it needs a Python package that is not installed.
@@ -382,7 +382,7 @@ def check_needs(node: Node, environment: Environment) -> None:
         import logging  # noqa: PLC0415 - slow, and rarely needed
 
         logging.getLogger("kernforge").warning(
-            "%s was built from files that its recorded commit does not hold", node.path
+            "%s was built from a dirty checkout: its recorded commit lacks some changes", node.path
         )
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may be loaded, and signatures."""
+"""Trust policies and signatures."""

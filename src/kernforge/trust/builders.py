@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose results of builds are taken from a shared store: an allow-list of Ed25519 keys.
+"""Trusted builders of a shared store: an allow-list of Ed25519 keys.
 
-A builder signs what it puts there, with the kind and the key of the entry and the digest of its
-content, so that an object counts in its own place only.
+A builder signs the kind and the key of an entry with the digest of its content, so that an object
+is valid in its own place only.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from kernforge.trust.policy import KeySigner, public_key
 from kernforge.trust.signing import Key
 
 ALL_WRITERS = "all-writers"
-"""Value of ``KERNFORGE_STORE_TRUST``: whoever can write to the shared store is believed."""
+"""Value of ``KERNFORGE_STORE_TRUST``: every writer of the shared store is trusted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Builders:
-    """Who may have made what is taken from a shared store.
+    """The trusted builders of a shared store.
 
     Attributes:
-        keys: public keys of builders.
-        key: signs what this machine puts there; None for a machine that only reads.
-        everyone: whether unsigned objects are taken, as every writer is trusted.
+        keys: their public keys.
+        key: signs the results of this machine; None for a machine that only reads.
+        everyone: whether every writer is trusted, so that unsigned objects are valid.
     """
 
     keys: tuple[KeySigner, ...] = ()
@@ -40,20 +40,19 @@ class Builders:
         return self.everyone or self.key is not None
 
     def seal(self, message: bytes) -> bytes:
-        """The signature of a message; empty where nothing is signed."""
+        """The signature of a message; empty without a key."""
         return self.key.sign([message])[0] if self.key else b""
 
     def check(self, message: bytes, seal: bytes) -> None:
-        """Refuse what no builder signed.
+        """Refuse a message without the signature of a trusted builder.
 
         Raises:
-            IntegrityError: the signature is missing, of other bytes, or of a key that is not
-                listed.
+            IntegrityError: the signature is missing, of other bytes, or of an unknown key.
         """
         if self.everyone:
             return
         if not seal:
-            raise IntegrityError("no builder signed it")
+            raise IntegrityError("it is not signed by a builder")
         try:
             signature.verify(message, seal, self.keys)
         except TrustError as error:
@@ -63,10 +62,10 @@ class Builders:
 
 
 def read_builders(environment: Environment) -> Builders:
-    """What the variables say.
+    """The trusted builders in the environment.
 
     Raises:
-        UsageError: they say nothing, or a file cannot be read.
+        UsageError: no variable names any, or a file cannot be read.
         TrustError: a line of the list is not a key.
     """
     trust, listed = environment.kernforge_store_trust, environment.kernforge_store_builders
@@ -76,10 +75,10 @@ def read_builders(environment: Environment) -> Builders:
         )
     if not trust and not listed:
         raise UsageError(
-            "a shared store is named, and nothing says whose results are taken from it",
+            "the shared store has no trusted builders",
             hint="name a file with the builders' public keys in KERNFORGE_STORE_BUILDERS (make "
             "keys with `kernforge sign --new-key`), or set "
-            f"KERNFORGE_STORE_TRUST={ALL_WRITERS} if you trust everyone who can write to it",
+            f"KERNFORGE_STORE_TRUST={ALL_WRITERS} if you trust every writer",
         )
     named = environment.kernforge_store_sign_key
     passphrase = environment.kernforge_sign_passphrase or ""

@@ -43,28 +43,28 @@ if TYPE_CHECKING:
 _MOST_BYTES = 1 << 20  # a bundle is 3 to 10 kB; a larger file is not parsed
 # Fulcio's identifiers of a certificate's claims, from its page oid-info.md.
 _ISSUER_V1, _ISSUER, _SOURCE = (f"1.3.6.1.4.1.57264.1.{n}" for n in (1, 8, 12))
-_REVOKED = "have it signed again by a signer who counts, or load another version"
-_HINT = "fetch the kernel again, or have it signed again; nothing of it was read or run"
+_REVOKED = "have it signed again by a valid signer, or load another version"
+_HINT = "download the kernel again, or have it signed again; no kernel code ran"
 
 
 class RevokedError(TrustError):
-    """A policy revokes the key or the identity that signed."""
+    """The signer's key or identity is revoked."""
 
 
 def verify(
     document: bytes, bundle: bytes, signers: Sequence[Signer], revoked: Sequence[Revoked] = ()
 ) -> Signer:
-    """Find the signer of a signature.
+    """Verify a signature and return its signer.
 
     Args:
         document: the bytes of ``metadata.json``; they are not parsed.
-        signers: those who may have signed.
-        revoked: keys and identities that count no more.
+        signers: the accepted signers.
+        revoked: keys and identities that are no longer valid.
 
     Raises:
-        IntegrityError: the bundle cannot be read, or is of other bytes.
-        TrustError: none of these signed; a ``RevokedError`` if who signed is revoked.
-        UsageError: a package that verifies is not installed.
+        IntegrityError: the bundle is malformed, or of other bytes.
+        TrustError: another signer signed; a ``RevokedError`` for a revoked one.
+        UsageError: the package that verifies is not installed.
     """
     material, content = _read_bundle(bundle)
     if "publicKey" in material:
@@ -73,10 +73,10 @@ def verify(
 
 
 def is_key_bundle(bundle: bytes) -> bool:
-    """Whether a signature was made with a key, not with an identity.
+    """Whether a signature is of a key, not of an identity.
 
     Raises:
-        IntegrityError: it cannot be read.
+        IntegrityError: it is malformed.
     """
     return "publicKey" in _read_bundle(bundle)[0]
 
@@ -127,7 +127,7 @@ def _verify_key(
         ed25519.Ed25519PublicKey.from_public_bytes(keys[0].key).verify(signature, document)
     except (InvalidSignature, KeyError, TypeError, ValueError):
         raise IntegrityError(
-            f"the signature of {METADATA} does not fit its bytes, or was not made with the key "
+            f"the signature of {METADATA} does not fit its bytes, or is not of the key "
             f"{keys[0].name!r}",
             hint=_HINT,
         ) from None
@@ -173,7 +173,7 @@ def _verify_identity(
 
 
 def verified_claims(document: bytes, bundle: bytes, trusted_root: str | None) -> Claims:
-    """The claims about the signer of a document that a Sigstore bundle proves.
+    """The proven claims of a Sigstore bundle about the signer of a document.
 
     Args:
         document: the bytes of ``metadata.json``.
@@ -182,7 +182,7 @@ def verified_claims(document: bytes, bundle: bytes, trusted_root: str | None) ->
             the ``sigstore`` package last knew it.
 
     Raises:
-        IntegrityError: the bundle does not prove who signed this document.
+        IntegrityError: the bundle does not prove the signer of this document.
         TrustError: the trusted root cannot be read.
     """
     verifier = _verifier(trusted_root)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sign built variants, and make keys for that."""
+"""Sign built variants, and make keys."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def open_key(path: Path, passphrase: Callable[[], str]) -> Key:
         passphrase: returns its passphrase; called only where the file has one.
 
     Raises:
-        UsageError: there is no such file, or it holds no private key that the passphrase opens.
+        UsageError: the file is missing, holds no private key, or the passphrase is wrong.
     """
     with signature.needs("cryptography"):
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - slow
@@ -85,7 +85,7 @@ def open_key(path: Path, passphrase: Callable[[], str]) -> Key:
 
 
 def make_key(path: Path, passphrase: str) -> tuple[Path, str]:
-    """Make a key, and write it as ``path`` (for its owner alone) and ``path`` with ``.pub``.
+    """Make a key, and write it to ``path`` (readable by its owner alone) and ``path`` + ``.pub``.
 
     Args:
         path: the private key's file; it must not exist.
@@ -131,14 +131,14 @@ def sign(
         The signature files. A key makes the same signature each time.
 
     Raises:
-        IntegrityError: a variant is not what was built, or has no digest.
-        UsageError: a variant has a signature of an identity, which cannot be repeated.
+        IntegrityError: a variant differs from its digest, or has none.
+        UsageError: a variant has the signature of an identity, which is logged in public.
     """
     documents = [_document(directory) for directory in directories]
     for path in (directory / SIGNATURE for directory in directories):
         if path.exists() and not signature.is_key_bundle(path.read_bytes()):
             raise UsageError(
-                f"{path} is the signature of an identity, which is logged and cannot be repeated",
+                f"{path} is the signature of an identity, which is logged in public",
                 hint="delete that file to sign again",
             )
     bundles = make(documents)
