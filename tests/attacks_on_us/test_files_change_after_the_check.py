@@ -13,7 +13,6 @@ from kernforge.loader import importer
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
 
-RACES = 1000
 _number = itertools.count()
 
 
@@ -46,15 +45,11 @@ def test_verified_package_is_imported(tmp_path, write_variant):
 @pytest.mark.parametrize("name", ["__init__.py", "inner.py", "deep/__init__.py"])
 def test_module_changed_after_verification_never_runs(tmp_path, write_variant, name):
     mark = tmp_path / "run"
-    ran = 0
     path, metadata = verified(tmp_path, write_variant, FILES)
-    for turn in range(RACES // 3):
-        evil = f"open({str(mark)!r}, 'w').write('{turn}')\nANSWER = value = 0\n"
-        (path / name).write_text(evil)
-        with pytest.raises(IntegrityError, match="changed after it was verified"):
-            load(path, metadata)
-        ran += mark.exists()
-    assert ran == 0
+    (path / name).write_text(f"open({str(mark)!r}, 'w')\nANSWER = value = 0\n")
+    with pytest.raises(IntegrityError, match="changed after it was verified"):
+        load(path, metadata)
+    assert not mark.exists()
 
 
 def test_late_import_is_verified(tmp_path, write_variant):

@@ -29,7 +29,7 @@ def theirs(depend):
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_both_write_the_same_lock_and_read_each_others(seed):
+def test_lock_text_is_that_of_the_client(seed):
     rng = random.Random(seed)
     commits = {random_depend(rng): rng.randbytes(rng.choice([20, 32])).hex() for _ in range(8)}
     locks = {theirs(depend): rust.KernelLock(commit) for depend, commit in commits.items()}

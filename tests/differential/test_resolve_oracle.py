@@ -56,7 +56,7 @@ def their_backend(backend):
     return kind() if backend.version is None else kind(version=their_version(backend.version))
 
 
-def test_the_same_texts_are_names_and_mean_the_same():
+def test_variant_names_parse_as_in_the_client():
     pieces = [
         *FRAMEWORKS,
         "torch",
@@ -116,7 +116,7 @@ def random_names(rng, host):
     return names
 
 
-def test_the_same_variants_are_chosen_in_the_same_order(monkeypatch):
+def test_variants_rank_as_in_the_client(monkeypatch):
     rng = random.Random(2026)
     fitting = 0
     for _ in range(4000):
@@ -143,7 +143,7 @@ def test_the_same_variants_are_chosen_in_the_same_order(monkeypatch):
     assert fitting > 1500
 
 
-def test_the_same_architectures_run():
+def test_architectures_run_as_in_the_client():
     versions = ["7.5", "8.0", "8.6", "9.0", "10.0", "10.3", "12.1"]
     texts = [f"{v}{s}{p}" for v in versions for s in ("", "a", "f") for p in ("", "+PTX")]
     texts += ["gfx90a", "9", "9.", ".0", "9.0b", "9.0PTX", ""]
@@ -156,7 +156,7 @@ def test_the_same_architectures_run():
         assert (check_archs("cuda", listed, host) == "") is theirs, (listed, capability)
 
 
-def test_digests_are_the_same(tmp_path):
+def test_digests_are_those_of_the_client(tmp_path):
     for path in ["__init__.py", "a.pyc", "B.py", "é.py", "_b.py", "s/metadata.json", "s/c.PYC"]:
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(path)
@@ -279,7 +279,7 @@ def facts_of_ours(m):
 
 
 @pytest.mark.parametrize("document", list(documents()), ids=lambda d: json.dumps(d)[-60:])
-def test_the_same_documents_are_metadata_and_say_the_same(document):
+def test_metadata_parses_as_in_the_client(document):
     data = json.dumps(document).encode()
     theirs = facts_of_theirs(data)
     try:
@@ -295,6 +295,6 @@ def test_the_same_documents_are_metadata_and_say_the_same(document):
     assert again.to_json() == written
 
 
-def test_the_oracle_is_the_version_that_we_follow():
+def test_oracle_is_the_supported_client():
     assert Path(rust.__file__).parent.name == "kernels"
     assert rust.__version__.startswith("0.17.")

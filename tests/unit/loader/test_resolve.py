@@ -18,22 +18,6 @@ CUDA_HOST = Host(
 END = "x86_64-linux"
 
 
-def test_order_is_the_hubs():
-    best_first = [
-        f"torch-stable-abi211-cu130-{END}",
-        f"torch-stable-abi210-cu131-{END}",
-        f"torch-stable-abi210-cu130-{END}",
-        f"torch212-cu130-{END}",
-        f"torch212-cxx11-cu131-{END}",
-        f"torch212-cxx11-cu130-{END}",
-        "torch-cuda",
-        "torch-universal",
-    ]
-    resolution = resolve(reversed(best_first), CUDA_HOST)
-    assert [d.name for d in resolution.accepted] == best_first
-    assert resolution.best.name == best_first[0]
-
-
 @pytest.mark.parametrize(
     ("name", "changes", "step", "reason"),
     [
@@ -79,22 +63,6 @@ def test_refusal_has_a_reason(name, changes, step, reason):
     assert reason in decision.reason
 
 
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
-        ("torch-npu", {"backend": Backend("cann", Version2(8, 2))}),
-        ("torch-cuda", {"torch": None}),
-        ("torch-cuda", {"free_threaded": True, "python": Version2(3, 13)}),
-        (f"torch212-cu130-{END}", {"free_threaded": True, "python": Version2(3, 15)}),
-        (f"tvm-ffi01-cu130-{END}", {"tvm_ffi": Version2(0, 1), "torch": None}),
-        (f"torch212-metal-{END}", {"backend": Backend("metal"), "macos": Version2(26, 0)}),
-        (f"torch212-cu130-{END}", {"cxx11": None}),
-    ],
-)
-def test_fitting_variant_is_accepted(name, changes):
-    assert resolve([name], replace(CUDA_HOST, **changes)).best.name == name
-
-
 def test_trace_has_a_line_for_each_variant():
     names = ["torch-universal", "torch-cuda", "README", f"torch212-cpu-{END}"]
     assert resolve(names, CUDA_HOST).trace().splitlines() == [
@@ -120,30 +88,6 @@ def test_trace_has_a_line_for_each_variant():
 )
 def test_advice_is_the_shortest_way(names, advice):
     assert way_out(resolve(names, CUDA_HOST), CUDA_HOST).startswith(advice)
-
-
-@pytest.mark.parametrize(
-    ("arch", "capability", "runs"),
-    [
-        ("8.0", Version2(8, 6), True),
-        ("8.6", Version2(8, 0), False),
-        ("8.0", Version2(9, 0), False),
-        ("8.0+PTX", Version2(9, 0), True),
-        ("9.0+PTX", Version2(8, 9), False),
-        ("9.0a", Version2(9, 0), True),
-        ("10.0a", Version2(10, 3), False),
-        ("10.0a+PTX", Version2(10, 3), False),
-        ("10.0f", Version2(10, 3), True),
-        ("10.3f", Version2(10, 0), False),
-        ("12.0f+PTX", Version2(13, 0), False),
-        ("next", Version2(9, 0), True),
-    ],
-)
-def test_device_code_runs_by_cudas_rules(arch, capability, runs):
-    host = replace(CUDA_HOST, capability=capability)
-    assert (check_archs("cuda", [arch], host) == "") is runs
-    assert check_archs("cpu", [arch], host) == ""
-    assert check_archs("cuda", [arch], CUDA_HOST) == ""
 
 
 def test_refused_device_lists_the_device_code():
