@@ -28,6 +28,8 @@ from kernforge.trust.policy import Admit, Policy, Revoked, Rule, Subject, matchi
 SITE = Path("/etc/kernforge/trust.toml")
 """The site's policy."""
 
+_NOT_ALLOWED = "the caller did not allow it"
+
 Allowed: TypeAlias = bool | Collection[str]
 """Kernels of untrusted publishers that a caller allows: any, none, or these repo ids."""
 
@@ -232,14 +234,12 @@ class Case:
 
     def _ask(self, rule: Rule) -> None:
         """Refuse a kernel that neither the caller nor the hub vouches for."""
-        trusted, reason = False, "the caller did not allow it"
-        if self.subject.repo_id is not None and rule.publishers:
-            trusted, reason = self._ask_hub(self.subject.repo_id.partition("/")[0], reason)
-        if not trusted:
+        owner = (self.subject.repo_id or "").partition("/")[0]
+        if reason := self._distrust(owner) if owner and rule.publishers else _NOT_ALLOWED:
             raise self._refusal(rule, reason)
 
-    def _ask_hub(self, owner: str, reason: str) -> tuple[bool, str]:
-        """Whether the hub trusts a publisher, and why not; remembered for offline loads."""
+    def _distrust(self, owner: str) -> str:
+        """The reason not to trust a publisher; empty if the hub does, or did when last reached."""
         registry = self.subject.registry
         mark = self.environment.home / "publishers"
         mark /= key("publisher", registry=registry, owner=owner)
@@ -247,19 +247,19 @@ class Case:
             trusted = self.subject.is_trusted_publisher(owner)
         except NetworkError as error:
             if not mark.exists():
-                return False, f"its hub is unavailable to confirm {owner!r}: {error.message}"
+                return f"its hub is unavailable to confirm {owner!r}: {error.message}"
             import logging  # noqa: PLC0415 - slow, and rarely needed
 
             logging.getLogger("kernforge").warning(
                 "%s is unavailable; it marked %s as a trusted publisher before", registry, owner
             )
-            return True, ""
+            return ""
         if trusted is None:
-            return False, reason
-        with contextlib.suppress(OSError):  # a home that cannot be written remembers nothing
+            return _NOT_ALLOWED
+        with contextlib.suppress(OSError):  # a read-only home remembers nothing
             files.touch(mark) if trusted else files.remove_tree(mark)
         where = registry.partition("://")[2]
-        return trusted, f"{owner!r} is not a trusted publisher on {where}"
+        return "" if trusted else f"{owner!r} is not a trusted publisher on {where}"
 
     def _refusal(self, rule: Rule, reason: str) -> TrustError:
         """The error, with a rule that admits exactly this kernel."""
