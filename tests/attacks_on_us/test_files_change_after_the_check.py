@@ -37,11 +37,6 @@ FILES = {
 }
 
 
-def test_verified_package_is_imported(tmp_path, write_variant):
-    module = load(*verified(tmp_path, write_variant, FILES))
-    assert module.ANSWER == 42
-
-
 @pytest.mark.parametrize("name", ["__init__.py", "inner.py", "deep/__init__.py"])
 def test_module_changed_after_verification_never_runs(tmp_path, write_variant, name):
     mark = tmp_path / "run"

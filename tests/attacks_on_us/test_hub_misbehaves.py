@@ -268,14 +268,6 @@ def test_untrusted_certificate_is_an_error(tmp_path, monkeypatch):
         assert client(server.url, tmp_path).refs(REPO) == {"v1": COMMIT}
 
 
-def test_network_error_hint_names_the_cache(tmp_path):
-    with bad_server.serve(bad_server.endless) as server:
-        gone = server.url
-    with pytest.raises(NetworkError, match="cannot be reached") as error:
-        client(gone, tmp_path).refs(REPO)
-    assert "HF_HUB_OFFLINE=1" in error.value.hint
-
-
 @pytest.fixture
 def proxied(monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY"):

@@ -15,11 +15,9 @@ from kernforge.artifact.metadata import FILE
 from kernforge.errors import IntegrityError, StorageError
 from kernforge.loader.search import Search, find_kernel, find_local
 from kernforge.publish.api import publish
-from kernforge.registry.base import refuse_other_bytes
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.names import request
 from kernforge.system import files
-from kernforge.system.digest import git_blob, sha256
 from kernforge.system.environment import Environment
 
 REPO = "acme/toy"
@@ -78,13 +76,6 @@ def test_tampered_document_is_refused(search, published, change, way):
     change(published, evil_document(published))
     with pytest.raises(IntegrityError, match="blob"):
         find()
-
-
-def test_blob_names_are_sha256_or_git_hashes():
-    for name in (sha256(b"x"), git_blob(b"x")):
-        refuse_other_bytes("x", name, b"x")
-        with pytest.raises(IntegrityError):
-            refuse_other_bytes("x", name, b"y")
 
 
 def test_copy_without_links_loads(search, registry, published, tmp_path):

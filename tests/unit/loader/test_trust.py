@@ -61,13 +61,6 @@ def test_refused_kernel_is_not_parsed(tmp_path, built):
         loader.has_kernel(REPO, version=1, registry=registry)
 
 
-def test_consent_is_not_a_signature(tmp_path, built, key):
-    registry = remote(tmp_path, built)
-    user(SIGNED.format(key[1]))
-    with pytest.raises(TrustError, match="not signed"):
-        loader.get_kernel(REPO, version=1, registry=registry, trust_remote_code=True)
-
-
 def test_tampered_signed_document_is_not_parsed(tmp_path, built, key):
     signing.sign([built], key[0].sign)
     user(SIGNED.replace('repo = "acme/*"', "").format(key[1]))

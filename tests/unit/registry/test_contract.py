@@ -7,11 +7,9 @@ import pytest
 from support.registries import found
 from support.static_transport import StaticTransport
 
-from kernforge.errors import IntegrityError, NetworkError, NotPublishedError, RegistryError
-from kernforge.registry.api import find
+from kernforge.errors import IntegrityError, NetworkError, RegistryError
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubEndpoint, HubRegistry
-from kernforge.registry.names import request
 from kernforge.registry.remote import RemoteRegistry
 
 REPO = "owner/toy"
@@ -100,8 +98,3 @@ def test_bytes_that_differ_from_the_listing_are_refused(tmp_path):
     with pytest.raises(IntegrityError, match=r"toy\.so .* is not what static lists"):
         registry.fetch(REPO, commit, "torch-cpu")
     assert not list((tmp_path / "cache").glob("*/snapshots/*/build"))
-
-
-def test_absent_kernel_is_an_error(tmp_path):
-    with pytest.raises(NotPublishedError):
-        find(static(tmp_path, None), request("owner/none", 1))
