@@ -235,7 +235,7 @@ def read_hub(data: bytes) -> None:
         with hub.reading("https://hub.example"):
             read(untrusted.parse_json(data))
 
-    readers = (hub.read_refs, hub.read_tree, hub.read_found)
+    readers = (hub.read_refs, hub.read_tree, hub.read_search)
     with _file(data) as path:
         attempts(
             *(functools.partial(answer, read) for read in readers),

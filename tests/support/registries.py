@@ -20,7 +20,7 @@ def publish_file(registry, tag, text):
     return new
 
 
-def found(registry, repo_id, version=None, revision=None) -> str | None:
+def commit_of(registry, repo_id, version=None, revision=None) -> str | None:
     """The commit of a version or revision; None without."""
     try:
         return registry_api.find(registry, request(repo_id, version, revision)).commit

@@ -141,10 +141,10 @@ class KernelLocks:
             RequestError: it is not locked.
         """
         required = [pin.depend for pin in (self.pins.kernels if self.pins else ()) if pin.asked]
-        found = [pin for pin in self.kernels if pin.depend.repo_id == repo_id]
-        if not found:
+        pins = [pin for pin in self.kernels if pin.depend.repo_id == repo_id]
+        if not pins:
             raise self._unlocked(repo_id)
-        return next((pin for pin in found if pin.depend in required), found[0])
+        return next((pin for pin in pins if pin.depend in required), pins[0])
 
     def find(self, request: Request) -> Pin:
         """The locked kernel of a request.
@@ -166,8 +166,8 @@ class KernelLocks:
         """
         if self.pins is None:
             return
-        wanted = (repo_id, commit)
-        pins = (pin for pin in self.pins.kernels if (pin.depend.repo_id, pin.commit) == wanted)
+        locked = (repo_id, commit)
+        pins = (pin for pin in self.pins.kernels if (pin.depend.repo_id, pin.commit) == locked)
         pin = next(pins, None)
         if pin is None:
             raise RequestError(
@@ -319,8 +319,8 @@ def _read_pins(document: dict[str, Any]) -> tuple[Pin, ...]:
 
 
 def _read_depend(value: Any) -> KernelDepend:
-    named = _table(value, {"repo-id"}, {"version", "revision"})
-    repo_id, version, revision = named["repo-id"], named.get("version"), named.get("revision")
+    table = _table(value, {"repo-id"}, {"version", "revision"})
+    repo_id, version, revision = table["repo-id"], table.get("version"), table.get("revision")
     if (version is None) == (revision is None):
         raise ValueError(f"{repo_id} needs a version or a revision, and not both")
     if version is not None and not (type(version) is int and 0 <= version < _VERSION_END):

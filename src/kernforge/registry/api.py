@@ -76,8 +76,8 @@ def _directory(path: str) -> DirectoryRegistry:
 def _hub(location: str, values: tuple[str | None, ...], user_agent: str) -> Registry:
     from kernforge.registry import hub  # noqa: PLC0415 - a directory needs none of it
 
-    named = zip(hub.VARIABLES, values, strict=True)
-    environment = Environment({name: value for name, value in named if value is not None})
+    pairs = zip(hub.VARIABLES, values, strict=True)
+    environment = Environment({name: value for name, value in pairs if value is not None})
     endpoint = hub.endpoint(location, environment, user_agent)
     registry = hub.HubRegistry(endpoint)
     return registry.offline() if endpoint.offline else registry

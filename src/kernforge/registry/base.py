@@ -130,8 +130,8 @@ class Registry:
         ``kernels`` downloads a version by its commit and leaves no reference. Of several commits of
         a version, the latest download counts.
         """
-        named = set(self._written_refs(repo_id).values())
-        commits = [commit for commit in self.commits(repo_id) if commit not in named]
+        referenced = set(self._written_refs(repo_id).values())
+        commits = [commit for commit in self.commits(repo_id) if commit not in referenced]
         branches = {}
         for commit in sorted(commits, key=lambda c: self.snapshot(repo_id, c).stat().st_mtime_ns):
             for variant in self.variants(repo_id, commit):

@@ -97,10 +97,10 @@ def endpoint(location: str, environment: Environment, user_agent: str = "") -> H
     """
     usual = _check_address(environment.hf_endpoint or _DEFAULT)
     url = usual if location == "hf://" else _check_address(location.removeprefix("hf+"))
-    given = environment.variables.get
+    variable = environment.variables.get
 
     def is_set(*names: str) -> bool:
-        return any((given(name) or "").upper() in _YES for name in names)
+        return any((variable(name) or "").upper() in _YES for name in names)
 
     offline = is_set("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
     if url != usual:
@@ -110,13 +110,15 @@ def endpoint(location: str, environment: Environment, user_agent: str = "") -> H
     above = environment.xdg_cache_home or "~/.cache"
     home = expanded(environment.hf_home or f"{above}/huggingface")
     chosen = environment.kernels_cache or environment.hf_hub_cache
-    sent = not is_set("HF_HUB_DISABLE_IMPLICIT_TOKEN")
+    sends_token = not is_set("HF_HUB_DISABLE_IMPLICIT_TOKEN")
     return HubEndpoint(
         url=url,
         cache=expanded(chosen) if chosen else home / "hub",
         offline=offline,
-        token=given("HF_TOKEN") if sent else None,
-        token_file=expanded(given("HF_TOKEN_PATH") or str(home / "token")) if sent else None,
+        token=variable("HF_TOKEN") if sends_token else None,
+        token_file=expanded(variable("HF_TOKEN_PATH") or str(home / "token"))
+        if sends_token
+        else None,
         user_agent=user_agent,
     )
 
@@ -144,7 +146,9 @@ class HubRegistry(RemoteRegistry):
             NetworkError: the hub cannot be reached.
         """
         query = urlencode({"search": text, "limit": limit})
-        ask = functools.partial(self.hub.answer, f"search {text!r}", f"kernels?{query}", read_found)
+        ask = functools.partial(
+            self.hub.answer, f"search {text!r}", f"kernels?{query}", read_search
+        )
         return again(ask)[0]
 
     def is_trusted_publisher(self, owner: str) -> bool | None:
@@ -170,20 +174,20 @@ class HubTransport:
     def files(self, repo_id: str, commit: str) -> dict[str, RemoteFile] | None:
         """All files of a commit or branch by path; None if it does not exist."""
         path = f"kernels/{check_repo_id(repo_id)}/tree/{quote(commit, safe='')}?recursive=true"
-        found: dict[str, RemoteFile] = {}
+        files: dict[str, RemoteFile] = {}
         page: str | None = f"{path}&expand=false"
         while page:
             try:
-                listed, page = self.answer(repo_id, page, read_tree)
+                more, page = self.answer(repo_id, page, read_tree)
             except _NotFoundError:
                 return None
-            found |= listed
-            if len(found) > untrusted.MEMBERS:
+            files |= more
+            if len(files) > untrusted.MEMBERS:
                 raise RegistryError(
                     f"{repo_id} lists more than {untrusted.MEMBERS:,} files",
                     hint="report it to whoever runs the hub",
                 )
-        return found
+        return files
 
     def open(self, repo_id: str, commit: str, path: str, start: int) -> Iterator[bytes]:
         """The bytes of a file from ``start`` on, as they arrive."""
@@ -386,26 +390,26 @@ def reading(url: str) -> Iterator[None]:
 
 def read_refs(document: Any) -> dict[str, str]:
     """Branches and tags with their commits, within ``reading``."""
-    found = {}
+    refs = {}
     for ref in (*document["branches"], *document["tags"]):
         name, commit = ref["name"], ref["targetCommit"]
         if not isinstance(name, str) or not COMMIT.fullmatch(commit):
             raise ValueError(f"the reference {str(name)[:200]!r} names {commit[:80]!r}")
-        found[name] = commit
-    return found
+        refs[name] = commit
+    return refs
 
 
 def read_tree(document: Any) -> dict[str, RemoteFile]:
     """The files of one page of a listing by path, within ``reading``."""
-    found = {}
+    files = {}
     for item in document:
         if item["type"] == "file":
             content = item.get("lfs") or item
-            found[item["path"]] = valid_file(item["path"], content["size"], content["oid"])
-    return found
+            files[item["path"]] = valid_file(item["path"], content["size"], content["oid"])
+    return files
 
 
-def read_found(document: Any) -> tuple[str, ...]:
+def read_search(document: Any) -> tuple[str, ...]:
     """The repo ids in the answer to a search, within ``reading``."""
     return tuple(str(item["id"])[:200] for item in document)
 

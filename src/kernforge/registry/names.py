@@ -95,10 +95,10 @@ class Request:
     def major(self) -> int | None:
         """The one major version that satisfies it; None if several do."""
         if self.version is not None:
-            found = re.fullmatch(r"(\d+)", self.version) or _ONE_MAJOR.fullmatch(self.version)
+            match = re.fullmatch(r"(\d+)", self.version) or _ONE_MAJOR.fullmatch(self.version)
         else:
-            found = _MAJOR_REF.fullmatch(self.revision or "")
-        return int(found[1]) if found else None
+            match = _MAJOR_REF.fullmatch(self.revision or "")
+        return int(match[1]) if match else None
 
     @property
     def is_branch_of_major(self) -> bool:
@@ -150,11 +150,11 @@ def specifier(text: str) -> str:
     from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415 - slow
 
     try:
-        found = str(SpecifierSet(text))
+        canonical = str(SpecifierSet(text))
     except InvalidSpecifier:
-        found = ""
-    if found:
-        return found
+        canonical = ""
+    if canonical:
+        return canonical
     raise RequestError(
         f"{text!r} is not a version",
         hint='write a major version like 1, or a range like "~=1.2" or ">=1.1,<2"',

@@ -68,23 +68,23 @@ def read_builders(environment: Environment) -> Builders:
         UsageError: no variable names any, or a file cannot be read.
         TrustError: a line of the list is not a key.
     """
-    trust, listed = environment.kernforge_store_trust, environment.kernforge_store_builders
+    trust, list_file = environment.kernforge_store_trust, environment.kernforge_store_builders
     if trust not in {None, "", ALL_WRITERS}:
         raise UsageError(
             f"KERNFORGE_STORE_TRUST is {trust!r}", hint=f"set it to {ALL_WRITERS!r}, or unset it"
         )
-    if not trust and not listed:
+    if not trust and not list_file:
         raise UsageError(
             "the shared store has no trusted builders",
             hint="name a file with the builders' public keys in KERNFORGE_STORE_BUILDERS (make "
             "keys with `kernforge sign --new-key`), or set "
             f"KERNFORGE_STORE_TRUST={ALL_WRITERS} if you trust every writer",
         )
-    named = environment.kernforge_store_sign_key
+    key_file = environment.kernforge_store_sign_key
     passphrase = environment.kernforge_sign_passphrase or ""
     return Builders(
-        keys=_listed(Path(listed)) if listed else (),
-        key=signing.open_key(Path(named), lambda: passphrase) if named else None,
+        keys=_listed(Path(list_file)) if list_file else (),
+        key=signing.open_key(Path(key_file), lambda: passphrase) if key_file else None,
         everyone=trust == ALL_WRITERS,
     )
 
@@ -97,10 +97,10 @@ def _listed(path: Path) -> tuple[KeySigner, ...]:
             f"KERNFORGE_STORE_BUILDERS names {path}, which cannot be read: {error}",
             hint="write one public key on each line, as `kernforge sign --new-key` prints it",
         ) from error
-    found = []
+    signers = []
     for number, line in enumerate(lines, 1):
         text = line.partition("#")[0].strip()
         if text:
             where = f"{path}:{number}"
-            found.append(KeySigner(name=where, key=public_key(text, where)))
-    return tuple(found)
+            signers.append(KeySigner(name=where, key=public_key(text, where)))
+    return tuple(signers)

@@ -229,11 +229,13 @@ def _applies(rule: Rule, subject: Subject) -> bool:
     # something, and must not match one that demands nothing.
     ignore_case = rule.admit is not Admit.ALWAYS
     if subject.repo_id is None:
-        named = "*" in rule.repos
+        repo_matches = "*" in rule.repos
     else:
-        named = any(_matches(p, subject.repo_id, ignore_case=ignore_case) for p in rule.repos)
+        repo_matches = any(
+            _matches(p, subject.repo_id, ignore_case=ignore_case) for p in rule.repos
+        )
     url = subject.registry.rstrip("/")
-    return named and any(_matches(p, url, ignore_case=ignore_case) for p in rule.registries)
+    return repo_matches and any(_matches(p, url, ignore_case=ignore_case) for p in rule.registries)
 
 
 def _matches(pattern: str, text: str, *, ignore_case: bool = False) -> bool:
@@ -327,13 +329,13 @@ def _read_rule(table: object, signers: Mapping[str, Signer], where: str) -> Rule
     admit, publishers = rule.get("admit"), rule.get("publishers", "none")
     if admit not in list(Admit):
         raise _wrong(where, f"admit is {admit!r}", f"write one of {', '.join(Admit)}")
-    named = rule.get("signers", ())
-    if unknown := [name for name in named if name not in signers]:
+    names = rule.get("signers", ())
+    if unknown := [name for name in names if name not in signers]:
         raise _wrong(where, f"there is no signer {unknown[0]!r}", f"add [signer.{unknown[0]}]")
-    if bool(named) != (admit == Admit.SIGNED):
+    if bool(names) != (admit == Admit.SIGNED):
         raise _wrong(
             where,
-            f"admit = {admit!r} with {len(named)} signers",
+            f"admit = {admit!r} with {len(names)} signers",
             'signers go with admit = "signed", which needs one or more',
         )
     if publishers not in ("hub", "none") or (publishers == "hub" and admit != Admit.ASKED):
@@ -346,7 +348,7 @@ def _read_rule(table: object, signers: Mapping[str, Signer], where: str) -> Rule
         admit=Admit(admit),
         repos=rule.get("repo", ("*",)),
         registries=rule.get("registry", ("*",)),
-        signers=tuple(signers[name] for name in named),
+        signers=tuple(signers[name] for name in names),
         publishers=publishers == "hub",
         reason=rule.get("reason", ""),
         where=where,
@@ -388,14 +390,14 @@ def _fields(
             where, "that is not a table", f"see {page('how-to/platform/set-a-trust-policy')}"
         )
     _refuse_unknown(table, texts + lists, where)
-    found = {}
+    fields = {}
     for key, value in table.items():
         values = [value] if isinstance(value, str) or key in texts else value
         if not (isinstance(values, list) and values and all(map(_is_text, values))):
             many = " or a list of texts" if key in lists else ""
             raise _wrong(where, f"{key} is {value!r}", f"write {key} as a text{many}")
-        found[key] = tuple(values) if key in lists else value
-    return found
+        fields[key] = tuple(values) if key in lists else value
+    return fields
 
 
 def _is_text(value: object) -> bool:

@@ -101,12 +101,12 @@ def _read_bundle(bundle: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _verify_key(
     document: bytes,
-    named: object,
+    material: object,
     content: dict[str, Any],
     signers: Sequence[Signer],
     revoked: Sequence[Revoked],
 ) -> Signer:
-    hint = named.get("hint") if isinstance(named, dict) else None
+    hint = material.get("hint") if isinstance(material, dict) else None
     keys = [s for s in signers if isinstance(s, KeySigner) and fingerprint(s.key) == hint]
     for entry in revoked:
         if entry.key is not None and fingerprint(entry.key) == hint:

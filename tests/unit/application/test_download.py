@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from support import mortal
-from support.registries import found as commit_of
+from support.registries import commit_of
 from support.variants import replace_linked
 
 from kernforge.application import download, project_lock

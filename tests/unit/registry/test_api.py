@@ -3,7 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.registries import REPO, found, publish_file
+from support.registries import REPO, commit_of, publish_file
 
 from kernforge.errors import AbsentError, NotPublishedError, RegistryError, UsageError
 from kernforge.registry.api import (
@@ -33,35 +33,35 @@ def test_versions_and_revisions_name_commits(registry):
         ("v1.2", "v1.2.0"),
         ("v1", "v1.10.0"),
     ]:
-        assert found(registry, REPO, version) == commits[tag], version
-    assert found(registry, REPO, 3) is None
-    assert found(registry, REPO, "~=2.1") is None
+        assert commit_of(registry, REPO, version) == commits[tag], version
+    assert commit_of(registry, REPO, 3) is None
+    assert commit_of(registry, REPO, "~=2.1") is None
     for revision in ["v1.2.0", commits["v1.2.0"], commits["v1.2.0"][:7]]:
-        assert found(registry, REPO, revision=revision) == commits["v1.2.0"]
+        assert commit_of(registry, REPO, revision=revision) == commits["v1.2.0"]
     for absent in ["v9", "f" * 40, commits["v1.2.0"][:6]]:
-        assert found(registry, REPO, revision=absent) is None
+        assert commit_of(registry, REPO, revision=absent) is None
     assert registry.variants(REPO, commits["v1.2.0"]) == ("torch-cpu",)
     assert registry.commits(REPO) == tuple(sorted(commits.values()))
 
 
 def test_new_tag_is_visible_at_once(registry):
     publish_file(registry, "v1.0.0", "one")
-    assert found(registry, REPO, "~=1.0") == registry.ref(REPO, "v1.0.0")
+    assert commit_of(registry, REPO, "~=1.0") == registry.ref(REPO, "v1.0.0")
     publish_file(registry, "v1.1.0", "two")
-    assert found(registry, REPO, "~=1.0") == registry.ref(REPO, "v1.1.0")
+    assert commit_of(registry, REPO, "~=1.0") == registry.ref(REPO, "v1.1.0")
 
 
 def test_ambiguous_commit_prefix_is_refused(registry):
     for digit in "ab":
         registry.snapshot(REPO, "1234567" + digit * 33).mkdir(parents=True)
     with pytest.raises(RegistryError, match="Ambiguous commit prefix"):
-        found(registry, REPO, revision="1234567")
-    assert found(registry, REPO, revision="1234567a") == "1234567" + "a" * 33
+        commit_of(registry, REPO, revision="1234567")
+    assert commit_of(registry, REPO, revision="1234567a") == "1234567" + "a" * 33
 
 
 def test_malformed_version_is_refused(registry):
     with pytest.raises(UsageError, match="'newest' is not a version"):
-        found(registry, REPO, "newest")
+        commit_of(registry, REPO, "newest")
 
 
 def test_registry_opens_by_path_and_url(tmp_path, monkeypatch):
@@ -90,7 +90,7 @@ def test_absent_kernel_names_the_offline_hub(usual_hub, monkeypatch):
 
 def test_default_is_the_own_directory_then_the_hub(usual_hub, tmp_path, monkeypatch):
     commit = usual_hub.add(REPO, "v1", {"a.py": b""})
-    assert found(open_default(Environment.read()), REPO, 1) == commit
+    assert commit_of(open_default(Environment.read()), REPO, 1) == commit
     own = DirectoryRegistry(tmp_path / "home/registry")
     with own.writing(REPO):
         new, _ = own.add_snapshot(REPO, {})
@@ -98,7 +98,7 @@ def test_default_is_the_own_directory_then_the_hub(usual_hub, tmp_path, monkeypa
     default = open_default(Environment.read())
     assert isinstance(default, Chain)
     assert default.member(REPO).url == own.url
-    assert found(default, REPO, 1) is None, "one registry stands for a kernel"
+    assert commit_of(default, REPO, 1) is None, "one registry stands for a kernel"
     with pytest.raises(NotPublishedError, match="has no version 1 in registry file") as refused:
         find(default, request(REPO, 1))
     assert "it hides hf+http" in refused.value.hint

@@ -4,7 +4,7 @@
 import hashlib
 
 import pytest
-from support.registries import found
+from support.registries import commit_of
 from support.static_transport import StaticTransport
 
 from kernforge.errors import IntegrityError, NetworkError, RegistryError
@@ -51,8 +51,12 @@ def registry(request, tmp_path):
 
 
 def test_published_variant_is_fetched(registry):
-    commit = found(registry, REPO, 1)
-    assert found(registry, REPO, "~=1.1") == found(registry, REPO, revision=commit[:8]) == commit
+    commit = commit_of(registry, REPO, 1)
+    assert (
+        commit_of(registry, REPO, "~=1.1")
+        == commit_of(registry, REPO, revision=commit[:8])
+        == commit
+    )
     assert {"v1", "v1.2.0"} <= set(registry.refs(REPO))
     assert commit in registry.commits(REPO)
     assert registry.has_commit(REPO, commit)
@@ -70,8 +74,8 @@ def test_published_variant_is_fetched(registry):
 
 
 def test_unpublished_names_are_absent(registry):
-    commit = found(registry, REPO, 1)
-    assert found(registry, REPO, 2) is None
+    commit = commit_of(registry, REPO, 1)
+    assert commit_of(registry, REPO, 2) is None
     assert not registry.has_commit(REPO, "0" * 40)
     assert registry.small_file(REPO, commit, "build/torch-cpu/other") is None
     assert registry.folder(REPO, commit, "benchmarks") is None
@@ -83,17 +87,17 @@ def test_unpublished_names_are_absent(registry):
 
 def test_unavailable_server_falls_back_to_the_cache(tmp_path):
     first = static(tmp_path, None)
-    path = first.fetch(REPO, found(first, REPO, 1), "torch-cpu")
+    path = first.fetch(REPO, commit_of(first, REPO, 1), "torch-cpu")
     second = static(tmp_path, None)
     second.transport.fault = NetworkError("no network")
-    assert second.fetch(REPO, found(second, REPO, 1), "torch-cpu") == path
+    assert second.fetch(REPO, commit_of(second, REPO, 1), "torch-cpu") == path
     offline = second.offline()
-    assert offline.variants(REPO, found(offline, REPO, 1)) == ("torch-cpu",)
+    assert offline.variants(REPO, commit_of(offline, REPO, 1)) == ("torch-cpu",)
 
 
 def test_bytes_that_differ_from_the_listing_are_refused(tmp_path):
     registry = static(tmp_path, None)
-    commit = found(registry, REPO, 1)
+    commit = commit_of(registry, REPO, 1)
     registry.transport.sent["build/torch-cpu/toy.so"] = bytes(256 * 400)
     with pytest.raises(IntegrityError, match=r"toy\.so .* is not what static lists"):
         registry.fetch(REPO, commit, "torch-cpu")

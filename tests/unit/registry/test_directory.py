@@ -6,8 +6,7 @@ import time
 
 import pytest
 from support import processes
-from support.registries import REPO, publish_file
-from support.registries import found as commit_of
+from support.registries import REPO, commit_of, publish_file
 
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import Metadata

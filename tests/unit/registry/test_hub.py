@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import processes
 from support.hub_server import READER, HubServer
-from support.registries import found
+from support.registries import commit_of
 
 from kernforge.errors import (
     IntegrityError,
@@ -64,7 +64,7 @@ def opened(hub: HubServer, cache: Path, monkeypatch):
 
 
 def load(registry):
-    return registry.fetch(REPO, found(registry, REPO, 1), "torch-cpu")
+    return registry.fetch(REPO, commit_of(registry, REPO, 1), "torch-cpu")
 
 
 def contents(path):
@@ -84,19 +84,19 @@ def test_warm_load_by_commit_makes_no_request(hub, opened, commit):
     opened().fetch(REPO, commit, "torch-cpu")
     hub.counted()
     registry = opened()
-    assert registry.fetch(REPO, found(registry, REPO, revision=commit), "torch-cpu").is_dir()
+    assert registry.fetch(REPO, commit_of(registry, REPO, revision=commit), "torch-cpu").is_dir()
     assert registry.metadata(REPO, commit, "torch-cpu")
     assert hub.counted() == {}
 
 
 def test_version_keeps_its_commit_in_a_process(hub, opened, commit, monkeypatch):
     registry = opened()
-    assert found(registry, REPO, 1) == commit
+    assert commit_of(registry, REPO, 1) == commit
     hub.add(REPO, "v1", {"new": b""})
     hub.add(REPO, "v2", {"new": b""})
     monkeypatch.setattr("kernforge.registry.remote._REFS_LAST_S", 0.0)
-    assert found(registry, REPO, 2), "what was not there is requested again"
-    assert found(registry, REPO, 1) == commit
+    assert commit_of(registry, REPO, 2), "what was not there is requested again"
+    assert commit_of(registry, REPO, 1) == commit
 
 
 def test_listing_of_many_pages_is_complete(hub, opened):
@@ -109,16 +109,16 @@ def test_listing_of_many_pages_is_complete(hub, opened):
 def test_cache_serves_offline(hub, opened, commit):
     hub.repos[REPO].tags["v1.0.0"] = commit
     first = opened()
-    first.fetch(REPO, found(first, REPO, 1), "torch-cpu")
+    first.fetch(REPO, commit_of(first, REPO, 1), "torch-cpu")
     hub.close()
     registry = opened(offline=True)
     for version in (1, "~=1.0"):
-        assert found(registry, REPO, version) == commit
-    assert found(registry, REPO, revision=commit) == commit
+        assert commit_of(registry, REPO, version) == commit
+    assert commit_of(registry, REPO, revision=commit) == commit
     assert registry.variants(REPO, commit) == ("torch-cpu",)
     assert b"toy" in registry.metadata(REPO, commit, "torch-cpu")
     assert contents(registry.fetch(REPO, commit, "torch-cpu")) == expected("torch-cpu")
-    assert found(registry, "owner/other", 1) is None
+    assert commit_of(registry, "owner/other", 1) is None
     with pytest.raises(NetworkError, match="HF_HUB_OFFLINE"):
         registry.is_trusted_publisher("owner")
 
@@ -139,21 +139,21 @@ def test_version_downloaded_by_kernels_loads_offline(hub, opened, cache):
         os.utime(snapshot, (number, number))
     registry = opened(offline=True)
     assert registry.refs(REPO) == {"v1": "1" * 40, "v2": "2" * 40}
-    assert found(registry, REPO, 1) == "1" * 40
-    assert found(registry, REPO, 3) is None
+    assert commit_of(registry, REPO, 1) == "1" * 40
+    assert commit_of(registry, REPO, 3) is None
     (cache / "kernels--owner--toy" / "refs").mkdir()
     (cache / "kernels--owner--toy" / "refs" / "v1").write_text("0" * 40)
-    assert found(registry, REPO, 1) == "0" * 40
+    assert commit_of(registry, REPO, 1) == "0" * 40
 
 
 def test_unavailable_hub_falls_back_to_the_cache(hub, opened, commit, caplog):
     first = opened()
-    first.fetch(REPO, found(first, REPO, 1), "torch-cpu")
+    first.fetch(REPO, commit_of(first, REPO, 1), "torch-cpu")
     hub.fault("/refs", 503, times=99)
-    assert found(opened(), REPO, 1) == commit
+    assert commit_of(opened(), REPO, 1) == commit
     assert "using the references of owner/toy in the cache" in caplog.text
     with pytest.raises(NetworkError, match="internal error"):
-        found(opened(), "owner/other", 1)
+        commit_of(opened(), "owner/other", 1)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_unavailable_hub_falls_back_to_the_cache(hub, opened, commit, caplog):
 def test_transient_fault_is_retried(hub, opened, commit, fault):
     hub.fault(*fault)
     registry = opened()
-    assert found(registry, REPO, 1) == commit
+    assert commit_of(registry, REPO, 1) == commit
     assert contents(registry.fetch(REPO, commit, "torch-cpu")) == expected("torch-cpu")
     assert not list(registry.link_root(REPO).rglob("tmp-*"))
 
@@ -228,7 +228,7 @@ def test_read_only_cache_serves_its_files(hub, opened, commit, monkeypatch):
     for door in ("write_atomic", "write_new", "staging", "locked"):
         monkeypatch.setattr(f"kernforge.system.files.{door}", refuse)
     registry = opened()
-    assert registry.fetch(REPO, found(registry, REPO, 1), "torch-cpu").is_dir()
+    assert registry.fetch(REPO, commit_of(registry, REPO, 1), "torch-cpu").is_dir()
 
 
 def test_reading_needs_no_package(opened, commit, monkeypatch):
