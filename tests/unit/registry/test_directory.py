@@ -175,11 +175,11 @@ def test_readers_see_complete_versions_during_publishing(tmp_path, write_variant
     running = [processes.start([*argv, *builds]) for builds in texts.values()]
     registry, seen = open_registry(url), set()
     while any(process.poll() is None for process in running):
-        found = commit_of(registry, REPO, 1)
-        seen.add(found)
-        for name in registry.variants(REPO, found) if found else ():
-            document = registry.metadata(REPO, found, name)
-            path = registry.fetch(REPO, found, name)
+        commit = commit_of(registry, REPO, 1)
+        seen.add(commit)
+        for name in registry.variants(REPO, commit) if commit else ():
+            document = registry.metadata(REPO, commit, name)
+            path = registry.fetch(REPO, commit, name)
             metadata = Metadata.from_json(document, source=name)
             verify_tree(path, metadata.digest, within=registry.link_root(REPO))
     assert [process.returncode for process in running] == [0, 0, 0]
