@@ -77,7 +77,7 @@ def test_an_edit_gives_a_new_module_and_the_old_one_stays(home):
     assert results(home) == before
 
 
-def test_the_same_sources_are_asked_for_in_another_way(tmp_path, monkeypatch):
+def test_other_arguments_for_the_same_sources_rebuild_the_module(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
     source = tmp_path / "a.cpp"
     source.write_text(PLAIN % 3)
@@ -89,7 +89,7 @@ def test_the_same_sources_are_asked_for_in_another_way(tmp_path, monkeypatch):
         kernforge.load("ways", source)
 
 
-def test_sources_on_the_disk_are_read_again_when_they_changed(tmp_path):
+def test_a_changed_header_rebuilds_the_module(tmp_path):
     header, source = tmp_path / "value.h", tmp_path / "a.cpp"
     source.write_text('#include "value.h"\n' + PLAIN % "VALUE")
     header.write_text("#define VALUE 1\n")
@@ -100,7 +100,7 @@ def test_sources_on_the_disk_are_read_again_when_they_changed(tmp_path):
     assert (first.value(), ask().value()) == (1, 2)
 
 
-def test_a_header_that_no_include_line_can_name_is_seen(tmp_path):
+def test_a_changed_header_behind_a_macro_rebuilds_the_module(tmp_path):
     header = tmp_path / "machine" / "named.h"
     header.parent.mkdir()
     source = tmp_path / "source.cpp"
@@ -121,7 +121,7 @@ def test_a_header_that_no_include_line_can_name_is_seen(tmp_path):
     assert done.stdout.split() == ["3"]
 
 
-def test_another_process_takes_the_result_from_the_store(home):
+def test_another_process_has_a_cache_hit(home):
     plain("shared", 1)
     before = results(home)
     program = (
@@ -132,7 +132,7 @@ def test_another_process_takes_the_result_from_the_store(home):
     assert results(home) == before
 
 
-def test_a_process_that_may_not_compile_takes_what_the_store_has(monkeypatch):
+def test_no_compile_allows_cache_hits_only(monkeypatch):
     plain("shared", 1)
     monkeypatch.setenv("KERNFORGE_NO_COMPILE", "1")
     program = (
@@ -186,7 +186,7 @@ TORCH_LIBRARY(jit_wrong, m) {
     assert not results(home)
 
 
-def test_messages_have_the_users_lines_and_nothing_is_left(tmp_path, monkeypatch):
+def test_messages_have_the_users_lines_and_scratch_is_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(sandbox, "PLACE", tmp_path)
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
     source = "__global__ void k(float* x) {\n  x[0] = nonsense;\n}\n"
@@ -217,7 +217,7 @@ def test_extern_c_on_one_side_is_named_with_both_lines(tmp_path):
     assert 'write extern "C" before launch' in caught.value.hint
 
 
-def test_what_is_linked_is_looked_at_again(tmp_path):
+def test_a_changed_linked_library_rebuilds_the_module(tmp_path):
     """An object, and a library by its name, that somebody else makes."""
     text = 'extern "C" int given();\n' + PLAIN % "given()"
     for value in (1, 2):
@@ -231,7 +231,7 @@ def test_what_is_linked_is_looked_at_again(tmp_path):
             assert made.value() == value
 
 
-def test_a_header_of_any_search_path_is_looked_at_again(tmp_path):
+def test_a_changed_header_of_any_search_path_rebuilds_the_module(tmp_path):
     source = tmp_path / "a.cpp"
     source.write_text("#include <value.h>\n" + PLAIN % "VALUE")
     for value in (1, 2):
@@ -251,7 +251,7 @@ def test_a_compilers_warnings_are_reported_with_verbose(tmp_path, capfd, monkeyp
     assert "warning: 'idle' defined but not used" in said
 
 
-def test_what_a_compiler_leaves_out_is_an_error(tmp_path):
+def test_a_missing_output_of_a_compiler_is_an_error(tmp_path):
     source = tmp_path / "a.cpp"
     source.write_text(PLAIN % 1)
     with pytest.raises(BuildError, match=r"did not write out\.o"):
@@ -315,7 +315,7 @@ def test_distinct_builds_leak_nothing_but_their_code(home):
     assert after[2] - resident < 30 * 2**20 / 4  # a module is a few pages
 
 
-def test_operators_of_each_build_live_on_and_no_binding_is_compiled_again(home):
+def test_operators_of_each_build_live_on_and_bindings_are_reused(home):
     sources = lambda factor: [STABLE, FACTOR % factor]  # noqa: E731
 
     def ask(factor):
@@ -393,7 +393,7 @@ at::Tensor times(at::Tensor x, double a) { return Times::apply(x, a); }
 """
 
 
-def test_no_gpu_is_needed_where_nothing_asks_what_to_compile_for(tmp_path, monkeypatch):
+def test_a_gpu_is_needed_only_to_choose_an_architecture(tmp_path, monkeypatch):
     monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     source = tmp_path / "a.cpp"
@@ -448,7 +448,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("plus", &plus, py::arg("x"), py
 """
 
 
-def test_of_torchs_headers_only_what_is_used_is_compiled(home, kept_home):
+def test_slim_headers_compile_what_a_source_uses(home, kept_home):
     jit_homes.lend_results(home, kept_home)
     module = kernforge.load_inline("slim", SLIM, no_implicit_headers=True)
     made = module.plus(x=torch.ones(2), a=2.0)
@@ -461,7 +461,7 @@ def test_of_torchs_headers_only_what_is_used_is_compiled(home, kept_home):
     jit_homes.keep_results(home, kept_home)
 
 
-def test_a_source_that_uses_more_of_torch_is_compiled_as_it_stands(home, kept_home):
+def test_a_source_that_uses_more_falls_back_to_all_headers(home, kept_home):
     jit_homes.lend_results(home, kept_home)
     more = SLIM.replace("return torch::cat", "x = x + at::get_num_threads();\n  return torch::cat")
     module = kernforge.load_inline("more", more, no_implicit_headers=True)

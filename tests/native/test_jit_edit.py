@@ -111,7 +111,7 @@ extern "C" int launch(float* x, int* y) {
         (FUNCTORS, ("return 5", "return 55")),
     ],
 )
-def test_an_edit_of_device_code_is_what_nvcc_makes_of_it(ask, home, source, edit):
+def test_an_edit_of_device_code_is_nvccs_own_code(ask, home, source, edit):
     ask(source)
     edited = ask(*(texts := [text.replace(*edit) for text in (source, HEADER)]))
     assert ways(home) == (1, 1)
@@ -140,7 +140,7 @@ def test_an_edit_that_the_host_may_see_is_compiled_as_a_whole(ask, home, source,
     assert same_module(edited, ask(text, header, alone=True))
 
 
-def test_what_ptxas_says_of_edited_code_is_reported_too(ask, home, tmp_path, capfd):
+def test_ptxas_remarks_on_edited_code_are_reported(ask, home, tmp_path, capfd):
     flags = ["-Xptxas=-v"]
     ask(flags=flags)
     assert "registers" not in capfd.readouterr().err
@@ -178,7 +178,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("half", &halved); }
         pytest.param("float(c10::BFloat16(x[threadIdx.x]))", id="with them after all"),
     ],
 )
-def test_an_edit_beside_torchs_types_is_what_nvcc_makes_of_it(ask, home, edit):
+def test_an_edit_beside_torchs_types_is_nvccs_own_code(ask, home, edit):
     ask(TUTORIAL)
     edited = ask(text := TUTORIAL.replace("half_of(x[threadIdx.x])", edit))
     assert ways(home) == (1, 1)
@@ -189,7 +189,7 @@ def test_an_edit_beside_torchs_types_is_what_nvcc_makes_of_it(ask, home, edit):
     assert same_code(code, other, ordered=False)
 
 
-def test_an_edit_of_what_another_process_compiled(ask, home, monkeypatch):
+def test_device_code_of_another_process_can_be_edited(ask, home, monkeypatch):
     ask()
     jit_homes.forget(monkeypatch)
     ask()
@@ -223,7 +223,7 @@ def test_unnamed_namespaces_keep_their_names(ask, home):
 
 
 @pytest.mark.parametrize("source", [SOURCE, SOURCE.replace("return x", "return nonsense")])
-def test_stages_side_by_side_make_the_same_bytes(tmp_path, source):
+def test_parallel_stages_make_the_same_bytes(tmp_path, source):
     """Messages are the same too."""
     nvcc = find_cuda(os.environ)
     if nvcc is None:
@@ -276,7 +276,7 @@ EXTENDED = LAMBDAS.replace("Twice{}", "[=] __device__ (float v) { return 3 * v; 
 
 
 @pytest.mark.parametrize("which", ["new", "lambdas", "extended", "mistake"])
-def test_what_is_compiled_without_the_flag_for_lambdas_has_the_same_bytes(tmp_path, which):
+def test_the_flag_for_lambdas_changes_no_bytes(tmp_path, which):
     nvcc = find_cuda(os.environ)
     if nvcc is None:
         pytest.skip("there is no installed toolkit")

@@ -57,7 +57,7 @@ KERNEL = "__global__ void k(float* x) {\n  x[0] = %s;\n}\n"
         ),
     ],
 )
-def test_a_mistake_is_compiled_once(capfd, monkeypatch, sources, functions, message):
+def test_a_final_error_is_not_compiled_again(capfd, monkeypatch, sources, functions, message):
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
     with pytest.raises(BuildError, match=message) as caught:
         kernforge.load_inline(
@@ -67,7 +67,7 @@ def test_a_mistake_is_compiled_once(capfd, monkeypatch, sources, functions, mess
     assert "compiling again" not in capfd.readouterr().err
 
 
-def test_after_a_mistake_headers_are_cut_again(capfd):
+def test_slim_headers_are_tried_again_after_a_mistake(capfd):
     # Names that torch's headers use, so that these may be what the source lacks. The compiler ends
     # at the first error, which is before the headers: that takes no time.
     for name in ("layout", "device"):

@@ -57,7 +57,7 @@ def test_an_error_has_the_cells_line_and_no_traceback(shell, capsys):
         ("%%kernforge toy --no-headers --cflags=-DX=\\'\n" + PLAIN % 1, "cannot be read"),
     ],
 )
-def test_what_cannot_be_a_module_is_reported_without_a_traceback(shell, capsys, cell, message):
+def test_an_invalid_cell_is_reported_without_a_traceback(shell, capsys, cell, message):
     assert isinstance(run(shell, cell).error_in_exec, notebook.CellError)
     shown = capsys.readouterr()
     assert message in shown.out + shown.err
@@ -147,7 +147,7 @@ def test_a_cell_holds_two_languages_and_every_line_keeps_its_number():
         ("int g() {\n  return f(1) ? 1 : 2;\n}", ""),
     ],
 )
-def test_what_cuda_defines_is_declared(cuda, declared):
+def test_functions_of_cuda_are_declared(cuda, declared):
     assert notebook.declaration(cuda, "f") == declared
 
 

@@ -84,7 +84,7 @@ def test_a_flag_that_no_shell_could_read_is_named():
         jit_flags.words(['-DX="'])
 
 
-def test_what_a_linker_reads_is_known():
+def test_files_that_a_linker_reads_are_found():
     flags = ("/a/x.o", "-L/l", "-lfoo", "-l:bar.a", "-Wl,--version-script=/a/map,-T,/a/b.ld", "-O2")
     assert set(jit_flags.linked_files(flags)) == {
         *("/a/x.o", "/l/libfoo.so", "/l/libfoo.a", "/l/bar.a", "/a/map", "/a/b.ld")

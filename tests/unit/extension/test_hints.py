@@ -15,7 +15,7 @@ def unit(text, path="home/me/main.cpp"):
     return plan.ExtensionUnit(path=path, texts={path: text}, closure=found)
 
 
-def test_it_names_file_header_and_what_was_measured():
+def test_the_slow_hint_names_file_header_and_seconds():
     said = make.slow_hint([unit(STABLE), unit(SLOW)], 41.3)
     assert said.startswith("main.cpp includes <torch/extension.h>, and compiling took 41 s.")
     assert "\n" not in said
@@ -24,7 +24,7 @@ def test_it_names_file_header_and_what_was_measured():
 @pytest.mark.parametrize(
     ("text", "seconds"), [(SLOW, 1.0), (STABLE, 60.0), ("#include <vector>\n", 60.0)]
 )
-def test_it_says_nothing_where_there_is_nothing_to_gain(text, seconds):
+def test_the_slow_hint_needs_a_slow_header(text, seconds):
     assert make.slow_hint([unit(text)], seconds) == ""
 
 
@@ -33,7 +33,7 @@ def test_it_says_nothing_where_there_is_nothing_to_gain(text, seconds):
 TYPO = "a.cpp:3:5: error: 'scael' was not declared in this scope; did you mean 'scale'?\n"
 
 
-def test_a_second_attempt_says_what_it_waits_for():
+def test_the_retry_notice_has_the_first_error():
     said = make.retry_notice("a.cpp cannot be compiled\n" + TYPO)
     assert said.startswith("a.cpp:3:5: error: 'scael' was not declared in this scope")
     assert said.endswith("; compiling again with all of torch's headers, which takes longer")

@@ -57,7 +57,7 @@ def cut(source=SOURCE, path="me/a.cu", read=HEADERS.get, **more):
     return torch_headers.slim_unit(plan.ExtensionUnit(path=path, texts=texts, closure=found), read)
 
 
-def test_the_include_gives_way_to_a_header_of_what_is_used():
+def test_a_slim_header_replaces_the_include():
     unit = cut()
     text = unit.texts["kernforge-slim/kernforge_torch.h"]
     assert unit.texts["me/a.cu"].splitlines()[0] == '#include "kernforge_torch.h"'
@@ -75,7 +75,7 @@ def test_the_include_gives_way_to_a_header_of_what_is_used():
     assert unit.closure.reaches_torch
 
 
-def test_lists_python_and_registrations_bring_their_headers():
+def test_lists_python_and_registrations_add_their_headers():
     lists = "torch::Tensor g(torch::Tensor x) { return torch::cat({x, x}); }\n"
     bound = 'PYBIND11_MODULE(a, m) { m.def("f", &f); }\n'
     library = "TORCH_LIBRARY(a, m) {}\n"
@@ -86,7 +86,7 @@ def test_lists_python_and_registrations_bring_their_headers():
     assert unit.closure.reaches_python
 
 
-def test_a_function_of_autograd_gets_its_header_and_no_copy_of_what_that_brings():
+def test_an_autograd_function_includes_autograds_headers():
     unit = cut(SOURCE + "struct F : torch::autograd::Function<F> {};\n")
     written = unit.texts[torch_headers.PATH]
     assert written.splitlines()[1] == "#define AT_PER_OPERATOR_HEADERS"
@@ -106,11 +106,11 @@ def test_a_function_of_autograd_gets_its_header_and_no_copy_of_what_that_brings(
         SOURCE + "auto g(at::Tensor x) { return x.index({0}); }\n",
     ],
 )
-def test_what_uses_more_stays_as_it_is(source):
+def test_a_source_that_uses_more_keeps_all_headers(source):
     assert cut(source) is None
 
 
-def test_headers_that_are_not_as_known_are_left_alone():
+def test_unknown_headers_of_torch_are_not_reduced():
     known = {name: text for name, text in HEADERS.items() if "factories" not in name}
     assert cut(read=known.get) is None
 

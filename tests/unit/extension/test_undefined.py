@@ -41,12 +41,12 @@ def test_defined_as_cpp_and_declared_as_c():
     assert 'launch has extern "C" on one side only' in found.message
 
 
-def test_a_function_of_the_sources_that_nothing_defines():
+def test_an_undefined_function_is_named_with_its_place():
     found = error(library(["_Z6launchPfi"]), {"b.cpp": CPP})
     assert "launch(float*, int) is named in b.cpp:2, and no source defines it" in found.message
 
 
-def test_what_torch_and_python_provide_is_not_missing():
+def test_symbols_of_torch_and_python_are_not_undefined():
     wanted = [
         "_ZN2at11TensorMaker11make_tensorEv",
         "PyLong_FromLong",

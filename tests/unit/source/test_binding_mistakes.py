@@ -30,7 +30,7 @@ def test_a_pybind_module_is_named_with_its_line():
         "#ifdef P\nPYBIND11_MODULE(a, m)\n#endif\n",
     ],
 )
-def test_what_is_not_compiled_as_one_is_left_alone(text):
+def test_pybind_in_comments_strings_and_conditions_is_ignored(text):
     assert not [*pybind_modules({"binding.cpp": text})]
 
 
@@ -74,5 +74,5 @@ def test_the_builds_namespace_that_the_package_does_not_call():
         (OWN, "not python ("),
     ],
 )
-def test_what_is_filled_or_not_ours_is_right(binding, package):
+def test_namespaces_that_match_are_accepted(binding, package):
     assert not [*unfilled_namespaces({"b.cpp": binding}, {"t/__init__.py": package})]

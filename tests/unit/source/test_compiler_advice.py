@@ -62,11 +62,11 @@ from kernforge.source.compiler_advice import advice
         ("a.cpp:1:35: error: 'AT_CHECK' was not declared in this scope", "TORCH_CHECK"),
     ],
 )
-def test_what_tutorials_lead_to_is_answered(output, words):
+def test_errors_of_tutorials_have_advice(output, words):
     assert words in advice(output)
 
 
-def test_nothing_is_said_where_nothing_is_known():
+def test_an_unknown_error_has_no_advice():
     assert advice("a.cpp:1:1: error: expected ';' before 'return'") == ""
     # A function whose declaration has a mistake is not undeclared.
     output = "cpp_sources:1:1: error: 'tensor' does not name a type\n"

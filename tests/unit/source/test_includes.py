@@ -68,7 +68,7 @@ def test_nothing_outside_the_project_is_reached():
         ("torchvision.h", False, False, False),
     ],
 )
-def test_what_a_header_brings_along(name, torch, aten_cuda, python):
+def test_a_header_reaches_torch_cuda_and_python(name, torch, aten_cuda, python):
     found = closure("x.cpp", {"x.cpp": f"#include <{name}>\n"}, ())
     assert (found.reaches_torch, found.reaches_aten_cuda, found.reaches_python) == (
         torch,
@@ -77,7 +77,7 @@ def test_what_a_header_brings_along(name, torch, aten_cuda, python):
     )
 
 
-def test_a_header_that_looks_before_it_includes_asks_for_nothing():
+def test_an_include_behind_has_include_is_optional():
     sources = {"x.cpp": '#include "r.h"\n', "r.h": "#include <Python.h>\n"}
     assert closure("x.cpp", sources, ()).reaches_python
     found = closure("x.cpp", sources, (), content=["r.h"])

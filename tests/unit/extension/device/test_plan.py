@@ -100,7 +100,7 @@ TORCH = "#include <torch/extension.h>\n"
 HOSTS = "at::Tensor launch(at::Tensor x);\nTORCH_LIBRARY(a, m) {\n  m.def(launch);\n}\n"
 
 
-def test_the_gpus_part_has_the_users_lines_without_torch_and_the_hosts_functions():
+def test_device_text_keeps_lines_without_torch_and_host_functions():
     bare = part(TORCH + "#include <cuda.h>\n" + SOURCE + HOSTS).bare
     kernel = "__global__ void k(float* x) { x[0] = f(x[0]); }"
     assert bare["home/me/a.cu"].splitlines() == [
@@ -120,7 +120,7 @@ def test_the_gpus_part_has_the_users_lines_without_torch_and_the_hosts_functions
         (False, "template <class T> T g(T x) { return x; }"),
     ],
 )
-def test_what_the_gpu_might_need_stays_in_its_part(kept, line):
+def test_device_text_keeps_all_that_a_gpu_might_need(kept, line):
     assert (line in part(TORCH + SOURCE + line).bare["home/me/a.cu"]) is kept
 
 
@@ -132,7 +132,7 @@ def test_what_the_gpu_might_need_stays_in_its_part(kept, line):
         TORCH + "#include <thrust/complex.h>\n" + SOURCE,
     ],
 )
-def test_where_torchs_headers_may_decide_silently_they_are_read(source):
+def test_conditions_on_torchs_macros_keep_its_headers(source):
     assert not part(source).bare
 
 

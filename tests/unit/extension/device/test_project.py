@@ -58,7 +58,7 @@ def test_a_plan_without_cuda_or_of_several_variants_is_none(sources):
     assert module_plan("torch213-*", sources) is None
 
 
-def test_what_reads_another_object_has_another_key_and_the_rest_stays(sources):
+def test_only_readers_of_a_swapped_object_get_another_key(sources):
     before = module_plan("torch213-*-cu130-*", sources)
     (unit,) = before.cuda
     new = other(unit.action)

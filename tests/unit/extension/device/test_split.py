@@ -185,7 +185,7 @@ def test_members_of_other_kinds_are_the_hosts_beside_those_of_the_gpu(member):
         "__device__ struct { int n; } value = {2};\n",
     ],
 )
-def test_what_is_no_plain_function_of_the_gpu_is_the_hosts(text):
+def test_a_body_in_doubt_counts_for_the_host(text):
     assert "2" in text
     assert host(text) != host(text.replace("2", "3"))
 
@@ -231,5 +231,5 @@ def test_a_macro_of_the_users_may_say_that_the_host_has_it_too():
         'auto s = "unfinished;\n',
     ],
 )
-def test_what_cannot_be_followed_has_no_parts(text):
+def test_text_with_unmatched_brackets_is_not_split(text):
     assert split.split(text) is None
