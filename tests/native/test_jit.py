@@ -258,13 +258,6 @@ def test_a_missing_output_of_a_compiler_is_an_error(tmp_path):
         kernforge.load("quiet", source, extra_cflags=["-fsyntax-only"])
 
 
-def test_a_program_is_linked_and_its_path_returned(tmp_path):
-    source = tmp_path / "main.cpp"
-    source.write_text("int main() { return 7; }\n")
-    program = kernforge.load("program", str(source), is_python_module=False, is_standalone=True)
-    assert subprocess.run([program], check=False).returncode == 7
-
-
 def test_the_module_is_put_into_the_build_directory(tmp_path):
     plain("placed", 1, build_directory=tmp_path / "out")
     assert (tmp_path / "out" / "placed.so").is_file()

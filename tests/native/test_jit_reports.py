@@ -4,7 +4,7 @@
 import importlib.machinery
 
 import pytest
-from native.test_jit import FACTOR, PLAIN, STABLE
+from native.test_jit import PLAIN
 from support import jit_homes
 
 import kernforge
@@ -113,21 +113,6 @@ def test_device_code_for_other_gpus_is_refused(linked, monkeypatch):
         linked(kernel)
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0+PTX")
     assert linked(kernel)
-
-
-def test_two_modules_that_share_an_op_namespace_show_their_operators():
-    def load(name, factor):
-        binding = STABLE.replace("jit_times", "jit_shared").replace('"times', f'"{name}')
-        inline(name, [binding, FACTOR % factor], is_python_module=False)
-        return torch.ops.jit_shared
-
-    x = torch.ones(1)
-    load("left", 2)
-    both = load("right", 3)
-    assert (both.left(x).item(), both.right(x).item()) == (2, 3)
-    both = load("left", 5)
-    assert (both.left(x).item(), both.right(x).item()) == (5, 3)
-    assert not hasattr(both, "middle")
 
 
 def test_a_file_system_without_programs_is_named(monkeypatch):

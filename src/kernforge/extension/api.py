@@ -60,11 +60,11 @@ def load(  # noqa: PLR0917 - torch's signature
         with_cuda: give C++ sources CUDA's headers and link its runtime; None: if a source is CUDA.
         with_sycl: refused.
         is_python_module: False for sources that only register operators.
-        is_standalone: link a program.
+        is_standalone: refused: kernforge links no programs.
         keep_intermediates: accepted for compatibility with torch.
 
     Returns:
-        The module; the path of the shared object if it is not a Python module; that of the program.
+        The module; the path of the shared object if it is not a Python module.
 
     Raises:
         BuildError: a compiler failed; the message is what it wrote.
@@ -83,24 +83,20 @@ def load(  # noqa: PLR0917 - torch's signature
             )
         return load_project(jit_session.PROCESS, Path(name), verbose=verbose)
     jit_request.refuse_sycl(extra_sycl_cflags, with_sycl)
-    if is_python_module and is_standalone:
-        raise UsageError("is_python_module and is_standalone exclude each other")
+    if is_standalone:
+        raise UsageError("programs are not built here", hint="use torch's own loader")
     here = os.getcwd()  # noqa: PTH109 - a hot path
     listed = jit_request.paths(sources)
-    ldflags = flags.words(extra_ldflags, "extra_ldflags")
-    if is_standalone:
-        ldflags += (f"-Wl,-rpath,{machine.torch_package() / 'lib'}",)
     wanted = Extension(
         name=os.fspath(name),
         sources=tuple(flags.absolute(source, here) for source in listed),
         cflags=flags.words(extra_cflags, "extra_cflags"),
         cuda_cflags=flags.words(extra_cuda_cflags, "extra_cuda_cflags"),
-        ldflags=ldflags,
+        ldflags=flags.words(extra_ldflags, "extra_ldflags"),
         includes=jit_request.paths(extra_include_paths),
         build_directory=os.fspath(build_directory or ""),
         with_cuda=with_cuda,
         is_python_module=is_python_module,
-        is_standalone=is_standalone,
         here=here,
         environment=machine.toolchain_variables(jit_session.PROCESS.environment),
     )
@@ -195,7 +191,7 @@ def load_request(session: JitSession, request: Extension, *, verbose: bool = Fal
     """Compile and load an extension, unless this process has it and its files are unchanged.
 
     Returns:
-        The module; the path of the shared object or program if it is not a Python module.
+        The module; the path of the shared object if it is not a Python module.
 
     Raises:
         BuildError: a compiler failed; the message is what it wrote.
@@ -211,8 +207,7 @@ def load_request(session: JitSession, request: Extension, *, verbose: bool = Fal
                 cached = _load_anew(session, request, console)
                 session.cache[request] = cached
     loaded = cached.loaded
-    if loaded.namespaces:
-        loading.show(session, loaded, machine.import_torch())
+    loading.show_operators(loaded)
     return loaded.module if request.is_python_module else str(loaded.path)
 
 

@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from kernforge.binary import elf
 from kernforge.binary.elf import Elf
@@ -60,7 +59,7 @@ def load_built(
     namespaces: Mapping[str, str],
     restore: Callable[[str], str],
 ) -> LoadedModule:
-    """Load a shared object of the store into this process; a program stays there.
+    """Load a shared object of the store into this process.
 
     Args:
         namespaces: op namespaces that it registers, by the names that its sources write.
@@ -69,9 +68,6 @@ def load_built(
     Raises:
         BuildError: it lacks a symbol, is no Python module, or has no code for this GPU.
     """
-    if extension.is_standalone:
-        session.release(namespaces)
-        return LoadedModule(name=extension.name, path=path)
     texts = {restore(p): text for unit in extension.units for p, text in unit.texts.items()}
     written = op_namespace.module_names(texts.values()) - {op_namespace.EXTENSION_NAME}
     name = extension.name if not written or extension.name in written else min(written)
@@ -104,8 +100,8 @@ def load_built(
         name: torch._ops._OpNamespace(actual)  # noqa: SLF001
         for name, actual in namespaces.items()
     }
-    loaded = LoadedModule(name=name, path=path, module=module, namespaces=operators)
-    show(session, loaded, torch)
+    loaded = LoadedModule(path=path, module=module, namespaces=operators)
+    show_operators(loaded)
     return loaded
 
 
@@ -123,32 +119,10 @@ def _import_extension(session: JitSession, path: Path, name: str) -> ModuleType:
     return module
 
 
-def show(session: JitSession, loaded: LoadedModule, torch: Any) -> None:
-    """Show a build's operators in ``torch.ops``, beside those of other modules."""
+def show_operators(loaded: LoadedModule) -> None:
+    """Show a build's operators in ``torch.ops`` by the namespaces that its sources write."""
     for name, namespace in loaded.namespaces.items():
-        shown = session.shown.setdefault(name, {})
-        if [*shown.items()][-1:] != [(loaded.name, namespace)]:
-            shown.pop(loaded.name, None)
-            shown[loaded.name] = namespace
-        setattr(
-            torch.ops,
-            name,
-            _SharedNamespace(name, shown) if shown.keys() - {loaded.name} else namespace,
-        )
-
-
-class _SharedNamespace(ModuleType):
-    """Operators that several modules register in one namespace; the latest build comes first."""
-
-    def __init__(self, name: str, builds: Mapping[str, Any]) -> None:
-        super().__init__(f"torch.ops.{name}")
-        self._builds = builds
-
-    def __getattr__(self, operator: str) -> Any:
-        for namespace in reversed(tuple(self._builds.values())):
-            if (found := getattr(namespace, operator, None)) is not None:
-                return found
-        raise AttributeError(f"{self.__name__} has no operator {operator}")
+        setattr(machine.import_torch().ops, name, namespace)
 
 
 # -- undefined functions -------------------------------------------------------------------

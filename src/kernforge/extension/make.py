@@ -104,7 +104,7 @@ def compile_extensions(
 
 
 def module_path(module: ModulePlan, store: Store) -> Path:
-    """Path in the store of a shared object or program that was linked."""
+    """Path in the store of a linked shared object."""
     return store.path(STORE_KIND, module.link.key) / module.link.outputs[0]
 
 
@@ -140,7 +140,7 @@ def make_module(
     *,
     restore: Callable[[str], str],
 ) -> Path:
-    """Compile a module for this process; returns the path of the shared object or program.
+    """Compile a module for this process; returns the path of the shared object.
 
     Raises:
         BuildError: a compiler failed; the message is its output, with the user's paths.

@@ -158,8 +158,7 @@ class Extension:
         with_cuda: whether C++ sources get CUDA's headers; None: if a source is CUDA.
         limited_api: whether the module keeps to Python's limited API.
         is_python_module: False for sources that only register operators.
-        is_standalone: make a program and not a module.
-        file: name of the shared object, or of the program.
+        file: name of the shared object.
         here: the current directory, or that of the setup.py, from which relative paths start.
         environment: values of the variables that decide what is compiled with.
         units: what was read.
@@ -181,7 +180,6 @@ class Extension:
     with_cuda: bool | None = None
     limited_api: bool = False
     is_python_module: bool = True
-    is_standalone: bool = False
     file: str = ""
     here: str = ""
     environment: tuple[str | None, ...] = ()
@@ -431,7 +429,7 @@ class _ExtensionPlanner:
     # -- linking ---------------------------------------------------------------------------
 
     def link(self) -> Action:
-        """The action that makes the shared object or the program."""
+        """The action that links the shared object."""
         extension = self._extension
         objects = [self._compile(unit) for unit in extension.units]
         if self._links_device:
@@ -473,10 +471,6 @@ class _ExtensionPlanner:
     def _libraries(self) -> tuple[tuple[str, ...], list[Input]]:
         """The last words of the link, and the files that they name."""
         machine = self._machine
-        if self._extension.is_standalone:
-            below = machine.torch_tree.at("lib")
-            named = (s.removeprefix("lib").removesuffix(".so") for s in machine.sonames)
-            return (f"-L{below}", *(f"-l{name}" for name in named)), []
         needed = self._needed()
         if not machine.portable:
             stubs = abi_floor.empty_stubs(needed)
@@ -508,9 +502,8 @@ class _ExtensionPlanner:
 
     @property
     def _shares_runtime(self) -> bool:
-        """Whether the CUDA runtime is torch's; a program has its own."""
-        extension, machine = self._extension, self._machine
-        return bool(extension.has_cuda and machine.runtime and not extension.is_standalone)
+        """Whether the CUDA runtime is torch's."""
+        return bool(self._extension.has_cuda and self._machine.runtime)
 
     def _runtime(self) -> tuple[str, ...]:
         """Libraries of the toolkit that become a part of the module."""

@@ -82,7 +82,7 @@ def read_extension(request: Extension, tree: Tree) -> Extension:
     has_cuda = any(unit.is_cuda for unit in units)
     return replace(
         request,
-        file=request.file or request.name + ("" if request.is_standalone else ".so"),
+        file=request.file or f"{request.name}.so",
         units=tuple(units),
         cflags=cflags.words,
         cuda_cflags=cuda_cflags.words,

@@ -40,12 +40,10 @@ class LoadedModule:
     """A module in this process.
 
     Attributes:
-        name: what its caller calls it; all builds of one module have one name.
         module: what Python sees; None if it only registers operators.
         namespaces: what ``torch.ops`` shows by name.
     """
 
-    name: str
     path: Path
     module: ModuleType | None = None
     namespaces: Mapping[str, Any] = field(default_factory=dict)
@@ -69,7 +67,6 @@ class JitSession:
         cache: the module of each request.
         modules: loaded modules by the digest of all that makes them.
         namespaces: op namespaces that are registered, or planned by a thread.
-        shown: op namespaces by the name that sources write and by module, the latest last.
         imports: how many modules of a name were imported.
         toolchains: by what modules need of them.
         whole_headers: paths of the sources that need all of torch's headers, by module.
@@ -82,7 +79,6 @@ class JitSession:
     cache: dict[Hashable, CachedModule] = field(default_factory=dict)
     modules: dict[str, LoadedModule] = field(default_factory=dict)
     namespaces: set[str] = field(default_factory=set)
-    shown: dict[str, dict[str, Any]] = field(default_factory=dict)
     imports: Counter[str] = field(default_factory=Counter)
     toolchains: dict[Hashable, ExtensionToolchain] = field(default_factory=dict)
     whole_headers: dict[str, set[str]] = field(default_factory=dict)
@@ -131,13 +127,9 @@ class JitSession:
         try:
             yield names
         except BaseException:
-            self.release(names)
+            with self.lock:
+                self.namespaces.difference_update(names.values())
             raise
-
-    def release(self, namespaces: Mapping[str, str]) -> None:
-        """Free the op namespaces of a module after a failed load."""
-        with self.lock:
-            self.namespaces.difference_update(namespaces.values())
 
 
 PROCESS = JitSession()

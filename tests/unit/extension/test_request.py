@@ -67,8 +67,8 @@ def test_a_module_must_be_defined_somewhere():
     assert "functions=[...]" in caught.value.hint
 
 
-def test_contradictory_arguments_are_refused():
-    with pytest.raises(UsageError, match="exclude each other"):
-        kernforge.load("both", [], is_standalone=True)
+def test_programs_and_sycl_are_refused():
+    with pytest.raises(UsageError, match="programs are not built"):
+        kernforge.load("program", [], is_standalone=True)
     with pytest.raises(UsageError, match="SYCL"):
         kernforge.load_inline("sycl", "", sycl_sources="x")

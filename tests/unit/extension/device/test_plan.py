@@ -160,16 +160,12 @@ def test_where_flags_or_headers_are_not_known_lines_count():
     assert one.host == other.host
 
 
-def test_a_module_takes_the_runtime_that_torch_has_brought():
-    def link(**more):
-        found = closure("a.cu", {"a.cu": SOURCE}, ())
-        unit = jit_plan.ExtensionUnit(path="a.cu", texts={"a.cu": SOURCE}, closure=found)
-        module = jit_plan.Extension(name="a", units=(unit,), with_cuda=True, **more)
-        machine = dataclasses.replace(MACHINE, runtime="libcudart.so.13")
-        return jit_plan.plan_extensions([module], machine)[0].link.argv
-
-    assert "stubs/libcudart.so.13" in link()
+def test_a_module_shares_the_runtime_of_torch():
+    found = closure("a.cu", {"a.cu": SOURCE}, ())
+    unit = jit_plan.ExtensionUnit(path="a.cu", texts={"a.cu": SOURCE}, closure=found)
+    module = jit_plan.Extension(name="a", units=(unit,), with_cuda=True)
     static = "%{cuda-13.0}/lib64/libcudart_static.a"
-    assert static not in link()
-    # A program begins without torch.
-    assert static in link(is_standalone=True)
+    for runtime, linked in (("libcudart.so.13", "stubs/libcudart.so.13"), ("", static)):
+        machine = dataclasses.replace(MACHINE, runtime=runtime)
+        argv = jit_plan.plan_extensions([module], machine)[0].link.argv
+        assert (linked in argv, static in argv) == (True, not runtime)
