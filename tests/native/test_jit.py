@@ -198,25 +198,6 @@ def test_messages_have_the_users_lines_and_scratch_is_removed(tmp_path, monkeypa
     assert not list(tmp_path.glob("kernforge-*"))
 
 
-def test_extern_c_on_one_side_is_named_with_both_lines(tmp_path):
-    """As in a tutorial that declares in C++ what its .cu defines with C linkage."""
-    (tmp_path / "launcher.cpp").write_text('extern "C" long launch(long n) { return 2 * n; }\n')
-    (tmp_path / "module.cpp").write_text(
-        "#include <Python.h>\nlong launch(long n);\n"
-        "static PyObject* run(PyObject*, PyObject*) { return PyLong_FromLong(launch(1)); }\n"
-        'static PyMethodDef methods[] = {{"run", run, METH_NOARGS, nullptr}, {}};\n'
-        'static PyModuleDef module = {PyModuleDef_HEAD_INIT, "one_sided", nullptr, -1, methods};\n'
-        "PyMODINIT_FUNC PyInit_one_sided() { return PyModule_Create(&module); }\n"
-    )
-    sources = [str(tmp_path / "launcher.cpp"), str(tmp_path / "module.cpp")]
-    with pytest.raises(BuildError) as caught:
-        kernforge.load("one_sided", sources)
-    assert 'launch has extern "C" on one side only' in caught.value.message
-    assert "launcher.cpp" in caught.value.message
-    assert "module.cpp" in caught.value.message
-    assert 'write extern "C" before launch' in caught.value.hint
-
-
 def test_a_changed_linked_library_rebuilds_the_module(tmp_path):
     """An object, and a library by its name, that somebody else makes."""
     text = 'extern "C" int given();\n' + PLAIN % "given()"

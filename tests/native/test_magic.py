@@ -117,22 +117,6 @@ def test_flags_reach_the_compiler(shell):
     assert shell.user_ns["flagged"].value() == 42
 
 
-def test_the_magic_says_how_it_is_used(shell, capsys):
-    run(shell, "%%kernforge?")
-    shown = capsys.readouterr().out
-    assert "--functions" in shown
-    assert "load_inline" in shown
-
-
-def test_a_cell_holds_two_languages_and_every_line_keeps_its_number():
-    cell = "int a;\n// %% cuda\n__global__ void k() {}\n// %% cpp\nint b;"
-    assert notebook.split_cell(cell, cuda=False) == {
-        "cpp": "int a;\n\n\n\nint b;",
-        "cuda": "\n\n__global__ void k() {}\n\n",
-    }
-    assert notebook.split_cell("int a;", cuda=True)["cuda"] == "int a;"
-
-
 @pytest.mark.parametrize(
     ("cuda", "declared"),
     [

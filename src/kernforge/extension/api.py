@@ -67,7 +67,7 @@ def load(  # noqa: PLR0917 - torch's signature
         The module; the path of the shared object if it is not a Python module.
 
     Raises:
-        BuildError: a compiler failed; the message is what it wrote.
+        BuildError: a compiler failed; the message is its output.
         ToolchainError: a compiler or toolkit is missing.
         UsageError: the arguments are not valid.
     """
@@ -149,7 +149,7 @@ def load_inline(  # noqa: PLR0917 - torch's signature
         The module; the path of the shared object if it is not a Python module.
 
     Raises:
-        BuildError: a compiler failed; the message is what it wrote.
+        BuildError: a compiler failed; the message is its output.
         ToolchainError: a compiler or toolkit is missing.
         UsageError: the arguments are not valid.
     """
@@ -194,7 +194,7 @@ def load_request(session: JitSession, request: Extension, *, verbose: bool = Fal
         The module; the path of the shared object if it is not a Python module.
 
     Raises:
-        BuildError: a compiler failed; the message is what it wrote.
+        BuildError: a compiler failed; the message is its output.
         ToolchainError: a compiler or toolkit is missing.
         UsageError: the request is not valid.
     """

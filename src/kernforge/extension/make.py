@@ -69,8 +69,8 @@ def compile_extensions(
     before = frozenset(whole)
     torch = None if environment.kernforge_jit_slim == "0" else toolchain.torch
     while True:
-        cut = [torch_headers.slim_extension(each, torch, whole) for each in extensions]
-        planned = plan_extensions(cut, toolchain.machine, namespaces)
+        slimmed = [torch_headers.slim_extension(each, torch, whole) for each in extensions]
+        planned = plan_extensions(slimmed, toolchain.machine, namespaces)
         slim = {each.key: each for each in planned[0].plan.actions if _has_slim_headers(each)}
         if known := {
             a.source for a in slim.values() if store.has(STORE_KIND, _whole_headers_key(a))

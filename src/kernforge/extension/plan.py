@@ -441,11 +441,11 @@ class _ExtensionPlanner:
             # No program reads it: other files on the same command line make another action.
             lines = "".join(f"{path} {identity}\n" for path, identity in extension.linked.items())
             inputs.append(self._actions.text("linked.txt", lines))
-        libraries, brought = self._libraries()
+        libraries, stubs = self._libraries()
         words = (*names, *self._link_words(), *self._runtime(), *libraries)
         argv = (CXX, "-o", extension.file, *words)
         title = f"link {extension.file}"
-        inputs = [*inputs, *brought]
+        inputs = [*inputs, *stubs]
         return self._actions.add(title, argv, inputs, (extension.file,), self.target, kind="link")
 
     def _device_link(self, objects: list[Action]) -> Action:
@@ -469,7 +469,7 @@ class _ExtensionPlanner:
         return self._actions.add(title, argv, inputs, (OBJECT,), self.target, kind="device link")
 
     def _libraries(self) -> tuple[tuple[str, ...], list[Input]]:
-        """The last words of the link, and the files that they name."""
+        """Libraries at the end of the link, and the stubs among them."""
         machine = self._machine
         needed = self._needed()
         if not machine.portable:

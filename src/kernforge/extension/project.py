@@ -47,8 +47,8 @@ def load_project(session: JitSession, directory: Path, *, verbose: bool = False)
         verbose: say what is compiled, on stderr.
 
     Raises:
-        BuildError: a compiler failed, and the message is what it wrote; or a function is called
-            that no source defines.
+        BuildError: a compiler failed, and the message is its output; or no source defines a
+            function that is called.
         ManifestError: its build.toml is wrong.
         NoVariantError: it has no variant for this process.
         UsageError: there is no project, or no torch.

@@ -18,7 +18,7 @@ from kernforge.source import cpp_text, op_namespace, op_schema
 
 _PYBIND = re.compile(r"\bPYBIND11_MODULE\s*\(\s*\w+\s*,")
 OWN = "TORCH_EXTENSION_NAME"
-"""Stands for the op namespace of the build, which has another name in each."""
+"""Placeholder for the op namespace of the build, whose name differs in each."""
 _OPS_MODULE = "_ops"
 # A namespace that Python itself fills: torch.library's functions take "namespace::name".
 _IN_PYTHON = re.compile(r"""[\"'](\w+)::\w|\bLibrary\(\s*[\"'](\w+)[\"']""")
@@ -150,12 +150,12 @@ def unfilled_namespaces(
     in_python = {m[1] or m[2] for text in package.values() for m in _IN_PYTHON.finditer(text)}
     filled = {use.name for use in registered} | in_python | _OF_TORCH
     called_names = {use.name for use in called}
-    vain = [use for use in registered if use.name not in called_names]
-    empty = [use for use in called if use.name not in filled]
-    if not vain or not empty:
+    uncalled = [use for use in registered if use.name not in called_names]
+    unregistered = [use for use in called if use.name not in filled]
+    if not uncalled or not unregistered:
         return
-    there, here = vain[0], empty[0]
-    names = _shown(there), _shown(here)
+    there, here = uncalled[0], unregistered[0]
+    names = _display_name(there), _display_name(here)
     yield SourceMistake(
         path=there.path,
         line=there.line,
@@ -178,7 +178,7 @@ def called_namespaces(package: Mapping[str, str]) -> Iterator[NamespaceCall]:
     return (call for call in _calls(package) if not call.operator)
 
 
-def _shown(use: NamespaceCall) -> str:
+def _display_name(use: NamespaceCall) -> str:
     if use.name == OWN:
         return "the namespace of the build (TORCH_EXTENSION_NAME, `ops` of ._ops)"
     return f"torch.ops.{use.name}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to do about errors of a compiler that tutorials lead to.
+"""Advice on the compiler errors that tutorials lead to.
 
 Most are names that torch once had: a tutorial is older than the torch that is installed. The others
 come of a source in the wrong place. The messages are those of GCC, of Clang and of nvcc's front
@@ -65,19 +65,19 @@ _ADVICE = {
         " call __hadd, __half2float"
     ),
 }
-"""What to do by the pattern of a message; ``{name}`` stands for what its first group names."""
+"""Advice by the pattern of a message; ``{name}`` stands for the text of its first group."""
 # Functions that nvcc lists because they do not match.
 _CANDIDATES = re.compile(r"^\S[^\n]*: note #33\d\d-D: [^\n]*\n(?:[ \t]+[^\n]*\n)*", re.MULTILINE)
 _OF_HALF = re.compile(r"operand types are:[^\n]*(?:half|bfloat16)")
 
 
 def shortened(output: str) -> str:
-    """What a compiler wrote, without the candidates for an operator of half-precision types."""
+    """A compiler's output without the candidates for an operator of half-precision types."""
     return _CANDIDATES.sub("", output) if _OF_HALF.search(output) else output
 
 
 def advice(output: str) -> str:
-    """What to do about what a compiler wrote; empty if nothing is known.
+    """Advice on a compiler's output; empty if the error is unknown.
 
     Args:
         output: the messages, with the names that the user gave the sources.

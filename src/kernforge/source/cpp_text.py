@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 CUDA_SUFFIXES = (".cu", ".cuh")
-"""What nvcc compiles."""
+"""Suffixes of CUDA sources."""
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(if(?:n?def)?|endif)\b", re.MULTILINE)
 _COMMENT = r"//(?:\\\n|[^\n])*|/\*.*?\*/"
 _LITERAL = r"""R"(?P<mark>[^\s()\\]{0,16})\((?P<raw>.*?)\)(?P=mark)"
@@ -105,7 +105,7 @@ def unconditional(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]
 
 
 def is_conditional(text: str, offset: int) -> bool:
-    """Whether an ``#if`` may leave out what is at an offset of a text without comments."""
+    """Whether a place of a text without comments depends on an ``#if``."""
     directives = _CONDITION.findall(text, 0, offset)
     return len(directives) > 2 * directives.count("endif")
 

@@ -59,12 +59,12 @@ def parse(output: str) -> tuple[Diagnostic, ...]:
 
 def errors(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
     """The messages that stop a build, with their notes."""
-    kept, belongs = [], False
+    errors_and_notes, belongs = [], False
     for diagnostic in diagnostics:
         belongs = diagnostic.severity == "error" or (diagnostic.severity == "note" and belongs)
         if belongs:
-            kept.append(diagnostic)
-    return tuple(kept)
+            errors_and_notes.append(diagnostic)
+    return tuple(errors_and_notes)
 
 
 def excerpt(diagnostic: Diagnostic, read: Callable[[str], str | None]) -> tuple[str, ...]:
@@ -107,18 +107,18 @@ def title(diagnostic: Diagnostic) -> str:
 def _parse(lines: Sequence[str]) -> Iterator[Diagnostic]:
     for number, line in enumerate(lines):
         if match := _GCC.match(line):
-            yield _of(match, column=int(match["column"] or 0))
+            yield _diagnostic(match, column=int(match["column"] or 0))
         elif match := _NVCC.match(line):
-            yield _with_rest(_of(match), lines[number + 1 :])
+            yield _with_rest(_diagnostic(match), lines[number + 1 :])
         elif match := _PTXAS.match(line):
-            yield _of(match)
+            yield _diagnostic(match)
         elif match := _UNDEFINED.match(line):
             yield Diagnostic(
                 file="", line=0, column=0, severity="error", message=match["text"].strip()
             )
 
 
-def _of(match: re.Match[str], *, column: int = 0) -> Diagnostic:
+def _diagnostic(match: re.Match[str], *, column: int = 0) -> Diagnostic:
     kind = match["kind"]
     return Diagnostic(
         file=(match["file"] or "").removeprefix("./"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which files a translation unit may read, from its ``#include`` lines.
+"""Files that a translation unit may read, by its ``#include`` lines.
 
 Preprocessor conditions are ignored, so the result has every file that could be read and perhaps
 more: a key made from it may change too often, never too rarely. The compiler gets these files and
@@ -130,12 +130,12 @@ def base_names(text: str) -> set[str]:
 
 
 def heavy_torch(names: Iterable[str]) -> str:
-    """The first of these names that brings all of torch's C++ API; empty where none does."""
+    """First name of a header with all of torch's C++ API; empty if there is none."""
     return next((name for name in names if name in _WHOLE_TORCH), "")
 
 
 def is_of_a_tree(name: str) -> bool:
-    """Whether a name is that of a header of torch, pybind11 or CUTLASS."""
+    """Whether a name is a header of torch, pybind11 or CUTLASS."""
     return name.startswith((*_TORCH, *_CUTLASS))
 
 

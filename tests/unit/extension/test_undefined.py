@@ -30,15 +30,13 @@ def error(elf, texts, **more):
     return loading.undefined_error("ops", elf, texts, "the sources", **more)
 
 
-def test_defined_as_c_and_declared_as_cpp():
-    found = error(library(["_Z6launchPfi"], ["launch"]), {"b.cpp": CPP, "k.cu": CU})
+@pytest.mark.parametrize(
+    ("wanted", "exported"), [("_Z6launchPfi", "launch"), ("launch", "_Z6launchPfi")]
+)
+def test_extern_c_on_one_side_is_named_with_both_files(wanted, exported):
+    found = error(library([wanted], [exported]), {"b.cpp": CPP, "k.cu": CU})
     assert 'launch has extern "C" on one side only (b.cpp, k.cu)' in found.message
     assert 'write extern "C" before launch' in found.hint
-
-
-def test_defined_as_cpp_and_declared_as_c():
-    found = error(library(["launch"], ["_Z6launchPfi"]), {"b.cpp": CPP, "k.cu": CU})
-    assert 'launch has extern "C" on one side only' in found.message
 
 
 def test_an_undefined_function_is_named_with_its_place():

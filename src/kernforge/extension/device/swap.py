@@ -335,8 +335,7 @@ def _swap(edit: _Edit, action: Action, compiled: Path, store: Store) -> bool:
             raise _SwapError(done.stderr)
         needed = (compiled, edit.before.parent)
         results.write_history(tree, action, isolated=False, needed=needed)
-        # What nvcc wrote of the device code, as -Xptxas=-v makes it, is what it wrote of the
-        # object.
+        # Remarks on the device code, as of -Xptxas=-v, are those on the object.
         log = compiled / execute_action.LOG
         if log.is_file():
             files.copy_file(log, tree / execute_action.LOG)

@@ -20,7 +20,7 @@ from kernforge.store.local import Store
 from kernforge.toolchain.lockfile import Lock
 
 SLIM_DIRECTORY = "kernforge-slim"
-"""Where a unit has torch's headers cut to what it uses, in the action's directory."""
+"""Directory of a unit's slim headers, in the action's directory."""
 
 _MOST_SPLITS = 256
 _MOST_OBJECTS = 8
