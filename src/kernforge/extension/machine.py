@@ -48,7 +48,6 @@ from kernforge.toolchain.lockfile import Lock, Tree
 from kernforge.toolchain.provision import Toolchains
 
 _DEFAULT_CUDA = "13.0"
-_PLAIN_SONAME = 12  # the runtime's soname has the minor version before
 _OWN_CLASS = "__torch__"
 _TOOLCHAIN_VARIABLES = (
     *("CXX", "PATH", "CUDA_HOME", "CUDA_PATH", "TORCH_CUDA_ARCH_LIST", "KERNFORGE_HOME"),
@@ -108,13 +107,12 @@ def find_toolchain(
     named = abi_floor.torch_sonames("cuda" if needs.cuda else "cpu")
     machine = ExtensionMachine(
         torch=Version2.leading(torch.__version__) or Version2(0, 0),
-        torch_cuda=version,
+        torch_cuda=Version2.parse(torch.version.cuda) if torch.version.cuda else None,
         sonames=tuple(name for name in named if (package / "lib" / name).is_file()),
         cuda=version,
         archs=archs,
         lock=lock,
         cpu=this_cpu(),
-        runtime=_runtime(torch, version),
     )
     return ExtensionToolchain(machine=machine, store=store, trees=trees)
 
@@ -298,11 +296,3 @@ def require_device_code(name: str, module: Path, torch: Any) -> None:
             hint=f"add {gpus[0]} to TORCH_CUDA_ARCH_LIST, or unset it, or change -gencode in "
             "extra_cuda_cflags",
         )
-
-
-def _runtime(torch: Any, cuda: Version2 | None) -> str:
-    """Soname of the CUDA runtime that torch needs, if it has all that the toolkit may call."""
-    if cuda is None or torch.version.cuda is None or cuda.major < _PLAIN_SONAME:
-        return ""
-    version = Version2.parse(torch.version.cuda)
-    return f"libcudart.so.{cuda.major}" if version.major == cuda.major and version >= cuda else ""

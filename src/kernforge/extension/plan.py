@@ -76,6 +76,7 @@ _LIBRARIES = {
     "nccl": (2, 2),
 }
 _CUDA_13 = 13
+_PLAIN_SONAME = 12  # the runtime's soname has the minor version before
 _NAMED_ARCH = re.compile(r"\b(?:compute|sm)_(\d+)(\d)([af]?)\b")
 _DEBUG = re.compile(r"-g[0-3]?|-ggdb\d?|--debug")
 _STRIP = "-Wl,-s"
@@ -97,7 +98,6 @@ class ExtensionMachine:
         only: architectures that the user asked for; empty narrows nothing.
         lock: the identities of compiler, headers and toolkit.
         sonames: torch's libraries that the loading process has, without libtorch_python.
-        runtime: soname of the CUDA runtime that torch loads; empty links the static one.
         portable: whether the result is for other machines too.
         standard: the least C++ standard that torch's headers take, as 20.
         static_libstdcxx: whether the host compiler has a ``libstdc++.a``.
@@ -113,11 +113,18 @@ class ExtensionMachine:
     only: tuple[Arch, ...] = ()
     lock: Lock
     sonames: tuple[str, ...] = ()
-    runtime: str = ""
     portable: bool = False
     standard: int = 17
     static_libstdcxx: bool = True
     trees: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def runtime(self) -> str:
+        """Soname of torch's CUDA runtime, if it has all that the toolkit may call; else empty."""
+        torch, cuda = self.torch_cuda, self.cuda
+        if torch is None or cuda is None or cuda.major < _PLAIN_SONAME:
+            return ""
+        return f"libcudart.so.{cuda.major}" if torch.major == cuda.major and torch >= cuda else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

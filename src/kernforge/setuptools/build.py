@@ -50,7 +50,6 @@ _log = logging.getLogger("kernforge")
 _ABOVE = 2
 _MISSING = re.compile(r"fatal error: ([^\s:]+): No such file")
 _STANDARD = re.compile(r"__cplusplus < 20(\d\d)\d\dL")
-_PLAIN_SONAME = 12  # before, the runtime's soname has the minor version too
 
 
 def build_extensions(
@@ -215,7 +214,6 @@ def _find_toolchain(
         only=machine.named_archs(environment) if cuda else (),
         portable=True,
         sonames=abi_floor.torch_sonames("cuda" if target.cuda else "cpu"),
-        runtime=_runtime(target),
         standard=_standard(trees.get(torch_tree.name, "")),
         static_libstdcxx=compiler.static_libstdcxx,
         trees=tuple(_named_trees(trees, environment)),
@@ -280,13 +278,6 @@ def _standard(torch: str) -> int:
     header = Path(torch, "include/ATen/ATen.h")
     text = header.read_text(errors="replace") if torch and header.is_file() else ""
     return max((int(number) for number in _STANDARD.findall(text)), default=17)
-
-
-def _runtime(target: TorchTarget) -> str:
-    """Soname of torch's CUDA runtime, which extensions share."""
-    if target.cuda is None or target.cuda.major < _PLAIN_SONAME:
-        return ""
-    return f"libcudart.so.{target.cuda.major}"
 
 
 def find_archs(

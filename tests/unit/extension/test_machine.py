@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-import types
-
 import pytest
 
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 from kernforge.extension import machine
+from kernforge.extension.plan import ExtensionMachine
 from kernforge.system.environment import Environment
+from kernforge.toolchain.lockfile import Lock
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,10 @@ from kernforge.system.environment import Environment
     ],
 )
 def test_the_runtime_is_torchs_where_it_has_what_the_toolkit_calls(torch, toolkit, runtime):
-    version = types.SimpleNamespace(version=types.SimpleNamespace(cuda=torch))
-    assert machine._runtime(version, toolkit) == runtime
+    versions = {"torch_cuda": torch and Version2.parse(torch), "cuda": toolkit}
+    lock = Lock(platform="x86_64-linux")
+    found = ExtensionMachine(torch=Version2(2, 13), cpu="x86_64", lock=lock, **versions)
+    assert found.runtime == runtime
 
 
 class Torch:

@@ -41,7 +41,6 @@ def machine(torch="2.11", **fields):
         "cuda": Version2(13, 0),
         "archs": ("-gencode", "arch=compute_90,code=sm_90"),
         "sonames": ("libc10.so", "libtorch.so", "libtorch_cuda.so"),
-        "runtime": "libcudart.so.13",
         "portable": True,
     }
     return ExtensionMachine(**(given | fields))

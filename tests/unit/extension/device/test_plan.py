@@ -165,7 +165,7 @@ def test_a_module_shares_the_runtime_of_torch():
     unit = jit_plan.ExtensionUnit(path="a.cu", texts={"a.cu": SOURCE}, closure=found)
     module = jit_plan.Extension(name="a", units=(unit,), with_cuda=True)
     static = "%{cuda-13.0}/lib64/libcudart_static.a"
-    for runtime, linked in (("libcudart.so.13", "stubs/libcudart.so.13"), ("", static)):
-        machine = dataclasses.replace(MACHINE, runtime=runtime)
+    for torch, linked in ((Version2(13, 0), "stubs/libcudart.so.13"), (None, static)):
+        machine = dataclasses.replace(MACHINE, torch_cuda=torch)
         argv = jit_plan.plan_extensions([module], machine)[0].link.argv
-        assert (linked in argv, static in argv) == (True, not runtime)
+        assert (linked in argv, static in argv) == (True, torch is None)
