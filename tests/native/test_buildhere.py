@@ -157,7 +157,7 @@ def test_without_an_index_the_machines_own_torch_lends_its_headers(place, call):
         "PIP_RETRIES": "0",
     }
     done = call(place, "-c", USE, **nowhere)
-    assert "this machine's own torch and compilers are taken instead" in done.stderr
+    assert "this machine's own torch and compilers are used instead" in done.stderr
     path = Path(done.stdout.split()[0]).parent
     said = provenance.read((path / provenance.FILE).read_text(), source="")
     (torch_here,) = (tree for tree in said.origin.lock.trees.values() if tree.kind == "torch")

@@ -45,7 +45,7 @@ def test_edits_are_compiled_alone_and_tested(tmp_path, kept_home, monkeypatch):
         root=root,
         place=tmp_path / "place",
         environment=environment,
-        local_parts=from_source.lent_parts(host.probe(), environment, why),
+        local_parts=from_source.local_fallback(host.probe(), environment, why),
         pytest=PYTEST,
         bench=False,
     )

@@ -86,7 +86,7 @@ def rebuild(
     files_there, metadata, statement = _read(location)
     project = _project(statement, source, workplace / "source")
     workspace = build_workspace.open_workspace(project, console, environment)
-    lock = statement.origin.lock
+    lock = statement.lock
     names = {*lock.compilers, *lock.trees} if statement.actions else set()
     if difference := locking.difference(workspace, lock, names):
         raise ToolchainError(

@@ -159,8 +159,8 @@ def _source(where: Path, files: Mapping[str, str]) -> str | None:
     """
     try:
         text = where.read_text()
-        about = provenance.subjects(text, source=str(where))
-        origin = provenance.read(text, source=str(where)).origin
+        statement = provenance.read(text, source=str(where))
+        about, origin = statement.subjects, statement.origin
     except (KernforgeError, UnicodeDecodeError) as error:
         raise IntegrityError(str(error)) from error
     here = {name: value for name, value in files.items() if name != provenance.FILE}

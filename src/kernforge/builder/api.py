@@ -35,7 +35,7 @@ from kernforge.system import digest, extras, files
 from kernforge.system.machine import cores
 from kernforge.system.process import Runner, run
 from kernforge.system.tables import counted, size
-from kernforge.toolchain import host_compiler, lockfile, system_headers
+from kernforge.toolchain import lockfile, system_headers
 from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import Lock
 
@@ -54,20 +54,7 @@ class PlannedBuild:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EditedPlan:
-    """A plan in the place of another.
-
-    Attributes:
-        plan: what is run instead; it gives the same variants.
-        learn: called after a build without failures.
-    """
-
-    plan: Plan
-    learn: Callable[[], None] | None = None
-
-
-EditPlan: TypeAlias = "Callable[[Workspace, PlannedBuild, ActionContext], EditedPlan]"
+EditPlan: TypeAlias = "Callable[[Workspace, PlannedBuild, ActionContext], Plan]"
 MakePool: TypeAlias = "Callable[[Workspace, PlannedBuild, ActionContext], LocalPool]"
 
 
@@ -87,7 +74,7 @@ class BuildRequest:
             same name is replaced as a whole.
         jobs: threads of all compilers together.
         pool: makes what runs actions on other machines; None runs them on this one.
-        edited: may put another plan in the place of the planned one; see ``EditedPlan``.
+        edited: gives the plan to run in the place of the planned one, for the same variants.
         origin: what the provenance names as built from, if not the sources in the workspace.
     """
 
@@ -186,38 +173,32 @@ def build_project(
         runner=request.runner,
         jobs=request.jobs,
         sandbox=isolation,
-        compiles=workspace.compiles,
+        compiles=workspace.environment.may_compile,
     )
-    edited = EditedPlan(plan=planned.plan)
-    if request.edited:
-        edited = request.edited(workspace, planned, context)
-    if request.pool:
-        pool = request.pool(workspace, planned, context)
-    else:
-        pool = LocalPool(jobs=request.jobs)
-    outcome = executor.run_actions(edited.plan, context, events, pool=pool)
-    if note := _slow_headers(workspace, request, outcome):
+    plan = request.edited(workspace, planned, context) if request.edited else planned.plan
+    pool = request.pool(workspace, planned, context) if request.pool else None
+    outcome = executor.run_actions(plan, context, events, pool=pool)
+    if note := _slow_headers(workspace, plan, outcome):
         events.note(note)
     origin = request.origin or _origin(workspace, planned)
-    variants = layout.lay_out_variants(edited.plan, workspace, origin, out)
-    if edited.learn and not outcome.failures:
-        edited.learn()
+    variants = layout.lay_out_variants(plan, workspace, origin, planned.lock, out)
     findings = _findings(workspace, request, variants) if request.check else ()
     if store.made or store.fetched:
-        eviction.keep(store, workspace.store_limit)
-    return BuildResult(plan=edited.plan, outcome=outcome, variants=variants, findings=findings)
+        eviction.keep(store, eviction.limit(workspace.environment))
+    return BuildResult(plan=plan, outcome=outcome, variants=variants, findings=findings)
 
 
-def _slow_headers(workspace: Workspace, request: BuildRequest, outcome: Outcome) -> str:
+def _slow_headers(workspace: Workspace, plan: Plan, outcome: Outcome) -> str:
     """One line on a CUDA unit whose torch headers made a build long, with the way out."""
     heavy = {
         unit.path: named
-        for target in request.targets
+        for target in (artifact.target for artifact in plan.artifacts)
         for unit in workspace.project.sources.units(target.backend, target.cuda)
         if unit.is_cuda and (named := includes.heavy_torch(unit.closure.foreign))
     }
+    sources = {action.key: action.source for action in plan.actions}
     for spent in outcome.spent:  # the longest first
-        path = spent.title.partition(",")[0]
+        path = sources[spent.key]
         if path in heavy and spent.cpu_s >= _SLOW_CPU_S:
             return (
                 f"{spent.cpu_s:.0f} of {outcome.cpu_s:.0f} CPU-s went to {path}, nearly all for "
@@ -290,8 +271,7 @@ def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
 
 def _searched(workspace: Workspace, cpu: str) -> tuple[str, ...]:
     """Where the compiler for a processor looks for headers without being told."""
-    compiler = host_compiler.find_cross(cpu, workspace.search_path, run) if cpu else None
-    return system_headers.directories((compiler or workspace.compiler).path, run)
+    return system_headers.directories(workspace.compiler_for(cpu).path, run)
 
 
 def _isolation(workspace: Workspace, plan: Plan, request: BuildRequest) -> Sandbox:
@@ -324,7 +304,6 @@ def _origin(workspace: Workspace, planned: PlannedBuild) -> Origin:
     project = workspace.project
     return Origin(
         sources=planned.plan.sources_id,
-        lock=planned.lock,
         version=__version__,
         url=project.manifest.general.source,
         git=project.git,

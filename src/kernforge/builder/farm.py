@@ -29,7 +29,7 @@ from kernforge.builder.graph import Action, Plan
 from kernforge.builder.pool import Job, LocalPool
 from kernforge.builder.results import STORE_KIND
 from kernforge.builder.sandbox import Mode
-from kernforge.builder.workspace import Workspace
+from kernforge.builder.workspace import Workspace, open_workspace
 from kernforge.errors import KernforgeError, NetworkError, ToolchainError, UsageError
 from kernforge.project.api import Project
 from kernforge.store import tree_archive
@@ -39,9 +39,7 @@ from kernforge.system import files
 from kernforge.system.environment import Environment
 from kernforge.system.machine import total_memory
 from kernforge.system.process import run
-from kernforge.toolchain import host_compiler, lockfile
-from kernforge.toolchain.index.index import Index
-from kernforge.toolchain.index.wheels import Wheels
+from kernforge.toolchain import lockfile
 from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import Lock
 from kernforge.trust.builders import read_builders
@@ -135,7 +133,6 @@ class ActionTask:
     results: Mapping[str, bytes]
     project: Project
     local_parts: LocalParts
-    cpu: str
     lock: Lock
     shared: str | None
     sandbox: Mode
@@ -260,7 +257,6 @@ class FarmPool(LocalPool):
             results={key: _pack(store, key) for key in needs},
             project=replace(workspace.project, files={}),
             local_parts=workspace.local_parts,
-            cpu=workspace.cpu,
             lock=self._planned.lock,
             shared=far.url if far else None,
             sandbox=self._context.sandbox.wanted,
@@ -317,9 +313,23 @@ def run_task(sender: str, sent: bytes) -> ActionResult:
         raise type(error)(f"worker {worker.name}: {error.message}", hint=error.hint) from error
 
 
+class _Notes(LogEvents):
+    """Notes of a worker, which the build shows."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
+
+
 def _work(task: ActionTask, where: str, threads: int) -> ActionResult:
-    notes: list[str] = []
-    workspace = _workspace(task, Environment.read(), notes.append)
+    notes, environment = _Notes(), Environment.read()
+    shared = (
+        SharedStore(task.shared, notes.note, read_builders(environment)) if task.shared else None
+    )
+    workspace = open_workspace(task.project, notes, environment, shared=shared)
+    workspace = replace(workspace, local_parts=task.local_parts)
     store, (action,) = workspace.store, task.plan.actions
     if task.sandbox == "required":
         store.accepts = results.isolated_here
@@ -348,27 +358,4 @@ def _work(task: ActionTask, where: str, threads: int) -> ActionResult:
         done = execute_action.run_action(action, plan, context, threads=threads)
     known = done.failure or (store.shared and (STORE_KIND, action.key) in store.shared.good)
     packed = None if known else _pack(store, action.key)
-    return ActionResult(done=replace(done, where=where), packed=packed, notes=tuple(notes))
-
-
-def _workspace(
-    task: ActionTask, environment: Environment, note: Callable[[str], None]
-) -> Workspace:
-    """What an action starts from on this machine."""
-    variables, shared = environment.variables, None
-    if task.shared:
-        shared = SharedStore(task.shared, note, read_builders(environment))
-    store = Store(environment.home / "store", shared)
-    store.note, store.accepts = note, results.holds_here
-    return Workspace(
-        project=task.project,
-        candidates=(),
-        compiler=host_compiler.find(variables, run),
-        store=store,
-        store_limit=0,
-        wheels=Wheels(Index.lazily(variables), store.root / "downloads", LogEvents()),
-        cpu=task.cpu,
-        local_parts=task.local_parts,
-        search_path=variables.get("PATH", ""),
-        compiles=True,
-    )
+    return ActionResult(done=replace(done, where=where), packed=packed, notes=tuple(notes.texts))

@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build a published kernel for this machine from its source and lock.
 
-They are published with it; or else a variant says which commit of which repository it was built
-from. Where no package index can be reached for what the lock names, this process's own torch lends
-its headers and an installed CUDA toolkit its compilers; what was used stands in the provenance.
+Source and lock are published with it; or else a variant says which commit of which repository it
+was built from. Where no package index can be reached for the locked toolchain, the headers of this
+process's torch and the compilers of an installed CUDA toolkit are used; the provenance names them.
 
-What is built is kept below ``built`` in ``KERNFORGE_HOME``, in a directory for each commit and
-device. Only a call that asks for it (``get_kernel(build=True)``) imports this module, and with it
-the author's half of the package.
+Builds are below ``built`` in ``KERNFORGE_HOME``, in a directory for each commit and device. Only
+``get_kernel(build=True)`` imports this module, and with it the author's half of the package.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +19,10 @@ from kernforge.artifact.integrity import tree_files, verify_tree
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.builder import api as build
 from kernforge.builder import provenance
-from kernforge.builder import workspace as build_workspace
 from kernforge.builder.api import BuildRequest
 from kernforge.builder.executor import LogEvents
 from kernforge.builder.provenance import Statement
-from kernforge.builder.workspace import Workspace
+from kernforge.builder.workspace import Workspace, open_workspace
 from kernforge.errors import (
     IntegrityError,
     KernforgeError,
@@ -49,13 +46,13 @@ from kernforge.toolchain.local_parts import NO_LOCAL_PARTS, LocalPartsOptions
 
 DIRECTORY = "built"
 
-LENT = "this machine's own torch and compilers are taken instead"
+LOCAL_FALLBACK = "this machine's own torch and compilers are used instead"
 
 _LOG = logging.getLogger("kernforge")
 
 
 def build_here(answer: Answer, host: Host, environment: Environment) -> Built | None:
-    """The variant of a commit that fits a host: from what was built before, or built now.
+    """The variant of a commit that fits a host: an earlier build, or a new one.
 
     Processes that want the same one build it once.
 
@@ -67,69 +64,47 @@ def build_here(answer: Answer, host: Host, environment: Environment) -> Built | 
         None where nothing says what the source is.
 
     Raises:
-        RegistryError: the repository that a variant names cannot be had.
+        RegistryError: the repository that a variant names cannot be cloned.
         IntegrityError: the source is not what its published variants were built from.
         NoVariantError: the project has no variant for this host, or none for its GPU.
         BuildError: a compiler refuses it.
         ToolchainError: there is no C++ compiler, or no index has what the lock lacks.
         NetworkError: no index can be reached, and this machine has no CUDA toolkit of its own.
     """
-    only, repo_id = _device(host), answer.repo_id
-    built = environment.home / DIRECTORY
-    kept = built / f"kernels--{repo_id.replace('/', '--')}" / "-".join((answer.commit, *only))
-    with files.locked(kept.with_name(f"{kept.name}.lock")):
-        there = {path.parent.name: path.parent for path in kept.glob(f"*/{FILE}")}
-        if best := resolve(there, host).best:
-            return Built(path=there[best.name], link_root=kept)
-        with files.staging(built / "work") as work:
+    capability = with_device(host).capability if host.backend.name == "cuda" else None
+    only, repo_id = () if capability is None else (str(capability),), answer.repo_id
+    builds = environment.home / DIRECTORY
+    out = builds / f"kernels--{repo_id.replace('/', '--')}" / "-".join((answer.commit, *only))
+    with files.locked(out.with_name(f"{out.name}.lock")):
+        earlier = {path.parent.name: path.parent for path in out.glob(f"*/{FILE}")}
+        if best := resolve(earlier, host).best:
+            return Built(path=earlier[best.name], link_root=out)
+        with files.staging(builds / "work") as work:
             statement = _statement(answer)
             root = _source(answer, statement, work / "source")
             if root is None:
                 return None
             _LOG.warning("no published build of %s fits: it is built here, once", repo_id)
-            request = BuildRequest(
-                targets=(),
-                only=only,
-                out=kept,
-                untrusted=environment.kernforge_build_trusted != "1",
-            )
-            make = functools.partial(
-                _build,
-                *(root, host, request, statement),
-                environment=environment,
-                what=f"the source of {repo_id}",
-            )
+            trusted = environment.kernforge_build_trusted == "1"
+            request = BuildRequest(targets=(), only=only, out=out, untrusted=not trusted)
+
+            def make(options: LocalPartsOptions) -> Path:
+                workspace = open_workspace(read_project(root), LogEvents(), environment, options)
+                return _build(workspace, host, request, statement, f"the source of {repo_id}")
+
             try:
-                path = make()
+                path = make(NO_LOCAL_PARTS)
             except NetworkError as error:
-                parts = lent_parts(host, environment, error)
-                _LOG.warning("%s; %s", error.message, LENT)
-                path = make(options=parts)
-        return Built(path=path, link_root=kept)
-
-
-def _device(host: Host) -> tuple[str, ...]:
-    """The GPU to make device code for; none where there is none."""
-    if host.backend.name != "cuda":
-        return ()
-    capability = with_device(host).capability
-    return () if capability is None else (str(capability),)
+                parts = local_fallback(host, environment, error)
+                _LOG.warning("%s; %s", error.message, LOCAL_FALLBACK)
+                path = make(parts)
+        return Built(path=path, link_root=out)
 
 
 def _build(
-    root: Path,
-    host: Host,
-    request: BuildRequest,
-    statement: Statement | None,
-    *,
-    environment: Environment,
-    what: str,
-    options: LocalPartsOptions = NO_LOCAL_PARTS,
+    workspace: Workspace, host: Host, request: BuildRequest, statement: Statement | None, what: str
 ) -> Path:
     """Build the one variant of a project that fits a host."""
-    workspace = build_workspace.open_workspace(
-        read_project(root), LogEvents(), environment, options
-    )
     target = fitting_target(workspace, host, what, for_cpu='pass backend="cpu"')
     request = replace(request, targets=(target,))
     planned = build.plan_project(workspace, request)
@@ -156,10 +131,9 @@ def fitting_target(workspace: Workspace, host: Host, what: str, *, for_cpu: str)
     """
     toolkit = workspace.local_parts.cuda
     targets = {
-        candidate.name: candidate.target
-        for candidate in workspace.candidates
-        if candidate.target
-        and not (toolkit and candidate.target.cuda not in {None, toolkit.version})
+        c.name: c.target
+        for c in workspace.candidates
+        if c.target and not (toolkit and c.target.cuda not in {None, toolkit.version})
     }
     resolution = resolve(targets, host)
     if resolution.best is not None:
@@ -184,13 +158,13 @@ def fitting_target(workspace: Workspace, host: Host, what: str, *, for_cpu: str)
     )
 
 
-def lent_parts(host: Host, environment: Environment, why: KernforgeError) -> LocalPartsOptions:
-    """What this machine has itself in the place of what a lock names.
+def local_fallback(host: Host, environment: Environment, why: KernforgeError) -> LocalPartsOptions:
+    """This machine's torch and CUDA toolkit in the place of the locked ones.
 
     A host that sees no GPU needs no CUDA toolkit: it takes a variant for the CPU.
 
     Raises:
-        NetworkError: ``why`` the lock's own parts cannot be had, and this machine has none.
+        NetworkError: ``why`` the locked ones are unavailable, and this machine has no toolkit.
     """
     import torch
 
@@ -228,8 +202,10 @@ def _source(answer: Answer, statement: Statement | None, into: Path) -> Path | N
         for path, real in tree_files(source, within=registry.link_root(repo_id)).items():
             files.copy_file(real, into / path)
         return into
-    origin = None if statement is None else statement.origin
-    if origin is None or not origin.url or origin.git is None or origin.git.dirty:
+    if statement is None:
+        return None
+    origin = statement.origin
+    if not origin.url or origin.git is None or origin.git.dirty:
         return None
     try:
         git.clone(origin.url, origin.git.commit, into)
@@ -239,5 +215,5 @@ def _source(answer: Answer, statement: Statement | None, into: Path) -> Path | N
             hint="load it where a published build fits, or see that the repository can be reached",
         ) from error
     root = git.below(into, origin.folder)
-    files.write_atomic(root / lockfile.FILE_NAME, origin.lock.to_json())
+    files.write_atomic(root / lockfile.FILE_NAME, statement.lock.to_json())
     return root

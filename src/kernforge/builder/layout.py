@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -24,10 +25,11 @@ from kernforge.errors import IntegrityError
 from kernforge.project.api import Project
 from kernforge.source import op_schema
 from kernforge.system import files
+from kernforge.toolchain.lockfile import Lock
 
 
 def lay_out_variants(
-    plan: Plan, workspace: Workspace, origin: Origin, out: Path
+    plan: Plan, workspace: Workspace, origin: Origin, lock: Lock, out: Path
 ) -> dict[str, Path]:
     """Lay out each variant of which the store has all results; one that is there already stays.
 
@@ -51,7 +53,7 @@ def lay_out_variants(
             continue
         variants[name] = final = out / name
         module = modules[link] if link else ""
-        statement = provenance.state(name, origin, results.records(plan, artifact, store))
+        statement = provenance.state(name, origin, lock, results.records(plan, artifact, store))
         texts, hashes = _contents(project, artifact, module, statement)
         document = _metadata(project, artifact, statement, hashes).to_json()
         if _is_there(final, document, hashes):
@@ -88,7 +90,7 @@ def _contents(
     hashes["_ops.py"] = _hash(texts["_ops.py"])
     if module:
         hashes[module] = _base64(statement.actions[-1].outputs[module])
-    texts[provenance.FILE] = provenance.write(statement, hashes)
+    texts[provenance.FILE] = provenance.write(replace(statement, subjects=hashes))
     hashes[provenance.FILE] = _hash(texts[provenance.FILE])
     return texts, dict(sorted(hashes.items()))
 

@@ -25,7 +25,6 @@ from kernforge.toolchain import (
     lockfile,
     resolver,
 )
-from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import Lock, LockedCompiler, Tree
 from kernforge.toolchain.provision import STORE_KIND, Toolchains
 
@@ -196,24 +195,13 @@ def toolchain_notes(sources: Sources, targets: Sequence[Target], locked: Lock) -
         yield about
     for version in versions:
         compiled = [unit for unit in sources.units("cuda", version) if unit.is_cuda]
-        asked = {arch for unit in compiled for arch in unit.archs(version)}
+        asked = {arch for unit in compiled for arch in unit.archs}
         lacking = [str(arch) for arch in sorted(asked) if front_end.compiled_as(arch) != arch]
         if lacking and locked.toolkit(version).front_end:
             yield (
                 f"CUDA {version} has no code for {', '.join(lacking)}, which its wheels' compiler "
                 "lacks: KERNFORGE_CUDA_HOME names one that has them"
             )
-        without_ptx = {
-            arch
-            for unit in compiled
-            if not any(made.ptx for made in unit.archs(version))
-            for section in unit.sections
-            for arch in map(Arch.parse, section.cuda_capabilities or ())
-            if arch.ptx
-        }
-        if without_ptx:
-            named = ", ".join(map(str, sorted(without_ptx)))
-            yield f"cuda-capabilities {named}: CUDA {version} compiles no such PTX"
 
 
 def locked_compilers(workspace: Workspace, trees: Iterable[str]) -> dict[str, LockedCompiler]:
@@ -229,7 +217,7 @@ def locked_compilers(workspace: Workspace, trees: Iterable[str]) -> dict[str, Lo
     for name in trees:
         cpu, is_compiler, _ = name.partition("-cxx")
         if is_compiler:
-            found[name] = host_compiler.find_cross(cpu, workspace.search_path, run)
+            found[name] = workspace.compiler_for(cpu)
     memory = workspace.store.root / "compilers"
     return {name: host_compiler.locked(each, run, memory) for name, each in found.items()}
 
@@ -256,6 +244,6 @@ def _tree(name: str, workspace: Workspace, toolchains: Toolchains, lock: Lock) -
         return workspace.compiler.program(workspace.store.root / "compilers")
     if name in lock.compilers:
         cpu = name.partition("-cxx")[0]
-        return host_compiler.find_cross(cpu, workspace.search_path, run).path
+        return workspace.compiler_for(cpu).path
     # Compilers follow links and write what they find into ``__FILE__``.
     return os.path.realpath(toolchains.path(lock.tree(name)))

@@ -200,9 +200,8 @@ class _Planner:
         """Architectures of a unit that the lock's toolkit has."""
         if target.cuda is None:
             raise ManifestError(f"build.toml: {unit.path} is CUDA, {target.name} is not")
-        chosen = unit.archs(target.cuda)
         served = self.lock.toolkit(target.cuda).front_end
-        return front_end.supported(chosen, target.cuda) if served else chosen
+        return front_end.supported(unit.archs, target.cuda) if served else unit.archs
 
     def _shared_standard(self, target: Target) -> str:
         framework = self.manifest.framework

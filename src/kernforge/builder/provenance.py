@@ -14,7 +14,7 @@ import base64
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernforge import untrusted
@@ -41,14 +41,12 @@ class Origin:
 
     Attributes:
         sources: digest of the sources that go into any variant.
-        lock: the toolchain, with the compiler that was really there.
         url: git URL of the kernel project, as the manifest gives it.
         git: commit and whether tracked files differed from it; None outside a checkout.
         folder: the project's path in its checkout, with ``/``; empty at the top.
     """
 
     sources: str
-    lock: Lock
     version: str
     url: str | None = None
     git: GitState | None = None
@@ -64,12 +62,15 @@ class Statement:
     """How a variant was built.
 
     Attributes:
-        origin: what it was built from; the lock holds only what this variant used.
+        lock: the part of the toolchain that this variant used.
+        subjects: base64 SHA-256 of each of its other files, by path.
     """
 
     variant: str
     origin: Origin
+    lock: Lock
     actions: tuple[ActionRecord, ...]
+    subjects: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def sandbox(self) -> dict[str, str]:
@@ -83,30 +84,13 @@ class Statement:
         }
 
 
-def state(variant: str, origin: Origin, actions: tuple[ActionRecord, ...]) -> Statement:
+def state(variant: str, origin: Origin, lock: Lock, actions: tuple[ActionRecord, ...]) -> Statement:
     """The statement of a variant that these actions made.
 
     One without machine code is the same whatever toolchain is there.
     """
-    used = origin.lock.part({name for action in actions for name in action.trees})
-    return Statement(
-        variant=variant, origin=replace(origin, lock=used if actions else NO_LOCK), actions=actions
-    )
-
-
-def subjects(text: str, *, source: str = FILE) -> dict[str, str]:
-    """What a statement is about: path to base64 SHA-256, as a digest has it.
-
-    Raises:
-        IntegrityError: it is not an in-toto statement.
-    """
-    try:
-        listed = {s["name"]: s["digest"]["sha256"] for s in untrusted.parse_json(text)["subject"]}
-        return {
-            path: base64.b64encode(bytes.fromhex(found)).decode() for path, found in listed.items()
-        }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _strange(source, f"{type(error).__name__} {error}") from error
+    used = lock.part({name for action in actions for name in action.trees}) if actions else NO_LOCK
+    return Statement(variant=variant, origin=origin, lock=used, actions=actions)
 
 
 def facts(statement: Statement) -> dict[str, str]:
@@ -114,7 +98,7 @@ def facts(statement: Statement) -> dict[str, str]:
     origin = statement.origin
     found = {"variant": statement.variant, "version": origin.version, "sources": origin.sources}
     if statement.actions:
-        lock = origin.lock
+        lock = statement.lock
         found["lock"] = digest.sha256(lock.to_json())
         found["compiler"] = ", ".join(compiler.identity for compiler in lock.compilers.values())
         if front := {tree.front_end.release for tree in lock.trees.values() if tree.front_end}:
@@ -122,32 +106,29 @@ def facts(statement: Statement) -> dict[str, str]:
     return found
 
 
-def write(statement: Statement, files: Mapping[str, str]) -> str:
-    """Text of a variant's statement.
-
-    Args:
-        files: base64 SHA-256 of each of its other files by path.
-    """
-    origin, actions = statement.origin, statement.actions
-    source = asdict(replace(origin, lock=NO_LOCK))
+def write(statement: Statement) -> str:
+    """Text of a variant's statement."""
+    actions = statement.actions
     internal: dict[str, Any] = {
         "sandbox": statement.sandbox,
         "actions": [asdict(action) for action in actions],
     }
-    del source["lock"]
     for action in internal["actions"]:
         del action["isolated"]  # the sandbox says it of all
     if actions:
-        internal["lock"] = json.loads(origin.lock.to_json())
+        internal["lock"] = json.loads(statement.lock.to_json())
     predicate = {
         "buildDefinition": {
             "buildType": _BUILD_TYPE,
-            "externalParameters": {"source": source, "variant": statement.variant},
+            "externalParameters": {
+                "source": asdict(statement.origin),
+                "variant": statement.variant,
+            },
             "internalParameters": internal,
-            "resolvedDependencies": _dependencies(origin),
+            "resolvedDependencies": _dependencies(statement),
         },
         "runDetails": {
-            "builder": {"id": _BUILDER, "version": {"kernforge": origin.version}},
+            "builder": {"id": _BUILDER, "version": {"kernforge": statement.origin.version}},
             "metadata": {},
         },
     }
@@ -155,7 +136,7 @@ def write(statement: Statement, files: Mapping[str, str]) -> str:
         "_type": _STATEMENT,
         "subject": [
             {"name": path, "digest": {"sha256": base64.b64decode(found).hex()}}
-            for path, found in sorted(files.items())
+            for path, found in sorted(statement.subjects.items())
         ],
         "predicateType": _PREDICATE,
         "predicate": predicate,
@@ -171,21 +152,27 @@ def read(text: str, *, source: str = FILE) -> Statement:
         ToolchainError: its lock is of a version that this kernforge does not know.
     """
     try:
-        definition = untrusted.parse_json(text)["predicate"]["buildDefinition"]
+        document = untrusted.parse_json(text)
+        definition = document["predicate"]["buildDefinition"]
         if definition["buildType"] != _BUILD_TYPE:
             raise _strange(source, f"its build type is {definition['buildType']!r}")
         external, internal = definition["externalParameters"], definition["internalParameters"]
         isolated, lock = internal["sandbox"]["isolation"] != "none", NO_LOCK
         if "lock" in internal:
             lock = lockfile.from_json(json.dumps(internal["lock"]), source=source)
+        listed = {each["name"]: each["digest"]["sha256"] for each in document["subject"]}
         read: Statement = _adapter().validate_python(
             {
                 "variant": external["variant"],
-                "origin": {**external["source"], "lock": lock},
+                "origin": external["source"],
+                "lock": lock,
                 "actions": [{**action, "isolated": isolated} for action in internal["actions"]],
+                "subjects": {
+                    path: base64.b64encode(bytes.fromhex(found)).decode()
+                    for path, found in listed.items()
+                },
             }
         )
-        _check_folder(read.origin.folder)
     except (ValueError, KeyError, TypeError, AttributeError) as error:  # also pydantic's
         raise _strange(source, f"{type(error).__name__} {error}") from error
     return read
@@ -198,18 +185,8 @@ def _adapter() -> TypeAdapter[Statement]:
     return TypeAdapter(Statement)
 
 
-def _check_folder(text: str) -> None:
-    """Refuse what is no path in a checkout: a statement is untrusted, and the path is written to.
-
-    Raises:
-        ValueError: it leads elsewhere.
-    """
-    parts = text.split("/") if text else []
-    if text.startswith("/") or "\\" in text or "\0" in text or {"", ".", "..", ".git"} & set(parts):
-        raise ValueError(f"folder {text!r} is not a path in a checkout")
-
-
-def _dependencies(origin: Origin) -> list[dict[str, Any]]:
+def _dependencies(statement: Statement) -> list[dict[str, Any]]:
+    origin, lock = statement.origin, statement.lock
     entries: list[dict[str, Any]] = []
     if origin.git:
         commit = {"gitCommit": origin.git.commit}
@@ -220,9 +197,9 @@ def _dependencies(origin: Origin) -> list[dict[str, Any]]:
             "annotations": asdict(used),
             "digest": {"sha256": used.key},
         }
-        for name, used in origin.lock.compilers.items()
+        for name, used in lock.compilers.items()
     ]
-    trees = origin.lock.trees.values()
+    trees = lock.trees.values()
     entries += [
         {
             "name": str(tree),

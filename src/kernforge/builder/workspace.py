@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.artifact.version import Version2
 from kernforge.builder import results
-from kernforge.errors import ToolchainError, UsageError
+from kernforge.errors import UsageError
 from kernforge.project import targets, units
 from kernforge.project.api import Project, read_document
 from kernforge.project.targets import TargetCandidate
@@ -36,26 +37,39 @@ if TYPE_CHECKING:
 _CPUS = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Workspace:
     """A project on this machine, ready to be planned.
 
     Attributes:
-        store_limit: bytes that the store may take.
-        search_path: the ``PATH`` of this process.
-        compiles: whether compilers may run.
+        cpu: processor of this machine, as variant names spell it.
+        local_parts: parts of the toolchain that the user provides.
     """
 
     project: Project
-    candidates: tuple[TargetCandidate, ...]
     compiler: Compiler
     store: Store
-    store_limit: int
     wheels: Wheels
     cpu: str
     local_parts: LocalParts
-    search_path: str
-    compiles: bool
+    environment: Environment
+
+    @functools.cached_property
+    def candidates(self) -> tuple[TargetCandidate, ...]:
+        """Variants for this machine's processor, and those that it can build for others."""
+        found = list(candidates(self.project, self.cpu, self.local_parts))
+        for other in host_compiler.CROSS.get(self.cpu, ()):
+            considered = candidates(self.project, other, self.local_parts)
+            found += targets.for_another_cpu(considered, other)
+        return tuple(found)
+
+    def compiler_for(self, cpu: str) -> Compiler:
+        """The compiler for a processor; empty means this machine's.
+
+        Raises:
+            ToolchainError: there is none for that processor.
+        """
+        return find_cross(cpu, self.environment) if cpu else self.compiler
 
 
 def this_cpu() -> str:
@@ -94,22 +108,18 @@ def open_workspace(
         UsageError: what the user provides is not there or not what it should be, or
             ``KERNFORGE_STORE_SIZE`` is not a size.
     """
-    cpu = this_cpu()
+    eviction.limit(environment)  # refused before anything is compiled
     store = Store(environment.home / "store", shared)
     store.note, store.accepts = progress.note, results.holds_here
     variables = environment.variables
-    found = find_local_parts(options, units.cutlass(project.manifest), environment)
     return Workspace(
         project=project,
-        candidates=_all_candidates(project, cpu, found),
         compiler=cxx or host_compiler.find(variables, run),
         store=store,
-        store_limit=eviction.limit(environment),
         wheels=Wheels(Index.lazily(variables), store.root / "downloads", progress),
-        cpu=cpu,
-        local_parts=found,
-        search_path=variables.get("PATH", ""),
-        compiles=environment.may_compile,
+        cpu=this_cpu(),
+        local_parts=find_local_parts(options, units.cutlass(project.manifest), environment),
+        environment=environment,
     )
 
 
@@ -131,23 +141,13 @@ def cpu_of(system: str) -> str:
     return cpu
 
 
-def lacking_compiler(cpu: str, environment: Environment) -> str:
-    """Why nothing can be compiled for another processor, and what to do; empty if it can."""
-    try:
-        host_compiler.find_cross(cpu, environment.variables.get("PATH", ""), run)
-    except ToolchainError as error:
-        return f"{error.message}: {error.hint}"
-    return ""
+def find_cross(cpu: str, environment: Environment) -> Compiler:
+    """The compiler of this machine for another processor.
 
-
-def _all_candidates(
-    project: Project, cpu: str, local_parts: LocalParts
-) -> tuple[TargetCandidate, ...]:
-    """The variants for this machine's processor, and those that it can build for others."""
-    found = list(candidates(project, cpu, local_parts))
-    for other in host_compiler.CROSS.get(cpu, ()):
-        found += targets.for_another_cpu(candidates(project, other, local_parts), other)
-    return tuple(found)
+    Raises:
+        ToolchainError: there is none.
+    """
+    return host_compiler.find_cross(cpu, environment.variables.get("PATH", ""), run)
 
 
 def candidates(project: Project, cpu: str, local_parts: LocalParts) -> tuple[TargetCandidate, ...]:

@@ -87,7 +87,7 @@ def _listed(sources: tuple[Unit, ...], cuda: Version2 | None = None) -> Iterator
         options = [_escaped(flag) for flag in unit.flags]
         if unit.is_cuda and cuda is not None:
             # As one word: CMake leaves out a word that it has seen.
-            codes = [word for arch in unit.archs(cuda) for word in arch.gencode()[1::2]]
+            codes = [word for arch in unit.archs for word in arch.gencode()[1::2]]
             options += [f"-gencode={code}" for code in codes]
         properties = "" if unit.is_cuda else " LANGUAGE CXX"
         if unit.include:

@@ -104,7 +104,7 @@ def _build_variant(session: JitSession, project: Project, console: Console) -> P
     while True:
         options = NO_LOCAL_PARTS
         if lent:
-            options = from_source.lent_parts(host.probe_to_load(), environment, reason)
+            options = from_source.local_fallback(host.probe_to_load(), environment, reason)
         try:
             workspace = build_workspace.open_workspace(
                 project,
@@ -118,7 +118,7 @@ def _build_variant(session: JitSession, project: Project, console: Console) -> P
             if lent:
                 raise
             lent, reason = True, error
-            _log.warning("%s; %s", error.message, from_source.LENT)
+            _log.warning("%s; %s", error.message, from_source.LOCAL_FALLBACK)
 
 
 def _build(session: JitSession, workspace: Workspace, console: Console) -> Path:

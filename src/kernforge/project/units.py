@@ -60,6 +60,7 @@ class Unit:
     Attributes:
         include: directories, in search order.
         sections: the CUDA sections that name it.
+        archs: of its device code, under the toolkit that the units were asked for.
         closure: the files that it may read.
     """
 
@@ -68,6 +69,7 @@ class Unit:
     cxx_flags: tuple[str, ...]
     cuda_flags: tuple[str, ...] = ()
     sections: tuple[CudaKernel, ...] = ()
+    archs: tuple[Arch, ...] = ()
     closure: Closure = field(default=_NOTHING, compare=False, repr=False)
 
     @property
@@ -84,18 +86,6 @@ class Unit:
     def system_directories(self) -> tuple[str, ...]:
         """Directories outside of the project that its flags name."""
         return tuple(d for d in _in_flags(self.flags)[0] if d.startswith("/"))
-
-    def archs(self, cuda: Version2) -> tuple[Arch, ...]:
-        """Architectures of its device code under a toolkit.
-
-        Raises:
-            ManifestError: a section's capabilities leave nothing.
-        """
-        if not self.sections:
-            return cuda_arch.defaults(cuda)
-        return cuda_arch.merged(
-            arch for s in self.sections for arch in cuda_arch.choose(s.cuda_capabilities, cuda)
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +161,9 @@ class Sources:
 
         Args:
             cuda: the toolkit; sections that want a newer one are left out. None leaves out none.
+
+        Raises:
+            ManifestError: a section's capabilities leave nothing to compile for.
         """
         if (backend, cuda) not in self._units:
             merged: dict[str, Unit] = {}
@@ -182,8 +175,10 @@ class Sources:
                 if old and any(section in old.sections for section in part.sections):
                     continue  # one section names it twice
                 merged[path] = replace(part, path=path) if old is None else _joined(old, part)
-            found = (replace(unit, closure=self._closure(unit)) for unit in merged.values())
-            self._units[backend, cuda] = tuple(found)
+            self._units[backend, cuda] = tuple(
+                replace(unit, closure=self._closure(unit), archs=_archs(unit, cuda))
+                for unit in merged.values()
+            )
         return self._units[backend, cuda]
 
     def _closure(self, unit: Unit) -> Closure:
@@ -293,6 +288,16 @@ def _named(manifest: Manifest, backend: Backend, cuda: Version2 | None) -> Itera
                 cuda_flags=_cuda_flags(cuda_section, cuda) if cuda_section else (),
                 sections=(cuda_section,) if cuda_section else (),
             )
+
+
+def _archs(unit: Unit, cuda: Version2 | None) -> tuple[Arch, ...]:
+    if cuda is None or not unit.is_cuda:
+        return ()
+    if not unit.sections:
+        return cuda_arch.defaults(cuda)
+    return cuda_arch.merged(
+        arch for s in unit.sections for arch in cuda_arch.choose(s.cuda_capabilities, cuda)
+    )
 
 
 def _joined(old: Unit, new: Unit) -> Unit:

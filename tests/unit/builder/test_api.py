@@ -9,14 +9,15 @@ import pytest
 from support import graphs
 
 from kernforge.builder import api
-from kernforge.builder.api import BuildRequest, EditedPlan
+from kernforge.builder.api import BuildRequest
 from kernforge.builder.executor import LogEvents
 from kernforge.builder.provenance import NO_LOCK
-from kernforge.builder.workspace import Workspace, candidates
+from kernforge.builder.workspace import Workspace
 from kernforge.errors import BuildError, MissingPackageError, StorageError, ToolchainError
 from kernforge.manifest import document
 from kernforge.project.api import Project
 from kernforge.store.local import Store
+from kernforge.system.environment import Environment
 from kernforge.toolchain.host_compiler import Compiler
 from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
@@ -49,22 +50,19 @@ def workspace(tmp_path):
     )
     return Workspace(
         project=project,
-        candidates=candidates(project, "x86_64", LocalParts()),
         compiler=Compiler(path="/usr/bin/g++", identity="g++ 12", target="x86_64-linux-gnu"),
         store=Store(tmp_path / "store"),
-        store_limit=10**9,
         wheels=Wheels(
             functools.partial(Index.from_environment, {}), tmp_path / "downloads", LogEvents()
         ),
         cpu="x86_64",
         local_parts=LocalParts(),
-        search_path="",
-        compiles=True,
+        environment=Environment({}),
     )
 
 
 def request(workspace, **fields):
-    targets = tuple(c.target for c in workspace.candidates)
+    targets = tuple(c.target for c in workspace.candidates if c.default)
     return BuildRequest(
         **{"targets": targets, "lock": NO_LOCK, "events": graphs.Events(), **fields}
     )
@@ -142,8 +140,7 @@ def test_a_frozen_lock_is_not_written(workspace):
 
 
 def edited(*actions):
-    """What puts another plan in the place of one: its variants are linked by these actions."""
-    learned = []
+    """A plan in the place of one: its variants are linked by these actions."""
 
     def edit(workspace, planned, context):
         assert context.store is workspace.store
@@ -151,31 +148,21 @@ def edited(*actions):
             replace(artifact, extension=action.key)
             for artifact, action in zip(planned.plan.artifacts, actions, strict=True)
         ]
-        plan = replace(planned.plan, actions=actions, artifacts=tuple(linked))
-        return EditedPlan(plan=plan, learn=lambda: learned.append(plan))
+        return replace(planned.plan, actions=actions, artifacts=tuple(linked))
 
-    return edit, learned
+    return edit
 
 
-def test_a_variant_whose_action_fails_is_left_out_and_nothing_is_learned(workspace):
-    edit, learned = edited(
-        graphs.action("good", ">k.so", outputs=("k.so",)), graphs.action("bad", "exit 3")
-    )
-    asked = request(workspace, edited=edit, sandbox="off")
+def test_a_variant_whose_action_fails_is_left_out(workspace):
+    good = graphs.action("good", ">k.so", outputs=("k.so",))
+    asked = request(workspace, edited=edited(good, graphs.action("bad", "exit 3")), sandbox="off")
     result = api.build_project(workspace, asked)
     assert set(result.variants) == {"torch-cpu"}
-    assert (result.left_out, learned) == (("torch-cuda",), [])
+    assert result.left_out == ("torch-cuda",)
     with pytest.raises(BuildError, match="1 of 2 actions failed, so torch-cuda could not be built"):
         result.refuse_failures()
     # Who switched the sandbox off is not told that there is none.
     assert not [line for line in asked.events.log if "sandbox" in line]
-
-
-def test_what_an_edited_plan_gives_is_learned(workspace):
-    edit, learned = edited(*(graphs.action(n, ">k.so", outputs=("k.so",)) for n in "ab"))
-    result = api.build_project(workspace, request(workspace, edited=edit, sandbox="off"))
-    assert learned == [result.plan]
-    assert (result.outcome.ran, result.left_out) == (2, ())
 
 
 def test_a_pool_elsewhere_is_made_of_what_is_planned_and_no_tree_is_fetched(workspace):

@@ -109,7 +109,7 @@ def test_a_toolkit_is_only_needed_where_a_gpu_is_seen(monkeypatch):
     why, nothing = NetworkError("no index answers"), Environment({})
     seeing = host(Version2(13, 0))
     with pytest.raises(NetworkError, match="there is no CUDA toolkit"):
-        from_source.lent_parts(seeing, nothing, why)
-    lent = from_source.lent_parts(dataclasses.replace(seeing, no_gpu=True), nothing, why)
+        from_source.local_fallback(seeing, nothing, why)
+    lent = from_source.local_fallback(dataclasses.replace(seeing, no_gpu=True), nothing, why)
     assert lent.cuda_home is None
     assert lent.torch_home is not None

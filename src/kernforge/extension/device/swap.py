@@ -12,7 +12,6 @@ store: ``load`` and ``kernforge dev`` replace in it the objects of edited units.
 
 from __future__ import annotations
 
-import functools
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -23,7 +22,7 @@ from kernforge.binary import cubin, elf, fatbin
 from kernforge.builder import action as execute_action
 from kernforge.builder import executor, results
 from kernforge.builder.action import ActionContext
-from kernforge.builder.api import EditedPlan, PlannedBuild
+from kernforge.builder.api import PlannedBuild
 from kernforge.builder.graph import Action, ActionSet, Plan
 from kernforge.builder.linking import OBJECT
 from kernforge.builder.results import STORE_KIND
@@ -356,20 +355,21 @@ def replace_edited(
     workspace: Workspace,
     planned: PlannedBuild,
     context: ActionContext,
-) -> EditedPlan:
+) -> Plan:
     """Compile the device code of units of which only that is new, and put it into the plan.
 
     Args:
         planned: the plan of one variant, as ``kernforge build`` makes it.
 
     Returns:
-        The plan to run. The objects that nvcc compiles as a whole are remembered after the build.
+        The plan to run. The objects that nvcc compiles as a whole are remembered at the next call.
     """
-    module = module_plan(planned, workspace.project.sources)
+    if session.last:
+        session.remember(session.last, context.store)
+    module = session.last = module_plan(planned, workspace.project.sources)
     if module is None:
-        return EditedPlan(plan=planned.plan)
-    learn = functools.partial(session.remember, module, context.store)
-    return EditedPlan(plan=swap_device_code(session, module, context).plan, learn=learn)
+        return planned.plan
+    return swap_device_code(session, module, context).plan
 
 
 def module_plan(planned: PlannedBuild, sources: Sources) -> ModulePlan | None:

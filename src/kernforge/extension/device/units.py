@@ -124,6 +124,8 @@ class DeviceSession:
         """Host's parts of units whose device code needs torch's headers."""
         self.units: dict[str, deque[CudaUnit]] = {}
         """By path, the last units whose objects nvcc compiled as a whole."""
+        self.last: ModulePlan | None = None
+        """The plan of the last build of a project."""
 
     def remember(self, module: ModulePlan, store: Store) -> None:
         """Note the units of a module whose objects the store has."""
