@@ -185,7 +185,7 @@ def read_statement(data: bytes) -> None:
 
     def whole() -> None:
         found = provenance.read(text)
-        found.origin.lock.to_json().encode()
+        found.lock.to_json().encode()
 
     attempts(lambda: provenance.subjects(text), whole)
 

@@ -160,6 +160,6 @@ def test_without_an_index_the_machines_own_torch_lends_its_headers(place, call):
     assert "this machine's own torch and compilers are used instead" in done.stderr
     path = Path(done.stdout.split()[0]).parent
     said = provenance.read((path / provenance.FILE).read_text(), source="")
-    (torch_here,) = (tree for tree in said.origin.lock.trees.values() if tree.kind == "torch")
+    (torch_here,) = (tree for tree in said.lock.trees.values() if tree.kind == "torch")
     assert torch_here.release == torch.__version__
     assert not (place / "home/store/toolchains").exists()

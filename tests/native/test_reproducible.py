@@ -204,9 +204,7 @@ def year_of_a_compilation(env: dict[str, str]) -> int:
 
 
 def python_of(files: dict[str, bytes]) -> object:
-    return provenance.read(files[f"{CUDA}/{provenance.FILE}"].decode()).origin.lock.trees.get(
-        "python"
-    )
+    return provenance.read(files[f"{CUDA}/{provenance.FILE}"].decode()).lock.trees.get("python")
 
 
 def somebody_else(base: Path) -> tuple[tuple[str, ...], dict[str, str]]:

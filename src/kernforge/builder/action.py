@@ -14,7 +14,7 @@ import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernforge.builder import results, sandbox
@@ -113,12 +113,34 @@ def run_action(action: Action, plan: Plan, context: ActionContext, *, threads: i
     Raises:
         ToolchainError: a header of this machine is not the one that the key names.
     """
-    run = _ActionRun(action, plan, context, threads)
+    completed: Completed | None = None
+
+    def fill(tree: Path) -> None:
+        nonlocal completed
+        for path, digest in action.headers:
+            if results.sha256(path) != digest:
+                raise ToolchainError(
+                    f"{path} is not the header that {action.title} was planned with",
+                    hint="build again; workers of a farm need the image of the build",
+                )
+        with _directory(action, plan, context) as directory:
+            completed = done = _run_in(directory, action, context, tree, threads)
+            if log := (done.stdout + done.stderr).strip():
+                files.write_new(tree / LOG, log + "\n")
+            results.write_history(
+                tree,
+                action,
+                isolated=context.sandbox.isolates,
+                headers=_opened_headers(directory, known=dict(action.headers)),
+                needed=[context.store.path(STORE_KIND, key) for key in sorted(action.needs)],
+            )
+            files.remove_tree(directory.path)
+
     try:
-        context.store.tree(STORE_KIND, action.key, run.fill)
+        context.store.tree(STORE_KIND, action.key, fill)
     except _FailedError as error:
         return Done(failure=error.failure)
-    return Done(completed=run.completed)
+    return Done(completed=completed)
 
 
 def resolve(text: str, paths: Mapping[str, str]) -> str:
@@ -126,112 +148,80 @@ def resolve(text: str, paths: Mapping[str, str]) -> str:
     return PLACEHOLDER.sub(lambda match: paths[match[1]], text)
 
 
-class _ActionRun:
-    """Runs one action.
-
-    Attributes:
-        completed: how its program ended; None where its result was there.
-    """
-
-    def __init__(self, action: Action, plan: Plan, context: ActionContext, threads: int) -> None:
-        self._action, self._plan, self._context = action, plan, context
-        self._threads = threads
-        self.completed: Completed | None = None
-
-    def fill(self, tree: Path) -> None:
-        """Make the action's result in an empty tree of the store."""
-        action, store = self._action, self._context.store
-        for path, digest in action.headers:
-            if results.sha256(path) != digest:
-                raise ToolchainError(
-                    f"{path} is not the header that {action.title} was planned with",
-                    hint="build again; workers of a farm need the image of the build",
-                )
-        with self._directory() as directory:
-            self.completed = done = self._run_in(directory, tree)
-            if log := (done.stdout + done.stderr).strip():
-                files.write_new(tree / LOG, log + "\n")
-            results.write_history(
-                tree,
-                action,
-                isolated=self._context.sandbox.isolates,
-                headers=_opened_headers(directory, known=dict(action.headers)),
-                needed=[store.path(STORE_KIND, key) for key in sorted(action.needs)],
-            )
-            files.remove_tree(directory.path)
-
-    @contextlib.contextmanager
-    def _directory(self) -> Iterator[ActionDirectory]:
-        """A directory for one action: seen under the fixed path, or really there, or elsewhere."""
-        action, trees = self._action, {n: self._context.trees[n] for n in self._action.trees}
-        name = action.key[: sandbox.KEY_LENGTH]
-        fixed = sandbox.fixed_path(action.key)
-        for old in self._context.work.glob(f"{name}*"):
-            files.remove_tree(old)
-        if self._context.sandbox.isolates:
+@contextlib.contextmanager
+def _directory(action: Action, plan: Plan, context: ActionContext) -> Iterator[ActionDirectory]:
+    """A directory for one action: seen under the fixed path, or really there, or elsewhere."""
+    name, fixed = action.key[: sandbox.KEY_LENGTH], sandbox.fixed_path(action.key)
+    for old in context.work.glob(f"{name}*"):
+        files.remove_tree(old)
+    with contextlib.ExitStack() as stack:
+        if context.sandbox.isolates:
             # A new directory each time: an action may have made its last one hard to remove.
-            path = files.new_dir(self._context.work, f"{name}-")
-            yield self._place(ActionDirectory(path=path, inside=fixed, trees=trees))
-            return
-        with files.claimed(Path(fixed)) as ours:
-            path = Path(fixed) if ours else self._context.work / name
-            if not ours:
-                files.make_new_dir(path)
-            yield self._place(ActionDirectory(path=path, inside=str(path), trees=trees))
-
-    def _place(self, directory: ActionDirectory) -> ActionDirectory:
-        """Put the inputs into an action's empty directory, and its trees next to them."""
-        inputs = self._action.inputs
-        for file in inputs:
-            self._place_input(file, directory.work / file.path)
+            path = files.new_dir(context.work, f"{name}-")
+        elif stack.enter_context(files.claimed(Path(fixed))):
+            path = Path(fixed)
+        else:
+            path = context.work / name
+            files.make_new_dir(path)
+        directory = ActionDirectory(
+            path=path,
+            inside=fixed if context.sandbox.isolates else str(path),
+            trees={name: context.trees[name] for name in action.trees},
+            fixed=sandbox.fixed_inputs((file.path for file in action.inputs), action.outputs),
+        )
+        for file in action.inputs:
+            _copy_input(file, directory.work / file.path, plan, context)
         files.make_dir(directory.work)
-        files.set_times(directory.work, sandbox.EPOCH)  # line tables hold the time of a source
+        files.set_times(directory.work, sandbox.EPOCH)  # DWARF line tables record source mtimes
         files.make_dir(directory.scratch)
         for name, real in directory.mounted().items():
             seen = directory.path / "roots" / name
-            if self._context.sandbox.isolates:
+            if context.sandbox.isolates:
                 files.make_dir(seen)
             else:
                 files.symlink(real, seen)
-        fixed = sandbox.fixed_inputs((file.path for file in inputs), self._action.outputs)
-        return replace(directory, fixed=fixed)
+        yield directory
 
-    def _run_in(self, directory: ActionDirectory, tree: Path) -> Completed:
-        action, context = self._action, self._context
-        paths = {name: directory.tree(name) for name in directory.trees}
-        paths["threads"] = str(self._threads)
-        argv = tuple(resolve(part, paths) for part in action.argv)
-        command = sandbox.command(context.sandbox, directory, argv, context.seconds)
-        try:
-            done = context.runner(command)
-        except FileNotFoundError as error:
-            raise BuildError(
-                f"{error.filename or argv[0]} is not there any more",
-                hint="it was removed while the build ran; build again",
-            ) from error
-        problems = [] if done.timed_out else _take_outputs(action, directory, tree)
-        if done.returncode == 0 and not done.timed_out and not problems:
-            return done
-        repeat = ""
-        if context.keeps_failed and not done.timed_out:
-            # Its inputs are enough to repeat it; nvcc leaves hundreds of MB of scratch files.
-            files.remove_tree(directory.scratch)
-            files.make_dir(directory.scratch)
-            again = context.work / f"{action.key[: sandbox.KEY_LENGTH]}.sh"
-            files.write_atomic(again, sandbox.by_hand(command), durable=False)
-            repeat = f"sh {again}"
-        else:
-            files.remove_tree(directory.path)
-        raise _FailedError(_failure(action, repeat, done, problems))
 
-    def _place_input(self, file: Input, path: Path) -> None:
-        if file.action:
-            # Not a hard link: the action could write through it into the store.
-            results.copy_output(self._context.store, file.action, file.output, path)
-        elif file.digest in self._plan.texts:
-            files.write_new(path, self._plan.texts[file.digest])
-        else:
-            files.copy_file(self._plan.files[file.path], path)
+def _copy_input(file: Input, path: Path, plan: Plan, context: ActionContext) -> None:
+    if file.action:
+        # Not a hard link: the action could write through it into the store.
+        results.copy_output(context.store, file.action, file.output, path)
+    elif file.digest in plan.texts:
+        files.write_new(path, plan.texts[file.digest])
+    else:
+        files.copy_file(plan.files[file.path], path)
+
+
+def _run_in(
+    directory: ActionDirectory, action: Action, context: ActionContext, tree: Path, threads: int
+) -> Completed:
+    """Run an action in its directory, and copy its outputs into an empty tree of the store."""
+    paths = {name: directory.tree(name) for name in directory.trees}
+    paths["threads"] = str(threads)
+    argv = tuple(resolve(part, paths) for part in action.argv)
+    command = sandbox.command(context.sandbox, directory, argv, context.seconds)
+    try:
+        done = context.runner(command)
+    except FileNotFoundError as error:
+        raise BuildError(
+            f"{error.filename or argv[0]} is not there any more",
+            hint="it was removed while the build ran; build again",
+        ) from error
+    problems = [] if done.timed_out else _take_outputs(action, directory, tree)
+    if done.returncode == 0 and not done.timed_out and not problems:
+        return done
+    repeat = ""
+    if context.keeps_failed and not done.timed_out:
+        # Its inputs are enough to repeat it; nvcc leaves hundreds of MB of scratch files.
+        files.remove_tree(directory.scratch)
+        files.make_dir(directory.scratch)
+        script = context.work / f"{action.key[: sandbox.KEY_LENGTH]}.sh"
+        files.write_atomic(script, sandbox.by_hand(command), durable=False)
+        repeat = f"sh {script}"
+    else:
+        files.remove_tree(directory.path)
+    raise _FailedError(_failure(action, repeat, done, problems))
 
 
 def _opened_headers(directory: ActionDirectory, known: Iterable[str]) -> dict[str, str]:

@@ -183,7 +183,7 @@ class _Loop:
         store, actions = self._context.store, {each.key: each for each in self._plan.actions}
         running: dict[concurrent.futures.Future[Done], Job] = {}
         waiting: dict[str, Job] = {}
-        results.discard_damaged(self._plan, store)
+        results.evict_corrupt(self._plan, store)
         expected = {
             key: self._measures.expect(action)
             for key, action in actions.items()

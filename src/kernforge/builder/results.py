@@ -78,16 +78,16 @@ class ActionRecord:
     isolated: bool
 
 
-def pull(plan: Plan, store: Store) -> tuple[Action, ...]:
-    """Bring results of the shared store here, and return the actions that are left to run."""
-    with concurrent.futures.ThreadPoolExecutor(_PULLS if store.shared else 1) as pool:
-        list(pool.map(lambda action: store.bring(STORE_KIND, action.key), plan.actions))
-    discard_damaged(plan, store)
-    return tuple(a for a in plan.actions if not store.has(STORE_KIND, a.key))
+def pull(plan: Plan, store: Store) -> None:
+    """Fetch results from the shared store."""
+    if store.shared:
+        with concurrent.futures.ThreadPoolExecutor(_PULLS) as pool:
+            list(pool.map(lambda action: store.bring(STORE_KIND, action.key), plan.actions))
+    evict_corrupt(plan, store)
 
 
-def discard_damaged(plan: Plan, store: Store) -> None:
-    """Remove damaged results and those of other headers, where a run of the plan reads them.
+def evict_corrupt(plan: Plan, store: Store) -> None:
+    """Evict results that the plan depends on and that are corrupt, or of other headers.
 
     Results that nothing reads are passed over: to hash them takes longer than a build with
     nothing to do.
@@ -120,7 +120,7 @@ def _is_sound(store: Store, key: str) -> bool:
 def cached(plan: Plan, store: Store) -> frozenset[str]:
     """Keys of the actions whose results the store has, made with headers that are here."""
     there = (a.key for a in plan.actions if store.has(STORE_KIND, a.key))
-    return frozenset(key for key in there if history(key, store).is_of_here)
+    return frozenset(key for key in there if _history(store, key).is_of_here)
 
 
 def records(plan: Plan, artifact: Artifact, store: Store) -> tuple[ActionRecord, ...]:
@@ -130,7 +130,7 @@ def records(plan: Plan, artifact: Artifact, store: Store) -> tuple[ActionRecord,
     """
     if artifact.extension is None:
         return ()
-    known = history(artifact.extension, store)
+    known = _history(store, artifact.extension)
     return tuple(
         ActionRecord(
             title=action.title,
@@ -144,13 +144,12 @@ def records(plan: Plan, artifact: Artifact, store: Store) -> tuple[ActionRecord,
     )
 
 
-def history(key: str, store: Store) -> History:
-    """How a result of the store was made; one that is damaged is of no use on any machine."""
+def _history(store: Store, key: str) -> History:
     return read_history(store.path(STORE_KIND, key))
 
 
 def read_history(tree: Path) -> History:
-    """How the result in a directory was made; see ``history``."""
+    """How the result in a directory was made; one that is damaged is valid on no machine."""
     path = tree / FILE
     if not path.is_file():
         return History()
@@ -209,7 +208,7 @@ def isolated_here(kind: str, tree: Path) -> bool:
 
 def unisolated(keys: Iterable[str], store: Store) -> list[str]:
     """Which of these results are not here, or were not made in a sandbox."""
-    return [key for key in keys if not history(key, store).is_isolated]
+    return [key for key in keys if not _history(store, key).is_isolated]
 
 
 def sha256(path: str) -> str:

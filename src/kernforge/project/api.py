@@ -93,13 +93,12 @@ def read_project(directory: Path) -> Project:
         raise ManifestError(f"{path} is not UTF-8: {error}") from error
     manifest = manifests.parse(text, source=str(path))
     files = dict(_walk(root, _named(manifest)))
-    mistakes = [*values.wrong_values(manifest), *sources.check_files(manifest, files)]
-    if mistakes:
+    mistakes, notes = values.check_values(manifest)
+    if mistakes := [*mistakes, *sources.check_files(manifest, files)]:
         data = manifests.read_data(text, source=str(path))
         bare = text.removeprefix("\ufeff")
         raise ManifestError(report(mistakes, data, text=bare, source=str(path)))
-    notes = (*manifest.notes, *values.notes(manifest))
-    manifest = replace(sources.expanded(manifest, files), notes=notes)
+    manifest = replace(sources.expanded(manifest, files), notes=(*manifest.notes, *notes))
     state = git.state(repository, root, _built(manifest, files)) if repository else None
     return Project(root=root, manifest=manifest, manifest_text=text, files=files, git=state)
 

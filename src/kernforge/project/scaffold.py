@@ -32,6 +32,7 @@ Forge = Literal["github", "gitlab"]
 """Who runs the jobs."""
 FORGES: tuple[Forge, ...] = ("github", "gitlab")
 
+_WORD = re.compile(r"__[A-Z]+(?:_[A-Z]+)*__")
 _PART = re.compile(r"^# <(\w+)>\n(.*?)^# </\1>\n", re.DOTALL | re.MULTILINE)
 _PATTERNS = {"cpu": "*-cpu-*", "cuda": "*-cu1*"}
 _ADDED = re.compile(
@@ -47,7 +48,7 @@ _TAKEN = frozenset({"add_op_namespace_prefix", "annotations", "ops", "torch"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """What ``new --here`` did in a directory."""
+    """Files that ``new --here`` wrote, and files that it left as they were."""
 
     written: tuple[Path, ...]
     kept: tuple[Path, ...]
@@ -124,7 +125,7 @@ def add_files(files: Mapping[str, str], dest: Path) -> Filled:
 
 
 def name_for(directory: Path) -> str:
-    """The kernel's name that a directory suggests: its own, in lower case and with dashes.
+    """Derive a kernel name from that of a directory: lower case, with dashes.
 
     Raises:
         UsageError: nothing of it can be used.
@@ -140,25 +141,22 @@ def name_for(directory: Path) -> str:
 
 
 def render(parts: tuple[str, ...], *, words: Mapping[str, str]) -> dict[str, str]:
-    """The files of some folders of the templates, path to text, in the order of their paths.
+    """Fill the templates of some folders: text by path, in order.
 
     A file of a later folder takes the place of an earlier one's; a ``build.toml`` is appended.
     """
     root = importlib.resources.files("kernforge") / "templates"
     files: dict[str, str] = {}
+
+    def value(word: re.Match[str]) -> str:
+        return words.get(word[0], word[0])
+
     for part in parts:
         for path, text in _texts(root.joinpath(*part.split("/")), prefix=""):
-            target = re.sub(r"(^|/)dot-", r"\1.", fill_words(path, words))
+            target = re.sub(r"(^|/)dot-", r"\1.", _WORD.sub(value, path))
             before = files.get(target, "") if target == MANIFEST else ""
-            files[target] = before + fill_words(text, words)
+            files[target] = before + _WORD.sub(value, text)
     return dict(sorted(files.items()))
-
-
-def fill_words(text: str, words: Mapping[str, str]) -> str:
-    """The text with the user's words in the place of the template's."""
-    for word, value in words.items():
-        text = text.replace(word, value)
-    return text
 
 
 def project_files(
@@ -274,7 +272,7 @@ def occupied(dest: Path) -> UsageError:
 
 
 def ci_files(forge: Forge, name: str, backends: Collection[str]) -> dict[str, str]:
-    """Files with which a forge builds, tests and publishes a project, by their paths in it.
+    """Workflows with which a forge builds, tests and publishes a project, by path.
 
     They are ``common`` and the forge's folder of ``templates/ci``. Between ``# <cpu>`` and
     ``# </cpu>`` lies what only a project with that backend has.

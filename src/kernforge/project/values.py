@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of build.toml that its format allows and that no compiler can do anything with."""
+"""Values of build.toml that its format allows and no compiler accepts."""
 
 from __future__ import annotations
 
@@ -19,33 +19,25 @@ _FIRST_STABLE = Version2(2, 9)
 _ARCH = re.compile(r"\d+\.\d[af]?(?:\+PTX)?")
 
 
-def wrong_values(manifest: Manifest) -> Iterator[Mistake]:
-    """Stable ABIs that never were, and compute capabilities of no GPU.
+def check_values(manifest: Manifest) -> tuple[list[Mistake], list[str]]:
+    """Find stable ABIs that never were, and compute capabilities of no GPU.
 
-    One of no GPU among others is not compiled for, and is a note only: see ``notes``.
+    Returns:
+        Mistakes, and a note for each capability of no GPU that is left out beside those of GPUs.
     """
-    yield from _stable_abi(manifest)
-    for path, text, alone in _capabilities(manifest):
-        problem = _capability(text)
-        if problem and (alone or text.endswith("+PTX") or not _ARCH.fullmatch(text)):
-            yield Mistake(path=path, problem=problem)
-
-
-def notes(manifest: Manifest) -> Iterator[str]:
-    """A line for each compute capability of no GPU that is left out beside those of GPUs."""
-    for path, text, _ in _capabilities(manifest):
-        if problem := _capability(text):
-            yield f"[kernel.{path[1]}] cuda-capabilities {text} is left out: {problem}"
-
-
-def _capabilities(manifest: Manifest) -> Iterator[tuple[Path, str, bool]]:
-    """Each capability with its place, and whether no other of its section is of a GPU."""
+    mistakes, notes = list(_stable_abi(manifest)), []
     for name, section in manifest.kernels.items():
-        if isinstance(section, CudaKernel):
-            named = section.cuda_capabilities or ()
-            alone = not any(_capability(text) == "" for text in named)
-            for number, text in enumerate(named):
-                yield ("kernel", name, "cuda-capabilities", number), text, alone
+        named = (section.cuda_capabilities or ()) if isinstance(section, CudaKernel) else ()
+        problems = [_problem(text) for text in named]
+        for number, (text, problem) in enumerate(zip(named, problems, strict=True)):
+            if not problem:
+                continue
+            if "" not in problems or text.endswith("+PTX") or not _ARCH.fullmatch(text):
+                path: Path = ("kernel", name, "cuda-capabilities", number)
+                mistakes.append(Mistake(path=path, problem=problem))
+            else:
+                notes.append(f"[kernel.{name}] cuda-capabilities {text} is left out: {problem}")
+    return mistakes, notes
 
 
 def _stable_abi(manifest: Manifest) -> Iterator[Mistake]:
@@ -68,7 +60,8 @@ def _stable_abi(manifest: Manifest) -> Iterator[Mistake]:
             )
 
 
-def _capability(text: str) -> str:
+def _problem(text: str) -> str:
+    """Why a compute capability cannot be compiled for; empty if it can."""
     try:
         arch = Arch.parse(text)
     except ManifestError as error:

@@ -89,6 +89,7 @@ def make(
     headers=None,
     machine=planner._NO_HEADERS,
     times=1,
+    cpu="x86_64",
 ):
     files = FILES | (files or {})
     parsed = document.parse(manifest_text.format(abi=abi))
@@ -98,7 +99,7 @@ def make(
         texts={p: t for p, t in files.items() if p.endswith((".cpp", ".cu", ".h"))},
         bundled={"torch-ext/registration.h": bundled, **(headers or {})},
     )
-    found = targets.candidates(parsed, cpu="x86_64", releases=RELEASES)
+    found = targets.candidates(parsed, cpu=cpu, releases=RELEASES, cross=cpu != "x86_64")
     chosen = tuple(targets.choose(found, patterns)) * times
     return planner.make(sources, chosen, lock, only=only, machine=machine)
 
@@ -111,68 +112,64 @@ def titled(made, start):
     return [action for action in made.actions if action.title.startswith(start)]
 
 
-def test_a_torch_free_unit_is_compiled_once_per_toolkit_for_all_torches():
-    made = make(["*-cu13*"])
-    assert [a.title for a in titled(made, "op.cu")] == ["op.cu, CUDA 13.0", "op.cu, CUDA 13.2"]
-    first = titled(made, "op.cu, CUDA 13.0")[0]
-    assert len(first.variants) == 3
-    assert not any("torch" in part for part in first.argv)
+STABLE = 'stable-abi = "2.10"'
+BINDING = "torch-ext/torch_binding.cpp"
 
 
-def test_a_header_of_the_machine_is_in_the_key_of_the_units_that_read_it(tmp_path):
+@pytest.mark.parametrize(
+    ("patterns", "abi", "source", "uses", "flag"),
+    [
+        pytest.param(["*-cu13*"], "", "op.cu", [3, 2], "-std=c++20", id="CUDA, per toolkit"),
+        pytest.param(["*-cpu-*"], "", "op.cpp", [3], "-std=gnu++20", id="C++, for all torches"),
+        pytest.param(
+            ["*-cpu-*"], 'maxver = "2.11"', "op.cpp", [1], "-std=gnu++17", id="C++17 torches alone"
+        ),
+        pytest.param(["*-cpu-*"], "", BINDING, [1, 1, 1], "-DCPU_KERNEL", id="binding, per torch"),
+        pytest.param(
+            ["*-cpu-*"],
+            STABLE,
+            BINDING,
+            [1],
+            "-DTORCH_TARGET_VERSION=0x020a000000000000",
+            id="stable binding, once",
+        ),
+    ],
+)
+def test_targets_share_compilations(patterns, abi, source, uses, flag):
+    found = [action for action in make(patterns, abi=abi).actions if action.source == source]
+    assert [len(action.variants) for action in found] == uses
+    assert all(flag in action.argv for action in found)
+    if source != BINDING:
+        assert not any("torch" in part for action in found for part in action.argv)
+
+
+def test_a_machine_header_is_in_the_key_of_its_readers(tmp_path):
     files = {"op.cpp": "#include <zlib.h>\n"}
     made = []
     for text in ("one", "two"):
         (tmp_path / "zlib.h").write_text(text)
         machine = SystemHeaders(lambda _cpu: (str(tmp_path),))
         made.append(make(["*-cpu-*"], files, machine=machine))
-    keys = [{a.title: a.key for a in each.actions} for each in made]
-    changed = {title for title in keys[0] if keys[0][title] != keys[1].get(title)}
-    assert "op.cpp" in changed
-    assert not any("torch_binding" in title for title in changed)
+    assert not keys(made[0], "op.cpp") & keys(made[1], "op.cpp")
+    assert keys(made[0], "torch-ext") == keys(made[1], "torch-ext")
     (unit,) = titled(made[0], "op.cpp")
     assert [path for path, _ in unit.headers] == [str(tmp_path / "zlib.h")]
 
 
-def test_a_torch_free_cpp_is_compiled_once_for_all_torches():
-    (unit,) = titled(make(["*-cpu-*"]), "op.cpp")
-    assert "-std=gnu++20" in unit.argv
-    assert len(unit.variants) == 3
-
-
-def test_a_project_that_stops_before_cxx20_is_cxx17():
-    (unit,) = titled(make(["*-cpu-*"], abi='maxver = "2.11"'), "op.cpp")
-    assert "-std=gnu++17" in unit.argv
-
-
-def test_a_binding_is_compiled_for_each_torch():
-    assert len(titled(make(["*-cpu-*"]), "torch-ext/torch_binding.cpp")) == 3
-
-
-def test_a_stable_binding_is_compiled_once():
-    made = make(["*-cpu-*"], abi='stable-abi = "2.10"')
-    assert len(titled(made, "torch-ext/torch_binding.cpp")) == 1
-    (binding,) = titled(made, "torch-ext/torch_binding.cpp")
-    assert "-DTORCH_TARGET_VERSION=0x020a000000000000" in binding.argv
-
-
 def test_flags_reach_the_units_that_they_are_for():
     made = make(["torch213-*-cpu-*", "torch213-*-cu130-*"])
-    (cpp,) = titled(made, "op.cpp")
-    (cu,) = titled(made, "op.cu")
-    assert "-DONLY_HERE" in cpp.argv
-    assert "-DCPU_KERNEL" in cpp.argv
+    (cpp,), (cu,) = titled(made, "op.cpp"), titled(made, "op.cu")
+    assert {"-DONLY_HERE", "-DCPU_KERNEL"} <= {*cpp.argv}
+    assert {"--use_fast_math", "arch=compute_90a,code=sm_90a", "--expt-extended-lambda"} <= {
+        *cu.argv
+    }
     assert "-DONLY_HERE" not in cu.argv
-    assert "--use_fast_math" in cu.argv
-    assert "arch=compute_90a,code=sm_90a" in cu.argv
-    assert "--expt-extended-lambda" in cu.argv
-    assert cu.argv[0] == "%{cuda-13.0}/bin/nvcc"
+    assert (cu.kind, cu.archs, cu.trees) == ("cuda", ("8.0", "9.0a"), ("cuda-13.0", "cxx"))
 
 
 def test_only_units_that_can_see_the_namespace_depend_on_it():
     made = make(["torch213-*-cpu-*"])
-    (cpp,) = titled(made, "op.cpp")
-    (binding,) = titled(made, "torch-ext")
+    (cpp,), (binding,) = titled(made, "op.cpp"), titled(made, "torch-ext")
     assert not any("TORCH_EXTENSION_NAME" in part for part in cpp.argv)
     name = made.artifacts[0].ops_name
     assert f"-DTORCH_EXTENSION_NAME={name}" in binding.argv
@@ -193,7 +190,7 @@ def keys(made, start):
         ({"unused.h": "new"}, [], ["op.cu", "op.cpp", "torch-ext", "link"]),
     ],
 )
-def test_an_edit_moves_the_keys_of_what_could_see_it_and_no_others(edit, moved, kept):
+def test_an_edit_moves_the_keys_of_its_readers_alone(edit, moved, kept):
     before, after = make(), make(files=edit)
     for start in moved:
         assert not keys(before, start) & keys(after, start), start
@@ -201,7 +198,7 @@ def test_an_edit_moves_the_keys_of_what_could_see_it_and_no_others(edit, moved, 
         assert keys(before, start) == keys(after, start), start
 
 
-def test_another_toolchain_moves_the_keys_of_what_it_compiles():
+def test_another_torch_moves_the_keys_of_its_readers():
     newer = LOCK.having(tree("torch", "2.13", wheel("torch2.13.1"), release="2.13.1"))
     before, after = make(["torch213-*-cpu-*"]), make(["torch213-*-cpu-*"], lock=newer)
     assert not keys(before, "torch-ext") & keys(after, "torch-ext")
@@ -210,21 +207,16 @@ def test_another_toolchain_moves_the_keys_of_what_it_compiles():
 
 def test_another_host_compiler_moves_every_key():
     other = LockedCompiler(identity="g++ 13", target="x86_64-linux-gnu")
-    lock = replace(LOCK, compilers={"cxx": other})
-    before, after = make(), make(lock=lock)
+    before, after = make(), make(lock=replace(LOCK, compilers={"cxx": other}))
     assert not {a.key for a in before.actions} & {a.key for a in after.actions}
 
 
-def test_the_bundled_registration_header_is_brought_unless_the_project_has_one():
-    made = make(["torch213-*-cpu-*"])
-    (binding,) = titled(made, "torch-ext")
-    (header,) = [i for i in binding.inputs if i.path == "torch-ext/registration.h"]
-    assert header.digest in made.texts
-    own = {"torch-ext/registration.h": "// own\n"}
+@pytest.mark.parametrize("own", [{}, {"torch-ext/registration.h": "// own\n"}])
+def test_the_projects_registration_header_replaces_the_bundled_one(own):
     made = make(["torch213-*-cpu-*"], files=own)
     (binding,) = titled(made, "torch-ext")
     (header,) = [i for i in binding.inputs if i.path == "torch-ext/registration.h"]
-    assert header.digest not in made.texts
+    assert (header.digest in made.texts) != bool(own)
 
 
 def test_a_bundled_header_counts_where_it_is_included_and_nowhere_else():
@@ -253,15 +245,6 @@ def test_a_copy_of_a_bundled_header_makes_the_same_build():
     assert later.sources_id == before.sources_id
 
 
-def test_the_graph_is_in_order():
-    made = make()
-    seen = set()
-    for action in made.actions:
-        needed = {i.action for i in action.inputs if i.action}
-        assert needed <= seen, action.title
-        seen.add(action.key)
-
-
 def test_an_artifact_has_its_package_and_architectures():
     made = make(["torch213-*-cu130-*"])
     (artifact,) = made.artifacts
@@ -269,19 +252,20 @@ def test_an_artifact_has_its_package_and_architectures():
     assert artifact.archs == ("8.0", "9.0a")
 
 
-def test_what_the_lock_lacks_is_said():
-    lock = replace(LOCK, trees={})
+def test_a_tree_that_the_lock_lacks_is_named():
     with pytest.raises(ToolchainError, match=r"no torch-2\.13"):
-        make(["torch213-*-cpu-*"], lock=lock)
+        make(["torch213-*-cpu-*"], lock=replace(LOCK, trees={}))
 
 
 def test_no_argv_holds_a_path_of_a_machine():
+    seen = set()
     for action in make().actions:
-        named = {part for part in action.argv if part.startswith("/")}
-        assert named <= {linking.SHELL}, action.title
+        assert {part for part in action.argv if part.startswith("/")} <= {linking.SHELL}
+        assert action.needs <= seen, f"{action.title} comes before what it needs"
+        seen.add(action.key)
 
 
-def test_what_a_variant_was_made_of_has_one_order_whatever_else_is_built():
+def test_the_actions_of_a_variant_have_one_order():
     def order(patterns, name):
         made = make(patterns)
         (artifact,) = (a for a in made.artifacts if a.target.name == name)
@@ -297,14 +281,12 @@ def test_what_a_variant_was_made_of_has_one_order_whatever_else_is_built():
 
 
 def test_the_standard_follows_torch():
-    standards = {
-        str(target.torch): flags.standard(target)
-        for target in (a.target for a in make(["*-cpu-*"]).artifacts)
-    }
+    made = make(["*-cpu-*"])
+    standards = {str(a.target.torch): flags.standard(a.target) for a in made.artifacts}
     assert standards == {"2.11": "17", "2.12": "20", "2.13": "20"}
 
 
-def test_a_torch_unit_that_does_not_name_the_namespace_survives_an_edit_of_another():
+def test_a_torch_unit_without_the_namespace_survives_an_edit_of_another():
     files = {"op.cu": "#include <ATen/ATen.h>\n"}
     edited = {**files, "torch-ext/my_op/__init__.py": "# edited"}
     before, after = make(["*-cu130-*"], files=files), make(["*-cu130-*"], files=edited)
@@ -410,10 +392,10 @@ def test_python_headers_are_keyed_by_content_where_a_source_includes_them():
 
 def test_registration_alone_needs_no_python_headers():
     bundled = "#if __has_include(<Python.h>)\n#include <Python.h>\n#endif\n"
-    made = make(["*-cpu-*"], abi='stable-abi = "2.10"', bundled=bundled)
+    made = make(["*-cpu-*"], abi=STABLE, bundled=bundled)
     assert not any("python" in action.trees for action in made.actions)
     own = {"torch-ext/registration.h": bundled}  # one of the project's own may mean it
-    made = make(["*-cpu-*"], own, abi='stable-abi = "2.10"', lock=with_python("a" * 64))
+    made = make(["*-cpu-*"], own, abi=STABLE, lock=with_python("a" * 64))
     assert any("python" in action.trees for action in made.actions)
 
 
@@ -424,19 +406,16 @@ REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
 """
 
 
-def test_an_edit_of_another_source_leaves_a_binding_that_is_named_at_link_time():
+def test_a_binding_named_at_link_time_survives_an_edit_of_another():
     binding = {"torch-ext/torch_binding.cpp": REGISTERED}
     edited = binding | {"op.cpp": FILES["op.cpp"] + "// edited\n"}
     before, after = make(["torch213-*-cpu-*"], binding), make(["torch213-*-cpu-*"], edited)
-    moved = {a.title for a in after.actions} - {
-        a.title for a in after.actions if a.key in {b.key for b in before.actions}
-    }
-    assert moved == {
+    known = {action.key for action in before.actions}
+    assert {action.title for action in after.actions if action.key not in known} == {
         "op.cpp",
         f"namespace {after.artifacts[0].ops_name}",
         "link torch213-cxx11-cpu-x86_64-linux",
     }
-    assert before.artifacts[0].ops_name != after.artifacts[0].ops_name
 
 
 def with_front_end(release="13.0.3"):
@@ -451,45 +430,31 @@ CU128 = ["*stable-abi210-cu128*"]
 
 
 def test_cuda_12_is_compiled_by_the_front_end_of_13_as_nvcc_12_would():
-    made = make(CU128, lock=with_front_end(), abi='stable-abi = "2.10"')
-    (action,) = titled(made, "op.cu, CUDA 12.8")
+    made = [make(CU128, lock=with_front_end(r), abi=STABLE) for r in ("13.0.3", "13.0.4")]
+    (action,), (newer,) = (titled(each, "op.cu, CUDA 12.8") for each in made)
     assert action.argv[0] == "%{cuda-12.8}/bin/nvcc"
-    assert "-static-global-template-stub=false" in action.argv
-    assert "-Xfatbin=--compress-mode=speed" in action.argv
+    assert {"-static-global-template-stub=false", "-Xfatbin=--compress-mode=speed"} <= {
+        *action.argv
+    }
+    assert action.key != newer.key
 
 
-def test_code_for_a_device_linker_of_cuda_12_is_refused_before_anything_is_compiled():
+def test_code_for_a_device_linker_of_cuda_12_is_refused():
     text = MANIFEST.replace("--use_fast_math", "-rdc=true")
     with pytest.raises(ToolchainError, match=r"op\.cu is compiled with '-rdc=true'"):
-        make(CU128, lock=with_front_end(), abi='stable-abi = "2.10"', manifest_text=text)
-
-
-def test_the_compiler_is_part_of_the_key():
-    keys = {
-        titled(make(CU128, lock=lock, abi='stable-abi = "2.10"'), "op.cu, CUDA 12.8")[0].key
-        for lock in (with_front_end("13.0.3"), with_front_end("13.0.4"))
-    }
-    assert len(keys) == 2
+        make(CU128, lock=with_front_end(), abi=STABLE, manifest_text=text)
 
 
 def crossing(patterns, abi=""):
     arm = [tree("torch", v, wheel(f"arm{v}"), cpu="aarch64") for v in ("2.10", "2.13")]
     arm.append(tree("cudart", "13.0", wheel("arm_runtime"), cpu="aarch64"))
     compiler = LockedCompiler(identity="aarch64 g++ 12", target="aarch64-linux-gnu")
-    parsed = document.parse(MANIFEST.format(abi=abi))
-    found = targets.candidates(parsed, cpu="aarch64", releases=RELEASES, cross=True)
-    sources = units.Sources(
-        manifest=parsed,
-        digests={path: hashlib.sha256(text.encode()).hexdigest() for path, text in FILES.items()},
-        texts={p: t for p, t in FILES.items() if p.endswith((".cpp", ".cu", ".h"))},
-        bundled={"torch-ext/registration.h": "// bundled\n"},
-    )
     lock = replace(LOCK.having(*arm), compilers={**LOCK.compilers, "aarch64-cxx": compiler})
-    return planner.make(sources, targets.choose(found, patterns), lock)
+    return make(patterns, abi=abi, lock=lock, cpu="aarch64")
 
 
 def test_another_processor_has_its_own_compiler_headers_and_runtime():
-    made = crossing(["*-cu130-*"], abi='stable-abi = "2.10"')
+    made = crossing(["*-cu130-*"], abi=STABLE)
     assert "cxx" not in made.trees
     (device,) = titled(made, "op.cu")
     assert device.argv[0] == "%{cuda-13.0}/bin/nvcc"
@@ -499,8 +464,8 @@ def test_another_processor_has_its_own_compiler_headers_and_runtime():
     assert not [part for part in linked.argv if "cuda-13.0}/lib64" in part]
 
 
-def test_cuda_headers_of_an_old_torch_are_searched_after_those_of_the_other_processor():
-    made = crossing(["*-cu130-*"], abi='stable-abi = "2.10"')
+def test_borrowed_cuda_headers_are_searched_last():
+    made = crossing(["*-cu130-*"], abi=STABLE)
     (binding,) = titled(made, "torch-ext/torch_binding.cpp")
     own, borrowed = "%{aarch64-torch-2.10}/include", "%{torch-2.10}/include"
     assert binding.argv.index(own) < binding.argv.index(borrowed)

@@ -50,6 +50,7 @@ def test_the_first_page_has_a_name_and_a_description():
 
 
 def test_links_lead_to_pages_of_the_skill_or_to_the_web():
+    assert len([path for path in TEXTS if path.startswith("references/")]) > 10
     for path, page in TEXTS.items():
         text = re.sub(r"^ *```.*?^ *```$", "", page, flags=re.DOTALL | re.MULTILINE)
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
@@ -75,16 +76,6 @@ def test_every_command_of_the_documentation_exists_with_its_options():
                 if error.args != (0,) and (whole or not any(text in str(error) for text in short)):
                     wrong.append(f"{path}: {line}: {error}")
     assert not wrong, "\n".join(wrong)
-
-
-def test_an_unknown_option_would_be_found():
-    with pytest.raises(KernforgeError, match="--no-such"):
-        read(["build", "--no-such"])
-
-
-def test_every_page_of_the_skill_is_there():
-    text = TEXTS["SKILL.md"]
-    assert len(set(re.findall(r"\]\((references/[^)]+)\)", text)) & TEXTS.keys()) > 10
 
 
 def test_it_is_written_where_assistants_look(here, capsys):
@@ -131,7 +122,7 @@ def test_an_earlier_version_is_replaced(here, monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["---\nname: mine\n---\n", "---\nname: kernforge\n---\nedited\n"])
-def test_what_somebody_else_wrote_is_left_alone(here, capsys, text):
+def test_a_foreign_or_edited_skill_is_not_replaced(here, capsys, text):
     theirs = here / ".agents/skills/kernforge"
     theirs.mkdir(parents=True)
     (theirs / "SKILL.md").write_text(text)

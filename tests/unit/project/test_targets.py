@@ -34,15 +34,6 @@ def considered(backends, rest, **given):
     return targets.candidates(parsed, cpu="x86_64", releases=RELEASES, **given)
 
 
-def test_a_toolkit_of_the_users_makes_its_variants_buildable():
-    parsed = document.parse(GENERAL.format(backends='"cuda"') + "[torch]\n" + CUDA)
-    found = targets.candidates(
-        parsed, cpu="x86_64", releases=RELEASES, local_toolkits=[Version2(12, 6)]
-    )
-    (one,) = [c for c in found if c.name == "torch211-cxx11-cu126-x86_64-linux"]
-    assert (one.target.torch, one.target.cuda) == (Version2(2, 11), Version2(12, 6))
-
-
 STABLE = '[torch]\nstable-abi = "2.10"\n'
 
 
@@ -61,22 +52,20 @@ def test_cuda_12_is_built_from_wheels(rest, name, default):
     assert found.default is default
 
 
+def test_an_installed_toolkit_adds_its_variants():
+    name, cuda = "torch211-cxx11-cu118-x86_64-linux", Version2(11, 8)
+    found = considered(["cuda"], "[torch]\n" + CUDA, local_toolkits=[cuda])
+    (one,) = [c for c in found if c.name == name]
+    assert one.target.cuda == cuda
+
+
 @pytest.mark.parametrize(
     ("cuda", "expected"),
     [("12.6", "cu126"), ("12.9", "cu128"), ("13.0", "cu130"), ("13.2", "cu130"), (None, "cu130")],
 )
-def test_a_stable_abi_project_builds_what_the_torch_here_loads(cuda, expected):
+def test_a_stable_abi_project_builds_for_the_installed_torch(cuda, expected):
     found = considered(["cuda"], STABLE + CUDA, torch_here=here("2.11", cuda))
     assert defaults(found) == [f"torch-stable-abi210-{expected}-x86_64-linux"]
-
-
-def test_bounds_leave_what_serves_them_best():
-    for bounds, expected in (
-        ('minver = "12.7"\nmaxver = "12.9"', "cu128"),
-        ('minver = "13.1"', "cu132"),
-    ):
-        found = considered(["cuda"], f"[general.cuda]\n{bounds}\n" + STABLE + CUDA)
-        assert defaults(found) == [f"torch-stable-abi210-{expected}-x86_64-linux"]
 
 
 def test_tvm_ffi_has_a_variant_per_backend_and_no_torch():
@@ -131,16 +120,16 @@ def here(torch, cuda):
 
 
 @pytest.mark.parametrize(
-    ("torch_here", "rest", "expected"),
+    ("torch_here", "expected"),
     [
-        (here("2.11", "13.0"), "", ["torch211-cxx11-cpu", "torch211-cxx11-cu130"]),
-        (here("2.12", None), "", ["torch212-cxx11-cpu", "torch212-cxx11-cu130"]),
-        (here("2.12", "13.2"), "", ["torch212-cxx11-cpu", "torch212-cxx11-cu132"]),
-        (here("2.12", "12.8"), "", ["torch212-cxx11-cpu", "torch212-cxx11-cu126"]),
-        (here("2.12", "13.1"), "", ["torch212-cxx11-cpu", "torch212-cxx11-cu130"]),
+        (here("2.11", "13.0"), ["torch211-cxx11-cpu", "torch211-cxx11-cu130"]),
+        (here("2.12", None), ["torch212-cxx11-cpu", "torch212-cxx11-cu130"]),
+        (here("2.12", "13.2"), ["torch212-cxx11-cpu", "torch212-cxx11-cu132"]),
+        (here("2.12", "12.8"), ["torch212-cxx11-cpu", "torch212-cxx11-cu126"]),
+        (here("2.12", "13.1"), ["torch212-cxx11-cpu", "torch212-cxx11-cu130"]),
     ],
 )
-def test_a_full_abi_project_builds_for_the_torch_that_is_here(torch_here, rest, expected):
+def test_a_full_abi_project_builds_for_the_installed_torch(torch_here, expected):
     found = considered(["cpu", "cuda"], "[torch]\n" + CPU + CUDA, torch_here=torch_here)
     assert [name.removesuffix("-x86_64-linux") for name in defaults(found)] == expected
     reasons = {c.reason for c in found if c.target and not c.default}
@@ -176,27 +165,30 @@ def test_a_torch_that_cannot_be_served_leaves_the_newest(torch_here, rest):
         ("[torch]\n", "torch211-cxx11-cu118-x86_64-linux", "no compiler for CUDA 11.8"),
     ],
 )
-def test_what_is_left_out_says_why(rest, name, reason):
+def test_a_variant_is_left_out_with_the_reason(rest, name, reason):
     (found,) = [c for c in considered(["cpu", "cuda"], rest + CPU + CUDA) if c.name == name]
     assert found.target is None
     assert reason in found.reason
 
 
-def test_bounds_move_the_defaults():
-    found = considered(["cpu"], '[torch]\nmaxver = "2.11"\n' + CPU)
-    assert defaults(found) == ["torch211-cxx11-cpu-x86_64-linux"]
-
-
-def test_a_minimum_above_the_usual_toolkit_makes_the_next_one_the_default():
-    text = '[general.cuda]\nminver = "13.1"\n[torch]\nstable-abi = "2.10"\n' + CUDA
-    assert defaults(considered(["cuda"], text)) == ["torch-stable-abi210-cu132-x86_64-linux"]
-
-
-def test_the_newest_torches_are_those_with_a_cuda_that_the_manifest_allows():
-    text = '[general.cuda]\nmaxver = "12.8"\n[torch]\n' + CUDA
-    assert defaults(considered(["cuda"], text)) == [
-        f"torch{torch}-cxx11-cu126-x86_64-linux" for torch in ("211", "212")
-    ]
+@pytest.mark.parametrize(
+    ("backend", "text", "expected"),
+    [
+        ("cpu", '[torch]\nmaxver = "2.11"\n', ["torch211-cxx11-cpu"]),
+        ("cuda", '[general.cuda]\nminver = "12.7"\nmaxver = "12.9"\n' + STABLE, ["cu128"]),
+        ("cuda", '[general.cuda]\nminver = "13.1"\n' + STABLE, ["cu132"]),
+        (
+            "cuda",
+            '[general.cuda]\nmaxver = "12.8"\n[torch]\n',
+            ["torch211-cxx11-cu126", "torch212-cxx11-cu126"],
+        ),
+    ],
+    ids=["torch", "CUDA range", "oldest CUDA", "torches with such a CUDA"],
+)
+def test_bounds_move_the_defaults(backend, text, expected):
+    found = defaults(considered([backend], text + (CPU if backend == "cpu" else CUDA)))
+    short = [name.removesuffix("-x86_64-linux") for name in found]
+    assert [name.removeprefix("torch-stable-abi210-") for name in short] == expected
 
 
 def test_a_backend_without_a_section_is_python_alone():
@@ -259,7 +251,7 @@ def lock(torch=(), cuda=(), arm=()):
     return Lock(platform="x86_64-linux", trees={tree.name: tree for tree in trees})
 
 
-def test_with_a_lock_what_it_has_is_built_unasked():
+def test_with_a_lock_its_variants_are_the_defaults():
     found = considered(["cpu", "cuda"], "[torch]\n" + CPU + CUDA, torch_here=here("2.13", "13.0"))
     locked = targets.within_lock(found, [], lock(["2.11"], ["13.0"]))
     assert [name.removesuffix("-x86_64-linux") for name in defaults(locked)] == [
@@ -271,7 +263,7 @@ def test_with_a_lock_what_it_has_is_built_unasked():
     assert [name.split("-")[2] for name in names] == ["abi210"] * 2
 
 
-def test_with_a_lock_a_pattern_means_what_it_has_and_a_name_what_it_says():
+def test_with_a_lock_a_pattern_means_locked_variants():
     found = considered(["cpu", "cuda"], "[torch]\n" + CPU + CUDA)
     has = lock(["2.11"], ["13.0"])
 
@@ -295,7 +287,7 @@ def both_processors(backends, rest):
     return (*considered(backends, rest), *targets.for_another_cpu(arm, "aarch64"))
 
 
-def test_another_processor_is_built_for_only_when_a_pattern_names_it():
+def test_another_processor_must_be_named():
     found = both_processors(("cpu",), STABLE + CPU)
     x86, arm = (f"torch-stable-abi210-cpu-{cpu}-linux" for cpu in ("x86_64", "aarch64"))
     assert [t.name for t in targets.choose(found, [])] == [x86]
@@ -309,7 +301,7 @@ def test_another_processor_is_built_for_only_when_a_pattern_names_it():
     assert not any(c.target.cross for c in found if c.target and c.name == x86)
 
 
-def test_a_pattern_of_variants_that_are_left_out_here_does_not_turn_to_another_processor():
+def test_a_pattern_does_not_fall_back_to_another_processor():
     found = targets.within_lock(
         both_processors(("cpu",), "[torch]\n" + CPU), ["*-cpu-*"], lock(arm=["2.12"])
     )
@@ -328,7 +320,7 @@ def test_a_lock_does_not_make_another_processor_a_default():
     assert [str(t.torch) for t in targets.choose(within, ["*-aarch64-*"])] == ["2.12"]
 
 
-def test_torchs_cuda_headers_are_borrowed_where_the_other_processors_wheel_lacks_them():
+def test_cuda_headers_are_borrowed_for_old_arm_wheels():
     found = both_processors(("cpu", "cuda"), STABLE + CPU + CUDA)
     borrows = {t.name: t.borrows_cuda_headers for t in targets.choose(found, ["*", "*-aarch64-*"])}
     assert {name for name, value in borrows.items() if value} == {
@@ -343,7 +335,7 @@ def test_a_universal_variant_is_listed_once():
     assert [c.name for c in found] == ["torch-cuda"]
 
 
-def test_a_language_that_is_not_compiled_leaves_its_backend_out_with_the_reason():
+def test_an_unknown_language_leaves_its_backend_out():
     rust = '[torch]\n[kernel.scan]\nlanguage = "rust-cpu"\n' + CUDA
     edition_6 = GENERAL.format(backends='"cpu", "cuda"').replace("edition = 5", "edition = 6")
     found = targets.candidates(document.parse(edition_6 + rust), cpu="x86_64", releases=RELEASES)
