@@ -91,7 +91,7 @@ def test_a_damaged_result_is_made_again(made, rot, name):
     text, ran, notes = again(made)
     assert (text, ran) == ("objectlinked", 1)
     (note,) = notes
-    assert f"actions/{LAST.key[:12]} was damaged, and is made again" in note
+    assert f"actions/{LAST.key[:12]} was corrupt: it is evicted and made again" in note
     assert again(made) == ("objectlinked", 0, [])
 
 
@@ -114,7 +114,7 @@ def test_a_result_that_changes_while_it_is_copied_gets_nowhere(made, tmp_path):
     store = Store(made)
     assert store.use(STORE_KIND, LAST.key)
     flip(store.path(STORE_KIND, LAST.key) / "out")  # after the look
-    with pytest.raises(IntegrityError, match="it is not what was made"):
+    with pytest.raises(IntegrityError, match="is not the recorded one"):
         results.copy_output(store, LAST.key, "out", tmp_path / "copy")
     assert again(made)[:2] == ("objectlinked", 1)
 
@@ -188,7 +188,7 @@ def rebuilt(kernforge_cli, built, **env):
     shutil.rmtree(root / "build")
     done = kernforge_cli("build", root, "--variant", CPU, "--json", home=home, env=env)
     assert artifact(root) == before
-    lines = [line for line in done.stderr.splitlines() if "was damaged" in line]
+    lines = [line for line in done.stderr.splitlines() if "was corrupt" in line]
     return json.loads(done.stdout)["actions"]["ran"], lines
 
 

@@ -28,7 +28,7 @@ from kernforge.system.process import Completed, Runner
 
 _STOPPED = 124
 LOG = "kernforge-log.txt"
-"""File of a result that holds what the program printed."""
+"""File of a result with the output of its program."""
 _LIST_BYTES = 1 << 28
 _NAME = re.compile(r"(?:\\.|[^\s\\])+")
 _ESCAPED = re.compile(r"\\(.)|\$(\$)")
@@ -44,11 +44,11 @@ class ActionContext:
     Attributes:
         trees: real path of each toolchain tree by name.
         jobs: how many actions run at once.
-        sandbox: how an action is kept to its inputs.
+        sandbox: isolates an action from all but its inputs and toolchain.
         keeps_failed: whether the directory of an action that failed stays, with a script in it that
             repeats the command.
         seconds: how long an action may take.
-        compiles: whether an action may run; if not, its result must be in the store.
+        compiles: whether an action may run; otherwise its result must be in the store.
     """
 
     store: Store
@@ -62,7 +62,7 @@ class ActionContext:
 
     @property
     def work(self) -> Path:
-        """Where an action runs whose own directory is taken."""
+        """Fallback directory of actions whose fixed directory is unavailable."""
         return self.store.root / "work"
 
 
@@ -76,7 +76,7 @@ class Failure:
     repeat: str
 
     def text(self, where: str = "") -> str:
-        """What the program printed, what it was for, and how to see it again.
+        """The program's output, its variants, and the command that repeats it.
 
         ``where`` is the worker that ran it, empty for this machine.
         """
@@ -97,7 +97,7 @@ class Done:
 
     Attributes:
         completed: the end of its program; None for a failure, and for a result of the store.
-        where: the worker that ran it; empty for this machine.
+        where: name of the worker that ran it; empty for this machine.
     """
 
     completed: Completed | None = None
@@ -109,9 +109,6 @@ def run_action(action: Action, plan: Plan, context: ActionContext, *, threads: i
     """Get one action's result into the context's store, whose other results it may read.
 
     ``threads`` is how many it may use; its result does not depend on them.
-
-    Raises:
-        ToolchainError: a header of this machine is not the one that the key names.
     """
     completed: Completed | None = None
 
@@ -150,7 +147,7 @@ def resolve(text: str, paths: Mapping[str, str]) -> str:
 
 @contextlib.contextmanager
 def _directory(action: Action, plan: Plan, context: ActionContext) -> Iterator[ActionDirectory]:
-    """A directory for one action: seen under the fixed path, or really there, or elsewhere."""
+    """Make the directory of an action: mounted at the fixed path, at it, or a fallback."""
     name, fixed = action.key[: sandbox.KEY_LENGTH], sandbox.fixed_path(action.key)
     for old in context.work.glob(f"{name}*"):
         files.remove_tree(old)
@@ -205,8 +202,8 @@ def _run_in(
         done = context.runner(command)
     except FileNotFoundError as error:
         raise BuildError(
-            f"{error.filename or argv[0]} is not there any more",
-            hint="it was removed while the build ran; build again",
+            f"{error.filename or argv[0]} was removed while the build ran",
+            hint="build again",
         ) from error
     problems = [] if done.timed_out else _take_outputs(action, directory, tree)
     if done.returncode == 0 and not done.timed_out and not problems:
@@ -229,9 +226,6 @@ def _opened_headers(directory: ActionDirectory, known: Iterable[str]) -> dict[st
 
     Args:
         known: paths of those that its key has already.
-
-    Raises:
-        IntegrityError: the action made something else of the list than a file.
     """
     try:
         data = untrusted_tree.read_bytes(directory.scratch, OPENED, limit=_LIST_BYTES)
@@ -245,7 +239,7 @@ def _opened_headers(directory: ActionDirectory, known: Iterable[str]) -> dict[st
         for path in found
         if not path.startswith(own) and not _NOT_HEADERS.search(path) and path not in {*known}
     }
-    # Compilers that append at the same time may cut a name; what is no file was none.
+    # Concurrent appends may truncate a name; a name of no file is skipped.
     return {path: digest for path, digest in digests.items() if digest}
 
 
@@ -256,13 +250,13 @@ def _paths(text: str, cwd: str) -> set[str]:
 
 
 def _take_outputs(action: Action, directory: ActionDirectory, tree: Path) -> list[str]:
-    """Copy an action's outputs into a tree of ours; returns the problems with them."""
+    """Copy outputs into a tree of the store; returns why some cannot be copied."""
     problems: list[str] = []
     for name in action.outputs:
         try:
             untrusted_tree.copy_out(directory.path, f"{WORK}/{name}", tree / name)
         except FileNotFoundError:
-            problems.append(f"it did not write {name}")
+            problems.append(f"did not write {name}")
         except IntegrityError as error:
             problems.append(error.message)
     return problems
@@ -271,9 +265,9 @@ def _take_outputs(action: Action, directory: ActionDirectory, tree: Path) -> lis
 def _failure(action: Action, repeat: str, done: Completed, problems: list[str]) -> Failure:
     output = (done.stdout + done.stderr).strip()
     if done.timed_out:
-        output += f"\nended: it took longer than {done.wall_s:,.0f} s"
+        output += f"\ntimed out after {done.wall_s:,.0f} s"
     elif done.returncode == 0:
-        output += f"\n{action.argv[0]} succeeded, but {'; '.join(problems)}"
+        output += f"\n{action.argv[0]} succeeded, but: {'; '.join(problems)}"
     if done.returncode < 0 and not done.timed_out:
         output += f"\nkilled by signal {-done.returncode}" + (
             ": out of memory? Try fewer: --jobs or MAX_JOBS" if done.returncode == -9 else ""  # noqa: PLR2004

@@ -67,7 +67,7 @@ class BuildRequest:
         lock: ``"update"`` completes kernforge.lock, ``"frozen"`` refuses to, and a ``Lock`` is
             taken as it is.
         only: compute capabilities to narrow device code to, as ``"9.0"``; empty narrows nothing.
-        sandbox: whether actions are kept to their inputs: always, where this machine can, never.
+        sandbox: whether actions are isolated: always, where this machine can, never.
         untrusted: whether the project is untrusted input: ``"auto"`` means ``"required"`` then,
             and what was built is not imported to check it.
         out: directory of the variants, ``build`` in the project by default; an old variant of the
@@ -94,7 +94,7 @@ class BuildRequest:
 
     @property
     def isolation(self) -> Mode:
-        """Whether actions are kept to their inputs: those of an untrusted project always."""
+        """The sandbox mode; an untrusted project requires a sandbox."""
         return "required" if self.untrusted and self.sandbox == "auto" else self.sandbox
 
 
@@ -209,7 +209,7 @@ def _slow_headers(workspace: Workspace, plan: Plan, outcome: Outcome) -> str:
 
 
 def _own_directory(root: Path) -> Path:
-    """The directory of a project's variants.
+    """Default directory of a project's variants.
 
     Raises:
         StorageError: it is a link, which would lead an untrusted build into another project.
@@ -217,8 +217,8 @@ def _own_directory(root: Path) -> Path:
     path = root / "build"
     if path.is_symlink():
         raise StorageError(
-            f"{path} is a link, and variants are not written through it",
-            hint="remove it, or name the directory with --build-dir",
+            f"{path} is a symbolic link; variants are not written through links",
+            hint="remove the link, or name another directory with --build-dir",
         )
     return path
 
@@ -226,7 +226,7 @@ def _own_directory(root: Path) -> Path:
 def _findings(
     workspace: Workspace, request: BuildRequest, variants: Mapping[str, Path]
 ) -> tuple[Finding, ...]:
-    """What the checks find of the variants that were not checked before without an error."""
+    """Findings of the variants that have not passed the same check before."""
     from kernforge.check.api import check_variant  # noqa: PLC0415 - not for a build without changes
 
     store, imports = workspace.store, not request.untrusted
@@ -270,12 +270,12 @@ def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
 
 
 def _searched(workspace: Workspace, cpu: str) -> tuple[str, ...]:
-    """Where the compiler for a processor looks for headers without being told."""
+    """Default search path of the compiler for a processor."""
     return system_headers.directories(workspace.compiler_for(cpu).path, run)
 
 
 def _isolation(workspace: Workspace, plan: Plan, request: BuildRequest) -> Sandbox:
-    """Choose the sandbox of a build; where there is one, results made without are made again.
+    """Choose the sandbox of a build; with one, results of unsandboxed actions are evicted.
 
     Nothing is tried when nothing is left to run. Workers of a farm isolate as far as each can, so
     that results made without are refused there only if a sandbox is required.
@@ -288,19 +288,19 @@ def _isolation(workspace: Workspace, plan: Plan, request: BuildRequest) -> Sandb
     if not chosen.isolates:
         request.events.note(f"note: actions run without a sandbox: {chosen.reason}")
     elif mode == "required" or request.pool is None:
-        store.accepts = results.isolated_here
+        store.accepts = results.is_isolated_and_valid
         for key in unisolated:
             store.forget(STORE_KIND, key)
         if count := len(store.fetched.intersection(unisolated)):
             request.events.note(
-                f"{count} results of the shared store were made without a sandbox: they are made "
-                "again"
+                f"{count} results of the shared store were made without a sandbox: they are "
+                "evicted and made again"
             )
     return chosen
 
 
 def _origin(workspace: Workspace, planned: PlannedBuild) -> Origin:
-    """What a build starts from, for its provenance."""
+    """Origin of a build, for its provenance."""
     project = workspace.project
     return Origin(
         sources=planned.plan.sources_id,

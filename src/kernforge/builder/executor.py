@@ -25,7 +25,7 @@ from kernforge.builder.pool import Job, LocalPool, Measures, critical_paths
 from kernforge.builder.results import STORE_KIND
 from kernforge.errors import ToolchainError
 
-# How a compiler, a driver that started one, and a shell say that the kernel killed it.
+# Messages of compilers, drivers and shells after the out-of-memory killer.
 _KILLED = re.compile(
     r"died due to signal 9|Killed signal terminated|signal 9 \(|^Killed$", re.MULTILINE
 )
@@ -35,14 +35,14 @@ _log = logging.getLogger("kernforge")
 
 
 class Events(Protocol):
-    """Listens to a build; what a listener does not do itself goes to the log."""
+    """Listener of a build; the default of each method writes to the log."""
 
     def note(self, text: str) -> None:
-        """Something that a user should know, once a build."""
+        """Show a note to the user."""
         _log.info("%s", text)
 
     def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
-        """The build begins.
+        """Report the start of the build.
 
         Args:
             actions: how many there are, those included whose results are known.
@@ -52,15 +52,15 @@ class Events(Protocol):
         _log.info("%d actions", actions)
 
     def started(self, key: str, title: str) -> None:
-        """An action begins."""
+        """Report the start of an action."""
         del key
         _log.info("%s", title)
 
     def ended(self, key: str, text: str, *, seconds: float, peak_bytes: int, failed: bool) -> None:
-        """An action ended.
+        """Report the end of an action.
 
         Args:
-            text: its title and the worker that ran it, or all that is to be said of its failure.
+            text: its title and the worker that ran it, or the report of its failure.
             seconds: how long it ran; 0 when its result was known.
             peak_bytes: the highest memory of its programs.
         """
@@ -69,7 +69,7 @@ class Events(Protocol):
             _log.error("%s", text)
 
     def finished(self) -> None:
-        """The last action ended, or the build was given up."""
+        """Report the end of the build."""
         _log.info("done")
 
 
@@ -85,7 +85,7 @@ class LogEvents(Events):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What one action took.
+    """Time and memory of one action.
 
     Attributes:
         start_s: when it was handed out, in seconds since the build began.
@@ -132,11 +132,6 @@ def run_actions(
 
     Args:
         pool: runs the actions; by default threads of this process, as many as ``context.jobs``.
-
-    Raises:
-        StorageError: the disk is full or read-only.
-        ToolchainError: the store lacks a result, and nothing may be compiled.
-        KeyboardInterrupt: passed on after every program was killed; nothing is left half-written.
     """
     loop = _Loop(plan, context, events)
     loop.go(pool or LocalPool(jobs=context.jobs))
@@ -206,7 +201,7 @@ class _Loop:
                         hint="compile it before, on the same system with the same compiler and "
                         "torch, into this store (KERNFORGE_HOME)",
                     )
-                else:  # one without an estimate was taken away since
+                else:  # a result without an estimate was evicted since
                     waiting[key] = Job(
                         action=action,
                         estimate=expected.get(key) or self._measures.expect(action),
@@ -218,7 +213,7 @@ class _Loop:
                 self._events.started(job.action.key, job.action.title)
                 running[pool.submit(job, self._run)] = job
             finished, _ = concurrent.futures.wait(
-                running, timeout=pool.patience, return_when="FIRST_COMPLETED"
+                running, timeout=pool.poll_interval_s, return_when="FIRST_COMPLETED"
             )
             for future in finished:
                 job, done = running.pop(future), future.result()

@@ -55,11 +55,7 @@ _SENT = 512
 
 
 def dask_setup(worker: Any) -> None:
-    """Offer a worker's memory; Dask calls this where ``--preload`` names the module.
-
-    Raises:
-        UsageError: its connections are plain, and leave the machine.
-    """
+    """Offer a worker's memory; Dask calls this where ``--preload`` names the module."""
     refuse_plain((worker.address, worker.scheduler.address))
     offered = worker.memory_manager.memory_limit or total_memory()
     for resources in (worker.state.total_resources, worker.state.available_resources):
@@ -67,11 +63,7 @@ def dask_setup(worker: Any) -> None:
 
 
 def refuse_plain(addresses: Iterable[str]) -> None:
-    """Refuse plain connections that leave this machine: a task is code.
-
-    Raises:
-        UsageError: one of the addresses is such a connection.
-    """
+    """Refuse plain connections that leave this machine: a task is code."""
     for address in addresses:
         parts = urlsplit(address)
         if parts.scheme not in {"tls", "wss", "inproc"} and parts.hostname not in _LOOPBACK:
@@ -118,7 +110,7 @@ def connect(address: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionTask:
-    """An action with all that a worker needs for it.
+    """An action with its inputs, as it is sent to a worker.
 
     Attributes:
         plan: of the action alone, with its generated inputs.
@@ -141,10 +133,10 @@ class ActionTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionResult:
-    """The answer of a worker.
+    """Result of an action on a worker.
 
     Attributes:
-        packed: its result; None when it failed or when the shared store has it.
+        packed: its files; None when it failed or when the shared store has them.
     """
 
     done: Done
@@ -157,11 +149,7 @@ class FarmPool(LocalPool):
 
     Args:
         address: the scheduler's, as ``tls://farm:8786``.
-        note: called with what the workers have to say.
-
-    Raises:
-        NetworkError: no scheduler answers there, or it has no workers.
-        UsageError: a connection of the farm is plain and leaves the machine.
+        note: called with the notes of workers.
     """
 
     def __init__(
@@ -181,7 +169,7 @@ class FarmPool(LocalPool):
         self._links = {artifact.extension for artifact in planned.plan.artifacts}
 
     def choose(self, waiting: Sequence[Job]) -> tuple[Job, ...]:
-        """Everything at once: Dask's scheduler decides, by memory and by critical path."""
+        """All actions: Dask's scheduler decides, by memory and critical path."""
         return tuple(sorted(waiting, key=lambda job: -job.critical_path_s))
 
     def submit(
@@ -198,8 +186,8 @@ class FarmPool(LocalPool):
         self._client.close()
 
     def kill(self) -> None:
-        """Leave the farm; what its workers have begun they finish, for their own stores."""
-        self._note("workers finish the actions that they have begun, and keep the results")
+        """Leave the farm; workers finish running actions, for their own stores."""
+        self._note("workers finish their running actions, and keep the results")
         with contextlib.suppress(Exception):
             self._executor.shutdown(wait=False)
             self._client.close()
@@ -227,8 +215,8 @@ class FarmPool(LocalPool):
                 )
             if isinstance(error, OSError) or "Cancelled" in type(error).__name__:
                 raise NetworkError(
-                    f"the Dask scheduler {self._client.scheduler.addr} does not answer any more",
-                    hint="start it again and repeat the command: the store has what was finished",
+                    f"lost the connection to the Dask scheduler {self._client.scheduler.addr}",
+                    hint="start it again and repeat the command: finished results are stored",
                 ) from error
             raise
 
@@ -265,24 +253,24 @@ class FarmPool(LocalPool):
 
 
 def _pack(store: Store, key: str) -> bytes:
-    """A result of the store, as it travels."""
+    """Pack a result of the store."""
     out = io.BytesIO()
     tree_archive.pack(store.path(STORE_KIND, key), out)
     return out.getvalue()
 
 
 def _unpack(store: Store, key: str, data: bytes, *, shared: bool) -> None:
-    """Put a result that travelled into the store, and into the shared one if that is wanted."""
+    """Put a packed result into the store, and into the shared one if ``shared``."""
     store.tree(
         STORE_KIND, key, lambda tree: tree_archive.unpack(io.BytesIO(data), tree), shared=shared
     )
 
 
 def _require(store: Store, key: str) -> None:
-    """Take a result of another machine from the shared store."""
+    """Fetch a result of another machine from the shared store."""
     if not store.bring(STORE_KIND, key):
         raise NetworkError(
-            "a result was put into the shared store, and cannot be read back",
+            "a worker's result cannot be read from the shared store",
             hint="its URL must mean the same store here and on the workers, and each must trust "
             "the keys of the others (KERNFORGE_STORE_TRUST)",
         )
@@ -292,11 +280,7 @@ def _require(store: Store, key: str) -> None:
 
 
 def run_task(sender: str, sent: bytes) -> ActionResult:
-    """Do an action on the Dask worker where this is called.
-
-    Raises:
-        KernforgeError: this machine cannot do it; the message names the machine.
-    """
+    """Do an action on the Dask worker where this is called."""
     from distributed import get_worker  # noqa: PLC0415 - only a farm has it
 
     worker = get_worker()
@@ -332,7 +316,7 @@ def _work(task: ActionTask, where: str, threads: int) -> ActionResult:
     workspace = replace(workspace, local_parts=task.local_parts)
     store, (action,) = workspace.store, task.plan.actions
     if task.sandbox == "required":
-        store.accepts = results.isolated_here
+        store.accepts = results.is_isolated_and_valid
         for key in results.unisolated({action.key, *action.needs}, store):
             store.forget(STORE_KIND, key)
     with files.staging(store.root / "work") as scratch:

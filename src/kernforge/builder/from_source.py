@@ -125,9 +125,6 @@ def fitting_target(workspace: Workspace, host: Host, what: str, *, for_cpu: str)
         workspace: the project; where the user's own toolkit compiles, of its version alone.
         what: the project, as a message names it.
         for_cpu: how the user gets a variant for the CPU, as a hint says it.
-
-    Raises:
-        NoVariantError: none fits.
     """
     toolkit = workspace.local_parts.cuda
     targets = {
@@ -162,9 +159,6 @@ def local_fallback(host: Host, environment: Environment, why: KernforgeError) ->
     """This machine's torch and CUDA toolkit in the place of the locked ones.
 
     A host that sees no GPU needs no CUDA toolkit: it takes a variant for the CPU.
-
-    Raises:
-        NetworkError: ``why`` the locked ones are unavailable, and this machine has no toolkit.
     """
     import torch
 

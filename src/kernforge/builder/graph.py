@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A build as data: actions, what they read of each other, and the variants that come of them."""
+"""A build as data: actions, their inputs and outputs, and the variants that they make."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from kernforge.toolchain.lockfile import Lock
 # How actions are run, as far as it can change a result; decision 5.
 _RECIPE = 4
 PLACEHOLDER = re.compile(r"%\{([\w.+-]+)\}")
-"""What stands in an argv for a tree of the toolchain, or for a number of threads."""
+"""Placeholder in an argv of a toolchain tree, or of the number of threads."""
 
 ActionKind: TypeAlias = Literal["cuda", "c++", "device link", "link", "stubs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """A file that an action finds in its directory.
+    """Input file of an action.
 
     Attributes:
         digest: of the content; for another action's output, of that action's key and its name.
@@ -44,7 +44,7 @@ class Action:
     """One run of a program.
 
     Attributes:
-        kind: what it does: compile one of two languages, link, or make stubs of libraries.
+        kind: compiler of one of two languages, linker, or maker of stub libraries.
         argv: program and arguments; ``%{root}`` stands for a tree of the toolchain.
         inputs: the files that it finds, and no others.
         outputs: the files that it makes, relative to its directory.
@@ -94,7 +94,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Everything that a build will do.
+    """Actions and variants of a build.
 
     Attributes:
         actions: in an order in which each comes after those it needs.
@@ -111,12 +111,12 @@ class Plan:
 
     @property
     def trees(self) -> tuple[str, ...]:
-        """Every toolchain tree that some action reads."""
+        """Names of the toolchain trees that its actions read."""
         return tuple(sorted({name for action in self.actions for name in action.trees}))
 
 
 def behind(plan: Plan, key: str) -> tuple[Action, ...]:
-    """An action and all that it needs, each after what it needs itself.
+    """An action and its transitive inputs, in topological order.
 
     The order is that of each action's inputs, so it is the same whatever else the plan holds.
     """

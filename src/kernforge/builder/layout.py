@@ -31,7 +31,7 @@ from kernforge.toolchain.lockfile import Lock
 def lay_out_variants(
     plan: Plan, workspace: Workspace, origin: Origin, lock: Lock, out: Path
 ) -> dict[str, Path]:
-    """Lay out each variant of which the store has all results; one that is there already stays.
+    """Lay out each variant whose results are complete; an identical one is left in place.
 
     Args:
         out: directory that will hold a directory for each variant; an old one of the same name
@@ -39,10 +39,6 @@ def lay_out_variants(
 
     Returns:
         The directory of each, by name.
-
-    Raises:
-        IntegrityError: an extension is not what was made, or a file changed meanwhile.
-        StorageError: the disk is full or read-only.
     """
     project, store = workspace.project, workspace.store
     modules = {action.key: action.outputs[0] for action in plan.actions}
@@ -79,7 +75,7 @@ def lay_out_variants(
 def _contents(
     project: Project, artifact: Artifact, module: str, statement: Statement
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """The generated files of a variant, and the base64 SHA-256 of all but the document, by path.
+    """Generated files of a variant, and the base64 SHA-256 of every file but the document.
 
     Args:
         module: file of the extension; empty without machine code.
@@ -96,7 +92,7 @@ def _contents(
 
 
 def _is_there(path: Path, document: bytes, hashes: Mapping[str, str]) -> bool:
-    """Whether a directory holds a variant already, byte by byte."""
+    """Whether a directory holds exactly this variant."""
     if path.is_symlink() or not (path / FILE).is_file():
         return False
     try:
@@ -158,7 +154,7 @@ def _metadata(
 
 
 def _registered(artifact: Artifact, project: Project) -> dict[str, list[str]]:
-    """The operators that the sources of a variant register with torch, for later comparison."""
+    """Schemas of the operators that a variant registers with torch."""
     target = artifact.target
     if target.variant.framework not in {"torch", "torch-stable-abi"}:
         return {}

@@ -29,11 +29,11 @@ from kernforge.toolchain.lockfile import Lock, LockedCompiler, Tree
 from kernforge.toolchain.provision import STORE_KIND, Toolchains
 
 Mode: TypeAlias = Literal["update", "frozen", "write", "upgrade"]
-"""What may be done to a lock: complete it, nothing, complete it though nothing lacks, renew it."""
+"""How a lock is changed: completed, not at all, rewritten, renewed."""
 
 
 def needs(workspace: Workspace, targets: Sequence[Target]) -> frozenset[Tree]:
-    """What the lock must have to build these targets; of compilers, those for other processors."""
+    """Trees that the lock must have for these targets, with cross compilers."""
     sources = workspace.project.sources
     compiled = {(t.backend, t.cuda) for t in targets if not t.variant.is_noarch}
     closures = [unit.closure for each in compiled for unit in sources.units(*each)]
@@ -65,7 +65,7 @@ def _needs(target: Target) -> Iterator[Tree]:
 
 
 def ensure_lock(workspace: Workspace, wanted: Collection[Tree], mode: Mode) -> tuple[Lock, bool]:
-    """The lock for a build, brought up to what is wanted and written if that changed anything.
+    """Complete the lock of a project, and write it if it changed.
 
     Returns:
         The lock, with the compilers and the Python that are really here, and whether it was
@@ -129,7 +129,7 @@ def _resolve(
     *,
     renew: bool,
 ) -> Lock:
-    """What a lock lacks: from the indexes, or from earlier builds where none can be reached.
+    """Resolve missing trees: from the indexes, or from earlier builds if no index is reachable.
 
     Args:
         old: its toolkits are completed in their releases.
@@ -168,18 +168,15 @@ def _as_here(lock: Lock, wanted: Collection[Tree], compilers: Mapping[str, Locke
 
 
 def difference(workspace: Workspace, lock: Lock, trees: Collection[str]) -> str:
-    """In words how compilers and headers of Python here differ from a lock's; empty if not at all.
+    """Describe how compilers and Python headers here differ from a lock's; empty if they do not.
 
     Args:
-        trees: names of those to compare; all others are passed over.
-
-    Raises:
-        ToolchainError: one of them is not installed here.
+        trees: names of the trees to compare.
     """
     here = locked_compilers(workspace, trees)
     wrong = (lock.compilers[name].difference(here[name]) for name in here if name in lock.compilers)
-    if told := "; ".join(filter(None, wrong)):
-        return f"another compiler: {told}"
+    if differences := "; ".join(filter(None, wrong)):
+        return f"another compiler: {differences}"
     there = lock.trees.get("python") if "python" in trees else None
     if there is None or there.digest == (python := installed.identify_python()).digest:
         return ""
@@ -187,7 +184,7 @@ def difference(workspace: Workspace, lock: Lock, trees: Collection[str]) -> str:
 
 
 def toolchain_notes(sources: Sources, targets: Sequence[Target], locked: Lock) -> Iterator[str]:
-    """What a user should know of the compilers and headers of these targets' device code."""
+    """Notes for the user on the compilers and headers of these targets' device code."""
     versions = sorted({target.cuda for target in targets if target.cuda})
     name = units.cutlass(sources.manifest) if versions else ""
     headers = locked.trees.get(name)
@@ -208,10 +205,7 @@ def locked_compilers(workspace: Workspace, trees: Iterable[str]) -> dict[str, Lo
     """This machine's compilers as a lock records them: its own, and those among trees.
 
     Args:
-        trees: names, as ``aarch64-cxx``; all others are passed over.
-
-    Raises:
-        ToolchainError: there is none for another processor.
+        trees: names; those of compilers count, as ``aarch64-cxx``.
     """
     found = {"cxx": workspace.compiler}
     for name in trees:
@@ -223,13 +217,7 @@ def locked_compilers(workspace: Workspace, trees: Iterable[str]) -> dict[str, Lo
 
 
 def tree_paths(workspace: Workspace, names: Iterable[str], lock: Lock) -> dict[str, str]:
-    """Bring toolchain trees into the store, and return the real path of each.
-
-    Raises:
-        IntegrityError: something is not what the lock says.
-        NetworkError: something is lacking and no index can be reached.
-        ToolchainError: no index has it, or Python's headers are wanted and not installed.
-    """
+    """Fetch toolchain trees into the store; returns the real path of each."""
     toolchains = Toolchains(workspace.store, workspace.wheels, workspace.local_parts)
     found = {name: _tree(name, workspace, toolchains, lock) for name in sorted(names)}
     for path in found.values():

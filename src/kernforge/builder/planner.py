@@ -48,10 +48,6 @@ def make(
         static_libstdcxx: whether the host compiler has a ``libstdc++.a``.
         only: narrow device code to these GPUs; empty builds for all that the manifest asks for.
         machine: finds the headers of the machine, which are of no tree of the toolchain.
-
-    Raises:
-        ManifestError: a section leaves nothing to compile, or a source is of an unknown kind.
-        ToolchainError: the lock lacks something.
     """
     planner = _Planner(sources, lock, static_libstdcxx, only, machine)
     artifacts = tuple(planner.artifact(target) for target in targets)

@@ -30,9 +30,9 @@ _SOURCES_ID = re.compile(r"_[0-9a-f]{10}\b")
 _TORCH = re.compile(r"(^|-)torch-")
 # A measured peak is forgotten slowly: a lucky run must not exhaust the machine.
 _FORGET = 0.8
-# What ended before anyone looked was small, but not nothing.
+# Peak of an action that ended before its memory was sampled.
 _LEAST = 32 * _MIB
-# Others on the machine may free memory without telling us.
+# Other processes may free memory.
 _LOOK_AGAIN_S = 0.5
 _BETWEEN_KILLS_S = 0.02
 _GIVE_UP_S = 10.0
@@ -40,7 +40,7 @@ _GIVE_UP_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What an action is expected to need: bytes at its peak, and seconds."""
+    """Expected peak memory in bytes, and seconds."""
 
     memory: int
     seconds: float
@@ -58,11 +58,11 @@ class Measures:
         self._directory, self._jobs = root / "measured", jobs
 
     def expect(self, action: Action) -> Estimate:
-        """What an action will need: what it did the last times, or a guess."""
+        """Estimate an action from its last runs, or guess."""
         return self._known(action) or guess(action, jobs=self._jobs)
 
     def learn(self, action: Action, *, peak_bytes: int, wall_s: float) -> None:
-        """Remember a run."""
+        """Update the estimate of an action after a run."""
         new = learned(self._known(action), peak_bytes=peak_bytes, wall_s=wall_s)
         files.write_atomic(self._path(action), json.dumps(asdict(new)), durable=False)
 
@@ -110,7 +110,7 @@ def guess(action: Action, *, jobs: int) -> Estimate:
 
 
 def learned(old: Estimate | None, *, peak_bytes: int, wall_s: float) -> Estimate:
-    """What a run teaches, added to what was known."""
+    """Update an estimate by a run."""
     peak = max(peak_bytes, _LEAST)
     if old is None:
         return Estimate(memory=peak, seconds=wall_s)
@@ -203,7 +203,7 @@ def admit(
 
 
 def threads(chosen: Sequence[Job], running: Sequence[Job], slots: int) -> list[int]:
-    """How many threads each of those that start now gets.
+    """Distribute threads to the actions that start now.
 
     One each; free ones are given in turn, the most urgent first, to those that can use more.
     """
@@ -234,7 +234,7 @@ class LocalPool:
         self._jobs, self._available = jobs, available
         self._pool = ThreadPoolExecutor(jobs)
         self._running: dict[Future[Done], Job] = {}
-        self.patience: float | None = None
+        self.poll_interval_s: float | None = None
 
     def choose(self, waiting: Sequence[Job]) -> tuple[Job, ...]:
         """Actions that may start now; see ``admit``."""
@@ -242,7 +242,7 @@ class LocalPool:
         running = list(self._running.values())
         taken = sum(job.threads for job in running)
         if not waiting or taken >= self._jobs:
-            self.patience = None
+            self.poll_interval_s = None
             return ()
         usage = self.usage()
         for job in running:
@@ -250,12 +250,12 @@ class LocalPool:
         available = self._available()
         now = time.monotonic()
         chosen = admit(waiting, running, now, slots=self._jobs, available=available)
-        # What the memory keeps waiting will want its slots.
+        # Actions that wait for memory will want their slots.
         slots = self._jobs - (len(waiting) - len(chosen))
         for job, given in zip(chosen, threads(chosen, running, slots), strict=True):
             job.threads = given
         held_back = len(chosen) < len(waiting) and taken + len(chosen) < self._jobs
-        self.patience = _LOOK_AGAIN_S if held_back else None
+        self.poll_interval_s = _LOOK_AGAIN_S if held_back else None
         return chosen
 
     def submit(self, job: Job, work: Callable[[Job], Done]) -> Future[Done]:
@@ -277,7 +277,7 @@ class LocalPool:
         return {job.action.key: seen[job.thread].current for job in at_work}
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Stop the threads when they are idle."""
         self._pool.shutdown()
 
     def kill(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a variant was built: a SLSA v1 statement, with all that building it again needs.
+"""Provenance of a variant: a SLSA v1 statement with all inputs of a rebuild.
 
 ``provenance.intoto.json`` is next to ``metadata.json``, whose digest covers it; the statement's
 subjects are the variant's other files. It holds no time, host, user or path, so that the same
@@ -37,7 +37,7 @@ _BUILDER = "urn:kernforge:builder"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What a build started from.
+    """Sources of a build.
 
     Attributes:
         sources: digest of the sources that go into any variant.
@@ -59,7 +59,7 @@ NO_LOCK = Lock(platform="")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """How a variant was built.
+    """Provenance of a variant.
 
     Attributes:
         lock: the part of the toolchain that this variant used.
@@ -74,7 +74,7 @@ class Statement:
 
     @property
     def sandbox(self) -> dict[str, str]:
-        """What its actions could see, equal on every machine that isolates them."""
+        """Isolation of its actions; the same on every machine with a sandbox."""
         if not all(action.isolated for action in self.actions):
             return {"isolation": "none", "network": "the machine's", "files": "all"}
         return {
@@ -94,7 +94,7 @@ def state(variant: str, origin: Origin, lock: Lock, actions: tuple[ActionRecord,
 
 
 def facts(statement: Statement) -> dict[str, str]:
-    """The short form, for ``provenance.kernforge`` in ``metadata.json``."""
+    """Summary for ``provenance.kernforge`` in ``metadata.json``."""
     origin = statement.origin
     found = {"variant": statement.variant, "version": origin.version, "sources": origin.sources}
     if statement.actions:
@@ -155,7 +155,7 @@ def read(text: str, *, source: str = FILE) -> Statement:
         document = untrusted.parse_json(text)
         definition = document["predicate"]["buildDefinition"]
         if definition["buildType"] != _BUILD_TYPE:
-            raise _strange(source, f"its build type is {definition['buildType']!r}")
+            raise _invalid(source, f"its build type is {definition['buildType']!r}")
         external, internal = definition["externalParameters"], definition["internalParameters"]
         isolated, lock = internal["sandbox"]["isolation"] != "none", NO_LOCK
         if "lock" in internal:
@@ -174,7 +174,7 @@ def read(text: str, *, source: str = FILE) -> Statement:
             }
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:  # also pydantic's
-        raise _strange(source, f"{type(error).__name__} {error}") from error
+        raise _invalid(source, f"{type(error).__name__} {error}") from error
     return read
 
 
@@ -228,8 +228,8 @@ def _fetched(wheel: LockedWheel) -> dict[str, Any]:
     return dependency
 
 
-def _strange(source: str, reason: str) -> IntegrityError:
+def _invalid(source: str, reason: str) -> IntegrityError:
     return IntegrityError(
-        f"{source} is not a statement of a kernforge build: {reason}",
+        f"{source} is no provenance statement of kernforge: {reason}",
         hint="build the kernel again with this kernforge",
     )

@@ -33,11 +33,11 @@ _PULLS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """How a result, and all that it was made of, came to be.
+    """Provenance of a result and of all results that it was made from.
 
     Attributes:
         actions: ``isolated`` and ``outputs`` of each ``ActionRecord``, by key.
-        headers: hex SHA-256 of the headers of the machine that no key has, by path.
+        headers: hex SHA-256 of system headers that are in no key, by path.
     """
 
     actions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -55,8 +55,8 @@ class History:
         return bool(runs) and all(how.get("isolated", False) for how in runs)
 
     @property
-    def is_of_here(self) -> bool:
-        """Whether this machine has the headers."""
+    def is_valid_here(self) -> bool:
+        """Whether this machine has the same headers."""
         return all(sha256(path) == digest for path, digest in self.headers.items())
 
 
@@ -100,7 +100,7 @@ def evict_corrupt(plan: Plan, store: Store) -> None:
 
 
 def _is_sound(store: Store, key: str) -> bool:
-    """Whether a result is here as its action made it, and holds good; another is removed."""
+    """Whether a result is intact and valid here; evicts one that is not."""
     tree = store.use(STORE_KIND, key)
     if tree is None:
         return False
@@ -109,25 +109,22 @@ def _is_sound(store: Store, key: str) -> bool:
     # An action leaves no link in a result.
     made = {n: "" if (tree / n).is_symlink() else sha256(str(tree / n)) for n in outputs}
     if outputs and made == outputs:
-        if history.is_of_here:
+        if history.is_valid_here:
             return True
     else:
-        store.note(f"the store's {STORE_KIND}/{key[:12]} was damaged, and is made again")
+        store.note(f"the store's {STORE_KIND}/{key[:12]} was corrupt: it is evicted and made again")
     store.forget(STORE_KIND, key)
     return False
 
 
 def cached(plan: Plan, store: Store) -> frozenset[str]:
-    """Keys of the actions whose results the store has, made with headers that are here."""
+    """Keys of the actions whose results the store has, valid on this machine."""
     there = (a.key for a in plan.actions if store.has(STORE_KIND, a.key))
-    return frozenset(key for key in there if _history(store, key).is_of_here)
+    return frozenset(key for key in there if _history(store, key).is_valid_here)
 
 
 def records(plan: Plan, artifact: Artifact, store: Store) -> tuple[ActionRecord, ...]:
-    """How each action of a variant was run and what came of it.
-
-    The result of its link says so of all, so that it does not matter which others are here.
-    """
+    """Records of the actions of a variant, from the result of its link alone."""
     if artifact.extension is None:
         return ()
     known = _history(store, artifact.extension)
@@ -149,7 +146,7 @@ def _history(store: Store, key: str) -> History:
 
 
 def read_history(tree: Path) -> History:
-    """How the result in a directory was made; one that is damaged is valid on no machine."""
+    """Read the provenance of a result; a corrupt one is valid on no machine."""
     path = tree / FILE
     if not path.is_file():
         return History()
@@ -169,7 +166,7 @@ def write_history(
     needed: Iterable[Path],
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Note in a result how it was made, with the notes of the results that it was made of."""
+    """Write the provenance of a result, with that of the results that it was made from."""
     outputs = {name: files.sha256_file(tree / name) for name in action.outputs}
     behind = [read_history(each) for each in needed]
     actions = {k: run for each in behind for k, run in each.actions.items()}
@@ -180,39 +177,35 @@ def write_history(
 
 
 def copy_output(store: Store, key: str, output: str, target: Path) -> None:
-    """Copy a file of a result out of the store, and compare the copy with what was made.
-
-    Raises:
-        IntegrityError: it is not what the action made.
-    """
+    """Copy a file of a result out of the store, and verify the copy."""
     tree = store.path(STORE_KIND, key)
     files.copy_file(tree / output, target)
     made = read_history(tree).outputs(key).get(output)
     if made is not None and files.sha256_file(target) != made:
         store.forget(STORE_KIND, key)
         raise IntegrityError(
-            f"{tree / output} changed while the build ran: it is not what was made",
-            hint="it was removed from the store; build again",
+            f"{tree / output} changed while the build ran: its SHA-256 is not the recorded one",
+            hint="it was evicted from the store; build again",
         )
 
 
-def holds_here(kind: str, tree: Path) -> bool:
-    """Whether a tree is not a result, or was made with headers that this machine has."""
-    return kind != STORE_KIND or read_history(tree).is_of_here
+def is_valid(kind: str, tree: Path) -> bool:
+    """Whether a tree is no result, or one that is valid here."""
+    return kind != STORE_KIND or read_history(tree).is_valid_here
 
 
-def isolated_here(kind: str, tree: Path) -> bool:
-    """Whether a tree is not a result, or holds here and was made in a sandbox."""
-    return holds_here(kind, tree) and (kind != STORE_KIND or read_history(tree).is_isolated)
+def is_isolated_and_valid(kind: str, tree: Path) -> bool:
+    """Whether a tree is no result, or one that is valid here and was made in a sandbox."""
+    return is_valid(kind, tree) and (kind != STORE_KIND or read_history(tree).is_isolated)
 
 
 def unisolated(keys: Iterable[str], store: Store) -> list[str]:
-    """Which of these results are not here, or were not made in a sandbox."""
+    """Keys of the results that are missing, or were made without a sandbox."""
     return [key for key in keys if not _history(store, key).is_isolated]
 
 
 def sha256(path: str) -> str:
-    """Hex SHA-256 of a file, which is read once while nothing changes it; empty without one."""
+    """Hex SHA-256 of a file, cached by inode and times; empty if there is none."""
     try:
         found = os.stat(path) if os.path.isfile(path) else None  # noqa: PTH113, PTH116
     except (OSError, ValueError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an action runs: what it sees, and under which names.
+"""The sandbox and the directory of an action.
 
 Every action runs in one directory, ``/var/tmp/kernforge-<key>``, on every machine and with every
 store: nvcc hashes the real path of a source into the names of internal kernels, and compilers write
@@ -41,7 +41,7 @@ NAMES = f"kernforge-{'[0-9a-f]' * KEY_LENGTH}"
 WORK = "work"
 """The part of an action's directory that holds its inputs and outputs."""
 OPENED = "opened.d"
-"""The list of what its compilers opened, among the temporary files of an action."""
+"""Dependency list of its compilers, among the temporary files of an action."""
 LIMIT_S = 6 * 3600.0
 """The longest that an action may take."""
 _FILE_BYTES = 64 << 30
@@ -69,9 +69,9 @@ class Sandbox:
     """How this machine isolates an action; plain values, so that it can be sent elsewhere.
 
     Attributes:
-        isolates: whether an action sees nothing but what it was given.
+        isolates: whether an action sees its inputs and toolchain alone.
         reason: why there is none; empty otherwise.
-        wanted: what the user asked for, so that another machine can find its own way.
+        wanted: the mode that the user asked for, for workers of a farm.
     """
 
     isolates: bool
@@ -90,7 +90,7 @@ class ActionDirectory:
         path: where it is on the disk.
         inside: where the action sees it.
         trees: the trees and programs of the toolchain that it may read, by name.
-        fixed: what it cannot change in ``work``: paths of inputs, or of directories of them.
+        fixed: read-only paths in ``work``: inputs, or directories of inputs.
     """
 
     path: Path
@@ -100,12 +100,12 @@ class ActionDirectory:
 
     @property
     def work(self) -> Path:
-        """Where inputs are put and outputs are found."""
+        """Directory of inputs and outputs."""
         return self.path / WORK
 
     @property
     def scratch(self) -> Path:
-        """Where the action's programs put temporary files."""
+        """Directory of temporary files."""
         return self.path / "tmp"
 
     def tree(self, name: str) -> str:
@@ -118,7 +118,7 @@ class ActionDirectory:
 
 
 def fixed_inputs(inputs: Iterable[str], outputs: Iterable[str]) -> tuple[str, ...]:
-    """What of an action's directory it need not write: directories at its top without outputs."""
+    """Read-only paths of an action: inputs, and top directories without outputs."""
     made = set(outputs)
     busy = {path.partition("/")[0] for path in made}
     tops = {path: path.partition("/")[0] for path in inputs}
@@ -127,7 +127,7 @@ def fixed_inputs(inputs: Iterable[str], outputs: Iterable[str]) -> tuple[str, ..
 
 
 def fixed_path(key: str) -> str:
-    """The path under which the action with this key runs on every machine."""
+    """Path of an action's directory, the same on every machine."""
     return f"{PLACE}/kernforge-{key[:KEY_LENGTH]}"
 
 
@@ -148,7 +148,7 @@ def environment(inside: str, programs: Mapping[str, str]) -> dict[str, str]:
 
 
 def probe(mode: Mode, compiler: str, runner: Runner) -> Sandbox:
-    """Find out whether this machine can isolate, by doing it.
+    """Try the sandbox on this machine.
 
     Args:
         compiler: path of the host compiler, which must be visible inside.
@@ -172,7 +172,7 @@ def probe(mode: Mode, compiler: str, runner: Runner) -> Sandbox:
 
 
 def remedy() -> str:
-    """What would let this machine isolate actions, as far as its kernel says why it does not."""
+    """How to allow the sandbox on this machine."""
     for name, (refusing, allowing) in _SWITCHES.items():
         switch = Path("/proc/sys", name)
         if switch.is_file() and switch.read_text().strip() == refusing:
@@ -187,7 +187,7 @@ def command(
     argv: tuple[str, ...],
     seconds: float = LIMIT_S,
 ) -> Command:
-    """What runs an action in its directory."""
+    """Command that runs an action in its directory."""
     env = environment(
         directory.inside, {k: v for k, v in directory.trees.items() if Path(v).is_file()}
     )
@@ -202,7 +202,7 @@ def command(
 def isolated(
     argv: tuple[str, ...], *, cwd: Path, readable: Iterable[Path], writable: Path
 ) -> tuple[str, ...]:
-    """What runs a program that sees the system's programs and some directories, and no network.
+    """Argv of a program in a sandbox with some directories and no network.
 
     Args:
         readable: directories that it may read besides, under their own names.
@@ -224,7 +224,7 @@ def by_hand(found: Command) -> str:
 
 
 def _mounts(directory: ActionDirectory | None, trees: Mapping[str, str]) -> _Mounts:
-    """A file system: binds as (source, target, writable), links as (text, path)."""
+    """Mounts of a sandbox: binds as (source, target, writable), links as (text, path)."""
     binds: list[tuple[str, str, bool]] = []
     links: list[tuple[str, str]] = []
     for path in _SYSTEM:
@@ -267,7 +267,7 @@ def _linked_outside(tree: str) -> Iterator[str]:
 
 
 def _prefixes(program: str) -> Iterator[str]:
-    """Where a program that is not the system's was installed, by its name and behind its links."""
+    """Installation prefixes of a program outside the system, by its name and its real path."""
     for path in (Path(program).absolute(), Path(os.path.realpath(program))):
         if len(path.parents) <= 1 or not path.is_file():
             continue
@@ -285,7 +285,7 @@ def _private(prefix: str) -> bool:
 
 
 def _compiler_parts(prefix: Path, programs: set[str]) -> Iterator[str]:
-    """What a GCC below a prefix needs of it: a home has more than a compiler in it.
+    """Files of a GCC below a prefix: a home has more than a compiler in it.
 
     Its own directories, its headers, the programs that it starts, and libraries as such.
     """
@@ -301,7 +301,7 @@ def _compiler_parts(prefix: Path, programs: set[str]) -> Iterator[str]:
 
 
 def _prefix(mounts: _Mounts, cwd: str) -> tuple[str, ...]:
-    """What stands before an action's own argv."""
+    """Argv of the program that enters the namespaces."""
     binds, links = mounts
     spec = json.dumps(
         {

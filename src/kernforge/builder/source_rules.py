@@ -62,7 +62,7 @@ def refuse_mistakes(project: Project, targets: Sequence[Target]) -> None:
 
 
 def _unregistered(project: Project, package: Mapping[str, str]) -> Iterator[SourceMistake]:
-    """Operators that the package calls and no file of the project names."""
+    """Operators that the package calls and no source registers."""
     known = project.sources.texts
 
     def others() -> bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Look at the machine and at a project: all that planning a build starts from."""
+"""A project on this machine: compiler, store, candidates."""
 
 from __future__ import annotations
 
@@ -64,20 +64,12 @@ class Workspace:
         return tuple(found)
 
     def compiler_for(self, cpu: str) -> Compiler:
-        """The compiler for a processor; empty means this machine's.
-
-        Raises:
-            ToolchainError: there is none for that processor.
-        """
+        """The compiler for a processor; empty means this machine's."""
         return find_cross(cpu, self.environment) if cpu else self.compiler
 
 
 def this_cpu() -> str:
-    """This machine's processor as variant names spell it.
-
-    Raises:
-        UsageError: kernels cannot be built on such a machine.
-    """
+    """Processor of this machine, as variant names spell it."""
     machine, system = platform.machine().lower(), platform.system()
     if system != "Linux" or machine not in _CPUS:
         raise UsageError(
@@ -96,7 +88,7 @@ def open_workspace(
     shared: SharedStore | None = None,
     cxx: Compiler | None = None,
 ) -> Workspace:
-    """Look at the machine and at a project's files.
+    """Find the compiler, the store and the local toolchain of a project.
 
     Args:
         options: what the user provides that the package index does not carry.
@@ -110,7 +102,7 @@ def open_workspace(
     """
     eviction.limit(environment)  # refused before anything is compiled
     store = Store(environment.home / "store", shared)
-    store.note, store.accepts = progress.note, results.holds_here
+    store.note, store.accepts = progress.note, results.is_valid
     variables = environment.variables
     return Workspace(
         project=project,
@@ -142,11 +134,7 @@ def cpu_of(system: str) -> str:
 
 
 def find_cross(cpu: str, environment: Environment) -> Compiler:
-    """The compiler of this machine for another processor.
-
-    Raises:
-        ToolchainError: there is none.
-    """
+    """The compiler of this machine for another processor."""
     return host_compiler.find_cross(cpu, environment.variables.get("PATH", ""), run)
 
 
@@ -171,11 +159,7 @@ def candidates(project: Project, cpu: str, local_parts: LocalParts) -> tuple[Tar
 
 
 def read_lock(root: Path) -> Lock | None:
-    """The project's lock, if it has one.
-
-    Raises:
-        ToolchainError: it is damaged.
-    """
+    """The project's lock, if it has one."""
     data = read_document(root, lockfile.FILE_NAME)
     if data is None:
         return None

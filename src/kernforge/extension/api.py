@@ -227,7 +227,7 @@ def _load_anew(session: JitSession, request: Extension, console: Console) -> Cac
     check_module(extension, tree.restore)
     key = content_key(extension)
     loaded = session.modules.get(key)
-    if loaded is None or not results.read_history(loaded.path.parent).is_of_here:
+    if loaded is None or not results.read_history(loaded.path.parent).is_valid_here:
         loaded = session.modules[key] = _build(session, extension, key, tree, console)
     # A compiler may have opened headers that no include line names.
     for header in results.read_history(loaded.path.parent).headers:

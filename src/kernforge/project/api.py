@@ -104,11 +104,7 @@ def read_project(directory: Path) -> Project:
 
 
 def read_document(root: Path, name: str) -> bytes | None:
-    """A document at the top of a project; None where there is none.
-
-    Raises:
-        IntegrityError: it is not a regular file of the project, or too large for a document.
-    """
+    """A document at the top of a project; None where there is none."""
     path = root.resolve() / name
     if not path.is_symlink() and not path.exists():
         return None

@@ -147,11 +147,7 @@ def empty_submodules(start: Path) -> tuple[str, ...]:
 
 
 def below(root: Path, folder: str) -> Path:
-    """A directory of a checkout, by its path there with ``/``.
-
-    Raises:
-        UsageError: the path leads out of the checkout, as a link that is committed there may.
-    """
+    """A directory of a checkout, by its path there with ``/``."""
     path = root / folder
     if not path.resolve().is_relative_to(root.resolve()):
         raise UsageError(

@@ -130,11 +130,7 @@ def _with_sources(project: Project, op: str, files: Mapping[str, str]) -> str:
 
 
 def _with_import(path: Path, op: str) -> str:
-    """The package's module with the import of the new function, and its name in ``__all__``.
-
-    Raises:
-        UsageError: the module is not there, is not Python, or has the name already.
-    """
+    """The package's module with the import of the new function, and its name in ``__all__``."""
     if not path.is_file():
         raise UsageError(f"there is no {path}", hint="the package of the kernel must be there")
     text = path.read_text(encoding="utf-8")

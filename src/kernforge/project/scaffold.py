@@ -102,11 +102,7 @@ def fill(files: Mapping[str, str], dest: Path) -> Filled:
 
 
 def add_files(files: Mapping[str, str], dest: Path) -> Filled:
-    """Write the files that are not there yet, by path relative to ``dest``.
-
-    Raises:
-        UsageError: a file is where a directory must be.
-    """
+    """Write the files that are not there yet, by path relative to ``dest``."""
     for path in files:
         for part in (dest / path).relative_to(dest).parents:
             if (dest / part).exists() and not (dest / part).is_dir():
@@ -125,11 +121,7 @@ def add_files(files: Mapping[str, str], dest: Path) -> Filled:
 
 
 def name_for(directory: Path) -> str:
-    """Derive a kernel name from that of a directory: lower case, with dashes.
-
-    Raises:
-        UsageError: nothing of it can be used.
-    """
+    """Derive a kernel name from that of a directory: lower case, with dashes."""
     plain = directory.resolve().name
     name = re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")
     if not _NAME.fullmatch(name):
@@ -212,11 +204,7 @@ def _texts(folder: Traversable, *, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def check_project(name: str, *, license: str) -> None:  # noqa: A002
-    """Refuse a kernel's name or a license that build.toml cannot have.
-
-    Raises:
-        UsageError: one of them cannot be used.
-    """
+    """Refuse a kernel's name or a license that build.toml cannot have."""
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"{name!r} is not a kernel name",
@@ -238,11 +226,7 @@ def is_license(text: str) -> bool:
 
 
 def check_function(name: str) -> None:
-    """Refuse a name that no function of a kernel's package can have.
-
-    Raises:
-        UsageError: it cannot.
-    """
+    """Refuse a name that no function of a kernel's package can have."""
     if keyword.iskeyword(name) or name in _TAKEN:
         raise UsageError(
             f"{name!r} cannot be the name of a function next to others in a Python module",
@@ -251,11 +235,7 @@ def check_function(name: str) -> None:
 
 
 def check_free(dest: Path) -> None:
-    """Refuse a directory that holds something.
-
-    Raises:
-        UsageError: it does, with the names.
-    """
+    """Refuse a directory that holds something."""
     if dest.is_symlink() or (dest.exists() and (not dest.is_dir() or any(dest.iterdir()))):
         raise occupied(dest)
 

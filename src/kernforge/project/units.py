@@ -161,9 +161,6 @@ class Sources:
 
         Args:
             cuda: the toolkit; sections that want a newer one are left out. None leaves out none.
-
-        Raises:
-            ManifestError: a section's capabilities leave nothing to compile for.
         """
         if (backend, cuda) not in self._units:
             merged: dict[str, Unit] = {}

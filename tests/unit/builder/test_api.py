@@ -80,12 +80,12 @@ def test_each_variant_is_laid_out_and_the_listener_hears_of_the_course(workspace
 
 
 def test_a_build_directory_that_is_a_link_is_not_written_through(workspace, tmp_path):
-    """A stranger's project would replace a variant of my own."""
+    """An untrusted project would replace a variant of another one."""
     mine = tmp_path / "mine" / "torch-cpu" / "metadata.json"
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")
     (workspace.project.root / "build").symlink_to(tmp_path / "mine")
-    with pytest.raises(StorageError, match="is a link"):
+    with pytest.raises(StorageError, match="is a symbolic link"):
         api.build_project(workspace, request(workspace, untrusted=True))
     assert mine.read_text() == "mine"
 
