@@ -194,7 +194,7 @@ class ActionSet:
             raise AssertionError("these actions are of no project")
         digest = self._sources.digests.get(path)
         if digest is None:
-            return self.text(path, self._sources.brought[path])
+            return self.text(path, self._sources.default_headers[path])
         return Input(path=path, digest=digest)
 
     def text(self, path: str, text: str) -> Input:

@@ -161,15 +161,15 @@ class _Planner:
         )
 
     def _use(self, unit: Unit, target: Target) -> op_namespace.NamespaceUse:
-        """How a unit uses the op namespace; what kernforge brings does not use it of itself."""
+        """How a unit uses the op namespace; default headers alone do not use it."""
         of = (unit.path, unit.include, unit.flags, target.torch)
         if of not in self._uses:
-            closure, brought = unit.closure, self.sources.brought
-            paths = [path for path in closure.files if path not in brought]
+            closure, defaults = unit.closure, self.sources.default_headers
+            paths = [path for path in closure.files if path not in defaults]
             read = units.REGISTRATION in closure.files and not closure.opaque
             self._uses[of] = op_namespace.use(
                 [self.sources.texts.get(path, "") for path in paths],
-                bundled=read and units.REGISTRATION in brought,
+                bundled=read and units.REGISTRATION in defaults,
                 torch=target.torch,
             )
         return self._uses[of]

@@ -76,8 +76,8 @@ def texts(project: Project, kinds: Sequence[str]) -> dict[str, str]:
     manifest, sources = project.manifest, project.sources
     noarch = isinstance(manifest.framework, TorchNoarch)
     headers = {} if noarch else dict(sources.bundled_headers)
-    if units.REGISTRATION in sources.brought and not noarch:
-        headers |= {units.REGISTRATION: sources.brought[units.REGISTRATION]}
+    if units.REGISTRATION in sources.default_headers and not noarch:
+        headers |= {units.REGISTRATION: sources.default_headers[units.REGISTRATION]}
     generated: dict[str, str] = {}
     if "schema" in kinds:
         document = {"$comment": f"{_WRITTEN}.", **schema.json_schema()}

@@ -36,7 +36,7 @@ HEADER_SUFFIXES = (
 """Of files that a source may include."""
 COMMON_INCLUDE = "csrc"
 REGISTRATION = "torch-ext/registration.h"
-"""The header that kernel-builder brings too; what is in ours serves every op namespace."""
+"""Header of kernel-builder; the bundled one serves every op namespace."""
 _STUB_FLAG = re.compile(r"-?-static-global-template-stub=(true|false)")
 _STUB_FLAG_SINCE = (12, 8)
 _CUTLASS = "cutlass_"
@@ -44,7 +44,7 @@ _CUTLASS = "cutlass_"
 _DIRECTORY_FLAGS = ("-isystem", "-iquote", "-idirafter", "--include-path", "-I")
 _FILE_FLAGS = ("-include", "--pre-include", "-imacros")
 
-# Headers that kernforge brings, each at its path in a project.
+# Bundled headers, each at its path in a project.
 _INCLUDE = Path(str(resources.files("kernforge"))) / "include"
 BUNDLED_DIRECTORIES = tuple(str(_INCLUDE / name) for name in ("torch-ext", "csrc"))
 """Where a compiler that no plan starts finds them."""
@@ -96,8 +96,7 @@ class Sources:
         manifest: the project's, with the files in the place of patterns.
         digests: hex SHA-256 of every file by relative path.
         texts: content of those that a compiler could read.
-        bundled: text of the headers that kernforge brings, by path; one that the project has
-            itself takes its place.
+        bundled: text of the bundled headers by path; the project may replace them.
         paths: where every file of the project lies, by relative path.
     """
 
@@ -106,7 +105,7 @@ class Sources:
     texts: Mapping[str, str]
     bundled: Mapping[str, str]
     paths: Mapping[str, Path] = field(default_factory=dict)
-    # What was found before: targets share their units, and units of several backends their files.
+    # Caches: targets share their units, and units of several backends their files.
     _units: dict[tuple[Backend, Version2 | None], tuple[Unit, ...]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -117,10 +116,10 @@ class Sources:
     @functools.cached_property
     def readable(self) -> dict[str, str]:
         """Text of everything that a compiler could read, by path."""
-        return {**self.texts, **self.brought}
+        return {**self.texts, **self.default_headers}
 
     @functools.cached_property
-    def brought(self) -> dict[str, str]:
+    def default_headers(self) -> dict[str, str]:
         """Text of the bundled headers that the project does not replace, by path.
 
         A copy of one, as ``kernforge export`` writes it, replaces nothing.
@@ -133,19 +132,19 @@ class Sources:
 
     @functools.cached_property
     def bundled_headers(self) -> dict[str, str]:
-        """Text of the headers that kernforge brings and some unit may read, by path.
+        """Text of the default headers that some unit may read, by path.
 
         ``registration.h`` is not one of them: it only says how a binding becomes a module.
         """
         read = self._read - {REGISTRATION}
-        return {path: text for path, text in self.brought.items() if path in read}
+        return {path: text for path, text in self.default_headers.items() if path in read}
 
     @functools.cached_property
     def identity(self) -> str:
         """Digest of the sources of all variants: an edited kernel gets another namespace."""
         package = package_dir(self.manifest)
         used = self._read | {path for path in self.digests if path.startswith(package)}
-        own = self.digests.keys() - self.brought.keys()
+        own = self.digests.keys() - self.default_headers.keys()
         known = {path: self.digests[path] for path in used & own}
         known |= {path: digest.sha256(text) for path, text in self.bundled_headers.items()}
         return digest.key("sources", manifest=self.manifest.content, files=known)
@@ -190,8 +189,8 @@ class Sources:
                 self.readable,
                 (*unit.include, *directories, COMMON_INCLUDE),
                 first=first,
-                # registration.h takes Python's headers where something else brings them.
-                content=self.brought.keys() & {REGISTRATION},
+                # registration.h takes Python's headers where something else includes them.
+                content=self.default_headers.keys() & {REGISTRATION},
             )
         return self._closures[of]
 
@@ -205,7 +204,7 @@ def read(manifest: Manifest, paths: Mapping[str, Path]) -> Sources:
         if path.endswith(_TEXT_SUFFIXES)
     }
     _read_included(texts, paths)
-    # What a build in place put into the package is no source of it.
+    # An extension that was built in place is no source.
     made = f"{package}_{manifest.general.python_name}_"
     hashed = {*texts, *(path for path in paths if path.startswith(package))} - {f"{package}_ops.py"}
     hashed = {path for path in hashed if not (path.startswith(made) and path.endswith(".so"))}
@@ -219,7 +218,7 @@ def read(manifest: Manifest, paths: Mapping[str, Path]) -> Sources:
 
 
 def bundled_path(path: str) -> Path:
-    """Where a header that kernforge brings lies; ``path`` is its place in a project."""
+    """File of a bundled header; ``path`` is its path in a project."""
     return _INCLUDE / path
 
 

@@ -68,7 +68,7 @@ def request(workspace, **fields):
     )
 
 
-def test_each_variant_is_laid_out_and_the_listener_hears_of_the_course(workspace):
+def test_variants_are_laid_out_and_events_reported(workspace):
     noted = request(workspace)
     result = api.build_project(workspace, noted)
     out = workspace.project.root / "build"
@@ -79,7 +79,7 @@ def test_each_variant_is_laid_out_and_the_listener_hears_of_the_course(workspace
     assert noted.events.log == ["planned", "finished"]
 
 
-def test_a_build_directory_that_is_a_link_is_not_written_through(workspace, tmp_path):
+def test_no_variant_is_written_through_a_link(workspace, tmp_path):
     """An untrusted project would replace a variant of another one."""
     mine = tmp_path / "mine" / "torch-cpu" / "metadata.json"
     mine.parent.mkdir(parents=True)
@@ -90,7 +90,7 @@ def test_a_build_directory_that_is_a_link_is_not_written_through(workspace, tmp_
     assert mine.read_text() == "mine"
 
 
-def test_a_build_without_changes_writes_nothing_and_a_changed_file_is_made_again(workspace):
+def test_a_no_change_build_writes_nothing_and_mends_files(workspace):
     first = api.build_project(workspace, request(workspace)).variants["torch-cpu"]
     module, before = first / "__init__.py", (first / "__init__.py").stat()
     api.build_project(workspace, request(workspace))
@@ -101,7 +101,7 @@ def test_a_build_without_changes_writes_nothing_and_a_changed_file_is_made_again
     assert module.read_text() == "def twice(x):\n    return x + x\n"
 
 
-def test_a_variant_with_an_error_is_checked_until_it_has_none(workspace):
+def test_a_variant_is_checked_until_it_passes(workspace):
     asked = request(workspace, check=True)
     source = workspace.project.files["torch-ext/my_op/__init__.py"]
     assert not [f for f in api.build_project(workspace, asked).findings if f.severity == "error"]
@@ -113,7 +113,7 @@ def test_a_variant_with_an_error_is_checked_until_it_has_none(workspace):
         assert "import" in rules
 
 
-def test_a_variant_that_is_a_link_is_replaced_and_not_followed(workspace, tmp_path):
+def test_a_variant_that_is_a_link_is_replaced(workspace, tmp_path):
     (tmp_path / "mine").mkdir()
     out = workspace.project.root / "build"
     out.mkdir()
@@ -123,7 +123,7 @@ def test_a_variant_that_is_a_link_is_replaced_and_not_followed(workspace, tmp_pa
     assert not (out / "torch-cpu").is_symlink()
 
 
-def test_a_plan_that_a_caller_looked_at_is_the_one_that_is_built(workspace):
+def test_a_given_plan_is_built(workspace):
     asked = request(workspace)
     planned = replace(api.plan_project(workspace, asked), notes=("a note",))
     result = api.build_project(workspace, asked, planned)
@@ -165,7 +165,7 @@ def test_a_variant_whose_action_fails_is_left_out(workspace):
     assert not [line for line in asked.events.log if "sandbox" in line]
 
 
-def test_a_pool_elsewhere_is_made_of_what_is_planned_and_no_tree_is_fetched(workspace):
+def test_a_farm_build_fetches_no_toolchain(workspace):
     asked = []
 
     def pool(*arguments):
@@ -179,9 +179,7 @@ def test_a_pool_elsewhere_is_made_of_what_is_planned_and_no_tree_is_fetched(work
     assert planned.lock is NO_LOCK
 
 
-def test_a_module_that_the_checks_need_is_asked_for_before_anything_is_compiled(
-    workspace, monkeypatch
-):
+def test_a_missing_checker_is_reported_before_compiling(workspace, monkeypatch):
     ran = graphs.action("compiles", "touch k.so", outputs=("k.so",))
     asked = request(workspace, check=True)
     planned = api.plan_project(workspace, asked)

@@ -36,7 +36,7 @@ def overlap(events):
 
 
 @pytest.mark.parametrize("depth", [0, 1])
-def test_the_memory_of_a_program_and_of_what_it_starts_is_measured(depth):
+def test_memory_of_a_process_tree_is_measured(depth):
     code = EAT.format(mb=200, s=LOOKED_AT_S).replace("open('out', 'w').close()", "pass")
     argv = (sys.executable, "-c", code)
     if depth:
@@ -45,14 +45,14 @@ def test_the_memory_of_a_program_and_of_what_it_starts_is_measured(depth):
     assert 200 * MB < done.peak_bytes < 300 * MB
 
 
-def test_a_parent_that_was_large_does_not_count():
+def test_the_memory_of_the_parent_does_not_count():
     held = bytearray(400 * MB)
     done = run(Command(argv=("sleep", "0.3")))
     assert len(held) > done.peak_bytes
     assert done.peak_bytes < 50 * MB
 
 
-def test_what_ran_teaches_what_to_expect(tmp_path):
+def test_a_run_updates_the_estimate(tmp_path):
     one = eat("a", 150, LOOKED_AT_S)
     outcome, _ = graphs.go(tmp_path, one)
     known = Measures(tmp_path, jobs=4).expect(one)
@@ -61,7 +61,7 @@ def test_what_ran_teaches_what_to_expect(tmp_path):
 
 
 @pytest.mark.parametrize(("available", "together"), [(0, 1), (900 * MB, 3)])
-def test_memory_bounds_what_runs_together(tmp_path, available, together):
+def test_memory_bounds_parallel_actions(tmp_path, available, together):
     actions = [eat(name, 10, 1) for name in "abc"]
     for one in actions:
         Measures(tmp_path, jobs=4).learn(one, peak_bytes=150 * MB, wall_s=1)
@@ -90,7 +90,7 @@ BUSY = "cd {at}; >busy{n}; sleep 0.3; rm busy{n}; >$OLDPWD/out"
         "exit 137",
     ],
 )
-def test_what_the_kernel_killed_is_tried_again_alone(tmp_path, kill):
+def test_an_action_killed_for_memory_is_retried_alone(tmp_path, kill):
     others = [graphs.action(f"other{n}", BUSY.format(at=tmp_path, n=n)) for n in range(3)]
     heavy = graphs.action("heavy", f"cd {tmp_path}; {KILLED_ONCE.format(kill=kill)}")
     outcome, events = graphs.go(tmp_path / "store", heavy, *others)
@@ -98,7 +98,7 @@ def test_what_the_kernel_killed_is_tried_again_alone(tmp_path, kill):
     assert events.log.count("+heavy") == 2
 
 
-def test_what_is_killed_again_is_a_failure_that_names_memory(tmp_path):
+def test_a_second_kill_is_a_failure_that_names_memory(tmp_path):
     heavy = graphs.action("heavy", f"echo x >>{tmp_path}/runs; kill -9 $$")
     needs = graphs.action("needs", ">out", needs=[heavy])
     outcome, _ = graphs.go(tmp_path / "store", heavy, needs)
@@ -107,14 +107,14 @@ def test_what_is_killed_again_is_a_failure_that_names_memory(tmp_path):
     assert (tmp_path / "runs").read_text() == "x\nx\n"
 
 
-def test_what_failed_of_itself_is_not_tried_again(tmp_path):
+def test_a_failed_action_is_not_retried(tmp_path):
     bad = graphs.action("bad", f"echo x >>{tmp_path}/runs; exit 1")
     outcome, _ = graphs.go(tmp_path / "store", bad)
     assert outcome.failures[0].returncode == 1
     assert (tmp_path / "runs").read_text() == "x\n"
 
 
-def test_the_outcome_says_where_time_went(tmp_path):
+def test_the_outcome_has_the_time_of_each_action(tmp_path):
     outcome, _ = graphs.go(
         tmp_path, graphs.action("long", "sleep 0.3; >out"), graphs.action("short", ">out")
     )
@@ -137,7 +137,7 @@ def test_a_second_machine_takes_results_from_the_shared_store(tmp_path):
     assert (tree / "out").read_text() == "hello\nhello\n"
 
 
-def test_pulling_leaves_only_what_must_run(tmp_path):
+def test_pulled_results_are_not_run(tmp_path):
     first, second = graphs.action("first", ">out"), graphs.action("second", ">out")
     url = f"file://{tmp_path}/far"
     graphs.go(tmp_path / "a", first, shared=SharedStore(url, print, EVERYONE))

@@ -53,29 +53,6 @@ def host(cuda):
     )
 
 
-def test_the_best_that_the_process_can_load_is_built(tmp_path):
-    found = from_source.fitting_target(
-        workspace(tmp_path), host(Version2(13, 2)), "it", for_cpu="do so"
-    )
-    assert found.cuda == (13, 2)
-
-
-def test_a_toolkit_of_the_users_builds_its_own_version_alone(tmp_path):
-    mine = workspace(tmp_path, CUDA_12)
-    assert from_source.fitting_target(mine, host(CUDA_12), "it", for_cpu="do so").cuda == CUDA_12
-    with pytest.raises(NoVariantError):
-        from_source.fitting_target(mine, host(Version2(13, 2)), "it", for_cpu="do so")
-
-
-def test_where_none_fits_each_variant_has_its_reason(tmp_path):
-    with pytest.raises(NoVariantError, match="it has no variant for cu118") as raised:
-        from_source.fitting_target(
-            workspace(tmp_path), host(Version2(11, 8)), "it", for_cpu="do so"
-        )
-    assert "cu126-x86_64-linux: needs CUDA 12.6" in raised.value.message
-    assert "do so" not in raised.value.hint  # nothing of it is for the CPU
-
-
 CPU_TOO = (
     MANIFEST.replace('["cuda"]', '["cpu", "cuda"]')
     + """
@@ -85,22 +62,39 @@ depends = []
 src = ["g.cpp"]
 """
 )
+CPU = "torch-stable-abi210-cpu-x86_64-linux"
 
 
-def test_where_only_the_variant_for_the_cpu_fits_the_hint_says_how_to_get_it(tmp_path):
-    both = workspace(tmp_path, manifest=CPU_TOO)
+def fitting(workspace, host):
+    return from_source.fitting_target(workspace, host, "it", for_cpu="do so")
+
+
+def test_the_best_loadable_variant_is_built(tmp_path):
+    assert fitting(workspace(tmp_path), host(Version2(13, 2))).cuda == (13, 2)
+
+
+def test_an_installed_toolkit_builds_its_own_version_alone(tmp_path):
+    mine = workspace(tmp_path, CUDA_12)
+    assert fitting(mine, host(CUDA_12)).cuda == CUDA_12
+    with pytest.raises(NoVariantError):
+        fitting(mine, host(Version2(13, 2)))
+
+
+def test_without_a_fitting_variant_each_has_its_reason(tmp_path):
+    with pytest.raises(NoVariantError, match="it has no variant for cu118") as raised:
+        fitting(workspace(tmp_path), host(Version2(11, 8)))
+    assert "cu126-x86_64-linux: needs CUDA 12.6" in raised.value.message
+    assert "do so" not in raised.value.hint  # nothing of it is for the CPU
     with pytest.raises(NoVariantError, match="it has no variant for cu118 on") as raised:
-        from_source.fitting_target(both, host(Version2(11, 8)), "it", for_cpu="do so")
-    assert raised.value.hint.startswith("torch-stable-abi210-cpu-x86_64-linux fits: do so; or ")
+        fitting(workspace(tmp_path, manifest=CPU_TOO), host(Version2(11, 8)))
+    assert raised.value.hint.startswith(f"{CPU} fits: do so; or ")
 
 
-def test_a_host_that_sees_no_gpu_gets_the_variant_for_the_cpu(tmp_path):
+def test_a_host_without_a_gpu_gets_the_cpu_variant(tmp_path):
     blind = dataclasses.replace(host(Version2(11, 8)), no_gpu=True)
-    both = workspace(tmp_path, manifest=CPU_TOO)
-    found = from_source.fitting_target(both, blind, "it", for_cpu="do so")
-    assert found.name == "torch-stable-abi210-cpu-x86_64-linux"
+    assert fitting(workspace(tmp_path, manifest=CPU_TOO), blind).name == CPU
     with pytest.raises(NoVariantError, match="it has no variant for cu118 or the CPU on"):
-        from_source.fitting_target(workspace(tmp_path), blind, "it", for_cpu="do so")
+        fitting(workspace(tmp_path), blind)
 
 
 def test_a_toolkit_is_only_needed_where_a_gpu_is_seen(monkeypatch):

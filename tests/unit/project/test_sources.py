@@ -39,12 +39,16 @@ FILES = {
 }
 
 
+def write(root, **more):
+    for path, text in {**FILES, **more}.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return root
+
+
 @pytest.fixture
 def read(tmp_path):
-    for path, text in FILES.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    return project.read_project(tmp_path).sources
+    return project.read_project(write(tmp_path)).sources
 
 
 def test_results_and_caches_are_not_read_unless_the_manifest_names_them(read):
@@ -57,45 +61,23 @@ def test_an_included_file_is_read_whatever_its_extension(read):
     assert "tables/unused.dat" not in read.digests
 
 
-def test_the_package_is_hashed_whole_and_its_header_is_brought(read):
+def test_the_package_is_hashed_whole(read):
     assert "torch-ext/my_op/data.json" in read.digests
-    assert [*read.brought] == ["torch-ext/registration.h"]
+    assert [*read.default_headers] == ["torch-ext/registration.h"]
 
 
-def test_headers_of_kernforge_are_brought_to_a_project_that_names_one(tmp_path):
-    for path, text in {**FILES, "a.h": '#define WHICH "kernforge/pdl.cuh"\n'}.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    brought = project.read_project(tmp_path).sources.brought
-    assert {"csrc/kernforge/pdl.cuh", "torch-ext/kernforge/binding.h"} <= brought.keys()
-    for path, text in brought.items():
+def test_a_project_that_names_a_bundled_header_gets_all(tmp_path):
+    root = write(tmp_path, **{"a.h": '#define WHICH "kernforge/pdl.cuh"\n'})
+    headers = project.read_project(root).sources.default_headers
+    assert {"csrc/kernforge/pdl.cuh", "torch-ext/kernforge/binding.h"} <= headers.keys()
+    for path, text in headers.items():
         assert units.bundled_path(path).read_text() == text
 
 
 def test_a_virtual_environment_in_the_project_is_not_read(tmp_path):
-    for path, text in FILES.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
+    write(tmp_path)
     for place in ("venv", "tools/py312"):
         (tmp_path / place / "include").mkdir(parents=True)
         (tmp_path / place / "pyvenv.cfg").touch()
         (tmp_path / place / "include" / "torch.h").touch()
     assert not [path for path in project.read_project(tmp_path).files if "torch.h" in path]
-
-
-def test_a_checkout_may_hold_more_files_than_a_command_line(tmp_path):
-    for path, text in FILES.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    pygit2 = pytest.importorskip("pygit2")
-    repository = pygit2.init_repository(str(tmp_path / "."))
-    repository.index.add_all(["build.toml", "dist", "b.cpp", "torch-ext"])
-    author = pygit2.Signature("a", "a@b")
-    tree = repository.index.write_tree()
-    repository.create_commit("HEAD", author, author, "first", tree, [])
-    repository.index.write()
-    more = tmp_path / "include"
-    more.mkdir()
-    for number in range(15_000):
-        (more / f"{number:0180}.h").touch()
-    assert project.read_project(tmp_path).git.dirty

@@ -126,7 +126,7 @@ def test_csrc_and_directories_in_flags_are_searched():
 def test_a_bundled_header_lies_where_kernel_builder_puts_it():
     files = {"sub/a.cpp": '#include "../torch-ext/registration.h"\n'}
     parsed = parse(section("a", ["sub/a.cpp"]))
-    bundled = {"torch-ext/registration.h": "// brought"}
+    bundled = {"torch-ext/registration.h": "// bundled"}
     found = find(parsed, "sub/a.cpp", files=files, bundled=bundled).closure
     assert found.files == ("sub/a.cpp", "torch-ext/registration.h")
 
@@ -143,11 +143,11 @@ def test_bundled_headers_are_those_that_a_unit_may_read():
         "csrc/kernforge/three.h": "",
     }
     parsed = parse(section("a", ["a.cu", "torch-ext/b.cpp"]))
-    brought = sources(parsed, files, bundled)
+    found = sources(parsed, files, bundled)
     read = {path: bundled[path] for path in ("csrc/kernforge/one.cuh", "csrc/kernforge/two.h")}
-    assert brought.bundled_headers == read
+    assert found.bundled_headers == read
     assert find(parsed, "a.cu", files=files, bundled=bundled).closure.reaches_torch
-    own = replace(brought, digests={**brought.digests, "csrc/kernforge/two.h": "another"})
+    own = replace(found, digests={**found.digests, "csrc/kernforge/two.h": "another"})
     assert [*own.bundled_headers] == ["csrc/kernforge/one.cuh"]
 
 

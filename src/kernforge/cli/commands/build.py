@@ -7,7 +7,7 @@ import argparse
 import functools
 import itertools
 import operator
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -50,7 +50,8 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         _print_plan(planned.plan, results.cached(planned.plan, workspace.store), console)
         return
     result = build.build_project(workspace, request)
-    serves = None if result.left_out else _served(result.variants)
+    targets_built = [artifact.target for artifact in result.plan.artifacts]
+    serves = None if result.left_out else _served([t.variant for t in targets_built])
     document = {
         "variants": {name: str(path) for name, path in result.variants.items()},
         **problems(result),
@@ -132,9 +133,8 @@ def _in_short(names: list[str], *, whole: bool) -> list[str]:
     return [f"{names[0]} ... {names[-1]} ({len(names)})"]
 
 
-def _served(names: Collection[str]) -> tuple[int, int, str] | None:
+def _served(variants: Sequence[Variant]) -> tuple[int, int, str] | None:
     """Counts of published builds of torch: those for which the loader takes a variant, and all."""
-    variants = [Variant.parse(name) for name in names]
     compiled = [v for v in variants if v.framework.startswith("torch") and not v.is_noarch]
     if not compiled:
         return None
@@ -144,6 +144,7 @@ def _served(names: Collection[str]) -> tuple[int, int, str] | None:
         for torch, published in torch_releases().items()
         for backend in ([Backend("cuda", c) for c in published] if on_cuda else [Backend("cpu")])
     ]
+    names = list(map(str, variants))
     served = sum(resolve(names, host).best is not None for host in hosts)
     return served, len(hosts), "torch x CUDA pairs" if on_cuda else "torch releases"
 
