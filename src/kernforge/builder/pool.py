@@ -28,6 +28,15 @@ _MIB = 2**20
 _SOURCES_ID = re.compile(r"_[0-9a-f]{10}\b")
 # The tree of torch's headers, for this machine's processor or another.
 _TORCH = re.compile(r"(^|-)torch-")
+# MiB, those of each thread, seconds, those of each architecture: of heavy kernels of their kind,
+# with torch's headers or without.
+_FIRST = {
+    ("cuda", True): (2500, 1500, 40, 20),
+    ("cuda", False): (300, 500, 2, 2),
+    ("c++", True): (1200, 0, 15, 0),
+    ("c++", False): (500, 0, 3, 0),
+}
+_LIGHT = (300, 0, 0.5, 0)
 # A measured peak is forgotten slowly: a lucky run must not exhaust the machine.
 _FORGET = 0.8
 # Peak of an action that ended before its memory was sampled.
@@ -89,23 +98,13 @@ def identity(action: Action, *, jobs: int) -> str:
 
 
 def guess(action: Action, *, jobs: int) -> Estimate:
-    """First guess by kind: CUDA, C++, with torch's headers or without, link.
-
-    The figures are those of heavy kernels of their kind, because too much costs some waiting and
-    too little costs the build.
-    """
-    threads, count = width(action, jobs), max(1, len(action.archs))
+    """First estimate, by kind: too much memory costs some waiting, too little the build."""
+    language = "cuda" if action.kind == "device link" else action.kind
     torch = any(_TORCH.search(name) for name in action.trees)
-    if action.kind in {"cuda", "device link"}:
-        if torch:
-            return Estimate(memory=(2500 + 1500 * threads) * _MIB, seconds=40 + 20 * count)
-        return Estimate(memory=(300 + 500 * threads) * _MIB, seconds=2 + 2 * count)
-    if action.kind != "c++":
-        return Estimate(memory=300 * _MIB, seconds=0.5)
-    return (
-        Estimate(memory=1200 * _MIB, seconds=15)
-        if torch
-        else Estimate(memory=500 * _MIB, seconds=3)
+    memory, per_thread, seconds, per_arch = _FIRST.get((language, torch), _LIGHT)
+    return Estimate(
+        memory=(memory + per_thread * width(action, jobs)) * _MIB,
+        seconds=seconds + per_arch * max(1, len(action.archs)),
     )
 
 

@@ -52,7 +52,7 @@ class Project:
 
 
 def find(start: Path) -> Path:
-    """Root of the project that holds this directory.
+    """Find the root of the project that contains a directory.
 
     Raises:
         UsageError: there is no such directory, or no build.toml in it or above.
@@ -118,13 +118,13 @@ def read_document(root: Path, name: str) -> bytes | None:
 
 
 def _named(manifest: Manifest) -> set[str]:
-    """Files and directories that the manifest names, which are read wherever they are."""
+    """Files and directories that the manifest names."""
     paths = (path for table in manifest.source_tables for path in (*table.src, *table.include))
     return {posixpath.normpath(path) for path in paths}
 
 
 def _built(manifest: Manifest, files: Iterable[str]) -> list[str]:
-    """The files that a build may read: what the manifest names, headers, the Python package."""
+    """Files that a build may read: named in the manifest, headers, the Python package."""
     named, package = _named(manifest) | {MANIFEST}, units.package_dir(manifest)
     return [
         path
@@ -158,7 +158,7 @@ def _walk(root: Path, named: set[str]) -> Iterator[tuple[str, Path]]:
 
 
 def folder(project: Project) -> str:
-    """Path of a project below the top of its git checkout; empty at the top, and outside of one."""
+    """Path of a project in its git checkout; empty at the top, or without a checkout."""
     repository = git.find(project.root) if project.git else None
     if repository is None or project.root.resolve() == repository.top:
         return ""
@@ -166,7 +166,7 @@ def folder(project: Project) -> str:
 
 
 def tagged_version(project: Project) -> str | None:
-    """Version that a git tag ``vX.Y.Z`` gives to the commit that is checked out, if one does."""
+    """Version of the checked-out commit by its git tag ``vX.Y.Z``, if there is one."""
     repository = git.find(project.root)
     if repository is None or project.git is None or project.git.dirty:
         return None
@@ -176,6 +176,6 @@ def tagged_version(project: Project) -> str | None:
 
 
 def benchmarks(project: Project) -> dict[str, Path]:
-    """The scripts of a project that measure its published kernel, by file name."""
+    """Benchmark scripts for the published kernel, by file name."""
     matches = (re.fullmatch(r"benchmarks/(benchmark[^/]*\.py)", path) for path in project.files)
     return {match[1]: project.files[match[0]] for match in matches if match}

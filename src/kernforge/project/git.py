@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a git checkout says of its sources, and a fresh checkout of a recorded commit.
+"""State of a git checkout, and a fresh checkout of a recorded commit.
 
 A repository's configuration names programs that git starts: ``core.fsmonitor``, hooks, filters.
 libgit2 starts none of them, so that an untrusted checkout is read by it alone; git itself only
@@ -81,7 +81,7 @@ def find(path: Path) -> GitCheckout | None:
 
 
 def state(checkout: GitCheckout, path: Path, sources: Collection[str] = ()) -> GitState | None:
-    """Commit of a checkout, and whether what lies below a directory differs from it.
+    """Commit of a checkout, and whether files below a directory differ from it.
 
     None where its index cannot be read.
 
@@ -122,7 +122,7 @@ def _is_changed(checkout: GitCheckout, prefix: str, depth: int = 0) -> bool:
 
 
 def tags(checkout: GitCheckout) -> tuple[str, ...]:
-    """Names of the tags of the commit that is checked out."""
+    """Names of the tags of the checked-out commit."""
     import pygit2  # noqa: PLC0415 - see find
 
     found = []
@@ -135,7 +135,7 @@ def tags(checkout: GitCheckout) -> tuple[str, ...]:
 
 
 def empty_submodules(start: Path) -> tuple[str, ...]:
-    """Paths of submodules that were not fetched, relative to the top of a directory's checkout."""
+    """Paths of empty submodules, relative to the top of the checkout."""
     for top in (start, *start.parents):
         listed = top / ".gitmodules"
         if listed.is_file():
@@ -147,12 +147,12 @@ def empty_submodules(start: Path) -> tuple[str, ...]:
 
 
 def below(root: Path, folder: str) -> Path:
-    """A directory of a checkout, by its path there with ``/``."""
+    """Directory of a checkout, never outside of it."""
     path = root / folder
     if not path.resolve().is_relative_to(root.resolve()):
         raise UsageError(
             f"the folder {folder!r} leads out of the checkout",
-            hint="nothing was read or written there; the statement or the repository is not honest",
+            hint="nothing was read or written there; do not trust the statement or the repository",
         )
     return path
 
@@ -171,7 +171,7 @@ def clone(repository: str | None, commit: str, into: Path) -> None:
     """
     if not repository:
         raise UsageError(
-            "the artifact names no repository of its sources",
+            "the provenance of the artifact names no source repository",
             hint=f"give --source a checkout that has commit {commit}",
         )
     url = repository.removeprefix("git+")
@@ -205,7 +205,7 @@ def clone(repository: str | None, commit: str, into: Path) -> None:
 
 
 def _borrow(found: GitCheckout, into: Path) -> None:
-    """Make a repository that takes its objects from a checkout's."""
+    """Make a repository that borrows the objects of a checkout."""
     import pygit2  # noqa: PLC0415 - see find
 
     pygit2.init_repository(str(into))

@@ -31,7 +31,7 @@ _LISTED = re.compile(r"^(__all__ = )(\[[\w\s\"',]*\]|\([\w\s\"',]*\))", re.MULTI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Added:
-    """What ``add_operator`` did."""
+    """Files of a new operator."""
 
     name: str
     written: tuple[Path, ...]
@@ -39,7 +39,7 @@ class Added:
 
 
 def add_operator(project: Project, name: str) -> Added:
-    """Add an operator; nothing is written if something stands in its way.
+    """Add an operator; nothing is written on a conflict.
 
     Args:
         project: with a binding on torch's stable ABI.
@@ -113,7 +113,7 @@ def _check_binding(project: Project, backends: list[Backend]) -> None:
 
 
 def _with_sources(project: Project, op: str, files: Mapping[str, str]) -> str:
-    """build.toml with the new sources, where no pattern of it has them."""
+    """Add the new sources to build.toml, unless a pattern matches them."""
     text = project.manifest_text
     manifest = sources.expanded(manifests.parse(text), {*project.files, *files})
     binding, device = f"torch-ext/{op}_binding.cpp", f"{op}.cu"
@@ -130,7 +130,7 @@ def _with_sources(project: Project, op: str, files: Mapping[str, str]) -> str:
 
 
 def _with_import(path: Path, op: str) -> str:
-    """The package's module with the import of the new function, and its name in ``__all__``."""
+    """Add the import of the new function to the package, and its name to ``__all__``."""
     if not path.is_file():
         raise UsageError(f"there is no {path}", hint="the package of the kernel must be there")
     text = path.read_text(encoding="utf-8")

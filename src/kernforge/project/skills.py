@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernforge skills``: the pages that a coding assistant reads to work with kernforge.
+"""``kernforge skills``: pages on kernforge for a coding assistant.
 
 A skill is a directory with a ``SKILL.md``, which has a name and a description, and pages that it
 refers to (https://agentskills.io/specification). Ours is ``templates/skills/kernforge``; its
@@ -65,7 +65,7 @@ def texts() -> dict[str, str]:
 
 
 def _within(path: str, text: str, pages: AbstractSet[str]) -> str:
-    """A page without comments for our tests, and without links to files that the skill lacks."""
+    """Remove comments for tests, and links to files outside of the skill."""
 
     def link(match: re.Match[str]) -> str:
         target = match[2].partition("#")[0]
@@ -76,7 +76,7 @@ def _within(path: str, text: str, pages: AbstractSet[str]) -> str:
 
 
 def directories(root: Path, wanted: tuple[str, ...], *, user: bool) -> tuple[Path, ...]:
-    """The directories that skills belong to.
+    """Directories of skills.
 
     Args:
         root: the project, or the home directory.
@@ -89,7 +89,7 @@ def directories(root: Path, wanted: tuple[str, ...], *, user: bool) -> tuple[Pat
 
 
 def write(directory: Path) -> Path:
-    """Write the skill into a directory of skills, in place of an earlier version of it.
+    """Write or update the skill in a directory of skills.
 
     Returns:
         The skill's directory.
@@ -108,7 +108,7 @@ def write(directory: Path) -> Path:
     written = mark.read_text() if mark.is_file() else ""
     if there and written != _digest(there):
         raise UsageError(
-            f"{target} is not as kernforge wrote it",
+            f"{target} was modified, or is not from kernforge",
             hint="remove it, and the new one is written",
         )
     with files.staging(directory) as staged:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which variants a manifest asks for, and why the others are left out."""
+"""Variants of a manifest: buildable, default, or left out with a reason."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NOT_HERE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One variant to build, and what with.
+    """One variant to build, with its toolchain.
 
     Attributes:
         torch: series of the torch headers; None when nothing is compiled.
@@ -54,7 +54,7 @@ class Target:
 
     @property
     def cross_cpu(self) -> str:
-        """The variant's processor if it is not the building machine's; else empty."""
+        """Processor of a cross build; empty for this machine's."""
         return self.variant.cpu if self.cross else ""
 
     @property
@@ -83,7 +83,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetCandidate:
-    """A variant that was considered.
+    """A variant of the manifest, buildable or left out.
 
     Attributes:
         name: the variant's name, or the backend's where no name can be made.
@@ -110,7 +110,7 @@ def candidates(
     torch_here: TorchHere | None = None,
     cross: bool = False,
 ) -> tuple[TargetCandidate, ...]:
-    """Every variant that a manifest could mean, each accepted or with the reason why not.
+    """Every variant of a manifest, buildable or with the reason why not.
 
     Args:
         manifest: the project's.
@@ -139,7 +139,7 @@ def candidates(
 
 
 def for_another_cpu(considered: Iterable[TargetCandidate], cpu: str) -> tuple[TargetCandidate, ...]:
-    """Candidates of another processor beside those of the building machine: on request alone.
+    """Make the candidates of another processor opt-in.
 
     Args:
         considered: from ``candidates``, for the other processor.
@@ -156,7 +156,7 @@ def for_another_cpu(considered: Iterable[TargetCandidate], cpu: str) -> tuple[Ta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Given:
-    """What the choice depends on."""
+    """Arguments of ``candidates``."""
 
     manifest: Manifest
     cpu: str
@@ -164,11 +164,15 @@ class _Given:
     toolkits: tuple[Version2, ...]
     torch_here: TorchHere | None
 
+    def outside_cuda(self, cuda: Version2 | None) -> str:
+        """Why the manifest's bounds exclude a CUDA; empty if they do not."""
+        return _outside("CUDA", self.manifest.general.cuda, cuda)
+
 
 def within_lock(
     considered: Iterable[TargetCandidate], patterns: Sequence[str], lock: Lock
 ) -> tuple[TargetCandidate, ...]:
-    """The candidates of a build that may add nothing to its lock.
+    """Restrict candidates to what a frozen lock can build.
 
     Without a pattern, variants of one torch are built if the lock has their parts: the same
     everywhere, whatever torch is installed. A pattern means those that it has the parts of; a name
@@ -201,7 +205,7 @@ def _has(lock: Lock, target: Target) -> bool:
 
 
 def choose(considered: Sequence[TargetCandidate], patterns: Sequence[str]) -> tuple[Target, ...]:
-    """Targets to build: those named by a pattern, or the defaults when there is none.
+    """Select targets by patterns, or the defaults without one.
 
     Args:
         considered: from ``candidates``.
@@ -268,10 +272,10 @@ def _for_backend(given: _Given, backend: BackendName) -> Iterator[TargetCandidat
 def _for_all_cuda(
     given: _Given, backend: BackendName, make: Callable[[Backend, str], Target]
 ) -> Iterator[TargetCandidate]:
-    """Variants of a binary that serves every later CUDA of its major version, too."""
+    """Variants of a binary that runs with every later CUDA of its major version."""
     for cuda in given.toolkits if backend == "cuda" else (None,):
         target = make(Backend(backend, cuda), given.cpu)
-        if reason := _outside_cuda_bounds(given.manifest, cuda):
+        if reason := given.outside_cuda(cuda):
             yield _left_out(target.name, reason)
             continue
         reason = _needless(given, backend, cuda) if cuda else ""
@@ -279,8 +283,8 @@ def _for_all_cuda(
 
 
 def _needless(given: _Given, backend: BackendName, cuda: Version2) -> str:
-    """Why a binary for this CUDA is not built unasked; empty where it is."""
-    inside = [c for c in given.toolkits if not _outside_cuda_bounds(given.manifest, c)]
+    """Why a binary for this CUDA is no default; empty if it is."""
+    inside = [c for c in given.toolkits if not given.outside_cuda(c)]
     serving = [c for c in inside if c in SERVING] or inside[:1]
     here = given.torch_here
     if here and here.cuda:  # the one that this torch loads, if there is one
@@ -308,7 +312,7 @@ def _tvm_ffi(backend: Backend, cpu: str) -> Target:
 
 
 def _full(given: _Given, framework: Torch, backend: BackendName) -> Iterator[TargetCandidate]:
-    inside = [t for t in given.releases if not _outside_torch_bounds(framework, t)]
+    inside = [t for t in given.releases if not _outside("torch", framework, t)]
     # Those that can be built: a manifest may end at a CUDA that the newest torches have left.
     served = [t for t in inside if backend != "cuda" or _usable(given, given.releases[t])]
     newest = served[-_DEFAULT_RELEASES:]
@@ -319,8 +323,8 @@ def _full(given: _Given, framework: Torch, backend: BackendName) -> Iterator[Tar
                 torch, Backend(backend, cuda), cpu=given.cpu, os="linux", cxx11=True
             )
             reason = (
-                _outside_torch_bounds(framework, torch)
-                or _outside_cuda_bounds(given.manifest, cuda)
+                _outside("torch", framework, torch)
+                or given.outside_cuda(cuda)
                 or _no_compiler(given, cuda)
             )
             if reason:
@@ -340,9 +344,9 @@ def _full(given: _Given, framework: Torch, backend: BackendName) -> Iterator[Tar
 def _for_torch_here(
     given: _Given, framework: Torch, backend: BackendName
 ) -> tuple[Version2, Version2 | None] | None:
-    """The torch that is installed here, and the CUDA to build for; None if it cannot be served."""
+    """The installed torch and the CUDA to build for; None if no variant fits it."""
     here = given.torch_here
-    if here is None or _outside_torch_bounds(framework, here.version):
+    if here is None or _outside("torch", framework, here.version):
         return None
     published = given.releases.get(here.version, ())
     if backend != "cuda":
@@ -356,11 +360,9 @@ def _for_torch_here(
 
 
 def _usable(given: _Given, published: Iterable[Version2]) -> list[Version2]:
-    """Of the CUDA versions of a torch those that the manifest allows and something compiles for."""
+    """CUDA versions of a torch that the manifest allows and that have a compiler."""
     return [
-        cuda
-        for cuda in published
-        if not _outside_cuda_bounds(given.manifest, cuda) and not _no_compiler(given, cuda)
+        cuda for cuda in published if not given.outside_cuda(cuda) and not _no_compiler(given, cuda)
     ]
 
 
@@ -376,14 +378,6 @@ def _no_compiler(given: _Given, cuda: Version2 | None) -> str:
         f"the package index carries no compiler for CUDA {cuda}: name an installed toolkit in "
         "KERNFORGE_CUDA_HOME"
     )
-
-
-def _outside_cuda_bounds(manifest: Manifest, cuda: Version2 | None) -> str:
-    return _outside("CUDA", manifest.general.cuda, cuda)
-
-
-def _outside_torch_bounds(framework: Torch, torch: Version2) -> str:
-    return _outside("torch", framework, torch)
 
 
 def _outside(name: str, bounds: CudaGeneral | Torch, version: Version2 | None) -> str:

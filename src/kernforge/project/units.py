@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A project's sources as a plan sees them, and the translation units of a target.
+"""Sources of a project, and the translation units of a target.
 
 A unit is a source with its sections' flags and includes, and the files that it may read. The rules
 are those of kernel-builder's CMake files. A source that several sections name is compiled once: it
@@ -47,7 +47,7 @@ _FILE_FLAGS = ("-include", "--pre-include", "-imacros")
 # Bundled headers, each at its path in a project.
 _INCLUDE = Path(str(resources.files("kernforge"))) / "include"
 BUNDLED_DIRECTORIES = tuple(str(_INCLUDE / name) for name in ("torch-ext", "csrc"))
-"""Where a compiler that no plan starts finds them."""
+"""Search path of bundled headers for compilers outside of a plan."""
 _NAMED = "kernforge/"
 _TEXT_SUFFIXES = (*CXX_SUFFIXES, *CUDA_SUFFIXES, *HEADER_SUFFIXES)
 _NOTHING = Closure(files=(), foreign=(), opaque=False)
@@ -55,7 +55,7 @@ _NOTHING = Closure(files=(), foreign=(), opaque=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """A source with what the tables that name it say of it.
+    """A source file with its flags and includes.
 
     Attributes:
         include: directories, in search order.
@@ -90,7 +90,7 @@ class Unit:
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """A project's files as a plan sees them.
+    """Files of a project that a build reads.
 
     Attributes:
         manifest: the project's, with the files in the place of patterns.
@@ -115,7 +115,7 @@ class Sources:
 
     @functools.cached_property
     def readable(self) -> dict[str, str]:
-        """Text of everything that a compiler could read, by path."""
+        """Text of every file that a compiler may read, by path."""
         return {**self.texts, **self.default_headers}
 
     @functools.cached_property
@@ -141,7 +141,7 @@ class Sources:
 
     @functools.cached_property
     def identity(self) -> str:
-        """Digest of the sources of all variants: an edited kernel gets another namespace."""
+        """Digest of the sources of all variants, which names the op namespace."""
         package = package_dir(self.manifest)
         used = self._read | {path for path in self.digests if path.startswith(package)}
         own = self.digests.keys() - self.default_headers.keys()
@@ -156,7 +156,7 @@ class Sources:
         return {path for unit in compiled for path in unit.closure.files}
 
     def units(self, backend: Backend, cuda: Version2 | None = None) -> tuple[Unit, ...]:
-        """What is compiled for a backend, the framework's sources first.
+        """Translation units of a backend, the framework's first.
 
         Args:
             cuda: the toolkit; sections that want a newer one are left out. None leaves out none.
@@ -178,7 +178,7 @@ class Sources:
         return self._units[backend, cuda]
 
     def _closure(self, unit: Unit) -> Closure:
-        """Which files a unit may read."""
+        """Include closure of a unit."""
         of = (unit.path, unit.include, unit.flags)
         if of not in self._closures:
             directories, first = (
@@ -196,7 +196,7 @@ class Sources:
 
 
 def read(manifest: Manifest, paths: Mapping[str, Path]) -> Sources:
-    """Read what a compiler could read of a project, and hash what goes into a build."""
+    """Read the sources of a project, and hash the files of a build."""
     package = package_dir(manifest)
     texts = {
         path: real.read_text(errors="replace")
@@ -240,7 +240,7 @@ def cutlass(manifest: Manifest) -> str:
 
 
 def _bundled(manifest: Manifest, texts: Iterable[str]) -> dict[str, str]:
-    """Headers for a project; those of ``kernforge/`` only where a source names that directory.
+    """Bundled headers for a project; ``kernforge/`` only if a source names that directory.
 
     An include that names a macro may read any file, and such a unit's key must not change with
     headers that the project knows nothing of.
@@ -255,7 +255,7 @@ def _bundled(manifest: Manifest, texts: Iterable[str]) -> dict[str, str]:
 
 
 def _read_included(texts: dict[str, str], there: Mapping[str, Path]) -> None:
-    """Add the files that some text includes though their extension says nothing."""
+    """Add included files with an unknown extension."""
     todo = list(texts.values())
     while todo:
         named = set().union(*map(includes.base_names, todo))
@@ -313,7 +313,7 @@ def _cuda_flags(section: CudaKernel, cuda: Version2 | None) -> tuple[str, ...]:
 
 
 def _in_flags(flags: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Directories and files that flags name; those that begin with / are not the project's."""
+    """Directories and files in flags; absolute ones are outside of the project."""
     directories: list[str] = []
     files: list[str] = []
     for names, paths in ((_DIRECTORY_FLAGS, directories), (_FILE_FLAGS, files)):

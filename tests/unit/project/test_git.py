@@ -17,6 +17,6 @@ def test_without_git_a_directory_is_not_a_checkout_and_a_commit_cannot_be_had(
 
 
 def test_a_repository_that_is_not_known_is_asked_for(tmp_path):
-    with pytest.raises(UsageError, match="names no repository") as raised:
+    with pytest.raises(UsageError, match="names no source repository") as raised:
         checkout.clone(None, "0" * 40, tmp_path / "new")
     assert "0" * 40 in raised.value.hint

@@ -116,7 +116,7 @@ def test_an_earlier_version_is_replaced(here, monkeypatch):
     assert (target / "SKILL.md").read_text() == TEXTS["SKILL.md"]
     assert not (target / "gone.md").exists()
     (target / "mine.md").write_text("a rule of the project")
-    with pytest.raises(UsageError, match="is not as kernforge wrote it"):
+    with pytest.raises(UsageError, match="was modified, or is not from kernforge"):
         skills.write(here / "skills")
     assert (target / "mine.md").read_text() == "a rule of the project"
 
@@ -127,7 +127,7 @@ def test_a_foreign_or_edited_skill_is_not_replaced(here, capsys, text):
     theirs.mkdir(parents=True)
     (theirs / "SKILL.md").write_text(text)
     assert call("skills") == 2
-    assert "is not as kernforge wrote it" in capsys.readouterr().err
+    assert "was modified, or is not from kernforge" in capsys.readouterr().err
     assert (theirs / "SKILL.md").read_text() == text
     assert [path.name for path in theirs.iterdir()] == ["SKILL.md"]
 
