@@ -139,7 +139,10 @@ def test_another_compiler_is_named_by_its_part(kernforge_cli, built):
 
 def test_sources_that_cannot_be_had_are_an_error_that_says_which(kernforge_cli, built, tmp_path):
     root, artifact = built
-    assert "names no source repository" in kernforge_cli("verify", "--rebuild", artifact, expect=2).stderr
+    assert (
+        "names no source repository"
+        in kernforge_cli("verify", "--rebuild", artifact, expect=2).stderr
+    )
     other = projects.write(tmp_path / "other")
     git(other, "init", "--quiet")
     git(other, "add", ".")
