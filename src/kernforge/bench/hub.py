@@ -222,17 +222,14 @@ def measure(
         kernels[each] = load_kernel(each, registry, settings.device, trust=trusted)
     entries = {f"{cls.__name__}.{name}": (cls, name) for cls, name in _entries(repo.root)}
     check_known("workload", only, sorted(entries))
-    work = [
-        run.Work(
-            name=entry,
-            subject=functools.partial(
-                ClassWorkload, cls, name, repo.kernel.module, settings.device
-            ),
-            candidates=_candidates(cls, name, kernels),
+    work = {
+        entry: (
+            functools.partial(ClassWorkload, cls, name, repo.kernel.module, settings.device),
+            _candidates(cls, name, kernels),
         )
         for entry, (cls, name) in sorted(entries.items())
         if not only or entry in only
-    ]
+    }
     return run.measure(work, settings, note, repo.root.resolve().name)
 
 

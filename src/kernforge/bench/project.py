@@ -77,19 +77,8 @@ def measure_all(
     project: str = "",
 ) -> run.Report:
     """Measure the same candidates on each workload; as ``run.measure``."""
-    return run.measure(
-        [
-            run.Work(
-                name=each.name,
-                subject=functools.partial(Inputs, each, settings.device),
-                candidates=contenders,
-            )
-            for each in work
-        ],
-        settings,
-        note,
-        project,
-    )
+    by_name = {w.name: (functools.partial(Inputs, w, settings.device), contenders) for w in work}
+    return run.measure(by_name, settings, note, project)
 
 
 def workloads(request: BenchRequest) -> list[Workload]:

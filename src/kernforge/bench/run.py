@@ -13,9 +13,9 @@ import datetime as dt
 import math
 import platform
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from kernforge.bench import stats
 from kernforge.bench.timer import CpuTimer, CudaTimer, Gpu, capture
@@ -161,13 +161,8 @@ class Report:
     partial: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """A workload to measure: a function that makes its inputs, and the candidates."""
-
-    name: str
-    subject: Callable[[], Subject]
-    candidates: Sequence[Candidate]
+Work: TypeAlias = Mapping[str, tuple[Callable[[], Subject], Sequence[Candidate]]]
+"""Workloads by name: a function that makes the inputs, and the candidates."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -182,7 +177,7 @@ class _Runner:
 
 
 def measure(
-    work: Iterable[Work], settings: Settings, note: Callable[[str], None], project: str = ""
+    work: Work, settings: Settings, note: Callable[[str], None], project: str = ""
 ) -> Report:
     """Measure workloads in this process; an interrupt ends it with a partial report.
 
@@ -193,17 +188,16 @@ def measure(
     loop = _Loop(settings, note)
     cases: list[Case] = []
     failed: dict[str, str] = {}
-    for each in work:
+    for name, (make_subject, candidates) in work.items():
         try:
-            subject = each.subject()
-            cases.append(loop.measure(subject, each.candidates))
+            cases.append(loop.measure(make_subject(), candidates))
         except KeyboardInterrupt:
             loop.interrupted = True
         except Exception as error:  # noqa: BLE001 - whatever the author's code raises is its result
-            failed[each.name] = _raised(error)
+            failed[name] = _raised(error)
         if loop.interrupted:
             break
-        note(f"{each.name}: {failed.get(each.name, 'measured')}")
+        note(f"{name}: {failed.get(name, 'measured')}")
     return Report(
         project=project,
         machine=_machine(loop.gpu),
