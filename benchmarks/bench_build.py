@@ -8,9 +8,9 @@ Which torch and CUDA a variant serves is asked of the resolver that loads kernel
 same run, torch.utils.cpp_extension builds the same sources for the same GPUs: once for the CPU and
 once for each CUDA major version, with the torch that is installed (which must be one with CUDA) and
 the toolkit that is named; each is counted once for every torch and CUDA of its kind. No GPU is
-needed. ``--cpu`` builds the CPU's variant alone, with any torch and no toolkit.
+needed.
 
-Writes benchmarks/results/build.json, or build-cpu.json.
+Writes benchmarks/results/build.json.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Place:
     project: Path
     home: Path
     peer: Path
-    cuda_home: Path | None
+    cuda_home: Path
 
 
 def command(argv: list[str], env: dict[str, str]) -> Completed:
@@ -75,9 +75,9 @@ def command(argv: list[str], env: dict[str, str]) -> Completed:
 def ours(place: Place) -> tuple[float, dict[str, str]]:
     """CPU seconds of one build of all variants, and their directories."""
     argv = [sys.executable, "-m", "kernforge", "build", str(place.project), "--no-check", "--json"]
-    kinds = ("cpu", "cu126", "cu130") if place.cuda_home else ("cpu",)
+    kinds = ("cpu", "cu126", "cu130")
     argv += [part for name in kinds for part in ("--variant", f"torch-stable-abi*-{name}-*")]
-    argv += [part for arch in GPUS for part in ("--arch", arch)] if place.cuda_home else []
+    argv += [part for arch in GPUS for part in ("--arch", arch)]
     done = command(argv, {"KERNFORGE_HOME": str(place.home)})
     return done.cpu_s, json.loads(done.stdout)["variants"]
 
@@ -96,7 +96,7 @@ def theirs(place: Place, variant: str, archs: tuple[str, ...]) -> float:
     )
     # Newer torch uses ccache when it finds it; a cold build must be cold.
     env = {"CCACHE_DISABLE": "1", "SCCACHE_RECACHE": "1", "TORCH_CUDA_ARCH_LIST": ";".join(archs)}
-    env |= {"CUDA_HOME": str(place.cuda_home)} if place.cuda_home else {}
+    env |= {"CUDA_HOME": str(place.cuda_home)}
     return command([sys.executable, "-c", script], env).cpu_s
 
 
@@ -116,12 +116,11 @@ def measure(place: Place) -> list[tuple[str, float, list[tuple[int, float]]]]:
     """Cold, unchanged, and after an edit of the device code and of the binding."""
     ours(place)  # toolchains are fetched once and are no part of a build
     shutil.rmtree(place.home / "store" / "actions")
-    source = DEVICE if place.cuda_home else HOST_SOURCE
     cases = []
     for case, edited in (
         ("cold", None),
         ("no change", None),
-        (f"edit of {source}", source),
+        (f"edit of {DEVICE}", DEVICE),
         ("edit of the binding", BINDING),
     ):
         if edited:
@@ -141,12 +140,11 @@ def measure(place: Place) -> list[tuple[str, float, list[tuple[int, float]]]]:
 def main() -> None:
     """Measure and write the result."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--cpu", action="store_true", help="the CPU's variant alone")
-    parser.add_argument("--cuda-home", type=Path, help="the peer's toolkit: 13.0")
+    parser.add_argument("--cuda-home", type=Path, required=True, help="the peer's toolkit: 13.0")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    if not arguments.cpu and (torch.version.cuda is None or arguments.cuda_home is None):
-        parser.error("it needs a torch with CUDA and --cuda-home, or --cpu")
+    if torch.version.cuda is None:
+        parser.error("it needs a torch with CUDA")
     load = os.getloadavg()[0] / len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as directory:
         project, home = Path(directory, "project"), Path(directory, "home")
@@ -155,8 +153,7 @@ def main() -> None:
         shelf = Environment.read().home / "store" / "toolchains"
         shelf.mkdir(parents=True, exist_ok=True)
         (home / "store" / "toolchains").symlink_to(shelf.absolute())
-        cuda_home = None if arguments.cpu else arguments.cuda_home
-        cases = measure(Place(project, home, Path(directory, "peer"), cuda_home))
+        cases = measure(Place(project, home, Path(directory, "peer"), arguments.cuda_home))
     rows = []
     for case, seconds, peers in cases:
         total = sum(count * each for count, each in peers)
@@ -164,7 +161,7 @@ def main() -> None:
         rows.append([case, f"{seconds:.1f}", f"{terms} = {total:.0f}", f"{total / seconds:.1f}x"])
     pairs = sum(count for count, _ in cases[0][2])
     write(
-        arguments.json or RESULTS / ("build-cpu.json" if arguments.cpu else "build.json"),
+        arguments.json or RESULTS / "build.json",
         {**describe("kernforge", "torch"), "load": round(load, 1)},
         title="img2gray for all torch and CUDA versions, CPU seconds",
         head=["", "kernforge", "cpp_extension", "ratio"],

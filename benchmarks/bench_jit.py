@@ -8,10 +8,8 @@ error of a source without a semicolon and of one with a misspelt function is the
 what ``kernforge new`` writes, loaded by ``kernforge.load(directory)``; torch's loader knows none.
 
     python benchmarks/bench_jit.py                # needs CUDA_HOME for torch's; no GPU
-    python benchmarks/bench_jit.py --cpu          # C++ alone; needs g++
 
-Writes benchmarks/results/jit.json, or jit-cpu.json. CUDA is compiled for TORCH_CUDA_ARCH_LIST
-(9.0).
+Writes benchmarks/results/jit.json. CUDA is compiled for TORCH_CUDA_ARCH_LIST (9.0).
 """
 
 from __future__ import annotations
@@ -46,15 +44,6 @@ torch::Tensor {name}(torch::Tensor x, double a) {{
   return y;
 }}
 """
-CPP = """
-torch::Tensor {name}(torch::Tensor input, double a) {{
-  auto y = torch::empty_like(input);
-  const float* x = input.data_ptr<float>();
-  const int block = {block};
-  for (long i = 0; i < input.numel() && block; ++i) y.data_ptr<float>()[i] = {body};
-  return y;
-}}
-"""
 MISTAKES = {
     "no semicolon": ("empty_like(x);", "empty_like(x)"),
     "misspelt function": ("torch::empty_like", "torch::empty_lik"),
@@ -63,23 +52,17 @@ LOADERS = ("kernforge", "torch")
 MOMENTS = ("cold", "edit", "device-only edit", "unchanged", "second process", *MISTAKES)
 
 
-def source(edited: int, block: int, *, cpu: bool, mistake: str = "") -> dict[str, object]:
+def source(edited: int, block: int, mistake: str = "") -> dict[str, object]:
     """Arguments of load_inline; an edit changes one kernel, and maybe the launchers."""
     bodies = KERNELS | ({"scale": f"a * x[i] + {edited}"} if edited else {})
-    form = CPP if cpu else CUDA
-    code = "".join(form.format(name=n, body=b, block=block) for n, b in bodies.items())
-    old, new = MISTAKES.get(mistake, ("", ""))
-    if cpu:
-        old, new = (each.replace("(x)", "(input)") for each in (old, new))
-    code = code.replace(old, new, 1) if old else code
-    functions = list(bodies)
-    if cpu:
-        return {"cpp_sources": code, "functions": functions}
+    code = "".join(CUDA.format(name=n, body=b, block=block) for n, b in bodies.items())
+    if mistake:
+        code = code.replace(*MISTAKES[mistake], 1)
     declared = "".join(f"torch::Tensor {n}(torch::Tensor x, double a);\n" for n in bodies)
-    return {"cpp_sources": declared, "cuda_sources": code, "functions": functions}
+    return {"cpp_sources": declared, "cuda_sources": code, "functions": list(bodies)}
 
 
-def child(loader: str, moment: str, *, cpu: bool) -> None:
+def child(loader: str, moment: str) -> None:
     """Load in this process; print the seconds of its moments as JSON."""
     import torch  # noqa: PLC0415 - not in the clock
 
@@ -89,7 +72,7 @@ def child(loader: str, moment: str, *, cpu: bool) -> None:
         from kernforge import load_inline  # noqa: PLC0415
 
     def timed(edited: int, block: int = 256, mistake: str = "") -> float:
-        arguments = source(edited, block, cpu=cpu, mistake=mistake)
+        arguments = source(edited, block, mistake)
         failed = False
         start = time.perf_counter()
         try:
@@ -101,8 +84,8 @@ def child(loader: str, moment: str, *, cpu: bool) -> None:
         seconds = time.perf_counter() - start
         if failed != bool(mistake):
             raise SystemExit(f"{mistake}: it compiled")
-        x = torch.arange(5, dtype=torch.float32, device="cpu" if cpu else "cuda")
-        if not failed and (cpu or torch.cuda.is_available()):
+        if not failed and torch.cuda.is_available():
+            x = torch.arange(5, dtype=torch.float32, device="cuda")
             torch.testing.assert_close(module.scale(x, 3.0), 3 * x + edited)
         return seconds
 
@@ -113,27 +96,22 @@ def child(loader: str, moment: str, *, cpu: bool) -> None:
     else:
         found = {"cold": timed(0), "edit": timed(1, 128)}
         timed(2, 192)
-        if not cpu:
-            found["device-only edit"] = timed(3, 192)
-        else:
-            timed(3, 192)
+        found["device-only edit"] = timed(3, 192)
         found["unchanged"] = timed(3, 192)
     print("RESULT " + json.dumps(found))
 
 
-def project(cache: str, *, cpu: bool) -> dict[str, float]:
+def project(cache: str) -> dict[str, float]:
     """Seconds of ``kernforge.load`` of a new project: cold, and after an edit of its source."""
     new = [sys.executable, "-m", "kernforge", "new", "bench-toy"]
     subprocess.run(new, cwd=cache, check=True, stdout=subprocess.DEVNULL)
     root = Path(cache, "bench-toy")
-    source = root / ("bench_toy_cpu.cpp" if cpu else "bench_toy.cu")
-    factor = "factor" if cpu else "scale"
     code = f"""
 import time, json, pathlib
 from kernforge import load
 import torch
-found, source = {{}}, pathlib.Path({str(source)!r})
-edit = ("device-only edit", "* {factor};", "* {factor} + 1;")
+found, source = {{}}, pathlib.Path({str(root / "bench_toy.cu")!r})
+edit = ("device-only edit", "* scale;", "* scale + 1;")
 for moment, old, new in (("cold", "", ""), edit):
     source.write_text(source.read_text().replace(old, new) if old else source.read_text())
     start = time.perf_counter()
@@ -168,15 +146,13 @@ def run(arguments: list[str], cache: str) -> dict[str, float]:
 def main() -> None:
     """Time both loaders and write the figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "9.0")
     if arguments.child:
-        child(*arguments.child, cpu=arguments.cpu)
+        child(*arguments.child)
         return
-    flags = ["--cpu"] if arguments.cpu else []
     results: dict[str, dict[str, float]] = {}
     for loader in LOADERS:
         with tempfile.TemporaryDirectory() as cache:
@@ -184,19 +160,18 @@ def main() -> None:
             # In a second process torch's loader compiles again: that is not waited for.
             moments = ["cold"] if loader == "torch" else ["cold", "second process"]
             for moment in moments:
-                found |= run([__file__, "--child", loader, moment, *flags], cache)
+                found |= run([__file__, "--child", loader, moment], cache)
         for moment in MISTAKES:
             with tempfile.TemporaryDirectory() as cache:
-                found |= run([__file__, "--child", loader, moment, *flags], cache)
+                found |= run([__file__, "--child", loader, moment], cache)
         print(loader, found, flush=True)
     with tempfile.TemporaryDirectory() as cache:
-        results["project, kernforge"] = project(cache, cpu=arguments.cpu)
+        results["project, kernforge"] = project(cache)
     where = describe("kernforge", "torch")
     write(
-        arguments.json or RESULTS / ("jit-cpu.json" if arguments.cpu else "jit.json"),
+        arguments.json or RESULTS / "jit.json",
         where,
-        title=f"Seconds until four small {'C++' if arguments.cpu else 'CUDA'} kernels can be "
-        f"called, on {where['cores']} cores",
+        title=f"Seconds until four small CUDA kernels can be called, on {where['cores']} cores",
         head=["form, loader", *MOMENTS],
         rows=[
             [name, *(f"{found[m]:.2g}" if m in found else "" for m in MOMENTS)]

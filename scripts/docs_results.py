@@ -50,14 +50,14 @@ GROUPS = {
         "Results: JIT",
         "`kernforge.load` and `kernforge.load_inline` beside `torch.utils.cpp_extension`, which "
         "takes the\nsame calls.\n",
-        ("jit.json", "jit-cpu.json"),
+        ("jit.json",),
     ),
     "build": Group(
         "Results: Builds",
         "`kernforge build` beside `torch.utils.cpp_extension`, on the same sources and "
         "architectures, with the\nsame compilers. One variant of kernforge serves several torch "
         "versions; cpp_extension builds once\nfor each of them.\n",
-        ("build.json", "build-cpu.json", "toolchain.json", "community.json", "sdists.json"),
+        ("build.json", "toolchain.json", "community.json", "sdists.json"),
     ),
     "load": Group(
         "Results: Loading",

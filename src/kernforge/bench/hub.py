@@ -153,7 +153,7 @@ class ClassWorkload(Subject):
         return list(vars(self.calls[place][0]).values())
 
     def verify(self, place: int, returned: Any) -> str:
-        """The error by the class's check, or by ours where zeros pass the class's; else ""."""
+        """The error by the class's check, or by kernforge's where zeros pass it; else ""."""
         import torch
 
         del returned
