@@ -24,7 +24,7 @@ def draw(report: Report, kind: str) -> bytes:
     """
     if kind != ".html":
         return _bytes(beside(report, report.settings.modes[0]), kind.removeprefix("."))
-    title = html.escape(_title(report))
+    title = html.escape(report.title)
     charts = []
     for mode in report.settings.modes:
         figures = (beside(report, mode), against_size(report, mode))
@@ -42,7 +42,7 @@ def draw(report: Report, kind: str) -> bytes:
 
 
 def beside(report: Report, mode: str) -> Any:
-    """A figure of bars: times of each candidate by the kernel's, with intervals."""
+    """A figure of bars: the ratio of each candidate to the kernel, with intervals."""
     shown: list[tuple[str, float, float, float]] = []
     for case in report.cases:
         for each in case.of(mode):
@@ -58,7 +58,7 @@ def beside(report: Report, mode: str) -> Any:
     axes.set_yticks(list(places), [label for label, _, _, _ in shown])
     axes.invert_yaxis()
     axes.axvline(1.0, color="#cc3311", linewidth=1)
-    axes.set_xlabel(f"time by the kernel's, {mode}; above 1 the kernel is faster")
+    axes.set_xlabel(f"ratio to the kernel, {mode}; above 1 the kernel is faster")
     return figure
 
 
@@ -91,12 +91,8 @@ def _figure(report: Report, height: float) -> tuple[Any, Any]:
 
     figure = Figure(figsize=(_WIDTH_IN, height), layout="constrained")
     axes = figure.add_subplot()
-    axes.set_title(_title(report))
+    axes.set_title(report.title)
     return figure, axes
-
-
-def _title(report: Report) -> str:
-    return f"{report.project} on {report.machine.gpu or report.machine.cpu}"
 
 
 def _bytes(figure: Any, kind: str) -> bytes:

@@ -165,9 +165,9 @@ def _result(case: Case, measured: Measurement) -> dict[str, Any]:
 
 def summary(report: Report) -> dict[str, Any]:
     """The first mode as a table for a page of results: ``title``, ``head``, ``rows``, ``note``."""
-    mode, where = report.settings.modes[0], report.machine
+    mode = report.settings.modes[0]
     return {
-        "title": f"{report.project} on {where.gpu or where.cpu}",
+        "title": report.title,
         "head": list(HEAD),
         "rows": [list(row) for row in rows(report, mode)],
         "note": f"Median of a call, {mode}: {MEANING[mode]}; all candidates in one run, in turn, "

@@ -160,6 +160,11 @@ class Report:
     failed: dict[str, str]
     partial: bool
 
+    @property
+    def title(self) -> str:
+        """The project, and the device of the run."""
+        return f"{self.project} on {self.machine.gpu or self.machine.cpu}"
+
 
 Work: TypeAlias = Mapping[str, tuple[Callable[[], Subject], Sequence[Candidate]]]
 """Workloads by name: a function that makes the inputs, and the candidates."""
