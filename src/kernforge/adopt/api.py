@@ -145,7 +145,7 @@ def adopt(
             for group, operators in groups.items()
             for each in operators
         }
-        written = {
+        contents = {
             **texts,
             _BINDING: _BINDING_TEXT,
             "build.toml": _manifest(kernel, chosen, bindings, _sections(old, bindings)),
@@ -155,13 +155,13 @@ def adopt(
         }
         tree = stage / "project"
         make_dir(tree)
-        for file, text in written.items():
+        for file, text in contents.items():
             untrusted_tree.write(tree, file, text)
         if not publish_tree(tree, dest):
             raise scaffold.occupied(dest)
     return Adoption(
         dest=dest,
-        files=tuple(dest / file for file in sorted(written)),
+        files=tuple(dest / file for file in sorted(contents)),
         operators=schemas,
         remarks=tuple(sorted({*old.remarks})),
     )
@@ -271,12 +271,12 @@ def _manifest(
         "backends": sorted({section["backend"] for section in sections.values()}),
     }
     tables = {"general": general, "torch": {"src": list(bindings)}, "kernel": sections}
-    listed = tomlkit.item(tables)
-    for table in listed["kernel"].values():
+    item = tomlkit.item(tables)
+    for table in item["kernel"].values():
         for value in table.values():
             if isinstance(value, tomlkit.items.Array) and len(value.as_string()) > _WIDTH - 20:
                 value.multiline(multiline=True)
-    text = tomlkit.dumps(listed)
+    text = tomlkit.dumps(item)
     document.parse(text)
     return text
 

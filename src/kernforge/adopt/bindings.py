@@ -327,9 +327,9 @@ class Source:
         if arguments and len(arguments) != len(types):
             raise TranslationError('each argument needs a py::arg("name"), or none has one')
         pairs = zip(arguments, types, strict=False)
-        given = [(m[1] or m[2], _default(m[3], kind.schema)) for m, kind in pairs]
-        given = given or [(n or f"arg{k}", "") for k, (_, n) in enumerate(function.parameters)]
-        names = [word for word, _ in given]
+        bound = [(m[1] or m[2], _default(m[3], kind.schema)) for m, kind in pairs]
+        bound = bound or [(n or f"arg{k}", "") for k, (_, n) in enumerate(function.parameters)]
+        names = [word for word, _ in bound]
         if reserved := [word for word in names if keyword.iskeyword(word)]:
             raise TranslationError(f"rename the argument {reserved[0]}, a keyword of Python")
         schemas, returns = [kind.schema for kind in types], result.schema
@@ -340,8 +340,8 @@ class Source:
             if returns == "Tensor" and re.search(rf"\breturn\s+{own}\s*;", function.body):
                 returns = f"Tensor({mark}!)"
         op = f"{self.prefix}{name}"
-        listed = (f"{t} {word}{value}" for t, (word, value) in zip(schemas, given, strict=True))
-        schema = f"{op}({', '.join(listed)}) -> {returns}"
+        declared = (f"{t} {word}{value}" for t, (word, value) in zip(schemas, bound, strict=True))
+        schema = f"{op}({', '.join(declared)}) -> {returns}"
         self._add(name, schema, "".join(docs))
         if function.returns == "void" and mutated:
             marked = ", ".join(names[k] for k in mutated)
@@ -422,9 +422,9 @@ def _adapter(called: str, names: Sequence[str], types: Sequence[Type], result: T
     """Registered callable: the user's function, or a lambda that converts numbers."""
     if not any(kind.wide for kind in (*types, result)):
         return f"&{called}"
-    named = list(zip(types, names, strict=True))
-    taken = ", ".join(f"{kind.wide or kind.cpp} {name}" for kind, name in named)
-    passed = ", ".join(f"static_cast<{k.cpp}>({name})" if k.wide else name for k, name in named)
+    pairs = list(zip(types, names, strict=True))
+    taken = ", ".join(f"{kind.wide or kind.cpp} {name}" for kind, name in pairs)
+    passed = ", ".join(f"static_cast<{k.cpp}>({name})" if k.wide else name for k, name in pairs)
     call = f"{called}({passed})"
     call = f"static_cast<{result.wide}>({call})" if result.wide else call
     return f"[]({taken}) {{ return {call}; }}"

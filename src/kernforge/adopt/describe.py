@@ -44,11 +44,11 @@ def describe_setup(path: Path) -> dict[str, object]:
 
     # Else setuptools installs what setup_requires names first.
     setuptools.setup = core.setup
-    found = core.run_setup(str(path), ["build_ext"], stop_after="config")
-    about = found.metadata
-    requests = (extension.extension_request(each, "", Path()) for each in found.ext_modules or [])
+    project = core.run_setup(str(path), ["build_ext"], stop_after="config")
+    about = project.metadata
+    requests = (extension.extension_request(each, "", Path()) for each in project.ext_modules or [])
     return {
-        "name": found.get_name(),
+        "name": project.get_name(),
         "license": about.license or getattr(about, "license_expression", "") or "",
         "extensions": [dataclasses.asdict(each) for each in requests],
     }
@@ -113,7 +113,7 @@ def main(program: str, file: str) -> int:
     sys.path.insert(0, str(Path.cwd()))  # late, as it may have files of any name
     try:
         is_setup = path.name == "setup.py"
-        found = describe_setup(path) if is_setup else describe_script(path.absolute())
+        described = describe_setup(path) if is_setup else describe_script(path.absolute())
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a setup.py may raise anything
         # setuptools runs the text of a setup.py.
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == "<string>"]
@@ -122,7 +122,7 @@ def main(program: str, file: str) -> int:
         where = f"{path.name}:{line}: " if line else ""
         sys.stderr.write(f"{where}{type(error).__name__}: {text}\n")
         return 1
-    files.write_atomic(Path(file), json.dumps(found, default=str))
+    files.write_atomic(Path(file), json.dumps(described, default=str))
     return 0
 
 

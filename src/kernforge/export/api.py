@@ -92,8 +92,8 @@ def texts(project: Project, kinds: Sequence[str]) -> dict[str, str]:
     if "nix" in kinds:
         flake = _FLAKE.replace("DESCRIPTION", f"Kernel {manifest.general.name}")
         generated |= {"flake.nix": flake, **headers}
-        listed = _manifest_without_patterns(project, headers)
-        generated |= {MANIFEST: listed} if listed != project.manifest_text else {}
+        explicit = _manifest_without_patterns(project, headers)
+        generated |= {MANIFEST: explicit} if explicit != project.manifest_text else {}
     return generated
 
 
@@ -198,15 +198,15 @@ def write(
                 files.write_new(stage / "project" / path, data)
             files.publish_tree(stage / "project", to)
         return frozenset()
-    kept = set()
+    user_files = set()
     for path, data in contents.items() if not force else ():
         with contextlib.suppress(FileNotFoundError):
             old = untrusted_tree.read_bytes(top, path, limit=_LARGEST, hard_links=True)
             if old != data and not any(mark.encode() in old for mark in _MARKS):
-                kept.add(path)
-    for path in contents.keys() - kept:
+                user_files.add(path)
+    for path in contents.keys() - user_files:
         untrusted_tree.write(top, path, contents[path])
-    return frozenset(kept)
+    return frozenset(user_files)
 
 
 def compile_commands(workspace: Workspace, targets: Sequence[Target], to: Path) -> dict[str, str]:

@@ -68,26 +68,26 @@ def build_extensions(
     """
     if not requests:
         return {}
-    wanted = find_target(environment)
+    target = find_target(environment)
     # Behind a stub, the process that wrote it has said the reason.
-    why = "" if environment.kernforge_stand_in else wanted.why
-    console.note(f"building for {wanted} ({why})" if why else f"building for {wanted}")
+    why = "" if environment.kernforge_stand_in else target.why
+    console.note(f"building for {target} ({why})" if why else f"building for {target}")
     installed = _installed_directories(environment)
     trees = [project_tree(request, installed) for request in requests]
-    asked = [with_variables(request, environment.variables) for request in requests]
-    read = [read_extension(*each) for each in zip(asked, trees, strict=True)]
-    needs = ExtensionNeeds.of(read)
-    if needs.cuda and wanted.cuda is None:
-        cuda = _toolkit_version(wanted)
+    flagged = [with_variables(request, environment.variables) for request in requests]
+    extensions = [read_extension(*each) for each in zip(flagged, trees, strict=True)]
+    needs = ExtensionNeeds.of(extensions)
+    if needs.cuda and target.cuda is None:
+        cuda = _toolkit_version(target)
         console.note(
-            "note: this torch is a build for the CPU, and setup.py has CUDA sources: what is "
-            "compiled of them runs on no GPU, and cannot be imported if it calls torch's CUDA "
+            "note: this torch is a build for the CPU, and setup.py has CUDA sources: their device "
+            "code runs on no GPU, and the module cannot be imported if it calls torch's CUDA "
             "functions. To build for a torch with CUDA, name it: "
-            f"KERNFORGE_TORCH={wanted.torch} KERNFORGE_CUDA={cuda} (`kernforge pip` has --torch "
+            f"KERNFORGE_TORCH={target.torch} KERNFORGE_CUDA={cuda} (`kernforge pip` has --torch "
             "and --cuda)"
         )
     restore = trees[0].restore
-    toolchain = _find_toolchain(wanted, needs, environment, console)
+    toolchain = _find_toolchain(target, needs, environment, console)
     context = ActionContext(
         store=toolchain.store,
         trees=toolchain.trees,
@@ -97,7 +97,7 @@ def build_extensions(
     )
     try:
         planned, ran = make.compile_extensions(
-            read,
+            extensions,
             toolchain,
             context,
             console,
@@ -116,7 +116,7 @@ def build_extensions(
     count = max(ran, len(planned[0].plan.actions))
     console.note(f"{ran} of {count} actions were run, the rest came from the store")
     paths = {}
-    for extension, module in zip(read, planned, strict=True):
+    for extension, module in zip(extensions, planned, strict=True):
         path = paths[extension.name] = make.module_path(module, toolchain.store)
         texts = {restore(p): text for unit in extension.units for p, text in unit.texts.items()}
         library = elf.parse(path.read_bytes())
@@ -162,12 +162,12 @@ def with_variables(request: Extension, variables: Mapping[str, str]) -> Extensio
 def _installed_directories(environment: Environment) -> tuple[str, ...]:
     """Directories of the toolchain, which a setup.py may name."""
     store = environment.home / "store" / "toolchains"
-    named = (
+    variables = (
         *(environment.cuda_home, environment.cuda_path, environment.kernforge_stand_in),
         environment.kernforge_cuda_home,
     )
-    own = (sysconfig.get_path("include"), sysconfig.get_path("platinclude"))
-    return tuple(dict.fromkeys(filter(None, (str(store), *named, *own))))
+    headers = (sysconfig.get_path("include"), sysconfig.get_path("platinclude"))
+    return tuple(dict.fromkeys(filter(None, (str(store), *variables, *headers))))
 
 
 def _find_toolchain(
@@ -184,13 +184,13 @@ def _find_toolchain(
     wheels = Wheels(Index.lazily(environment.variables), store.root / "downloads", progress)
     compiler = host_compiler.find(environment.variables, run)
     cuda = _toolkit_version(target) if needs.cuda else None
-    wanted = machine.toolkit_needs(str(cuda), libraries=needs.libraries) if cuda else {}
+    needed = machine.toolkit_needs(str(cuda), libraries=needs.libraries) if cuda else {}
     if needs.torch:
         torch = Tree("torch", str(target.torch))
-        wanted[torch.name] = torch
-    lock, parts = _lock(target, wanted, environment, wheels)
+        needed[torch.name] = torch
+    lock, parts = _lock(target, needed, environment, wheels)
     lock = replace(
-        lock.part(wanted),
+        lock.part(needed),
         compilers={"cxx": host_compiler.locked(compiler, run, store.root / "compilers")},
     )
     trees = {"cxx": compiler.program(store.root / "compilers")}
@@ -203,7 +203,7 @@ def _find_toolchain(
     if cuda:
         front_end.require(lock.toolkit(cuda), archs)
     torch_tree = Tree.of("torch", target.torch)
-    made = ExtensionMachine(
+    extension_machine = ExtensionMachine(
         torch=target.torch,
         torch_cuda=target.cuda,
         torch_tree=torch_tree,
@@ -218,7 +218,7 @@ def _find_toolchain(
         static_libstdcxx=compiler.static_libstdcxx,
         trees=tuple(_named_trees(trees, environment)),
     )
-    return ExtensionToolchain(machine=made, store=store, trees=trees)
+    return ExtensionToolchain(machine=extension_machine, store=store, trees=trees)
 
 
 def _toolkit_version(target: TorchTarget) -> Version2:
@@ -239,23 +239,23 @@ def toolchain_directory(
         ToolchainError: no index has it.
     """
     needs = ExtensionNeeds(torch=kind == "torch", cuda=kind == "cuda")
-    found = _find_toolchain(target, needs, environment, progress)
+    toolchain = _find_toolchain(target, needs, environment, progress)
     version = target.torch if kind == "torch" else _toolkit_version(target)
-    return Path(found.trees[Tree.of(kind, version).name])
+    return Path(toolchain.trees[Tree.of(kind, version).name])
 
 
 def _lock(
-    target: TorchTarget, wanted: Mapping[str, Tree], environment: Environment, wheels: Wheels
+    target: TorchTarget, needed: Mapping[str, Tree], environment: Environment, wheels: Wheels
 ) -> tuple[Lock, LocalParts]:
     """Lock of the index's wheels, with the installed torch and toolkit as the fallback."""
-    kinds = {tree.kind for tree in wanted.values()}
+    kinds = {tree.kind for tree in needed.values()}
 
     def complete(options: LocalPartsOptions) -> tuple[Lock, LocalParts]:
         parts = find_local_parts(options, "", environment)
-        if note := parts.unused_note([t.version for t in wanted.values() if t.kind == "cuda"]):
+        if note := parts.unused_note([t.version for t in needed.values() if t.kind == "cuda"]):
             wheels.progress.note(f"note: {note}, which comes from wheels")
         home, cpu = environment.home, this_cpu()
-        lock = resolver.complete(home, wanted.values(), wheels, cpu=cpu, local_parts=parts)
+        lock = resolver.complete(home, needed.values(), wheels, cpu=cpu, local_parts=parts)
         return lock, parts
 
     options = LocalPartsOptions.of(environment)
@@ -284,16 +284,16 @@ def find_archs(
     cuda: Version2, environment: Environment, progress: Progress
 ) -> tuple[cuda_arch.Arch, ...]:
     """Architectures of ``TORCH_CUDA_ARCH_LIST``, else of this machine's GPUs, else the defaults."""
-    if found := machine.named_archs(environment) or _visible_gpus():
-        return found
-    listed = cuda_arch.defaults(cuda)
+    if archs := machine.named_archs(environment) or _visible_gpus():
+        return archs
+    archs = cuda_arch.defaults(cuda)
     if cuda in front_end.TOOLKITS and not environment.kernforge_cuda_home:
-        listed = front_end.supported(listed, cuda)
+        archs = front_end.supported(archs, cuda)
     progress.note(
-        f"no GPU on this machine: compiling for {', '.join(map(str, listed))} "
+        f"no GPU on this machine: compiling for {', '.join(map(str, archs))} "
         "(TORCH_CUDA_ARCH_LIST, as 9.0, names fewer)"
     )
-    return listed
+    return archs
 
 
 def _visible_gpus() -> tuple[cuda_arch.Arch, ...]:

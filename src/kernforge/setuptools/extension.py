@@ -73,8 +73,8 @@ def CUDAExtension(name: str, sources: Sequence[str], *args: Any, **kwargs: Any) 
     """
     libraries = list(kwargs.pop("dlink_libraries", ()))
     if kwargs.pop("dlink", False) or libraries:
-        given = kwargs.get("extra_compile_args") or {}
-        compilers = dict(given) if isinstance(given, dict) else {"cxx": given, "nvcc": given}
+        flags = kwargs.get("extra_compile_args") or {}
+        compilers = dict(flags) if isinstance(flags, dict) else {"cxx": flags, "nvcc": flags}
         words = [*compilers.get("nvcc_dlink", ()), "-dlink"]
         words += [f"-L{path}" for path in kwargs.get("library_dirs") or ()]
         words += [f"-l{library}" for library in libraries]
@@ -86,9 +86,9 @@ def _extension(
     kind: Kind, name: str, sources: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> TorchExtension:
     kwargs["language"] = "c++"
-    made = TorchExtension(name, list(map(os.fspath, sources)), *args, **kwargs)
-    made.kind = kind
-    return made
+    extension = TorchExtension(name, list(map(os.fspath, sources)), *args, **kwargs)
+    extension.kind = kind
+    return extension
 
 
 class BuildExtension(build_ext):
@@ -128,13 +128,13 @@ class BuildExtension(build_ext):
 
     def build_extension(self, ext: setuptools.Extension) -> None:
         """Copy a compiled extension; setuptools builds those in other languages."""
-        made = self._built.get(ext.name)
-        if made is None:
+        built = self._built.get(ext.name)
+        if built is None:
             super().build_extension(ext)
             return
         path = Path(self.get_ext_fullpath(ext.name))
         files.make_dir(path.parent)
-        files.copy_atomic(made, path)
+        files.copy_atomic(built, path)
 
     def copy_extensions_to_source(self) -> None:
         """Copy extensions to the packages of the source tree; a missing directory is made."""
@@ -165,8 +165,8 @@ def extension_request(extension: setuptools.Extension, file: str, here: Path) ->
         file: name of the shared object.
         here: directory of the setup.py.
     """
-    given: Any = extension.extra_compile_args or []
-    compilers = given if isinstance(given, dict) else {"cxx": given, "nvcc": given}
+    flags: Any = extension.extra_compile_args or []
+    compilers = flags if isinstance(flags, dict) else {"cxx": flags, "nvcc": flags}
     cxx, nvcc, dlink = (compilers.get(name) for name in _COMPILERS)
     macros = [f"-D{n}" if v is None else f"-D{n}={v}" for n, v in extension.define_macros or ()]
     macros += [f"-U{name}" for name in extension.undef_macros or ()]
@@ -202,10 +202,10 @@ def include_paths(device_type: str | bool = "cpu", *, cuda: bool = False) -> lis
         cuda: whether to name CUDA's; torch before 2.6 had this argument alone, as the first.
     """
     torch = _directory("torch") / "include"
-    found = [str(torch), str(torch / "torch/csrc/api/include")]
+    paths = [str(torch), str(torch / "torch/csrc/api/include")]
     if cuda or device_type is True or device_type == "cuda":
-        found.append(str(_directory("cuda") / "include"))
-    return found
+        paths.append(str(_directory("cuda") / "include"))
+    return paths
 
 
 def library_paths(device_type: str | bool = "cpu", *, cuda: bool = False) -> list[str]:  # noqa: FBT001 - torch's
@@ -243,7 +243,7 @@ def _is_compiled_here(extension: setuptools.Extension) -> bool:
     return bool(extension.sources) and all(s.endswith(SUFFIXES) for s in extension.sources)
 
 
-def _strings(given: Iterable[Any] | None) -> tuple[str, ...]:
+def _strings(values: Iterable[Any] | None) -> tuple[str, ...]:
     return tuple(
-        os.fspath(each) if isinstance(each, os.PathLike) else str(each) for each in given or ()
+        os.fspath(each) if isinstance(each, os.PathLike) else str(each) for each in values or ()
     )

@@ -140,11 +140,11 @@ class _Builds:
         return place / "python"
 
 
-def _install(wanted: Sequence[Requirement], directory: Path) -> None:
+def _install(requirements: Sequence[Requirement], directory: Path) -> None:
     """Install packages into a directory by pip."""
-    if not wanted:
+    if not requirements:
         return
-    listed = [str(each) for each in wanted]
+    listed = [str(each) for each in requirements]
     argv = (sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--target")
     done = run(Command(argv=(*argv, str(directory), *listed)))
     if done.returncode != 0:
@@ -168,7 +168,7 @@ def is_torch(requirement: Requirement) -> bool:
     return canonicalize_name(requirement.name) == "torch"
 
 
-def missing(wanted: Sequence[Requirement]) -> list[Requirement]:
+def missing(requirements: Sequence[Requirement]) -> list[Requirement]:
     """Requirements that are neither installed nor satisfied by the stub."""
 
     def is_installed(each: Requirement) -> bool:
@@ -178,7 +178,7 @@ def missing(wanted: Sequence[Requirement]) -> list[Requirement]:
             return False
         return not each.url and each.specifier.contains(version, prereleases=True)
 
-    fetched = (each for each in wanted if canonicalize_name(each.name) not in _NOT_FETCHED)
+    fetched = (each for each in requirements if canonicalize_name(each.name) not in _NOT_FETCHED)
     return [each for each in fetched if not is_installed(each)]
 
 

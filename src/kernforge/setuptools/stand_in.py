@@ -91,7 +91,7 @@ def variables(
             set.
     """
     given, programs = environment.variables, [packages / "bin"]
-    found = {
+    values = {
         "KERNFORGE_HOME": str(environment.home),
         "KERNFORGE_STAND_IN": str(package),
         **(target.variables if target.installed is None else {}),
@@ -99,11 +99,11 @@ def variables(
     }
     if target.cuda and _ASKS_CUDA.search(setup):
         home = build.toolchain_directory("cuda", target, environment, progress)
-        found["CUDA_HOME"] = str(home)
+        values["CUDA_HOME"] = str(home)
         programs.insert(0, home / "bin")
     for name, places in (("PYTHONPATH", [package.parent, packages]), ("PATH", programs)):
-        found[name] = os.pathsep.join([*map(str, places), *filter(None, [given.get(name)])])
-    return found
+        values[name] = os.pathsep.join([*map(str, places), *filter(None, [given.get(name)])])
+    return values
 
 
 def skip_download_variables(setup: str) -> dict[str, str]:

@@ -107,18 +107,18 @@ def named_target(torch: str, cuda: str | None, python: str, *, why: str = "") ->
         raise UsageError(f"{torch!r} is not a release of torch", hint="write it like 2.11")
     version = Version2(int(match[1]), int(match[2]))
     published = torch_releases().get(version) or (USUAL,)
-    if not (named := cuda or local):
-        wanted: Version2 | None = max([c for c in published if c in TOOLKITS] or published)
+    if not (cuda_name := cuda or local):
+        toolkit: Version2 | None = max([c for c in published if c in TOOLKITS] or published)
     else:
-        wanted = parse_cuda(named)
-        if wanted and version in torch_releases() and wanted not in published:
+        toolkit = parse_cuda(cuda_name)
+        if toolkit and version in torch_releases() and toolkit not in published:
             raise UsageError(
-                f"torch {version} was not published for CUDA {wanted}",
+                f"torch {version} was not published for CUDA {toolkit}",
                 hint=f"it was for {', '.join(map(str, published))}; cpu is a build without CUDA",
             )
-    build = f"cu{wanted.major}{wanted.minor}" if wanted else NO_CUDA
+    build = f"cu{toolkit.major}{toolkit.minor}" if toolkit else NO_CUDA
     release = f"{version}.0+{build}"
-    return TorchTarget(torch=version, release=release, cuda=wanted, python=python, why=why)
+    return TorchTarget(torch=version, release=release, cuda=toolkit, python=python, why=why)
 
 
 def parse_cuda(text: str) -> Version2 | None:

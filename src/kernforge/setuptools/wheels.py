@@ -240,14 +240,14 @@ def relabel(
         requires=requires,
         metadata=document,
     )
-    kept = {}
+    contents = {}
     for member, path in members.items():
         match = _INFO.fullmatch(member)
         if not match:
-            kept[member] = path
+            contents[member] = path
         elif match[1] == "data" or match[2] not in _OURS:
-            kept[f"{plan.stem}.{match[1]}/{match[2]}"] = path
-    return archive.write(plan, kept, out, seconds=seconds), requires, plan.tag
+            contents[f"{plan.stem}.{match[1]}/{match[2]}"] = path
+    return archive.write(plan, contents, out, seconds=seconds), requires, plan.tag
 
 
 def _metadata(
@@ -256,8 +256,8 @@ def _metadata(
     """Name, requirements and text of METADATA with another version and the torch of a target."""
     message = message_from_bytes(document, policy=_POLICY)
     message.replace_header("Version", version)
-    listed = {text: Requirement(text) for text in message.get_all("Requires-Dist", [])}
-    others = (text for text, each in listed.items() if each.marker or not pip.is_torch(each))
+    requirements = {text: Requirement(text) for text in message.get_all("Requires-Dist", [])}
+    others = (text for text, each in requirements.items() if each.marker or not pip.is_torch(each))
     requires = (f"torch=={wanted.torch}.*", *others)
     del message["Requires-Dist"]
     for text in requires:
