@@ -91,7 +91,7 @@ def source_of(place):
     return registry.folder(REPO, registry.ref(REPO, "v1"), "source")
 
 
-def test_the_variant_that_is_lacking_is_built_once_and_kept(place, call):
+def test_a_missing_variant_is_built_once(place, call):
     assert {path.name for path in source_of(place).iterdir()} == {
         *("build.toml", "kernforge.lock", "times_two.cpp", "times_two.cu", "times_two.h"),
         "torch-ext",
@@ -111,7 +111,7 @@ def test_the_variant_that_is_lacking_is_built_once_and_kept(place, call):
     assert not list((place / "home/built/work").iterdir())
 
 
-def test_a_source_that_is_not_the_published_variants_is_not_built(place, call):
+def test_a_modified_source_is_refused(place, call):
     source = source_of(place) / "times_two.cpp"
     text = source.read_text()
     source.unlink()
@@ -148,7 +148,7 @@ def test_a_variant_that_names_its_repository_is_enough(place, call):
     assert Path(path).is_relative_to(place / "home/built")
 
 
-def test_without_an_index_the_machines_own_torch_lends_its_headers(place, call):
+def test_without_an_index_the_installed_torch_is_the_fallback(place, call):
     (place / "home/store/toolchains").unlink()
     nowhere = {
         "PIP_INDEX_URL": "http://127.0.0.1:9/simple",

@@ -91,7 +91,7 @@ def test_a_worker_that_dies_costs_a_retry(kernforge_cli, cluster, project, tmp_p
     assert (project / "build" / CPU / "metadata.json").is_file()
 
 
-def test_an_error_on_a_worker_is_shown_as_the_compiler_wrote_it(kernforge_cli, cluster, tmp_path):
+def test_a_compiler_error_on_a_worker_is_shown(kernforge_cli, cluster, tmp_path):
     cluster.add("one")
     root = projects.write(tmp_path / "project", cpp="int broken( {\n")
     away = ["--scheduler", cluster.address, "--variant", CPU]

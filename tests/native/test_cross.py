@@ -65,7 +65,7 @@ def test_a_cpu_variant_for_arm_keeps_to_the_floor(kernforge_cli, tmp_path, stabl
     )
 
 
-def test_a_variant_for_arm_is_built_again_with_the_same_bytes(kernforge_cli, tmp_path):
+def test_a_variant_for_arm_is_reproducible(kernforge_cli, tmp_path):
     root = projects.write(tmp_path)
     (variant,) = built(kernforge_cli, root, "--system", "aarch64-linux").values()
     # reproduce takes nothing from the store but the toolchain.
@@ -93,9 +93,7 @@ def test_device_code_for_arm_is_that_for_x86(kernforge_cli, tmp_path, cuda):
         assert here == cubin.named_like(there, here)
 
 
-def test_a_missing_cross_compiler_is_said_before_anything_is_written(
-    kernforge_cli, tmp_path, monkeypatch
-):
+def test_a_missing_cross_compiler_is_reported_first(kernforge_cli, tmp_path, monkeypatch):
     root = projects.write(tmp_path / "project")
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -129,7 +127,7 @@ def test_an_unknown_system_is_refused(kernforge_cli, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which(QEMU) is None, reason=f"{QEMU} is not installed")
-def test_what_is_linked_against_the_floor_for_arm_runs_in_an_emulator(tmp_path):
+def test_a_library_for_the_arm_floor_runs_in_an_emulator(tmp_path):
     """The whole floor: threads, file status, numbers, exceptions, streams, static destructors."""
     abi_stubs.make(tmp_path / "stubs", "aarch64", backend=None, cxx=GXX)
     shutil.copy(DATA / "heavy.cpp", tmp_path)

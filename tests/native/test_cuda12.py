@@ -83,7 +83,7 @@ def test_it_builds_and_says_what_it_is_made_of(built):
     assert metadata["provenance"]["kernforge"]["cuda-compiler"].startswith("front end of CUDA 13.0")
 
 
-def test_the_machine_code_and_the_ptx_are_of_that_cuda(built):
+def test_machine_code_and_ptx_are_of_that_cuda(built):
     cuda, name, root, _ = built
     (library,) = (root / "build" / name).rglob("*.so")
     data = library.read_bytes()
@@ -116,9 +116,7 @@ def test_elsewhere_without_a_sandbox_it_gives_the_same_bytes(built, kept_home, t
     assert [path.read_bytes() for path in one] == [path.read_bytes() for path in other]
 
 
-def test_what_it_cannot_compile_is_said_before_anything_is_compiled(
-    built, kept_home, tmp_path, kernforge
-):
+def test_unsupported_flags_are_refused_before_compiling(built, kept_home, tmp_path, kernforge):
     cuda, name, first, _ = built
     root = write(tmp_path / "project", cuda)
     shutil.copy(first / "kernforge.lock", root)

@@ -83,7 +83,7 @@ def test_the_machines_own_link_does_not(workshop):
     assert "pthread_cond_clockwait" in {s.name for s in abi_floor.unresolvable(found.undefined)}
 
 
-def test_torchs_libraries_are_needed_and_the_archives_symbols_are_hidden(heavy):
+def test_torch_is_needed_and_archive_symbols_are_hidden(heavy):
     assert heavy.needed[:5] == (*abi_floor.torch_sonames("cpu"), "libstdc++.so.6", "libc.so.6")
     assert not heavy.rpath
     assert {"files", "numbers", "threads", "errors"} <= {s.name for s in heavy.exported}

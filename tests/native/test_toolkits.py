@@ -55,7 +55,7 @@ def toolkit(kept_home, build, tmp_path):
     return Toolchains(Store(kept_home / "store"), None).path(locked)
 
 
-def test_a_new_project_needs_no_network_where_another_was_locked(kernforge_cli, tmp_path):
+def test_a_second_project_locks_without_a_network(kernforge_cli, tmp_path):
     first, second = (projects.write(tmp_path / name) for name in ("first", "second"))
     kernforge_cli("lock", first)
     nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple"}

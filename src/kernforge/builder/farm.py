@@ -128,7 +128,6 @@ class ActionTask:
     lock: Lock
     shared: str | None
     sandbox: Mode
-    jobs: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +247,6 @@ class FarmPool(LocalPool):
             lock=self._planned.lock,
             shared=far.url if far else None,
             sandbox=self._context.sandbox.wanted,
-            jobs=self._context.jobs,
         )
 
 
@@ -336,7 +334,7 @@ def _work(task: ActionTask, where: str, threads: int) -> ActionResult:
             store=store,
             trees=locking.tree_paths(workspace, action.trees, task.lock),
             runner=run,
-            jobs=task.jobs,
+            jobs=threads,
             sandbox=sandbox.probe(task.sandbox, workspace.compiler.path, run),
         )
         done = execute_action.run_action(action, plan, context, threads=threads)

@@ -219,7 +219,7 @@ def test_the_projects_registration_header_replaces_the_bundled_one(own):
     assert (header.digest in made.texts) != bool(own)
 
 
-def test_a_bundled_header_counts_where_it_is_included_and_nowhere_else():
+def test_a_bundled_header_is_in_the_keys_of_its_readers():
     first = {"csrc/kernforge/pdl.cuh": "// first\n"}
     assert make(headers=first).actions == make().actions
     files = {"op.cu": '#include "kernforge/pdl.cuh"\n'}
@@ -315,7 +315,7 @@ def test_only_units_that_include_cutlass_depend_on_it():
         make(["torch213-*"], files=files, manifest_text=text)
 
 
-def test_a_gpu_that_one_section_does_not_serve_leaves_that_section_whole():
+def test_a_section_that_serves_no_wanted_gpu_stays_whole():
     extra = (
         'cuda-flags = []\n[kernel.h]\nbackend = "cuda"\ndepends = []\nsrc = ["new.cu"]\n'
         'cuda-capabilities = ["10.0a"]\n'
@@ -375,7 +375,7 @@ def test_tvm_ffi_knows_nothing_of_torch_and_python():
     assert cpu.package == {"__init__.py": "tvm-ffi-ext/my_op/__init__.py"}
 
 
-def test_python_headers_are_keyed_by_content_where_a_source_includes_them():
+def test_python_headers_are_in_the_keys_of_their_readers():
     binding = {"torch-ext/torch_binding.cpp": "#include <torch/extension.h>\n"}
     keys = set()
     for headers in ("a" * 64, "b" * 64):
@@ -429,7 +429,7 @@ def with_front_end(release="13.0.3"):
 CU128 = ["*stable-abi210-cu128*"]
 
 
-def test_cuda_12_is_compiled_by_the_front_end_of_13_as_nvcc_12_would():
+def test_cuda_12_is_compiled_by_the_front_end_of_13():
     made = [make(CU128, lock=with_front_end(r), abi=STABLE) for r in ("13.0.3", "13.0.4")]
     (action,), (newer,) = (titled(each, "op.cu, CUDA 12.8") for each in made)
     assert action.argv[0] == "%{cuda-12.8}/bin/nvcc"

@@ -5,9 +5,7 @@ from kernforge.errors import UsageError
 from kernforge.project import git as checkout
 
 
-def test_without_git_a_directory_is_not_a_checkout_and_a_commit_cannot_be_had(
-    tmp_path, monkeypatch
-):
+def test_without_git_nothing_is_cloned(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert checkout.find(tmp_path) is None
     with pytest.raises(
@@ -16,7 +14,7 @@ def test_without_git_a_directory_is_not_a_checkout_and_a_commit_cannot_be_had(
         checkout.clone("https://somewhere", "0" * 40, tmp_path / "new")
 
 
-def test_a_repository_that_is_not_known_is_asked_for(tmp_path):
+def test_an_unknown_repository_is_reported(tmp_path):
     with pytest.raises(UsageError, match="names no source repository") as raised:
         checkout.clone(None, "0" * 40, tmp_path / "new")
     assert "0" * 40 in raised.value.hint

@@ -82,7 +82,7 @@ def test_the_minimal_project_has_five_files(tmp_path):
     assert check_files(parse(files["build.toml"]), files) == []
 
 
-def test_the_gradient_layout_has_the_same_files_with_a_backward_kernel(tmp_path):
+def test_the_gradient_layout_adds_a_backward_kernel(tmp_path):
     _, full = _project(tmp_path / "full")
     _, gradient = _project(tmp_path / "gradient", layout="gradient")
     assert gradient.keys() == full.keys()
@@ -180,7 +180,7 @@ def test_nothing_is_overwritten(tmp_path):
         scaffold("relu", dest=link)
 
 
-def test_an_empty_directory_is_filled_and_nothing_stays_beside_it(tmp_path):
+def test_an_empty_directory_is_filled(tmp_path):
     dest = tmp_path / "relu"
     dest.mkdir()
     assert all(path.is_file() for path in scaffold("relu", dest=dest))

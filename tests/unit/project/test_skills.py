@@ -49,7 +49,7 @@ def test_the_first_page_has_a_name_and_a_description():
     assert 100 < len(head[2]) <= 1024
 
 
-def test_links_lead_to_pages_of_the_skill_or_to_the_web():
+def test_every_link_of_the_skill_resolves():
     assert len([path for path in TEXTS if path.startswith("references/")]) > 10
     for path, page in TEXTS.items():
         text = re.sub(r"^ *```.*?^ *```$", "", page, flags=re.DOTALL | re.MULTILINE)

@@ -51,7 +51,7 @@ def read(tmp_path):
     return project.read_project(write(tmp_path)).sources
 
 
-def test_results_and_caches_are_not_read_unless_the_manifest_names_them(read):
+def test_results_and_caches_are_read_only_when_named(read):
     assert {"dist/a.cpp", ".generated/x.h", "sub/build/deep.h"} <= set(read.texts)
     assert not {"build/torch-cpu/old.cpp", ".git/config.h", "__pycache__/x.h"} & set(read.digests)
 

@@ -60,7 +60,7 @@ def test_headers_are_not_units_and_the_framework_comes_first():
     assert found[0].cxx_flags == ("-DBINDING",)
 
 
-def test_a_source_of_two_sections_is_one_unit_with_the_flags_of_both():
+def test_sections_that_share_a_source_share_a_unit():
     parsed = parse(
         section(
             "a",
@@ -80,7 +80,7 @@ def test_a_source_of_two_sections_is_one_unit_with_the_flags_of_both():
     assert [str(a) for a in found.archs][:3] == ["7.5", "8.0", "8.6"]
 
 
-def test_the_architectures_of_a_shared_source_are_those_of_its_sections():
+def test_a_shared_source_has_the_architectures_of_its_sections():
     parsed = parse(
         section("a", ["both.cu"], 'cuda-capabilities = ["8.0"]'),
         section("b", ["both.cu"], 'cuda-capabilities = ["9.0a"]'),
@@ -88,7 +88,7 @@ def test_the_architectures_of_a_shared_source_are_those_of_its_sections():
     assert [str(a) for a in find(parsed, "both.cu").archs] == ["8.0", "9.0a"]
 
 
-def test_a_source_that_one_section_names_twice_has_its_flags_once():
+def test_a_source_named_twice_has_its_flags_once():
     parsed = parse(section("a", ["a.cu", "./a.cu"], 'cuda-flags = ["-DA"]'))
     assert find(parsed, "a.cu").cuda_flags == ("-DA",)
 
@@ -103,7 +103,7 @@ def test_a_section_for_a_newer_toolkit_is_left_out():
     ("cuda", "expected"),
     [(Version2(12, 6), ("-DX",)), (Version2(12, 8), ("-static-global-template-stub=false", "-DX"))],
 )
-def test_a_flag_that_old_toolkits_do_not_know_is_left_out(cuda, expected):
+def test_a_flag_unknown_to_old_toolkits_is_left_out(cuda, expected):
     rest = 'cuda-flags = ["-static-global-template-stub=false", "-DX"]'
     assert find(parse(section("a", ["a.cu"], rest)), "a.cu", cuda).cuda_flags == expected
 

@@ -43,7 +43,7 @@ def read(tmp_path, old, new):
         ),
     ],
 )
-def test_such_a_value_is_an_error_of_the_manifest_with_its_line(tmp_path, old, new, message):
+def test_a_wrong_value_is_reported_with_its_line(tmp_path, old, new, message):
     with pytest.raises(ManifestError, match=message):
         read(tmp_path, old, new)
 
@@ -59,6 +59,6 @@ def test_patterns_are_files_once_the_project_is_read(tmp_path):
     assert '"*.cu"' in found.manifest_text
 
 
-def test_a_capability_of_no_gpu_beside_others_is_a_note_as_published_kernels_have_it(tmp_path):
+def test_a_capability_of_no_gpu_beside_others_is_a_note(tmp_path):
     (note,) = read(tmp_path, '["9.0"]', '["9.0", "11.8"]').manifest.notes
     assert note.startswith("[kernel.cuda] cuda-capabilities 11.8 is left out: no GPU has")
