@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from kernforge.application.resolver import lock_text
+from kernforge.application.project_lock import lock_text
 from kernforge.artifact.metadata import KernelDepend
 from kernforge.loader.lock import Pin, Pins, sort_key
 

@@ -110,30 +110,28 @@ def registry(tmp_path_factory):
     return root
 
 
+def write_project(root, name):
+    """An application that is built by a backend; returns the text of its pyproject.toml."""
+    requires, backend, extra, _ = BACKENDS[name]
+    (root / "src/lock_app").mkdir(parents=True)
+    (root / "src/lock_app/__init__.py").write_text(APP)
+    text = PYPROJECT.format(requires=requires, backend=backend, extra=extra)
+    (root / "pyproject.toml").write_text(text)
+    return text
+
+
 @pytest.mark.parametrize("name", BACKENDS)
 def test_an_installed_application_finds_its_lock(name, site, registry, tmp_path, run):
-    requires, backend, extra, in_metadata = BACKENDS[name]
+    _, backend, _, in_metadata = BACKENDS[name]
     pytest.importorskip(backend.partition(".")[0])
     project = tmp_path / "project"
-    package = project / "src/lock_app"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text(APP)
-    text = PYPROJECT.format(requires=requires, backend=backend, extra=extra)
-    (project / "pyproject.toml").write_text(text)
+    write_project(project, name)
     place = {"path": [site], "registry": registry}
     locked = run("-m", "kernforge", "lock", project, "--json", cwd=tmp_path, **place)
     assert json.loads(locked.stdout)["package"] == (None if in_metadata else "src/lock_app")
-    # By way of a source distribution, which has to carry the lock too.
-    run(
-        "-m",
-        "build",
-        "--no-isolation",
-        "--outdir",
-        tmp_path / "dist",
-        project,
-        cwd=tmp_path,
-        **place,
-    )
+    # By way of a source distribution, which must have the lock too.
+    build = ("-m", "build", "--no-isolation", "--outdir", tmp_path / "dist", project)
+    run(*build, cwd=tmp_path, **place)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     installed = unpack(wheel, tmp_path / "installed")
     place["path"] = [installed, site]
@@ -145,12 +143,8 @@ def test_an_installed_application_finds_its_lock(name, site, registry, tmp_path,
     assert {f"{home}/kernels.lock", f"{home}/kernforge-kernels.lock"} <= set(names)
 
 
-def test_a_build_with_a_lock_of_another_state_is_refused(site, registry, tmp_path, run):
-    requires, backend, extra, _ = BACKENDS["setuptools"]
-    (tmp_path / "src/lock_app").mkdir(parents=True)
-    (tmp_path / "src/lock_app/__init__.py").write_text(APP)
-    text = PYPROJECT.format(requires=requires, backend=backend, extra=extra)
-    (tmp_path / "pyproject.toml").write_text(text)
+def test_a_build_with_a_stale_lock_is_refused(site, registry, tmp_path, run):
+    text = write_project(tmp_path, "setuptools")
     build = ("-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path / "dist", tmp_path)
     place = {"cwd": tmp_path, "path": [site], "registry": registry}
     assert "there is no kernels.lock" in run(*build, expect=1, **place).stderr

@@ -43,14 +43,12 @@ def workshop(tmp_path_factory):
     return path
 
 
-def compiled(workshop: Path, source: str, *flags: str, link: tuple[str, ...] | None = None) -> Path:
-    """An extension module of this source; linked against the stubs unless told otherwise."""
+def compiled(workshop: Path, source: str, flags=("-fno-gnu-unique",), link=()) -> Path:
+    """An extension module of this source, linked against the stubs."""
     (workshop / "a.cpp").write_text(source)
     defines = (f"-DTORCH_EXTENSION_NAME={ID}", f"-I{INCLUDE}")
-    options = flags or ("-fno-gnu-unique",)
-    start(("g++", "-std=c++17", "-fPIC", *defines, *options, "-c", "a.cpp", "-o", "a.o"), workshop)
-    args = abi_floor.link_args(stub_dir="stubs", backend="cpu")
-    args = args if link is None else (*args, *link)
+    start(("g++", "-std=c++17", "-fPIC", *defines, *flags, "-c", "a.cpp", "-o", "a.o"), workshop)
+    args = (*abi_floor.link_args(stub_dir="stubs", backend="cpu"), *link)
     start(("g++", "-shared", "-o", "a.so", "a.o", *args), workshop)
     return workshop / "a.so"
 
@@ -149,19 +147,6 @@ def test_an_invalid_variant_name_is_found(variant):
     assert "not a variant name" in found(variant.rename(variant.with_name("mine")))["layout"]
 
 
-def test_bytecode_is_found(variant):
-    (variant / "__pycache__").mkdir()
-    (variant / "__pycache__" / "a.cpython-311.pyc").write_bytes(b"")
-    assert "bytecode" in found(variant)["layout"]
-
-
-def test_a_registration_outside_the_namespace_is_found(variant):
-    text = '@torch.library.custom_op("a::f", mutates_args=())\ndef f(): ...\n'
-    (variant / "more.py").write_text(text)
-    write_metadata(variant)
-    assert "more.py:2" in found(variant)["ops"]
-
-
 def test_a_link_above_the_floor_is_found(variant, workshop):
     source = "#include <pthread.h>\n" + MODULE
     source += 'extern "C" int go(pthread_t* t) { return pthread_create(t, 0, 0, 0); }'
@@ -172,46 +157,49 @@ def test_a_link_above_the_floor_is_found(variant, workshop):
     assert "GLIBC_2.34: pthread_create" in message
 
 
-def test_python_outside_the_limited_api_is_found(variant, workshop):
-    source = MODULE + 'extern "C" void* PyUnicode_AsUTF8AndSize(void*, void*);\n'
-    source += 'extern "C" void* _PyDict_NewPresized(long);\n'
-    source += "void* a() { return PyUnicode_AsUTF8AndSize(_PyDict_NewPresized(1), nullptr); }"
-    message = found(with_extension(variant, compiled(workshop, source)))["python-abi"]
-    assert "_PyDict_NewPresized (never)" in message
-    assert "PyUnicode_AsUTF8AndSize (Python 3.10)" in message
+LIMITED = """extern "C" void* PyUnicode_AsUTF8AndSize(void*, void*);
+extern "C" void* _PyDict_NewPresized(long);
+void* a() { return PyUnicode_AsUTF8AndSize(_PyDict_NewPresized(1), nullptr); }"""
 
 
-def test_torchs_cpp_abi_in_a_stable_build_is_found(variant, workshop):
-    source = MODULE + "namespace c10 { void warn(); } void a() { c10::warn(); }"
-    message = found(with_extension(variant, compiled(workshop, source)))["torch-stable-abi"]
-    assert "_ZN3c104warnEv" in message
+@pytest.mark.parametrize(
+    ("source", "options", "rule", "words"),
+    [
+        (
+            LIMITED,
+            {},
+            "python-abi",
+            ["error", "_PyDict_NewPresized (never)", "PyUnicode_AsUTF8AndSize (Python 3.10)"],
+        ),
+        (
+            "namespace c10 { void warn(); } void a() { c10::warn(); }",
+            {},
+            "torch-stable-abi",
+            ["error", "_ZN3c104warnEv"],
+        ),
+        ("", {"link": ("-Wl,-rpath,/opt/cuda",)}, "dependencies", ["error", "/opt/cuda"]),
+        (
+            "inline int& a() { static int x; return x; } int* b() { return &a(); }",
+            {"flags": ("-fgnu-unique",)},
+            "unique",
+            ["warning"],
+        ),
+        ('extern "C" void nobody(); void a() { nobody(); }', {}, "unresolved", ["error", "nobody"]),
+    ],
+)
+def test_a_librarys_fault_is_found(variant, workshop, *, source, options, rule, words):
+    path = with_extension(variant, compiled(workshop, MODULE + source, **options))
+    findings = found(path)
+    assert [*findings] == [rule]
+    assert all(word in findings[rule] for word in words)
 
 
-def test_a_dependency_and_a_search_path_are_found(variant, workshop):
-    stub = ("g++", "-shared", "-nostdlib", "-Wl,-soname,libcudart.so.13", "-o", "libcudart.so.13")
-    start((*stub, "-x", "c", "/dev/null"), workshop)
-    module = compiled(
-        workshop, MODULE, link=("-Wl,--no-as-needed", "libcudart.so.13", "-Wl,-rpath,/opt/cuda")
-    )
-    findings = check.check_variant(with_extension(variant, module), run=process.run, python=None)
-    messages = [f.message for f in findings if f.rule == "dependencies"]
-    assert len(messages) == 2
-    assert "libcudart.so.13" in messages[0]
-    assert "/opt/cuda" in messages[1]
-
-
-def test_device_code_that_metadata_does_not_list_is_found(variant, workshop):
+def test_unlisted_device_code_is_found(variant, workshop):
     shutil.copy(variant / f"{ID}.abi3.so", workshop / "fat.so")
     section = TESTS / "data" / "elf" / "nvcc.fatbin"
     start(("objcopy", f"--add-section=.nv_fatbin={section}", "fat.so"), workshop)
     message = found(with_extension(variant, workshop / "fat.so"))["archs"]
     assert "machine code for 7.5, 9.0, 9.0a, 10.0f, 12.1 is not listed" in message
-
-
-def test_a_process_wide_symbol_is_a_warning(variant, workshop):
-    source = MODULE + "inline int& a() { static int x; return x; } int* b() { return &a(); }"
-    module = compiled(workshop, source, "-fgnu-unique")
-    assert found(with_extension(variant, module))["unique"].startswith("warning")
 
 
 def test_an_invalid_library_is_found(variant):
@@ -234,48 +222,30 @@ def test_a_failing_import_is_found(variant, text):
 
 
 @pytest.mark.torch
-def test_an_implementation_without_operator_is_found(variant):
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("impl('double'", "impl('duoble'", f"{ID}::duoble, and no such operator is defined"),
+        (f"{ID!r}, 'DEF'", "'another', 'DEF'", f"torch.ops.{ID}, and none is registered there"),
+    ],
+)
+def test_an_undefined_operator_is_found(variant, old, new, words):
     # In Python, because a library of the test would be compiled for each case.
     text = (
         "import torch\n"
         f"library = torch.library.Library({ID!r}, 'DEF')\n"
         "library.define('double(Tensor x) -> Tensor')\n"
         "library.impl('double', lambda x: x + x, 'CPU')\n"
+        f"ops = torch.ops.{ID}\n"
     )
-    (variant / "__init__.py").write_text(text)
+    (variant / "_ops.py").write_text(text)
+    use = "from ._ops import ops\n\n\ndef double(x):\n    return ops.double(x)\n"
+    (variant / "__init__.py").write_text(use)
     write_metadata(variant)
     assert "undefined-op" not in found(variant, python=sys.executable)
-    (variant / "__init__.py").write_text(text.replace("impl('double'", "impl('duoble'"))
+    (variant / "_ops.py").write_text(text.replace(old, new))
     write_metadata(variant)
-    said = found(variant, python=sys.executable)["undefined-op"]
-    assert said.startswith("error")
-    assert f"{ID}::duoble" in said
-
-
-@pytest.mark.torch
-def test_a_called_namespace_without_operators_is_found(variant):
-    (variant / "_ops.py").write_text(f"import torch\nops = torch.ops.{ID}\n")
-    text = "from ._ops import ops\n\n\ndef double(x):\n    return ops.double(x)\n"
-    registers = (
-        "import torch\n"
-        f"library = torch.library.Library({ID!r}, 'DEF')\n"
-        "library.define('double(Tensor x) -> Tensor')\n"
-    )
-    (variant / "__init__.py").write_text(registers + text)
-    write_metadata(variant)
-    assert "undefined-op" not in found(variant, python=sys.executable)
-    (variant / "__init__.py").write_text(registers.replace(ID, "another") + text)
-    write_metadata(variant)
-    said = found(variant, python=sys.executable)["undefined-op"]
-    assert f"calls operators of torch.ops.{ID}, and none is registered there" in said
-
-
-@pytest.mark.torch
-def test_an_undefined_symbol_is_found_before_the_import(variant, workshop):
-    source = MODULE + 'extern "C" void nobody(); void a() { nobody(); }'
-    module = compiled(workshop, source)
-    findings = found(with_extension(variant, module), python=sys.executable)
-    assert list(findings) == ["unresolved"]
+    assert words in found(variant, python=sys.executable)["undefined-op"]
 
 
 @pytest.mark.parametrize(
@@ -293,11 +263,3 @@ def test_an_impossible_import_is_skipped(variant, name, python, reason):
     assert finding.severity == "skipped"
     assert reason in finding.message
     assert ("2099" not in name) or finding.hint.startswith("pip install 'torch>=2.99'")
-
-
-def test_a_build_for_a_gpu_is_not_imported(variant):
-    path = variant.rename(variant.with_name(NAME.replace("-cpu-", "-cu130-")))
-    write_metadata(path, backend="cuda")
-    findings = check.check_variant(path, run=process.run, python=sys.executable)
-    (skipped,) = (f for f in findings if f.rule == "import")
-    assert skipped.message.startswith("not imported: ")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that run a kernel which our builder built: eager and compiled, forward and backward."""
+"""Models with a built kernel: eager and compiled, forward and backward."""
 
 import copy
 import io
@@ -66,7 +66,7 @@ def mapped(registry):
 
 
 class Ran(TorchDispatchMode):
-    """Remembers the kernel's ops that ran."""
+    """Records the kernel's ops."""
 
     def __init__(self):
         super().__init__()
@@ -89,7 +89,7 @@ X = torch.linspace(-2, 2, 2 * 5 * 32).reshape(2, 5, 32)
 
 
 @pytest.mark.road
-def test_a_llama_runs_the_kernel_and_gives_the_same(mapped, registry):
+def test_a_llama_runs_the_kernel(mapped, registry):
     model = llama_model.llama()
     expected, keys = model(X), model.state_dict().keys()
     assert kernelize(model, mode=Mode.INFERENCE) is model
@@ -110,37 +110,22 @@ def test_a_llama_runs_the_kernel_and_gives_the_same(mapped, registry):
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_a_compiled_model_has_one_graph_with_the_kernel_in_it(mapped, backend):
-    model = llama_model.MLP(32)
+def test_a_compiled_model_is_one_graph_with_the_kernel(mapped, backend):
+    model = llama_model.llama()
     expected = model(X)
     kernelize(model, mode=COMPILED)
     counter = CompileCounterWithBackend(backend)
     compiled = torch.compile(model, fullgraph=True, backend=counter)
     with torch.no_grad():
-        torch.testing.assert_close(compiled(X), expected)
-        compiled(X + 1)
+        for _ in range(2):
+            torch.testing.assert_close(compiled(X), expected)
         assert counter.frame_count == 1
-        with torch.profiler.profile() as profile:
-            compiled(X)
-        assert any("::silu_and_mul" in event.key for event in profile.key_averages())
-        # What was compiled with the kernel is not run without it.
+        called = [str(node.target) for node in counter.graphs[0].graph.nodes]
+        assert sum("llama_parts" in target for target in called) == 7
+        # A graph with the kernel is not run without it.
         unkernelize(model)
         torch.testing.assert_close(compiled(X), expected)
     assert counter.frame_count == 2
-
-
-def test_a_llama_compiles_whole(mapped):
-    model = llama_model.llama()
-    expected = model(X)
-    kernelize(model, mode=COMPILED)
-    counter = CompileCounterWithBackend("aot_eager")
-    compiled = torch.compile(model, fullgraph=True, backend=counter)
-    with torch.no_grad():
-        for _ in range(2):
-            torch.testing.assert_close(compiled(X), expected)
-    assert counter.frame_count == 1
-    called = [str(node.target) for node in counter.graphs[0].graph.nodes]
-    assert sum("llama_parts" in target for target in called) == 7
 
 
 def gradients(model, call):
@@ -149,7 +134,7 @@ def gradients(model, call):
     return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
 
 
-def test_training_runs_the_kernels_that_have_a_backward(mapped):
+def test_training_runs_only_kernels_with_a_backward(mapped):
     model = llama_model.llama()
     expected = gradients(model, model)
     kernelize(model, mode=Mode.TRAINING | Mode.TORCH_COMPILE)
@@ -166,7 +151,7 @@ def test_training_runs_the_kernels_that_have_a_backward(mapped):
     torch.testing.assert_close(gradients(model, compiled), expected)
 
 
-def test_a_function_is_replaced_for_those_that_call_it(mapped):
+def test_a_function_is_replaced_for_its_callers(mapped):
     model = llama_model.FunctionMLP(32)
     expected = model(X)
     kernelize(model, mode=COMPILED)
@@ -182,7 +167,7 @@ def test_a_function_is_replaced_for_those_that_call_it(mapped):
     assert ops_of(model, X) == []
 
 
-def test_a_deep_copy_runs_the_kernel_on_its_own_weights_and_can_be_restored(mapped):
+def test_a_deep_copy_runs_the_kernel_on_its_own_weights(mapped):
     model = kernelize(llama_model.llama(), mode=Mode.INFERENCE)
     twin = copy.deepcopy(model)
     with torch.no_grad():
@@ -195,7 +180,7 @@ def test_a_deep_copy_runs_the_kernel_on_its_own_weights_and_can_be_restored(mapp
     assert len(ops_of(model, X)) == 7
 
 
-def test_a_pickled_model_comes_back_without_the_kernel(mapped, fork_server, tmp_path):
+def test_a_pickled_model_has_no_kernel(mapped, fork_server, tmp_path):
     model = kernelize(llama_model.MLP(32), mode=Mode.INFERENCE)
     buffer = io.BytesIO()
     torch.save(model, buffer)
@@ -218,7 +203,7 @@ def test_a_pickled_model_comes_back_without_the_kernel(mapped, fork_server, tmp_
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_an_exported_program_holds_the_kernel(mapped, strict):
+def test_an_exported_program_has_the_kernel(mapped, strict):
     model = llama_model.llama()
     expected = model(X)
     kernelize(model, mode=COMPILED)
@@ -228,15 +213,7 @@ def test_an_exported_program_holds_the_kernel(mapped, strict):
     torch.testing.assert_close(program.module()(X), expected)
 
 
-def test_within_a_block_only(mapped):
-    model = llama_model.MLP(32)
-    with kernelized(model, mode=Mode.INFERENCE) as same:
-        assert ops_of(same, X) == ["silu_and_mul"]
-    assert ops_of(model, X) == []
-    assert "forward" not in model.act.__dict__
-
-
-def test_a_locked_layer_is_that_of_the_locked_commit(registry, tmp_path, monkeypatch):
+def test_a_locked_layer_is_of_the_locked_commit(registry, tmp_path, monkeypatch):
     commit = (registry / "kernels--me--llama-parts/refs/v1").read_text()
     entry = {"dependency": {"repo-id": REPO, "version": 1}, "lock": {"commit": commit}}
     lock = tmp_path / "kernels.lock"
@@ -256,7 +233,6 @@ def test_a_locked_layer_is_that_of_the_locked_commit(registry, tmp_path, monkeyp
     lock.write_text(json.dumps([{**entry, "lock": {"commit": "0" * 40}}]))
     other = LockedLayerRepository(REPO, layer_name="SiluAndMul", **where)
     assert other != mapping["SiluAndMul"]["cpu"]
-    assert str(other) == f"`{REPO}` (commit {'0' * 40}), layer `SiluAndMul`"
     with use_kernel_mapping({"SiluAndMul": {"cpu": other}}), pytest.raises(RegistryError):
         kernelize(llama_model.MLP(32), mode=Mode.INFERENCE)
     with pytest.raises(RequestError, match="me/other is not locked"):
@@ -266,7 +242,7 @@ def test_a_locked_layer_is_that_of_the_locked_commit(registry, tmp_path, monkeyp
 GUIDE = Path(__file__).parents[2] / "docs/how-to/user/kernelize-a-model.md"
 
 
-def test_the_guide_does_what_it_says(registry, monkeypatch, capsys):
+def test_the_guides_code_runs(registry, monkeypatch, capsys):
     monkeypatch.setenv("KERNFORGE_REGISTRY", str(registry))
     code = "\n".join(re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL))
     with use_kernel_mapping({}, inherit_mapping=False):
@@ -290,7 +266,7 @@ print(json.dumps([model(x).tolist(), [m.forward.__func__.__module__ for m in mod
 """
 
 
-def test_the_hubs_client_kernelizes_the_same_from_the_same_registry(mapped, registry, fork_server):
+def test_the_hubs_client_kernelizes_alike(mapped, registry, fork_server):
     pytest.importorskip("kernels")
     env = {
         **os.environ,

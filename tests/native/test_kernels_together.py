@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A transformer block of several kernels of the collection: one compiled graph, torch's results.
 
-What was built before, here or on another machine, lies in each project's ``build``; it is published
-and loaded by its name. On the GPU, torch replays the compiled block as CUDA graphs, too.
+Builds in each project's ``build`` are published and loaded by name. On the GPU, torch replays the
+compiled block as CUDA graphs, too.
 """
 
 from pathlib import Path
@@ -21,13 +21,7 @@ pytestmark = [
     pytest.mark.native,
     pytest.mark.torch,
     # Torch's own, of its compiler and its profiler.
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),
-    pytest.mark.filterwarnings("ignore:Warning. Profiler clears events:UserWarning"),
-    pytest.mark.filterwarnings(r"ignore:\s*Online softmax is disabled:UserWarning"),
-    pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning"),
-    pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream:UserWarning"),
-    pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),
 ]
 
 ROOT = Path(__file__).parents[2]
@@ -37,10 +31,9 @@ USED = {
     "sparse": {"layer-norm", "matmul", "moe"},
     "decoder": set(blocks.NAMES),
 }
-# Shares of the exact result.
+# Relative errors.
 NEAR = {torch.float32: 1e-5, torch.bfloat16: 0.05}
-# In bfloat16 two of 66 tokens may each get another expert than in float64, of two nearly equal
-# ones.
+# In bfloat16 two of 66 tokens may get another expert than in float64, of two nearly equal ones.
 NEAR_OF_EXPERTS = {torch.float32: 1e-5, torch.bfloat16: 0.2}
 
 
@@ -106,25 +99,25 @@ def fresh():
     torch._dynamo.reset()
 
 
-def off(got, exact):
-    """The distance of the whole, in shares of the exact result."""
+def error_of(got, exact):
+    """The relative error, by norms."""
     return ((got.double() - exact).norm() / exact.norm()).item()
 
 
 def allowed(model, dtype):
-    """How far off a result may be."""
+    """The largest relative error."""
     chooses = any(name.endswith("router") for name, _ in model.named_parameters())
     return (NEAR_OF_EXPERTS if chooses else NEAR)[dtype]
 
 
 def parts_of(result):
-    """The values, and what a decoder chose."""
+    """The values, and the tokens that a decoder chose."""
     values, *chosen = result if isinstance(result, tuple) else (result,)
     return values, chosen
 
 
 def slopes(model, call, x, *chosen):
-    """The result, the gradients of the argument and of every parameter, and what was chosen."""
+    """The result, the gradients of the argument and of every parameter, and chosen tokens."""
     model.zero_grad()
     x = x.detach().clone().requires_grad_()
     y, chosen = parts_of(call(x, *chosen))
@@ -136,28 +129,28 @@ def slopes(model, call, x, *chosen):
 
 
 def assert_right(models, call, x):
-    """No farther off than the dtype makes torch's own, or twice as far.
+    """Compare result and gradients with float64, within twice the error of torch's own.
 
-    Of tokens whose scores are nearly equal another one has another gradient, so gradients are those
-    of the tokens that were chosen; their scores are the highest.
+    Of tokens with nearly equal scores, another one has another gradient: gradients are compared for
+    the chosen tokens.
     """
     exact, own, ours = models
     got, chosen = slopes(ours, call, x)
     mine, _ = slopes(own, own, x, *chosen)
     right, _ = slopes(exact, exact, x.double(), *chosen)
     for name, value in right.items():
-        near = max(allowed(ours, x.dtype), 2 * off(mine[name], value))
-        assert off(got[name], value) <= near, name
+        near = max(allowed(ours, x.dtype), 2 * error_of(mine[name], value))
+        assert error_of(got[name], value) <= near, name
     assert_near(models, got["y"], x)
 
 
 def assert_near(models, y, x):
-    """The same of a result alone."""
+    """Compare a result alone."""
     exact, own, ours = models
     with torch.no_grad():
         want, _ = parts_of(exact(x.double()))
         mine, _ = parts_of(own(x))
-    assert off(y, want) <= max(allowed(ours, x.dtype), 2 * off(mine, want))
+    assert error_of(y, want) <= max(allowed(ours, x.dtype), 2 * error_of(mine, want))
 
 
 def ran(call):
@@ -181,7 +174,7 @@ def test_one_graph_without_a_break(models, kernels, kind, x):
     assert counter.frame_count == 1
 
 
-def test_without_a_gradient_the_compiled_block_gives_the_same(models, x):
+def test_a_compiled_block_is_right_without_gradients(models, x):
     _, _, ours = models
     compiled = torch.compile(ours, fullgraph=True)
     # Another length is another shape: one more graph, which takes any length.
@@ -194,7 +187,7 @@ def test_without_a_gradient_the_compiled_block_gives_the_same(models, x):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
 @pytest.mark.parametrize("device", ["cuda"])
-def test_as_cuda_graphs_it_follows_its_argument(models, x):
+def test_cuda_graphs_follow_their_argument(models, x):
     _, _, ours = models
     compiled = torch.compile(ours, fullgraph=True, mode="reduce-overhead")
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Download kernels before use, for this machine, for others and for sites without a network.
 
-A download is admitted, verified and complete like a kernel that is loaded, with every kernel that
-it depends on. It stays in the registry's cache, or is copied to a directory that is a registry
-itself and that the hub's client can use as its cache; correct files are not copied again.
+A download is admitted and verified like a kernel that is loaded, with every dependency. It stays in
+the registry's cache, or is copied to a directory that is a registry itself and that the hub's
+client can use as its cache; intact files are not copied again.
 """
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,66 +41,56 @@ class Selection:
     hosts: tuple[Host, ...] | None = None
     names: tuple[str, ...] = ()
 
-    def of(self, what: str, published: Sequence[str]) -> tuple[str, ...]:
-        """The selected variants among those that are published, sorted.
-
-        Args:
-            what: the kernel, for messages.
-            published: the names of its variants.
-
-        Raises:
-            NoVariantError: one is missing, or no variant fits a machine; the message says why for
-                each.
-        """
-        named = {name: fnmatch.filter(published, name) for name in self.names}
-        missing = sorted(name for name, found in named.items() if not found)
-        if missing:
+    def names_in(self, answer: Answer) -> tuple[str, ...]:
+        """The selected variants among those that are published, sorted."""
+        published = answer.variants
+        matches = {name: fnmatch.filter(published, name) for name in self.names}
+        if missing := sorted(name for name, matching in matches.items() if not matching):
             raise NoVariantError(
-                f"{what} has no variant {', '.join(missing)}",
+                f"{answer} has no variant {', '.join(missing)}",
                 hint=f"it has {', '.join(published) or 'none'}",
             )
-        if named:
-            return tuple(sorted({name for found in named.values() for name in found}))
-        if self.hosts is None:
-            return tuple(sorted(published))
-        return tuple(sorted({_best_for(what, published, host) for host in self.hosts}))
+        selected = [name for matching in matches.values() for name in matching]
+        if not self.names and self.hosts is None:
+            selected = list(published)
+        elif not self.names:
+            selected = [_best_for(answer, host) for host in self.hosts or ()]
+        return tuple(sorted(set(selected)))
 
 
-def _best_for(what: str, published: Iterable[str], host: Host) -> str:
-    resolution = resolve(published, host)
+def _best_for(answer: Answer, host: Host) -> str:
+    resolution = resolve(answer.variants, host)
     if resolution.best is None:
         advice = way_out(resolution, host, take_cpu="--variant {} takes the build for the CPU")
         raise NoVariantError(
-            f"no build of {what} fits that machine:\n\n{resolution.trace()}\n",
+            f"no build of {answer} fits that machine:\n\n{resolution.trace()}\n",
             hint=f"{advice}; or name the machine that it is for: --platform",
         )
     return resolution.best.name
 
 
 def asked_kernels(locks: KernelLocks) -> tuple[Request, ...]:
-    """The kernels that an application itself asks for; all where its lock does not say which."""
+    """The kernels that an application requires directly; all of a lock without that record."""
     if locks.pins is None:
         return tuple(kernel.request for kernel in locks.kernels)
     return tuple(pin.request for pin in locks.pins.kernels if pin.asked is not None)
 
 
 def fetch(
-    search: Search,
-    wanted: Iterable[Request],
-    selection: Selection,
+    search: Search, wanted: Iterable[Request], selection: Selection
 ) -> Iterator[tuple[Answer, Node]]:
-    """Download and verify kernels with all that they depend on, each variant once.
+    """Download and verify kernels with all dependencies, each variant once.
 
     Args:
-        search: the registry; and the locks that say the commits to take, if there are any.
+        search: the registry; and a lock of the commits to take, if there is one.
         wanted: the kernels.
-        selection: which variants of each.
+        selection: the variants of each.
 
     Raises:
         NoVariantError: a selected variant is missing or none fits.
         RegistryError: the registry lacks a kernel, or it moved.
         TrustError: the trust policy refuses one.
-        IntegrityError: a file is not what was built, or a document is not what was locked.
+        IntegrityError: a file is corrupt, or the metadata differs from the lock.
     """
     pending = [_find(search, request) for request in wanted]
     seen: set[Answer] = set()
@@ -110,10 +100,16 @@ def fetch(
             continue
         seen.add(answer)
         refuse_moved(answer)
-        for name in selection.of(str(answer), answer.variants):
-            downloaded = _fetch(search, answer, name)
-            yield answer, downloaded
-            for below in downloaded.metadata.kernel_depends:
+        for name in selection.names_in(answer):
+            node = fetch_variant(search, answer, name)
+            if node.metadata.digest is None:
+                raise IntegrityError(
+                    f"{node.path / FILE} has no digest, so nothing can be verified",
+                    hint="it is an old build: build and publish it again",
+                )
+            verify_tree(node.path, node.metadata.digest, within=node.link_root)
+            yield answer, node
+            for below in node.metadata.kernel_depends:
                 request = names.request(below.repo_id, below.version, below.revision)
                 pending.append(_find(search, request))
 
@@ -125,11 +121,52 @@ def _find(search: Search, request: Request) -> Answer:
     return find(search.registry, request)
 
 
+def copy(answer: Answer, node: Node, target: DirectoryRegistry) -> bool:
+    """Copy a variant to a directory registry, under its commit; returns whether it is new there.
+
+    Raises:
+        StorageError: the directory cannot be written to.
+        IntegrityError: the copy differs from the download.
+    """
+    repo_id = answer.repo_id
+    final = target.snapshot(repo_id, answer.commit) / "build" / node.path.name
+    root = target.link_root(repo_id)
+    with target.writing(repo_id):
+        new = not _is_complete(final, node, root)
+        if new:
+            with files.staging(final.parent) as staged:
+                for path, file in tree_files(node.path, within=node.link_root).items():
+                    digest = files.sha256_file(file)
+                    target.add_blob(repo_id, digest, file)
+                    up = "../" * (path.count("/") + 4)
+                    files.symlink(f"{up}blobs/{digest}", staged / "tree" / path)
+                files.replace_tree(staged / "tree", final)
+            if not _is_complete(final, node, root):
+                raise IntegrityError(
+                    f"{node.path} changed while it was copied", hint="download it again"
+                )
+        for name in _refs_of(answer):
+            target.set_ref(repo_id, name, answer.commit)
+    return new
+
+
+def _is_complete(path: Path, node: Node, root: Path) -> bool:
+    """Whether a copy has the files of a download, and its signatures."""
+    digest = node.metadata.digest
+    try:
+        same = (path / FILE).read_bytes() == (node.path / FILE).read_bytes()
+        if digest is None or not same:
+            return False
+        verify_tree(path, digest, within=root)
+        return all((path / each.name).exists() for each in node.path.glob(f"{FILE}.*"))
+    except (FileNotFoundError, NotADirectoryError, IntegrityError):
+        return False
+
+
 def _refs_of(answer: Answer) -> list[str]:
-    """Names of the commit where it is copied to: its names here, and the one that was asked for."""
+    """The names of the commit in a copy: its names here, and the requested one."""
     commit, request = answer.commit, answer.request
-    known = answer.registry.refs(answer.repo_id)
-    refs = {name for name, named in known.items() if named == commit}
+    refs = {name for name, each in answer.registry.refs(answer.repo_id).items() if each == commit}
     if request.is_branch_of_major:
         refs.add(f"v{request.version}")
     elif request.revision and not commit.startswith(request.revision):
@@ -137,63 +174,9 @@ def _refs_of(answer: Answer) -> list[str]:
     return sorted(refs)
 
 
-def _fetch(search: Search, answer: Answer, name: str) -> Node:
-    fetched = fetch_variant(search, answer, name)
-    digest = fetched.metadata.digest
-    if digest is None:
-        raise IntegrityError(
-            f"{fetched.path / FILE} has no digest, so nothing can be verified",
-            hint="it is an old build: build and publish it again",
-        )
-    verify_tree(fetched.path, digest, within=fetched.link_root)
-    return fetched
-
-
-def copy(answer: Answer, downloaded: Node, target: DirectoryRegistry) -> bool:
-    """Copy a variant to a directory registry, under its commit; returns whether it is new there.
-
-    Raises:
-        StorageError: the directory cannot be written to.
-        IntegrityError: the copy is not what was downloaded.
-    """
-    repo_id = answer.repo_id
-    final = target.snapshot(repo_id, answer.commit) / "build" / downloaded.path.name
-    root = target.link_root(repo_id)
-    with target.writing(repo_id):
-        new = not _is_complete(final, downloaded, root)
-        if new:
-            with files.staging(final.parent) as staged:
-                for path, file in tree_files(downloaded.path, within=downloaded.link_root).items():
-                    digest = files.sha256_file(file)
-                    target.add_blob(repo_id, digest, file)
-                    up = "../" * (path.count("/") + 4)
-                    files.symlink(f"{up}blobs/{digest}", staged / "tree" / path)
-                files.replace_tree(staged / "tree", final)
-            if not _is_complete(final, downloaded, root):
-                raise IntegrityError(
-                    f"{downloaded.path} changed while it was copied", hint="download it again"
-                )
-        for name in _refs_of(answer):
-            target.set_ref(repo_id, name, answer.commit)
-    return new
-
-
-def _is_complete(path: Path, downloaded: Node, root: Path) -> bool:
-    digest = downloaded.metadata.digest
-    try:
-        same = (path / FILE).read_bytes() == (downloaded.path / FILE).read_bytes()
-        if digest is None or not same:
-            return False
-        verify_tree(path, digest, within=root)
-        signed = {p.name for p in downloaded.path.glob(f"{FILE}.*")}
-    except (FileNotFoundError, NotADirectoryError, IntegrityError):
-        return False
-    return signed <= {p.name for p in path.glob(f"{FILE}.*")}
-
-
-def size(downloaded: Node) -> int:
+def size(node: Node) -> int:
     """Bytes of a variant's files."""
-    tree = tree_files(downloaded.path, within=downloaded.link_root)
+    tree = tree_files(node.path, within=node.link_root)
     return sum(file.stat().st_size for file in tree.values())
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptions of machines other than this one, to download kernels for them.
+"""Platforms: descriptions of other machines, to download kernels for them.
 
 A short name such as ``torch2.11-cu130-x86_64-linux`` is enough in nearly every case; a JSON
 document, as ``kernforge doctor --platform --json`` prints it on that machine, has all properties.

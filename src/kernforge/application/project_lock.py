@@ -1,19 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lock of an application's kernels on the disk: read, written, compared with its project."""
+"""The lock of an application's kernels: choose commits, write it, compare it with the project.
+
+The dependencies of every variant are locked, so that the lock works on every machine. A locked
+kernel stays at its commit until it is upgraded or no longer satisfies the requirement.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+import graphlib
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kernforge.application import requirements, resolver
-from kernforge.errors import CheckError, UsageError
-from kernforge.loader.lock import FILE, PINS_FILE, KernelLocks, Pins
+from kernforge.application import requirements
+from kernforge.artifact.metadata import FILE as METADATA
+from kernforge.artifact.metadata import KernelDepend, Metadata
+from kernforge.errors import CheckError, MissingLockError, RegistryError, UsageError
+from kernforge.loader import lock as locks
+from kernforge.loader.lock import FILE, PINS_FILE, KernelLocks, Pin, Pins, sort_key
+from kernforge.registry.api import find, locked, refuse_moved
 from kernforge.registry.base import Registries
-from kernforge.registry.names import Request
+from kernforge.registry.names import Request, request, versions
 from kernforge.system import files
+from kernforge.system.digest import sha256
 
 NAMES = (FILE, PINS_FILE)
 
@@ -24,18 +35,21 @@ class Application:
 
     Attributes:
         root: its directory.
-        asked: the kernels that it requires.
+        required: the kernels that it requires.
         package: the package that gets a copy of the lock, as [tool.kernforge.lock] names it,
             relative to the project; None for none.
-        locks: the content of ``kernels.lock``; None when there is none.
-        pins: the content of ``kernforge-kernels.lock``; None when there is none.
+        locks: the lock; None when there is none.
     """
 
     root: Path
-    asked: tuple[Request, ...]
+    required: tuple[Request, ...]
     package: str | None
     locks: KernelLocks | None
-    pins: Pins | None
+
+    @property
+    def directories(self) -> list[Path]:
+        """The directories of the lock's copies, the project's own first."""
+        return [self.root, *([self.root / self.package] if self.package else [])]
 
 
 def read(root: Path) -> Application:
@@ -53,13 +67,15 @@ def read(root: Path) -> Application:
             f"{path} is missing", hint="name the directory of a project that requires kernels"
         ) from None
     document = requirements.load_document(text, source=str(path))
-    locked, pinned = (_read_bytes(root / name) for name in NAMES)
+    try:
+        present = locks.read(root / FILE)
+    except MissingLockError:
+        present = None
     return Application(
         root=root,
-        asked=requirements.read_dependencies(document, source=str(path)),
+        required=requirements.read_dependencies(document, source=str(path)),
         package=_package(document, root),
-        locks=None if locked is None else KernelLocks.from_json(locked, source=str(root / FILE)),
-        pins=None if pinned is None else Pins.from_json(pinned, source=str(root / PINS_FILE)),
+        locks=present,
     )
 
 
@@ -74,17 +90,25 @@ def lock(
         upgrade: repo ids to lock again; None locks all anew.
 
     Raises:
-        KernforgeError: the errors of ``resolver.choose_commits``.
+        NotPublishedError: the registry lacks a kernel or version.
+        RegistryError: kernels depend on each other in a cycle, or one has moved.
+        UsageError: the project requires nothing, or does not require a kernel to upgrade.
         StorageError: a file cannot be written.
     """
-    before = resolver.PreviousLock(pins=application.pins, locks=application.locks, upgrade=upgrade)
-    chosen = resolver.choose_commits(registry, application.asked, before)
-    texts = (resolver.lock_text(chosen), chosen.to_json())
-    for directory in _directories(application):
-        for name, text in zip(NAMES, texts, strict=True):
+    pins = _choose_commits(application, registry, upgrade)
+    for directory in application.directories:
+        for name, text in zip(NAMES, (lock_text(pins), pins.to_json()), strict=True):
             if _read_bytes(directory / name) != text.encode():
                 files.write_atomic(directory / name, text)
-    return chosen
+    return pins
+
+
+def lock_text(pins: Pins) -> str:
+    """Text of ``kernels.lock`` as ``kernels`` 0.17 writes it."""
+    entries = [
+        {"dependency": pin.depend.to_json(), "lock": {"commit": pin.commit}} for pin in pins.kernels
+    ]
+    return json.dumps(entries, indent=2, ensure_ascii=False)
 
 
 def check(application: Application) -> None:
@@ -93,11 +117,13 @@ def check(application: Application) -> None:
     Raises:
         CheckError: it is missing or of another state of the project; the message has all reasons.
     """
-    problems = resolver.lock_problems(application.asked, application.pins, application.locks)
-    for directory in _directories(application)[1:]:
-        for name in NAMES:
-            if _read_bytes(directory / name) != _read_bytes(application.root / name):
-                problems.append(f"{directory / name} is not the project's lock")
+    problems = _problems(application.required, application.locks)
+    problems += [
+        f"{directory / name} is not the project's lock"
+        for directory in application.directories[1:]
+        for name in NAMES
+        if _read_bytes(directory / name) != _read_bytes(application.root / name)
+    ]
     if problems:
         listing = "\n  ".join(problems)
         raise CheckError(
@@ -106,18 +132,30 @@ def check(application: Application) -> None:
         )
 
 
-def _directories(application: Application) -> list[Path]:
-    """The project, and its package where the lock is installed with that."""
-    package = application.package
-    return [application.root, *([application.root / package] if package else [])]
+def _problems(required: Collection[Request], present: KernelLocks | None) -> list[str]:
+    if present is None:
+        return [f"there is no {FILE}"] if required else []
+    names = {each.repo_id for each in required}
+    if present.pins is None:  # another tool locked the project
+        locked_names = {kernel.depend.repo_id for kernel in present.kernels}
+        return [f"{name} is not locked" for name in sorted(names - locked_names)]
+    pins = present.pins.kernels
+    if {(k.depend, k.commit) for k in present.kernels} != {(p.depend, p.commit) for p in pins}:
+        return [f"{FILE} and {PINS_FILE} belong to two different locks"]
+    direct = {pin.depend.repo_id: pin.asked for pin in pins if pin.asked is not None}
+    problems = []
+    for each in required:
+        before, now = direct.get(each.repo_id), requirements.as_text(each)
+        if before is None:
+            problems.append(f"{each.repo_id} is not locked")
+        elif before != now:
+            problems.append(f"{each.repo_id} is locked for {before}, the project requires {now}")
+    extra = sorted(direct.keys() - names)
+    return [*problems, *(f"{name} is locked, the project does not require it" for name in extra)]
 
 
 def _package(document: dict[str, Any], root: Path) -> str | None:
-    """The package that ``[tool.kernforge.lock]`` names.
-
-    Raises:
-        UsageError: it is not one.
-    """
+    """The package that ``[tool.kernforge.lock]`` names."""
     table: Any = document
     for key in ("tool", "kernforge", "lock"):
         table = table.get(key) if isinstance(table, dict) else None
@@ -138,3 +176,114 @@ def _read_bytes(path: Path) -> bytes | None:
         return path.read_bytes()
     except FileNotFoundError:
         return None
+
+
+def _choose_commits(
+    application: Application, registry: Registries, upgrade: Collection[str] | None
+) -> Pins:
+    if not application.required:
+        raise UsageError(
+            "there is nothing to lock: pyproject.toml has no [tool.kernels.dependencies]",
+            hint='add it, with lines such as "owner/name" = 1',
+        )
+    # The locked kernels that stay unless a requirement changed.
+    stable: list[Pin] = []
+    if application.locks is not None and upgrade is not None:
+        known = application.locks.pins or application.locks
+        stable = [pin for pin in known.kernels if pin.depend.repo_id not in upgrade]
+    pins: dict[KernelDepend, Pin] = {}
+    graph: dict[KernelDepend, tuple[KernelDepend, ...]] = {}
+    for dependency in application.required:
+        pin = _pin(registry, dependency, stable)
+        pins[pin.depend] = pin
+    pending = list(pins)
+    while pending:
+        depend = pending.pop()
+        if depend not in pins:
+            commit = next((pin.commit for pin in stable if pin.depend == depend), None)
+            if commit is None:
+                wanted = request(depend.repo_id, depend.version, depend.revision)
+                commit = find(registry, wanted).commit
+            release = _release(registry, depend.repo_id, commit, None)
+            pins[depend] = Pin(depend=depend, commit=commit, release=release)
+        pins[depend], graph[depend] = _read_variants(registry, pins[depend])
+        pending += [below for below in graph[depend] if below not in graph]
+    _refuse_cycles(graph)
+    unknown = sorted(set(upgrade or ()) - {depend.repo_id for depend in pins})
+    if unknown:
+        raise UsageError(
+            f"{', '.join(unknown)} cannot be upgraded: the project does not depend on it",
+            hint="add it to [tool.kernels.dependencies], or leave it out",
+        )
+    return Pins(kernels=tuple(pins[depend] for depend in sorted(pins, key=sort_key)))
+
+
+def _pin(registry: Registries, dependency: Request, stable: Collection[Pin]) -> Pin:
+    """The pin of a requirement of the project, at its locked commit if that still satisfies it."""
+    repo_id, asked = dependency.repo_id, requirements.as_text(dependency)
+    before = next((pin for pin in stable if pin.depend.repo_id == repo_id and pin.asked), None)
+    if before is not None:
+        allowed = before.release and requirements.allows(dependency, before.release)
+        before = before if before.asked == asked or allowed else None
+    else:
+        depend = _depend(dependency, "")
+        before = next((pin for pin in stable if pin.depend == depend), None)
+    commit = before.commit if before else find(registry, dependency).commit
+    release = _release(registry, repo_id, commit, dependency) or (
+        before.release if before else None
+    )
+    return Pin(
+        depend=_depend(dependency, release or ""), commit=commit, asked=asked, release=release
+    )
+
+
+def _depend(dependency: Request, release: str) -> KernelDepend:
+    """A requirement as ``kernels.lock`` has it, where a range is its release's major version."""
+    repo_id, version = dependency.repo_id, dependency.version
+    if version is None:
+        return KernelDepend(repo_id=repo_id, revision=dependency.revision)
+    if not dependency.is_branch_of_major:
+        version = release.partition(".")[0] or "-1"
+    return KernelDepend(repo_id=repo_id, version=int(version))
+
+
+def _release(
+    registry: Registries, repo_id: str, commit: str, dependency: Request | None
+) -> str | None:
+    """The version that a commit was released as; of several the newest that satisfies."""
+    refs = registry.member(repo_id).refs(repo_id)
+    named = [tag[1:] for tag in versions(refs).values() if refs[tag] == commit]
+    if dependency is not None and dependency.revision is None:
+        named = [release for release in named if requirements.allows(dependency, release)]
+    return named[-1] if named else None
+
+
+def _read_variants(registry: Registries, pin: Pin) -> tuple[Pin, tuple[KernelDepend, ...]]:
+    """The pin with the hashes of its variants' metadata, and the kernels that those depend on."""
+    repo_id, commit = pin.depend.repo_id, pin.commit
+    answer = locked(registry, pin.request, commit)
+    refuse_moved(answer)
+    hashes: dict[str, str] = {}
+    depends: dict[KernelDepend, None] = {}
+    for name in answer.variants:
+        document = answer.registry.metadata(repo_id, commit, name)
+        metadata = Metadata.from_json(document, source=f"{repo_id}/build/{name}/{METADATA}")
+        hashes[name] = sha256(document)
+        depends |= dict.fromkeys(metadata.kernel_depends)
+    if not hashes:
+        raise RegistryError(
+            f"{repo_id} has no variant at commit {commit} in registry {registry.url}",
+            hint=f"lock it again: kernforge lock --upgrade {repo_id}",
+        )
+    return replace(pin, metadata=hashes), tuple(depends)
+
+
+def _refuse_cycles(graph: Mapping[KernelDepend, tuple[KernelDepend, ...]]) -> None:
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        cycle = " -> ".join(depend.repo_id for depend in error.args[1])
+        raise RegistryError(
+            f"kernels depend on each other in a cycle: {cycle}",
+            hint="remove one of them from kernel-depends",
+        ) from None

@@ -21,13 +21,13 @@ from kernforge.registry.names import Request, request
 FILE = "pyproject.toml"
 
 
-def asked(dependency: Request) -> str:
-    """A requirement, as a lock records it."""
+def as_text(dependency: Request) -> str:
+    """A requirement as a lock records it."""
     return dependency.version or f"revision {dependency.revision}"
 
 
 def allows(dependency: Request, release: str) -> bool:
-    """Whether a release such as ``1.4.2`` satisfies a requirement; none does that of a revision."""
+    """Whether a release such as ``1.4.2`` satisfies a requirement; false for a revision."""
     if dependency.version is None or dependency.is_branch_of_major:
         return release.partition(".")[0] == dependency.version
     from packaging.specifiers import SpecifierSet  # noqa: PLC0415 - slow
@@ -36,11 +36,7 @@ def allows(dependency: Request, release: str) -> bool:
 
 
 def load_document(text: str, *, source: str = FILE) -> dict[str, Any]:
-    """Parse a pyproject.toml.
-
-    Raises:
-        UsageError: it is not TOML.
-    """
+    """Parse a pyproject.toml."""
     try:
         return untrusted.parse_toml(text)
     except ValueError as error:
@@ -48,11 +44,7 @@ def load_document(text: str, *, source: str = FILE) -> dict[str, Any]:
 
 
 def read_dependencies(document: dict[str, Any], *, source: str = FILE) -> tuple[Request, ...]:
-    """Every kernel that a project asks for, by repo id; none without the table.
-
-    Raises:
-        UsageError: entries cannot be read; the message has all of them.
-    """
+    """The required kernels of a project, by repo id; none without the table."""
     hint = (
         'write it like "owner/name" = 1, "owner/name" = ">=1.2,<2" or '
         '"owner/name" = { revision = "main" }'

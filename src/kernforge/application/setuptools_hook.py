@@ -19,7 +19,7 @@ class _EggInfo(Protocol):
     """The method of setuptools' command that is used here."""
 
     def write_or_delete_file(self, what: str, filename: str, data: str | None) -> None:
-        """Write a file of the metadata, or remove it when there is nothing to write."""
+        """Write a file of the metadata, or remove it where ``data`` is None."""
         ...
 
 
@@ -55,4 +55,4 @@ def _application(root: Path) -> Application | None:
     if not (root / requirements.FILE).is_file():
         return None
     application = project_lock.read(root)
-    return application if application.asked else None
+    return application if application.required else None

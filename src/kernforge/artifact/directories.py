@@ -1,13 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find built variants: those in a directory, those in its ``build/``, or the directory itself."""
+"""Find built variants in a directory or its ``build/``, and refuse sets that do not match."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
+from kernforge.artifact.integrity import tree_files, verify_tree
 from kernforge.artifact.metadata import FILE, Metadata
+from kernforge.artifact.variant import Variant
 from kernforge.errors import RegistryError, UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltVariant:
+    """A built variant on this machine.
+
+    Attributes:
+        link_root: directory that symbolic links must not leave.
+    """
+
+    path: Path
+    link_root: Path
+    metadata: Metadata
+
+    @classmethod
+    def read(cls, path: Path, root: Path | None = None) -> Self:
+        """The variant in a directory.
+
+        Raises:
+            IntegrityError: its metadata is invalid.
+        """
+        source = path / FILE
+        metadata = Metadata.from_json(source.read_bytes(), source=str(source))
+        return cls(path=path, link_root=root or link_root(path), metadata=metadata)
+
+    @property
+    def variant(self) -> Variant:
+        """The variant of the directory's name."""
+        return Variant.parse(self.path.name)
+
+    def verified_files(self) -> dict[str, Path]:
+        """The files, by path, compared with the digest if there is one."""
+        if self.metadata.digest is not None:
+            verify_tree(self.path, self.metadata.digest, within=self.link_root)
+        return tree_files(self.path, within=self.link_root)
+
+
+def link_root(path: Path) -> Path:
+    """The directory that a variant's links may not leave: in a cache or registry, the kernel's."""
+    caches = (p for p in path.parents if p.name.startswith(("kernels--", "models--")))
+    return next(caches, path)
 
 
 def variants(directory: Path) -> tuple[Path, ...]:
@@ -46,20 +91,22 @@ def directory_of(where: str) -> Path | None:
     return None
 
 
-def refuse_mixture(built: Mapping[str, Metadata], version: str | None) -> None:
+def refuse_mixture(built: Collection[BuiltVariant], version: str | None) -> None:
     """Refuse variants of several kernels or major versions.
 
     Args:
-        built: the metadata of each variant, by name.
         version: a version ``X.Y.Z`` for all of them; its major version must be theirs.
 
     Raises:
         RegistryError: the variants are not of one kernel and major version.
         UsageError: the version has another major version.
     """
-    kernels = {(metadata.name, metadata.version) for metadata in built.values()}
+    kernels = {(each.metadata.name, each.metadata.version) for each in built}
     if len(kernels) > 1:
-        listing = "; ".join(f"{v} is {m.name} version {m.version}" for v, m in built.items())
+        listing = "; ".join(
+            f"{each.path.name} is {each.metadata.name} version {each.metadata.version}"
+            for each in built
+        )
         raise RegistryError(
             f"the variants are not of one kernel and version: {listing}",
             hint="remove the old variants from the build directory, or build all again",
@@ -73,24 +120,22 @@ def refuse_mixture(built: Mapping[str, Metadata], version: str | None) -> None:
 
 
 def other_sources(built: Mapping[str, Metadata], project: str | None) -> str | None:
-    """What is wrong where variants are not all built from the same sources; None if they are.
+    """The problem of variants that are not all built from the same sources; None without.
 
     Variants whose build did not record their sources are not compared.
 
     Args:
-        built: their documents by name.
-        project: the digest of the project's sources as they are now; None without a project.
+        built: the metadata of each variant, by name.
+        project: the digest of the project's current sources; None without a project.
     """
     recorded = {
-        name: str(document.provenance.kernforge["sources"])
-        for name, document in sorted(built.items())
-        if document.provenance is not None and "sources" in document.provenance.kernforge
+        name: str(metadata.provenance.kernforge["sources"])
+        for name, metadata in sorted(built.items())
+        if metadata.provenance is not None and "sources" in metadata.provenance.kernforge
     }
-    if project is not None:
-        stale = [name for name, sources in recorded.items() if sources != project]
-        if stale:
-            return f"built from other sources than the project has now: {', '.join(stale)}"
-    elif len(set(recorded.values())) > 1:
+    if project is None and len(set(recorded.values())) > 1:
         listing = ", ".join(f"{name} of {sources[:10]}" for name, sources in recorded.items())
         return f"the variants are of different sources: {listing}"
+    if stale := [name for name, sources in recorded.items() if project not in {None, sources}]:
+        return f"built from other sources than the project has now: {', '.join(stale)}"
     return None

@@ -13,7 +13,6 @@ import base64
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
-from io import BufferedReader
 from pathlib import Path
 
 from kernforge.artifact.metadata import FILE, SIGNATURE, Algorithm, Digest
@@ -68,28 +67,14 @@ def _check_entry(entry: os.DirEntry[str], path: str, root: Path, allowed: str) -
 
 
 def digest_tree(
-    root: Path,
-    *,
-    algorithm: Algorithm = "sha256",
-    within: Path | None = None,
+    root: Path, *, algorithm: Algorithm = "sha256", within: Path | None = None
 ) -> Digest:
-    """Hash a variant's files.
-
-    Args:
-        root: directory of the variant.
-        algorithm: ``sha256`` or ``sha512``; builds have ``sha256``.
-        within: directory that symbolic links must not leave; the default is the variant.
-
-    Raises:
-        IntegrityError: an entry is neither a file nor a directory, or a link leads elsewhere.
-    """
+    """Hash a variant's files; the arguments and errors are those of ``tree_files``."""
     files = tree_files(root, within=within)
     for name in UNHASHED:
         files.pop(name, None)
-    return Digest(
-        algorithm=algorithm,
-        files=dict(zip(files, _hashes(files, algorithm), strict=True)),
-    )
+    hashes = zip(files, _hashes(files, algorithm), strict=True)
+    return Digest(algorithm=algorithm, files=dict(hashes))
 
 
 def _hashes(files: Mapping[str, Path], algorithm: Algorithm) -> Iterable[str]:
@@ -97,7 +82,7 @@ def _hashes(files: Mapping[str, Path], algorithm: Algorithm) -> Iterable[str]:
 
     def one(file: Path) -> str:
         with file.open("rb") as stream:
-            return hash_stream(stream, algorithm)
+            return base64.b64encode(hashlib.file_digest(stream, algorithm).digest()).decode()
 
     large = sum(os.path.getsize(f) >= _LARGE_BYTES for f in files.values())  # noqa: PTH202 - often
     if large < 2:  # noqa: PLR2004 - threads need at least two files
@@ -106,11 +91,6 @@ def _hashes(files: Mapping[str, Path], algorithm: Algorithm) -> Iterable[str]:
 
     with ThreadPoolExecutor(min(large, os.cpu_count() or 1, _MOST_THREADS)) as pool:
         return list(pool.map(one, files.values()))
-
-
-def hash_stream(stream: BufferedReader, algorithm: Algorithm) -> str:
-    """The hash of an open file, from its position on, as a digest has it."""
-    return base64.b64encode(hashlib.file_digest(stream, algorithm).digest()).decode()
 
 
 def hash_bytes(data: bytes, algorithm: Algorithm) -> str:
@@ -133,11 +113,7 @@ def verify_tree(root: Path, digest: Digest, *, within: Path | None = None) -> No
 
 
 def deviations(root: Path, digest: Digest, *, within: Path | None = None) -> dict[str, str]:
-    """The files that differ from a digest: ``missing``, ``changed`` or ``extra``, by path.
-
-    Raises:
-        IntegrityError: an entry is neither a file nor a directory, or a link leads elsewhere.
-    """
+    """The files that differ from a digest: ``missing``, ``changed`` or ``extra``, by path."""
     hashes = digest_tree(root, algorithm=digest.algorithm, within=within).files
     states = {}
     for path in sorted({*digest.files, *hashes}):

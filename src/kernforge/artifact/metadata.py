@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from kernforge import untrusted
@@ -51,6 +51,10 @@ class Digest:
     algorithm: Algorithm = "sha256"
     files: Mapping[str, str]
 
+    def to_json(self) -> dict[str, Any]:
+        """The digest as ``metadata.json`` has it."""
+        return {"algorithm": self.algorithm, "files": dict(sorted(self.files.items()))}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitState:
@@ -81,6 +85,19 @@ class Provenance:
         """Whether the sources differed from the recorded commits."""
         return any(state is not None and state.dirty for state in (self.builder, self.kernel))
 
+    def to_json(self) -> dict[str, Any]:
+        """The provenance as ``metadata.json`` has it."""
+        builder = {
+            "version": self.builder_version,
+            **(asdict(self.builder) if self.builder else {}),
+        }
+        document: dict[str, Any] = {"kernel-builder": builder}
+        if self.kernel is not None:
+            document["kernel"] = asdict(self.kernel)
+        if self.kernforge:
+            document["kernforge"] = dict(self.kernforge)
+        return document
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelDepend:
@@ -89,6 +106,12 @@ class KernelDepend:
     repo_id: str
     version: int | None = None
     revision: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The dependency as ``metadata.json`` and ``kernels.lock`` have it."""
+        if self.version is not None:
+            return {"repo-id": self.repo_id, "version": self.version}
+        return {"repo-id": self.repo_id, "revision": self.revision}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,26 +199,28 @@ class Metadata:
         Architectures are sorted as strings, so ``10.0`` comes before ``7.5``.
         """
         least = "0.17.0" if self.kernel_depends else "0.14.0"
+        upstream: str | list[str] | None = self.upstream[0] if self.upstream else None
         if len(self.upstream) > 1:
-            least = "0.18.0"
+            least, upstream = "0.18.0", list(self.upstream)
         backend: dict[str, Any] = {"type": self.backend}
         if self.archs is not None:
             backend["archs"] = sorted(set(self.archs))
-        document: dict[str, Any] = {
+        document = {
             "name": self.name,
             "id": self.id,
             "version": self.version,
             "kernels-minver": self.kernels_minver or least,
             "license": self.license,
-            "upstream": _upstream_json(self.upstream),
+            "upstream": upstream,
             "source": self.source,
             "python-depends": list(self.python_depends),
-            "kernel-depends": [_without_none(_depend_json(d)) for d in self.kernel_depends],
+            "kernel-depends": [depend.to_json() for depend in self.kernel_depends],
             "backend": backend,
-            "digest": None if self.digest is None else _digest_json(self.digest),
-            "provenance": None if self.provenance is None else _provenance_json(self.provenance),
+            "digest": self.digest and self.digest.to_json(),
+            "provenance": self.provenance and self.provenance.to_json(),
         }
-        return json.dumps(_without_none(document), indent=2, ensure_ascii=False).encode()
+        present = {key: value for key, value in document.items() if value is not None}
+        return json.dumps(present, indent=2, ensure_ascii=False).encode()
 
 
 _HINT = "build the kernel again, or fetch it again"
@@ -339,37 +364,3 @@ def _git_state(table: _Table, *, required: bool) -> GitState | None:
         )
     commit = table.matching(key, _COMMIT, "a commit of 40 or 64 hex digits, with a key 'dirty'")
     return GitState(commit=commit.lower(), dirty=table.flag("dirty"))
-
-
-def _without_none(table: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in table.items() if value is not None}
-
-
-def _upstream_json(upstream: tuple[str, ...]) -> str | list[str] | None:
-    """Several as a list; one as a text, which clients before 0.18 read, too."""
-    if len(upstream) > 1:
-        return list(upstream)
-    return upstream[0] if upstream else None
-
-
-def _depend_json(depend: KernelDepend) -> dict[str, Any]:
-    return {"repo-id": depend.repo_id, "version": depend.version, "revision": depend.revision}
-
-
-def _digest_json(digest: Digest) -> dict[str, Any]:
-    return {"algorithm": digest.algorithm, "files": dict(sorted(digest.files.items()))}
-
-
-def _provenance_json(provenance: Provenance) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "kernel-builder": {"version": provenance.builder_version, **_git_json(provenance.builder)}
-    }
-    if provenance.kernel is not None:
-        document["kernel"] = _git_json(provenance.kernel)
-    if provenance.kernforge:
-        document["kernforge"] = dict(provenance.kernforge)
-    return document
-
-
-def _git_json(state: GitState | None) -> dict[str, Any]:
-    return {} if state is None else {"commit": state.commit, "dirty": state.dirty}

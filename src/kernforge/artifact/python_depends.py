@@ -3,38 +3,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PythonDepend:
-    """One allowed dependency.
+class PythonDepend(NamedTuple):
+    """An allowed dependency.
 
     Attributes:
-        name: name in ``python-depends``.
         package: name of the package for pip.
         module: name of the module to import; None for a package without Python code.
     """
 
-    name: str
     package: str
     module: str | None
 
 
-_GENERAL = (
-    PythonDepend(name="einops", package="einops", module="einops"),
-    PythonDepend(name="helion", package="helion", module="helion"),
-    PythonDepend(name="tvm-ffi", package="apache-tvm-ffi", module="tvm_ffi"),
-)
+_GENERAL = {
+    "einops": PythonDepend("einops", "einops"),
+    "helion": PythonDepend("helion", "helion"),
+    "tvm-ffi": PythonDepend("apache-tvm-ffi", "tvm_ffi"),
+}
 _OF_BACKEND = {
-    "cuda": (
-        PythonDepend(name="nvidia-cutlass-dsl", package="nvidia-cutlass-dsl", module="cutlass"),
-    ),
-    "neuron": (PythonDepend(name="nki", package="nki", module="nki"),),
-    "xpu": (PythonDepend(name="onednn", package="onednn-devel", module=None),),
+    "cuda": {"nvidia-cutlass-dsl": PythonDepend("nvidia-cutlass-dsl", "cutlass")},
+    "neuron": {"nki": PythonDepend("nki", "nki")},
+    "xpu": {"onednn": PythonDepend("onednn-devel", None)},
 }
 
 
 def python_depends(backend: str) -> dict[str, PythonDepend]:
-    """The packages that a kernel of this backend may depend on, by name."""
-    return {depend.name: depend for depend in (*_GENERAL, *_OF_BACKEND.get(backend, ()))}
+    """The packages that a kernel of this backend may depend on, by their name in the metadata."""
+    return _GENERAL | _OF_BACKEND.get(backend, {})

@@ -10,8 +10,7 @@ The grammar is the hub's:
 
 A backend is ``cpu``, ``metal``, ``neuron``, ``tpu``, or ``cu``, ``rocm``, ``xpu``, ``cann`` with a
 version written without a dot. The last digit of a backend is the minor version, the first digit of
-torch is the major version, so that ``cu1210`` is 121.0. The constructors refuse a version that its
-name cannot express.
+torch is the major version, so that ``cu1210`` is 121.0.
 """
 
 from __future__ import annotations
@@ -29,13 +28,12 @@ UNVERSIONED = frozenset({"cpu", "metal", "neuron", "tpu"})
 _PREFIX_OF = {"cuda": "cu", "rocm": "rocm", "xpu": "xpu", "cann": "cann"}
 _NAME_OF = {prefix: name for name, prefix in _PREFIX_OF.items()}
 _VERSIONED = re.compile(r"(cu|rocm|xpu|cann)([0-9]+)([0-9])")
+_LARGEST_DIGIT = 9
 _STABLE_PREFIX = "torch-stable-abi"
 # The first digit of tvm-ffi is the major version, too.
-_COMPILED: dict[Framework, re.Pattern[str]] = {
-    "torch-stable-abi": re.compile(r"torch-stable-abi([0-9])([0-9]+)()-(.*)"),
-    "tvm-ffi": re.compile(r"tvm-ffi([0-9])([0-9]+)()-(.*)"),
-    "torch": re.compile(r"torch([0-9])([0-9]+)(?:-(cxx11|cxx98))?-(.*)"),
-}
+_COMPILED = re.compile(
+    r"(torch-stable-abi|torch|tvm-ffi)([0-9])([0-9]+)(?:-(cxx11|cxx98))?-([^-]*)-([^-]*)-([^-]*)"
+)
 _HINT = (
     "write a name like torch-stable-abi210-cu130-x86_64-linux or torch213-cxx11-cpu-x86_64-linux"
 )
@@ -56,11 +54,7 @@ class Backend:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a backend such as ``cpu`` or ``cu130``.
-
-        Raises:
-            UsageError: the text is not a backend.
-        """
+        """Parse a backend such as ``cpu`` or ``cu130``."""
         if text in UNVERSIONED:
             return cls(text)
         if match := _VERSIONED.fullmatch(text):
@@ -87,6 +81,9 @@ class Variant:
         cpu: architecture of the CPU, such as ``x86_64`` or ``aarch64``; empty without machine code.
         os: ``linux``, ``darwin`` or ``windows``; empty without machine code.
         cxx11: the C++ ABI tag of a ``torch`` build; None if the name has none.
+
+    Raises:
+        UsageError: no name can express a version.
     """
 
     framework: Framework
@@ -95,6 +92,17 @@ class Variant:
     cpu: str = ""
     os: str = ""
     cxx11: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.is_noarch:
+            return
+        number, backend = self.version, self.backend
+        if backend.name in _PREFIX_OF:
+            fits = backend.version is not None and backend.version.minor <= _LARGEST_DIGIT
+        else:
+            fits = backend.version is None
+        if number is None or number.major > _LARGEST_DIGIT or not fits:
+            raise UsageError(f"no variant name can express {self!r}", hint=_HINT)
 
     @property
     def variant_str(self) -> str:
@@ -118,27 +126,6 @@ class Variant:
         return self.framework == "noarch"
 
     @classmethod
-    def stable_abi(cls, version: Version2, backend: Backend, *, cpu: str, os: str) -> Variant:
-        """A build for torch's stable ABI of a version, which runs with it and every newer torch."""
-        return _checked(
-            cls(framework="torch-stable-abi", version=version, backend=backend, cpu=cpu, os=os)
-        )
-
-    @classmethod
-    def torch(
-        cls, version: Version2, backend: Backend, *, cpu: str, os: str, cxx11: bool | None = None
-    ) -> Variant:
-        """A build for the full ABI of one torch version; Linux builds have ``cxx11=True``."""
-        return _checked(
-            cls(framework="torch", version=version, backend=backend, cpu=cpu, os=os, cxx11=cxx11)
-        )
-
-    @classmethod
-    def tvm_ffi(cls, version: Version2, backend: Backend, *, cpu: str, os: str) -> Variant:
-        """A build for the tvm-ffi ABI of a version."""
-        return _checked(cls(framework="tvm-ffi", version=version, backend=backend, cpu=cpu, os=os))
-
-    @classmethod
     def noarch(cls, backend: str) -> Variant:
         """A build without machine code; ``universal`` is for every backend, ``npu`` for CANN."""
         return Variant(framework="noarch", backend=Backend(backend))
@@ -150,9 +137,16 @@ class Variant:
         Raises:
             UsageError: the text is not a variant name.
         """
-        for framework, pattern in _COMPILED.items():
-            if match := pattern.fullmatch(text):
-                return _compiled(framework, match)
+        if (match := _COMPILED.fullmatch(text)) and (match[1] == "torch" or not match[4]):
+            framework, major, minor, tag, backend, cpu, os = match.groups()
+            return Variant(
+                framework=framework,  # type: ignore[arg-type]  # one of the pattern's
+                version=Version2(int(major), int(minor)),
+                backend=Backend.parse(backend),
+                cpu=cpu,
+                os=os,
+                cxx11=tag == "cxx11" if tag else None,
+            )
         if text == "torch" or (text.startswith("torch-") and not text.startswith(_STABLE_PREFIX)):
             return cls.noarch(text.removeprefix("torch").removeprefix("-"))
         raise UsageError(f"{text!r} is not a variant name", hint=_HINT)
@@ -163,30 +157,3 @@ class Variant:
         tag = "" if self.cxx11 is None else "-cxx11" if self.cxx11 else "-cxx98"
         digits = f"{self.version.major}{self.version.minor}"
         return f"{self.framework}{digits}{tag}-{self.backend}-{self.cpu}-{self.os}"
-
-
-def _compiled(framework: Framework, match: re.Match[str]) -> Variant:
-    """The variant with machine code from the parts of its name."""
-    major, minor, tag, rest = match.groups()
-    parts = rest.split("-")
-    if len(parts) != 3:  # noqa: PLR2004 - backend, CPU, operating system
-        raise UsageError(f"{match[0]!r} does not end in -<backend>-<cpu>-<os>", hint=_HINT)
-    return Variant(
-        framework=framework,
-        version=Version2(int(major), int(minor)),
-        backend=Backend.parse(parts[0]),
-        cpu=parts[1],
-        os=parts[2],
-        cxx11=tag == "cxx11" if tag else None,
-    )
-
-
-def _checked(variant: Variant) -> Variant:
-    """The variant, if parsing its name gives the same variant."""
-    try:
-        faithful = Variant.parse(str(variant)) == variant
-    except UsageError:
-        faithful = False
-    if not faithful:
-        raise UsageError(f"no variant name can express {variant!r}", hint=_HINT)
-    return variant

@@ -11,12 +11,12 @@ import json
 import platform
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
+from kernforge.artifact.directories import BuiltVariant
 from kernforge.artifact.integrity import deviations
-from kernforge.artifact.metadata import FILE, Metadata
+from kernforge.artifact.metadata import FILE
 from kernforge.artifact.variant import Variant
 from kernforge.binary import elf, fatbin
 from kernforge.check import abi_rules, package_rules
@@ -56,10 +56,10 @@ if wanted["cuda"] is not None:
     if not visible:
         end(4, "no NVIDIA GPU is visible")
     version = getattr(sys.modules.get("torch"), "version", None)
-    found = getattr(version, "cuda", wanted["cuda"]) or "no CUDA"
+    cuda = getattr(version, "cuda", wanted["cuda"]) or "no CUDA"
     major = wanted["cuda"].split(".")[0]
-    if found == "no CUDA" or (major and found.split(".")[0] != major):
-        end(3, wanted["framework"], text, "is for", found)
+    if cuda == "no CUDA" or (major and cuda.split(".")[0] != major):
+        end(3, wanted["framework"], text, "is for", cuda)
 gc.freeze()
 gc.enable()
 # What torch lists here was given an implementation, and its arguments are not declared.
@@ -70,8 +70,8 @@ spec = importlib.util.spec_from_file_location(wanted["id"], wanted["file"])
 module = importlib.util.module_from_spec(spec)
 sys.modules[wanted["id"]] = module
 spec.loader.exec_module(module)
-if left := sorted(text.split("\\n")[0].removeprefix("name: ") for text in {*dangling()} - before):
-    end(5, *left, sep=", ")
+if added := {*dangling()} - before:
+    end(5, *sorted(text.split("\\n")[0].removeprefix("name: ") for text in added), sep=", ")
 if wanted["calls"]:
     names = sys.modules["torch"]._C._dispatch_get_all_op_names()
     filled = {name.partition("::")[0] for name in names}
@@ -94,20 +94,6 @@ _UNDEFINED_OP = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CheckedVariant:
-    """One variant while it is checked."""
-
-    path: Path
-    variant: Variant
-    metadata: Metadata
-    files: tuple[str, ...]
-
-    @property
-    def where(self) -> str:
-        return self.path.name
-
-
 def check_variant(path: Path, *, run: Runner, python: str | None) -> tuple[Finding, ...]:
     """Check one variant by every rule that applies to it.
 
@@ -122,74 +108,62 @@ def check_variant(path: Path, *, run: Runner, python: str | None) -> tuple[Findi
     except UsageError as error:
         return (finding("layout", path.name, error.message, error.hint),)
     try:
-        metadata = Metadata.from_json((path / FILE).read_bytes())
+        built = BuiltVariant.read(path)
     except FileNotFoundError:
         hint = "build the variant again; no loader accepts one without"
         return (finding("layout", path.name, f"{FILE} is missing", hint),)
     except IntegrityError as error:
         return (finding("layout", f"{path.name}/{FILE}", error.message, error.hint),)
-    paths = (file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file())
-    checked = _CheckedVariant(
-        path=path, variant=variant, metadata=metadata, files=tuple(sorted(paths))
-    )
-    findings = [*_package(checked), *_digest(checked)]
-    libraries = [file for file in checked.files if file.endswith(".so")]
+    files = sorted(f.relative_to(path).as_posix() for f in path.rglob("*") if f.is_file())
+    findings = [*package_rules.layout(variant, built.metadata, files, where=path.name)]
+    for file in files:
+        if file.endswith(".py") and variant.framework != "tvm-ffi":
+            source = (path / file).read_bytes()
+            findings += package_rules.registrations(source, where=f"{path.name}/{file}")
+    findings += _digest(built)
+    libraries = [file for file in files if file.endswith(".so")]
     for file in libraries:
-        findings += _library(checked, file)
+        findings += _library(built, file)
     if libraries:
-        findings += _python_abi(checked, libraries, run)
+        findings += _python_abi(built, libraries, run)
     # A variant that is broken already would only fail the import with a worse message.
     if not any(each.severity == "error" for each in findings):
-        findings += filter(None, [_import(checked, run, python)])
+        findings += filter(None, [_import(built, files, run, python)])
     return tuple(findings)
 
 
-def _package(checked: _CheckedVariant) -> Iterator[Finding]:
-    variant, where = checked.variant, checked.where
-    yield from package_rules.layout(variant, checked.metadata, checked.files, where=where)
-    for file in checked.files:
-        if file.endswith(".py") and variant.framework != "tvm-ffi":
-            source = (checked.path / file).read_bytes()
-            yield from package_rules.registrations(source, where=f"{where}/{file}")
-
-
-def _digest(checked: _CheckedVariant) -> Iterator[Finding]:
+def _digest(built: BuiltVariant) -> Iterator[Finding]:
     """Find files that differ from the digest."""
-    path, digest = checked.path, checked.metadata.digest
+    name, digest = built.path.name, built.metadata.digest
     if digest is None:
         message = "metadata.json has no digest: registries refuse the variant"
-        yield finding(
-            "digest", f"{checked.where}/{FILE}", message, "build the variant again", "warning"
-        )
+        yield finding("digest", f"{name}/{FILE}", message, "build the variant again", "warning")
         return
-    # In a registry, symbolic links lead to the repository's blobs.
-    snapshots = [parent.name for parent in path.parents[2:3]]
-    within = path.parents[3] if snapshots == ["snapshots"] else path
     try:
-        states = deviations(path, digest, within=within)
+        states = deviations(built.path, digest, within=built.link_root)
     except IntegrityError as error:
-        yield finding("digest", checked.where, error.message, error.hint)
+        yield finding("digest", name, error.message, error.hint)
         return
     for file, state in states.items():
         message = f"{file} is {state}, compared with the digest: loaders refuse the variant"
-        hint = "build the variant again; do not edit what was built"
-        yield finding("digest", f"{checked.where}/{file}", message, hint)
+        hint = "build the variant again; do not edit built files"
+        yield finding("digest", f"{name}/{file}", message, hint)
 
 
-def _library(checked: _CheckedVariant, file: str) -> Iterator[Finding]:
+def _library(built: BuiltVariant, file: str) -> Iterator[Finding]:
     """Apply every rule for a shared object."""
-    where, variant = f"{checked.where}/{file}", checked.variant
+    where, variant = f"{built.path.name}/{file}", built.variant
     if variant.os in {"darwin", "windows"}:
         message = f"a library for {variant.os} is not examined: only those for Linux are"
         yield finding("abi", where, message, "check it on its own system", "skipped")
         return
-    data = (checked.path / file).read_bytes()
+    data = (built.path / file).read_bytes()
     try:
         library = abi_rules.Library(
             elf=elf.parse(data),
             code=fatbin.architectures(data),
             variant=variant,
-            metadata=checked.metadata,
+            metadata=built.metadata,
         )
     except CheckError as error:
         yield finding("abi", where, error.message, error.hint)
@@ -217,7 +191,7 @@ def beyond_limited_api(files: Iterable[Path], run: Runner) -> dict[str, list[str
     except (ValueError, KeyError):
         raise CheckError(
             f"abi3audit did not report: {_tail(done.stderr)}",
-            hint="install kernforge[build], which brings abi3audit",
+            hint="install kernforge[build], which includes abi3audit",
         ) from None
     beyond: dict[str, list[str]] = {}
     for spec, report in specs.items():
@@ -230,37 +204,39 @@ def beyond_limited_api(files: Iterable[Path], run: Runner) -> dict[str, list[str
     return beyond
 
 
-def _python_abi(checked: _CheckedVariant, libraries: list[str], run: Runner) -> Iterator[Finding]:
+def _python_abi(built: BuiltVariant, libraries: list[str], run: Runner) -> Iterator[Finding]:
     """Find symbols beyond Python's limited API."""
     try:
-        beyond = beyond_limited_api([checked.path / file for file in libraries], run)
+        beyond = beyond_limited_api([built.path / file for file in libraries], run)
     except CheckError as error:
-        yield finding("python-abi", checked.where, error.message, error.hint, "skipped")
+        yield finding("python-abi", built.path.name, error.message, error.hint, "skipped")
         return
     for name, symbols in beyond.items():
         yield finding(
             "python-abi",
-            f"{checked.where}/{name.removeprefix(f'{checked.path}/')}",
-            f"it uses what is not in the limited API of Python {PYTHON_ABI}: {', '.join(symbols)}",
+            f"{built.path.name}/{name.removeprefix(f'{built.path}/')}",
+            f"it uses symbols beyond the limited API of Python {PYTHON_ABI}: {', '.join(symbols)}",
             "define Py_LIMITED_API=0x03090000; bind with TORCH_LIBRARY, not with pybind11",
         )
 
 
-def _import(checked: _CheckedVariant, run: Runner, python: str | None) -> Finding | None:
+def _import(
+    built: BuiltVariant, files: Collection[str], run: Runner, python: str | None
+) -> Finding | None:
     """Import the variant in a fresh process, if this machine and interpreter can."""
-    variant, metadata = checked.variant, checked.metadata
+    variant, metadata = built.variant, built.metadata
     if python is None:
         hint = "download a kernel that you trust, and check that"
-        return _skipped(checked, "no Python runs it", hint)
+        return _skipped(built, "no Python runs it", hint)
     if reason := _missing_machine(variant):
-        return _skipped(checked, reason, "check it there")
+        return _skipped(built, reason, "check it there")
     request = {
-        "file": str(checked.path / "__init__.py"),
+        "file": str(built.path / "__init__.py"),
         "id": metadata.id,
         "framework": "tvm_ffi" if variant.framework == "tvm-ffi" else "torch",
         "version": list(variant.version or (0, 0)),
         "exact": variant.framework in {"torch", "tvm-ffi"},
-        "calls": _called_namespaces(checked),
+        "calls": _called_namespaces(built, files),
         # The CUDA whose major version torch must have, empty for any; None for other backends.
         "cuda": str(variant.backend.version or "") if variant.backend.name == "cuda" else None,
     }
@@ -269,47 +245,47 @@ def _import(checked: _CheckedVariant, run: Runner, python: str | None) -> Findin
     try:
         done = run(Command(argv=argv, added={"LD_BIND_NOW": "1"}, timeout=_TIMEOUT_S))
     except FileNotFoundError:
-        return _skipped(checked, f"there is no interpreter {python}", "name one that exists")
+        return _skipped(built, f"there is no interpreter {python}", "name one that exists")
     printed = _tail(done.stderr)
     match done.returncode:
         case 0:
             return None
         case 3:
             hint = f"pip install {shlex.quote(variant.requirement)}, then check again"
-            return _skipped(checked, f"{python} does not fit the variant: {printed}", hint)
+            return _skipped(built, f"{python} does not fit the variant: {printed}", hint)
         case 4:
-            return _skipped(checked, printed, "check it on a machine with one, or load it there")
+            return _skipped(built, printed, "check it on a machine with one, or load it there")
         case 5 | 6 as status:
             message, hint = _UNDEFINED_OP[status]
-            return finding("undefined-op", checked.where, message.format(printed), hint)
+            return finding("undefined-op", built.path.name, message.format(printed), hint)
         case _:
             pass
     if "ModuleNotFoundError" in printed and metadata.python_depends:
         packages = ", ".join(metadata.python_depends)
-        return _skipped(checked, f"a dependency is missing: {printed}", f"install {packages}")
+        return _skipped(built, f"a dependency is missing: {printed}", f"install {packages}")
     how = "took too long" if done.timed_out else f"ended with status {done.returncode}"
     return finding(
         "import",
-        checked.where,
+        built.path.name,
         f"importing it in a fresh process {how}: {printed}",
         f"repeat it: LD_BIND_NOW=1 {python} -c 'import torch' and load the variant",
     )
 
 
-def _skipped(checked: _CheckedVariant, reason: str, hint: str) -> Finding:
-    return finding("import", checked.where, f"not imported: {reason}", hint, "skipped")
+def _skipped(built: BuiltVariant, reason: str, hint: str) -> Finding:
+    return finding("import", built.path.name, f"not imported: {reason}", hint, "skipped")
 
 
-def _called_namespaces(checked: _CheckedVariant) -> list[str]:
+def _called_namespaces(built: BuiltVariant, files: Collection[str]) -> list[str]:
     """The kernel's own op namespaces that its compiled package calls."""
-    if checked.variant.is_noarch or checked.variant.framework == "tvm-ffi":
+    if built.variant.is_noarch or built.variant.framework == "tvm-ffi":
         return []
     texts = {
-        file: (checked.path / file).read_text(errors="replace")
-        for file in checked.files
+        file: (built.path / file).read_text(errors="replace")
+        for file in files
         if file.endswith(".py") and Path(file).name != "_ops.py"
     }
-    metadata = checked.metadata
+    metadata = built.metadata
     own = {binding_mistakes.OWN: metadata.id, metadata.python_name: metadata.python_name}
     called = {call.name for call in binding_mistakes.called_namespaces(texts)}
     return sorted(own[name] for name in called & own.keys())

@@ -28,8 +28,8 @@ class Finding:
         rule: the rule's name, such as ``manylinux``.
         severity: ``error`` breaks users, ``warning`` may, ``skipped`` was not checked.
         where: the file, relative to the folder of variants.
-        message: what is wrong, where it breaks.
-        hint: how to fix it; for ``skipped`` how to have it checked.
+        message: the problem and its effect.
+        hint: the fix; for ``skipped``, the way to check it.
     """
 
     rule: str
@@ -61,5 +61,5 @@ def refuse_errors(findings: Iterable[Finding]) -> None:
         raise CheckError(
             f"{counted(count, 'finding')}: the artifact would not work everywhere that its "
             "name promises",
-            hint="each finding above says how to fix it",
+            hint="see the hint below each finding",
         )

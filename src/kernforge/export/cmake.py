@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 
-from kernforge.artifact.variant import Backend, Variant
+from kernforge.artifact.variant import Variant
 from kernforge.artifact.version import Version2
 from kernforge.builder import flags, layout
 from kernforge.manifest import fields
@@ -31,8 +31,8 @@ def text(sources: Sources) -> str:
     framework = manifest.framework
     tvm_ffi = isinstance(framework, TvmFfi)
     # The text of _ops.py is the same for all compiled variants of a framework.
-    kind = Variant.tvm_ffi if tvm_ffi else Variant.stable_abi
-    variant = kind(Version2(0, 1), Backend("cpu"), cpu="x86_64", os="linux")
+    kind = "tvm-ffi01" if tvm_ffi else "torch-stable-abi210"
+    variant = Variant.parse(f"{kind}-cpu-x86_64-linux")
     backends = [backend for backend in _BUILT if backend in manifest.general.backends]
     cutlass = units.cutlass(manifest)
     words = {

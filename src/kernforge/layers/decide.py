@@ -31,8 +31,8 @@ from kernforge.system.tables import table
 if TYPE_CHECKING:
     from torch import nn
 
-# What CANNOT_LOAD covers: there is nothing to load. A kernel that exists but is wrong, such as one
-# whose bytes were changed, stays an error.
+# The errors of CANNOT_LOAD: the kernel is unavailable. A kernel with a fault of its own, such as
+# modified files, is always an error.
 _ABSENT = (FileNotFoundError, NotPublishedError, NetworkError)
 _FEATURES = {"can_torch_compile", "has_backward"}
 _COMMIT_SHOWN = 7
@@ -121,7 +121,7 @@ class KernelizeReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelizeRequest:
-    """What a model is kernelized for.
+    """The arguments of ``kernelize``, with the device and the mapping.
 
     Attributes:
         device: the device type, as mappings name it.

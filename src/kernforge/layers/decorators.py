@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from inspect import Parameter, Signature
+from inspect import Parameter
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from kernforge.errors import LayerError, LayerTypeError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 Condition: TypeAlias = "Callable[[nn.Module], bool]"
-"""Whether an instance may be replaced; ``kernelize`` calls it for each."""
+"""Whether an instance may be replaced; called by ``kernelize``."""
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -55,7 +55,7 @@ def use_kernel_forward_from_hub(
         condition: whether an instance may be replaced; None is always.
 
     Raises:
-        LayerTypeError: what is decorated is neither a class nor a function.
+        LayerTypeError: the decorated object is neither a class nor a function.
     """
 
     def decorate(target: Any) -> Any:
@@ -87,7 +87,7 @@ def _function_module(function: Any, layer_name: str, condition: Condition | None
 
 
 def use_kernel_func_from_hub(func_name: str) -> Callable[[Any], Any]:
-    """``use_kernel_forward_from_hub`` by its older name, for code that uses it."""
+    """``use_kernel_forward_from_hub`` by its older name."""
     return use_kernel_forward_from_hub(func_name)
 
 
@@ -127,10 +127,7 @@ def use_kernelized_func(*args: Any) -> Callable[[_Class], _Class]:
 
 @functools.cache
 def function_layer(function: Callable[..., Any]) -> type[nn.Module]:
-    """A layer whose forward calls a function and takes what the function takes.
-
-    What it supports is said by the function's attributes of the same names.
-    """
+    """A layer whose forward calls a function, with the function's signature and features."""
     from torch import nn
 
     base: Any = nn.Module
@@ -145,8 +142,7 @@ def function_layer(function: Callable[..., Any]) -> type[nn.Module]:
     signature = inspect.signature(function)
     parameters = [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)]
     parameters += signature.parameters.values()
-    FunctionLayer.forward.__signature__ = Signature(  # type: ignore[attr-defined]
-        parameters, return_annotation=signature.return_annotation
-    )
+    forward: Any = FunctionLayer.forward
+    forward.__signature__ = signature.replace(parameters=parameters)
     FunctionLayer.__module__ = function.__module__
     return FunctionLayer

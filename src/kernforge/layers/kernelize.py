@@ -60,7 +60,7 @@ def kernelize(
         LayerError: the mode or the device is impossible, or a layer has no kernel in a case that
             may not fall back. No layer was changed, as with every error here.
         LayerTypeError: a kernel's layer cannot replace the model's.
-        KernforgeError: what loading a kernel raises.
+        KernforgeError: a kernel cannot be loaded.
     """
     request = _new_request(model, mode, device, use_fallback)
     decided = [
@@ -75,7 +75,7 @@ def kernelize(
 
 
 def unkernelize(model: nn.Module) -> nn.Module:
-    """Restore exactly what the layers of a model ran before ``kernelize``.
+    """Restore the forwards that the layers of a model had before ``kernelize``.
 
     Returns:
         The same model.
@@ -105,7 +105,7 @@ def kernelized(
 ) -> Iterator[nn.Module]:
     """Kernelize a model for the duration of a ``with`` block.
 
-    At the end each layer runs what it ran before, whether its own forward or an earlier kernel.
+    At the end each layer has its previous forward again: its own, or that of an earlier kernel.
 
     The arguments and errors are those of ``kernelize``.
     """
@@ -124,7 +124,7 @@ def kernelized(
 
 
 def kernelize_report(model: nn.Module) -> KernelizeReport:
-    """What ``kernelize`` decided for each marked layer of a model, and why; see its ``str``."""
+    """The decision of ``kernelize`` for each marked layer, with its reason; a table as ``str``."""
     return KernelizeReport(
         layers=tuple(_outcome(path, module) for path, module in _marked_modules(model))
     )
@@ -258,7 +258,7 @@ def _patch(module: nn.Module, function: Callable[..., Any] | None, outcome: Laye
 
 
 def _restore(module: nn.Module) -> None:
-    """Restore what a module ran before ``_patch``; nothing if it was not kernelized."""
+    """Restore the forward that ``_patch`` replaced; nothing if the module was not kernelized."""
     patch = module.__dict__.pop(_PATCH, None)
     if patch is not None and patch.function is not None:
         module.__dict__.pop(_FORWARD, None)

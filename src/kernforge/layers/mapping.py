@@ -26,7 +26,7 @@ DEVICE_TYPES = ("cpu", "cuda", "mps", "neuron", "npu", "rocm", "tpu", "xpu")
 
 
 class Mode(Flag):
-    """What a model is kernelized for, and what a kernel is registered for.
+    """The use of a kernelized model, or of a registered kernel.
 
     Attributes:
         FALLBACK: in a mapping only: the kernel to use when no other mode matches.
@@ -294,7 +294,7 @@ def choose_kernel(
     Args:
         device: the device type that the model runs on.
         capability: the GPU's compute capability as 10 * major + minor; None without a GPU.
-        mode: what the model is kernelized for.
+        mode: the use of the model.
     """
     if mode not in PREFERENCE:
         raise LayerError(f"Unsupported mode: {mode}")

@@ -58,8 +58,7 @@ class _Kernel(abc.ABC):
 
         Raises:
             LayerError: the kernel has no such layer or function.
-            KernforgeError: what ``get_kernel``, ``get_local_kernel`` or ``get_locked_kernel``
-                raises.
+            KernforgeError: the kernel cannot be loaded.
         """
         kind, name = self._attribute()
         package = self._package()
@@ -192,20 +191,14 @@ class LayerRepository(_Published):
         LayerError: neither or both of revision and version.
     """
 
-    _: KW_ONLY
-    layer_name: str
+    layer_name: str = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class FuncRepository(_Published):
-    """A function of a published kernel, used as a layer; the rest as for ``LayerRepository``.
+    """A function of a published kernel, used as a layer; the rest as for ``LayerRepository``."""
 
-    Args:
-        func_name: the function's name in the kernel's package.
-    """
-
-    _: KW_ONLY
-    func_name: str
+    func_name: str = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,20 +210,14 @@ class LocalLayerRepository(_Local):
         layer_name: the layer's class in the kernel's ``layers``.
     """
 
-    _: KW_ONLY
-    layer_name: str
+    layer_name: str = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class LocalFuncRepository(_Local):
-    """A function of a kernel in a directory, used as a layer.
+    """A function of a kernel in a directory, used as a layer."""
 
-    Args:
-        func_name: the function's name in the kernel's package.
-    """
-
-    _: KW_ONLY
-    func_name: str
+    func_name: str = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,13 +231,11 @@ class LockedLayerRepository(_Locked):
         RequestError: there is no lock, or it does not have the kernel.
     """
 
-    _: KW_ONLY
-    layer_name: str
+    layer_name: str = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class LockedFuncRepository(_Locked):
     """A function of a kernel at the commit in a lock; the rest as for ``LockedLayerRepository``."""
 
-    _: KW_ONLY
-    func_name: str
+    func_name: str = field(kw_only=True)

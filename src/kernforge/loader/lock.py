@@ -97,7 +97,7 @@ class Pins:
         """Text of the file, with a newline at the end."""
         kernels = [
             {
-                "dependency": depend_json(pin.depend),
+                "dependency": pin.depend.to_json(),
                 "asked": pin.asked,
                 "release": pin.release,
                 "commit": pin.commit,
@@ -198,13 +198,6 @@ class KernelLocks:
 def sort_key(depend: KernelDepend) -> tuple[str, bool, int, str]:
     """Key of the order in which a lock lists kernels: repo id, version, then revision."""
     return depend.repo_id, depend.version is None, depend.version or 0, depend.revision or ""
-
-
-def depend_json(depend: KernelDepend) -> dict[str, Any]:
-    """A dependency as ``kernels.lock`` has it."""
-    if depend.version is not None:
-        return {"repo-id": depend.repo_id, "version": depend.version}
-    return {"repo-id": depend.repo_id, "revision": depend.revision}
 
 
 def read(path: Path) -> KernelLocks:

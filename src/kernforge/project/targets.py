@@ -301,13 +301,15 @@ def _needless(given: _Given, backend: BackendName, cuda: Version2) -> str:
 
 
 def _stable(version: Version2, backend: Backend, cpu: str) -> Target:
-    variant = Variant.stable_abi(version, backend, cpu=cpu, os="linux")
+    variant = Variant(
+        framework="torch-stable-abi", version=version, backend=backend, cpu=cpu, os="linux"
+    )
     headers = max(version, _OLDEST_STABLE)
     return Target(variant=variant, torch=headers, cuda=backend.version)
 
 
 def _tvm_ffi(backend: Backend, cpu: str) -> Target:
-    variant = Variant.tvm_ffi(TVM_FFI, backend, cpu=cpu, os="linux")
+    variant = Variant(framework="tvm-ffi", version=TVM_FFI, backend=backend, cpu=cpu, os="linux")
     return Target(variant=variant, cuda=backend.version, tvm_ffi=TVM_FFI)
 
 
@@ -319,8 +321,13 @@ def _full(given: _Given, framework: Torch, backend: BackendName) -> Iterator[Tar
     here = _for_torch_here(given, framework, backend)
     for torch, published in given.releases.items():
         for cuda in published if backend == "cuda" else (None,):
-            variant = Variant.torch(
-                torch, Backend(backend, cuda), cpu=given.cpu, os="linux", cxx11=True
+            variant = Variant(
+                framework="torch",
+                version=torch,
+                backend=Backend(backend, cuda),
+                cpu=given.cpu,
+                os="linux",
+                cxx11=True,
             )
             reason = (
                 _outside("torch", framework, torch)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Publish built variants to a registry as a version, which never changes afterwards.
 
-This module decides what is published and as which version; a destination writes it.
+This module chooses the version and its files; a destination writes them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernforge.artifact import directories
-from kernforge.artifact.integrity import UNHASHED, tree_files, verify_tree
-from kernforge.artifact.metadata import FILE, Metadata
-from kernforge.artifact.variant import Variant
+from kernforge.artifact.directories import BuiltVariant
+from kernforge.artifact.integrity import UNHASHED
+from kernforge.artifact.metadata import FILE
 from kernforge.errors import IntegrityError, MovedError, NetworkError, RegistryError, UsageError
 from kernforge.publish import api_diff
-from kernforge.publish.directory import Destination, DirectoryDestination, Release
+from kernforge.publish.directory import DirectoryDestination, Release
 from kernforge.publish.hub import PUBLISHING, HubDestination
 from kernforge.publish.version import VersionChoice, choose_version, variants_of
 from kernforge.registry import names
@@ -62,14 +62,16 @@ class PublishResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Built:
-    """A variant to publish: its metadata, and its files with their hashes."""
+class _Upload:
+    """A variant to publish, with its files and their hashes."""
 
-    name: str
-    directory: Path
-    metadata: Metadata
+    variant: BuiltVariant
     files: Mapping[str, Path]
     hashes: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        return self.variant.path.name
 
 
 def publish(
@@ -107,7 +109,7 @@ def publish(
         card: Markdown that describes the kernel, or a function that writes it for the names of the
             published variants.
         private: whether a kernel that this call creates on a hub is private.
-        source: files of the project, by path, from which others can build more variants.
+        source: files of the project, by path, for builds of more variants.
         benchmarks: scripts that measure the kernel, by file name.
         dry_run: write nothing.
 
@@ -120,22 +122,22 @@ def publish(
         IntegrityError: a variant differs from its digest, or has none.
         StorageError: every user of this machine may write to a file of it.
     """
-    wanted = None if version is None else _parse_version(version)
-    built = _read_all(build, version, sources)
-    metadata = built[0].metadata
+    requested = None if version is None else _parse_version(version)
+    uploads = _read_all(build, version, sources)
+    metadata = uploads[0].variant.metadata
     other = _other_branch(registry, branch, metadata.version, version)
     destination = _destination(registry, private=private)
-    variants = tuple(sorted(variant.name for variant in built))
-    offered = [api_diff.offer(variant.directory, variant.metadata) for variant in built]
-    tree = {f"build/{v.name}/{path}": v.hashes[path] for v in built for path in v.files}
-    files = {v.hashes[path]: file for v in built for path, file in v.files.items()}
+    variants = tuple(sorted(upload.name for upload in uploads))
+    offered = [api_diff.offer(each.variant.path, each.variant.metadata) for each in uploads]
+    tree = {f"build/{u.name}/{path}": u.hashes[path] for u in uploads for path in u.files}
+    files = {u.hashes[path]: file for u in uploads for path, file in u.files.items()}
     for folder, more in ((names.SOURCE, source or {}), (names.BENCHMARKS, benchmarks or {})):
         for path, file in more.items():
             tree[f"{folder}/{path}"] = digest = sha256_file(file)
             files[digest] = file
 
     def attempt() -> PublishResult:
-        """Choose a version by what is published, and write it."""
+        """Choose a version after the published ones, and write it."""
         with contextlib.nullcontext() if dry_run else destination.writing(repo_id):
             published = destination.versions(repo_id)
             choice = None
@@ -147,7 +149,7 @@ def publish(
                     variants=lambda v: variants_of(destination.tree(repo_id, published[v], files)),
                     offers=lambda v: api_diff.published(registry, repo_id, published[v]),
                     major=metadata.version,
-                    wanted=wanted,
+                    requested=requested,
                 )
             release = Release(
                 branch=other or f"v{metadata.version}",
@@ -202,7 +204,9 @@ def _other_branch(
     return branch
 
 
-def _destination(registry: Registry, *, private: bool | None) -> Destination:
+def _destination(
+    registry: Registry, *, private: bool | None
+) -> DirectoryDestination | HubDestination:
     if registry.unasked:
         raise NetworkError(
             f"{registry.unasked} cannot be used: HF_HUB_OFFLINE is set",
@@ -230,45 +234,45 @@ def _parse_version(text: str) -> names.Version3:
 
 def _read_all(
     build: Path | Sequence[Path], version: str | None, sources: str | None
-) -> list[_Built]:
+) -> list[_Upload]:
     """Read and verify the variants of all directories, each once."""
-    built: dict[str, _Built] = {}
+    uploads: dict[str, _Upload] = {}
     for place in [build] if isinstance(build, Path) else build:
         for directory in directories.variants(place):
-            variant = _read_variant(directory)
-            other = built.setdefault(variant.name, variant)
-            if other.hashes != variant.hashes:
+            upload = _read_variant(directory)
+            other = uploads.setdefault(upload.name, upload)
+            if other.hashes != upload.hashes:
                 raise RegistryError(
-                    f"{other.directory} and {directory} are two builds of {variant.name}, and "
+                    f"{other.variant.path} and {directory} are two builds of {upload.name}, and "
                     "they differ",
                     hint="build each variant on one machine",
                 )
-    documents = {variant.name: variant.metadata for variant in built.values()}
-    directories.refuse_mixture(documents, version and version.removeprefix("v"))
+    built = [upload.variant for upload in uploads.values()]
+    directories.refuse_mixture(built, version and version.removeprefix("v"))
+    documents = {variant.path.name: variant.metadata for variant in built}
     if problem := directories.other_sources(documents, sources):
         raise RegistryError(
             f"nothing was published: {problem}",
             hint="build again (kernforge build), and remove variants from the build directory that "
             "are no longer built",
         )
-    return list(built.values())
+    return list(uploads.values())
 
 
-def _read_variant(directory: Path) -> _Built:
-    """Read and verify one variant."""
-    name = str(Variant.parse(directory.name))
-    if name != directory.name:
-        raise RegistryError(f"{directory} must have the name {name}", hint="build the kernel again")
-    metadata = Metadata.from_json((directory / FILE).read_bytes(), source=str(directory / FILE))
-    digest = metadata.digest
+def _read_variant(directory: Path) -> _Upload:
+    variant = BuiltVariant.read(directory)
+    if str(variant.variant) != directory.name:
+        raise RegistryError(
+            f"{directory} must have the name {variant.variant}", hint="build the kernel again"
+        )
+    digest = variant.metadata.digest
     if digest is None or digest.algorithm != "sha256":
         raise IntegrityError(
             f"{directory / FILE} has no SHA-256 digest", hint="build the kernel with kernforge"
         )
-    verify_tree(directory, digest)
-    files = tree_files(directory)
+    files = variant.verified_files()
     for path in (directory, *files.values()):
         refuse_writable(path)
     hashes = {path: base64.b64decode(text).hex() for path, text in digest.files.items()}
     hashes |= {path: sha256(files[path].read_bytes()) for path in UNHASHED & set(files)}
-    return _Built(name=name, directory=directory, metadata=metadata, files=files, hashes=hashes)
+    return _Upload(variant=variant, files=files, hashes=hashes)

@@ -49,7 +49,7 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What one variant offers its users.
+    """The public names and operators of a variant, and the machines that it runs on.
 
     Attributes:
         archs: architectures of the device code; None if the metadata has none.
@@ -78,7 +78,7 @@ class ApiChange:
 
 
 def offer(directory: Path, metadata: Metadata) -> Offer:
-    """Read what the variant in a directory offers, without an import."""
+    """Read a variant's public names and operators, without an import."""
     sources = {
         path.relative_to(directory).as_posix(): path.read_text(errors="replace")
         for path in sorted(directory.rglob("*.py"))
@@ -105,7 +105,7 @@ def _operators(name: str, metadata: Metadata) -> Mapping[str, ApiEntry] | None:
 
 
 def published(registry: Registry, repo_id: str, commit: str) -> tuple[Offer, ...]:
-    """Read what every variant of a published version offers."""
+    """Read the offers of every variant of a published version."""
     return tuple(
         offer(
             registry.fetch(repo_id, commit, name),

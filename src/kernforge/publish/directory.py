@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Destinations of a publication: their common interface, and a registry in a directory.
+"""Publish to a registry in a directory.
 
 The files of a version are written first and the references last, each reference by one atomic
 write: a reader sees the old version or the new one, and an interrupted publication leaves the old
@@ -8,7 +8,6 @@ one.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -49,48 +48,14 @@ class Release:
         return self.branch if self.version is None else tag_of(self.version)
 
 
-class Destination(ABC):
-    """A registry that can be written to."""
-
-    @abstractmethod
-    def writing(self, repo_id: str) -> AbstractContextManager[None]:
-        """Prepare to write to a kernel, which may not exist yet.
-
-        Other publishers wait meanwhile if the registry has locks; if not, ``write`` detects them.
-        """
-
-    @abstractmethod
-    def versions(self, repo_id: str) -> dict[Version3, str]:
-        """The commit of every published version."""
-
-    @abstractmethod
-    def tree(self, repo_id: str, commit: str, local: Mapping[str, Path]) -> Tree:
-        """The files of a commit.
-
-        Args:
-            local: files to publish, by hex SHA-256. A registry with other hashes names the content
-                of these files by SHA-256, and other content by its own hash.
-        """
-
-    @abstractmethod
-    def write(self, repo_id: str, release: Release) -> Written:
-        """Publish a version, or the variants of a branch.
-
-        A published version is not changed; an interrupted publication is finished.
-
-        Raises:
-            MovedError: another publisher has published since ``versions`` was called.
-        """
-
-
-class DirectoryDestination(Destination):
+class DirectoryDestination:
     """A registry in a directory: a lock separates publishers, renames keep reads consistent."""
 
     def __init__(self, registry: DirectoryRegistry) -> None:
         self._registry = registry
 
     def writing(self, repo_id: str) -> AbstractContextManager[None]:
-        """Hold the lock for writing to this kernel."""
+        """Hold the lock for writing to a kernel, which may not exist yet."""
         return self._registry.writing(repo_id)
 
     def versions(self, repo_id: str) -> dict[Version3, str]:
@@ -103,7 +68,10 @@ class DirectoryDestination(Destination):
         return self._registry.tree(repo_id, commit)
 
     def write(self, repo_id: str, release: Release) -> Written:
-        """Publish a version: blobs, then the snapshot, then the references."""
+        """Publish a version, or the variants of a branch: blobs, the snapshot, then references.
+
+        A published version is not changed; an interrupted publication is finished.
+        """
         registry, version = self._registry, release.version
         commit = None if version is None else registry.ref(repo_id, release.reference)
         changed = False

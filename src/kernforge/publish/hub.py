@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kernforge._version import __version__
 from kernforge.errors import KernforgeError, NotPublishedError, RegistryError, UsageError
 from kernforge.project.card import GENERATED
-from kernforge.publish.directory import CARD, Destination
+from kernforge.publish.directory import CARD
 from kernforge.registry.hub import one_line, refused
 from kernforge.registry.names import BENCHMARKS, SHA256, SOURCE, majors, versions
 from kernforge.registry.remote import BusyError, again
@@ -39,7 +39,7 @@ PUBLISHING = "publishing-"
 """Prefix of the temporary branch of a version that is older than the newest one."""
 
 
-class HubDestination(Destination):
+class HubDestination:
     """A hub to publish to.
 
     Args:
@@ -97,7 +97,12 @@ class HubDestination(Destination):
         }
 
     def tree(self, repo_id: str, commit: str, local: Mapping[str, Path]) -> Tree:
-        """The files of a commit."""
+        """The files of a commit.
+
+        Args:
+            local: files to publish, by hex SHA-256. The hub has other hashes of small files: the
+                content of these files is named by SHA-256, other content by the hub's hash.
+        """
         names = {git_blob(file): digest for digest, file in local.items()}
         return {
             path: entry.blob
@@ -107,7 +112,13 @@ class HubDestination(Destination):
         }
 
     def write(self, repo_id: str, release: Release) -> Written:
-        """Commit the release, then set its tag, then commit the card."""
+        """Commit the release, then set its tag, then commit the card.
+
+        A published version is not changed; an interrupted publication is finished.
+
+        Raises:
+            MovedError: another publisher has published since ``versions`` was called.
+        """
         reference, version = release.reference, release.version
         if version is not None and reference in self._refs:
             commit, changed = self._refs[reference], False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a project that are published with its variants, so that others can build more."""
+"""The source files that are published with variants, for builds of more variants."""
 
 from __future__ import annotations
 
@@ -21,16 +21,13 @@ _LEGAL = re.compile(r"(?:LICEN[CS]E|NOTICE|COPYING)(?:[.-][^/]*)?", re.IGNORECAS
 
 
 def pack(project: Project, *, wanted: bool | None) -> dict[str, Path]:
-    """The files that a build of the project reads, with its lock and its licence, by path.
+    """The input files of the project's builds, with its lock and its licence, by path.
 
-    The bundled headers that it includes are among them: another kernforge may have others.
+    The bundled headers are included, because they differ between versions of kernforge.
 
     Args:
-        wanted: whether to include the source; None includes it if the licence is an open one and
-            the project has a lock.
-
-    Raises:
-        UsageError: the source is wanted, and the project has no lock.
+        wanted: whether to include the source; None includes it if the licence is open and the
+            project has a lock.
     """
     if wanted is False or (wanted is None and not is_open(project.manifest.general.license or "")):
         return {}
@@ -38,14 +35,13 @@ def pack(project: Project, *, wanted: bool | None) -> dict[str, Path]:
         if wanted is None:
             return {}
         raise UsageError(
-            f"{project.root} has no {lockfile.FILE_NAME}, which others need to build its source",
+            f"{project.root} has no {lockfile.FILE_NAME}, which a build of its source needs",
             hint="run `kernforge lock`, or publish with --no-with-source",
         )
     own = {MANIFEST, lockfile.FILE_NAME, *project.sources.digests}
     own |= {path for path in project.files if _LEGAL.fullmatch(path)}
-    headers = project.sources.bundled_headers.keys() - own
-    packed = {path: project.files[path] for path in own}
-    packed |= {path: units.bundled_path(path) for path in headers}
+    packed = {path: units.bundled_path(path) for path in project.sources.bundled_headers}
+    packed |= {path: project.files[path] for path in own}
     return dict(sorted(packed.items()))
 
 

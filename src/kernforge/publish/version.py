@@ -45,39 +45,37 @@ def choose_version(
     variants: Callable[[Version3], Tree],
     offers: Callable[[Version3], Sequence[Offer]],
     major: int,
-    wanted: Version3 | None = None,
+    requested: Version3 | None = None,
 ) -> VersionChoice:
     """Choose the version number of a publication; a published version never changes.
 
     Args:
         built: the files of the variants.
-        offered: what they offer.
-        variants: gives the files of the variants of a published version.
-        offers: gives what those offer.
-        wanted: the version that the user asks for; None takes the newest one if it has exactly
+        offered: the offers of the variants.
+        variants: returns the files of a published version's variants.
+        offers: returns the offers of those variants.
+        requested: the version that the user named; None takes the newest one if it has exactly
             these variants, and else the next number that the changes allow.
-
-    Raises:
-        RegistryError: the wanted version is published with other variants, or its number is too low
-            for the changes.
     """
     of_major = [version for version in published if version[0] == major]
-    same = wanted if wanted in of_major else None if wanted else max(of_major, default=None)
+    same = (
+        requested if requested in of_major else None if requested else max(of_major, default=None)
+    )
     if same is not None:
         before = variants(same)
         if before == built:
             return VersionChoice(version=same)
-        if wanted:
-            raise _published(wanted, before, built)
-    since = max((v for v in of_major if not wanted or v < wanted), default=None)
+        if requested:
+            raise _published(requested, before, built)
+    since = max((v for v in of_major if not requested or v < requested), default=None)
     if since is None:
-        return VersionChoice(version=wanted or (major, 0, 0))
+        return VersionChoice(version=requested or (major, 0, 0))
     old = tuple(offers(since))
     changes = api_diff.compare(old, offered)
     level = api_diff.level_of(changes, major=major)
-    target = wanted or api_diff.after(since, level)
+    target = requested or api_diff.after(since, level)
     if level > api_diff.step(since, target) or level is Level.MAJOR:
-        raise _too_low(since, wanted, level, changes)
+        raise _too_low(since, requested, level, changes)
     return VersionChoice(
         version=target,
         since=since,
@@ -106,7 +104,7 @@ def _too_low(
     if level is Level.MAJOR:
         hint = (
             f"the next version is {next_version}: set version = {since[0] + 1} in build.toml and "
-            "build again; or restore what was removed"
+            "build again; or restore the removed names"
         )
         if any("have no variant" in change.what for change in highest):
             hint += (

@@ -12,11 +12,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from kernforge.artifact import directories
-from kernforge.artifact.integrity import tree_files, verify_tree
+from kernforge.artifact.directories import BuiltVariant
 from kernforge.artifact.metadata import FILE, Metadata
-from kernforge.artifact.variant import Variant
 from kernforge.errors import IntegrityError, UsageError
 from kernforge.loader.search import Search, fetch_variant
 from kernforge.registry.api import find, refuse_moved, request_or_newest
@@ -67,20 +67,6 @@ _TEMPLATE = re.compile(r"\{\{|\{%")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VariantSource:
-    """A built variant.
-
-    Attributes:
-        link_root: directory that symbolic links must not leave.
-    """
-
-    variant: Variant
-    metadata: Metadata
-    path: Path
-    link_root: Path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltWheel:
     """A wheel, with its hex SHA-256."""
 
@@ -90,21 +76,12 @@ class BuiltWheel:
     sha256: str
 
 
-def from_directory(directory: Path) -> list[VariantSource]:
-    """The variants of a directory, of ``build/`` in it, or the directory itself.
+VariantSource: TypeAlias = BuiltVariant
 
-    Raises:
-        UsageError: there is no variant.
-    """
-    return [
-        VariantSource(
-            variant=Variant.parse(path.name),
-            metadata=Metadata.from_json((path / FILE).read_bytes(), source=str(path / FILE)),
-            path=path,
-            link_root=path,
-        )
-        for path in directories.variants(directory.absolute())
-    ]
+
+def from_directory(directory: Path) -> list[BuiltVariant]:
+    """The variants of a directory, of ``build/`` in it, or the directory itself."""
+    return [BuiltVariant.read(path) for path in directories.variants(directory.absolute())]
 
 
 def from_registry(
@@ -113,7 +90,7 @@ def from_registry(
     version: int | str | None,
     revision: str | None,
     environment: Environment,
-) -> tuple[list[VariantSource], str | None]:
+) -> tuple[list[BuiltVariant], str | None]:
     """The variants of a published kernel that the trust policy admits, and their version ``X.Y.Z``.
 
     Args:
@@ -139,13 +116,9 @@ def from_registry(
                 f"{node.path / FILE} has no digest, so the variant cannot be verified",
                 hint="build and publish the kernel again: old builds have no digest",
             )
-        source = VariantSource(
-            variant=Variant.parse(name),
-            metadata=node.metadata,
-            path=node.path,
-            link_root=node.link_root,
+        sources.append(
+            BuiltVariant(path=node.path, link_root=node.link_root, metadata=node.metadata)
         )
-        sources.append(source)
     refs = answer.registry.refs(repo_id)
     tagged = [
         tag[1:]
@@ -156,7 +129,7 @@ def from_registry(
 
 
 def make(
-    sources: Sequence[VariantSource],
+    sources: Sequence[BuiltVariant],
     out: Path,
     *,
     version: str | None = None,
@@ -180,7 +153,7 @@ def make(
         IntegrityError: a variant differs from its digest.
         CheckError: no wheel tag can express what a library needs.
     """
-    directories.refuse_mixture({each.path.name: each.metadata for each in sources}, version)
+    directories.refuse_mixture(sources, version)
     wanted = [
         each
         for each in sources
@@ -192,12 +165,9 @@ def make(
         raise UsageError(
             f"no variant matches {', '.join(patterns)}", hint=f"the variants are {names}"
         )
-    planned: dict[str, tuple[VariantSource, dict[str, Path], WheelPlan]] = {}
+    planned: dict[str, tuple[BuiltVariant, dict[str, Path], WheelPlan]] = {}
     for source in wanted:
-        metadata = source.metadata
-        if metadata.digest is not None:
-            verify_tree(source.path, metadata.digest, within=source.link_root)
-        paths = tree_files(source.path, within=source.link_root)
+        metadata, paths = source.metadata, source.verified_files()
         own_card, licences = _texts(source)
         plan = wheel_plan.plan(
             source.variant,
@@ -225,7 +195,7 @@ def make(
     return wheels
 
 
-def _texts(source: VariantSource) -> tuple[str, dict[str, bytes]]:
+def _texts(source: BuiltVariant) -> tuple[str, dict[str, bytes]]:
     """The card and the licences of a variant's directory, or of its project or snapshot."""
     parent = source.path.parent
     root = parent.parent if parent.name == "build" else parent

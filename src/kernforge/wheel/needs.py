@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read from a variant's shared libraries what the tags of its wheel need."""
+"""Read the requirements of a variant's shared libraries, for the tags of its wheel."""
 
 from __future__ import annotations
 
@@ -22,11 +22,7 @@ def is_library(name: str) -> bool:
 
 
 def libraries(files: Mapping[str, Path]) -> Iterator[Library]:
-    """Examine each shared library of a variant.
-
-    Raises:
-        CheckError: a library is damaged, or for a CPU without a platform tag.
-    """
+    """Examine each shared library of a variant."""
     from abi3info import DATAS, FUNCTIONS  # noqa: PLC0415 - large tables
     from abi3info.models import Symbol  # noqa: PLC0415
 

@@ -4,8 +4,8 @@
 A wheel's tags can express Python, its ABI, the operating system and the CPU; ``Requires-Dist`` can
 express the torch version. Neither can express CPU or CUDA, or distinguish two builds of one
 version: if a kernel has several variants for one machine, the local version does, such as
-``1.2.0+torchabi2.10.cu130``. It depends on all variants of the version, not on the variants that
-are asked for, so that a variant's wheel always has the same name.
+``1.2.0+torchabi2.10.cu130``. It depends on all variants of the version, not on the selected ones,
+so that a variant's wheel always has the same name.
 
 Formats: the packaging user guide's "Binary distribution format", "Core metadata" 2.4, "Platform
 compatibility tags" and "Version specifiers" (local versions are compared segment by segment,
@@ -109,11 +109,6 @@ def plan(
         name: name of the distribution; the default is the kernel's name.
         card: Markdown that describes the kernel; empty if there is none.
         licences: the licence files, by name.
-
-    Raises:
-        UsageError: the name or version is not valid for a distribution, or the kernel needs a
-            loader.
-        CheckError: no wheel tag can express what a library needs.
     """
     if metadata.kernel_depends:
         needed = ", ".join(depend.repo_id for depend in metadata.kernel_depends)
@@ -206,7 +201,7 @@ def _python(libraries: Sequence[Library]) -> tuple[str, str]:
 
 
 def newest_platform(platforms: Collection[str]) -> str:
-    """Of some platforms, the one that offers what all of them need: plain ``linux`` last."""
+    """The newest of several platforms, which all libraries run on; plain ``linux`` is the last."""
 
     def newness(platform: str) -> tuple[int, ...]:
         match = re.match(r"manylinux_([0-9]+)_([0-9]+)_", platform)

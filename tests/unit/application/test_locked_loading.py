@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loader holds kernels to a project's lock."""
+"""The loader compares kernels with a project's lock."""
 
 import pytest
 from support.variants import replace_linked
@@ -26,7 +26,7 @@ def test_a_registry_that_changes_a_commit_is_detected(project, released, registr
     lock.read(project.root / "kernels.lock").check("o/n", commit, "torch-cpu", b"")
 
 
-def test_loading_holds_a_kernel_to_its_lock(project, released, registry, monkeypatch):
+def test_the_loader_refuses_a_changed_commit(project, released, registry, monkeypatch):
     commit = released("o/n", "1.0.0")
     project('"o/n" = 1')
     for module in (loader, search):

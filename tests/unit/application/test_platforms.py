@@ -22,12 +22,12 @@ from kernforge.loader.resolve import resolve
         ("cpu-x86_64-linux", "torch-cpu"),
     ],
 )
-def test_a_short_name_is_a_machine_that_loads_what_fits(text, variant):
+def test_a_short_name_selects_the_fitting_variant(text, variant):
     assert name(parse(text)) == text
     assert resolve([variant, "torch-xpu"], parse(text)).best.name == variant
 
 
-def test_a_description_says_all_of_a_machine():
+def test_a_description_round_trips():
     host = Host(
         cpu="x86_64",
         os="linux",
@@ -45,7 +45,7 @@ def test_a_description_says_all_of_a_machine():
 @pytest.mark.parametrize(
     "text", ["", "cu130", "torch2-cpu-x86_64-linux", "torch2.11-gpu-x86_64-linux"]
 )
-def test_what_is_not_a_platform_is_reported(text):
+def test_an_invalid_platform_is_refused(text):
     with pytest.raises(UsageError, match=r"is not a platform|is not a backend"):
         parse(text)
 
@@ -54,12 +54,12 @@ def test_what_is_not_a_platform_is_reported(text):
     "text",
     ["{", "[]", '{"cpu": "x"}', '{"cpu": "x", "os": "linux", "backend": "cpu", "torch": "2.11"}'],
 )
-def test_a_file_that_describes_no_platform_is_reported(text):
+def test_an_invalid_description_is_refused(text):
     with pytest.raises(UsageError, match=r"m\.json does not describe a platform"):
         read(text, source="m.json")
 
 
-def test_a_torch_for_cuda_without_a_driver_is_reported():
+def test_cuda_without_a_driver_is_noted():
     host = parse("torch2.13-cu130-x86_64-linux")
     assert "torch is built for CUDA 13.0" in lacks_driver(host)
     assert "there is no NVIDIA driver here" in lacks_driver(host)

@@ -10,7 +10,7 @@ from kernforge.loader import lock
 from kernforge.registry.names import request
 
 
-def test_what_is_asked_for_is_locked_within_its_bounds(project, released):
+def test_requirements_are_locked_within_their_bounds(project, released):
     commits = {v: released("o/n", v) for v in ("1.1.0", "1.3.0", "2.0.0")}
     (pin,) = project('"o/n" = ">=1.1,<2"').values()
     assert (pin.commit, pin.release, pin.depend.version) == (commits["1.3.0"], "1.3.0", 1)
@@ -22,7 +22,7 @@ def test_what_is_asked_for_is_locked_within_its_bounds(project, released):
         project('"o/n" = "<1.1"')
 
 
-def test_a_lock_stays_until_it_is_upgraded_or_no_longer_fits(project, released):
+def test_a_lock_stays_until_upgraded_or_unsatisfied(project, released):
     old = {name: released(name, "1.0.0") for name in ("o/a", "o/b")}
     both = ('"o/a" = 1', '"o/b" = ">=1,<2"')
     project(*both)
@@ -40,7 +40,7 @@ def test_a_lock_stays_until_it_is_upgraded_or_no_longer_fits(project, released):
         project(*both, upgrade=("o/zzz",))
 
 
-def test_what_any_variant_depends_on_is_locked_too(project, released):
+def test_dependencies_of_every_variant_are_locked(project, released):
     deep = released("o/deep", "3.0.0")
     released("o/inner", "1.0.0", depends={"o/deep": 3})
     released("o/outer", "1.0.0", variants=("torch-cuda",), depends={"o/inner": 1})
@@ -55,7 +55,7 @@ def test_what_any_variant_depends_on_is_locked_too(project, released):
     assert project('"o/outer" = 1')["o/deep", 3].commit == deep
 
 
-def test_the_projects_bounds_hold_for_what_other_kernels_ask_for(project, released):
+def test_the_projects_bounds_hold_for_dependencies(project, released):
     wanted = released("o/inner", "1.2.0")
     released("o/inner", "1.9.0")
     released("o/outer", "1.0.0", depends={"o/inner": 1})
@@ -64,7 +64,7 @@ def test_the_projects_bounds_hold_for_what_other_kernels_ask_for(project, releas
     assert found["o/inner", 1].commit == wanted
 
 
-def test_the_projects_own_choice_is_found_beside_another_major_version(project, released):
+def test_the_projects_major_version_comes_first(project, released):
     released("o/inner", "1.0.0")
     mine = released("o/inner", "2.0.0")
     released("o/outer", "1.0.0", depends={"o/inner": 1})
@@ -87,7 +87,7 @@ def test_cycles_and_moved_kernels_are_refused(project, released, registry):
         project('"o/old" = 1')
 
 
-def test_a_lock_of_another_tool_is_taken_over(project, released):
+def test_a_lock_of_the_client_keeps_its_commits(project, released):
     old = released("o/n", "1.0.0")
     released("o/n", "1.1.0")
     project.root.mkdir()
@@ -96,7 +96,7 @@ def test_a_lock_of_another_tool_is_taken_over(project, released):
     assert project('"o/n" = 1')["o/n", 1].commit == old
 
 
-def test_check_asks_no_registry_and_tells_every_reason(project, released, registry):
+def test_check_lists_every_reason_offline(project, released, registry):
     released("o/a", "1.0.0")
     released("o/b", "1.0.0")
     project('"o/a" = 1', '"o/b" = 1')
@@ -116,7 +116,7 @@ def test_check_asks_no_registry_and_tells_every_reason(project, released, regist
         project_lock.check(project_lock.read(project.root))
 
 
-def test_a_copy_in_the_package_is_kept_and_checked(project, released):
+def test_the_packages_copy_is_written_and_checked(project, released):
     released("o/a", "1.0.0")
     package = project.root / "src/app"
     package.mkdir(parents=True)
@@ -129,7 +129,7 @@ def test_a_copy_in_the_package_is_kept_and_checked(project, released):
         project_lock.check(project_lock.read(project.root))
 
 
-def test_locking_again_writes_nothing(project, released):
+def test_an_unchanged_lock_is_not_written(project, released):
     released("o/a", "1.0.0")
     project('"o/a" = 1')
     before = [(project.root / name).stat().st_mtime_ns for name in project_lock.NAMES]
@@ -137,7 +137,7 @@ def test_locking_again_writes_nothing(project, released):
     assert before == [(project.root / name).stat().st_mtime_ns for name in project_lock.NAMES]
 
 
-def test_what_is_not_a_project_and_what_asks_for_nothing_is_reported(tmp_path, project):
+def test_a_project_without_requirements_is_refused(tmp_path, project):
     with pytest.raises(UsageError, match=r"pyproject\.toml is missing"):
         project_lock.read(Path(tmp_path / "nowhere"))
     with pytest.raises(UsageError, match="there is nothing to lock"):
@@ -145,7 +145,7 @@ def test_what_is_not_a_project_and_what_asks_for_nothing_is_reported(tmp_path, p
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": 2}', '{"format": 1, "kernels": [1]}'])
-def test_a_damaged_file_of_ours_is_reported(project, released, text):
+def test_a_corrupt_lock_is_refused(project, released, text):
     released("o/a", "1.0.0")
     project('"o/a" = 1')
     (project.root / "kernforge-kernels.lock").write_text(text)

@@ -22,11 +22,11 @@ def asked(text):
         ("{ version = '~=1.2' }", {"version": "~=1.2"}),
     ],
 )
-def test_a_dependency_is_a_number_bounds_or_a_revision(value, wanted):
+def test_the_forms_of_a_requirement(value, wanted):
     assert asked(f"'owner/toy' = {value}") == (Request(repo_id="owner/toy", **wanted),)
 
 
-def test_all_mistakes_are_reported_at_once():
+def test_all_mistakes_are_listed():
     with pytest.raises(UsageError) as error:
         asked(
             "'toy' = 1\n'o/a' = 'soon'\n'o/b' = -1\n'o/c' = true\n'o/d' = ''\n"
@@ -50,11 +50,11 @@ def test_all_mistakes_are_reported_at_once():
         (request("o/n", revision="main"), "1.0.0", False),
     ],
 )
-def test_releases_are_held_against_what_is_asked_for(dependency, release, fits):
+def test_a_release_satisfies_a_requirement(dependency, release, fits):
     assert allows(dependency, release) is fits
 
 
-def test_no_table_asks_for_nothing_and_what_is_not_toml_is_reported():
+def test_an_invalid_document_is_refused():
     assert read_dependencies({}) == ()
     with pytest.raises(UsageError, match="is not a table"):
         read_dependencies({"tool": {"kernels": {"dependencies": 1}}})

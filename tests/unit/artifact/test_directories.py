@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which directories a user may name, and what is said of those that hold nothing."""
+"""The directories that a user may name."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def make(path):
     return path
 
 
-def test_a_project_a_build_and_a_variant_are_understood(tmp_path):
+def test_a_project_a_build_or_a_variant_is_accepted(tmp_path):
     two = [make(tmp_path / "p/build" / name) for name in ("a", "b")]
     (tmp_path / "p/build/notes").mkdir()
     assert list(directories.variants(tmp_path / "p")) == two
@@ -26,13 +26,13 @@ def test_a_project_a_build_and_a_variant_are_understood(tmp_path):
 @pytest.mark.parametrize(
     ("name", "said"), [("empty", "has no built variant"), ("no", "is not a directory")]
 )
-def test_nothing_built_is_distinguished_from_nothing_there(tmp_path, name, said):
+def test_an_empty_directory_is_not_a_missing_one(tmp_path, name, said):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match=rf"{name} {said}"):
         directories.variants(tmp_path / name)
 
 
-def test_what_lies_there_decides_between_a_directory_and_a_kernel(tmp_path, monkeypatch):
+def test_an_existing_directory_is_preferred_to_a_kernel(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "me/here").mkdir(parents=True)
     (tmp_path / "me/file").write_text("")

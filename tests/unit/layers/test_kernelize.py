@@ -45,6 +45,19 @@ from kernforge.errors import (  # noqa: E402
 )
 
 
+@pytest.fixture
+def mapped():
+    """A mapping of one kernel to every marked layer."""
+    layers = {name: {"cpu": AddOne} for name in ("Same", "Other", "same_function")}
+    with use_kernel_mapping(layers, inherit_mapping=False):
+        yield
+
+
+@pytest.fixture
+def model():
+    return nn.Sequential(Same(), Other())
+
+
 def test_kernelize_twice_and_undo_leaves_nothing(mapped, model):
     before = attributes_of(model)
     assert kernelize_on_cpu(kernelize_on_cpu(model))(0) == 2

@@ -51,15 +51,6 @@ def test_a_kill_leaves_a_whole_version(tmp_path, build):
     assert left == {"TEXT = 'old'\n", "TEXT = 'new'\n"}
 
 
-def test_the_next_publication_sets_missing_references(tmp_path, build):
-    registry, directory = DirectoryRegistry(tmp_path / "registry"), build("a")
-    result = publish(directory, registry, REPO)
-    for name in ("v1", "main"):
-        (registry.link_root(REPO) / "refs" / name).unlink()
-    assert publish(directory, registry, REPO).changed
-    assert registry.ref(REPO, "v1") == registry.ref(REPO, "main") == result.commit
-
-
 def test_concurrent_publishers_make_whole_versions(tmp_path, build):
     registry = DirectoryRegistry(tmp_path / "registry")
     builds = [build(text) for text in "abc"]

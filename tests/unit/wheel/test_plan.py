@@ -36,33 +36,29 @@ def module(**fields):
     return Library(**{"path": "_toy_op.abi3.so", "python": (3, 2), "platform": LINUX, **fields})
 
 
+OTHER = module(path="lib.so", python=None, platform="manylinux_2_34_x86_64")
+
+
 @pytest.mark.parametrize(
-    ("variant", "library", "tag"),
+    ("variant", "libraries", "tag"),
     [
-        (STABLE, module(), f"cp39-abi3-{LINUX}"),
-        (STABLE, module(python=Version2(3, 11)), f"cp311-abi3-{LINUX}"),
-        ("tvm-ffi01-cpu-x86_64-linux", module(python=None), f"py3-none-{LINUX}"),
+        ("torch-universal", [], "py3-none-any"),
+        (STABLE, [module()], f"cp39-abi3-{LINUX}"),
+        (STABLE, [module(python=Version2(3, 11))], f"cp311-abi3-{LINUX}"),
+        ("tvm-ffi01-cpu-x86_64-linux", [module(python=None)], f"py3-none-{LINUX}"),
         (
             STABLE,
-            module(path="a.cpython-312-x86_64-linux-gnu.so", outside=("_PyX",)),
+            [module(path="a.cpython-312-x86_64-linux-gnu.so", outside=("_PyX",))],
             f"cp312-cp312-{LINUX}",
         ),
-        (STABLE, module(platform="manylinux_2_17_x86_64"), "cp39-abi3-manylinux_2_17_x86_64"),
+        (STABLE, [module(platform="manylinux_2_17_x86_64")], "cp39-abi3-manylinux_2_17_x86_64"),
+        (STABLE, [module(), OTHER], "cp39-abi3-manylinux_2_34_x86_64"),
+        (STABLE, [OTHER, module(platform="linux_x86_64")], "cp39-abi3-linux_x86_64"),
     ],
 )
-def test_the_tag_names_the_librarys_needs(variant, library, tag):
-    assert "-".join(planned(variant, library).tag) == tag
-
-
-def test_the_most_demanding_library_decides():
-    other = module(path="lib.so", python=None, platform="manylinux_2_34_x86_64")
-    assert planned(STABLE, module(), other).tag == ("cp39", "abi3", other.platform)
-    nowhere = module(path="new.so", platform="linux_x86_64")
-    assert planned(STABLE, module(), other, nowhere).tag[2] == "linux_x86_64"
-
-
-def test_a_pure_python_kernel_is_for_any_machine():
-    assert planned("torch-universal").file == "toy_op-1.2.0-py3-none-any.whl"
+def test_the_tag_names_the_libraries_needs(variant, libraries, tag):
+    wheel = planned(variant, *libraries)
+    assert wheel.file == f"toy_op-1.2.0-{tag}.whl"
 
 
 def test_a_library_beyond_every_tag_is_refused():
