@@ -12,7 +12,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 from kernforge.artifact import directories
 from kernforge.artifact.directories import BuiltVariant
@@ -74,9 +73,6 @@ class BuiltWheel:
     plan: WheelPlan
     path: Path
     sha256: str
-
-
-VariantSource: TypeAlias = BuiltVariant
 
 
 def from_directory(directory: Path) -> list[BuiltVariant]:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from kernforge.artifact import directories
+from kernforge.artifact.directories import BuiltVariant
 from kernforge.cli import options
 from kernforge.errors import UsageError
 from kernforge.system.console import Console
 from kernforge.system.environment import Environment
 from kernforge.wheel import api as wheel
-from kernforge.wheel.api import VariantSource
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
@@ -101,7 +101,7 @@ def _from_setup_py(arguments: argparse.Namespace, console: Console) -> list[dict
     return documents
 
 
-def _sources(arguments: argparse.Namespace) -> tuple[list[VariantSource], str | None, str]:
+def _sources(arguments: argparse.Namespace) -> tuple[list[BuiltVariant], str | None, str]:
     """The variants, their version if it is known, and the card of a project's template."""
     directory = directories.directory_of(arguments.kernel)
     wanted, revision = options.version(arguments)
