@@ -104,7 +104,7 @@ def _too_low(
     if level is Level.MAJOR:
         hint = (
             f"the next version is {next_version}: set version = {since[0] + 1} in build.toml and "
-            "build again; or restore the removed names"
+            "build again; or restore what was removed"
         )
         if any("have no variant" in change.what for change in highest):
             hint += (
