@@ -12,7 +12,7 @@ from kernforge.registry.directory import DirectoryRegistry
 REPO = "acme/toy"
 
 
-def test_info_tells_what_would_load_here_and_why_the_others_would_not(key, build, tmp_path, capsys):
+def test_info_names_the_variant_for_this_machine(key, build, tmp_path, capsys):
     assert call("sign", str(build / "torch-cpu"), "--key", str(key)) == 0
     publish(build, DirectoryRegistry(tmp_path / "registry"), REPO)
     shutil.copytree(build, tmp_path / "copy")
@@ -31,7 +31,7 @@ def test_info_tells_what_would_load_here_and_why_the_others_would_not(key, build
     assert "versions: 1.0.0" in text
 
 
-def test_versions_lists_each_once_with_its_commit(build, tmp_path, capsys):
+def test_info_lists_each_version_once(build, tmp_path, capsys):
     registry = DirectoryRegistry(tmp_path / "registry")
     made = [publish(build, registry, REPO, version) for version in ("1.0.0", "1.10.0", "1.2.0")]
     with registry.writing("hub/toy"):

@@ -32,7 +32,7 @@ def made(key="k", **changes):
     return ActionRecord(**values | changes)
 
 
-def test_the_first_action_that_went_another_way_is_named():
+def test_the_first_differing_action_is_named():
     other = made("b", outputs={"out.o": "11" * 32})
     why = reproduce.first_difference((made("a"), made("b")), (made("a"), other))
     assert why == "'compile b' made a different out.o here"
@@ -46,7 +46,7 @@ def test_a_statement_is_read_as_it_was_written():
     assert set(statement.lock.trees) == {"torch-2.10"}
 
 
-def test_a_variant_records_the_part_of_the_lock_that_it_used():
+def test_a_statement_has_only_the_used_part_of_the_lock():
     used = LOCK.part({"cxx", "torch-2.10", "cuda-13.2"})
     assert set(used.trees) == {"torch-2.10", "cuda-13.2"}
 

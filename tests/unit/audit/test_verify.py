@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signing, verifying and describing what lies on a disk or in a registry, by the command line."""
+"""Sign, verify and describe variants of a directory or a registry by the command line."""
 
 import json
 import stat
@@ -9,7 +9,7 @@ import pytest
 from support.commands import call
 from support.signatures import IDENTITY, ISSUER, Sigstore, token
 
-from kernels import verify as theirs
+from kernels import verify as client
 from kernforge.artifact.metadata import SIGNATURE
 from kernforge.audit import verify
 from kernforge.builder.provenance import FILE as STATEMENT
@@ -22,7 +22,7 @@ from kernforge.trust import admission, signing
 REPO = "acme/toy"
 
 
-def told(capsys, *argv: str) -> tuple[int, list[dict]]:
+def verified(capsys, *argv: str) -> tuple[int, list[dict]]:
     """Exit code and report of ``verify --json``."""
     capsys.readouterr()
     code = call("verify", *argv, "--json")
@@ -30,7 +30,7 @@ def told(capsys, *argv: str) -> tuple[int, list[dict]]:
     return code, document
 
 
-def test_a_new_key_is_its_owners_alone_and_overwrites_none(key, capsys, monkeypatch):
+def test_a_new_key_is_private_encrypted_and_overwrites_nothing(key, capsys, monkeypatch):
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     assert b"ENCRYPTED" in key.read_bytes()
     before = key.read_bytes()
@@ -42,7 +42,7 @@ def test_a_new_key_is_its_owners_alone_and_overwrites_none(key, capsys, monkeypa
     assert 'public-key = "MCowBQYDK2VwAyEA' in capsys.readouterr().out
 
 
-def test_a_passphrase_that_nobody_can_be_asked_for_is_reported(key, build, monkeypatch, capsys):
+def test_a_missing_passphrase_without_a_terminal_is_an_error(key, build, monkeypatch, capsys):
     monkeypatch.delenv("KERNFORGE_SIGN_PASSPHRASE")
     assert call("sign", str(build), "--key", str(key)) == UsageError.exit_code
     assert "KERNFORGE_SIGN_PASSPHRASE" in capsys.readouterr().err
@@ -56,14 +56,14 @@ def test_signed_published_and_verified(key, build, tmp_path, capsys):
     again = publish(build, DirectoryRegistry(tmp_path / "registry"), REPO)
     assert (again.commit, again.changed) == (first.commit, False), "a key signs the same each time"
     for what in (REPO, str(build), str(build.parent), str(build / "torch-cpu")):
-        code, found = told(capsys, what, "--key", f"{key}.pub")
+        code, found = verified(capsys, what, "--key", f"{key}.pub")
         assert code == 0, what
         assert {one["signer"] for one in found} == {"acme.key.pub"}
         assert {one["files"] for one in found} == {2}
     assert [one["variant"] for one in found] == ["torch-cpu"]
 
 
-def test_publish_signs_what_it_publishes(key, build, tmp_path, capsys):
+def test_publish_signs_its_variants(key, build, tmp_path, capsys):
     (tmp_path / "build.toml").write_text(
         '[general]\nname = "toy"\nversion = 1\nedition = 5\nlicense = "MIT"\n'
         'backends = ["cpu"]\n[torch]\nstable-abi = "2.10"\n'
@@ -73,7 +73,7 @@ def test_publish_signs_what_it_publishes(key, build, tmp_path, capsys):
     argv = ("publish", str(tmp_path), "--repo-id", REPO, "--version", "1.0.0")
     assert call(*argv, "--sign", str(key)) == 0
     assert "is signed as" not in capsys.readouterr().err
-    assert told(capsys, REPO, "--version", "1.0.0", "--key", f"{key}.pub")[0] == 0
+    assert verified(capsys, REPO, "--version", "1.0.0", "--key", f"{key}.pub")[0] == 0
     assert call(*argv[:3], "acme/other", "--sign", str(key)) == 0
     assert "acme/other is signed as 'toy'" in capsys.readouterr().err
 
@@ -102,24 +102,24 @@ TAMPERED = {
 
 
 @pytest.mark.parametrize("how", TAMPERED)
-def test_each_way_to_tamper_is_named_and_has_its_exit_code(how, key, build, capsys):
+def test_a_tampered_variant_has_a_result_and_an_exit_code(how, key, build, capsys):
     tamper, result, code = TAMPERED[how]
     assert call("sign", str(build), "--key", str(key)) == 0
     tamper(build / "torch-cpu")
-    done, found = told(capsys, str(build), "--key", f"{key}.pub")
+    done, found = verified(capsys, str(build), "--key", f"{key}.pub")
     assert done == code
     assert {one["variant"]: one["result"] for one in found} == {
         "torch-cpu": result,
         "torch-cuda": "Success",
     }
-    assert told(capsys, str(build), "--key", f"{key}.pub", "--variant", "*cuda")[0] == 0
+    assert verified(capsys, str(build), "--key", f"{key}.pub", "--variant", "*cuda")[0] == 0
 
 
-def test_a_signature_that_may_be_missing_hides_no_changed_file(build, capsys):
-    assert told(capsys, str(build))[0] == TrustError.exit_code
-    assert told(capsys, str(build), "--allow-unsigned")[0] == 0
+def test_allow_unsigned_hides_no_changed_file(build, capsys):
+    assert verified(capsys, str(build))[0] == TrustError.exit_code
+    assert verified(capsys, str(build), "--allow-unsigned")[0] == 0
     change_file(build / "torch-cpu")
-    code, found = told(capsys, str(build), "--allow-unsigned")
+    code, found = verified(capsys, str(build), "--allow-unsigned")
     assert code == IntegrityError.exit_code
     assert [p["result"] for p in found[0]["problems"]] == [
         "SignatureBundleMissing",
@@ -127,26 +127,32 @@ def test_a_signature_that_may_be_missing_hides_no_changed_file(build, capsys):
     ]
 
 
-def test_an_old_build_without_a_digest_is_let_pass_only_when_asked(tmp_path, write_variant, capsys):
+def test_a_missing_digest_needs_allow_no_digest(tmp_path, write_variant, capsys):
     write_variant(tmp_path / "old", digest=False)
-    assert told(capsys, "old", "--allow-unsigned")[0] == IntegrityError.exit_code
-    assert told(capsys, "old", "--allow-unsigned", "--allow-no-digest")[0] == 0
+    assert verified(capsys, "old", "--allow-unsigned")[0] == IntegrityError.exit_code
+    assert verified(capsys, "old", "--allow-unsigned", "--allow-no-digest")[0] == 0
 
 
-def test_every_result_of_the_hubs_client_has_its_name():
-    names = {name for name in vars(theirs.VerificationResult) if name[0].isupper()} - {"Any"}
+def test_results_have_the_names_of_the_kernels_client():
+    names = {name for name in vars(client.VerificationResult) if name[0].isupper()} - {"Any"}
     assert names <= {result.value for result in verify.Result}
 
 
-def test_a_statement_about_other_files_is_refused(tmp_path, write_variant, capsys):
+def test_a_changed_variant_prevents_every_signature(key, build):
+    change_file(build / "torch-cuda")
+    assert call("sign", str(build), "--key", str(key)) == IntegrityError.exit_code
+    assert not list(build.rglob(SIGNATURE))
+
+
+def test_a_statement_of_another_build_is_refused(tmp_path, write_variant, capsys):
     statement = {"subject": [{"name": "x", "digest": {"sha256": "00" * 32}}]}
     write_variant(tmp_path / "b", files={"__init__.py": "", STATEMENT: json.dumps(statement)})
-    code, found = told(capsys, "b", "--allow-unsigned")
+    code, found = verified(capsys, "b", "--allow-unsigned")
     assert code == IntegrityError.exit_code
     assert found[0]["statement"] is False
 
 
-def test_an_identity_signs_and_is_verified_by_the_command_line(build, tmp_path, capsys):
+def test_an_identity_signs_and_is_verified(build, tmp_path, capsys):
     instance = Sigstore()
     Path("root.json").write_text(json.dumps(instance.trusted_root()))
     Path("token").write_text(token("me@example.org"))
@@ -163,34 +169,28 @@ def test_an_identity_signs_and_is_verified_by_the_command_line(build, tmp_path, 
             f'trusted-root = "{Path("root.json").absolute()}"\n'
             '[[rule]]\nregistry = "file://**"\nadmit = "signed"\nsigners = "me"\n'
         )
-        code, found = told(capsys, str(build))
+        code, found = verified(capsys, str(build))
         assert code == expected
     assert "me@example.org" in found[0]["problems"][0]["reason"]
 
 
-def test_nothing_is_signed_when_one_variant_is_not_what_was_built(key, build):
-    change_file(build / "torch-cuda")
-    assert call("sign", str(build), "--key", str(key)) == IntegrityError.exit_code
-    assert not list(build.rglob(SIGNATURE))
-
-
-def test_verify_says_what_the_policy_here_would_do(key, build, tmp_path, capsys):
+def test_verify_reports_the_decision_of_the_policy(key, build, tmp_path, capsys):
     public = signing.open_key(key, lambda: "some words").public_text
     policy = admission.user_policy(Environment.read())
     policy.parent.mkdir(parents=True)
     policy.write_text(
         f'[signer.acme]\npublic-key = "{public}"\n[[rule]]\nadmit = "signed"\nsigners = "acme"\n'
     )
-    code, found = told(capsys, str(build))
+    code, found = verified(capsys, str(build))
     assert (code, found[0]["admitted"]) == (TrustError.exit_code, False)
     assert call("sign", str(build), "--key", str(key)) == 0
-    code, found = told(capsys, str(build))
+    code, found = verified(capsys, str(build))
     assert (code, found[0]["admitted"], found[0]["signer"]) == (0, True, "acme")
     publish(build, DirectoryRegistry(tmp_path / "registry"), "acme/other")
-    found = told(capsys, "acme/other")[1]
+    found = verified(capsys, "acme/other")[1]
     assert "the signed document of a kernel 'toy'" in found[0]["refusal"]
     policy.write_text('[[rule]]\nadmit = "never"\nreason = "not here"\n')
-    assert "not here" in told(capsys, str(build), "--key", f"{key}.pub")[1][0]["refusal"]
+    assert "not here" in verified(capsys, str(build), "--key", f"{key}.pub")[1][0]["refusal"]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_verify_says_what_the_policy_here_would_do(key, build, tmp_path, capsys)
         (("sign", "build", "--key", "absent.key"), 2),
     ],
 )
-def test_what_is_not_there_is_reported(argv, code, write_variant, tmp_path):
+def test_a_missing_object_is_an_error(argv, code, write_variant, tmp_path):
     if argv[1] == "build":
         write_variant(tmp_path / "build")
     assert call(*argv) == code

@@ -24,7 +24,7 @@ build-backend = "setuptools.build_meta"
 
 @pytest.fixture
 def new_user(hub, tmp_path, monkeypatch):
-    """Who has published a kernel that depends on one of the hub, and named no registry."""
+    """The home of a user who names no registry, and a hub where the user may publish."""
     monkeypatch.delenv("KERNFORGE_HOME", raising=False)
     monkeypatch.delenv("KERNFORGE_REGISTRY", raising=False)
     for name in ("CACHE", "DATA", "CONFIG"):
@@ -32,13 +32,12 @@ def new_user(hub, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", hub.url)
     monkeypatch.setenv("HF_TOKEN", "hf_writer")
     monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "hub-cache"))
+    monkeypatch.chdir(tmp_path)
     hub.publishers |= {"me", "them"}
     return tmp_path
 
 
-def test_what_is_here_and_what_is_at_the_hub_are_locked_and_downloaded(
-    new_user, write_variant, capsys
-):
+def test_kernels_of_both_registries_are_locked_and_downloaded(new_user, write_variant, capsys):
     write_variant(new_user / "inner", unique="0000a01")
     publish(new_user / "inner", open_registry("hf://"), "them/inner", "1.0.0", card="# inner")
     write_variant(new_user / "outer", unique="0000a02", depends={"them/inner": 1})
@@ -58,20 +57,7 @@ def test_what_is_here_and_what_is_at_the_hub_are_locked_and_downloaded(
     assert "1 variant\n" in told
 
 
-@pytest.mark.parametrize("verb", ["get", "info"])
-def test_what_is_not_the_name_of_a_kernel_is_answered(new_user, verb, capsys):
-    assert call(verb, "nonsense") == 2
-    assert "owner/name" in capsys.readouterr().err
-
-
-def test_a_store_is_not_trimmed_to_ten_bytes(new_user, capsys):
-    assert call("cache", "--trim", "10") == 2
-    assert "'10' has no unit: write 10GB" in capsys.readouterr().err
-
-
-def test_what_is_published_goes_to_the_users_data_and_that_is_reported(
-    new_user, write_variant, capsys
-):
+def test_publish_without_a_registry_names_the_users_own(new_user, write_variant, capsys):
     (new_user / "op.cpp").touch()
     (new_user / "build.toml").write_text(
         '[general]\nname = "my-op"\nversion = 1\nedition = 5\nlicense = "Apache-2.0"\n'
@@ -87,7 +73,7 @@ def test_what_is_published_goes_to_the_users_data_and_that_is_reported(
     assert not (new_user / "cache/kernforge/registry").exists()
 
 
-def test_kernels_are_listed_and_searched_here_and_at_the_hub(new_user, hub, write_variant, capsys):
+def test_search_finds_kernels_here_and_at_the_hub(new_user, hub, write_variant, capsys):
     write_variant(new_user / "inner", unique="0000a04")
     hub_registry = open_registry("hf://")
     publish(new_user / "inner", hub_registry, "them/relu", "1.0.0", card="# relu")
@@ -106,7 +92,7 @@ def test_kernels_are_listed_and_searched_here_and_at_the_hub(new_user, hub, writ
         ("me/my-relu", own.url),
         ("them/relu", hub_registry.url),
     ]
-    # What was downloaded is listed too, without a request.
+    # Downloaded kernels are listed too, without a request.
     assert call("get", "them/relu", "--version", "1", "--variant", "*") == 0
     hub.counted()
     capsys.readouterr()
@@ -118,7 +104,7 @@ def test_kernels_are_listed_and_searched_here_and_at_the_hub(new_user, hub, writ
     assert not hub.counted()
 
 
-def test_a_search_without_the_hub_says_so_and_finds_the_rest(
+def test_an_offline_search_finds_local_kernels_and_says_so(
     new_user, write_variant, monkeypatch, capsys
 ):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -136,39 +122,32 @@ def test_a_search_without_the_hub_says_so_and_finds_the_rest(
     assert "is on this machine" in capsys.readouterr().out
 
 
-def test_get_asks_for_a_version_in_the_commands_words(capsys):
-    assert call("get", "me/my-op") == 2
-    assert "--version 1" in capsys.readouterr().err
-
-
-def test_a_registry_that_is_not_there_is_reported(tmp_path, capsys):
-    assert call("info", "--versions", "me/my-op", "--registry", str(tmp_path / "none")) == 8
-    assert "that directory does not exist" in capsys.readouterr().err
-
-
-def test_a_platform_file_that_is_not_there_is_said_to_be_missing(new_user, write_variant, capsys):
-    write_variant(new_user / "relu", unique="0000a03")
-    own = DirectoryRegistry(new_user / "data/kernforge/registry")
-    publish(new_user / "relu", own, "me/relu", "1.0.0", card="# relu")
-    words = ("get", "me/relu", "--version", "1", "--to", new_user / "copy")
-    assert call(*words, "--platform", "gpu-box.json") == 2
-    assert "there is no file gpu-box.json" in capsys.readouterr().err
-
-
-def test_the_compilers_of_an_application_are_not_locked(new_user, capsys):
-    assert call("lock", new_user, "--cuda", "13.2") == 2
-    assert "--cuda and --torch are for a kernel project" in capsys.readouterr().err
-
-
-def test_a_project_without_a_lock_is_told_how_it_gets_one(new_user, capsys):
-    assert call("get", new_user) == 2
-    assert "hint: lock the project's kernels: kernforge lock PROJECT\n" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("argv", "code", "message"),
+    [
+        (("get", "nonsense"), 2, "owner/name"),
+        (("info", "nonsense"), 2, "owner/name"),
+        (("get", "me/my-op"), 2, "--version 1"),
+        (("get", "."), 2, "hint: lock the project's kernels: kernforge lock PROJECT\n"),
+        (
+            ("get", "me/x", "--version", "1", "--platform", "gpu-box.json"),
+            2,
+            "there is no file gpu-box.json",
+        ),
+        (("info", "--versions", "me/x", "--registry", "none"), 8, "that directory does not exist"),
+        (("lock", ".", "--cuda", "13.2"), 2, "--cuda and --torch are for a kernel project"),
+        (("cache", "--trim", "10"), 2, "'10' has no unit: write 10GB"),
+    ],
+)
+def test_a_wrong_request_is_an_error_that_says_what_to_do(new_user, argv, code, message, capsys):
+    assert call(*argv) == code
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("claim", "version"), [((), "0.18.2"), (("--as-kernels=0.17.0",), "0.17.0")]
 )
-def test_a_wheel_named_kernels_is_written_of_the_claimed_version(tmp_path, capsys, claim, version):
+def test_run_writes_a_wheel_named_kernels(tmp_path, capsys, claim, version):
     assert call("run", "--write-wheel", str(tmp_path), *claim, "--json") == 0
     path = tmp_path / f"kernels-{version}-py3-none-any.whl"
     assert json.loads(capsys.readouterr().out) == {"path": str(path), "version": version}

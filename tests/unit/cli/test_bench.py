@@ -27,11 +27,6 @@ def test_rounds_that_give_no_interval_are_refused(project, capsys):
     assert "use --rounds 6 or more" in capsys.readouterr().err
 
 
-def test_the_former_command_is_answered_with_the_new_one(capsys):
-    assert call("benchmark", "acme/toy@v1") == 2
-    assert "`kernforge benchmark` is `kernforge bench`" in capsys.readouterr().err
-
-
 def test_a_published_kernel_needs_a_version(capsys):
     assert call("bench", "acme/toy", "--device", "cpu") == 2
     assert "write acme/toy@v1" in capsys.readouterr().err

@@ -27,20 +27,21 @@ def parsed(*words):
 
 
 @pytest.mark.parametrize("verb", sorted(COMMANDS))
-def test_every_command_has_help_with_an_example_and_its_page(verb, capsys):
+def test_help_of_a_command_has_an_example_and_a_page(verb, capsys):
     docs = Path(__file__).parents[3] / "docs"
     assert (docs / f"{COMMANDS[verb].page}.md").is_file()
-    assert call(verb, "--help") == 0
-    told = capsys.readouterr().out
-    assert f"example: kernforge {verb}" in told
-    assert f"\nmore: {errors.page(COMMANDS[verb].page)}\n" in told
+    assert call(verb, "--help") == call("help", verb) == 0
+    out = capsys.readouterr().out
+    assert out.count(f"example: kernforge {verb}") == 2
+    assert out.count(f"\nmore: {errors.page(COMMANDS[verb].page)}\n") == 2
 
 
-def test_a_command_alone_shows_all_commands_in_their_groups(capsys):
+def test_help_lists_all_commands_by_task_on_one_screen(capsys):
     assert call() == 0
     bare = capsys.readouterr().out
-    call("--help")
-    assert capsys.readouterr().out == bare
+    for words in (["--help"], ["help"]):
+        call(*words)
+        assert capsys.readouterr().out == bare
     places = [bare.index(f"\n{title}:\n") for title in GROUPS]
     assert places == sorted(places)
     assert len(bare.splitlines()) <= 45
@@ -48,7 +49,7 @@ def test_a_command_alone_shows_all_commands_in_their_groups(capsys):
         assert re.search(rf"^  {command.name} +{re.escape(command.summary)}$", bare, re.MULTILINE)
 
 
-def test_commands_options_and_variables_stay_few():
+def test_commands_options_and_variables_have_a_limit():
     assert len(COMMANDS) <= 22
     listed = [a for each in COMMANDS.values() for a in each.arguments]
     flat = [a for one in listed for a in (one if isinstance(one, tuple) else (one,))]
@@ -57,26 +58,10 @@ def test_commands_options_and_variables_stay_few():
     assert sum(v.name.startswith("KERNFORGE_") for v in ours) <= 20
 
 
-def test_help_is_a_word_too(capsys):
-    assert call("help") == 0
-    assert "\nwrite a kernel:\n" in capsys.readouterr().out
-    assert call("help", "build") == 0
-    assert capsys.readouterr().out.startswith("usage: kernforge build ")
-
-
-def test_every_command_of_the_table_is_there_and_no_other():
+def test_each_command_of_the_table_has_a_module():
     modules = pkgutil.iter_modules(commands.__path__)
     assert sorted(module.name for module in modules) == sorted(COMMANDS)
     assert not set(FORMER) & set(COMMANDS)
-
-
-def test_a_misspelt_command_is_answered(capsys):
-    assert call("biuld") == 2
-    err = capsys.readouterr().err
-    assert "error: there is no command 'biuld'" in err
-    assert "did you mean `kernforge build`?" in err
-    assert call("xyzzy") == 2
-    assert "did you mean" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", sorted(FORMER))
@@ -98,6 +83,8 @@ def test_a_former_name_is_answered_with_the_new_one(name, capsys):
         (("run", "--", "true"), "kernforge run --as-kernels -- python app.py"),
         (("run", "--as-kernels"), "kernforge run --as-kernels -- python app.py"),
         (("run", "--write-wheel", "dist", "--", "true"), "or --write-wheel alone"),
+        (("biuld",), "did you mean `kernforge build`?"),
+        (("xyzzy",), "hint: `kernforge` lists all commands"),
         (("build", "--varint=x"), "did you mean --variant?"),
         (("test", "--sandbox", "atuo"), "did you mean auto?"),
         (("info",), "`kernforge info --help`"),
@@ -109,13 +96,10 @@ def test_a_former_name_is_answered_with_the_new_one(name, capsys):
         (("new",), "the name of the project is missing"),
     ],
 )
-def test_a_wrong_option_says_what_was_meant(argv, said, capsys):
+def test_a_wrong_command_line_gets_a_suggestion(argv, said, capsys):
     assert call(*argv) == 2
     assert said in capsys.readouterr().err
-
-
-def test_a_wrong_command_line_is_json_when_json_is_asked_for(capsys):
-    assert call("--json", "info") == 2
+    assert call(*argv[:1], "--json", *argv[1:]) == 2
     assert json.loads(capsys.readouterr().out)["error"] == "UsageError"
 
 
@@ -127,16 +111,13 @@ def test_common_options_may_stand_before_the_command(where, project, capsys):
     assert isinstance(json.loads(capsys.readouterr().out), list)
 
 
-def test_short_options_are_the_long_ones():
+def test_short_options_are_the_long_ones(capsys):
+    assert call("-V") == 0
+    assert capsys.readouterr().out.startswith("kernforge ")
     told = parsed("build", "-q", "-v", "-j", "3", "-o", "x")
     assert (told.quiet, told.verbose, told.jobs, told.build_dir) == (True, True, 3, Path("x"))
     assert parsed("-q", "wheel", "-o", "x").out == Path("x")
     assert parsed("-q", "wheel").quiet
-
-
-def test_the_version_is_short_too(capsys):
-    assert call("-V") == 0
-    assert capsys.readouterr().out.startswith("kernforge ")
 
 
 @pytest.mark.parametrize(
@@ -148,53 +129,17 @@ def test_the_version_is_short_too(capsys):
         (["my-kernel", "--variant", "x", "--", "a", "--", "b"], "my-kernel", ["a", "--", "b"]),
     ],
 )
-def test_a_shell_is_of_a_project_and_may_run_a_program(words, project, program):
+def test_shell_runs_the_program_after_two_dashes(words, project, program):
     told = parsed("shell", *words)
     assert (told.project, list(told.program)) == (Path(project), program)
 
 
-def test_the_directory_of_built_variants_has_one_name():
-    for verb in ("build", "test", "bench"):
-        assert parsed(verb, "--build-dir", "x").build_dir == Path("x")
-
-
-def test_verbose_says_where_an_error_was_raised(tmp_path, capsys):
-    assert call("-v", "build", "--list", str(tmp_path)) == 2
-    assert "Traceback (most recent call last)" in capsys.readouterr().err
-    assert call("build", "--list", str(tmp_path)) == 2
-    assert "Traceback" not in capsys.readouterr().err
-
-
-def test_the_help_lists_every_exit_code_and_each_is_of_one_kind(capsys):
+def test_help_lists_each_exit_code_once(capsys):
     call("--help")
     out = capsys.readouterr().out
     codes = [k.exit_code for k in (errors.KernforgeError, *errors.KernforgeError.__subclasses__())]
     assert not [code for code in codes if f" {code} " not in out.replace("\n", " ")]
     assert len(set(codes)) == len(codes)
-
-
-def test_a_wrong_manifest_exits_3_and_names_the_place(project, capsys):
-    (project / "build.toml").write_text(CPU_AND_METAL.replace("license", "licence"))
-    assert call("build", "--list", str(project)) == 3
-    err = capsys.readouterr().err
-    assert "licence" in err
-    assert "license" in err
-
-
-def test_a_source_that_is_not_there_is_named(project, capsys):
-    (project / "op.cpp").unlink()
-    assert call("build", "--list", str(project)) == 3
-    assert "op.cpp" in capsys.readouterr().err
-
-
-def test_no_project_exits_2(tmp_path, capsys):
-    assert call("build", "--list", str(tmp_path)) == 2
-    assert "kernforge new" in capsys.readouterr().err
-
-
-def test_an_error_is_json_when_json_is_asked_for(tmp_path, capsys):
-    assert call("build", "--list", str(tmp_path), "--json") == 2
-    assert json.loads(capsys.readouterr().out)["error"] == "UsageError"
 
 
 @pytest.mark.parametrize(
@@ -209,7 +154,7 @@ def test_a_missing_package_says_what_to_install(project, capsys, monkeypatch, na
     assert f"pip install {installs}\n" in capsys.readouterr().err
 
 
-def test_a_file_where_a_directory_is_meant_is_a_storage_error(tmp_path, capsys):
+def test_a_file_in_place_of_a_directory_is_a_storage_error(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert call("new", str(tmp_path / "file" / "my-op")) == 11
     said = capsys.readouterr().err
@@ -217,14 +162,34 @@ def test_a_file_where_a_directory_is_meant_is_a_storage_error(tmp_path, capsys):
     assert "hint: check the path: it may be a file" in said
 
 
-def test_a_misspelt_project_is_not_the_one_around_it(project, capsys):
+@pytest.mark.parametrize(
+    ("name", "code", "told"),
+    [
+        ("wrong manifest", 3, "[general] licence"),
+        ("missing source", 3, "[kernel.cpu] src[0]"),
+        ("missing project", 2, "did you mean {0}/my-relu?"),
+        ("no manifest", 2, "kernforge new"),
+    ],
+)
+def test_an_unreadable_project_is_an_error_with_its_place(name, code, told, project, capsys):
+    directory, manifest = project, CPU_AND_METAL
+    if name == "wrong manifest":
+        manifest = manifest.replace("license", "licence")
     (project / "my-relu").mkdir()
-    (project / "my-relu" / "build.toml").write_text(CPU_AND_METAL)
-    for said, hint in (("my-rleu", f"did you mean {project / 'my-relu'}?"), ("x", "kernforge new")):
-        assert call("build", "--list", str(project / said)) == 2
-        told = capsys.readouterr().err
-        assert f"there is no directory {project / said}" in told
-        assert hint in told
+    (project / "my-relu" / "build.toml").write_text(manifest)
+    if name == "missing source":
+        (project / "op.cpp").unlink()
+    if name == "missing project":
+        directory = project / "my-rleu"
+    (project / "build.toml").write_text(manifest)
+    if name == "no manifest":
+        (project / "build.toml").unlink()
+    assert call("build", "--list", str(directory)) == code
+    quiet = capsys.readouterr().err
+    assert told.format(project) in quiet
+    assert call("-v", "build", "--list", str(directory)) == code
+    verbose = capsys.readouterr().err
+    assert ("Traceback" in quiet, "Traceback" in verbose) == (False, True)
 
 
 def test_an_interrupt_exits_130(project, monkeypatch):
@@ -235,7 +200,7 @@ def test_an_interrupt_exits_130(project, monkeypatch):
     assert call("build", "--list", str(project)) == 130
 
 
-def test_a_reader_that_has_enough_is_not_a_traceback():
+def test_a_closed_pipe_is_no_traceback():
     reader, writer = os.pipe()
     os.close(reader)
     argv = [sys.executable, "-m", "kernforge", "--print-completion", "bash"]
@@ -244,7 +209,7 @@ def test_a_reader_that_has_enough_is_not_a_traceback():
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_a_program_reads_one_document_however_a_command_ends(capsys):
+def test_json_is_one_document_with_the_error_in_it(capsys):
     error = errors.CheckError("it is wrong", hint="fix it")
     for result, expected in (
         (None, {"error": "CheckError", "message": "it is wrong", "hint": "fix it"}),
@@ -265,7 +230,7 @@ def test_a_program_reads_one_document_however_a_command_ends(capsys):
     assert [sorted(json.loads(line)) for line in lines] == [["round"], ["error", "hint", "message"]]
 
 
-def test_escapes_in_untrusted_text_are_printed_escaped(capsys):
+def test_control_characters_of_untrusted_text_are_escaped(capsys):
     evil = "a\x1b[2Jb\x9bc\u202ed"
     printer = console.Console()
     printer.result({}, evil)

@@ -46,7 +46,7 @@ def command(request, tmp_path):
     return call
 
 
-def test_the_doctor_finds_it(command):
+def test_doctor_reports_missing_tls_and_no_index(command):
     code, document, _ = command("doctor")
     assert code == 4
     findings = {finding["rule"]: finding for finding in document["findings"]}
@@ -55,32 +55,21 @@ def test_the_doctor_finds_it(command):
     assert "index" not in findings  # nothing is wrong with it
 
 
-@pytest.fixture
-def project(tmp_path):
-    return projects.write(tmp_path / "project")
-
-
-def refused(ended, what):
-    code, document, _ = ended
-    assert (code, document["error"]) == (2, "MissingPackageError")
-    assert f"{what} needs TLS" in document["message"]
-    assert "libssl-dev" in document["hint"]
-
-
-def test_what_asks_a_package_index_ends_with_an_error(command, project):
-    for arguments in (["build", project], ["lock", project], ["export", project]):
-        refused(command(*arguments), "https://index.invalid/simple/torch/")
-
-
-def test_what_asks_a_hub_ends_with_an_error(command):
-    for arguments in (["info", "me/x"], ["verify", "me/x"], ["info", "--versions", "me/x"]):
-        refused(command(*arguments), "a Hugging Face hub")
-    code, found, said = command("search", "x")  # in the user's own registry
+def test_commands_that_need_tls_say_so_and_others_run(command, tmp_path):
+    project = projects.write(tmp_path / "project")
+    index, hub = "https://index.invalid/simple/torch/", "a Hugging Face hub"
+    for argv, what in (
+        (("build", project), index),
+        (("lock", project), index),
+        (("info", "me/x"), hub),
+    ):
+        code, document, _ = command(*argv)
+        assert (code, document["error"]) == (2, "MissingPackageError")
+        assert f"{what} needs TLS" in document["message"]
+        assert "libssl-dev" in document["hint"]
+    code, found, notes = command("search", "x")  # in the user's own registry
     assert (code, found) == (0, [])
-    assert "was not searched: a Hugging Face hub needs TLS" in said
-
-
-def test_what_needs_none_is_as_ever(command, project, tmp_path):
-    for arguments in (["build", "--list", project], ["cache"], ["search", "--local"]):
-        code, _, said = command(*arguments)
-        assert code == 0, said
+    assert "was not searched: a Hugging Face hub needs TLS" in notes
+    for argv in (("build", "--list", project), ("cache",), ("search", "--local")):
+        code, _, notes = command(*argv)
+        assert code == 0, notes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The facts that examine collects, some on a machine that is really in that state."""
+"""Facts of the machine, some in the state that they describe."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def test_a_missing_compiler_is_found_on_the_path(doctor, monkeypatch, tmp_path):
     assert "kernels cannot be built or run here" in document["message"]
 
 
-def test_a_broken_torch_is_reported_in_its_own_words(monkeypatch, tmp_path):
+def test_a_broken_torch_is_reported_with_its_error(monkeypatch, tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13 is missing')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     machine = examine.examine(Environment({"PATH": os.environ["PATH"]}), run, ask_network=False)
@@ -64,7 +64,7 @@ def test_a_variable_that_names_no_toolkit_is_an_error(doctor, monkeypatch, tmp_p
     assert f"{name}={tmp_path}/nowhere is not a CUDA toolkit" in found["message"]
 
 
-def test_read_only_room_for_actions_stops_nothing(doctor, monkeypatch, tmp_path):
+def test_a_read_only_directory_for_actions_is_a_warning(doctor, monkeypatch, tmp_path):
     def room(path):
         trouble = "Read-only file system" if path == sandbox.PLACE else ""
         return 100 * GB, trouble
@@ -77,7 +77,6 @@ def test_read_only_room_for_actions_stops_nothing(doctor, monkeypatch, tmp_path)
 
 
 def test_a_store_on_a_read_only_file_system_is_one_finding(tmp_path):
-    """It is the user's own, which no chown would change."""
     store = tmp_path / "home" / "store"
     for kind in ("actions", "locks"):
         (store / kind).mkdir(parents=True)
@@ -97,9 +96,7 @@ def test_a_store_on_a_read_only_file_system_is_one_finding(tmp_path):
     assert "Read-only file system" in found[0]["message"]
 
 
-def test_no_directory_for_temporary_files_is_reported_before_anything_else(
-    doctor, monkeypatch, tmp_path
-):
+def test_a_missing_directory_for_temporary_files_is_reported_first(doctor, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: [str(tmp_path / "nowhere")])
     code, document = doctor()
@@ -110,7 +107,7 @@ def test_no_directory_for_temporary_files_is_reported_before_anything_else(
         run(Command(argv=("true",)))
 
 
-def test_an_index_that_does_not_answer_is_found(monkeypatch):
+def test_an_unreachable_index_is_found_without_its_password(monkeypatch):
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_INDEX_URL", "http://user:secret@127.0.0.1:9/simple")
     monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each finding appears from the facts that mean it, and some on a machine that is really so."""
+"""Each fact gives its finding."""
 
 from dataclasses import replace
 
@@ -43,8 +43,10 @@ READ_ONLY = replace(FULL, free=100 * GB, trouble="Read-only file system")
 REPLACED = replace(READ_ONLY, instead="they go to /tmp")
 
 
-def test_nothing_is_found_on_a_healthy_machine():
+def test_a_healthy_machine_has_no_finding():
     assert diagnose(HEALTHY) == ()
+    for_builds = replace(OTHER, variable="KERNFORGE_CUDA_HOME")
+    assert diagnose(replace(HEALTHY, toolkits=(for_builds,))) == ()
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,7 @@ def test_nothing_is_found_on_a_healthy_machine():
         ({"indexes": None}, "index", "skipped"),
     ],
 )
-def test_each_fact_gives_its_finding_alone_with_a_hint(facts, rule, severity):
+def test_a_fact_gives_one_finding_with_a_hint(facts, rule, severity):
     (finding,) = diagnose(replace(HEALTHY, **facts))
     assert (finding.rule, finding.severity) == (rule, severity)
     assert finding.message
@@ -106,22 +108,17 @@ def test_each_fact_gives_its_finding_alone_with_a_hint(facts, rule, severity):
         (Version2(7, 0), ("sm_75", "compute_75"), False),
     ],
 )
-def test_a_gpu_runs_code_of_its_major_or_older_ptx(capability, archs, runs):
+def test_a_gpu_runs_code_of_its_major_version_or_older_ptx(capability, archs, runs):
     torch = replace(CUDA_TORCH, archs=archs, gpus=(("gpu", capability),))
     assert (diagnose(replace(HEALTHY, torch=torch)) == ()) is runs
 
 
-def test_a_toolkit_of_another_cuda_that_only_builds_use_is_nothing_wrong():
-    toolkit = replace(OTHER, variable="KERNFORGE_CUDA_HOME")
-    assert diagnose(replace(HEALTHY, toolkits=(toolkit,))) == ()
-
-
 @pytest.mark.parametrize("arch_list", ["", "9.0", "9.0a", "8.0+PTX", "Hopper", "native"])
-def test_usual_lists_of_architectures_are_nothing_wrong(arch_list):
+def test_usual_lists_of_architectures_give_no_finding(arch_list):
     assert diagnose(replace(HEALTHY, arch_list=arch_list)) == ()
 
 
-def test_each_gpu_that_the_list_of_architectures_lacks_is_named():
+def test_a_gpu_without_code_in_the_arch_list_is_named():
     torch = replace(CUDA_TORCH, gpus=(("A100", Version2(8, 0)), ("H200", Version2(9, 0))))
     found = diagnose(replace(HEALTHY, torch=torch, arch_list="9.0"))
     assert [(f.rule, f.severity, "A100" in f.message) for f in found] == [

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Editions 1 to 4: which is which, and how a broken file is told from an old one."""
+"""Editions 2 to 4: how they are recognised, and noted."""
 
 import pytest
 
 from kernforge.errors import ManifestError
 from kernforge.manifest.document import edition_of, parse
-from kernforge.manifest.editions import Edition, newer_keys, upgraded
+from kernforge.manifest.editions import Edition
 
 GENERAL = '[general]\nname = "ab"\nbackends = ["cpu"]\n'
 NAME = '[general]\nname = "ab"\n'
@@ -30,20 +30,11 @@ V4 = f'{GENERAL}version = 1\nlicense = "MIT"\n'
         (f'{NAME}license = "MIT"\n[torch]\n{SECTION}', Edition.V2),
     ],
 )
-def test_the_edition_is_recognised_by_what_the_file_has(text, edition):
+def test_the_edition_is_recognised_by_its_keys(text, edition):
     assert edition_of(text) == edition
 
 
-def test_edition_4_is_read_and_noted():
-    manifest = parse(f'{V4}[torch]\nstable-abi = "2.11"\n', source="x/build.toml")
-    assert manifest.framework.stable_abi == (2, 11)
-    assert manifest.general.edition == 5
-    (note,) = manifest.notes
-    assert note.startswith("x/build.toml is of edition 4")
-    assert "kernforge adopt ." in note
-
-
-def test_what_an_old_file_does_not_say_is_noted_in_one_line():
+def test_assumed_values_of_an_old_file_are_noted():
     manifest = parse(f"{NAME}[torch]\n{SECTION}", source="build.toml")
     (note,) = manifest.notes
     assert note == (
@@ -53,7 +44,7 @@ def test_what_an_old_file_does_not_say_is_noted_in_one_line():
     assert manifest.general.license == "unknown"
 
 
-def test_where_a_manifest_lies_is_not_part_of_its_content():
+def test_the_content_does_not_depend_on_the_path():
     here, there = (parse(f"{V4}[torch-noarch]\n", source=f"{d}/build.toml") for d in "ab")
     assert here.notes != there.notes
     assert here.content == there.content
@@ -71,24 +62,8 @@ def test_where_a_manifest_lies_is_not_part_of_its_content():
         (f"{GENERAL}version = 1\nlicense = 3\n", "license = 3: expected a string"),
     ],
 )
-def test_a_broken_file_shows_its_mistakes_and_is_not_called_old(text, mistake):
+def test_a_broken_file_is_not_taken_for_an_old_one(text, mistake):
     with pytest.raises(ManifestError) as caught:
         parse(text)
     assert mistake in caught.value.message
     assert "edition 3" not in caught.value.message
-
-
-def test_upgrading_fills_in_and_leaves_the_argument_alone():
-    data = {"general": {"name": "ab"}}
-    assert upgraded(data, Edition.V3) == {
-        "general": {"version": 1, "license": "unknown", "name": "ab", "edition": 5},
-        "torch-noarch": {},
-    }
-    assert upgraded(data, Edition.V4) == {"general": {"name": "ab", "edition": 5}}
-    assert data == {"general": {"name": "ab"}}
-
-
-def test_keys_of_later_editions_are_found():
-    data = {"general": {"tpu": {}, "source": "x"}, "torch": {"stable-abi": {}, "cxx-flags": []}}
-    assert set(newer_keys(data, Edition.V4)) == {("general", "tpu"), ("torch", "stable-abi")}
-    assert len(newer_keys(data, Edition.V3)) == 4

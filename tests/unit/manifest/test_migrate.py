@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewriting old manifests: what differs is written, everything else stays byte for byte."""
+"""Old manifests are rewritten where they differ; all other bytes stay."""
 
 from pathlib import Path
 
@@ -50,10 +50,6 @@ def test_edition_3_gains_its_defaults():
     assert manifest.general.version == 1
 
 
-def test_edition_3_keeps_the_framework_that_it_has():
-    assert "[torch-noarch]" not in migrate(f"{V3}[torch]\n")
-
-
 DOTTED = """\
 general.name = "ab"
 general.version = 1
@@ -99,24 +95,14 @@ def test_every_way_to_write_the_general_table_migrates(text):
     assert ("# kept" in text) == ("# kept" in result)
 
 
-def test_edition_5_stays_as_it_is():
-    text = migrate(V4)
-    assert migrate(text) == text
-
-
-def test_a_missing_license_is_asked_for():
+def test_a_missing_license_must_be_given():
     with pytest.raises(ManifestError, match=r"x\.toml: \[general\] license: missing") as caught:
         migrate('[general]\nname = "ab"\nbackends = []\n', source="x.toml")
     assert "kernforge adopt . --license Apache-2.0" in caught.value.hint
     assert 'license = "MIT"' in migrate(V3.replace('license = "MIT"\n', ""), license_name="MIT")
 
 
-def test_a_broken_framework_table_of_edition_3_is_not_dropped():
-    with pytest.raises(ManifestError, match=r"\[torch\] srcs = \[\]: unknown key"):
-        migrate(f"{V3}[torch]\nsrcs = []\n")
-
-
-def test_a_file_is_rewritten_in_place_or_left_alone(tmp_path):
+def test_a_file_is_rewritten_atomically_or_unchanged(tmp_path):
     path = tmp_path / "build.toml"
     path.write_bytes(V4.replace("\n", "\r\n").encode())
     migrate_file(path)
@@ -134,7 +120,7 @@ def test_a_file_is_rewritten_in_place_or_left_alone(tmp_path):
 CASES = Path(__file__).parents[2] / "data" / "manifests"
 
 
-def test_edition_2_gets_the_backends_of_its_sections_and_loses_universal():
+def test_edition_2_gains_the_backends_of_its_sections():
     text = (CASES / "older-edition-2.toml").read_text()
     result = migrate(text, license_name="MIT")
     assert (
@@ -172,10 +158,3 @@ def test_a_universal_kernel_is_python_alone():
     assert '[torch-noarch]\npyext = ["py", "json"]' in result
     assert "universal =" not in result
     assert isinstance(parse(result).framework, TorchNoarch)
-
-
-@pytest.mark.parametrize("name", ["older-edition-2", "older-edition-2-universal"])
-def test_line_ends_of_an_older_file_stay(name):
-    text = (CASES / f"{name}.toml").read_text()
-    result = migrate(text.replace("\n", "\r\n"), license_name="MIT")
-    assert parse(result).content == parse(migrate(text, license_name="MIT")).content

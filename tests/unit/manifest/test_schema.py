@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON schema says what the parser does."""
+"""The JSON schema accepts the files that the parser accepts."""
 
-import json
 import tomllib
 from pathlib import Path
 
@@ -22,11 +21,6 @@ BEYOND = {
 }
 
 
-def test_the_schema_is_of_the_draft_that_it_names():
-    validators = pytest.importorskip("jsonschema")
-    validators.Draft202012Validator.check_schema(json_schema())
-
-
 @pytest.mark.parametrize(
     "path",
     [p for p in CASES if p.stem not in BEYOND and not p.stem.startswith("older-")],
@@ -39,7 +33,7 @@ def test_the_schema_judges_as_the_parser_does(path):
     assert validator.is_valid(data) == path.stem.startswith("good-")
 
 
-def test_every_table_is_closed_and_every_key_described():
+def test_every_key_has_a_description():
     schema = json_schema()
     tables = [schema, *schema["$defs"].values()]
     assert len(tables) == len(TABLES) + len(KERNELS) + 2
@@ -62,9 +56,3 @@ def test_keys_are_spelled_as_in_the_file():
     assert set(definitions["CpuKernel"]["required"]) == {"depends", "src"}
     either = [{"required": ["backend"]}, {"required": ["language"]}]
     assert definitions["CpuKernel"]["oneOf"] == either
-
-
-def test_the_schema_has_nothing_that_toml_lacks():
-    text = json.dumps(json_schema())
-    assert "null" not in text
-    assert '"title"' not in text.replace('"title": "build.toml"', "")
