@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m kernforge``, and where the installed command begins."""
+"""``python -m kernforge``, and the entry points of the installed commands."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run a command and exit; Ctrl-C and SIGTERM let it clean up, a second Ctrl-C ends it at once.
+    """Run a command and exit; Ctrl-C and SIGTERM let it clean up, a second one ends it at once.
 
-    An interrupt that is ignored, as with ``nohup``, stays ignored.
+    An ignored interrupt, as with ``nohup``, stays ignored.
     """
     try:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -30,7 +30,7 @@ def _interrupt(number: int, _frame: object) -> None:
 
 
 def main_as_client() -> None:
-    """``main`` with the arguments of ``kernels``, where kernforge stands in for it."""
+    """Run a command line of ``kernels``, for kernforge in its place."""
     from kernforge.cli import client  # noqa: PLC0415 - as above
 
     sys.argv[1:] = client.translated(sys.argv[1:])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of a package, imported at first use, so that importing the package costs nothing."""
+"""Lazy attributes of a package: modules are imported at the first use of a name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def attributes(
 
     Args:
         package: its name.
-        modules: modules below it, with the names that each gives, separated by blanks.
+        modules: the names in each of its modules, separated by blanks.
         public: names that ``dir`` lists.
     """
     home_of = {name: module for module, names in modules.items() for name in names.split()}

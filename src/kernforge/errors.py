@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every error that a user can get.
+"""The errors of kernforge: a message names the condition and the value, a hint the action.
 
-An error of the loader is also the built-in error that the hub's client, ``kernels``, raises in the
-same case, so that an application can keep its ``except`` clauses.
-
-``exit_code`` is what the command exits with. Only ``cli.main`` turns an error into an exit; an
-interrupt exits 130.
-The message says what is wrong and where, with the value; the hint says what to do.
+``exit_code`` is the exit code of a command; only ``cli.main`` exits, and with 130 after an
+interrupt. An error of the loader is also the built-in exception that the hub's client, ``kernels``,
+raises in the same case, so that an application can keep its ``except`` clauses.
 """
 
 from __future__ import annotations
@@ -16,29 +13,25 @@ from typing import ClassVar
 
 
 def page(path: str) -> str:
-    """The file of a page of the documentation, in the repository.
-
-    Args:
-        path: the page below ``docs/`` without ``.md``, such as ``how-to/author/use-the-jit``.
-    """
+    """The file of a page, such as ``how-to/author/use-the-jit``, in the repository."""
     return f"docs/{path}.md"
 
 
-# C0 and C1 but for tab and line feed; U+202A to U+202E and U+2066 to U+2069 turn the direction.
+# C0 and C1 but for tab and line feed, and the characters that change the direction of text.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
     """A text with its control characters escaped, but for tabs and line ends.
 
-    Names, descriptions and errors of registries and projects are untrusted: an escape sequence in
-    one would move the cursor, or hide lines of ours.
+    Names, descriptions and errors of registries and projects are untrusted: an escape sequence
+    could move the cursor or hide lines.
     """
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 class KernforgeError(Exception):
-    """Something went wrong that no other exit code names."""
+    """An error without an exit code of its own."""
 
     exit_code: ClassVar[int] = 1
 
@@ -52,134 +45,128 @@ class KernforgeError(Exception):
 
 
 class UsageError(KernforgeError):
-    """The command line or the arguments of a call are not valid."""
+    """An invalid command line or argument."""
 
     exit_code = 2
 
 
 class RequestError(UsageError, ValueError):
-    """The arguments of a call of the loader are not valid."""
+    """An invalid argument to a loader function."""
 
 
 class MissingPackageError(UsageError, ImportError):
-    """A required Python package is not installed."""
+    """A missing Python package."""
 
 
 class DependencyError(UsageError, RuntimeError):
-    """A kernel asks for another one at the wrong time, or for one that it does not declare."""
+    """A kernel loads an undeclared dependency, or loads one at the wrong time."""
 
 
 class MissingLockError(RequestError, FileNotFoundError):
-    """A lock file is missing."""
+    """A missing lock file."""
 
 
 class LayerError(UsageError, ValueError):
-    """A layer, a kernel mapping and a mode do not fit together."""
+    """An invalid combination of layer, kernel mapping and mode."""
 
 
 class LayerTypeError(UsageError, TypeError):
-    """A layer or a mapping has a wrong type."""
+    """A layer or mapping of a wrong type."""
 
 
 class ManifestError(KernforgeError):
-    """build.toml is wrong; the message lists every mistake."""
+    """An invalid build.toml; the message lists every mistake."""
 
     exit_code = 3
 
 
 class ToolchainError(KernforgeError):
-    """A compiler, header or lock is missing, wrong or disagrees."""
+    """A compiler, header or lock that is missing, damaged or inconsistent."""
 
     exit_code = 4
 
 
 class BuildError(KernforgeError):
-    """A compiler ran and failed."""
+    """A failed compiler."""
 
     exit_code = 5
 
 
 class SourceError(BuildError):
-    """A source has a mistake that is seen without a compiler; the message has its line."""
+    """A mistake in a source, found before compilation; the message has its line."""
 
 
 class CheckError(KernforgeError):
-    """An artifact violates a rule that users rely on."""
+    """An artifact that breaks a rule, or a failed test."""
 
     exit_code = 6
 
 
 class NoVariantError(KernforgeError, FileNotFoundError):
-    """No variant of a kernel fits this machine.
-
-    It is a ``FileNotFoundError`` too, because that is what the ``kernels`` client raises.
-    """
+    """No variant of a kernel fits this machine."""
 
     exit_code = 7
 
 
 class MachineError(NoVariantError, RuntimeError):
-    """A variant was chosen, but its code cannot run on this device, driver or loader."""
+    """The chosen variant cannot run on this device, driver or loader."""
 
 
 class RegistryError(KernforgeError):
-    """A registry lacks, refuses or contradicts something."""
+    """A missing object in a registry, or a refused operation."""
 
     exit_code = 8
 
 
 class NotPublishedError(RegistryError, ValueError):
-    """A registry has no such kernel, version or revision, or does not show it to this user."""
+    """A kernel, version or revision that is not in a registry, or is hidden from this user."""
 
 
 class AbsentError(NotPublishedError, FileNotFoundError):
-    """A kernel, version or revision is not on this machine, and no hub may be asked."""
+    """A kernel, version or revision that is not on this machine, while offline."""
 
 
 class KernelError(RegistryError, ValueError):
-    """A published kernel breaks a rule of its format."""
+    """A published kernel that breaks a rule of its format."""
 
 
 class MovedError(RegistryError):
-    """Another publisher published meanwhile; trying again may help."""
+    """A race with another publisher; a retry may succeed."""
 
 
 class IntegrityError(KernforgeError):
-    """Files differ from their digest or have none."""
+    """Files that differ from their digest, or have none."""
 
     exit_code = 9
 
 
 class MetadataError(IntegrityError, ValueError):
-    """A build's ``metadata.json`` cannot be read."""
+    """An unreadable ``metadata.json``."""
 
 
 class MissingFileError(IntegrityError, FileNotFoundError):
-    """A build lacks a file that every build has."""
+    """A missing file that every build has."""
 
 
 class NetworkError(KernforgeError):
-    """The package index or a registry cannot be reached."""
+    """An unreachable package index or registry."""
 
     exit_code = 10
 
 
 class StorageError(KernforgeError):
-    """The disk is full, read-only or of another user, or a path is of a wrong kind."""
+    """A disk that is full or read-only, a path of another owner or of a wrong kind."""
 
     exit_code = 11
 
 
 class TrustError(KernforgeError, ValueError):
-    """The trust policy refuses a kernel, or cannot be read.
-
-    It is a ``ValueError`` too, because that is what the ``kernels`` client raises.
-    """
+    """A refusal by the trust policy, or an invalid policy."""
 
     exit_code = 12
 
 
 class UntestedError(KernforgeError):
-    """Every test was skipped, so that the build is not tested."""
+    """Every test of a build was skipped."""
 
     exit_code = 13

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits on untrusted input, and the readers that hold them: JSON, TOML, downloads.
 
-Projects, locks, policies, statements, registries, indexes, archives and machine code are written by
-somebody else. What a reader refuses is a ``ValueError``, as for text that cannot be parsed, so that
-its caller converts one exception into an error of its own.
+Projects, locks, statements, registries, indexes, archives and machine code are untrusted. A reader
+refuses input with a ``ValueError``, as for text that cannot be parsed: a caller converts one
+exception into an error of its own.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 from kernforge.errors import KernforgeError, NetworkError
 
 DOCUMENT = 64 * 10**6
-"""Bytes of a JSON document, an index page or an answer of a hub."""
+"""Bytes of a JSON document, an index page or a response of a hub."""
 
 TEXT = 10**6
-"""Bytes of a TOML file, which people write."""
+"""Bytes of a TOML file."""
 
 NAME = 4096
 """Characters of a path."""
@@ -36,10 +36,10 @@ RECORDS = 10**6
 """Sections, symbols and other records of machine code."""
 
 SLACK = 64 << 20
-"""Bytes of machine code that may unpack to any number of times their size."""
+"""Bytes of machine code that may be unpacked whatever their ratio."""
 
 SLOWEST = 1000
-"""Bytes a second below which a download is given up."""
+"""Bytes a second below which a download is aborted."""
 
 _WINDOW_S = 30.0  # over which the speed of a download counts
 _NO_TEXT = re.compile("[\x00\ud800-\udfff]")
@@ -48,19 +48,19 @@ _QUOTED = re.compile(r""""(?:[^"\\\n]|\\.)*+"|'[^'\n]*+'""")
 
 
 class DocumentError(ValueError):
-    """A document that is not read; the message says why, in one line."""
+    """A refused document; the message is the reason, in one line."""
 
 
 class StreamError(NetworkError):
-    """A server sends too much or too slowly; asking it again does not help."""
+    """A server that sends too much or too slowly; a retry does not help."""
 
 
 def parse_json(data: bytes | str) -> Any:
     """Parse a JSON document in UTF-8.
 
     Raises:
-        ValueError: it is not JSON, is too large or too deep, has a key twice (which ``kernels``
-            refuses too), or has text that no file can hold.
+        ValueError: it is not JSON, too large or too deep, has a key twice (which ``kernels``
+            refuses too), or a NUL character or half a surrogate pair.
     """
     text = _text(data, DOCUMENT)
     with _refusing_deep():
@@ -73,8 +73,8 @@ def parse_toml(data: bytes | str) -> dict[str, Any]:
     """Parse a TOML document in UTF-8.
 
     Raises:
-        ValueError: it is not TOML, or is refused as JSON is. A mistake in the grammar is a
-            ``tomllib.TOMLDecodeError``, which says its line.
+        ValueError: it is not TOML, too large or too deep, or has a NUL character. A mistake in the
+            grammar is a ``tomllib.TOMLDecodeError`` with its line.
     """
     import tomllib  # noqa: PLC0415 - 13 ms, and few processes that load kernels read TOML
 
@@ -95,12 +95,12 @@ def bounded(
     most: int,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[bytes]:
-    """Pass on what a server sends, until it is too much or comes too slowly.
+    """The chunks of a download, with limits on its size and its speed.
 
     Args:
-        chunks: the bytes as they arrive: one that waits until it is full hides a slow server.
-        source: the address, as errors call it.
-        most: bytes that may come.
+        chunks: bytes as they arrive: a chunk that waits until it is full hides a slow server.
+        source: the address, for errors.
+        most: largest size in bytes.
         clock: monotonic seconds.
 
     Raises:
@@ -112,14 +112,14 @@ def bounded(
         total, window = total + len(chunk), window + len(chunk)
         if total > most:
             raise StreamError(
-                f"{source} sends more than the {most:,} bytes that are expected there",
-                hint="the server is wrong or means harm; nothing of it was kept",
+                f"{source} sends more than the expected {most:,} bytes",
+                hint="the download was discarded; use another registry or index",
             )
         if (passed := clock() - began) >= _WINDOW_S:
             if window < SLOWEST * passed:
                 raise StreamError(
                     f"{source} sent {window:,} bytes in {passed:.0f} seconds",
-                    hint="try again later, or from another server",
+                    hint="run the command again later, or use another server",
                 )
             began, window = clock(), 0
         yield chunk
@@ -127,13 +127,12 @@ def bounded(
 
 @contextlib.contextmanager
 def foreign_parser(error: Callable[[str], KernforgeError]) -> Iterator[None]:
-    """Turn whatever a parser of another package raises on untrusted bytes into one of our errors.
+    """Convert every exception of another package's parser of untrusted bytes.
 
-    Parsers of archives and machine code follow offsets, and where one is wrong they raise what
-    comes: no list of their exceptions is complete.
+    Parsers of archives and machine code follow offsets, and a wrong one may raise any exception.
 
     Args:
-        error: makes the error from the reason, which is one line.
+        error: makes the error from a reason of one line.
     """
     try:
         yield

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line of the hub's client, ``kernels``, as one of ours.
+"""Translate a command line of ``kernels``, the hub's client, to one of kernforge.
 
-Where kernforge stands in for the client, programs and scripts call ``kernels`` as they did. Most
-words are the same in both; what is not is translated here. The page "Switch from kernels" has the
-table, and a test compares it with the installed client.
+The page "Switch from kernels" has the table, and a test compares it with the installed client.
 """
 
 from __future__ import annotations
@@ -31,11 +29,7 @@ _OPTIONS = {
 
 
 def translated(argv: Sequence[str]) -> list[str]:
-    """The arguments of ``kernels`` as arguments of ``kernforge``.
-
-    Args:
-        argv: without the name of the program.
-    """
+    """The arguments of ``kernels`` as arguments of ``kernforge``, without the program's name."""
     # A value after "=" becomes a word of its own.
     parts = (word.split("=", 1) if word.startswith("--") else [word] for word in argv)
     command, *words = itertools.chain.from_iterable(parts) if argv else [""]
@@ -51,25 +45,25 @@ def translated(argv: Sequence[str]) -> list[str]:
             words.insert(named[1], "--version")
     if command == "benchmark":
         words = _measured(words)
-    ours = (new for word in words for new in _OPTIONS.get(word, (word,)))
-    return [*_COMMANDS.get(command, (command,) if command else ()), *ours]
+    words_here = (new for word in words for new in _OPTIONS.get(word, (word,)))
+    return [*_COMMANDS.get(command, (command,) if command else ()), *words_here]
 
 
 def _measured(words: list[str]) -> list[str]:
     """The options of ``kernels benchmark``: the version becomes a part of the name.
 
-    How often to call is left out: kernforge calls until it is certain.
+    The numbers of calls are dropped: kernforge measures until the result is certain.
     """
-    theirs = argparse.ArgumentParser(prog="kernels benchmark", allow_abbrev=False)
-    theirs.add_argument("repo")
-    theirs.add_argument("--rasterized", action="store_true")
+    parser = argparse.ArgumentParser(prog="kernels benchmark", allow_abbrev=False)
+    parser.add_argument("repo")
+    parser.add_argument("--rasterized", action="store_true")
     for name in ("--branch", "--version", "--visual", "--iterations", "--warmup"):
-        theirs.add_argument(name)
-    given, others = theirs.parse_known_args(words)
+        parser.add_argument(name)
+    given, rest = parser.parse_known_args(words)
     revision = f"v{given.version}" if given.version else given.branch
     visual = f"{given.visual}{'.png' if given.rasterized else '.svg'}"
     return [
         f"{given.repo}@{revision}" if revision else given.repo,
         *(["--visual", visual] if given.visual else []),
-        *others,
+        *rest,
     ]

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A completion script for a shell; shtab writes it from the parsers.
+"""A completion script for a shell, written by shtab from the parsers.
 
-The script contains the commands and options of the kernforge that wrote it: completion needs no
-Python, and a new kernforge needs a new script.
+The script contains the commands and options of this release, so completion starts no Python.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from kernforge.cli.table import COMMANDS, COMMON
 
 
 def script(shell: str) -> str:
-    """Text of the script for one of ``parser.SHELLS``."""
+    """The script for one of ``parser.SHELLS``."""
     top = top_parser()
     verbs = top.add_subparsers(prog="kernforge")
     for command in COMMANDS.values():

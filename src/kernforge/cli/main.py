@@ -22,7 +22,7 @@ from kernforge.system.environment import Environment
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit."""
-    if argv is None:  # This process is the command; otherwise a program or a test calls it.
+    if argv is None:  # otherwise a program or a test calls this function
         garbage.collect_rarely()
     words = sys.argv[1:] if argv is None else list(argv)
     console = Console(as_json="--json" in words)
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             raise
         _fail(console, missing)
     except BrokenPipeError:
-        # The reader of the output has ended, as `head` does. Buffered output is discarded.
+        # The reader of the pipe has ended, as `head` does. Buffered output is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
@@ -47,14 +47,13 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         _fail(console, files.storage_error(error))
     except KeyboardInterrupt:
         console.note(
-            "interrupted: the programs that it had started on this machine were stopped, and no "
-            "file is incomplete"
+            "interrupted: the child processes on this machine were stopped; no file is incomplete"
         )
         sys.exit(130)
 
 
 def _run(arguments: argparse.Namespace, console: Console) -> int:
-    """The exit code of a command; without one the help or the completion is printed."""
+    """Run the command, or print the help or a completion script; returns the exit code."""
     code = 0
     if arguments.command:
         command = importlib.import_module(f"kernforge.cli.commands.{arguments.command}")

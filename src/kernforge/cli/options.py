@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the options of several commands mean: a registry, a kernel, a workspace, a key."""
+"""Values of options that several commands have: registry, kernel, workspace, key."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _VERSION = re.compile(r"v?\d+(?:\.\d+)*|\s*[<>=!~].*")
 
 
 def text_of(path: Path) -> str:
-    """The text of a file that the user named."""
+    """The text of a file from the command line."""
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", hint="name another file") from None
+        raise UsageError(f"{path} cannot be read: {error}", hint="name a text file") from None
 
 
 def registry(arguments: argparse.Namespace) -> Registries:
-    """The registries of the command line, to read from."""
+    """The registries to read from."""
     named: str | None = arguments.registry
     if named:
         return open_registry(named, arguments.environment)
@@ -44,7 +44,7 @@ def registry(arguments: argparse.Namespace) -> Registries:
 
 
 def version(arguments: argparse.Namespace) -> tuple[str | None, str | None]:
-    """The version and the revision of ``--version``, of which one is None, or both without it."""
+    """The version or the revision that ``--version`` names; the other one is None."""
     text: str | None = arguments.version
     if text is None or (_VERSION.fullmatch(text) and not COMMIT.fullmatch(text)):
         return text, None
@@ -52,7 +52,7 @@ def version(arguments: argparse.Namespace) -> tuple[str | None, str | None]:
 
 
 def kernel(arguments: argparse.Namespace) -> FoundKernel:
-    """The kernel of the command line, in a registry or a directory."""
+    """The kernel in a registry or a directory."""
     from kernforge.audit import describe  # noqa: PLC0415 - few commands need it
 
     wanted, revision = version(arguments)
@@ -60,22 +60,22 @@ def kernel(arguments: argparse.Namespace) -> FoundKernel:
 
 
 def matching(pattern: str, names: Iterable[str], what: str) -> list[str]:
-    """The variants that ``--variant`` means, of those of a project, a directory or a kernel.
+    """The names of variants that match ``--variant``.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no name matches.
     """
     known = list(names)
-    if not (found := fnmatch.filter(known, pattern)):
+    if not (matched := fnmatch.filter(known, pattern)):
         raise UsageError(
             f"{what} has no variant {pattern!r}",
             hint=f"its variants are {', '.join(known) or 'none'}",
         )
-    return found
+    return matched
 
 
 def open_key(path: Path, environment: Environment) -> Key:
-    """A private key; the user is asked for its passphrase if it has one."""
+    """A private key; an encrypted one needs its passphrase."""
     from kernforge.trust import signing  # noqa: PLC0415 - needs cryptography
 
     return signing.open_key(path, lambda: passphrase(environment))
@@ -88,16 +88,16 @@ def passphrase(environment: Environment, *, new: bool = False) -> str:
     if not sys.stdin.isatty():
         raise UsageError(
             "the passphrase of the key is missing, and there is no terminal to ask for it",
-            hint="set KERNFORGE_SIGN_PASSPHRASE; an empty text means no passphrase",
+            hint="set KERNFORGE_SIGN_PASSPHRASE; an empty value means no passphrase",
         )
     words = getpass.getpass("passphrase (empty for none): " if new else "passphrase: ")
     if new and getpass.getpass("again: ") != words:
-        raise UsageError("the two passphrases differ", hint="try again")
+        raise UsageError("the two passphrases differ", hint="run the command again")
     return words
 
 
 def workspace(arguments: argparse.Namespace, console: Console) -> Workspace:
-    """The project of the command line, on this machine, ready to be planned."""
+    """The project of the command line, ready for a build plan."""
     from kernforge.builder import workspace as workspaces  # noqa: PLC0415 - few commands build
     from kernforge.project.api import read_project  # noqa: PLC0415
     from kernforge.store.remote import SharedStore  # noqa: PLC0415

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parsers of the command line, and errors that say what was meant."""
+"""The parsers of the command line, and errors with a suggestion."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernforge.errors import KernforgeError, UsageError, page
 from kernforge.system.tables import table
 
 SHELLS = ("bash", "zsh", "fish")
-_WITH_PROGRAM = ("run", "shell")  # what follows -- is a command of the user's
+_WITH_PROGRAM = ("run", "shell")  # a program of the user's follows --
 
 
 class Parser(argparse.ArgumentParser):
@@ -25,13 +25,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise an error."""
         raise UsageError(message, hint=f"`{self.prog} --help` shows the arguments and an example")
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is not None and value not in action.choices:
-            choices = [str(choice) for choice in action.choices]
-            meant = f"; did you mean {near[0]}?" if (near := _near(str(value), choices)) else ""
-            problem = f"{value!r} is not one of {', '.join(choices)}{meant}"
-            raise argparse.ArgumentError(action, problem)
 
     def add(self, arguments: Iterable[Argument | tuple[Argument, ...]], **keywords: Any) -> None:
         """Add arguments of the table; those in a tuple exclude each other."""
@@ -48,7 +41,7 @@ _FORMATTER = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_po
 
 
 def top_parser() -> Parser:
-    """The parser of what stands before a command."""
+    """The parser of the options before a command."""
     width = max(map(len, COMMANDS))
     groups = (
         f"{title}:\n{table((f'  {each.name:{width}}', each.summary) for each in group)}"
@@ -88,7 +81,7 @@ def described(command: Command) -> dict[str, Any]:
 
 
 def command_parser(command: Command) -> Parser:
-    """The parser of a command's own arguments; common options are added to those before it."""
+    """The parser of a command's arguments; common options may stand before the command too."""
     parser = Parser(prog=f"kernforge {command.name}", **described(command))
     parser.add(command.arguments)
     parser.add(COMMON, default=argparse.SUPPRESS)
@@ -105,7 +98,7 @@ def read(words: Sequence[str], namespace: argparse.Namespace) -> argparse.Namesp
     Raises:
         UsageError: an argument is wrong, missing or not known.
     """
-    if words[:1] == ["help"]:  # what many tools have, and what is tried first
+    if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
     cut = words.index("--") if "--" in words else len(words)
     top = top_parser()
@@ -129,11 +122,7 @@ def read(words: Sequence[str], namespace: argparse.Namespace) -> argparse.Namesp
 
 
 def _refuse(unknown: Sequence[str], parser: Parser) -> None:
-    """Refuse arguments that a parser does not know.
-
-    Raises:
-        UsageError: there are any.
-    """
+    """Raise an error for unknown arguments, if there are any."""
     if not unknown:
         return
     option = next((text.partition("=")[0] for text in unknown if text.startswith("-")), None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of commands: what each is for, its arguments, an example, and former names."""
+"""The table of commands: summary, arguments, example and page of each, and former names."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Command:
         summary: a line for the list of commands, beginning in lower case, without a full stop.
         arguments: its arguments; a tuple among them has options that exclude each other.
         example: arguments of an example.
-        more: sentences for the command's own help: above all, how it differs from a neighbour.
-        page: the page of the documentation about it, as ``errors.page`` takes it.
-        usage: the line of usage, where ``argparse`` cannot write it.
+        more: more sentences for the command's own help.
+        page: its page of the documentation, as for ``errors.page``.
+        usage: the usage line, where ``argparse`` cannot write it.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ def _value(spec: str, text: str, **keywords: Any) -> Argument:
     """An argument with a value.
 
     Args:
-        spec: its names, and what stands for the value in the help, as ``-j --jobs N``.
+        spec: its names, and the name of the value in the help, as ``-j --jobs N``.
         text: its help.
-        keywords: others of ``add_argument``.
+        keywords: more keywords of ``add_argument``.
     """
     words = spec.split()
     names = tuple(word for word in words if word.startswith("-")) or (words[0],)
@@ -160,7 +160,7 @@ _SANDBOX = _value(
 
 
 def _variants(default: str) -> Argument:
-    """The variants of a project; ``default`` says for the help which these are without it."""
+    """The option for variants of a project; ``default`` describes its default."""
     return _list("--variant", f"a name or a pattern; may be repeated (default: {default})")
 
 
@@ -168,7 +168,7 @@ def _variants(default: str) -> Argument:
 
 _NEW = Command(
     "new",
-    "write a new kernel project that can be built at once",
+    "create a kernel project that builds at once, or add an operator",
     _path("path", "the project; with --here and --op the current directory by default", nargs="?"),
     (
         _flag("--here", "make an existing directory a project, and overwrite nothing"),
@@ -179,9 +179,13 @@ _NEW = Command(
         _flag("--gradient", "with a backward kernel that torch.autograd calls"),
     ),
     _value(
-        "--backends", "default: both", nargs="+", default=["cuda", "cpu"], choices=["cuda", "cpu"]
+        "--backends",
+        "its backends (default: both)",
+        nargs="+",
+        default=["cuda", "cpu"],
+        choices=["cuda", "cpu"],
     ),
-    _value("--ci", "with jobs that build, test and publish", choices=["github", "gitlab"]),
+    _value("--ci", "add jobs that build, test and publish", choices=["github", "gitlab"]),
     example="my-kernel",
     more="The last part of its path is the kernel's name: lower-case letters, digits and dashes. "
     "With --op it adds an operator: source, binding, Python function and test.",
@@ -190,37 +194,37 @@ _NEW = Command(
 
 _ADOPT = Command(
     "adopt",
-    "make a kernel project of a setup.py or load_inline project",
+    "convert a setup.py or load_inline project to a kernel project",
     _path("source", "a directory with a setup.py, scripts or an old build.toml, or a script"),
     _path("--out", "directory of the new project (default: the kernel's name)"),
     _value("--name", "the kernel's name (default: that of the setup.py or module)"),
     _value("--license", "SPDX name, where the source has none"),
     example="path/to/project --out my-kernel",
-    more="It changes nothing in the old project; a setup.py is run in a sandbox up to setup(). "
-    "What it cannot translate it lists with file and line. A build.toml without an edition "
-    "is converted to edition 5 in its place.",
+    more="The old project is not changed; its setup.py runs in a sandbox up to setup(). Code that "
+    "cannot be translated is listed with file and line. A build.toml without an edition is "
+    "converted to edition 5 in place.",
     page="how-to/author/adopt-a-project",
 )
 
 _SKILLS = Command(
     "skills",
-    "give a coding assistant the pages about kernforge",
+    "install the documentation as a skill for coding assistants",
     _list(
         "--for",
-        "its directory is .agents/skills (Codex and others), .claude/skills or .opencode/skills; "
-        "may be repeated (default: those that exist, else agents)",
+        "write to .agents/skills (Codex and others), .claude/skills or .opencode/skills; may be "
+        "repeated (default: the existing ones, else agents)",
         dest="places",
         choices=("agents", "claude", "opencode"),
     ),
-    _flag("--global", "for all your projects: the same places in your home directory"),
+    _flag("--global", "write to your home directory, for all projects"),
     example="--for claude",
-    more="Run it again after an upgrade of kernforge: it replaces what it wrote.",
+    more="Run it again after an upgrade of kernforge: it replaces its files.",
     page="how-to/author/work-with-an-assistant",
 )
 
 _DEV = Command(
     "dev",
-    "after every change: build, test and measure the project",
+    "build, test and measure the project after every change",
     _PROJECT,
     _variants("the one for this process's torch"),
     _ARCH,
@@ -237,15 +241,15 @@ _DEV = Command(
 
 _TEST = Command(
     "test",
-    "build for this machine, and run the project's tests on the result",
+    "build for this machine, and run the project's tests",
     _PROJECT,
     _variants("the best for the CPU and for the GPU"),
     _path("--build-dir DIR", "test the variants of this directory (default: build them first)"),
     _PYTEST,
     _SANDBOX,
     example="--variant 'torch-stable-abi*-cpu-*' --pytest=-k --pytest=views",
-    more="LOCAL_KERNELS names the result, if build.toml has a repo-id: get_kernel in a test loads "
-    "it, and not what is published.",
+    more="If build.toml has a repo-id, LOCAL_KERNELS is set: get_kernel in a test loads the built "
+    "variant and not a published one.",
     page="how-to/author/test-a-kernel",
 )
 
@@ -259,17 +263,17 @@ _BENCH = Command(
     _REGISTRY,
     _value("--device", "default: cuda where there is one", choices=("cpu", "cuda")),
     _list("--mode", "cold, hot or graph (default: all)"),
-    _list("--workload", "only this one"),
-    _list("--candidate", "beside the kernel only this one of the tables; `kernel` for none"),
-    _value("--rounds", "at most; 6 or more (default: 40)", type=_positive, default=40),
-    _path("--out", "write the result there, as JSON"),
+    _list("--workload", "measure only this workload; may be repeated"),
+    _list("--candidate", "measure only this peer beside the kernel; `kernel` for no peer"),
+    _value("--rounds", "most rounds, 6 or more (default: 40)", type=_positive, default=40),
+    _path("--out", "write the result to this file as JSON"),
     _path("--visual FILE", "draw a chart (.svg, .png, .pdf), or a page of all charts (.html)"),
-    _flag("--profile", "also print what Nsight Compute, or torch.profiler, says of each workload"),
+    _flag("--profile", "also profile each workload with Nsight Compute or torch.profiler"),
     _TRUST,
     example="kernels/img2gray --out now.json --visual now.html",
-    more="It ends with exit code 6 if a candidate is refused, or if the kernel is slower than "
-    "one of --against. Of a published kernel (OWNER/NAME@v1) it runs the "
-    "benchmarks/benchmark*.py that it brings.",
+    more="The exit code is 6 if a candidate is refused, or if the kernel is slower than one of "
+    "--against. For a published kernel (OWNER/NAME@v1) it runs the kernel's own "
+    "benchmarks/benchmark*.py.",
     page="how-to/author/measure-a-kernel",
 )
 
@@ -279,15 +283,15 @@ _BUILD = Command(
     "build",
     "build variants of a project, and check them",
     _PROJECT,
-    _variants("what serves the installed torch, or the two newest; --list lists them"),
+    _variants("those for the installed torch, or the two newest; see --list"),
     _value("--system", "build for aarch64-linux by a cross compiler (default: this machine)"),
     _ARCH,
     _BUILD_DIR,
     _value("-j --jobs", "number of jobs at once (default: number of cores)", type=_positive),
-    _value("--scheduler ADDRESS", "run the actions on this Dask cluster, as tls://farm:8786"),
+    _value("--scheduler ADDRESS", "run the actions on this Dask cluster, such as tls://farm:8786"),
     _flag("--list", "list the variants, with the reason for each; build nothing"),
     _flag("--dry-run", "print the graph of actions and run none of them"),
-    _flag("--locked", "build what kernforge.lock has, and end with an error if it lacks something"),
+    _flag("--locked", "build with kernforge.lock as it is; an error if it is out of date"),
     _flag("--untrusted", "require a sandbox, and do not import the result"),
     _flag("--no-check", "do not check the built variants"),
     _SANDBOX,
@@ -297,16 +301,15 @@ _BUILD = Command(
 
 _CHECK = Command(
     "check",
-    "check that what you built will run on users' machines",
+    "check that a build runs on the machines of users",
     _here("what DIR|OWNER/NAME", "a project, a directory of variants, or a published kernel"),
     _REGISTRY,
     _VERSION,
     _VARIANT,
     _flag("--resources", "show registers, spills, shared memory and occupancy instead"),
     example="build",
-    more="It reads the machine code of a build, that for Linux; code of a published kernel is not "
-    "imported. `kernforge verify` answers who built a kernel, and whether its files were "
-    "changed since.",
+    more="It reads the machine code of variants for Linux; a published kernel is not imported. "
+    "`kernforge verify` verifies who built a kernel and that its files were not changed.",
     page="how-to/author/fix-findings",
 )
 
@@ -328,7 +331,7 @@ _EXPORT = Command(
     _path("--to DIR", "directory to write to (default: the project)"),
     _list(
         "--only",
-        "only these files; may be repeated (default: all but schema, that of build.toml)",
+        "only these files; may be repeated (default: all but schema, of build.toml)",
         choices=("cmake", "python", "nix", "editor", "schema"),
     ),
     _flag("--force", "replace existing files that no export wrote"),
@@ -341,9 +344,9 @@ _PIP = Command(
     "run pip with kernforge's compilers, for a setup.py that imports torch",
     _value("arguments install|wheel [OPTION...] PROJECT...", "of pip", nargs=argparse.REMAINDER),
     example="install --torch 2.11 --cuda 13.0 .",
-    more="A stub of torch satisfies the setup.py's imports: neither CUDA nor torch needs to be "
-    "installed to build. --torch X.Y, --cuda X.Y and --python X.Y say what is built for (default: "
-    "the installed torch). TORCH_CUDA_ARCH_LIST and MAX_JOBS are obeyed.",
+    more="A stub of torch satisfies the imports of setup.py: neither CUDA nor torch needs to be "
+    "installed. --torch X.Y, --cuda X.Y and --python X.Y select the target (default: the installed "
+    "torch). TORCH_CUDA_ARCH_LIST and MAX_JOBS are obeyed.",
     page="how-to/author/build-a-setup-py-project",
     usage="kernforge pip [options] install|wheel [OPTION...] PROJECT...",
 )
@@ -369,9 +372,9 @@ _PUBLISH = Command(
     _flag("--private", "make a new kernel on a hub private"),
     _flag("--dry-run", "print the version, what changed and the card; publish nothing"),
     example="--registry ~/registry --repo-id me/my-kernel",
-    more="A published version never changes. Variants of several machines are published together: "
-    "`kernforge publish A/build B/build`. A CARD.md for kernel-builder is filled as there; a "
-    "project without one gets a card that is generated.",
+    more="A published version never changes. Publish variants of several machines together: "
+    "`kernforge publish A/build B/build`. CARD.md is a template as for kernel-builder; without one "
+    "a card is generated.",
     page="how-to/release/release-a-version",
 )
 
@@ -382,13 +385,12 @@ _SIGN = Command(
     (
         _path("--key FILE", "private key of --new-key"),
         _path("--new-key FILE", "sign nothing: make a private key, and its public key FILE.pub"),
-        _value("--identity-token FILE", "with an OIDC token; - is standard input (default: CI's)"),
+        _value("--identity-token FILE", "OIDC token; - is standard input (default: CI's token)"),
     ),
     _path("--trust-config FILE", "Sigstore instance (default: the public instance)"),
     example="--key acme.key",
-    more="`kernforge sign --new-key acme.key` makes the Ed25519 key to sign with. A passphrase "
-    "encrypts it; KERNFORGE_SIGN_PASSPHRASE, empty for none, answers instead of the "
-    "terminal.",
+    more="`kernforge sign --new-key acme.key` makes an Ed25519 key, encrypted with a passphrase. "
+    "KERNFORGE_SIGN_PASSPHRASE gives the passphrase without a terminal; empty means none.",
     page="how-to/release/prove-a-build",
 )
 
@@ -399,7 +401,8 @@ _WHEEL = Command(
     _REGISTRY,
     _VERSION,
     _value(
-        "--as-version X.Y.Z", "of the wheels (default: that published, a git tag, or MAJOR.0.0)"
+        "--as-version X.Y.Z",
+        "version of the wheels (default: the published version, a git tag, or MAJOR.0.0)",
     ),
     _value("--name", "name of the distribution (default: the kernel's name)"),
     _variants("all"),
@@ -408,7 +411,7 @@ _WHEEL = Command(
     _numbers("--cuda", "CUDA, or cpu (default: the newest that is compiled from wheels)"),
     _numbers("--python", "Pythons whose headers are here (default: this one)"),
     example="me/my-kernel --version '~=1.2' --out dist",
-    more="For a setup.py project it builds one wheel for each torch, CUDA and Python: `kernforge "
+    more="A setup.py project gets one wheel for each torch, CUDA and Python: `kernforge "
     "wheel . --torch 2.9,2.11 --python 3.11,3.13`.",
     page="how-to/release/ship-as-wheels",
 )
@@ -417,19 +420,19 @@ _WHEEL = Command(
 
 _SEARCH = Command(
     "search",
-    "find kernels in your registry, at the Hugging Face hub or here",
+    "find kernels in your registry and on the Hugging Face hub",
     _value("text", "a part of the owner or the name", nargs="?", default=""),
     _flag("--local", "list only kernels that are on this machine"),
     _REGISTRY,
     example="relu",
-    more="With --local it lists those of your own registry and those in the hub's cache, without "
-    "a request. `kernforge info --versions` lists the versions of one kernel.",
+    more="--local lists your own registry and the hub's cache without a request. `kernforge info "
+    "--versions` lists the versions of one kernel.",
     page="how-to/user/load-kernels",
 )
 
 _INFO = Command(
     "info",
-    "describe a kernel, and say what would load on this machine",
+    "describe a kernel, and the variant that would load on this machine",
     _KERNEL,
     _REGISTRY,
     _VERSION,
@@ -440,7 +443,7 @@ _INFO = Command(
 
 _GET = Command(
     "get",
-    "fetch a kernel, or all kernels that an application locked",
+    "download a kernel, or all locked kernels of an application",
     _here("what", "a project with a lock, or OWNER/NAME"),
     _VERSION,
     _REGISTRY,
@@ -449,16 +452,15 @@ _GET = Command(
         _list("--variant PATTERN", "only these, '*' for all; may be repeated"),
         _list(
             "--platform PLATFORM",
-            "for this machine: torch2.11-cu130-x86_64-linux, or a file that `kernforge doctor "
-            "--platform --json` wrote there; may be repeated (default: this machine)",
+            "for a machine such as torch2.11-cu130-x86_64-linux, or of a file that `kernforge "
+            "doctor --platform --json` wrote there; may be repeated (default: this machine)",
         ),
         _value("--backend", "cpu, or the backend of the installed torch (default)"),
     ),
     _TRUST,
     example="me/my-kernel --version 1",
-    more="Their files are verified. It fetches what this machine loads, or variants for other "
-    "machines, and can copy them: `kernforge get my-app --to kernels.tar --platform "
-    "torch2.11-cu130-x86_64-linux`.",
+    more="All files are verified. For a machine without a network, copy the variants that it "
+    "needs: `kernforge get my-app --to kernels.tar --platform torch2.11-cu130-x86_64-linux`.",
     page="how-to/user/install-without-a-network",
 )
 
@@ -468,9 +470,8 @@ _RUN = Command(
     _value("--as-kernels VERSION", "answer as this version (default: 0.18.2)", nargs="?", const=""),
     _path("--write-wheel DIR", "run nothing: write a wheel named kernels to this directory"),
     example="--as-kernels -- python app.py",
-    more="`import kernels` is answered by kernforge in the program and in those that it starts. "
-    "With --write-wheel it writes a wheel named `kernels` instead: installed, it satisfies "
-    "requirements on `kernels` and answers `import kernels`.",
+    more="`import kernels` gives kernforge in the program and its child processes. The wheel of "
+    "--write-wheel does the same in an environment, and satisfies requirements on `kernels`.",
     page="how-to/user/switch-from-kernels",
     usage="kernforge run [options] -- COMMAND ...",
 )
@@ -481,14 +482,14 @@ _LOCK = Command(
     _PROJECT,
     _REGISTRY,
     (
-        _value("--upgrade REPO", "take the newest, of these kernels or of all", nargs="*"),
-        _flag("--check", "write nothing; end with an error if the lock is out of date"),
+        _value("--upgrade REPO", "take the newest version of these kernels, or of all", nargs="*"),
+        _flag("--check", "write nothing; an error if the lock is out of date"),
     ),
     _list("--cuda", "also lock this CUDA version, such as 13.2"),
     _list("--torch", "also lock this torch version, such as 2.13"),
     example="my-app --upgrade me/my-kernel",
-    more="Of an application it reads pyproject.toml and writes kernels.lock. Of a directory with "
-    "a build.toml it pins compilers and headers in kernforge.lock, for builds.",
+    more="For an application it reads pyproject.toml and writes kernels.lock. For a project with "
+    "a build.toml it pins compilers and headers in kernforge.lock.",
     page="how-to/user/lock-kernels",
 )
 
@@ -500,15 +501,17 @@ _VERIFY = Command(
     _VERSION,
     _VARIANT,
     _list("--key FILE", "accepted public key (default: the trust policy's signers)", type=Path),
-    _list("--identity", "accepted identity of a GitHub workflow; a trust policy names others"),
+    _list(
+        "--identity",
+        "accepted identity of a GitHub workflow; a trust policy can name other issuers",
+    ),
     _flag("--allow-unsigned", "accept a variant without a signature"),
     _flag("--allow-no-digest", "accept a variant without a digest"),
     _flag("--rebuild", "build each variant again from its sources, and compare"),
     _path("--source DIR", "checkout to rebuild from (default: the statement's repository)"),
     example="acme/toy --version 1 --key acme.key.pub",
-    more="It verifies signature, digest and provenance statement of each variant. With --rebuild "
-    "it builds them again from their sources, and compares. `kernforge check` finds what "
-    "would not run.",
+    more="It verifies signature, digest and provenance statement of each variant. `kernforge "
+    "check` finds variants that would not run.",
     page="explanation/trust",
 )
 
@@ -516,7 +519,7 @@ _VERIFY = Command(
 
 _DOCTOR = Command(
     "doctor",
-    "find problems of this machine for kernels",
+    "diagnose this machine: compiler, driver, torch, disk, network",
     _flag("--offline", "do not contact the package indexes"),
     _flag("--platform", "describe this machine, for `kernforge get --platform`"),
     example="--offline",
@@ -525,11 +528,11 @@ _DOCTOR = Command(
 
 _CACHE = Command(
     "cache",
-    "show what the store of compilers and results holds, or trim it",
+    "show or trim the store of compilers and results",
     (
         _value(
             "--trim SIZE",
-            "remove the entries that were not used for longest, until the rest fits",
+            "evict the least recently used entries until the rest fits",
             type=_size,
         ),
         _value("--clear KIND", "remove all entries of a kind: toolchains, actions or findings"),
@@ -577,4 +580,4 @@ FORMER = {
     "variants": "build --list",
     "versions": "info --versions",
 }
-"""Former names of commands, and those of kernel-builder, with the words for them here."""
+"""Former names of commands and names in kernel-builder, with their names here."""
