@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every line that a job, the image or the container runs is run, as it stands.
+"""Every line of the CI jobs, the image and the container runs unchanged.
 
-What a forge gives its jobs is given here: the variables, the checkout of a tag, the artifacts. The
-registry is a directory. One line differs: a job signs with its identity, which only a forge can
-give, and here a key signs the same variants.
+The test provides the variables, the checkout of a tag and the artifacts; the registry is a
+directory. One line differs: a job signs with its identity, and here a key signs the same variants.
 """
 
 import json
@@ -54,9 +53,7 @@ def patterns(project, forge):
 
 
 @pytest.mark.parametrize("forge", ["github", "gitlab"])
-def test_every_line_of_the_jobs_the_image_and_the_container_runs(
-    tmp_path, kept_home, fresh_venv, forge
-):
+def test_every_line_of_jobs_image_and_container_runs(tmp_path, kept_home, fresh_venv, forge):
     top = tmp_path / "work"
     top.mkdir()
     # The author's own commands come before the jobs, which install what they need.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernforge verify --rebuild``: identical, or which file and action; and what it refuses."""
+"""``kernforge verify --rebuild``: identical, or the file and the action that differ."""
 
 import json
 import shutil
@@ -16,8 +16,6 @@ from kernforge.binary import elf
 from kernforge.builder import provenance
 
 pytestmark = pytest.mark.native
-
-INCLUDE = Path(__file__).parents[2] / "src/kernforge/include"
 
 CPU = "torch-stable-abi210-cpu-x86_64-linux"
 
@@ -49,7 +47,7 @@ def built(first, tmp_path):
 
 
 def seal(variant: Path, **changes) -> None:
-    """Make the metadata's digest fit again, as someone would who changes a file on purpose."""
+    """Update the digest in the metadata, as an attacker would."""
     path = variant / "metadata.json"
     metadata = Metadata.from_json(path.read_bytes())
     metadata = replace(metadata, digest=integrity.digest_tree(variant), **changes)
@@ -57,9 +55,9 @@ def seal(variant: Path, **changes) -> None:
 
 
 @pytest.mark.road
-def test_an_artifact_is_built_again_from_its_commit_and_lock_alone(kernforge_cli, built):
+def test_a_variant_is_rebuilt_from_its_commit_and_lock(kernforge_cli, built):
     root, artifact = built
-    # Neither the sources nor the lock that lie there now are what it was built from.
+    # Neither the sources nor the lock of the working tree are those of the build.
     (root / "times_two.cpp").write_text("#error edited since\n")
     (root / "kernforge.lock").unlink()
     git(root, "commit", "--quiet", "-am", "second")
@@ -69,7 +67,7 @@ def test_an_artifact_is_built_again_from_its_commit_and_lock_alone(kernforge_cli
     assert verdicts == [{"variant": CPU, "identical": True, "differences": [], "notes": []}]
 
 
-def test_one_narrowed_to_a_gpu_with_ptx_of_its_own(kernforge_cli, tmp_path):
+def test_a_variant_of_one_gpu_with_ptx_is_identical(kernforge_cli, tmp_path):
     root = projects.write(tmp_path / "project", backends=("cuda",))
     git(root, "init", "--quiet")
     git(root, "add", ".")
@@ -79,9 +77,7 @@ def test_one_narrowed_to_a_gpu_with_ptx_of_its_own(kernforge_cli, tmp_path):
     assert done.stdout.splitlines()[-1].endswith(": identical")
 
 
-def test_one_built_without_a_sandbox_is_identical_but_for_that(
-    kernforge_cli, kept_home, built, tmp_path
-):
+def test_a_variant_built_without_a_sandbox_is_identical(kernforge_cli, kept_home, built, tmp_path):
     root, _ = built
     fresh = tmp_path / "home"
     (fresh / "store").mkdir(parents=True)
@@ -94,7 +90,7 @@ def test_one_built_without_a_sandbox_is_identical_but_for_that(
     assert "isolation there: none, here: namespaces" in verdict["notes"][0]
 
 
-def test_a_file_that_was_changed_is_found_though_its_digest_was_changed_too(kernforge_cli, built):
+def test_a_changed_file_with_a_new_digest_is_found(kernforge_cli, built):
     root, artifact = built
     (artifact / "__init__.py").write_text("import os  # evil\n" + projects.PACKAGE)
     seal(artifact)
@@ -118,13 +114,7 @@ def test_a_patched_binary_is_named(kernforge_cli, built):
     assert "changed after it was linked" in done.stdout
 
 
-def test_a_file_that_fits_no_digest_is_refused_at_once(kernforge_cli, built):
-    _, artifact = built
-    (artifact / "__init__.py").write_text("")
-    assert "changed: __init__.py" in kernforge_cli("verify", "--rebuild", artifact, expect=9).stderr
-
-
-def test_another_compiler_is_named_by_its_part(kernforge_cli, built):
+def test_the_differing_part_of_a_compiler_is_named(kernforge_cli, built):
     root, artifact = built
     path = artifact / provenance.FILE
     document = json.loads(path.read_text())
@@ -137,7 +127,7 @@ def test_another_compiler_is_named_by_its_part(kernforge_cli, built):
     assert "as differ here" in done.stderr
 
 
-def test_sources_that_cannot_be_had_are_an_error_that_says_which(kernforge_cli, built, tmp_path):
+def test_unavailable_sources_are_an_error_with_their_commit(kernforge_cli, built, tmp_path):
     root, artifact = built
     assert (
         "names no source repository"
@@ -151,9 +141,7 @@ def test_sources_that_cannot_be_had_are_an_error_that_says_which(kernforge_cli, 
     assert f"has no commit {git(root, 'rev-parse', 'HEAD')}" in done.stderr
 
 
-def test_what_was_built_from_uncommitted_changes_needs_these_changes(
-    kernforge_cli, built, tmp_path
-):
+def test_uncommitted_changes_are_needed_again(kernforge_cli, built, tmp_path):
     root, _ = built
     (root / "times_two.cpp").write_text(projects.CPP + "// not committed\n")
     kernforge_cli("build", root, "--build-dir", tmp_path / "dirty")
@@ -169,31 +157,7 @@ def test_what_was_built_from_uncommitted_changes_needs_these_changes(
     assert "does not hold the sources" in done.stderr
 
 
-def test_a_source_that_git_does_not_track_is_a_change(kernforge_cli, built, tmp_path):
-    root, _ = built
-    exported = root / "torch-ext" / "registration.h"
-    exported.write_text((INCLUDE / "torch-ext" / "registration.h").read_text() + "// a copy\n")
-    scratch = root / "scratch.cu"
-    scratch.write_text("no source of the kernel")
-    variants = tmp_path / "untracked"
-    try:
-        kernforge_cli("build", root, "--build-dir", variants)
-        assert (
-            "identical" in kernforge_cli("verify", "--rebuild", variants, "--source", root).stdout
-        )
-        done = kernforge_cli("verify", "--rebuild", variants, expect=2)
-    finally:
-        exported.unlink()
-    assert "changes that no commit holds" in done.stderr
-    kernforge_cli("build", root, "--build-dir", tmp_path / "tracked")
-    scratch.unlink()
-    assert (
-        "identical"
-        in kernforge_cli("verify", "--rebuild", tmp_path / "tracked", "--source", root).stdout
-    )
-
-
-def test_a_published_kernel_is_built_again_from_its_repo_id(kernforge_cli, built, tmp_path):
+def test_a_published_kernel_is_rebuilt_by_its_repo_id(kernforge_cli, built, tmp_path):
     root, _ = built
     registry = tmp_path / "registry"
     kernforge_cli("publish", root, "--registry", registry, "--repo-id", "me/one")

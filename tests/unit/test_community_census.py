@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every manifest of kernels-community: what is built of it, and why the rest is not."""
+"""Every manifest of kernels-community: its variants, and the reasons for the rest."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def compiled(name):
 
 
 @per_manifest
-def test_each_backend_is_built_or_refused_with_the_compiler_that_it_needs(name):
+def test_a_backend_is_built_or_its_missing_compiler_named(name):
     found = considered(name)
     refused = {c.name: c.reason for c in found if c.name in TOOLS}
     assert refused.keys() == REFUSED.get(name, set())
@@ -55,7 +55,7 @@ def test_each_backend_is_built_or_refused_with_the_compiler_that_it_needs(name):
 
 
 @per_manifest
-def test_what_has_device_code_can_be_built_for_cuda_12_and_13(name):
+def test_device_code_is_built_for_cuda_12_and_13(name):
     majors = {c.target.cuda.major for c in considered(name) if c.target and c.target.cuda}
     if "cuda" in compiled(name):
         newest = MANIFESTS[name].general.cuda.maxver
@@ -63,7 +63,7 @@ def test_what_has_device_code_can_be_built_for_cuda_12_and_13(name):
 
 
 @per_manifest
-def test_a_build_without_options_has_something_to_do_or_says_why_not(name):
+def test_a_default_build_has_variants_or_a_reason(name):
     found = considered(name)
     if set(MANIFESTS[name].general.backends) == REFUSED.get(name):
         with pytest.raises(UsageError) as caught:
@@ -74,7 +74,7 @@ def test_a_build_without_options_has_something_to_do_or_says_why_not(name):
 
 
 @per_manifest
-def test_what_is_built_for_x86_is_built_for_arm(name):
+def test_aarch64_has_the_variants_of_x86_64(name):
     here, arm = considered(name), considered(name, "aarch64", cross=True)
     assert [c.name.replace("x86_64", "aarch64") for c in here if c.target] == [
         c.name for c in arm if c.target
@@ -82,7 +82,7 @@ def test_what_is_built_for_x86_is_built_for_arm(name):
 
 
 @per_manifest
-def test_the_spelling_of_edition_6_means_the_same(name):
+def test_edition_6_means_the_same(name):
     edition_5 = migrate.migrate(TEXTS["manifests"][name], license_name="MIT")
     text = re.sub(r'^backend = "(\w+)"', r'language = "cpp-\1"', edition_5, flags=re.MULTILINE)
     text = re.sub(r'^upstream = (".*?")', r"upstream = [\1]", text, flags=re.MULTILINE)

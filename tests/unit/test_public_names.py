@@ -38,7 +38,7 @@ def test_importing_kernforge_imports_nothing_else():
     }
 
 
-def test_the_loader_imports_no_torch_until_a_kernel_is_asked_for():
+def test_get_kernel_is_imported_without_torch():
     roots = {n.partition(".")[0] for n in modules_after("from kernforge import get_kernel")}
     assert not roots & {"torch", "numpy", "pydantic", "requests", "packaging"}
 
@@ -50,7 +50,7 @@ def test_the_loader_imports_no_torch_until_a_kernel_is_asked_for():
         ("from kernforge.testing import op_tests", "pytest", "testing"),
     ],
 )
-def test_a_name_whose_packages_are_not_installed_says_what_to_install(code, module, extra):
+def test_a_name_without_its_package_says_what_to_install(code, module, extra):
     program = (
         f"import sys; sys.modules[{module!r}] = None\n"
         "from kernforge.errors import MissingPackageError\n"

@@ -43,7 +43,7 @@ def test_good_documents_are_read():
     assert len(untrusted.parse_toml(text)["requires"]) == 60
 
 
-def test_what_a_foreign_parser_raises_becomes_ours():
+def test_exceptions_of_a_foreign_parser_are_converted():
     def error(reason):
         return CheckError(f"no file: {reason}")
 
@@ -53,7 +53,7 @@ def test_what_a_foreign_parser_raises_becomes_ours():
         raise KernforgeError("ours")
 
 
-def test_a_server_that_sends_too_much_or_drips_is_left():
+def test_a_large_or_slow_download_is_aborted():
     with pytest.raises(NetworkError, match="more than the expected 10 bytes"):
         list(untrusted.bounded(iter([b"0123", b"456789a"]), "the server", 10))
     times = iter(range(0, 1000, 5))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``kernforge build`` refuses before it builds, and what ``kernforge check`` takes."""
+"""Refusals of ``kernforge build``, and the subjects of ``kernforge check``."""
 
 import json
 
@@ -12,7 +12,7 @@ from kernforge.registry.directory import DirectoryRegistry
 MAC = "torch29-cpu-aarch64-darwin"
 
 
-def test_a_wrong_architecture_is_the_command_lines_fault(project, capsys):
+def test_a_wrong_architecture_is_a_usage_error(project, capsys):
     assert call("build", str(project), "--arch", "x") == 2
     assert "9.0a" in capsys.readouterr().err
 
@@ -43,7 +43,7 @@ def test_a_published_kernel_is_checked_for_all_machines(published, capsys, which
     assert call("check", "me/toy", "--registry", published, *which, "--variant", "torch-cpu") == 0
 
 
-def test_what_is_not_there_to_check_is_named(published, tmp_path, capsys):
+def test_a_missing_subject_of_check_is_named(published, tmp_path, capsys):
     assert call("check", "me/toy", "--registry", published, "--variant", "*-cu*") == 2
     assert f"its variants are torch-cpu, {MAC}" in capsys.readouterr().err
     assert call("check", str(tmp_path), "--version", "dev") == 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line of ``kernels``, where kernforge stands in for it."""
+"""The command line of ``kernels`` with kernforge in its place."""
 
 import argparse
 import sys
@@ -67,7 +67,7 @@ def test_translated(theirs, ours):
         "verify-signature a/b 1 --all-variants --filter-unsigned --filter-no-digest",
     ],
 )
-def test_every_command_of_the_client_is_understood(line):
+def test_every_command_of_the_client_is_parsed(line):
     read(client.translated(line.split()), argparse.Namespace())
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An interrupt ends a command at every moment, and lets it clean up."""
+"""An interrupt ends a command at any time, after its cleanup."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def test_an_interrupt_is_130_and_no_traceback(tmp_path, module, number):
     assert (done.returncode, "Traceback" in done.stderr) == (130, False)
 
 
-def test_the_second_interrupt_ends_a_command_whose_import_swallows_one(tmp_path):
+def test_a_second_interrupt_ends_a_command_at_once(tmp_path):
     swallowed = (
         "            for _ in range(2):\n"
         "                try:\n"

@@ -9,7 +9,7 @@ from support.commands import call
 from support.manifests import CPU_AND_METAL
 
 
-def test_variants_lists_what_is_left_out_and_why(project, capsys):
+def test_the_list_of_variants_has_reasons(project, capsys):
     assert call("build", "--list", str(project), "--json") == 0
     found = {v["name"]: v for v in json.loads(capsys.readouterr().out)}
     assert found["metal"]["builds"] is False
@@ -18,7 +18,7 @@ def test_variants_lists_what_is_left_out_and_why(project, capsys):
     assert "left out" in capsys.readouterr().out
 
 
-def test_an_old_manifest_is_adopted_in_its_place(project, capsys):
+def test_an_old_manifest_is_converted_in_place(project, capsys):
     old = CPU_AND_METAL.replace("edition = 5\n", "")
     (project / "build.toml").write_text(old)
     assert call("adopt", str(project)) == 0
@@ -26,7 +26,7 @@ def test_an_old_manifest_is_adopted_in_its_place(project, capsys):
     assert "build.toml: edition 5" in capsys.readouterr().out
 
 
-def test_the_schema_is_exported_when_it_is_asked_for(project, capsys):
+def test_the_schema_is_exported_on_request(project, capsys):
     assert call("export", str(project), "--only", "schema") == 0
     schema = json.loads((project / "build.schema.json").read_text())
     assert schema["$schema"].startswith("https://json-schema.org/")
@@ -35,7 +35,7 @@ def test_the_schema_is_exported_when_it_is_asked_for(project, capsys):
 
 
 @pytest.mark.parametrize("verb", ["check", "check --resources", "sign"])
-def test_what_was_built_is_named_in_the_same_ways(
+def test_a_build_has_the_same_names_in_every_command(
     project, verb, write_variant, capsys, monkeypatch
 ):
     monkeypatch.setenv("KERNFORGE_SIGN_PASSPHRASE", "")
@@ -56,7 +56,7 @@ def test_what_was_built_is_named_in_the_same_ways(
     assert said[0][1]
 
 
-def test_a_missing_pytest_is_reported_before_anything_is_built(tmp_path, monkeypatch, capsys):
+def test_a_missing_pytest_is_reported_before_the_build(tmp_path, monkeypatch, capsys):
     assert call("new", str(tmp_path / "my-kernel"), "--minimal") == 0
     find = importlib.util.find_spec
     monkeypatch.setattr(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``kernforge publish`` says, and where it publishes to."""
+"""The destination, the version and the refusals of ``kernforge publish``."""
 
 import json
 import subprocess
@@ -58,7 +58,7 @@ def test_the_branch_of_the_major_version_has_versions(publish, name_branch):
     assert (document["branch"], document["version"]) == ("v1", "1.0.0")
 
 
-def test_the_card_of_the_manifest_is_shown_and_published(publish, project, capsys):
+def test_the_card_is_printed_and_published(publish, project, capsys):
     (project / "CARD.md").write_text("# {{ repo_id }} {{ variants }}\n")
     document = publish("--dry-run")[1]
     assert document["card"] == "# me/my-op ['torch-cpu']"
@@ -70,7 +70,7 @@ def test_the_card_of_the_manifest_is_shown_and_published(publish, project, capsy
     assert (snapshot / "README.md").read_text() == "# me/my-op ['torch-cpu']"
 
 
-def test_a_mistake_in_the_card_is_said_before_anything_is_written(publish, project):
+def test_a_mistake_in_the_card_prevents_publication(publish, project):
     (project / "CARD.md").write_text("{% if %}")
     code, text = publish()
     assert (code, "CARD.md, line 1" in text) == (5, True)

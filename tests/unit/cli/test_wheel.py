@@ -60,8 +60,7 @@ def test_a_commit_without_a_tag_needs_as_version(wheel, tmp_path, write_variant)
 @pytest.fixture
 def built(tmp_path, write_variant, monkeypatch):
     write_variant(tmp_path / "build")
-    (tmp_path / "build.toml").touch()
-    (tmp_path / "setup.py").touch()
+    (tmp_path / "empty").mkdir()
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
 
 
@@ -71,7 +70,7 @@ def built(tmp_path, write_variant, monkeypatch):
         (("build", "--version", "1"), 2, "is a directory"),
         (("me/toy", "--registry", "none"), 8, "none"),
         (("no/such/directory",), 2, "no/such/directory"),
-        ((".", "--torch", "2.11"), 2, ". is not a setup.py project; --torch"),
+        (("empty", "--torch", "2.11"), 2, "empty is not a setup.py project; --torch"),
         (("build",), 2, "SOURCE_DATE_EPOCH is 'yesterday'"),
     ],
 )
