@@ -71,6 +71,7 @@ lint: $(VENV)/ready-build,cluster,test,lint  ## linters, types and formats
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/sizes.py
+	$(BIN)/python scripts/words.py
 	git ls-files '*.cu' '*.cuh' '*.h' '*.cpp' | xargs $(BIN)/clang-format --dry-run -Werror
 
 docs: $(VENV)/ready-build,demo,test  ## write the generated pages, and the site to site/
