@@ -15,7 +15,6 @@ from kernforge.artifact.version import in_order
 from kernforge.errors import IntegrityError, KernforgeError, RegistryError, UsageError
 from kernforge.loader.host import probe_to_load
 from kernforge.loader.resolve import resolve
-from kernforge.loader.search import link_root
 from kernforge.registry import api
 from kernforge.registry.api import Answer
 from kernforge.registry.base import Registries, Registry
@@ -62,13 +61,15 @@ class FoundKernel:
         """A variant on disk, after a download where it is needed."""
         if (answer := self.answer) is None:
             path = self.directories[name]
-            subject = Subject(repo_id=None, registry=path.resolve().as_uri())
-            return VariantLocation(path=path, link_root=link_root(path), subject=subject)
+            subject = Subject.of(path)
+            return VariantLocation(
+                path=path, link_root=artifact_directories.link_root(path), subject=subject
+            )
         registry = answer.registry
         return VariantLocation(
             path=registry.fetch(self.where, answer.commit, name),
             link_root=registry.link_root(self.where),
-            subject=Subject(repo_id=self.where, registry=registry.url, major=answer.major),
+            subject=Subject.of(answer),
         )
 
     def read(self, name: str) -> tuple[bytes, bytes | None]:
@@ -188,7 +189,7 @@ def search(
 
 
 def _search(registry: Registry, text: str, *, local: bool) -> list[ListedKernel]:
-    if isinstance(registry, DirectoryRegistry) and (local or not registry.unasked):
+    if isinstance(registry, DirectoryRegistry) and (local or not registry.offline_server):
         repo_ids = (name for name in registry.repo_ids() if text.casefold() in name.casefold())
         listed = [_listed(registry, repo_id) for repo_id in repo_ids]
         return [kernel for kernel in listed if kernel.variants]  # a cache may hold a name alone

@@ -15,6 +15,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
+from kernforge.artifact.directories import BuiltVariant
 from kernforge.artifact.integrity import tree_files, verify_tree
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.builder import api as build
@@ -33,7 +34,6 @@ from kernforge.errors import (
 )
 from kernforge.loader.host import Host, with_device
 from kernforge.loader.resolve import on_cpu, resolve
-from kernforge.loader.search import Built
 from kernforge.project import git
 from kernforge.project.api import read_project
 from kernforge.project.targets import Target
@@ -51,7 +51,7 @@ LOCAL_FALLBACK = "this machine's own torch and compilers are used instead"
 _LOG = logging.getLogger("kernforge")
 
 
-def build_here(answer: Answer, host: Host, environment: Environment) -> Built | None:
+def build_here(answer: Answer, host: Host, environment: Environment) -> BuiltVariant | None:
     """The variant of a commit that fits a host: an earlier build, or a new one.
 
     Processes that want the same one build it once.
@@ -78,7 +78,7 @@ def build_here(answer: Answer, host: Host, environment: Environment) -> Built | 
     with files.locked(out.with_name(f"{out.name}.lock")):
         earlier = {path.parent.name: path.parent for path in out.glob(f"*/{FILE}")}
         if best := resolve(earlier, host).best:
-            return Built(path=earlier[best.name], link_root=out)
+            return BuiltVariant.read(earlier[best.name], out)
         with files.staging(builds / "work") as work:
             statement = _statement(answer)
             root = _source(answer, statement, work / "source")
@@ -98,7 +98,7 @@ def build_here(answer: Answer, host: Host, environment: Environment) -> Built | 
                 parts = local_fallback(host, environment, error)
                 _LOG.warning("%s; %s", error.message, LOCAL_FALLBACK)
                 path = make(parts)
-        return Built(path=path, link_root=out)
+        return BuiltVariant.read(path, out)
 
 
 def _build(

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from kernforge.artifact.directories import BuiltVariant, link_root
 from kernforge.artifact.integrity import verify_tree
-from kernforge.artifact.metadata import CLIENT_VERSION, FILE, SIGNATURE, Metadata
+from kernforge.artifact.metadata import CLIENT_VERSION, FILE, SIGNATURE
 from kernforge.artifact.python_depends import python_depends
 from kernforge.errors import (
     IntegrityError,
@@ -45,19 +46,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(BuiltVariant):
     """An admitted variant on this machine; its files are not verified.
 
     Attributes:
-        link_root: the directory that its links may not leave.
         admission: the policy's rules that admit it.
         repo_info: its origin; None for a local directory.
         depends: the variants of its dependencies, by repo id.
     """
 
-    path: Path
-    link_root: Path
-    metadata: Metadata
     admission: Admission
     repo_info: RepoInfo | None = None
     depends: dict[str, Node] = field(default_factory=dict)
@@ -69,15 +66,7 @@ class Node:
         yield self
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
-    """A variant that was built on this machine, and the directory that its links may not leave."""
-
-    path: Path
-    link_root: Path
-
-
-Builder: TypeAlias = Callable[[Answer, Host, Environment], Built | None]
+Builder: TypeAlias = Callable[[Answer, Host, Environment], BuiltVariant | None]
 """Builds the variant of a commit that fits a host, or finds it; None without source."""
 
 
@@ -200,10 +189,8 @@ def _find_published(search: Search, answer: Answer) -> Node:
                 "lacks",
                 hint="download what is locked first: kernforge get PROJECT",
             )
-        found = _build_variant(search, answer, resolution, host)
-    else:
-        found = fetch_variant(search, answer, resolution.best.name)
-    return _with_depends(search, found)
+        return _with_depends(search, _build_variant(search, answer, resolution, host))
+    return _with_depends(search, fetch_variant(search, answer, resolution.best.name))
 
 
 def _with_depends(search: Search, node: Node) -> Node:
@@ -251,11 +238,10 @@ def _build_variant(search: Search, answer: Answer, resolution: Resolution, host:
         admission = search.case(answer).admit_unsigned("a build from its source")
         built = search.builder(answer, host, search.environment)
         if built is not None:
-            path = built.path / FILE
             return Node(
                 path=built.path,
                 link_root=built.link_root,
-                metadata=Metadata.from_json(path.read_bytes(), source=str(path)),
+                metadata=built.metadata,
                 admission=admission,
                 repo_info=RepoInfo(repo_id=answer.repo_id, revision=answer.commit),
             )
@@ -323,12 +309,6 @@ def _local_node(search: Search, path: Path) -> Node:
     )
     node = Node(path=path, link_root=link_root(path), metadata=metadata, admission=admission)
     return _with_depends(search, node)
-
-
-def link_root(path: Path) -> Path:
-    """The directory that a variant's links may not leave: in a cache or registry, the kernel's."""
-    caches = (p for p in path.parents if p.name.startswith(("kernels--", "models--")))
-    return next(caches, path)
 
 
 def _read_signature(path: Path) -> bytes | None:

@@ -207,9 +207,9 @@ def _other_branch(
 def _destination(
     registry: Registry, *, private: bool | None
 ) -> DirectoryDestination | HubDestination:
-    if registry.unasked:
+    if registry.offline_server:
         raise NetworkError(
-            f"{registry.unasked} cannot be used: HF_HUB_OFFLINE is set",
+            f"{registry.offline_server} cannot be used: HF_HUB_OFFLINE is set",
             hint="unset HF_HUB_OFFLINE to publish",
         )
     if isinstance(registry, HubRegistry):

@@ -157,7 +157,7 @@ def find(registries: Registries, request: Request) -> Answer:
 def _absent(registries: Registries, registry: Registry, request: Request) -> NotPublishedError:
     """The error for a kernel, version or revision that is not in its registry."""
     repo_id, last = request.repo_id, registries.members[-1]
-    here = isinstance(last, DirectoryRegistry) or bool(last.unasked)
+    here = isinstance(last, DirectoryRegistry) or bool(last.offline_server)
     kind = AbsentError if here else NotPublishedError
     refs = registry.refs(repo_id)
     if not refs and not registry.commits(repo_id):
@@ -213,8 +213,9 @@ def _find_revision(registry: Registry, repo_id: str, revision: str) -> str | Non
 
 def download_first(registry: Registry) -> str:
     """The hint to download a kernel that an offline hub's cache lacks; empty elsewhere."""
-    return registry.unasked and (
-        f"{registry.unasked} is offline: download it first (kernforge get), without HF_HUB_OFFLINE"
+    server = registry.offline_server
+    return (
+        server and f"{server} is offline: download it first (kernforge get), without HF_HUB_OFFLINE"
     )
 
 

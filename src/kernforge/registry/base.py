@@ -48,13 +48,13 @@ class Registry:
     Args:
         root: the directory.
         url: the registry's URL; that of the directory by default.
-        unasked: address of the server whose cache this is; it is never contacted.
+        offline_server: address of the server whose cache this is; it is never contacted.
     """
 
-    def __init__(self, root: Path, url: str = "", unasked: str = "") -> None:
+    def __init__(self, root: Path, url: str = "", offline_server: str = "") -> None:
         self.root = root
         self.url = url or root.as_uri()
-        self.unasked = unasked
+        self.offline_server = offline_server
         # Plain strings: on the way to a kernel that is loaded, a Path is most of the time.
         self._root = os.fspath(root)
 
@@ -92,13 +92,15 @@ class Registry:
     def ref(self, repo_id: str, name: str) -> str | None:
         """The commit of a branch or tag."""
         commit = self._written_ref(repo_id, name)
-        return commit or (self._unnamed(repo_id).get(name) if self.unasked else None)
+        return commit or (self._unnamed(repo_id).get(name) if self.offline_server else None)
 
     def refs(self, repo_id: str) -> Mapping[str, str]:
         """The commit of each branch and tag, sorted by name."""
         written = self._written_refs(repo_id)
         return (
-            dict(sorted({**self._unnamed(repo_id), **written}.items())) if self.unasked else written
+            dict(sorted({**self._unnamed(repo_id), **written}.items()))
+            if self.offline_server
+            else written
         )
 
     def _written_ref(self, repo_id: str, name: str) -> str | None:
@@ -203,9 +205,9 @@ class Registry:
         Raises:
             NetworkError: only the server knows, and it cannot be reached.
         """
-        if self.unasked:
+        if self.offline_server:
             raise NetworkError(
-                f"{self.unasked} is offline, so it cannot say whether {owner} is a trusted "
+                f"{self.offline_server} is offline, so it cannot say whether {owner} is a trusted "
                 "publisher: HF_HUB_OFFLINE is set",
                 hint="allow the kernel by name, or load it once while the hub can be reached",
             )

@@ -104,7 +104,7 @@ def from_registry(
     answer = find(registry, request_or_newest(registry, repo_id, version, revision))
     refuse_moved(answer)
     search = Search(registry, None, environment, trust_remote_code=True)
-    sources = []
+    sources: list[BuiltVariant] = []
     for name in answer.variants:
         node = fetch_variant(search, answer, name)
         if node.metadata.digest is None:
@@ -112,9 +112,7 @@ def from_registry(
                 f"{node.path / FILE} has no digest, so the variant cannot be verified",
                 hint="build and publish the kernel again: old builds have no digest",
             )
-        sources.append(
-            BuiltVariant(path=node.path, link_root=node.link_root, metadata=node.metadata)
-        )
+        sources.append(node)
     refs = answer.registry.refs(repo_id)
     tagged = [
         tag[1:]
