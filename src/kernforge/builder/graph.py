@@ -21,6 +21,9 @@ _RECIPE = 4
 PLACEHOLDER = re.compile(r"%\{([\w.+-]+)\}")
 """Placeholder in an argv of a toolchain tree, or of the number of threads."""
 
+_Content: TypeAlias = """tuple[
+    tuple[str, ...], tuple[Input, ...], tuple[str, ...], tuple[tuple[str, str], ...]
+]"""
 ActionKind: TypeAlias = Literal["cuda", "c++", "device link", "link", "stubs"]
 
 
@@ -133,6 +136,10 @@ def behind(plan: Plan, key: str) -> tuple[Action, ...]:
     return tuple(found.values())
 
 
+def _trees(argv: Sequence[str]) -> tuple[str, ...]:
+    return tuple(sorted({r for part in argv for r in PLACEHOLDER.findall(part)} - {"threads"}))
+
+
 class ActionSet:
     """Collects a plan's actions, each once, however many targets ask for it.
 
@@ -142,6 +149,7 @@ class ActionSet:
 
     def __init__(self, lock: Lock, sources: Sources | None = None) -> None:
         self._lock, self._sources = lock, sources
+        self._keys: dict[_Content, str] = {}
         self.by_key: dict[str, Action] = {}
         self.texts: dict[str, str] = {}
 
@@ -159,25 +167,18 @@ class ActionSet:
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> Action:
         """Add an action for a target, or the target to the action that is the same."""
-        trees = tuple(sorted({r for part in argv for r in PLACEHOLDER.findall(part)} - {"threads"}))
         ordered = tuple(sorted(inputs, key=lambda i: i.path))
-        key = digest.key(
-            "action",
-            argv=list(argv),
-            inputs={i.path: i.digest for i in ordered},
-            outputs=list(outputs),
-            recipe=_RECIPE,
-            roots={name: provision.identity(name, self._lock) for name in trees},
-            **({"headers": headers} if headers else {}),
-        )
-        old = self.by_key.get(key)
-        action = old or Action(
+        content = (tuple(argv), ordered, outputs, tuple(headers.items()))
+        if content not in self._keys:  # most targets share most actions
+            self._keys[content] = self._key(content)
+        key = self._keys[content]
+        action = self.by_key.get(key) or Action(
             kind=kind,
             title=title,
             argv=tuple(argv),
             inputs=ordered,
             outputs=outputs,
-            trees=trees,
+            trees=_trees(argv),
             key=key,
             headers=tuple(headers.items()),
             source=source,
@@ -187,6 +188,18 @@ class ActionSet:
             action = replace(action, variants=(*action.variants, target.name))
         self.by_key[key] = action
         return action
+
+    def _key(self, content: _Content) -> str:
+        argv, inputs, outputs, headers = content
+        return digest.key(
+            "action",
+            argv=argv,
+            inputs={i.path: i.digest for i in inputs},
+            outputs=outputs,
+            recipe=_RECIPE,
+            roots={name: provision.identity(name, self._lock) for name in _trees(argv)},
+            **({"headers": dict(headers)} if headers else {}),
+        )
 
     def file(self, path: str) -> Input:
         """A file of the project, or one that kernforge provides."""
