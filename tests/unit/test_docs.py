@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Links work, and the site builds."""
 
+import json
 import os
 import re
 import subprocess
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.commands import call
 
 from kernforge.manifest import schema
 
@@ -55,6 +57,30 @@ def test_every_key_of_build_toml_is_in_its_reference():
     keys = {key for table in tables for key in table.get("properties", {})}
     assert len(keys) > 30
     assert {key for key in keys if f"`{key}`" not in text and f"[{key}" not in text} == set()
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("new", "my-op"),
+        ("build", "--list", "my-op"),
+        ("cache",),
+        ("export", "my-op", "--only", "schema"),
+        ("skills", "--for", "agents"),
+        ("run", "--write-wheel", "dist"),
+    ],
+)
+def test_json_documents_have_the_keys_of_their_page(argv, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    if "my-op" in argv[1:] and argv[0] != "new":
+        assert call("new", "my-op") == 0
+        capsys.readouterr()
+    call(*argv, "--json")
+    document = json.loads(capsys.readouterr().out)
+    keys = {*(document[0] if isinstance(document, list) else document)}
+    text = (DOCS / "reference/json.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith(f"| `{argv[0]}")]
+    assert {key for key in keys if f"`{key}`" not in "".join(rows)} <= {"error", "message", "hint"}
 
 
 def test_readme_is_a_front_page():
