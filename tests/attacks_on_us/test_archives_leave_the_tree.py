@@ -21,7 +21,6 @@ import pytest
 from kernforge.errors import KernforgeError
 from kernforge.store import tree_archive
 from kernforge.store.local import Store
-from kernforge.system import archives
 from kernforge.toolchain import projects
 from kernforge.toolchain.index.remote_zip import LocalWheel
 from kernforge.toolchain.lockfile import LockedTree, LockedWheel
@@ -174,7 +173,7 @@ def test_links_inside_are_kept(outside):
 
 
 def test_a_small_archive_that_holds_gigabytes_is_refused(outside, monkeypatch):
-    monkeypatch.setattr(archives, "LARGEST", 10 << 20)
+    monkeypatch.setattr(tree_archive, "LARGEST", 10 << 20)
     with pytest.raises(KernforgeError, match="unpacks to more than"):
         as_shared_object([Member("a.h", bytes(11 << 20))], outside)
 

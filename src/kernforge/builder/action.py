@@ -158,8 +158,7 @@ def _directory(action: Action, plan: Plan, context: ActionContext) -> Iterator[A
         elif stack.enter_context(files.claimed(Path(fixed))):
             path = Path(fixed)
         else:
-            path = context.work / name
-            files.make_new_dir(path)
+            path = files.new_dir(context.work, f"{name}-")
         directory = ActionDirectory(
             path=path,
             inside=fixed if context.sandbox.isolates else str(path),

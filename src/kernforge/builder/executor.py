@@ -24,6 +24,7 @@ from kernforge.builder.graph import Action, Plan
 from kernforge.builder.pool import Job, LocalPool, Measures, critical_paths
 from kernforge.builder.results import STORE_KIND
 from kernforge.errors import ToolchainError
+from kernforge.system import files
 
 # Messages of compilers, drivers and shells after the out-of-memory killer.
 _KILLED = re.compile(
@@ -160,8 +161,8 @@ class _Loop:
 
     def go(self, pool: LocalPool) -> None:
         # The directories of failed actions stay for a day, so that they can be looked at.
-        self._context.store.sweep(self._context.work, "*")
-        self._context.store.sweep(sandbox.PLACE, sandbox.NAMES)
+        files.sweep(self._context.work, ".*")
+        files.sweep(sandbox.PLACE, sandbox.NAMES)
         order = graphlib.TopologicalSorter({a.key: a.needs for a in self._plan.actions})
         order.prepare()
         self._events.planned(len(self._plan.actions), pool.usage)

@@ -266,7 +266,7 @@ class Session:
         out = self._scratch / "bench.json"
         events.state("measuring", name)
         argv = (sys.executable, "-m", "kernforge.dev.bench", request.to_json(), str(out))
-        done = run(Command(argv=argv, timeout=_BENCH_S, tidies=True))
+        done = run(Command(argv=argv, timeout=_BENCH_S))
         events.check()
         self._measured = done.timed_out or not done.returncode
         if done.timed_out:

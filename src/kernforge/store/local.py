@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import time
 from typing import TYPE_CHECKING
 
 from kernforge.errors import StorageError
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
     from kernforge.store.remote import SharedStore
 
-_STALE_AFTER_S = 24 * 3600
 # To flush each file of torch's headers would take longer than to flush the disk.
 _FLUSHED_FILES = 64
 _log = logging.getLogger("kernforge")
@@ -116,14 +114,6 @@ class Store:
     def mark(self, kind: str, key: str) -> Path:
         """The file whose time says when a tree was last used."""
         return self.root / "used" / f"{kind}-{key}"
-
-    def sweep(self, directory: Path, pattern: str) -> None:
-        """Remove what killed processes left in a directory long ago."""
-        horizon = time.time() - _STALE_AFTER_S
-        for path in directory.glob(pattern):
-            with contextlib.suppress(FileNotFoundError, PermissionError):  # of another user
-                if path.lstat().st_mtime < horizon:
-                    files.remove_tree(path)
 
     def _lock(self, kind: str, key: str) -> Path:
         return self.root / "locks" / f"{kind}-{key}"

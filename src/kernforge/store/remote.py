@@ -101,9 +101,9 @@ class SharedStore:
         try:
             with self._fs.open(self._path(kind, key), "rb") as stream:
                 seal = _read_seal(stream)
-                promised = tree_archive.read_promise(stream)
-                self._writers.check(_message(kind, key, promised), seal)
-                tree_archive.unpack_promised(stream, into, promised)
+                sha256 = tree_archive.read_hash(stream)
+                self._writers.check(_message(kind, key, sha256), seal)
+                tree_archive.unpack(stream, into, sha256)
         except FileNotFoundError:
             return False
         except StorageError:
@@ -143,10 +143,10 @@ class SharedStore:
             self._sweep(final.rpartition("/")[0])
         path = f"{final}.tmp-{uuid.uuid4().hex}" if local else final
         with self._open_new(path) as stream:
-            promised = tree_archive.tree_hash(tree)
-            seal = self._writers.seal(_message(*entry, promised))
+            sha256 = tree_archive.tree_hash(tree)
+            seal = self._writers.seal(_message(*entry, sha256))
             stream.write(_SIGNED + str(len(seal)).encode() + b"\n" + seal)
-            tree_archive.pack(tree, stream, promised)
+            tree_archive.pack(tree, stream, sha256)
         if local:
             self._fs.mv(path, final)
 
@@ -174,9 +174,9 @@ class SharedStore:
         self._note(f"shared store {self.url}: nothing is read from it any more: {_words(error)}")
 
 
-def _message(kind: str, key: str, promised: str) -> bytes:
+def _message(kind: str, key: str, sha256: str) -> bytes:
     """What a signature is over; the first line is of no other document that a key signs."""
-    return f"kernforge shared store 1\n{kind}\n{key}\n{promised}\n".encode()
+    return f"kernforge shared store 1\n{kind}\n{key}\n{sha256}\n".encode()
 
 
 def _read_seal(stream: IO[bytes]) -> bytes:

@@ -13,13 +13,16 @@ import hashlib
 import io
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, cast
+from typing import IO
 
 from kernforge import untrusted
 from kernforge.errors import IntegrityError
-from kernforge.system import archives
+from kernforge.system import files
+
+LARGEST = 24 << 30
+"""Bytes of the largest tree that the store takes: a CUDA toolkit has some 5 GB."""
 
 _MAGIC = b"kernforge-tree 1 "
 _LINE = len(_MAGIC) + 64 + 1
@@ -27,46 +30,33 @@ _LEVEL = 1
 _CHUNK = 1 << 20
 
 
-class _Hashing(io.RawIOBase):
-    """Hashes what is written to it and passes it on, compressed, if there is a stream for it."""
+class _Sink(io.RawIOBase):
+    """A file whose content goes to a function."""
 
-    def __init__(self, out: IO[bytes] | None = None) -> None:
-        self.hash = hashlib.sha256()
-        self._out, self._squeeze = out, zlib.compressobj(_LEVEL)
+    def __init__(self, take: Callable[[bytes], object]) -> None:
+        self._take = take
 
     def write(self, data: bytes) -> int:  # type: ignore[override]  # a tar writes bytes alone
-        self.hash.update(data)
-        if self._out:
-            self._out.write(self._squeeze.compress(data))
+        self._take(data)
         return len(data)
-
-    def finish(self) -> None:
-        """Write what the compressor still holds."""
-        if self._out:
-            self._out.write(self._squeeze.flush())
 
 
 def tree_hash(tree: Path) -> str:
     """Hex SHA-256 of a tree's tar, which is in the first line of a stream."""
-    hashing = _Hashing()
-    write_tar(tree, hashing)
-    return hashing.hash.hexdigest()
+    hasher = hashlib.sha256()
+    write_tar(tree, _Sink(hasher.update))
+    return hasher.hexdigest()
 
 
-def pack(tree: Path, out: IO[bytes], promised: str = "") -> None:
+def pack(tree: Path, out: IO[bytes], sha256: str = "") -> None:
     """Write a tree to a stream. Its hash comes first; it is read for that unless it is given."""
-    out.write(_MAGIC + (promised or tree_hash(tree)).encode() + b"\n")
-    second = _Hashing(out)
-    write_tar(tree, second)
-    second.finish()
+    out.write(_MAGIC + (sha256 or tree_hash(tree)).encode() + b"\n")
+    compressor = zlib.compressobj(_LEVEL)
+    write_tar(tree, _Sink(lambda data: out.write(compressor.compress(data))))
+    out.write(compressor.flush())
 
 
-def unpack(stream: IO[bytes], into: Path) -> None:
-    """Read a tree from a stream into an empty directory; raises what ``unpack_promised`` does."""
-    unpack_promised(stream, into, read_promise(stream))
-
-
-def read_promise(stream: IO[bytes]) -> str:
+def read_hash(stream: IO[bytes]) -> str:
     """The hash in the first line of a stream.
 
     Raises:
@@ -78,54 +68,69 @@ def read_promise(stream: IO[bytes]) -> str:
     return line[len(_MAGIC) : -1].decode(errors="replace")
 
 
-def unpack_promised(stream: IO[bytes], into: Path, promised: str) -> None:
-    """Read a tree, whose first line was read, into an empty directory.
+def unpack(stream: IO[bytes], into: Path, sha256: str = "") -> None:
+    """Read a tree from a stream into an empty directory; nothing is extracted of a damaged one.
+
+    Args:
+        sha256: the hash of the stream's first line, where that line was read before.
 
     Raises:
-        IntegrityError: the stream is cut off, damaged, of another kind, or leads out of the
-            directory. The directory then holds rubbish, and the caller throws it away.
+        IntegrityError: the stream is cut off, damaged, of another kind, too large, or leads out of
+            the directory. The directory may then hold a part, and the caller removes it.
     """
-    source = _Inflating(stream)
-    with untrusted.foreign_parser(lambda reason: IntegrityError(f"it is damaged: {reason}")):
-        archives.unpack_tar(cast("IO[bytes]", source), into, "the packed tree")
-        source.drain()
-    if source.hash.hexdigest() != promised:
-        raise IntegrityError(f"its sha256 is {source.hash.hexdigest()}, {promised} was promised")
+    expected = sha256 or read_hash(stream)
+    with (
+        untrusted.foreign_parser(lambda reason: IntegrityError(f"it is damaged: {reason}")),
+        files.scratch_file(into) as plain,
+    ):
+        actual = _decompress(stream, plain)
+        if actual != expected:
+            raise IntegrityError(f"its sha256 is {actual}, {expected} was promised")
+        plain.seek(0)
+        _extract(plain, into)
 
 
-class _Inflating(io.RawIOBase):
-    """Reads a compressed stream and hashes what comes out."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream, self._inflate = stream, zlib.decompressobj()
-        self.hash = hashlib.sha256()
-        self._ready = bytearray()
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        while size < 0 or len(self._ready) < size:
-            data = self._inflate.unconsumed_tail or self._stream.read(_CHUNK)
-            if not data:
-                break
-            plain = self._inflate.decompress(data, _CHUNK)
-            self.hash.update(plain)
-            self._ready += plain
-        size = len(self._ready) if size < 0 else size
-        taken = bytes(self._ready[:size])
-        del self._ready[:size]
-        return taken
-
-    def drain(self) -> None:
-        """Read to the end, so that everything is hashed."""
-        while self.read(_CHUNK):
-            pass
-        if not self._inflate.eof:
-            raise EOFError("it is cut off")
+def _decompress(stream: IO[bytes], plain: IO[bytes]) -> str:
+    """Write a stream's tar to a file; returns its hash."""
+    decompressor, hasher = zlib.decompressobj(), hashlib.sha256()
+    while data := decompressor.unconsumed_tail or stream.read(_CHUNK):
+        chunk = decompressor.decompress(data, _CHUNK)
+        hasher.update(chunk)
+        _refuse_large(plain.tell() + len(chunk), 0)
+        plain.write(chunk)
+    if not decompressor.eof:
+        raise EOFError("it is cut off")
+    return hasher.hexdigest()
 
 
-def write_tar(tree: Path, out: IO[bytes] | _Hashing) -> None:
+def _extract(plain: IO[bytes], into: Path) -> None:
+    """Extract an untrusted tar.
+
+    ``tarfile``'s data filter refuses absolute names, ``..``, links that lead out, and devices.
+    """
+    total = count = 0
+
+    def bounded(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
+        nonlocal total, count
+        total, count = total + member.size, count + 1
+        _refuse_large(total, count)
+        safe = tarfile.data_filter(member, path)
+        # The time of a file is that of its extraction, as for every other file.
+        return safe.replace(mtime=None, deep=False)  # type: ignore[arg-type]  # None leaves it
+
+    with tarfile.open(fileobj=plain, mode="r:") as archive:
+        archive.extractall(into, filter=bounded)  # noqa: S202 - the filter is the data filter
+
+
+def _refuse_large(size: int, count: int) -> None:
+    if size > LARGEST or count > untrusted.MEMBERS:
+        raise IntegrityError(
+            f"it unpacks to more than {LARGEST / 1e9:,.0f} GB or {untrusted.MEMBERS:,} files",
+            hint="the archive is damaged or malicious: do not use it",
+        )
+
+
+def write_tar(tree: Path, out: IO[bytes] | io.RawIOBase) -> None:
     """Write a tree as a plain tar, uncompressed: the same bytes for the same tree."""
     # One format, named: the default may change, and with it the bytes.
     with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as archive:

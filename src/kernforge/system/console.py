@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kernforge.errors import KernforgeError, printable
-from kernforge.system.progress_lines import EVERY_S, ProgressLines, repeat
+from kernforge.system.progress import EVERY_S, LiveView, ProgressLines, repeat
 from kernforge.system.tables import size
 
 _ON_TERMINAL_S = 2.0
@@ -141,9 +141,7 @@ class Console:
     def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
         """A build begins."""
         if self._watched:
-            from kernforge.system.live_view import Live  # noqa: PLC0415 - only a terminal needs it
-
-            self._live = Live(actions, usage)
+            self._live = LiveView(actions, usage)
         elif not self.quiet:
             self._live = ProgressLines(actions, usage, self._write, self._every_s)
 
@@ -169,7 +167,7 @@ class Console:
 
     def _print(self, text: str) -> None:
         if self._live:
-            self._live.print_above(printable(text))
+            self._live.say(printable(text))
         else:
             self._write(text)
 

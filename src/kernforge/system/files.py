@@ -23,12 +23,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from kernforge.errors import StorageError
 
 _PREFIX = "tmp-kernforge-"
-_TEMPORARY = re.compile(rf"{_PREFIX}(?:[a-z0-9_]{{8}}|[0-9a-f]{{32}})")
+_TEMPORARY = rf"{_PREFIX}(?:[a-z0-9_]{{8}}|[0-9a-f]{{32}})"
 # No write takes longer.
 _LASTS_S = 24 * 3600
 # Between two attempts to get a lock.
@@ -45,6 +45,7 @@ _HINTS = {
         "check the path: it may be a file instead of a directory; or remove what is there"
     ),
     errno.ENOTDIR: _WRONG_KIND,
+    errno.EISDIR: _WRONG_KIND,
     errno.ENOSPC: f"free some space, or {_ELSEWHERE}",
     errno.EDQUOT: f"the quota is used up: free some space, or {_ELSEWHERE}",
     errno.EROFS: f"the file system is read-only: {_ELSEWHERE}",
@@ -114,6 +115,13 @@ def temporary() -> Path:
         ) from error
 
 
+def scratch_file(directory: Path) -> BinaryIO:
+    """An empty file without a name, on the file system of a directory."""
+    with disk_errors(f"writing temporary files to {directory}"):
+        directory.mkdir(parents=True, exist_ok=True)
+        return cast("BinaryIO", tempfile.TemporaryFile(dir=directory))
+
+
 @contextlib.contextmanager
 def staging(parent: Path) -> Iterator[Path]:
     """Yield an empty directory inside ``parent``, which is removed at the end if it still exists.
@@ -132,12 +140,16 @@ def staging(parent: Path) -> Iterator[Path]:
         remove_tree(path)
 
 
-def sweep(directory: Path) -> None:
-    """Remove what killed processes of this user left in a directory more than a day ago."""
+def sweep(directory: Path, names: str = _TEMPORARY) -> None:
+    """Remove what killed processes of this user left in a directory more than a day ago.
+
+    Args:
+        names: a regular expression of the names to remove.
+    """
     horizon = time.time() - _LASTS_S
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
-            if not _TEMPORARY.fullmatch(entry.name) or entry.is_symlink():
+            if not re.fullmatch(names, entry.name) or entry.is_symlink():
                 continue
             with contextlib.suppress(OSError):
                 status = entry.stat(follow_symlinks=False)
@@ -212,13 +224,6 @@ def new_dir(parent: Path, prefix: str) -> Path:
     with disk_errors(f"writing under {parent}"):
         parent.mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-
-
-def make_new_dir(path: Path) -> None:
-    """Make an empty directory at a path where nothing may be."""
-    with disk_errors(f"writing {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir(mode=0o700)
 
 
 def write_atomic(path: Path, data: bytes | str, *, mode: int = 0o644, durable: bool = True) -> None:
@@ -309,12 +314,6 @@ def write_stream(
                 advance(len(chunk))
 
 
-def rename(source: Path, target: Path) -> None:
-    """Rename a complete file to its final name."""
-    with disk_errors(f"writing {target}"):
-        source.replace(target)
-
-
 def copy_file(source: Path, target: Path) -> None:
     """Copy a file with its execute bit, and make its parent directories."""
     with disk_errors(f"writing {target}"):
@@ -325,18 +324,9 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def copy_atomic(source: Path, target: Path) -> None:
-    """Copy a file atomically: ``target`` is the old file or the complete new one.
-
-    A process that has the old file open keeps it.
-
-    Raises:
-        StorageError: the disk is full or of another user, or a path is of a wrong kind.
-    """
-    try:
-        with atomic_stream(target, mode=0o755) as stream, source.open("rb") as original:
-            shutil.copyfileobj(original, stream)
-    except OSError as error:
-        raise storage_error(error) from error
+    """Copy a program or library atomically; a process that has the old file open keeps it."""
+    with atomic_stream(target, mode=0o755) as stream, source.open("rb") as original:
+        shutil.copyfileobj(original, stream)
 
 
 def symlink(target: str, path: Path) -> None:

@@ -16,10 +16,9 @@ import resource
 import select
 import signal
 import subprocess
-import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -29,7 +28,6 @@ from kernforge.system import files
 from kernforge.system.memory_meter import Meter, descendants
 
 _SIGNALLED = 128
-_TIDY_S = 5.0
 _PRINTED = 32 << 20
 
 
@@ -43,8 +41,6 @@ class Command:
         inherited: patterns of names of what it inherits then.
         added: variables that are set besides those of ``env``.
         timeout: seconds after which the program is killed; None for no limit.
-        tidies: whether the program ends processes that it started in other process groups when it
-            gets SIGTERM; it gets some seconds for that.
     """
 
     argv: tuple[str, ...]
@@ -53,7 +49,6 @@ class Command:
     inherited: tuple[str, ...] = ("*",)
     added: Mapping[str, str] = field(default_factory=dict)
     timeout: float | None = None
-    tidies: bool = False
 
     def variables(self) -> dict[str, str]:
         """The whole environment of the program."""
@@ -100,13 +95,6 @@ class Runner(Protocol):
         ...
 
 
-def _output_file() -> IO[bytes]:
-    """A file for the output of a program."""
-    directory = files.temporary()
-    with files.disk_errors(f"writing temporary files to {directory}"):
-        return tempfile.TemporaryFile(dir=directory)
-
-
 def run(command: Command) -> Completed:
     """Start a program and wait for its end.
 
@@ -115,21 +103,19 @@ def run(command: Command) -> Completed:
         StorageError: there is no space for its output.
     """
     start = time.monotonic()
-    with _output_file() as out, _output_file() as err:
-        with _guard.starts(out):
-            process = subprocess.Popen(
-                command.argv,
-                cwd=command.cwd,
-                env=command.variables(),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
-            # First: another thread that kills all that runs asks this one before.
-            if command.tidies:
-                _tidying[process.pid] = 0.0
-            _add_running(process)
+    directory = files.temporary()
+    with files.scratch_file(directory) as out, files.scratch_file(directory) as err:
+        process = subprocess.Popen(
+            command.argv,
+            cwd=command.cwd,
+            env=command.variables(),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+        _running.add(process)
+        _guard.tell("+", process.pid)
         meter.watch(process.pid)
         try:
             timed_out = not _ended_within(process.pid, command.timeout)
@@ -143,8 +129,8 @@ def run(command: Command) -> Completed:
             process.wait()
             raise
         finally:
-            _discard_running(process)
-            _tidying.pop(process.pid, None)
+            _running.discard(process)
+            _guard.tell("-", process.pid)
             measured = meter.leave(process.pid)
         return Completed(
             returncode=process.returncode,
@@ -179,66 +165,36 @@ meter = Meter()
 """Measures every program that ``run`` starts."""
 
 _running: set[subprocess.Popen[bytes]] = set()
-# Processes that tidy up, with the time of their SIGTERM; 0 before it.
-_tidying: dict[int, float] = {}
 
-# Kills what it was told of and not told off, when its input is closed: process groups by their
-# numbers, and what is being started by the file that it prints to, which has no other reader or
-# writer. The input is closed when this process has ended and what it forked has become the program
-# that it is to be.
+# Kills the process groups that were registered and not unregistered, when its input is closed: when
+# this process has ended.
 _GUARD = """
-n='
-'
-while read -r sign name; do
+while read -r sign group; do
   case $sign in
-    +) running=$running$n$name$n ;;
-    -) running=${running%%"$n$name$n"*}${running#*"$n$name$n"} ;;
+    +) running="$running $group " ;;
+    -) running=${running%%" $group "*}${running#*" $group "} ;;
   esac
 done
-IFS=$n
-set -f
-for name in $running; do
-  case $name in
-    /*) for line in $(set +f; ls -l /proc/[0-9]*/fd/1); do
-          case $line in *" -> $name") line=${line#* /proc/}; kill -s KILL -- "-${line%%/*}" ;; esac
-        done ;;
-    *) kill -s KILL -- "-$name" ;;
-  esac
-done
+for group in $running; do kill -s KILL -- "-$group"; done
 """
 
 
 class _Guard:
-    """The program that kills what runs when this process has ended."""
+    """The program that kills running process groups when this process has ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pipe: int | None = None
         os.register_at_fork(after_in_child=self._forget)
 
-    def tell(self, sign: str, name: int | str) -> None:
-        """Say that a process group or a start has begun (``+``) or ended (``-``)."""
+    def tell(self, sign: str, group: int) -> None:
+        """Register (``+``) or unregister (``-``) a process group."""
         with self._lock:
             if self._pipe is None:
                 self._pipe = self._start()
             # Without the program, groups are only killed by this process.
             with contextlib.suppress(OSError):
-                os.write(self._pipe, f"{sign} {name}\n".encode())
-
-    @contextlib.contextmanager
-    def starts(self, output: IO[bytes]) -> Iterator[None]:
-        """While a program is started: until its group is told, the file that it prints to tells it.
-
-        After an interrupt it is not told off, because the program may have been started.
-        """
-        name = str(Path(f"/proc/self/fd/{output.fileno()}").readlink())
-        self.tell("+", name)
-        try:
-            yield
-        except Exception:
-            self.tell("-", name)
-            raise
-        self.tell("-", name)
+                os.write(self._pipe, f"{sign} {group}\n".encode())
 
     def _start(self) -> int:
         reads, writes = os.pipe()
@@ -265,39 +221,18 @@ class _Guard:
 _guard = _Guard()
 
 
-def _add_running(process: subprocess.Popen[bytes]) -> None:
-    _running.add(process)
-    _guard.tell("+", process.pid)
-
-
-def _discard_running(process: subprocess.Popen[bytes]) -> None:
-    _running.discard(process)
-    _guard.tell("-", process.pid)
-
-
 def kill_all() -> None:
-    """Kill every running program, and end waits for locks; for an interrupt in another thread.
-
-    A program that tidies up gets SIGTERM, and a call some seconds later kills it.
-    """
+    """Kill every running program, and end waits for locks; for an interrupt in another thread."""
     files.cancel_waits()
     for process in tuple(_running):
-        asked_at = _tidying.get(process.pid)
-        if asked_at == 0:
-            _tidying[process.pid] = time.monotonic()
-            _signal_group(process, signal.SIGTERM)
-        elif asked_at is None or time.monotonic() - asked_at > _TIDY_S:
-            _signal_group(process, signal.SIGKILL)
+        _kill_group(process)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program; one that tidies up gets SIGTERM first and some seconds of time."""
-    if process.pid in _tidying:
-        _signal_group(process, signal.SIGTERM)
-        _ended_within(process.pid, _TIDY_S)
+    """Kill a program and all that it started, also in other process groups."""
     started = descendants(process.pid)
-    _signal_group(process, signal.SIGKILL)
-    for pid in started:  # in groups of their own
+    _kill_group(process)
+    for pid in started:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
 
@@ -312,28 +247,23 @@ def _reported_peak(usage: resource.struct_rusage) -> int:
 
 
 def _ended_within(pid: int, seconds: float | None) -> bool:
-    """Wait for the end of a process without reaping it; False if the time is over before."""
-    handle = os.pidfd_open(pid)
-    try:
-        return _is_readable(handle, seconds)
-    finally:
-        os.close(handle)
-
-
-def _is_readable(descriptor: int, seconds: float | None) -> bool:
-    """Wait until a descriptor can be read; False if the time is over before.
+    """Wait for the end of a process without reaping it; False if the time is over before.
 
     ``poll`` and not ``select``, which refuses descriptors above 1,023: servers have as many files
     open.
     """
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(None if seconds is None else math.ceil(1000 * max(0.0, seconds))))
+    handle = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        return bool(poll.poll(None if seconds is None else math.ceil(1000 * max(0.0, seconds))))
+    finally:
+        os.close(handle)
 
 
-def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _read(stream: IO[bytes]) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read and write below a directory whose content somebody else may have shaped.
+"""Read and write below a directory whose content is untrusted.
 
 A project that was cloned, a build that was downloaded, what a compiler's action left: no component
 of a path in it may be a symbolic link, so that nothing outside is read or written. What is read is
@@ -21,14 +21,6 @@ from kernforge.system import files
 
 # Bytes of the largest file that is taken from a program.
 _OUTPUT_LIMIT = 8 << 30
-_KINDS = {
-    stat.S_IFLNK: "a symbolic link",
-    stat.S_IFDIR: "a directory",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 _HINT = (
     "kernforge follows no links there and reads regular files only: put the file or the directory "
     "itself in its place"
@@ -70,7 +62,7 @@ def write(root: Path, name: str, data: bytes | str) -> None:
     """
     payload = data.encode(errors="surrogateescape") if isinstance(data, str) else data
     with contextlib.suppress(FileNotFoundError):
-        _refuse_links(root, name)
+        _regular(root, name)
     files.write_atomic(root / name, payload)
 
 
@@ -82,36 +74,27 @@ def inside(root: Path, path: Path) -> Path | None:
         path: a path below it, as a walk finds it that follows no links.
 
     Returns:
-        None for a link to nothing inside the tree.
+        None for a link to a directory, or to nothing, inside the tree.
 
     Raises:
         IntegrityError: it is a device, a pipe or a socket, or a link leads out of the tree.
     """
-    status = path.lstat()
-    if stat.S_ISREG(status.st_mode):
-        return path
-    if not stat.S_ISLNK(status.st_mode):
-        _refuse_odd(status, str(path), last=True)
-    real = Path(os.path.realpath(path))
-    if not real.is_relative_to(root):
-        raise IntegrityError(
-            f"{path} is a link to {path.readlink()}, which is outside of {root}",
-            hint="put a copy of that file in its place",
-        )
-    try:
-        status = real.lstat()
-    except OSError:
-        return None
-    if not stat.S_ISDIR(status.st_mode):
-        _refuse_odd(status, f"{path} -> {real}", last=True)
-        return real
-    return None
+    real = path
+    if path.is_symlink():
+        real = Path(os.path.realpath(path))
+        if not real.is_relative_to(root):
+            raise IntegrityError(
+                f"{path} is a link to {path.readlink()}, which is outside of {root}",
+                hint="put a copy of that file in its place",
+            )
+        if real.is_dir() or not os.path.lexists(real):
+            return None
+    return _require(real, stat.S_IFREG, shown=str(path))
 
 
 def _checked(root: Path, name: str, *, limit: int, hard_links: bool) -> Path:
     """A file of a tree; arguments and errors are those of ``read_bytes``."""
-    _refuse_links(root, name)
-    path = root / name
+    path = _regular(root, name)
     status = path.lstat()
     if status.st_nlink > 1 and not hard_links:
         raise IntegrityError(f"{path} is a hard link: it has other names", hint=_HINT)
@@ -120,25 +103,25 @@ def _checked(root: Path, name: str, *, limit: int, hard_links: bool) -> Path:
     return path
 
 
-def _refuse_links(root: Path, name: str) -> None:
-    """Refuse a path that leaves its tree, or does not name a regular file in directories.
+def _regular(root: Path, name: str) -> Path:
+    """A regular file of a tree, to which no link leads.
 
     Raises:
         FileNotFoundError: a component is missing.
     """
     parts = PurePosixPath(name).parts
-    if not parts or parts[0] == "/" or ".." in parts or "\0" in name:
+    if not parts or name.startswith("/") or ".." in parts or "\0" in name:
         raise IntegrityError(f"{name!r} leads out of {root}", hint=_HINT)
     path = root
-    for number, part in enumerate(parts, 1):
-        path /= part
-        _refuse_odd(path.lstat(), str(path), last=number == len(parts))
+    for part in parts[:-1]:
+        path = _require(path / part, stat.S_IFDIR)
+    return _require(path / parts[-1], stat.S_IFREG)
 
 
-def _refuse_odd(status: os.stat_result, where: str, *, last: bool) -> None:
-    kind = stat.S_IFMT(status.st_mode)
-    if kind == (stat.S_IFREG if last else stat.S_IFDIR):
-        return
-    found = _KINDS.get(kind, "a file" if kind == stat.S_IFREG else "of an unknown kind")
-    wanted = "a regular file" if last else "a directory"
-    raise IntegrityError(f"{where} is {found}, not {wanted}", hint=_HINT)
+def _require(path: Path, wanted: int, shown: str = "") -> Path:
+    kind = stat.S_IFMT(path.lstat().st_mode)
+    if kind != wanted:
+        name = "a regular file" if wanted == stat.S_IFREG else "a directory"
+        link = "is a symbolic link and " if kind == stat.S_IFLNK else "is "
+        raise IntegrityError(f"{shown or path} {link}not {name}", hint=_HINT)
+    return path

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from kernforge.errors import IntegrityError, ToolchainError
 from kernforge.store.local import Store
-from kernforge.system import archives, digest, files
+from kernforge.system import digest, files
 from kernforge.system.digest import sha256
 from kernforge.toolchain import front_end, header_libraries, projects
 from kernforge.toolchain.index import remote_zip
@@ -138,7 +138,14 @@ class Toolchains:
 
 
 def _write(tree: Path, path: str, data: bytes, source: str) -> None:
-    archives.write_member(tree, path, data, source, executable=path.startswith(_PROGRAMS))
+    """Write a member into a tree without links; an untrusted name stays inside."""
+    relative = PurePosixPath(path)
+    if relative.is_absolute() or ".." in relative.parts or not relative.parts:
+        raise IntegrityError(
+            f"{source}: {path!r} leads out of the archive",
+            hint="the archive is damaged or malicious: do not use it",
+        )
+    files.write_new(tree / path, data, executable=path.startswith(_PROGRAMS))
 
 
 def _not_here(tree: LockedTree, here: LocalTree | None) -> ToolchainError:

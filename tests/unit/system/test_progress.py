@@ -8,8 +8,7 @@ import pytest
 from rich.console import Console as RichConsole
 
 from kernforge.system import console
-from kernforge.system.live_view import Live
-from kernforge.system.progress_lines import EVERY_S, ProgressLines
+from kernforge.system.progress import EVERY_S, LiveView, ProgressLines
 
 
 class Said:
@@ -104,7 +103,7 @@ def terminal():
 
 
 def test_the_view_shows_what_runs_with_time_and_memory(terminal):
-    live = Live(7, lambda: {"1": 2_500_000_000}, terminal)
+    live = LiveView(7, lambda: {"1": 2_500_000_000}, terminal)
     live.started("1", "one.cu")
     live.started("2", "two.cu")
     text = draw(live)
@@ -119,7 +118,7 @@ def test_the_view_shows_what_runs_with_time_and_memory(terminal):
 
 
 def test_many_running_actions_do_not_fill_the_screen(terminal):
-    live = Live(50, dict, terminal)
+    live = LiveView(50, dict, terminal)
     for number in range(40):
         live.started(str(number), f"unit{number}.cu")
     live.stop()
@@ -128,7 +127,7 @@ def test_many_running_actions_do_not_fill_the_screen(terminal):
 
 
 def test_a_build_with_nothing_to_do_draws_nothing(terminal):
-    live = Live(3, dict, terminal)
+    live = LiveView(3, dict, terminal)
     live.ended("a")
     live.stop()
     assert terminal.file.getvalue() == ""

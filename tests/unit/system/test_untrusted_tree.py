@@ -40,6 +40,7 @@ ESCAPES = [
     "pipe/x",
     "../outside/mine",
     "/etc/hostname",
+    "//etc/hostname",
     "a\0b",
 ]
 
@@ -57,7 +58,7 @@ def test_no_door_leads_out_of_the_tree(root, door, name):
 @pytest.mark.parametrize("name", ["link", "leaf", "pipe"])
 def test_a_link_or_a_pipe_is_not_taken_for_a_file(root, door, name):
     before = snapshot(root.parent / "outside")
-    with pytest.raises(IntegrityError, match=f"{name} is a"):
+    with pytest.raises(IntegrityError, match=f"{name} is .*not a"):
         DOORS[door](root, name)
     assert snapshot(root.parent / "outside") == before
 
