@@ -34,7 +34,7 @@ from kernforge.store import tree_archive
 from kernforge.store.local import Store
 from kernforge.system import files
 from kernforge.toolchain import lockfile, provision, resolver
-from kernforge.toolchain.index import index, remote_zip
+from kernforge.toolchain.index import index
 from kernforge.toolchain.index.http import Body, Page
 from kernforge.toolchain.index.remote_zip import LocalWheel, RemoteWheel
 from kernforge.toolchain.lockfile import LockedTree, LockedWheel
@@ -368,9 +368,8 @@ def read_wheel(data: bytes) -> None:
 
     def headers(toolchains: Toolchains) -> None:
         found = RemoteWheel(_Served(data), "https://files.example/a.whl")  # type: ignore[arg-type]
-        ((_, record),) = found.fetch([remote_zip.record_name(found.names())])
-        remote_zip.record_hashes(record)
-        pinned = LockedWheel(file=torch, sha256="", record=hashlib.sha256(record).hexdigest())
+        record = hashlib.sha256(found.record()).hexdigest()
+        pinned = LockedWheel(file=torch, sha256="", record=record)
         toolchains.path(LockedTree(kind="torch", version="2.9", release="", wheels=(pinned,)))
 
     with tempfile.TemporaryDirectory(prefix="kernforge-fuzz-") as place:
@@ -378,7 +377,7 @@ def read_wheel(data: bytes) -> None:
         attempts(
             lambda: toolchains.path(kit),
             lambda: headers(toolchains),
-            lambda: resolver.requirements(data, file),
+            lambda: resolver.requirements(LocalWheel(io.BytesIO(data))),
         )
         _refuse_foreign(Path(place))
 

@@ -4,6 +4,7 @@
 What a long run found is in ``corpus`` and is read again here.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,25 +39,18 @@ def test_what_failed_once_is_read_or_refused(path):
     assert not engine.attempt(kind, path.read_bytes(), engine.Outcome())
 
 
-def test_a_failure_is_seen():
-    def read(data):
-        raise ValueError(len(data))
-
-    kind = kinds()["redirect"]
-    broken = type(kind)(kind.name, kind.mutants, read, kind.seeds)
-    with pytest.raises(AssertionError, match="ValueError at"):
-        engine.run(broken, examples=5, seed=1, outcome=engine.Outcome(), find=True)
+def _fail(data):
+    raise ValueError(len(data))
 
 
-def test_a_hang_is_seen(monkeypatch):
+def _hang(_data):
+    while True:
+        pass
+
+
+@pytest.mark.parametrize(("read", "error"), [(_fail, "ValueError at"), (_hang, "HangError at")])
+def test_a_failure_is_reported(monkeypatch, read, error):
     monkeypatch.setattr(engine, "HANG_S", 0.05)
-    kind = kinds()["redirect"]
-
-    def read(_data):
-        while True:
-            pass
-
-    outcome = engine.Outcome()
-    endless = type(kind)(kind.name, kind.mutants, read, kind.seeds)
-    engine.run(endless, examples=1, seed=1, outcome=outcome)
-    assert outcome.hangs == 1
+    broken = replace(kinds()["redirect"], read=read)
+    with pytest.raises(AssertionError, match=error):
+        engine.run(broken, examples=1, seed=1, outcome=engine.Outcome(), find=True)

@@ -8,7 +8,6 @@ from packaging.specifiers import SpecifierSet
 
 from kernforge.store.local import Store
 from kernforge.toolchain import header_libraries, resolver
-from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.lockfile import LockedTree
 from kernforge.toolchain.provision import Toolchains
@@ -28,8 +27,7 @@ class Quiet:
 def headers(kept_home):
     """Reads the headers of a wheel, as content by path."""
     store = Store(kept_home / "store")
-    index = Index.lazily(os.environ)
-    wheels = Wheels(index, store.root / "downloads", Quiet())
+    wheels = Wheels.of(os.environ, store.root / "downloads", Quiet())
 
     def read(project, version, release):
         wheel = resolver.matching(wheels, project, SpecifierSet(f"=={version}"), "x86_64")

@@ -21,7 +21,6 @@ from kernforge.system.environment import Environment
 from kernforge.system.process import run
 from kernforge.toolchain import host_compiler, installed, lockfile
 from kernforge.toolchain.host_compiler import Compiler
-from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Progress, Wheels
 from kernforge.toolchain.local_parts import (
     NO_LOCAL_PARTS,
@@ -108,7 +107,7 @@ def open_workspace(
         project=project,
         compiler=cxx or host_compiler.find(variables, run),
         store=store,
-        wheels=Wheels(Index.lazily(variables), store.root / "downloads", progress),
+        wheels=Wheels.of(variables, store.root / "downloads", progress),
         cpu=this_cpu(),
         local_parts=find_local_parts(options, units.cutlass(project.manifest), environment),
         environment=environment,

@@ -42,7 +42,6 @@ from kernforge.toolchain import (
     resolver,
 )
 from kernforge.toolchain.host_compiler import Compiler
-from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Progress, Wheels
 from kernforge.toolchain.lockfile import Lock, Tree
 from kernforge.toolchain.provision import Toolchains
@@ -210,7 +209,7 @@ def _find_cuda(
                 hint="name a toolkit of that major version; if none is named, wheels bring one",
             )
     name = wanted or _DEFAULT_CUDA
-    wheels = Wheels(Index.lazily(environment.variables), store.root / "downloads", progress)
+    wheels = Wheels.of(environment.variables, store.root / "downloads", progress)
     needs = toolkit_needs(name, libraries=libraries)
     kept = resolver.complete(store.root.parent, needs.values(), wheels, cpu=this_cpu())
     toolchains = Toolchains(store, wheels)

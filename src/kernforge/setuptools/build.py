@@ -39,7 +39,6 @@ from kernforge.system.console import Console
 from kernforge.system.environment import Environment
 from kernforge.system.process import Command, run
 from kernforge.toolchain import cuda_arch, front_end, host_compiler, installed, resolver
-from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.wheels import Progress, Wheels
 from kernforge.toolchain.local_parts import LocalParts, LocalPartsOptions, find_local_parts
 from kernforge.toolchain.lockfile import Lock, Tree
@@ -181,7 +180,7 @@ def _find_toolchain(
         UsageError: a variable, such as ``TORCH_CUDA_ARCH_LIST`` or ``CFLAGS``, cannot be read.
     """
     store = Store(environment.home / "store")
-    wheels = Wheels(Index.lazily(environment.variables), store.root / "downloads", progress)
+    wheels = Wheels.of(environment.variables, store.root / "downloads", progress)
     compiler = host_compiler.find(environment.variables, run)
     cuda = _toolkit_version(target) if needs.cuda else None
     needed = machine.toolkit_needs(str(cuda), libraries=needs.libraries) if cuda else {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The header libraries that build.toml's ``depends`` names, and where each comes from.
+"""CUTLASS releases that build.toml's ``depends`` names, and where each comes from.
 
 NVIDIA publishes some CUTLASS releases as wheels, which hold the source tree. Wheels of projects
 that compile with CUTLASS carry others; only those headers are read of them. A release without a
@@ -9,12 +9,12 @@ wheel is read from a checkout that the user names, and what counts is its conten
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from kernforge.errors import ToolchainError, UsageError
-from kernforge.system import digest, untrusted_tree
+from kernforge.system import digest
 from kernforge.toolchain.installed import LocalTree
 from kernforge.toolchain.lockfile import LockedTree
 
@@ -31,15 +31,8 @@ RELEASES = {
 """Release that kernel-builder takes for each name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeaderWheel:
-    """A wheel that carries a release of CUTLASS.
-
-    Attributes:
-        release: that it says in ``cutlass/version.h``.
-        project: of the package index.
-        version: of the wheel.
-    """
+class HeaderWheel(NamedTuple):
+    """A wheel that carries the release of CUTLASS that its ``cutlass/version.h`` states."""
 
     release: str
     project: str
@@ -49,13 +42,13 @@ class HeaderWheel:
 # Each was compared with the release's tag: all but 4.5.0, which is a state of shortly before, are
 # the release's own. No wheel has 2.10, and what calls itself 4.0.0 is of long before it.
 CARRIED = {
-    "cutlass_3_5": HeaderWheel(release="3.5.1", project="nvidia-cutlass", version="3.5.1.0"),
-    "cutlass_3_6": HeaderWheel(release="3.6.0", project="nvidia-cutlass", version="3.6.0.0"),
-    "cutlass_3_8": HeaderWheel(release="3.8.0", project="nvidia-cutlass", version="3.8.0.0"),
-    "cutlass_3_9": HeaderWheel(release="3.9.2", project="sgl-kernel", version="0.1.2.post1"),
-    "cutlass_4_0": HeaderWheel(release="4.2.0", project="nvidia-cutlass", version="4.2.0.0"),
-    "cutlass_4_4": HeaderWheel(release="4.4.2", project="flashinfer-python", version="0.6.10"),
-    "cutlass_4_5": HeaderWheel(release="4.5.0", project="flashinfer-python", version="0.7.2"),
+    "cutlass_3_5": HeaderWheel("3.5.1", "nvidia-cutlass", "3.5.1.0"),
+    "cutlass_3_6": HeaderWheel("3.6.0", "nvidia-cutlass", "3.6.0.0"),
+    "cutlass_3_8": HeaderWheel("3.8.0", "nvidia-cutlass", "3.8.0.0"),
+    "cutlass_3_9": HeaderWheel("3.9.2", "sgl-kernel", "0.1.2.post1"),
+    "cutlass_4_0": HeaderWheel("4.2.0", "nvidia-cutlass", "4.2.0.0"),
+    "cutlass_4_4": HeaderWheel("4.4.2", "flashinfer-python", "0.6.10"),
+    "cutlass_4_5": HeaderWheel("4.5.0", "flashinfer-python", "0.7.2"),
 }
 """The wheel with the headers of each name."""
 VARIABLE = "CUTLASS_SRC_DIR"
@@ -99,31 +92,27 @@ def release(contents: Mapping[str, bytes]) -> str:
     return ".".join(parts[part] for part in ("MAJOR", "MINOR", "PATCH") if part in parts)
 
 
-def identify(name: str, place: Path) -> LocalTree:
+def identify(name: str, checkout: Path) -> LocalTree:
     """The headers of a CUTLASS checkout, for this name in ``depends``.
 
     Raises:
-        UsageError: there is no such directory, or it holds no CUTLASS.
+        UsageError: the directory holds no CUTLASS.
     """
-    if not place.is_dir():
-        raise UsageError(
-            f"{place} is not a directory",
-            hint="name a CUTLASS checkout; unpack an archive of one with tar or unzip first",
-        )
-    contents: dict[str, bytes] = {}
-    for path, data in _of_directory(place):
-        below = _below_include(path)
-        if contents.setdefault(below, data) != data:
-            raise UsageError(f"{place} holds two files {below}", hint="name one release's sources")
+    contents = {
+        path.relative_to(checkout / top).as_posix(): path.read_bytes()
+        for top in HEADERS
+        for path in sorted((checkout / top).rglob("*"))
+        if path.is_file()
+    }
     if "cutlass/cutlass.h" not in contents:
         raise UsageError(
-            f"{place} holds no CUTLASS: there is no include/cutlass/cutlass.h in it",
-            hint="name the root of a checkout",
+            f"{checkout} is not a CUTLASS checkout: there is no include/cutlass/cutlass.h in it",
+            hint="name the root of a checkout; unpack an archive of one with tar or unzip first",
         )
     hashes = {path: digest.sha256(data) for path, data in contents.items()}
     key = digest.key("header-files", files=hashes)
     locked = LockedTree(kind=name, release=release(contents), digest=key)
-    return LocalTree(locked=locked, path=place, files=contents)
+    return LocalTree(locked=locked, path=checkout, files=contents)
 
 
 def no_wheel(name: str) -> ToolchainError:
@@ -140,13 +129,3 @@ def _below_include(name: str) -> str:
         if name.startswith(prefix) and not name.endswith("/"):
             return name.removeprefix(prefix)
     return ""
-
-
-def _of_directory(root: Path) -> Iterator[tuple[str, bytes]]:
-    for prefix in HEADERS:
-        for path in sorted((root / prefix).rglob("*")):
-            if path.is_dir() and not path.is_symlink():
-                continue
-            real = untrusted_tree.inside(root.resolve(), path)
-            if real:
-                yield path.relative_to(root).as_posix(), real.read_bytes()

@@ -79,7 +79,7 @@ class LocalTree:
 
 
 def _missing_in(path: Path) -> list[str]:
-    """Files of a toolkit that a directory does not have where NVIDIA's installer puts them."""
+    """Files of a toolkit that a directory lacks where NVIDIA's installer puts them."""
     return [part for part in _NEEDED if not (path / part).is_file()]
 
 
@@ -249,17 +249,10 @@ def torch_here() -> TorchHere | None:
     spec = None
     with contextlib.suppress(ValueError):  # a module that a program made has no spec
         spec = importlib.util.find_spec("torch")
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return torch_in(Path(spec.submodule_search_locations[0]))
-
-
-def torch_in(package: Path) -> TorchHere | None:
-    """The torch in a directory of that name, read from its files; None if it is not one."""
-    try:
-        text = (package / "version.py").read_text(encoding="utf-8")
-    except OSError:
-        return None
+    text = ""
+    for package in (spec.submodule_search_locations or ()) if spec else ():
+        with contextlib.suppress(OSError):
+            text = text or Path(package, "version.py").read_text(encoding="utf-8")
     stated, cuda = _TORCH_VERSION.search(text), _TORCH_CUDA.search(text)
     version = Version2.leading(stated[1]) if stated else None
     if version is None:

@@ -16,7 +16,6 @@ from kernforge.store.local import Store
 from kernforge.system import digest, files
 from kernforge.system.digest import sha256
 from kernforge.toolchain import front_end, header_libraries, projects
-from kernforge.toolchain.index import remote_zip
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.installed import LocalTree
 from kernforge.toolchain.local_parts import LocalParts
@@ -121,18 +120,9 @@ class Toolchains:
         """
         opened = self._wheels.parts if wheel.record else self._wheels.whole
         archive = opened(wheel.file, wheel.sha256)
-        names = archive.names()
-        paths = {n: path for n in names if not n.endswith("/") and (path := placed(n))}
-        members = archive.fetch(paths)
-        if wheel.record:
-            ((_, record),) = archive.fetch([remote_zip.record_name(names)])
-            if (actual := sha256(record)) != wheel.record:
-                raise IntegrityError(
-                    f"{wheel.file}: its RECORD has sha256 {actual}, the lock says {wheel.record}",
-                    hint="the index serves another file under this name; nothing was stored",
-                )
-            hashes = remote_zip.record_hashes(record)
-            members = remote_zip.verified(members, hashes, wheel=wheel.file)
+        names = (name for name in archive.names() if not name.endswith("/"))
+        paths = {name: path for name in names if (path := placed(name))}
+        members = archive.verified(paths, wheel.record) if wheel.record else archive.fetch(paths)
         for name, data in members:
             _write(tree, paths[name], data, wheel.file)
 

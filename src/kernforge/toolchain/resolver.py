@@ -9,8 +9,8 @@ the index.
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import io
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,8 +26,8 @@ from kernforge.errors import IntegrityError, ToolchainError
 from kernforge.system import files
 from kernforge.system.digest import sha256
 from kernforge.toolchain import front_end, header_libraries, lockfile, projects
-from kernforge.toolchain.index import remote_zip
 from kernforge.toolchain.index.index import Distribution
+from kernforge.toolchain.index.remote_zip import LocalWheel
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import (
@@ -140,7 +140,7 @@ class _Resolver:
     def __init__(self, wheels: Wheels, cpu: str, local_parts: LocalParts, old: Lock | None) -> None:
         self._wheels, self._cpu, self._local_parts = wheels, cpu, local_parts
         self._old = old.trees if old else {}
-        self._releases: dict[str, tuple[Distribution, Mapping[str, SpecifierSet]]] = {}
+        self._release = functools.cache(self._find_release)
         self.made: dict[str, LockedTree] = {}
 
     def add(self, tree: Tree) -> None:
@@ -148,57 +148,55 @@ class _Resolver:
         if tree.kind == "cuda-libraries" and self._local_parts.of(Tree("cuda", tree.version)):
             return  # an installed toolkit has them
         here = self._local_parts.of(tree)
-        self.made[tree.name] = here.locked if here else self._of_wheels(tree)
+        self.made[tree.name] = here.locked if here else self._from_wheels(tree)
 
-    def _of_wheels(self, tree: Tree) -> LockedTree:
+    def _from_wheels(self, tree: Tree) -> LockedTree:
         match tree.kind:
-            case "cuda":
+            case "cuda" | "cuda-libraries":
                 return self._toolkit(tree)
-            case "cuda-libraries":
-                return self._libraries(tree)
             case "cudart":
                 return self._runtime(tree)
             case "torch":
                 # The wheels without a local version are the CUDA ones: a CPU wheel lacks headers
                 # that CUDA sources want. Headers do not differ between Pythons, so any
                 # interpreter's wheel will do.
-                return self._newest(tree, projects.TORCH, tree.cpu or self._cpu)
+                return self._newest(tree, projects.TORCH, f"{tree.version}.*")
             case "tvm-ffi":
-                return self._newest(tree, projects.TVM_FFI, self._cpu)
+                return self._newest(tree, projects.TVM_FFI, f"{tree.version}.*")
             case _:
                 return self._cutlass(tree)
 
-    def _newest(self, tree: Tree, project: str, cpu: str) -> LockedTree:
-        wheel = newest(self._wheels, project, tree.version, cpu)
+    def _newest(self, tree: Tree, project: str, version: str) -> LockedTree:
+        """The tree of the newest wheel of a version, which is read by ranges."""
+        # CUTLASS is the same for every processor: the wheel of any will do.
+        cpu = "" if project in projects.CUTLASS else tree.cpu or self._cpu
+        wheel = matching(self._wheels, project, SpecifierSet(f"=={version}"), cpu)
         return _locked(tree, str(wheel.version), by_record(wheel, self._wheels))
 
     def _cutlass(self, tree: Tree) -> LockedTree:
         carried = header_libraries.CARRIED.get(tree.name)
         if carried is None:
             raise header_libraries.no_wheel(tree.name)
-        # Headers are the same for every processor: the wheel of any will do.
-        specifier = SpecifierSet(f"=={carried.version}")
         try:
-            wheel = matching(self._wheels, carried.project, specifier, "")
+            locked = self._newest(tree, carried.project, carried.version)
         except ToolchainError as error:
             raise header_libraries.no_wheel(tree.name) from error
-        return _locked(tree, carried.release, by_record(wheel, self._wheels))
+        return replace(locked, release=carried.release)
 
     def _toolkit(self, tree: Tree) -> LockedTree:
-        meta, _ = self._release(tree.version)
-        if Version2.parse(tree.version) in front_end.TOOLKITS:
-            wheels = self._pinned(tree.version, projects.TOOLKIT_12)
-            locked = _locked(tree, str(meta.version), *wheels)
-            return replace(locked, front_end=self._front_end())
-        names = projects.TOOLKIT
-        return _locked(tree, str(meta.version), *self._pinned(tree.version, names, whole=True))
-
-    def _libraries(self, tree: Tree) -> LockedTree:
+        """The toolkit of a CUDA release, or the headers of its libraries."""
         meta, pins = self._release(tree.version)
-        names: Iterable[str] = projects.LIBRARIES
-        if Version2.parse(tree.version) in front_end.TOOLKITS:
+        adapts = Version2.parse(tree.version) in front_end.TOOLKITS
+        if tree.kind == "cuda-libraries":
             names = [name for name in projects.LIBRARIES_12 if name in pins]
-        return _locked(tree, str(meta.version), *self._pinned(tree.version, names))
+            wheels = self._pinned(tree.version, names if adapts else projects.LIBRARIES)
+        elif adapts:
+            wheels = self._pinned(tree.version, projects.TOOLKIT_12)
+        else:
+            wheels = self._pinned(tree.version, projects.TOOLKIT, whole=True)
+        locked = _locked(tree, str(meta.version), *wheels)
+        is_toolkit = adapts and tree.kind == "cuda"
+        return replace(locked, front_end=self._front_end()) if is_toolkit else locked
 
     def _front_end(self) -> LockedFrontEnd:
         """What CUDA 12's own wheels lack, of a later CUDA."""
@@ -218,17 +216,12 @@ class _Resolver:
             runtime=runtime,
         )
 
-    def _release(self, version: str) -> tuple[Distribution, Mapping[str, SpecifierSet]]:
+    def _find_release(self, version: str) -> tuple[Distribution, Mapping[str, SpecifierSet]]:
         """NVIDIA's metapackage of a CUDA, and what it pins; an old lock's release stays."""
-        if version not in self._releases:
-            kept = self._old.get(Tree("cuda", version).name)
-            if kept and kept.wheels:
-                specifier = SpecifierSet(f"=={kept.release}")
-                meta = matching(self._wheels, _META, specifier, self._cpu)
-            else:
-                meta = newest(self._wheels, _META, version, self._cpu)
-            self._releases[version] = meta, pins(self._wheels, meta)
-        return self._releases[version]
+        kept = self._old.get(Tree("cuda", version).name)
+        release = kept.release if kept and kept.wheels else f"{version}.*"
+        meta = matching(self._wheels, _META, SpecifierSet(f"=={release}"), self._cpu)
+        return meta, requirements(self._wheels.whole(meta.file, meta.sha256))
 
     def _pinned(
         self, version: str, names: Iterable[str], *, whole: bool = False
@@ -242,8 +235,8 @@ class _Resolver:
                 f"another one {front_end.OTHER_TOOLKIT}",
             )
         pin = as_a_whole if whole else by_record
-        found = (matching(self._wheels, n, pins[n], self._cpu) for n in names)
-        return tuple(pin(wheel, self._wheels) for wheel in found)
+        wheels = (matching(self._wheels, n, pins[n], self._cpu) for n in names)
+        return tuple(pin(wheel, self._wheels) for wheel in wheels)
 
     def _runtime(self, tree: Tree) -> LockedTree:
         """The static runtime for another processor, in the release of the toolkit that is used."""
@@ -251,24 +244,19 @@ class _Resolver:
         project = projects.RUNTIME_12 if old else projects.RUNTIME
         name = Tree("cuda", tree.version).name
         toolkit = self.made.get(name) or self._old.get(name)
-        used: tuple[LockedWheel, ...] = toolkit.wheels if toolkit else ()
-        if toolkit and toolkit.front_end:
-            used = (toolkit.front_end.runtime,)
         start = f"{project.replace('-', '_')}-"
-        named = [wheel.file for wheel in used if wheel.file.startswith(start)]
+        files = [wheel.file for wheel in toolkit.every_wheel] if toolkit else []
         # Of CUDA 12 only the last series has the library in its wheels.
         series = front_end.RUNTIME_OF if old else tree.version
-        release = named[0].split("-")[1] if named else f"{series}.*"
+        own = [file for file in files if file.startswith(start) and (not old or series in file)]
         try:
-            specifier = SpecifierSet(f"=={release}")
-            wheel = matching(self._wheels, project, specifier, tree.cpu)
+            return self._newest(tree, project, own[0].split("-")[1] if own else f"{series}.*")
         except ToolchainError as error:
             raise ToolchainError(
                 error.message,
                 hint=f"without it no variant for CUDA {tree.version} is linked for {tree.cpu}: ask "
                 "for another CUDA, or use an index that has the wheel",
             ) from error
-        return _locked(tree, str(wheel.version), by_record(wheel, self._wheels))
 
 
 def _locked(tree: Tree, release: str, *wheels: LockedWheel) -> LockedTree:
@@ -278,11 +266,6 @@ def _locked(tree: Tree, release: str, *wheels: LockedWheel) -> LockedTree:
 
 
 # -- wheels of the index -------------------------------------------------------------------
-
-
-def newest(wheels: Wheels, project: str, version: str, cpu: str) -> Distribution:
-    """Newest wheel of a project's release series, as ``"13.0"``; raises what ``matching`` does."""
-    return matching(wheels, project, SpecifierSet(f"=={version}.*"), cpu)
 
 
 def matching(wheels: Wheels, project: str, specifier: SpecifierSet, cpu: str) -> Distribution:
@@ -314,32 +297,19 @@ def _runs_on(wheel: Distribution, cpu: str) -> bool:
     return any(p == "any" or (p.startswith("manylinux") and p.endswith(cpu)) for p in platforms)
 
 
-def pins(wheels: Wheels, meta: Distribution) -> dict[str, SpecifierSet]:
-    """Which version of each wheel a release of NVIDIA's metapackage asks for.
-
-    Raises:
-        ToolchainError: it is not what the index promises.
-    """
-    data = wheels.index.transport.body(meta.url).read()
-    if meta.sha256 and sha256(data) != meta.sha256:
-        raise ToolchainError(f"{meta.file} is not what the index promises (sha256 {meta.sha256})")
-    return requirements(data, meta.file)
-
-
-def requirements(wheel: bytes, file: str) -> dict[str, SpecifierSet]:
+def requirements(wheel: LocalWheel) -> dict[str, SpecifierSet]:
     """What a wheel's METADATA requires, by project.
 
     Raises:
         IntegrityError: the wheel is damaged.
     """
-    archive = remote_zip.LocalWheel(io.BytesIO(wheel))
     with untrusted.foreign_parser(
         lambda reason: IntegrityError(
-            f"{file} has no METADATA that can be read: {reason}", hint="use another index"
+            f"{wheel.name} has no METADATA that can be read: {reason}", hint="use another index"
         )
     ):
-        (name,) = [n for n in archive.names() if n.endswith(".dist-info/METADATA")]
-        ((_, document),) = archive.fetch([name])
+        (name,) = [n for n in wheel.names() if n.endswith(".dist-info/METADATA")]
+        ((_, document),) = wheel.fetch([name])
         raw, _ = parse_email(document)
         required: Iterable[Requirement] = map(Requirement, raw.get("requires_dist", []))
         return {canonicalize_name(r.name): r.specifier for r in required}
@@ -357,6 +327,5 @@ def as_a_whole(wheel: Distribution, wheels: Wheels) -> LockedWheel:
 
 def by_record(wheel: Distribution, wheels: Wheels) -> LockedWheel:
     """Pin a wheel that will be read by ranges."""
-    archive = wheels.parts(wheel.file, wheel.sha256)
-    ((_, record),) = archive.fetch([remote_zip.record_name(archive.names())])
+    record = wheels.parts(wheel.file, wheel.sha256).record()
     return LockedWheel(file=wheel.file, sha256=wheel.sha256, record=sha256(record))

@@ -7,7 +7,7 @@ It speaks http, https and file, retries what may pass, and turns every foreign e
 
 from __future__ import annotations
 
-import logging
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,21 +16,14 @@ from urllib.parse import unquote, urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
-from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
 from kernforge import untrusted
 from kernforge._version import __version__
 from kernforge.errors import NetworkError
-from kernforge.system import extras
 from kernforge.toolchain.index import pip_config
 from kernforge.toolchain.index.pip_config import PipConfig
-
-_LONGEST_WAIT_S = 60.0
-_WORTH_A_LINE_S = 2.0
-
-log = logging.getLogger("kernforge")
 
 _ACCEPT_INDEX = (
     "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, "
@@ -71,28 +64,19 @@ class Body:
         return b"".join(self.chunks)
 
 
-class _Retry(Retry):
-    """Waits for as long as a server asks, but for a minute at most, and says so."""
-
-    def get_retry_after(self, response: BaseHTTPResponse) -> float | None:
-        """Seconds until the next request, as ``Retry-After`` has them."""
-        asked = super().get_retry_after(response)
-        if asked is None:
-            return None
-        pause = min(asked, _LONGEST_WAIT_S)
-        if pause >= _WORTH_A_LINE_S:
-            log.warning("the package index asks to wait %.0f s: again in %.0f s", asked, pause)
-        return pause
-
-
 class Transport:
     """One session with the user's certificates, proxy and credentials (``.netrc`` included)."""
 
     def __init__(self, config: PipConfig) -> None:
         self._config = config
         self._session = requests.Session()
-        retry = _Retry(
-            total=4, connect=2, backoff_factor=0.3, status_forcelist=(429, 500, 502, 503, 504)
+        # A server may ask to wait for hours: it is asked again within seconds, or not at all.
+        retry = Retry(
+            total=4,
+            connect=2,
+            backoff_factor=0.5,
+            status_forcelist=(429, 500, 502, 503, 504),
+            respect_retry_after_header=False,
         )
         adapter = HTTPAdapter(max_retries=retry, pool_maxsize=8)
         self._session.mount("https://", adapter)
@@ -118,8 +102,8 @@ class Transport:
         Raises:
             NetworkError: the host cannot be reached, refuses, or sends too much or too slowly.
         """
-        if urlsplit(url).scheme == "file":
-            return _local_page(url)
+        if path := local_path(url):
+            return _local_page(path)
         with self._get(url, {"Accept": _ACCEPT_INDEX}) as response:
             if response.status_code == _NOT_FOUND:
                 return None
@@ -141,12 +125,10 @@ class Transport:
             NetworkError: the host cannot be reached, refuses or breaks off, or it sends more than
                 was asked for, or too slowly.
         """
-        if urlsplit(url).scheme == "file":
-            return _local_body(url)
+        if path := local_path(url):
+            return _local_body(path)
         wanted = start != 0 or stop is not None
-        header = (
-            f"bytes={start}" if start < 0 else f"bytes={start}-{'' if stop is None else stop - 1}"
-        )
+        header = f"bytes={start}{'' if start < 0 else '-'}{'' if stop is None else stop - 1}"
         response = self._get(url, {"Range": header} if wanted else {})
         if response.status_code == _PAST_END and start > 0:
             # All of it was read before: an interrupted download that had just finished.
@@ -172,9 +154,6 @@ class Transport:
             )
         except requests.RequestException as error:
             raise _unreachable(url, error) from error
-        except ImportError:  # of urllib3, for an address with TLS
-            extras.require_tls(bare(url))
-            raise
 
     def _refuse(self, response: requests.Response) -> None:
         if response.status_code in {_OK, _PARTIAL}:
@@ -198,34 +177,27 @@ class Transport:
             raise _unreachable(url, error) from error
 
 
-def _local_body(url: str) -> Body:
+def local_path(url: str) -> Path | None:
+    """The file or directory that an address of this machine names; None for other addresses."""
+    parts = urlsplit(url)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def _local_body(path: Path) -> Body:
     """A file of this machine, of which all is given whatever was asked for."""
-    path = _path(url)
     try:
-        total = path.stat().st_size
+        stream, total = path.open("rb"), path.stat().st_size
     except OSError as error:
         raise NetworkError(f"{path}: {error.strerror}") from error
-    return Body(start=0, total=total, ranged=False, chunks=_read(path))
+    chunks = iter(functools.partial(stream.read, _CHUNK), b"")
+    return Body(start=0, total=total, ranged=False, chunks=chunks)
 
 
-def _read(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            yield chunk
-
-
-def _local_page(url: str) -> Page | None:
-    path = _path(url)
-    if path.is_dir():
-        path /= "index.html"
-        url = url.rstrip("/") + "/index.html"
+def _local_page(path: Path) -> Page | None:
+    path = path / "index.html" if path.is_dir() else path
     if not path.is_file():
         return None
-    return Page(url=url, text=path.read_text(), content_type="text/html")
-
-
-def _path(url: str) -> Path:
-    return Path(unquote(urlsplit(url).path))
+    return Page(url=path.as_uri(), text=path.read_text(), content_type="text/html")
 
 
 def _content_range(response: requests.Response) -> tuple[int, int | None]:

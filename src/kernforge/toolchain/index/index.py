@@ -26,7 +26,7 @@ from kernforge.system.environment import expanded
 from kernforge.toolchain.index import pip_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from packaging.tags import Tag
     from packaging.utils import BuildTag
@@ -75,11 +75,6 @@ class Index:
         config = pip_config.read(files, env, default_index=PYPI_SIMPLE_ENDPOINT)
         return cls(config, Transport(config))
 
-    @staticmethod
-    def lazily(env: Mapping[str, str]) -> Callable[[], Index]:
-        """``from_environment`` at the first call, and then the same."""
-        return functools.cache(functools.partial(Index.from_environment, env))
-
     def find(self, file: str, sha256: str) -> Distribution:
         """Return the wheel that a lock names.
 
@@ -121,20 +116,16 @@ class Index:
         name = canonicalize_name(project)
         listed: list[tuple[str, str, str]] = []
         for root in self.config.index_urls:
-            page = self.transport.page(f"{root.rstrip('/')}/{name}/")
-            if page is None:
-                continue
-            listed += _listed(name, page)
+            if page := self.transport.page(f"{root.rstrip('/')}/{name}/"):
+                listed += _listed(name, page)
         for link in self.config.find_links:
             place = Path(link.removeprefix("file://"))
             if place.is_dir():
                 for path in sorted(place.glob(f"{name.replace('-', '_')}-*")):
                     listed.append((path.name, path.resolve().as_uri(), ""))
-                continue
-            page = self.transport.page(link if "://" in link else place.resolve().as_uri())
-            if page is not None:  # it may list the files of many projects
-                files = _listed(name, page)
-                listed += [file for file in files if _is_of(file[0], name)]
+            elif page := self.transport.page(link if "://" in link else place.resolve().as_uri()):
+                # It may list the files of many projects.
+                listed += [file for file in _listed(name, page) if _is_of(file[0], name)]
         return tuple(made for file in listed for made in _distribution(*file))
 
 

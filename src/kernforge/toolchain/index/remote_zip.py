@@ -55,6 +55,43 @@ class LocalWheel:
         for info in self._infos(names):
             yield info.filename, self._read(info)
 
+    def record(self) -> bytes:
+        """Content of the wheel's RECORD.
+
+        Raises:
+            IntegrityError: there is none, so nothing in the wheel can be verified.
+        """
+        for name in self.names():
+            if name.endswith(".dist-info/RECORD") and name.count("/") == 1:
+                ((_, content),) = self.fetch([name])
+                return content
+        raise IntegrityError(f"{self.name} has no RECORD: its files cannot be verified")
+
+    def verified(self, names: Iterable[str], sha256: str) -> Iterator[tuple[str, bytes]]:
+        """Yield each wanted member, whose bytes are those that the RECORD promises.
+
+        Args:
+            sha256: hex hash of the RECORD.
+
+        Raises:
+            IntegrityError: the RECORD is another one, or a member differs.
+        """
+        record = self.record()
+        if (actual := hashlib.sha256(record).hexdigest()) != sha256:
+            raise IntegrityError(
+                f"{self.name}: its RECORD has sha256 {actual}, the lock says {sha256}",
+                hint="the index serves another file under this name; nothing was stored",
+            )
+        hashes = _record_hashes(record)
+        for name, data in self.fetch(names):
+            if hashes.get(name) != hashlib.sha256(data).hexdigest():
+                raise IntegrityError(
+                    f"{self.name}: {name} is not what the wheel's RECORD promises",
+                    hint="the download is damaged or was tampered with; nothing was stored. "
+                    "Run the command again, or use another index",
+                )
+            yield name, data
+
     def _infos(self, names: Iterable[str]) -> list[zipfile.ZipInfo]:
         with _reading(self.name):
             return [self._zip.getinfo(name) for name in names]
@@ -75,8 +112,9 @@ class RemoteWheel(LocalWheel):
     def __init__(
         self, transport: Transport, url: str, progress: Callable[[int], None] = lambda _: None
     ) -> None:
-        self._transport, self.name, self._progress = transport, url, progress
-        with _reading(url):
+        self._transport, self._url, self._progress = transport, url, progress
+        self.name = url.partition("#")[0].rpartition("/")[2]
+        with _reading(self.name):
             try:
                 self._memory, self._zip = self._open(_TAIL)
             except zipfile.BadZipFile:  # perhaps the central directory is longer
@@ -95,7 +133,7 @@ class RemoteWheel(LocalWheel):
             if not 0 <= stop - start <= sum(info.compress_size + _GAP for info in run):
                 raise IntegrityError(
                     f"{self.name}: {run[0].filename} does not lie where its directory says",
-                    hint="the wheel is damaged or was made to do harm; nothing of it was stored",
+                    hint="the wheel is damaged or malicious; nothing of it was stored",
                 )
             self._load(start, stop)
             for info in run:
@@ -103,7 +141,7 @@ class RemoteWheel(LocalWheel):
 
     def _open(self, tail: int) -> tuple[_Memory, zipfile.ZipFile]:
         """Memory of the archive's size with its last bytes; the kernel gives what is written."""
-        body = self._transport.body(self.name, start=-tail)
+        body = self._transport.body(self._url, start=-tail)
         if not body.ranged or not body.total or body.total > untrusted.FILE:
             raise RangesUnsupportedError(f"the server sends {self.name} only as a whole")
         memory = _Memory(-1, body.total)
@@ -111,7 +149,7 @@ class RemoteWheel(LocalWheel):
         return memory, zipfile.ZipFile(cast("IO[bytes]", memory))
 
     def _load(self, start: int, stop: int) -> None:
-        body = self._transport.body(self.name, start=start, stop=stop)
+        body = self._transport.body(self._url, start=start, stop=stop)
         data = body.read()
         if not body.ranged or body.start != start or len(data) != stop - start:
             raise NetworkError(
@@ -135,7 +173,7 @@ def _reading(source: str) -> AbstractContextManager[None]:
     return untrusted.foreign_parser(
         lambda reason: IntegrityError(
             f"{source} is not a wheel that can be read: {reason}",
-            hint="it is damaged or was made to do harm; nothing of it was stored",
+            hint="it is damaged or malicious; nothing of it was stored",
         )
     )
 
@@ -152,24 +190,8 @@ def _runs(infos: list[zipfile.ZipInfo]) -> Iterator[list[zipfile.ZipInfo]]:
         yield run
 
 
-def record_name(names: Iterable[str]) -> str:
-    """Name of a wheel's RECORD among its members.
-
-    Raises:
-        IntegrityError: there is none, so nothing in it can be verified.
-    """
-    for name in names:
-        if name.endswith(".dist-info/RECORD") and name.count("/") == 1:
-            return name
-    raise IntegrityError("a wheel without a RECORD: its files cannot be verified")
-
-
-def record_hashes(record: bytes) -> dict[str, str]:
-    """Hex SHA-256 of each file that a RECORD names (PyPA: recording installed projects).
-
-    Raises:
-        IntegrityError: it is not a RECORD.
-    """
+def _record_hashes(record: bytes) -> dict[str, str]:
+    """Hex SHA-256 of each file that a RECORD names (PyPA: recording installed projects)."""
     with _reading("RECORD"):
         rows = csv.reader(io.StringIO(record.decode()))
         return {
@@ -177,21 +199,3 @@ def record_hashes(record: bytes) -> dict[str, str]:
             for row in rows
             if len(row) > 1 and row[1].startswith("sha256=")
         }
-
-
-def verified(
-    members: Iterable[tuple[str, bytes]], hashes: dict[str, str], *, wheel: str
-) -> Iterator[tuple[str, bytes]]:
-    """Pass members on whose bytes are what the RECORD promises.
-
-    Raises:
-        IntegrityError: a member differs, or the RECORD does not know it.
-    """
-    for name, data in members:
-        if hashes.get(name) != hashlib.sha256(data).hexdigest():
-            raise IntegrityError(
-                f"{wheel}: {name} is not what the wheel's RECORD promises",
-                hint="the download is damaged or was tampered with; nothing was stored. "
-                "Run the command again, or use another index",
-            )
-        yield name, data

@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 from urllib.parse import unquote, urlsplit
 
 from kernforge.errors import IntegrityError
 from kernforge.system import files
+from kernforge.toolchain.index.index import Index
 from kernforge.toolchain.index.remote_zip import LocalWheel, RangesUnsupportedError, RemoteWheel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kernforge.toolchain.index.index import Index
+    from collections.abc import Callable, Mapping
 
 
 class Progress(Protocol):
@@ -41,18 +41,21 @@ class Wheels:
     def __init__(self, index: Callable[[], Index], downloads: Path, progress: Progress) -> None:
         self._connect, self._downloads, self.progress = index, downloads, progress
         self._parts: dict[str, LocalWheel] = {}
-        self._index: Index | None = None
 
-    @property
+    @classmethod
+    def of(cls, env: Mapping[str, str], downloads: Path, progress: Progress) -> Self:
+        """Wheels of the indexes that pip's configuration names in this environment."""
+        return cls(functools.partial(Index.from_environment, env), downloads, progress)
+
+    @functools.cached_property
     def index(self) -> Index:
         """The user's indexes."""
-        self._index = self._index or self._connect()
-        return self._index
+        return self._connect()
 
     @property
     def received(self) -> int:
         """Bytes that came over the network so far."""
-        return self._index.transport.received if self._index else 0
+        return self.index.transport.received if "index" in self.__dict__ else 0
 
     def parts(self, file: str, sha256: str) -> LocalWheel:
         """Open a wheel of which a few members are wanted, by ranges where the server can.

@@ -87,14 +87,10 @@ def test_a_page_is_read_in_its_encoding(transport):
             assert page.content_type == "text/html"
 
 
-def test_a_server_that_asks_to_wait_for_a_day_is_asked_again_in_a_minute(
-    transport, monkeypatch, caplog
-):
+def test_a_server_that_asks_to_wait_for_a_day_is_not_waited_for(transport, monkeypatch):
     waits = []
     monkeypatch.setattr("urllib3.util.retry.time.sleep", waits.append)
     busy = bad_server.serve(lambda handler: handler.start(429, Retry_After=10_000))
-    with busy as server, pytest.raises(NetworkError):
+    with busy as server, pytest.raises(NetworkError, match=r"429"):
         transport.page(f"{server.url}/simple/x/")
-    assert waits
-    assert max(waits) <= 60
-    assert "asks to wait 10000 s" in caplog.text
+    assert sum(waits) < 60
