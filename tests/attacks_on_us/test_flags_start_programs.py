@@ -46,5 +46,6 @@ def test_a_strangers_build_requires_a_sandbox():
 
 def test_what_a_registry_has_is_a_strangers_unless_the_user_says_otherwise():
     source = inspect.getsource(from_source)
-    assert 'untrusted=environment.kernforge_build_trusted != "1"' in source
+    assert 'trusted = environment.kernforge_build_trusted == "1"' in source
+    assert "untrusted=not trusted" in source
     assert Environment({}).kernforge_build_trusted is None

@@ -50,7 +50,7 @@ REFS = {"branches": [{"name": "v1", "targetCommit": COMMIT}], "tags": []}
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (bad_server.endless, "more than the 64,000,000 bytes"),
+        (bad_server.endless, "more than the expected 64,000,000 bytes"),
         (bad_server.dripping, r"bytes in .* seconds"),
     ],
 )

@@ -11,7 +11,6 @@ import pytest
 from kernforge.builder import sandbox
 from kernforge.builder.sandbox import ActionDirectory
 from kernforge.errors import ToolchainError
-from kernforge.store.local import Store
 from kernforge.system import files, process
 from kernforge.system.process import Completed
 
@@ -134,7 +133,7 @@ def test_only_directories_of_actions_are_swept(tmp_path):
         (tmp_path / name).mkdir()
     for name in ("kernforge-home", old):
         os.utime(tmp_path / name, (1000, 1000))
-    Store(tmp_path / "store").sweep(tmp_path, sandbox.NAMES)
+    files.sweep(tmp_path, sandbox.NAMES)
     assert {path.name for path in tmp_path.iterdir()} == {"kernforge-home", young}
 
 

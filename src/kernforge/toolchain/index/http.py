@@ -22,6 +22,7 @@ from urllib3.util import Retry
 from kernforge import untrusted
 from kernforge._version import __version__
 from kernforge.errors import NetworkError
+from kernforge.system import extras
 from kernforge.toolchain.index import pip_config
 from kernforge.toolchain.index.pip_config import PipConfig
 
@@ -154,6 +155,9 @@ class Transport:
             )
         except requests.RequestException as error:
             raise _unreachable(url, error) from error
+        except ImportError:  # of urllib3, for an address with TLS
+            extras.require_tls(bare(url))
+            raise
 
     def _refuse(self, response: requests.Response) -> None:
         if response.status_code in {_OK, _PARTIAL}:
