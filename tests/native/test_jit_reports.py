@@ -132,7 +132,7 @@ def test_a_file_system_without_programs_is_named(monkeypatch):
     [
         (
             lambda top: kernforge.load("near", f"{top}/vector_ad.cu"),
-            "did you mean cuda_add/vector_add.cu?",
+            "/vector_add.cu?",
         ),
         (
             lambda _: kernforge.load_inline(
@@ -144,8 +144,7 @@ def test_a_file_system_without_programs_is_named(monkeypatch):
     ids=["path", "function"],
 )
 def test_a_sure_mistake_is_told_before_a_compiler_starts(home, tmp_path, call, said):
-    (tmp_path / "cuda_add").mkdir()
-    (tmp_path / "cuda_add" / "vector_add.cu").write_text("")
+    (tmp_path / "vector_add.cu").write_text("")
     with pytest.raises(KernforgeError) as caught:
         call(tmp_path)
     assert said in str(caught.value)
