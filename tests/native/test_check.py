@@ -184,7 +184,7 @@ void* a() { return PyUnicode_AsUTF8AndSize(_PyDict_NewPresized(1), nullptr); }""
             "unique",
             ["warning"],
         ),
-        ('extern "C" void nobody(); void a() { nobody(); }', {}, "unresolved", ["error", "nobody"]),
+        ('extern "C" void absent(); void a() { absent(); }', {}, "unresolved", ["error", "absent"]),
     ],
 )
 def test_a_librarys_fault_is_found(variant, workshop, *, source, options, rule, words):

@@ -200,7 +200,7 @@ class Registry:
         return folder
 
     def is_trusted_publisher(self, owner: str) -> bool | None:
-        """Whether the registry marks an owner as a trusted publisher; None if it marks nobody.
+        """Whether the registry marks an owner as a trusted publisher; None if it has no such mark.
 
         Raises:
             NetworkError: only the server knows, and it cannot be reached.

@@ -104,6 +104,7 @@ def run(command: Command) -> Completed:
     """
     start = time.monotonic()
     directory = files.temporary()
+    _guard.start()  # before the program, which would run unregistered meanwhile
     with files.scratch_file(directory) as out, files.scratch_file(directory) as err:
         process = subprocess.Popen(
             command.argv,
@@ -114,10 +115,10 @@ def run(command: Command) -> Completed:
             stderr=err,
             start_new_session=True,
         )
-        _running.add(process)
-        _guard.tell("+", process.pid)
         meter.watch(process.pid)
         try:
+            _running.add(process)
+            _guard.tell("+", process.pid)
             timed_out = not _ended_within(process.pid, command.timeout)
             if timed_out:
                 _end(process)
@@ -187,16 +188,21 @@ class _Guard:
         self._pipe: int | None = None
         os.register_at_fork(after_in_child=self._forget)
 
-    def tell(self, sign: str, group: int) -> None:
-        """Register (``+``) or unregister (``-``) a process group."""
+    def start(self) -> int:
+        """Start the program unless it runs; returns the pipe to it."""
         with self._lock:
             if self._pipe is None:
-                self._pipe = self._start()
-            # Without the program, groups are only killed by this process.
-            with contextlib.suppress(OSError):
-                os.write(self._pipe, f"{sign} {group}\n".encode())
+                self._pipe = self._open()
+            return self._pipe
 
-    def _start(self) -> int:
+    def tell(self, sign: str, group: int) -> None:
+        """Register (``+``) or unregister (``-``) a process group."""
+        pipe = self.start()
+        # Without the program, groups are only killed by this process.
+        with contextlib.suppress(OSError):
+            os.write(pipe, f"{sign} {group}\n".encode())
+
+    def _open(self) -> int:
         reads, writes = os.pipe()
         with contextlib.suppress(OSError):
             subprocess.Popen(

@@ -233,7 +233,7 @@ class Case:
             raise self._refusal(rule, error.message) from error
 
     def _ask(self, rule: Rule) -> None:
-        """Refuse a kernel that neither the caller nor the hub vouches for."""
+        """Refuse a kernel without permission by the caller and without a trusted publisher."""
         owner = (self.subject.repo_id or "").partition("/")[0]
         if reason := self._distrust(owner) if owner and rule.publishers else _NOT_ALLOWED:
             raise self._refusal(rule, reason)

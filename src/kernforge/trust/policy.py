@@ -146,8 +146,8 @@ class Subject:
         repo_id: ``owner/name``; None for a directory.
         registry: URL of its registry, or of the directory.
         major: the requested major version; None for any.
-        is_trusted_publisher: whether the registry marks an owner as one, and None if it marks
-            nobody; called only for rules with ``publishers``.
+        is_trusted_publisher: whether the registry marks an owner as one; None if it has no such
+            mark. Called only for rules with ``publishers``.
 
     Raises:
         TrustError: this is not the URL of one registry; with several, rules for the first would
