@@ -200,9 +200,9 @@ _ADOPT = Command(
     _value("--name", "the kernel's name (default: that of the setup.py or module)"),
     _value("--license", "SPDX name, where the source has none"),
     example="path/to/project --out my-kernel",
-    more="Its setup.py runs up to setup(), a script with mocks of torch: in a sandbox, which cannot "
-    "change the old project, or with a note where the machine has none. Code that cannot be "
-    "translated is listed with file and line. A build.toml without an edition is converted to "
+    more="A setup.py runs up to setup(), a script with mocks of torch: in a sandbox, in which the "
+    "old project cannot be changed, or with a note where the machine has none. Code that cannot "
+    "be translated is listed with file and line. A build.toml without an edition is converted to "
     "edition 5 in place.",
     page="how-to/author/adopt-a-project",
 )
