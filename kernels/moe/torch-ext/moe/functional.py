@@ -219,7 +219,9 @@ def _padded(
 
 def _is_faster_padded(x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, top_k: int) -> bool:
     """Whether tensor cores need padding, and gain more than a copy of the weights costs."""
-    if not x.is_cuda or w2.dim() != 3 or w1.dtype is not x.dtype or x.dtype not in _HALVES:
+    if not x.is_cuda or x.dtype not in _HALVES or w1.dtype is not x.dtype:
+        return False
+    if x.dim() != 2 or w2.dim() != 3:
         return False
     experts, width, inner = w2.shape
     if x.shape[1] != width or w1.shape != (experts, 2 * inner, width):
