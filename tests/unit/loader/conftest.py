@@ -29,6 +29,7 @@ def machine(monkeypatch, tmp_path):
     """A machine with torch for the CPU, without the seconds that importing it takes."""
     hosts = {None: CPU_HOST, "cpu": CPU_HOST}
     monkeypatch.setattr(loading, "probe", hosts.__getitem__)
+    monkeypatch.setattr(loading, "probe_to_load", hosts.__getitem__)
     monkeypatch.setattr(search, "probe", lambda backend=None: hosts[backend])
     monkeypatch.setattr(search, "probe_to_load", hosts.__getitem__)
     monkeypatch.setattr(search, "with_device", lambda host: host)
