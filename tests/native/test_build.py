@@ -181,6 +181,29 @@ def test_a_binding_chosen_by_the_preprocessor_builds(kernforge_cli, tmp_path):
     assert torch.equal(kernforge.get_local_kernel(root).times_two(x), 2 * x)
 
 
+def test_a_unit_gets_as_much_of_torchs_headers_as_it_needs(kernforge_cli, tmp_path):
+    # A slim header has the version of torch. It lacks a function, which fails.
+    parts = """#include <torch/torch.h>
+{code}
+TORCH_LIBRARY_FRAGMENT(TORCH_EXTENSION_NAME, ops) {{ ops.def("{name}() -> int", &{name}); }}
+"""
+    codes = {
+        "version": "#if TORCH_VERSION_MAJOR >= 2\nint64_t version() { return 2; }\n#endif",
+        "threads": "int64_t threads() { return at::get_num_threads(); }",
+    }
+    root = projects.write(tmp_path, stable=False)
+    manifest = (root / "build.toml").read_text()
+    names = "".join(f'"{name}.cpp", ' for name in codes)
+    (root / "build.toml").write_text(manifest.replace("src = [", f"src = [{names}", 1))
+    for name, code in codes.items():
+        (root / f"{name}.cpp").write_text(parts.format(name=name, code=code))
+    series = "".join(torch.__version__.split(".")[:2])
+    kernforge_cli("build", root, "--variant", f"torch{series}-cxx11-cpu-*")
+    kernel = kernforge.get_local_kernel(root)
+    ops = kernel._ops.ops
+    assert (ops.version(), ops.threads()) == (2, torch.get_num_threads())
+
+
 def test_nothing_runs_twice(kernforge_cli, tmp_path):
     root = projects.write(tmp_path)
     kernforge_cli("build", root)

@@ -14,10 +14,10 @@ import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernforge.builder import results, sandbox
+from kernforge.builder import results, sandbox, slim_headers
 from kernforge.builder.graph import PLACEHOLDER, Action, Input, Plan
 from kernforge.builder.results import STORE_KIND
 from kernforge.builder.sandbox import LIMIT_S, OPENED, WORK, ActionDirectory, Sandbox
@@ -120,24 +120,45 @@ def run_action(action: Action, plan: Plan, context: ActionContext, *, threads: i
                     f"{path} is not the header that {action.title} was planned with",
                     hint="build again; workers of a farm need the image of the build",
                 )
-        with _directory(action, plan, context) as directory:
-            completed = done = _run_in(directory, action, context, tree, threads)
-            if log := (done.stdout + done.stderr).strip():
-                files.write_new(tree / LOG, log + "\n")
-            results.write_history(
-                tree,
-                action,
-                isolated=context.sandbox.isolates,
-                headers=_opened_headers(directory, known=dict(action.headers)),
-                needed=[context.store.path(STORE_KIND, key) for key in sorted(action.needs)],
+        slim = slim_headers.slim_action(action, plan, context.trees)
+        if slim is None:
+            completed = _run_into(tree, action, plan, context, threads)
+            return
+        try:
+            completed = _run_into(tree, slim.action, slim.plan, context, threads)
+        except _FailedError as error:
+            if not slim.may_lack_header(error.failure.output):
+                raise
+            done = _run_into(tree, action, plan, context, threads)
+            first = error.completed
+            completed = replace(
+                done, wall_s=first.wall_s + done.wall_s, cpu_s=first.cpu_s + done.cpu_s
             )
-            files.remove_tree(directory.path)
 
     try:
         context.store.tree(STORE_KIND, action.key, fill)
     except _FailedError as error:
         return Done(failure=error.failure)
     return Done(completed=completed)
+
+
+def _run_into(
+    tree: Path, action: Action, plan: Plan, context: ActionContext, threads: int
+) -> Completed:
+    """Run an action, and fill an empty tree of the store with its result."""
+    with _directory(action, plan, context) as directory:
+        done = _run_in(directory, action, context, tree, threads)
+        if log := (done.stdout + done.stderr).strip():
+            files.write_new(tree / LOG, log + "\n")
+        results.write_history(
+            tree,
+            action,
+            isolated=context.sandbox.isolates,
+            headers=_opened_headers(directory, known=dict(action.headers)),
+            needed=[context.store.path(STORE_KIND, key) for key in sorted(action.needs)],
+        )
+        files.remove_tree(directory.path)
+    return done
 
 
 def resolve(text: str, paths: Mapping[str, str]) -> str:
@@ -204,8 +225,9 @@ def _run_in(
             f"{error.filename or argv[0]} was removed while the build ran",
             hint="build again",
         ) from error
-    problems = [] if done.timed_out else _take_outputs(action, directory, tree)
-    if done.returncode == 0 and not done.timed_out and not problems:
+    succeeded = done.returncode == 0 and not done.timed_out
+    problems = _take_outputs(action, directory, tree) if succeeded else []
+    if succeeded and not problems:
         return done
     repeat = ""
     if context.keeps_failed and not done.timed_out:
@@ -217,7 +239,7 @@ def _run_in(
         repeat = f"sh {script}"
     else:
         files.remove_tree(directory.path)
-    raise _FailedError(_failure(action, repeat, done, problems))
+    raise _FailedError(_failure(action, repeat, done, problems), done)
 
 
 def _opened_headers(directory: ActionDirectory, known: Iterable[str]) -> dict[str, str]:
@@ -277,6 +299,6 @@ def _failure(action: Action, repeat: str, done: Completed, problems: list[str]) 
 
 
 class _FailedError(Exception):
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: Failure, completed: Completed) -> None:
         super().__init__(failure.action.title)
-        self.failure = failure
+        self.failure, self.completed = failure, completed

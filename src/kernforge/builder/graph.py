@@ -18,11 +18,13 @@ from kernforge.toolchain.lockfile import Lock
 
 # How actions are run, as far as it can change a result; decision 5.
 _RECIPE = 4
+# How slim headers of torch are written.
+_SLIM = 1
 PLACEHOLDER = re.compile(r"%\{([\w.+-]+)\}")
 """Placeholder in an argv of a toolchain tree, or of the number of threads."""
 
 _Content: TypeAlias = """tuple[
-    tuple[str, ...], tuple[Input, ...], tuple[str, ...], tuple[tuple[str, str], ...]
+    tuple[str, ...], tuple[Input, ...], tuple[str, ...], tuple[tuple[str, str], ...], bool
 ]"""
 ActionKind: TypeAlias = Literal["cuda", "c++", "device link", "link", "stubs"]
 
@@ -53,6 +55,8 @@ class Action:
         outputs: the files that it makes, relative to its directory.
         trees: the toolchain trees that its argv names.
         headers: hex SHA-256 of each header of the machine that it may read, by path.
+        slim: whether it gets slim headers of torch first, and all of them where these do not
+            suffice.
         key: of everything above but the kind and the title.
         source: path of the project's source that it compiles; empty for other actions.
         archs: what nvcc compiles its device code for, as ``9.0a``.
@@ -70,6 +74,7 @@ class Action:
     headers: tuple[tuple[str, str], ...] = ()
     source: str = ""
     archs: tuple[str, ...] = ()
+    slim: bool = False
 
     @property
     def needs(self) -> frozenset[str]:
@@ -165,10 +170,11 @@ class ActionSet:
         source: str = "",
         archs: Iterable[str] = (),
         headers: Mapping[str, str] = MappingProxyType({}),
+        slim: bool = False,
     ) -> Action:
         """Add an action for a target, or the target to the action that is the same."""
         ordered = tuple(sorted(inputs, key=lambda i: i.path))
-        content = (tuple(argv), ordered, outputs, tuple(headers.items()))
+        content = (tuple(argv), ordered, outputs, tuple(headers.items()), slim)
         if content not in self._keys:  # most targets share most actions
             self._keys[content] = self._key(content)
         key = self._keys[content]
@@ -183,6 +189,7 @@ class ActionSet:
             headers=tuple(headers.items()),
             source=source,
             archs=tuple(archs),
+            slim=slim,
         )
         if target.name not in action.variants:
             action = replace(action, variants=(*action.variants, target.name))
@@ -190,7 +197,7 @@ class ActionSet:
         return action
 
     def _key(self, content: _Content) -> str:
-        argv, inputs, outputs, headers = content
+        argv, inputs, outputs, headers, slim = content
         return digest.key(
             "action",
             argv=argv,
@@ -199,6 +206,7 @@ class ActionSet:
             recipe=_RECIPE,
             roots={name: provision.identity(name, self._lock) for name in _trees(argv)},
             **({"headers": dict(headers)} if headers else {}),
+            **({"slim": _SLIM} if slim else {}),
         )
 
     def file(self, path: str) -> Input:

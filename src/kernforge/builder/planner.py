@@ -21,7 +21,7 @@ from kernforge.manifest.model import Torch
 from kernforge.project import units
 from kernforge.project.targets import Target
 from kernforge.project.units import Sources, Unit
-from kernforge.source import op_namespace
+from kernforge.source import op_namespace, torch_headers
 from kernforge.source.includes import Closure
 from kernforge.toolchain import cuda_arch, front_end
 from kernforge.toolchain.cuda_arch import Arch
@@ -158,6 +158,7 @@ class _Planner:
             headers=self.machine.read_by(
                 closure.foreign, target.cross_cpu, unit.system_directories
             ),
+            slim=target.torch is not None and torch_headers.may_be_slim(closure),
         )
 
     def _use(self, unit: Unit, target: Target) -> op_namespace.NamespaceUse:

@@ -100,7 +100,7 @@ def identity(action: Action, *, jobs: int) -> str:
 def guess(action: Action, *, jobs: int) -> Estimate:
     """First estimate, by kind: too much memory costs some waiting, too little the build."""
     language = "cuda" if action.kind == "device link" else action.kind
-    torch = any(_TORCH.search(name) for name in action.trees)
+    torch = any(_TORCH.search(name) for name in action.trees) and not action.slim
     memory, per_thread, seconds, per_arch = _FIRST.get((language, torch), _LIGHT)
     return Estimate(
         memory=(memory + per_thread * width(action, jobs)) * _MIB,

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from kernforge.builder import action as execute_action
@@ -12,13 +13,15 @@ from kernforge.builder import executor
 from kernforge.builder.action import ActionContext, Failure
 from kernforge.builder.graph import Action, Plan
 from kernforge.builder.results import STORE_KIND
+from kernforge.builder.slim_headers import InstalledHeaders
 from kernforge.errors import BuildError, page
-from kernforge.extension import machine, torch_headers
+from kernforge.extension import machine
 from kernforge.extension.device import nvcc_stages, swap
 from kernforge.extension.device.units import DeviceSession, ExtensionUnit, ModulePlan
 from kernforge.extension.plan import Extension, ExtensionToolchain, plan_extensions
 from kernforge.extension.session import JitSession
-from kernforge.source import compiler_advice, diagnostics
+from kernforge.source import compiler_advice, diagnostics, torch_headers
+from kernforge.source.includes import Closure
 from kernforge.store import eviction
 from kernforge.store.local import Store
 from kernforge.system import digest, files
@@ -67,9 +70,10 @@ def compile_extensions(
     store, ran = toolchain.store, 0
     whole = set() if whole is None else whole
     before = frozenset(whole)
-    torch = None if environment.kernforge_jit_slim == "0" else toolchain.torch
+    directory = None if environment.kernforge_jit_slim == "0" else toolchain.torch
+    torch = None if directory is None else InstalledHeaders(directory)
     while True:
-        slimmed = [torch_headers.slim_extension(each, torch, whole) for each in extensions]
+        slimmed = [slim_extension(each, torch, whole) for each in extensions]
         planned = plan_extensions(slimmed, toolchain.machine, namespaces)
         slim = {each.key: each for each in planned[0].plan.actions if _has_slim_headers(each)}
         if known := {
@@ -84,7 +88,7 @@ def compile_extensions(
             break
         error = compile_error(failures, restore)
         if not torch or not all(
-            each.action.key in slim and _may_need_whole_headers(each, extensions, toolchain, torch)
+            each.action.key in slim and _may_lack_header(each, extensions, toolchain, torch)
             for each in failures
         ):
             # All headers did not help: a mistake, which the next edit corrects.
@@ -112,20 +116,54 @@ def _has_slim_headers(action: Action) -> bool:
     return any(file.path == torch_headers.PATH for file in action.inputs)
 
 
-def _may_need_whole_headers(
-    failure: Failure, extensions: Sequence[Extension], toolchain: ExtensionToolchain, torch: str
+def _may_lack_header(
+    failure: Failure,
+    extensions: Sequence[Extension],
+    toolchain: ExtensionToolchain,
+    torch: InstalledHeaders,
 ) -> bool:
     """Whether a failed source may compile with all of torch's headers."""
     units = [u for each in extensions for u in each.units if u.path == failure.action.source]
     texts = {path: text for unit in units for path, text in unit.texts.items()}
-    return torch_headers.may_need_whole_headers(
-        failure.output, texts, toolchain.machine.torch_tree.name, torch
-    )
+    return torch.may_lack_header(failure.output, texts, toolchain.machine.torch_tree.name)
 
 
 def _whole_headers_key(action: Action) -> str:
     """Key of the store's note that a source needs all of torch's headers."""
     return digest.key("needs-whole-headers", action=action.key)
+
+
+def slim_extension(
+    extension: Extension, torch: InstalledHeaders | None, whole: Collection[str]
+) -> Extension:
+    """An extension with slim headers in each source that compiles with them.
+
+    Args:
+        torch: None leaves the headers as they are.
+        whole: paths of sources that need all headers.
+    """
+    if torch is None:
+        return extension
+    units = (u if u.path in whole else slim_unit(u, torch) or u for u in extension.units)
+    return replace(extension, units=tuple(units))
+
+
+def slim_unit(unit: ExtensionUnit, torch: torch_headers.TorchHeaders) -> ExtensionUnit | None:
+    """A unit with slim headers; None if it uses more of torch."""
+    closure = unit.closure
+    slim = (
+        torch_headers.slim_texts(unit.texts, torch) if torch_headers.may_be_slim(closure) else None
+    )
+    if slim is None:
+        return None
+    texts, included = slim
+    others = (name for name in closure.foreign if name not in torch_headers.LARGE)
+    foreign = tuple(sorted({*others, *included}))
+    return replace(
+        unit,
+        texts=texts,
+        closure=Closure(files=tuple(sorted(texts)), foreign=foreign, opaque=False),
+    )
 
 
 # -- in this process -----------------------------------------------------------------------

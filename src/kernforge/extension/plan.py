@@ -24,15 +24,11 @@ from kernforge.builder import flags, linking
 from kernforge.builder.graph import Action, ActionKind, ActionSet, Input, Plan
 from kernforge.builder.linking import OBJECT
 from kernforge.extension import flags as user_flags
-from kernforge.extension.device.units import (
-    SLIM_DIRECTORY,
-    CudaUnit,
-    ExtensionUnit,
-    ModulePlan,
-)
+from kernforge.extension.device.units import CudaUnit, ExtensionUnit, ModulePlan
 from kernforge.project.targets import Target
 from kernforge.source import op_namespace
 from kernforge.source.op_namespace import EXTENSION_NAME
+from kernforge.source.torch_headers import SLIM_DIRECTORY
 from kernforge.store.local import Store
 from kernforge.toolchain import front_end
 from kernforge.toolchain.cuda_arch import Arch

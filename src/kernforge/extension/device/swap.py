@@ -29,13 +29,9 @@ from kernforge.builder.results import STORE_KIND
 from kernforge.builder.workspace import Workspace
 from kernforge.extension.device import split as device_split
 from kernforge.extension.device.split import Split
-from kernforge.extension.device.units import (
-    SLIM_DIRECTORY,
-    CudaUnit,
-    DeviceSession,
-    ModulePlan,
-)
+from kernforge.extension.device.units import CudaUnit, DeviceSession, ModulePlan
 from kernforge.project.units import Sources
+from kernforge.source.torch_headers import SLIM_DIRECTORY, tested_macros
 from kernforge.store.local import Store
 from kernforge.system import digest, files
 from kernforge.system.console import Console
@@ -58,8 +54,7 @@ _PLAIN_HEADER = re.compile(
 # Flags that put line numbers, or what comes of them, into the object.
 _LINE_FLAG = re.compile(r"(?:^|.*[,=])-(?:g|G|pg)|.*(?:debug|line-?info|coverage|sanitize|profile)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:el)?if(?:n?def)?\b(.*)", re.MULTILINE)
-_KNOWN = frozenset({"defined", "__CUDA_ARCH__", "__CUDACC__", "__cplusplus"})
+_KNOWN = frozenset({"__CUDA_ARCH__", "__CUDACC__", "__cplusplus"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +106,14 @@ def compile_device(
     title = f"{unit.path} (device code)"
     target = module.target
     action = alone.add(
-        title, (*words, CUBIN), inputs, (CUBIN,), target, kind="cuda", archs=unit.action.archs
+        title,
+        (*words, CUBIN),
+        inputs,
+        (CUBIN,),
+        target,
+        kind="cuda",
+        archs=unit.action.archs,
+        slim=unit.action.slim,
     )
     return action, alone.texts
 
@@ -160,14 +162,7 @@ def _bare_texts(unit: CudaUnit, parts: Mapping[str, Split | None]) -> dict[str, 
         part = parts.get(path)
         is_torchs = path.startswith(f"{SLIM_DIRECTORY}/")
         texts[path] = device_split.QUIET + "\n" if is_torchs else part.device if part else text
-    own = frozenset().union(*map(device_split.macros, texts.values()))
-    asked = {
-        word
-        for text in texts.values()
-        for condition in _CONDITION.findall(text)
-        for word in _WORD.findall(condition)
-    }
-    return texts if asked <= own | _KNOWN else {}
+    return texts if tested_macros(texts.values()) <= _KNOWN else {}
 
 
 def _split_unit(

@@ -19,9 +19,6 @@ from kernforge.source.includes import Closure
 from kernforge.store.local import Store
 from kernforge.toolchain.lockfile import Lock
 
-SLIM_DIRECTORY = "kernforge-slim"
-"""Directory of a unit's slim headers, in the action's directory."""
-
 _MOST_SPLITS = 256
 _MOST_OBJECTS = 8
 # With TORCH_API_INCLUDE_EXTENSION_H, torch/torch.h includes torch/extension.h.

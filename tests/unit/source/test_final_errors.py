@@ -3,7 +3,7 @@
 
 import pytest
 
-from kernforge.extension import torch_headers
+from kernforge.source import torch_headers
 
 BODY = """// a comment with a { brace
 torch::Tensor scale(torch::Tensor x) {
@@ -61,6 +61,7 @@ FINAL = [
     (BODY, f"a.cpp:2:8: error: redefinition of 'struct uchar3'\n{PLACE}:9: note: previous\n"),
 ]
 MORE_HEADERS = [
+    (BODY, f"{TORCH}/python.h:14:10: fatal error: frameobject.h: No such file or directory"),
     # A macro of a header that is missing looks like this outside of a function.
     (SCOPE, "a.cpp:2:1: error: expected ',' or ';' before 'void'"),
     (SCOPE, 'a.cpp(2): error: expected a ";"\n  void f() {}\n  ^\n'),

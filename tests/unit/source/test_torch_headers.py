@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is taken of torch's headers for a source, on headers as torch's generator writes them."""
 
+import re
+
 import pytest
 
-from kernforge.extension import plan, torch_headers
+from kernforge.source import torch_headers
 from kernforge.source.includes import closure
 
 HEADERS = {
@@ -29,6 +31,7 @@ inline at::Tensor rand(at::IntArrayRef size) {
 #include <ATen/Functions.h>
 namespace at { Tensor operators(); }
 """,
+    "c10/Macros.h": "#define C10_SIZE 64\n",
     "ATen/ops/tensor.h": "#pragma once\n#include <ATen/core/Tensor.h>\n",
     **{
         f"ATen/ops/{name}.h": f"""#pragma once
@@ -50,50 +53,53 @@ torch::Tensor f(torch::Tensor x) { auto y = torch::empty_like(x); return y; }
 """
 
 
-def cut(source=SOURCE, path="me/a.cu", read=HEADERS.get, **more):
-    texts = {path: source, **more}
-    found = closure(path, texts, ())
-    texts = {p: texts[p] for p in found.files}
-    return torch_headers.slim_unit(plan.ExtensionUnit(path=path, texts=texts, closure=found), read)
+class Headers(dict):
+    read = dict.get
+
+    def defines(self, macros):
+        return any(
+            re.search(rf"#define {name}\b", text) for name in macros for text in self.values()
+        )
+
+
+def cut(source=SOURCE, known=HEADERS):
+    """The source and the slim header; None if it keeps all of torch's."""
+    texts = {"me/a.cu": source}
+    if not torch_headers.may_be_slim(closure("me/a.cu", texts, ())):
+        return None
+    slim = torch_headers.slim_texts(texts, Headers(known))
+    return slim and (slim[0]["me/a.cu"], slim[0]["kernforge-slim/kernforge_torch.h"])
 
 
 def test_a_slim_header_replaces_the_include():
-    unit = cut()
-    text = unit.texts["kernforge-slim/kernforge_torch.h"]
-    assert unit.texts["me/a.cu"].splitlines()[0] == '#include "kernforge_torch.h"'
-    assert unit.texts["me/a.cu"].splitlines()[1:] == SOURCE.splitlines()[1:]
+    source, text = cut()
+    assert source.splitlines()[0] == '#include "kernforge_torch.h"'
+    assert source.splitlines()[1:] == SOURCE.splitlines()[1:]
     assert "inline Tensor sqrt" in text
+    assert "#include <ATen/ops/sqrt_ops.h>" in text
     assert "Tensor operators();" in text
     assert "constexpr auto kF32" in text
     assert "kernforge::variable(at::empty_like(self), options.requires_grad())" in text
     for left in ("rand", "cat", "make_variable", "Context.h", "Functions.h", "ATen/ATen.h"):
         assert left not in text
-    assert set(unit.closure.files) == {"me/a.cu", "kernforge-slim/kernforge_torch.h"}
-    assert "ATen/ops/sqrt_ops.h" in unit.closure.foreign
-    assert "torch/extension.h" not in unit.closure.foreign
-    assert not unit.closure.reaches_python
-    assert unit.closure.reaches_torch
 
 
 def test_lists_python_and_registrations_add_their_headers():
     lists = "torch::Tensor g(torch::Tensor x) { return torch::cat({x, x}); }\n"
     bound = 'PYBIND11_MODULE(a, m) { m.def("f", &f); }\n'
     library = "TORCH_LIBRARY(a, m) {}\n"
-    unit = cut(SOURCE + lists + bound + library)
-    assert {*("ATen/core/IListRef_inl.h", "torch/csrc/utils/pybind.h", "torch/library.h")} <= set(
-        unit.closure.foreign
-    )
-    assert unit.closure.reaches_python
+    _, text = cut(SOURCE + lists + bound + library)
+    for name in ("ATen/core/IListRef_inl.h", "torch/csrc/utils/pybind.h", "torch/library.h"):
+        assert f"#include <{name}>" in text
 
 
 def test_an_autograd_function_includes_autograds_headers():
-    unit = cut(SOURCE + "struct F : torch::autograd::Function<F> {};\n")
-    written = unit.texts[torch_headers.PATH]
-    assert written.splitlines()[1] == "#define AT_PER_OPERATOR_HEADERS"
-    assert "#include <ATen/ops/empty_like.h>" in written
-    assert "_ops::empty_like()" not in written
-    assert "return autograd::make_variable(at::empty_like(self)" in written
-    assert "torch/csrc/autograd/custom_function.h" in unit.closure.foreign
+    _, text = cut(SOURCE + "struct F : torch::autograd::Function<F> {};\n")
+    assert text.splitlines()[1] == "#define AT_PER_OPERATOR_HEADERS"
+    assert "#include <ATen/ops/empty_like.h>" in text
+    assert "_ops::empty_like()" not in text
+    assert "return autograd::make_variable(at::empty_like(self)" in text
+    assert "#include <torch/csrc/autograd/custom_function.h>" in text
 
 
 @pytest.mark.parametrize(
@@ -104,6 +110,7 @@ def test_an_autograd_function_includes_autograds_headers():
         SOURCE + "#include <ATen/native/Pool.h>\n",
         SOURCE + "#include NAME\n",
         SOURCE + "auto g(at::Tensor x) { return x.index({0}); }\n",
+        SOURCE + "#if defined(X) || \\\n  C10_SIZE > 32\n#endif\n",
     ],
 )
 def test_a_source_that_uses_more_keeps_all_headers(source):
@@ -112,8 +119,17 @@ def test_a_source_that_uses_more_keeps_all_headers(source):
 
 def test_unknown_headers_of_torch_are_not_reduced():
     known = {name: text for name, text in HEADERS.items() if "factories" not in name}
-    assert cut(read=known.get) is None
+    assert cut(known=known) is None
+
+
+def test_macros_that_every_header_has_are_tested_with_slim_ones():
+    conditions = "#define MINE 1\n#if MINE && __CUDA_ARCH__ && USE_ROCM\n#endif\n"
+    _, text = cut(SOURCE + conditions + "#if TORCH_VERSION_MAJOR >= 2\n#endif\n")
+    assert "#include <torch/version.h>" in text
+    assert "Python.h" not in text
+    _, text = cut(SOURCE + "#ifdef PY_VERSION_HEX\n#endif\n")
+    assert "#include <Python.h>" in text
 
 
 def test_a_word_with_a_header_that_is_not_an_operators_is_not_included():
-    assert "tensor_ops.h" not in "".join(cut("tensor f(tensor x);\n" + SOURCE).texts.values())
+    assert "tensor_ops.h" not in "".join(cut("tensor f(tensor x);\n" + SOURCE))

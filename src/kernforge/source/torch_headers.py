@@ -6,8 +6,9 @@ compiler each read it. Most of it is for the 2,500 operators that a source does 
 include is replaced by one of a header that is written for the source: ``ATen/core/Tensor.h`` (the
 class with its methods), the functions of those operators that the source names, as the installed
 headers define them, and torch's own names for types. If a source uses more than that, its compiler
-misses a name, and the source is compiled again as it is. A source that defines an
-``autograd::Function`` gets torch's header for that, which is half of all.
+misses a name, and the source is compiled again as it is. A source that tests a macro of torch's
+would not miss it, and keeps all headers. One that defines an ``autograd::Function`` gets torch's
+header for that, which is half of all.
 
 The functions in ``torch::`` that make tensors are those of the installed ``variable_factories.h``,
 except that they set ``requires_grad`` by the tensor's method instead of
@@ -20,35 +21,31 @@ defined twice is not torch's. The messages are those of GCC, of Clang and of nvc
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Protocol
 
-from kernforge.extension.device.units import SLIM_DIRECTORY, ExtensionUnit
-from kernforge.extension.plan import Extension
 from kernforge.source import cpp_text, diagnostics
 from kernforge.source.diagnostics import Diagnostic
 from kernforge.source.includes import Closure
-from kernforge.system.process import Command, run
 
-ReadHeader = Callable[[str], str | None]
-"""Text of a header below torch's ``include``; None if there is none."""
-
+SLIM_DIRECTORY = "kernforge-slim"
+"""Directory of a unit's slim headers, in the action's directory."""
 HEADER = "kernforge_torch.h"
 PATH = f"{SLIM_DIRECTORY}/{HEADER}"
 """The written header, in an action's directory."""
-_LARGE = ("torch/extension.h", "torch/torch.h", "torch/all.h", "torch/types.h", "ATen/ATen.h")
+LARGE = ("torch/extension.h", "torch/torch.h", "torch/all.h", "torch/types.h", "ATen/ATen.h")
+"""Headers with all operators."""
 _LARGE_INCLUDE = re.compile(
-    rf'^([ \t]*)#[ \t]*include[ \t]*[<"](?:{"|".join(map(re.escape, _LARGE))})[>"]', re.MULTILINE
+    rf'^([ \t]*)#[ \t]*include[ \t]*[<"](?:{"|".join(map(re.escape, LARGE))})[>"]', re.MULTILINE
 )
 # Other headers that are allowed. One that is not may define a second time what is written here.
 _ALLOWED = re.compile(
-    r"(?!torch/|ATen/|caffe2/|THC/).*|torch/library\.h|torch/csrc/utils/pybind\.h"
+    r"(?!torch/|ATen/|caffe2/|THC/).*|torch/library\.h|torch/csrc/utils/pybind\.h|THC/THCAtomics\.cuh"
     r"|torch/csrc/autograd/custom_function\.h"
     r"|ATen/(?:Dispatch|AccumulateType|OpMathType|cuda/CUDAContext(?:Light)?|cuda/Exceptions)\.h"
+    r"|ATen/(?:DeviceGuard\.h|cuda/Atomic\.cuh)"
 )
 # Parts of torch that are not in the written header.
 _UNSUPPORTED = re.compile(
@@ -57,9 +54,8 @@ _UNSUPPORTED = re.compile(
     r"|\b(?:NoGradGuard|GradMode|InferenceMode|AutoGradMode|Slice|Ellipsis)\b"
     r"|\.\s*index(?:_put_)?\s*\(\s*\{"
 )
-_PYTHON = re.compile(
-    r"\bPYBIND11_\w+|\b(?:py|pybind11)\s*::|\bwrap_pybind_function|\bPyObject\b|\bTHP\w+"
-)
+_PYBIND = re.compile(r"\bPYBIND11_\w+|\b(?:py|pybind11)\s*::|\bwrap_pybind_function|\bTHP\w+")
+_PYTHON = re.compile(r"\bPy[A-Z_]\w*|\bPY_\w+")
 _LIBRARY = re.compile(r"\bTORCH_LIBRARY")
 _AUTOGRAD = re.compile(r"\bautograd\s*::")
 # Torch's headers for autograd include all operators, unless this is defined: then those that they
@@ -82,9 +78,14 @@ _OPERATORS, _BY_OPERATORS = "ATen/TensorOperators.h", "empty_like"
 _LISTS = "ITensorListRef"
 _ALWAYS = (
     *("ATen/core/Tensor.h", "ATen/core/Generator.h", "ATen/core/LegacyTypeDispatch.h"),
-    *("ATen/core/Reduction.h", "ATen/Dispatch.h"),
+    *("ATen/core/Reduction.h", "ATen/DeviceGuard.h", "ATen/Dispatch.h", "torch/version.h"),
 )
-_NOT_FOUND = 1
+_TESTED = re.compile(r"^[ \t]*#[ \t]*(?:el)?if(?:n?def)?\b((?:\\\n|[^\n])*)", re.MULTILINE)
+_DEFINED = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_FILE_TEST = re.compile(r"__has_include\w*\s*\([^)]*\)")
+_VERSION = "TORCH_VERSION"
+_PYTHON_HEADER = "Python.h"
 _VARIABLE = """namespace torch { namespace kernforge {
 inline at::Tensor variable(at::Tensor made, bool requires_grad) {
   if (requires_grad) made.set_requires_grad(true);
@@ -94,7 +95,7 @@ inline at::Tensor variable(at::Tensor made, bool requires_grad) {
 """
 _ABOUT_A_NAME = re.compile(
     r"declared|undefined|defin|member|does not name|incomplete|ambiguous|must be a class"
-    r"|no (?:instance|match|suitable|operator)|expected|cannot convert|unknown type"
+    r"|no (?:instance|match|suitable|operator)|expected|cannot convert|unknown type|No such file"
 )
 _REDEFINED = re.compile(r"redefinition|already been defined|conflicting declaration")
 # Names of torch and Python that macros put together, and names that any header of C++ may bring.
@@ -120,29 +121,16 @@ _MISSING = re.compile(
 )
 
 
-def may_need_whole_headers(
-    output: str, texts: Mapping[str, str], tree: str, directory: str
-) -> bool:
-    """Whether a source that failed with slim headers may compile with all of torch's.
+class TorchHeaders(Protocol):
+    """The headers of a torch."""
 
-    Args:
-        output: what the compiler wrote.
-        texts: the source and what it includes, by path.
-        tree: name of torch's tree among those of the compiler's action.
-        directory: what that tree is.
-    """
+    def read(self, name: str) -> str | None:
+        """Text of a header below ``include``; None if there is none."""
+        ...
 
-    def occurs(name: str) -> bool:
-        # Not in a line of a comment.
-        pattern = rf"^\s*(([^[:space:]/*]|/[^/*]).*\b)?{name}\b"
-        argv = ("grep", "-RqE", "-e", pattern, "--", f"{directory}/include", "/usr/include")
-        try:
-            return run(Command(argv=argv)).returncode != _NOT_FOUND
-        except FileNotFoundError:
-            return True
-
-    users = {path: text for path, text in texts.items() if path != PATH}
-    return may_lack_header(output, users, (f"/{tree}/", SLIM_DIRECTORY), occurs)
+    def defines(self, macros: Collection[str]) -> bool:
+        """Whether a header defines one of these macros."""
+        ...
 
 
 def may_lack_header(
@@ -208,48 +196,61 @@ def _is_in_body(code: str) -> bool:
 # -- the written header --------------------------------------------------------------------
 
 
-@functools.lru_cache(1 << 12)
-def read_header(torch: str, name: str) -> str | None:
-    """Text of a header of an installed torch; None if there is none."""
-    path = Path(torch, "include", name)
-    return path.read_text(encoding="utf-8") if path.is_file() else None
+def may_be_slim(closure: Closure) -> bool:
+    """Whether slim headers can stand for those that a unit includes."""
+    others = [name for name in closure.foreign if name not in LARGE]
+    return (
+        not closure.opaque
+        and len(others) < len(closure.foreign)
+        and all(_ALLOWED.fullmatch(name) for name in others)
+    )
 
 
-def slim_extension(extension: Extension, torch: str | None, whole: Collection[str]) -> Extension:
-    """An extension with slim headers in each source that compiles with them.
+def slim_texts(
+    texts: Mapping[str, str], headers: TorchHeaders
+) -> tuple[dict[str, str], tuple[str, ...]] | None:
+    """The files of a unit with a slim header among them, and what that header includes.
 
     Args:
-        torch: directory of torch; None leaves the headers as they are.
-        whole: paths of sources that need all headers.
+        texts: of a unit that ``may_be_slim``, by path.
+
+    Returns:
+        None if the unit uses more of torch, or torch's headers are not as expected.
     """
-    if torch is None:
-        return extension
-    read = functools.partial(read_header, torch)
-    units = (u if u.path in whole else slim_unit(u, read) or u for u in extension.units)
-    return replace(extension, units=tuple(units))
-
-
-def slim_unit(unit: ExtensionUnit, read: ReadHeader) -> ExtensionUnit | None:
-    """A unit with slim headers; None if it uses more of torch."""
-    given, closure = unit.texts, unit.closure
-    others = [name for name in closure.foreign if name not in _LARGE]
-    if closure.opaque or not all(_ALLOWED.fullmatch(name) for name in others):
+    code = "\n".join(cpp_text.code(text) for text in texts.values())
+    # The compiler's own begin with two underscores. The version is in every slim header, and
+    # Python's are where they are named.
+    tested = {n for n in tested_macros(texts.values()) if not n.startswith(("__", _VERSION))}
+    asked = {name for name in tested if not _PYTHON.match(name)}
+    if _UNSUPPORTED.search(code) or (asked and headers.defines(asked)):
         return None
-    texts = {path: _LARGE_INCLUDE.sub(rf'\1#include "{HEADER}"', t) for path, t in given.items()}
-    code = "\n".join(cpp_text.code(text) for text in given.values())
-    if texts == given or _UNSUPPORTED.search(code):
-        return None
-    written = write_header(code, read)
+    written = write_header(code, headers.read)
     if written is None:
         return None
     text, included = written
-    files = tuple(sorted((*closure.files, PATH)))
-    foreign = tuple(sorted({*others, *included}))
-    new = Closure(files=files, foreign=foreign, opaque=False)
-    return replace(unit, texts={**texts, PATH: text}, closure=new)
+    if _PYTHON.search(code):  # torch/extension.h has it, torch/torch.h has not
+        name = _PYTHON_HEADER
+        text = f"#if __has_include(<{name}>)\n#include <{name}>\n#endif\n{text}"
+        included = (name, *included)
+    slim = {path: _LARGE_INCLUDE.sub(rf'\1#include "{HEADER}"', t) for path, t in texts.items()}
+    return {**slim, PATH: text}, included
 
 
-def write_header(code: str, read: ReadHeader) -> tuple[str, tuple[str, ...]] | None:
+def tested_macros(texts: Iterable[str]) -> frozenset[str]:
+    """Macros that the files of a unit test with ``#if`` and do not define themselves."""
+    tested: set[str] = set()
+    defined: set[str] = {"defined"}
+    for text in texts:
+        defined.update(_DEFINED.findall(text))
+        for condition in _TESTED.findall(text):
+            words = _FILE_TEST.sub("", cpp_text.code(condition))
+            tested.update(_WORD.findall(words))
+    return frozenset(tested - defined)
+
+
+def write_header(
+    code: str, read: Callable[[str], str | None]
+) -> tuple[str, tuple[str, ...]] | None:
     """Header for code without comments, and what it includes; None: torch's is not as expected."""
     types, factories, operators = read(_TYPES), read(_FACTORIES), read(_OPERATORS)
     if types is None or factories is None or operators is None:
@@ -268,7 +269,7 @@ def write_header(code: str, read: ReadHeader) -> tuple[str, tuple[str, ...]] | N
         included.append("ATen/core/IListRef_inl.h")
     if _LIBRARY.search(code):
         included.append("torch/library.h")
-    if _PYTHON.search(code):
+    if _PYBIND.search(code):
         included += ["torch/csrc/utils/pybind.h", "torch/csrc/Exceptions.h"]
     tensor_makers = [m[0] for m in _FACTORY.finditer(factories) if m[1] in bodies]
     if _AUTOGRAD.search(code):
