@@ -15,18 +15,21 @@ class Group:
 
     Attributes:
         title: of the page.
+        summary: what it answers, for the index.
         text: what all of its tables have in common.
         files: patterns of the names of its documents.
     """
 
     title: str
+    summary: str
     text: str
     files: tuple[str, ...]
 
 
 GROUPS = {
     "kernels": Group(
-        "Results: Kernels on the GPU",
+        "Kernels on the GPU",
+        "the ten kernels beside torch, torch.compile and the roofline, and where they are slower",
         "The example kernels of the repository with torch 2.11 and CUDA 13.0 on an NVIDIA H200;\n"
         "one sweep is of an H100.\n"
         "All contenders of a table take turns in one run. The L2 cache is emptied before each "
@@ -47,26 +50,30 @@ GROUPS = {
         ("*-h200.json", "sweep-*.json"),
     ),
     "jit": Group(
-        "Results: JIT",
+        "JIT",
+        "seconds from a source to a call, and from an edit to a call",
         "`kernforge.load` and `kernforge.load_inline` beside `torch.utils.cpp_extension`, which "
         "takes the\nsame calls.\n",
         ("jit.json",),
     ),
     "build": Group(
-        "Results: Builds",
+        "Builds",
+        "CPU seconds for every torch and CUDA, downloads, and the kernels of kernels-community",
         "`kernforge build` beside `torch.utils.cpp_extension`, on the same sources and "
         "architectures, with the\nsame compilers. One variant of kernforge serves several torch "
         "versions; cpp_extension builds once\nfor each of them.\n",
         ("build.json", "toolchain.json", "community.json", "sdists.json"),
     ),
     "load": Group(
-        "Results: Loading",
+        "Loading",
+        "milliseconds of an import, of the first and of a repeated `get_kernel`",
         "`kernforge.get_kernel` beside `kernels.get_kernel`, for the same kernel in the same "
         "cache.\n",
         ("load.json",),
     ),
     "compat": Group(
-        "Results: In the place of `kernels`",
+        "transformers and diffusers",
+        "models that run with kernforge in the place of `kernels`",
         "transformers and diffusers, written for `kernels`, run with kernforge.\n",
         ("applications.json",),
     ),
@@ -84,9 +91,7 @@ def pages(results: Path) -> dict[str, str]:
         texts[name] = "\n".join(parts)
     if tables:
         raise SystemExit(f"no page of results has {', '.join(tables)}: see GROUPS")
-    lines = [
-        f"- [{group.title.removeprefix('Results: ')}]({name}.md)" for name, group in GROUPS.items()
-    ]
+    lines = [f"- [{group.title}]({name}.md): {group.summary}" for name, group in GROUPS.items()]
     texts["README"] = "\n".join((_INDEX, *lines, ""))
     return texts
 
@@ -100,17 +105,21 @@ wrote. kernforge and its peers are measured in the same run.
 
 
 def _tables(results: Path) -> dict[str, dict[str, Any]]:
-    """The table of each document that has one."""
+    """Each document that has a table."""
     documents = {p.name: json.loads(p.read_text()) for p in sorted(results.glob("*.json"))}
-    return {name: document["table"] for name, document in documents.items() if "table" in document}
+    return {name: document for name, document in documents.items() if "table" in document}
 
 
-def _table(table: dict[str, Any], path: Path) -> str:
-    """One table; a result file carries its own title, head, rows and note."""
+def _table(document: dict[str, Any], path: Path) -> str:
+    """One table; a result file carries its own title, head, rows, note and machine."""
+    table, machine = document["table"], document.get("machine", {})
     head, rows = table["head"], table["rows"]
+    where = machine.get("gpu") or (f"{machine['cores']} cores" if "cores" in machine else "")
+    measured = ", ".join(filter(None, (where, machine.get("date", "")[:10])))
+    source = f"[{path.name}](../../benchmarks/results/{path.name})"
     lines = [f"## {table['title']}\n", _row(head), _row(["---"] * len(head)), *map(_row, rows)]
-    link = f"../../benchmarks/results/{path.name}"
-    return "\n".join([*lines, "", f"{table['note']} Source: [{path.name}]({link}).\n"])
+    end = f"{source} ({measured})" if measured else source
+    return "\n".join([*lines, "", f"{table['note']} Source: {end}.\n"])
 
 
 def _row(cells: list[Any]) -> str:

@@ -71,9 +71,13 @@ def find(start: Path) -> Path:
     for directory in (start, *start.parents):
         if (directory / MANIFEST).is_file():
             return directory
+    setup = (start / "setup.py").is_file()
     raise UsageError(
         f"no {MANIFEST} in {start} or above",
-        hint="name the project's directory, or make a project with `kernforge new NAME`",
+        hint="a setup.py project needs none: `kernforge pip install .` installs it, `kernforge "
+        "wheel` makes its wheels; `kernforge adopt` converts it"
+        if setup
+        else "name the project's directory, or make a project with `kernforge new NAME`",
     )
 
 

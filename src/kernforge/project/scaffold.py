@@ -209,7 +209,7 @@ def check_project(name: str, *, license: str) -> None:  # noqa: A002
         raise UsageError(
             f"{name!r} is not a kernel name",
             hint="a name has lower-case letters, digits and dashes, at least two of them; "
-            "it begins with a letter and does not end with a dash. --dir names the directory",
+            "it begins with a letter and does not end with a dash",
         )
     check_function(name.replace("-", "_"))
     if not _LICENSE.fullmatch(license):

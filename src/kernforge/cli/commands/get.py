@@ -72,7 +72,7 @@ def _wanted(arguments: argparse.Namespace) -> tuple[Search, tuple[Request, ...]]
     if not arguments.version:
         raise UsageError(
             f"no version of {what} was given",
-            hint="give --version 1; `kernforge info --versions` lists the versions",
+            hint=f"give --version 1; `kernforge info {what} --versions` lists the versions",
         )
     return Search(store, None, environment, trusted), (request(what, version, revision),)
 
