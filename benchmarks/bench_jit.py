@@ -7,7 +7,7 @@ after an edit of a kernel's body alone; after an edit of nothing; in a second pr
 error of a source without a semicolon and of one with a misspelt function is there. ``project`` is
 what ``kernforge new`` writes, loaded by ``kernforge.load(directory)``; torch's loader knows none.
 
-    python benchmarks/bench_jit.py                # needs CUDA_HOME for torch's; no GPU
+    python benchmarks/bench_jit.py      # needs CUDA_HOME for torch's, a GPU for the project's row
 
 Writes benchmarks/results/jit.json. CUDA is compiled for TORCH_CUDA_ARCH_LIST (9.0).
 """
@@ -23,6 +23,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import torch
 from results import RESULTS, describe, write
 
 KERNELS = {
@@ -64,8 +65,6 @@ def source(edited: int, block: int, mistake: str = "") -> dict[str, object]:
 
 def child(loader: str, moment: str) -> None:
     """Load in this process; print the seconds of its moments as JSON."""
-    import torch  # noqa: PLC0415 - not in the clock
-
     if loader == "torch":
         from torch.utils.cpp_extension import load_inline  # noqa: PLC0415
     else:
@@ -102,7 +101,12 @@ def child(loader: str, moment: str) -> None:
 
 
 def project(cache: str) -> dict[str, float]:
-    """Seconds of ``kernforge.load`` of a new project: cold, and after an edit of its source."""
+    """Seconds of ``kernforge.load`` of a new project: cold, and after an edit of its source.
+
+    None without a GPU: it is loaded for the CPU then.
+    """
+    if not torch.cuda.is_available():
+        return {}
     new = [sys.executable, "-m", "kernforge", "new", "bench-toy"]
     subprocess.run(new, cwd=cache, check=True, stdout=subprocess.DEVNULL)
     root = Path(cache, "bench-toy")
@@ -176,6 +180,7 @@ def main() -> None:
         rows=[
             [name, *(f"{found[m]:.2g}" if m in found else "" for m in MOMENTS)]
             for name, found in results.items()
+            if found
         ],
         note="New processes with an empty cache, in one run. An edit changes a kernel and its "
         "launcher, a device-only edit the body of a kernel. The last columns are the seconds until "
