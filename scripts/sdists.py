@@ -139,7 +139,7 @@ def write(outcomes: list[Outcome], options: argparse.Namespace) -> None:
     document = {
         "machine": {"target": target, "arch": options.arch},
         "table": {
-            "title": f"Source distributions of others, unmodified (torch {options.torch}, {cuda})",
+            "title": f"Unmodified source distributions (torch {options.torch}, {cuda})",
             "head": ["", "sources (CUDA + C++)", "built", "s", "actions that were run", "MB"],
             "rows": [outcome.row for outcome in outcomes],
             "note": "On a machine without CUDA, with two cores that other work shared. Actions "

@@ -25,14 +25,14 @@ STRANGE = ("tcp://farm:8786", "tcp://10.0.0.5:8786", "ws://farm:80", "tcp://0.0.
 def test_only_tls_leaves_the_machine():
     farm.refuse_plain(FARM)
     for address in STRANGE:
-        with pytest.raises(UsageError, match="is a plain connection"):
+        with pytest.raises(UsageError, match="is not encrypted"):
             farm.refuse_plain([*FARM, address])
 
 
 def test_a_build_names_no_plain_scheduler(kernforge_cli, tmp_path):
     root = projects.write(tmp_path / "project")
     done = kernforge_cli("build", root, "--scheduler", "tcp://10.0.0.5:8786", expect=2)
-    assert "is a plain connection" in done.stderr
+    assert "is not encrypted" in done.stderr
 
 
 def test_a_worker_refuses_a_plain_farm():
@@ -41,7 +41,7 @@ def test_a_worker_refuses_a_plain_farm():
 
     worker = Peer()
     worker.scheduler = Peer()
-    with pytest.raises(UsageError, match="is a plain connection"):
+    with pytest.raises(UsageError, match="is not encrypted"):
         farm.dask_setup(worker)
 
 

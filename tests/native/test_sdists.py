@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Source distributions of others from the package index, built unmodified for the installed torch.
+"""Source distributions from the package index, built unmodified for the installed torch.
 
 They fetch the two smallest; ``scripts/sdists.py`` builds more of them, for a GPU.
 """

@@ -132,7 +132,7 @@ def verify_variant(
         with verified.noting(Result.CHANGED):
             verify_tree(path, digest, within=location.link_root)
             verified.files = len(digest.files)
-    # A revoked document stays revoked, whoever signed it.
+    # A revoked document stays revoked, also if its signature is valid.
     document = sha256(data)
     problems += [Problem(Result.REVOKED, str(r)) for r in revoked if r.document == document]
     if digest is not None and verified.files is not None and provenance.FILE in digest.files:

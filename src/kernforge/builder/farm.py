@@ -68,7 +68,7 @@ def refuse_plain(addresses: Iterable[str]) -> None:
         parts = urlsplit(address)
         if parts.scheme not in {"tls", "wss", "inproc"} and parts.hostname not in _LOOPBACK:
             raise UsageError(
-                f"{address} is a plain connection: whoever reaches it can run programs on the farm",
+                f"{address} is not encrypted: each host that reaches it can run programs there",
                 hint="use tls://; Dask reads the certificates from its configuration, "
                 "distributed.comm.tls",
             )

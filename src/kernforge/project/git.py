@@ -167,7 +167,7 @@ def clone(repository: str | None, commit: str, into: Path) -> None:
             is used; None where it is not known.
 
     Raises:
-        UsageError: it cannot be had.
+        UsageError: it is unavailable.
     """
     if not repository:
         raise UsageError(

@@ -185,7 +185,7 @@ class HubTransport:
             if len(files) > untrusted.MEMBERS:
                 raise RegistryError(
                     f"{repo_id} lists more than {untrusted.MEMBERS:,} files",
-                    hint="report it to whoever runs the hub",
+                    hint="report it to the hub's operator",
                 )
         return files
 
@@ -384,7 +384,7 @@ def reading(url: str) -> Iterator[None]:
     except _WRONG as error:
         raise RegistryError(
             f"the answer of {url} is not a hub's: {one_line(error)}",
-            hint="report it to whoever runs the hub, or check HF_ENDPOINT",
+            hint="report it to the hub's operator, or check HF_ENDPOINT",
         ) from error
 
 

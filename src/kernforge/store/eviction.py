@@ -206,7 +206,7 @@ def _size_file(store: Store, path: Path) -> Path:
 
 
 def _tidy(store: Store) -> None:
-    """Remove old locks that nobody holds."""
+    """Remove old locks that no process holds."""
     horizon = time.time() - _DAY_S
     for path in (store.root / "locks").glob("*-*"):
         if path.name.partition("-")[0] not in STORE_KINDS or not _KEY.fullmatch(path.name[-64:]):

@@ -60,8 +60,8 @@ class Environment:
     )
     kernforge_store_trust = Variable(
         "KERNFORGE_STORE_TRUST",
-        "`all-writers`: results of the shared store are taken unsigned, from whoever can write to "
-        "it",
+        "`all-writers`: the shared store is trusted without signatures: every host that can "
+        "write to it",
     )
     kernforge_registry = Variable("KERNFORGE_REGISTRY", "path or URL of the default registry")
     kernforge_kernels_version = Variable(

@@ -513,7 +513,7 @@ def tree_bytes(path: Path) -> int:
 def refuse_writable(path: Path) -> None:
     """Refuse a file or directory that every user of this machine may write to.
 
-    In a directory with the sticky bit, such as ``/tmp``, nobody replaces the file of another.
+    In a directory with the sticky bit, such as ``/tmp``, a user cannot replace the file of another.
 
     Raises:
         StorageError: it is so; the hint has the command that mends it.

@@ -5,8 +5,8 @@ A project that was cloned, a build that was downloaded, what a compiler's action
 of a path in it may be a symbolic link, so that nothing outside is read or written. What is read is
 a regular file of a bounded size: no device, and no pipe that would be read for ever.
 
-Nobody changes the directory meanwhile: an action and all that it started have ended. The directory
-itself is trusted: the caller resolves it, and ``name`` is always a relative path in it.
+No process changes the directory meanwhile: an action and all that it started have ended. The
+directory itself is trusted: the caller resolves it, and ``name`` is always a relative path in it.
 """
 
 from __future__ import annotations

@@ -263,7 +263,7 @@ def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
 
 @functools.cache
 def _adapter() -> TypeAdapter[Lock]:
-    # Whoever makes a lock of values does without it.
+    # A lock that is made of values needs none of it.
     from pydantic import TypeAdapter  # noqa: PLC0415
 
     return TypeAdapter(Lock)
