@@ -144,10 +144,10 @@ class _Planner:
             argv = self._nvcc(unit, target, standard, archs, common)
         else:
             argv = (flags.cxx_of(target), *flags.cxx(standard), *common, *unit.cxx_flags)
-        where = f" for {target.name}" if reads_torch else ""
         toolkit = "" if target.cuda is None else f", CUDA {target.cuda}"
+        where = f" for {target.name}" if reads_torch else toolkit
         return self.actions.add(
-            f"{unit.path}{toolkit}{where}",
+            f"{unit.path}{where}",
             (*argv, unit.path, "-o", OBJECT),
             [self.actions.file(path) for path in closure.files],
             (OBJECT,),
