@@ -59,8 +59,8 @@ test-all: $(VENV)/ready-torch $(VENV)/ready-build,demo,test  ## run every test t
 unit: $(VENV)/ready-torch $(VENV)/ready-build,demo,test  ## run the tests of single modules
 	$(PYTEST) tests/unit
 
-fuzz: $(VENV)/ready-build,demo,test  ## read 10,000 nearly right documents of each kind; FUZZ="--seed 7" for others
-	$(BIN)/python scripts/run_fuzz.py $(FUZZ)
+fuzz: $(VENV)/ready-build,demo,test  ## read 10,000 nearly right documents of each kind; SEED=7 for others
+	ulimit -v 3000000; EXAMPLES=10000 $(PYTEST) --timeout 6000 tests/fuzz
 
 test-gpu:  ## run every test that needs a GPU, on artifacts that were built before, with the Python on PATH
 	PYTHONPATH=src $(PYTHON) scripts/test_gpu.py

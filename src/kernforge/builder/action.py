@@ -13,7 +13,7 @@ import contextlib
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from kernforge.builder import results, sandbox, slim_headers
 from kernforge.builder.graph import PLACEHOLDER, Action, Input, Plan
 from kernforge.builder.results import STORE_KIND
 from kernforge.builder.sandbox import LIMIT_S, OPENED, WORK, ActionDirectory, Sandbox
-from kernforge.errors import BuildError, IntegrityError, ToolchainError
+from kernforge.errors import BuildError, IntegrityError
 from kernforge.store.local import Store
 from kernforge.system import files, untrusted_tree
 from kernforge.system.process import Completed, Runner
@@ -114,12 +114,6 @@ def run_action(action: Action, plan: Plan, context: ActionContext, *, threads: i
 
     def fill(tree: Path) -> None:
         nonlocal completed
-        for path, digest in action.headers:
-            if results.sha256(path) != digest:
-                raise ToolchainError(
-                    f"{path} is not the header that {action.title} was planned with",
-                    hint="build again; workers of a farm need the image of the build",
-                )
         slim = slim_headers.slim_action(action, plan, context.trees)
         if slim is None:
             completed = _run_into(tree, action, plan, context, threads)
@@ -154,7 +148,7 @@ def _run_into(
             tree,
             action,
             isolated=context.sandbox.isolates,
-            headers=_opened_headers(directory, known=dict(action.headers)),
+            headers=_opened_headers(directory),
             needed=[context.store.path(STORE_KIND, key) for key in sorted(action.needs)],
         )
         files.remove_tree(directory.path)
@@ -242,12 +236,8 @@ def _run_in(
     raise _FailedError(_failure(action, repeat, done, problems), done)
 
 
-def _opened_headers(directory: ActionDirectory, known: Iterable[str]) -> dict[str, str]:
-    """Hex SHA-256 of each header of the machine that an action opened, by path.
-
-    Args:
-        known: paths of those that its key has already.
-    """
+def _opened_headers(directory: ActionDirectory) -> dict[str, str]:
+    """Hex SHA-256 of each header of the machine that an action opened, by path."""
     try:
         data = untrusted_tree.read_bytes(directory.scratch, OPENED, limit=_LIST_BYTES)
     except FileNotFoundError:  # no compiler ran
@@ -258,7 +248,7 @@ def _opened_headers(directory: ActionDirectory, known: Iterable[str]) -> dict[st
     digests = {
         path: results.sha256(path)
         for path in found
-        if not path.startswith(own) and not _NOT_HEADERS.search(path) and path not in {*known}
+        if not path.startswith(own) and not _NOT_HEADERS.search(path)
     }
     # Concurrent appends may truncate a name; a name of no file is skipped.
     return {path: digest for path, digest in digests.items() if digest}

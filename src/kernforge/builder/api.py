@@ -7,7 +7,6 @@ This is the only place where these steps follow each other. Every caller hands i
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -35,7 +34,7 @@ from kernforge.system import digest, extras, files
 from kernforge.system.machine import cores
 from kernforge.system.process import Runner, run
 from kernforge.system.tables import counted, size
-from kernforge.toolchain import lockfile, system_headers
+from kernforge.toolchain import lockfile
 from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import Lock
 
@@ -262,16 +261,10 @@ def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
         lock,
         static_libstdcxx=workspace.compiler.static_libstdcxx,
         only=tuple(map(Arch.parse, request.only)),
-        machine=system_headers.SystemHeaders(functools.partial(_searched, workspace)),
     )
     known = (*sources.manifest.notes, *locking.toolchain_notes(sources, request.targets, lock))
     notes += [f"note: {note}" for note in known]
     return PlannedBuild(lock=lock, plan=graph, notes=tuple(notes))
-
-
-def _searched(workspace: Workspace, cpu: str) -> tuple[str, ...]:
-    """Default search path of the compiler for a processor."""
-    return system_headers.directories(workspace.compiler_for(cpu).path, run)
 
 
 def _isolation(workspace: Workspace, plan: Plan, request: BuildRequest) -> Sandbox:

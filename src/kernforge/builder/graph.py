@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from kernforge.project.targets import Target
@@ -23,9 +22,7 @@ _SLIM = 1
 PLACEHOLDER = re.compile(r"%\{([\w.+-]+)\}")
 """Placeholder in an argv of a toolchain tree, or of the number of threads."""
 
-_Content: TypeAlias = """tuple[
-    tuple[str, ...], tuple[Input, ...], tuple[str, ...], tuple[tuple[str, str], ...], bool
-]"""
+_Content: TypeAlias = "tuple[tuple[str, ...], tuple[Input, ...], tuple[str, ...], bool]"
 ActionKind: TypeAlias = Literal["cuda", "c++", "device link", "link", "stubs"]
 
 
@@ -54,7 +51,6 @@ class Action:
         inputs: the files that it finds, and no others.
         outputs: the files that it makes, relative to its directory.
         trees: the toolchain trees that its argv names.
-        headers: hex SHA-256 of each header of the machine that it may read, by path.
         slim: whether it gets slim headers of torch first, and all of them where these do not
             suffice.
         key: of everything above but the kind and the title.
@@ -71,7 +67,6 @@ class Action:
     trees: tuple[str, ...]
     key: str
     variants: tuple[str, ...] = ()
-    headers: tuple[tuple[str, str], ...] = ()
     source: str = ""
     archs: tuple[str, ...] = ()
     slim: bool = False
@@ -169,12 +164,11 @@ class ActionSet:
         kind: ActionKind,
         source: str = "",
         archs: Iterable[str] = (),
-        headers: Mapping[str, str] = MappingProxyType({}),
         slim: bool = False,
     ) -> Action:
         """Add an action for a target, or the target to the action that is the same."""
         ordered = tuple(sorted(inputs, key=lambda i: i.path))
-        content = (tuple(argv), ordered, outputs, tuple(headers.items()), slim)
+        content = (tuple(argv), ordered, outputs, slim)
         if content not in self._keys:  # most targets share most actions
             self._keys[content] = self._key(content)
         key = self._keys[content]
@@ -186,7 +180,6 @@ class ActionSet:
             outputs=outputs,
             trees=_trees(argv),
             key=key,
-            headers=tuple(headers.items()),
             source=source,
             archs=tuple(archs),
             slim=slim,
@@ -197,7 +190,7 @@ class ActionSet:
         return action
 
     def _key(self, content: _Content) -> str:
-        argv, inputs, outputs, headers, slim = content
+        argv, inputs, outputs, slim = content
         return digest.key(
             "action",
             argv=argv,
@@ -205,7 +198,6 @@ class ActionSet:
             outputs=outputs,
             recipe=_RECIPE,
             roots={name: provision.identity(name, self._lock) for name in _trees(argv)},
-            **({"headers": dict(headers)} if headers else {}),
             **({"slim": _SLIM} if slim else {}),
         )
 

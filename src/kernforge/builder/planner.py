@@ -26,10 +26,8 @@ from kernforge.source.includes import Closure
 from kernforge.toolchain import cuda_arch, front_end
 from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import Lock, Tree
-from kernforge.toolchain.system_headers import SystemHeaders
 
 _ID_LENGTH = 10
-_NO_HEADERS = SystemHeaders(lambda _cpu: ())
 
 
 def make(
@@ -39,7 +37,6 @@ def make(
     *,
     static_libstdcxx: bool = True,
     only: tuple[Arch, ...] = (),
-    machine: SystemHeaders = _NO_HEADERS,
 ) -> Plan:
     """Plan a build.
 
@@ -47,9 +44,8 @@ def make(
         lock: the toolchain; it must have what the targets need.
         static_libstdcxx: whether the host compiler has a ``libstdc++.a``.
         only: narrow device code to these GPUs; empty builds for all that the manifest asks for.
-        machine: finds the headers of the machine, which are of no tree of the toolchain.
     """
-    planner = _Planner(sources, lock, static_libstdcxx, only, machine)
+    planner = _Planner(sources, lock, static_libstdcxx, only)
     artifacts = tuple(planner.artifact(target) for target in targets)
     return Plan(
         actions=tuple(planner.actions.by_key.values()),
@@ -68,7 +64,6 @@ class _Planner:
     lock: Lock
     static_libstdcxx: bool
     only: tuple[Arch, ...]
-    machine: SystemHeaders
     # Targets share their units: the namespace use of one holds for the next.
     _uses: dict[tuple[object, ...], op_namespace.NamespaceUse] = field(default_factory=dict)
 
@@ -155,9 +150,6 @@ class _Planner:
             kind="cuda" if unit.is_cuda else "c++",
             source=unit.path,
             archs=map(str, archs),
-            headers=self.machine.read_by(
-                closure.foreign, target.cross_cpu, unit.system_directories
-            ),
             slim=target.torch is not None and torch_headers.may_be_slim(closure),
         )
 

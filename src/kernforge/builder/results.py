@@ -2,8 +2,7 @@
 """The results of a plan that the store has, and how each was made.
 
 A file in each result says how its action and all that it needed were run, and which headers of the
-machine their compilers opened. The key of an action has what its include lines name. A macro or a
-flag may name another header; what was really opened stands in the result with its content, and a
+machine (as those of zlib or Eigen) their compilers opened, with their content. No key has these. A
 result whose headers this machine does not have is made again.
 """
 
@@ -37,7 +36,7 @@ class History:
 
     Attributes:
         actions: ``isolated`` and ``outputs`` of each ``ActionRecord``, by key.
-        headers: hex SHA-256 of system headers that are in no key, by path.
+        headers: hex SHA-256 of the opened headers of the machine, by path.
     """
 
     actions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

@@ -82,11 +82,6 @@ class Unit:
         """The flags of the compiler that compiles it."""
         return self.cuda_flags if self.is_cuda else self.cxx_flags
 
-    @property
-    def system_directories(self) -> tuple[str, ...]:
-        """Directories outside of the project that its flags name."""
-        return tuple(d for d in _in_flags(self.flags)[0] if d.startswith("/"))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:

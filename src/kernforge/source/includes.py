@@ -134,11 +134,6 @@ def heavy_torch(names: Iterable[str]) -> str:
     return next((name for name in names if name in _WHOLE_TORCH), "")
 
 
-def is_of_a_tree(name: str) -> bool:
-    """Whether a name is a header of torch, pybind11 or CUTLASS."""
-    return name.startswith((*_TORCH, *_CUTLASS))
-
-
 @functools.lru_cache(maxsize=1 << 14)
 def _includes(text: str) -> tuple[tuple[str, str, str], ...]:
     """(quoted, angled, macro) of each include line; cached, because many units read a header."""

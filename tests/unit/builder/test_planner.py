@@ -20,7 +20,6 @@ from kernforge.toolchain.lockfile import (
     LockedFrontEnd,
     LockedWheel,
 )
-from kernforge.toolchain.system_headers import SystemHeaders
 
 MANIFEST = """
 [general]
@@ -87,7 +86,6 @@ def make(
     only=(),
     bundled="// bundled\n",
     headers=None,
-    machine=planner._NO_HEADERS,
     times=1,
     cpu="x86_64",
 ):
@@ -101,7 +99,7 @@ def make(
     )
     found = targets.candidates(parsed, cpu=cpu, releases=RELEASES, cross=cpu != "x86_64")
     chosen = tuple(targets.choose(found, patterns)) * times
-    return planner.make(sources, chosen, lock, only=only, machine=machine)
+    return planner.make(sources, chosen, lock, only=only)
 
 
 def with_python(headers):
@@ -141,19 +139,6 @@ def test_targets_share_compilations(patterns, abi, source, uses, flag):
     assert all(flag in action.argv for action in found)
     if source != BINDING:
         assert not any("torch" in part for action in found for part in action.argv)
-
-
-def test_a_machine_header_is_in_the_key_of_its_readers(tmp_path):
-    files = {"op.cpp": "#include <zlib.h>\n"}
-    made = []
-    for text in ("one", "two"):
-        (tmp_path / "zlib.h").write_text(text)
-        machine = SystemHeaders(lambda _cpu: (str(tmp_path),))
-        made.append(make(["*-cpu-*"], files, machine=machine))
-    assert not keys(made[0], "op.cpp") & keys(made[1], "op.cpp")
-    assert keys(made[0], "torch-ext") == keys(made[1], "torch-ext")
-    (unit,) = titled(made[0], "op.cpp")
-    assert [path for path, _ in unit.headers] == [str(tmp_path / "zlib.h")]
 
 
 def test_flags_reach_the_units_that_they_are_for():
