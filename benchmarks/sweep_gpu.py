@@ -31,6 +31,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from results import RESULTS, describe, write
 
 import kernforge
+from kernforge.bench.timer import CudaTimer
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "kernels" / "moe" / "benchmarks"))
@@ -298,31 +299,14 @@ def gradients(call: Call, inputs: tuple[Any, ...]) -> Call:
     return lambda: torch.autograd.grad(results, wanted, incoming, retain_graph=True)
 
 
-class Clock:
-    """Times calls in turns, each after the L2 cache was overwritten."""
-
-    def __init__(self) -> None:
-        self.memory = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
-
-    def __call__(self, calls: dict[str, Call], rounds: int) -> dict[str, float]:
-        """The median of each in us."""
-        events: dict[str, list[tuple[Any, Any]]] = {name: [] for name in calls}
-        names = list(calls)
-        for _ in range(rounds):
-            random.shuffle(names)
-            for name in names:
-                first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                self.memory.zero_()
-                torch.cuda._sleep(2_000_000)  # noqa: SLF001 - a ms, so that the host is ahead
-                first.record()
-                calls[name]()
-                last.record()
-                events[name].append((first, last))
-        torch.cuda.synchronize()
-        return {
-            name: statistics.median(a.elapsed_time(b) * 1e3 for a, b in pairs)
-            for name, pairs in events.items()
-        }
+def medians(timer: CudaTimer, calls: dict[str, Call], rounds: int) -> dict[str, float]:
+    """The median of each in us: calls in turns, each after the L2 cache was overwritten."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name in random.sample(list(calls), len(calls)):
+            (nanoseconds,), _ = timer.block(calls[name], [()], lambda _: timer.flush(), 0)
+            times[name].append(nanoseconds / 1e3)
+    return {name: statistics.median(each) for name, each in times.items()}
 
 
 def far(got: Any, want: Any) -> float:
@@ -341,7 +325,7 @@ def slower(us: dict[str, float]) -> bool:
     return us["ours"] > 1.05 * us["torch"] and us["ours"] > us["torch"] + TICK_US
 
 
-def raced(name: str, case: Case, kernels: dict[str, Any], clock: Clock, draw: Draw) -> Any:
+def raced(name: str, case: Case, kernels: dict[str, Any], draw: Draw) -> Any:
     """A row: the case, each contender's median in us, and how far ours is from torch's result."""
     torch.backends.cuda.matmul.allow_tf32 = case.tf32
     backward = case.differentiable and draw.one_of(False, False, False, True)
@@ -358,11 +342,12 @@ def raced(name: str, case: Case, kernels: dict[str, Any], clock: Clock, draw: Dr
     results = {who: call() for who, call in calls.items()}
     off = far(results["ours"], results["torch"]) / case.near
     del results
-    took = clock(calls, 3)  # what is loaded at the first call, and how long all take
+    timer = CudaTimer()  # of its own, for it holds the calls and so their inputs
+    took = medians(timer, calls, 3)  # what is loaded at the first call, and how long all take
     rounds = max(7, min(21, int(5e4 / sum(took.values()))))
-    took = clock(calls, rounds)
+    took = medians(timer, calls, rounds)
     if slower(took):
-        took = clock(calls, 2 * rounds)
+        took = medians(timer, calls, 2 * rounds)
     label = f"gradient, {case.name}" if backward else case.name
     return {"kernel": name, "case": label, "us": took, "off": off}
 
@@ -379,13 +364,13 @@ def swept(options: argparse.Namespace) -> Iterator[Any]:
             for who, path in builds.items()
             if path.is_dir() or who == "ours"
         }
-    clock, draw, end = Clock(), Draw(options.seed), time.monotonic() + options.seconds
+    draw, end = Draw(options.seed), time.monotonic() + options.seconds
     while time.monotonic() < end:
         for name, loaded in kernels.items():
             if (case := KERNELS[name](draw)) is None:
                 continue
             try:
-                yield raced(name, case, loaded, clock, draw)
+                yield raced(name, case, loaded, draw)
             except torch.OutOfMemoryError:
                 torch.cuda.empty_cache()
             except Exception as error:  # noqa: BLE001 - a case that fails is a finding too

@@ -4,18 +4,15 @@
 A repository's ``benchmarks/benchmark*.py`` hold subclasses of ``Benchmark``. Each method
 ``benchmark_<workload>`` is timed on instances of its own, after ``setup_<workload>`` or else
 ``setup``; ``verify_<workload>``, where there is one, returns what the attribute ``out`` should be
-then. Names, the order of things and the JSON are those of the hub's client (``kernels`` 0.17).
+then. Names and the order of things are those of the hub's client (``kernels`` 0.17).
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import importlib.util
-import platform
 import random
-import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +38,6 @@ _PREFIX = "benchmark_"
 _PAGE = page("how-to/author/measure-a-published-kernel")
 _ATOL = 1e-2  # the hub's client's
 _CALL_BYTES = 64 << 20  # Few calls a turn: each needs an instance that was set up.
-_PLACES = 4
 
 
 class Benchmark:
@@ -275,53 +271,3 @@ def _seed(seed: int) -> None:
     random.seed(seed)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(seed)
-
-
-def payload(report: run.Report, repo: Repo) -> dict[str, Any]:
-    """The document of ``kernels benchmark``, whose keys stand beside those of kernforge.
-
-    Times are in milliseconds, of the mode that is closest to the client's.
-    """
-    machine = report.machine
-    mode = "hot" if "hot" in report.settings.modes else report.settings.modes[0]
-    results = []
-    for case in report.cases:
-        measured = next(each for each in case.of(mode) if each.candidate == KERNEL)
-        if measured.median is not None:
-            entry = {"workload": case.name, "timingResults": _times(measured.times_ns)}
-            results.append(entry | ({"verified": True} if measured.checked else {}))
-    texts = b"".join(script.read_bytes() for script in _scripts(repo.root))
-    return {
-        "results": results,
-        "machineInfo": {
-            "gpu": machine.gpu or "N/A",
-            "backend": f"CUDA {machine.cuda}" if machine.gpu else "CPU",
-            "pytorchVersion": machine.torch,
-            "os": f"{platform.system()} {platform.release()}",
-            "cpu": platform.processor() or platform.machine() or "Unknown",
-        },
-        "kernelCommitSha": repo.kernel.metadata.id.rpartition("_")[2],
-        "benchmarkScriptPath": BENCHMARKS,
-        "benchmarkScriptSha": hashlib.sha256(texts).hexdigest(),
-    }
-
-
-def _times(times_ns: Sequence[float]) -> dict[str, float]:
-    """The spread of calls in milliseconds, as the hub's client gives it."""
-    times = [each / 1e6 for each in times_ns]
-    q1, _, q3 = statistics.quantiles(times, n=4, method="inclusive")
-    reach = 1.5 * (q3 - q1)
-    figures = {
-        "mean_ms": statistics.fmean(times),
-        "std_ms": statistics.pstdev(times),
-        "min_ms": min(times),
-        "max_ms": max(times),
-        "q1_ms": q1,
-        "q3_ms": q3,
-        "iqr_ms": q3 - q1,
-    }
-    return {
-        **{name: round(value, _PLACES) for name, value in figures.items()},
-        "outliers": sum(not q1 - reach <= each <= q3 + reach for each in times),
-        "iterations": len(times),
-    }

@@ -8,7 +8,7 @@ compiler's ``libstdc++.a`` (those of the C++ library), both hidden in the result
 are stubs with only a soname: torch's symbols stay undefined until the artifact is loaded.
 
 The floor is PEP 600's manylinux_2_28, as in auditwheel's policy file. The symbol lists are
-``data/*.txt``; ``scripts/generate_floor_data.py`` writes them and names their sources.
+``data/*.txt``, which name their sources: facts of releases, which never change.
 """
 
 from __future__ import annotations

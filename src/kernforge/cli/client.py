@@ -6,12 +6,10 @@ The page "Switch from kernels" has the table, and a test compares it with the in
 
 from __future__ import annotations
 
-import argparse
 import itertools
 from collections.abc import Sequence
 
 _COMMANDS = {
-    "benchmark": ("bench",),
     "download": ("get",),
     "variants": ("info",),
     "verify-signature": ("verify",),
@@ -43,27 +41,5 @@ def translated(argv: Sequence[str]) -> list[str]:
         named = [index for index, word in enumerate(words) if not word.startswith("-")]
         if named[1:]:
             words.insert(named[1], "--version")
-    if command == "benchmark":
-        words = _measured(words)
     words_here = (new for word in words for new in _OPTIONS.get(word, (word,)))
     return [*_COMMANDS.get(command, (command,) if command else ()), *words_here]
-
-
-def _measured(words: list[str]) -> list[str]:
-    """The options of ``kernels benchmark``: the version becomes a part of the name.
-
-    The numbers of calls are dropped: kernforge measures until the result is certain.
-    """
-    parser = argparse.ArgumentParser(prog="kernels benchmark", allow_abbrev=False)
-    parser.add_argument("repo")
-    parser.add_argument("--rasterized", action="store_true")
-    for name in ("--branch", "--version", "--visual", "--iterations", "--warmup"):
-        parser.add_argument(name)
-    given, rest = parser.parse_known_args(words)
-    revision = f"v{given.version}" if given.version else given.branch
-    visual = f"{given.visual}{'.png' if given.rasterized else '.svg'}"
-    return [
-        f"{given.repo}@{revision}" if revision else given.repo,
-        *(["--visual", visual] if given.visual else []),
-        *rest,
-    ]

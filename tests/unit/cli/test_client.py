@@ -26,23 +26,6 @@ from kernforge.registry.directory import DirectoryRegistry
             ["verify", "a/b", "--version", "1", "--registry", "c"],
         ),
         (["verify-signature"], ["verify"]),
-        (
-            [
-                "benchmark",
-                "a/b",
-                "--iterations",
-                "9",
-                "--warmup=3",
-                "--visual",
-                "x",
-                "--rasterized",
-            ],
-            ["bench", "a/b", "--visual", "x.png"],
-        ),
-        (
-            ["benchmark", "a/b", "--version=1", "--json", "--output", "x"],
-            ["bench", "a/b@v1", "--json", "--out", "x"],
-        ),
         (["info", "a/b", "--json"], ["info", "a/b", "--json"]),
         (["variants", "a/b", "--version", "latest", "--json"], ["info", "a/b", "--json"]),
         (["variants", "a/b", "--version", "2"], ["info", "a/b", "--version", "2"]),
@@ -63,7 +46,6 @@ def test_translated(theirs, ours):
         "variants a/b --only-compatible --revision v1 --json",
         "variants a/b --all-versions",
         "lock .",
-        "benchmark a/b --branch v1 --output x --json --iterations 5 --warmup 1 --visual p",
         "verify-signature a/b 1 --all-variants --filter-unsigned --filter-no-digest",
     ],
 )

@@ -22,14 +22,14 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     _check_places(arguments)
     where: Path = arguments.project
     arguments.device = arguments.device or _device()
-    request = repo = None
+    request = None
     if where.is_dir() and not hub.has_only_classes(where):
         settings, request = _settings(arguments, graphs=True), _request(arguments)
         measured = project.measure(request, settings, console.note)
     else:
-        settings, repo = _settings(arguments, graphs=False), _repo(arguments)
+        settings = _settings(arguments, graphs=False)
         measured = hub.measure(
-            repo,
+            _repo(arguments),
             settings,
             console.note,
             against=arguments.against,
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
             trusted=arguments.trust_remote_code,
             only=arguments.workload,
         )
-    document = report.document(measured) | (hub.payload(measured, repo) if repo else {})
+    document = report.document(measured)
     if arguments.out:
         files.write_atomic(arguments.out, json.dumps(document, indent=1) + "\n")
     console.result(document, report.text(measured))
