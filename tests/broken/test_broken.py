@@ -32,7 +32,7 @@ CAUGHT_BY = {
     "WrongDtype": {"values"},
     "WrongBackward": {"gradients", "transforms"},
     "Recompiles": {"compile"},
-    "GraphBreak": {"autocast", "compile", "compiled_gradients"},
+    "GraphBreak": {"compile", "compiled_gradients"},
 }
 
 

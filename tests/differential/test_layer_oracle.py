@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers against the hub's own client: which kernel is chosen, which forward runs, which error."""
 
-import functools
 import random
 from types import MethodType
 
@@ -11,14 +10,12 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 pytest.importorskip("kernels")
 
-from kernels.layer import globals as their_globals  # noqa: E402
 from kernels.layer import layer as their_layer  # noqa: E402
 from kernels.layer import repos as their_repos  # noqa: E402
 from torch import nn  # noqa: E402 - skipped without torch
 
 import kernels as theirs  # noqa: E402
 import kernforge as ours  # noqa: E402
-from kernforge.layers import mapping as our_mapping  # noqa: E402
 
 DEVICES = ("cpu", "cuda", "rocm", "mps", "npu", "xpu", "neuron", "tpu")
 MODES = (
@@ -228,28 +225,6 @@ def test_the_same_kernels_stand_in_and_the_same_cases_are_errors(capability, mon
     assert FileNotFoundError in seen
 
 
-@pytest.mark.parametrize("layer", LAYERS[3:])
-def test_a_layer_that_cannot_stand_in_is_refused_alike(layer):
-    for side in (theirs, ours):
-        network = model()
-        mapping = {"A": {"cpu": Fixed("x", layer)}}
-        with side.use_kernel_mapping(mapping), pytest.raises(TypeError):
-            side.kernelize(network, mode=side.Mode.INFERENCE, device="cpu")
-
-
-@functools.cache
-def named(name):
-    """A layer of its own for each name, good for every mode."""
-
-    class Named(nn.Module):
-        can_torch_compile = True
-
-        def forward(self, x):
-            return name
-
-    return Named
-
-
 def raised(call):
     try:
         call()
@@ -288,14 +263,6 @@ def test_errors_say_the_same(call):
     assert our_text.splitlines()[0] == their_text
 
 
-def test_a_range_that_ends_before_it_begins_is_refused_alike():
-    for side in (theirs, ours):
-        for properties in (side.CUDAProperties, side.ROCMProperties):
-            kind, text = raised(lambda p=properties: p(90, 75))
-            assert "min_capability (90) must be <= max_capability (75)" in text
-    assert kind is ours.errors.LayerError
-
-
 def test_flags_are_the_same():
     for name in ("Mode", "KernelizeFallback"):
         our, their = getattr(ours, name), getattr(theirs, name)
@@ -320,28 +287,3 @@ def test_models_that_either_marked_are_kernelized_by_both():
             with side.use_kernel_mapping({}, inherit_mapping=False):
                 side.kernelize(caller(), mode=side.Mode.INFERENCE, device="cpu")
             assert function(1) == 1
-
-
-def test_registered_mappings_add_up_alike():
-    rng = random.Random(4)
-    their_token = their_globals._KERNEL_MAPPING.set({})
-    our_token = our_mapping._scoped.set({})
-    try:
-        for _ in range(60):
-            mapping, inherit = generated(rng), rng.random() < 0.8
-            seen = []
-            for side in (theirs, ours):
-                only_cpu = {
-                    name: [row for row in rows if row[0] == "cpu"] for name, rows in mapping.items()
-                }
-                side.register_kernel_mapping(spelled(side, only_cpu), inherit_mapping=inherit)
-                network = model()
-                with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr(their_layer, "_CACHED_LAYER", {})
-                    patch.setattr(Fixed, "load", lambda repo: named(repo.name))
-                    side.kernelize(network, mode=side.Mode.INFERENCE, device="cpu")
-                seen.append(forwards(network))
-            assert seen[0] == seen[1]
-    finally:
-        their_globals._KERNEL_MAPPING.reset(their_token)
-        our_mapping._scoped.reset(our_token)

@@ -92,7 +92,7 @@ def test_an_import_error_in_a_test_file_is_reported(run_test):
 
 def test_an_unknown_pytest_argument_is_reported(run_test):
     result = run_test("--pytest=--sideways", expect=2)
-    assert result["message"] == "pytest refuses its arguments: unrecognized arguments: --sideways"
+    assert "unrecognized arguments: --sideways" in result["message"]
 
 
 def test_a_run_of_skipped_tests_has_an_exit_code(run_test):

@@ -24,7 +24,7 @@ from kernforge.bench import run, verify
 from kernforge.bench.project import check_known, load_file, load_kernel
 from kernforge.bench.workload import Candidate, Settings, Subject
 from kernforge.errors import NotPublishedError, UsageError, page
-from kernforge.loader.importer import LoadedKernel, get_loaded_kernels
+from kernforge.loader.importer import get_loaded_kernels
 from kernforge.registry.base import Registries
 from kernforge.registry.names import BENCHMARKS
 from kernforge.system.environment import Environment
@@ -66,7 +66,7 @@ class Repo:
     """A directory with ``benchmarks/``, and its kernel, loaded."""
 
     root: Path
-    kernel: LoadedKernel
+    kernel: Any
 
 
 def has_only_classes(project: Path) -> bool:
@@ -82,10 +82,11 @@ def published(
 
     No signature covers the scripts: where the trust policy demands one, they are refused.
     """
-    kernel = _load(where, registry, device, trusted=trusted)
-    info = kernel.repo_info
+    kernel = load_kernel(where, registry, device, trust=trusted)
+    loaded = next(each for each in get_loaded_kernels() if each.module is kernel)
+    info = loaded.repo_info
     if info is None:  # LOCAL_KERNELS puts a directory in its place
-        inner = kernel.path.parent
+        inner = loaded.path.parent
         return Repo(root=inner.parent if inner.name == "build" else inner, kernel=kernel)
     member = registry.member(info.repo_id)
     subject = policy.Subject(
@@ -106,14 +107,7 @@ def published(
 
 def local(project: Path, build: Path, device: str) -> Repo:
     """A project of this machine with ``benchmarks/`` and a build."""
-    return Repo(root=project.absolute(), kernel=_load(str(build), None, device))
-
-
-def _load(
-    where: str, registry: Registries | None, device: str, *, trusted: bool = False
-) -> LoadedKernel:
-    module = load_kernel(where, registry, device, trust=trusted)
-    return next(each for each in get_loaded_kernels() if each.module is module)
+    return Repo(root=project.absolute(), kernel=load_kernel(str(build), None, device))
 
 
 class ClassWorkload(Subject):
@@ -213,14 +207,14 @@ def measure(
         against: as in ``project.BenchRequest``.
         only: ``Class.workload`` of those to measure; all when empty.
     """
-    kernels = {KERNEL: repo.kernel.module}
+    kernels = {KERNEL: repo.kernel}
     for each in against:
         kernels[each] = load_kernel(each, registry, settings.device, trust=trusted)
     entries = {f"{cls.__name__}.{name}": (cls, name) for cls, name in _entries(repo.root)}
     check_known("workload", only, sorted(entries))
     work = {
         entry: (
-            functools.partial(ClassWorkload, cls, name, repo.kernel.module, settings.device),
+            functools.partial(ClassWorkload, cls, name, repo.kernel, settings.device),
             _candidates(cls, name, kernels),
         )
         for entry, (cls, name) in sorted(entries.items())

@@ -133,11 +133,12 @@ def _case(case: Case) -> dict[str, Any]:
     known = {name: getattr(case, name) for name in ("name", "family", "size", "bytes", "flops")}
     return known | {
         "roof": {mode: {"ns": case.roof_ns(mode), "bound": case.bound(mode)} for mode in modes},
-        "results": [_result(case, each) for each in case.measurements],
+        "results": [result(case, each) for each in case.measurements],
     }
 
 
-def _result(case: Case, measured: Measurement) -> dict[str, Any]:
+def result(case: Case, measured: Measurement) -> dict[str, Any]:
+    """A measurement as JSON values; without ``median_ns`` and ``ratio`` where it has none."""
     values: dict[str, Any] = {
         "candidate": measured.candidate,
         "mode": measured.mode,

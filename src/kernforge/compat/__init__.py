@@ -20,8 +20,8 @@ from kernforge import _lazy
 
 TYPE_CHECKING = False  # as type checkers know it; typing itself takes most of ten milliseconds
 if TYPE_CHECKING:
-    from kernforge.compat.modules import install, uninstall
+    from kernforge.compat.modules import install
 
-__all__ = ["install", "uninstall"]
+__all__ = ["install"]
 
-__getattr__, __dir__ = _lazy.attributes(__name__, {"modules": "install uninstall"}, __all__)
+__getattr__, __dir__ = _lazy.attributes(__name__, {"modules": "install"}, __all__)

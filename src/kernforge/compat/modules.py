@@ -104,15 +104,6 @@ def install(version: str | None = None) -> None:
     importlib.import_module(CLIENT)
 
 
-def uninstall() -> None:
-    """Undo ``install``; names that were imported before stay as they are."""
-    if _FINDER.version is None:
-        return
-    sys.meta_path.remove(_FINDER)
-    _FINDER.version = None
-    _forget_modules()
-
-
 def _forget_modules() -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == CLIENT]:
         del sys.modules[name]

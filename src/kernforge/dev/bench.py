@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kernforge.bench import project, run, stats
+from kernforge.bench import project, stats
+from kernforge.bench.report import result
 from kernforge.bench.workload import Settings
 from kernforge.errors import KernforgeError
 from kernforge.system import files, garbage
@@ -22,7 +23,7 @@ _BLOCK_S = 0.01
 
 
 def measure(request: project.BenchRequest) -> dict[str, Any]:
-    """Times of the last candidate, each with its ratio to the first one's, and errors.
+    """Results of the last candidate in the form of ``kernforge bench``, and errors.
 
     Without names of workloads in the request, the first workload is measured.
     """
@@ -30,27 +31,12 @@ def measure(request: project.BenchRequest) -> dict[str, Any]:
     settings = Settings(device=request.device, most=stats.FEWEST, block_s=_BLOCK_S)
     report = project.measure_all(work, project.candidates(request), settings, lambda _text: None)
     times = [
-        _row(case, case.of(mode)[-1])
+        {"workload": case.name, **result(case, case.of(mode)[-1])}
         for case in report.cases
         for mode in settings.modes
         if case.of(mode)
     ]
     return {"times": times, "error": "; ".join(report.failed.values())}
-
-
-def _row(case: run.Case, measured: run.Measurement) -> dict[str, Any]:
-    median, ratio = measured.median, case.ratio(measured)
-    return {
-        "workload": case.name,
-        "mode": measured.mode,
-        "median_ns": median and median.value,
-        "low_ns": median and median.low,
-        "high_ns": median and median.high,
-        "ratio": ratio and ratio.value,
-        "low": ratio and ratio.low,
-        "high": ratio and ratio.high,
-        "refused": measured.refused or measured.skipped,
-    }
 
 
 if __name__ == "__main__":

@@ -45,7 +45,6 @@ def document(result: Round, good: GoodBuild | None = None) -> dict[str, Any]:
                 for item in result.tested
             ],
             "failed": [dict(row) for row in result.failed],
-            "failed_before": [dict(row) for row in result.failing],
             "left_out": dict(result.untested),
         },
         "kernels": [kernel_usage.document(kernel) for kernel in result.kernels],
@@ -113,8 +112,6 @@ def _tests(result: Round) -> Iterator[str]:
         yield from (f"    {line}" for line in row["reason"].splitlines()[:FAILED_SHOWN])
     if len(result.failed) > FAILED_SHOWN:
         yield f"  and {len(result.failed) - FAILED_SHOWN} more"
-    if result.failing:
-        yield f"  {len(result.failing)} failed before and were not run now"
     for name, reason in result.untested.items():
         yield f"{name}: not tested: {reason}"
 
@@ -122,13 +119,13 @@ def _tests(result: Round) -> Iterator[str]:
 def _time(row: Mapping[str, Any]) -> str:
     """A time, compared with that of the last good build."""
     case = f"{row['workload']}, {row['mode']}"
-    if not row["median_ns"]:
-        return f"{case}: no time: {row['refused']}"
+    if "median_ns" not in row:
+        return f"{case}: no time: {row['refused'] or row['skipped']}"
     now = f"{case}: {duration(row['median_ns'])}"
-    if row["ratio"] is None:
+    if "ratio" not in row:
         return f"{now} (nothing to compare with)"
-    span = f"from {row['low']:.3f} to {row['high']:.3f}"
-    return f"{now}, {row['ratio']:.3f} of the last good build's ({span})"
+    value, low, high = (row["ratio"][name] for name in ("value", "low", "high"))
+    return f"{now}, {value:.3f} of the last good build's (from {low:.3f} to {high:.3f})"
 
 
 def _summary(result: Round, good: GoodBuild | None) -> str:

@@ -3,7 +3,7 @@
 
 A change of a source needs every test: it is not known which test calls which operator, and a test
 that is left out wrongly would show a broken kernel as good. A change of only a test file needs only
-that file.
+that file, where the build passed all the others.
 """
 
 from __future__ import annotations
@@ -57,12 +57,13 @@ def changed(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...
     return tuple(sorted(path for path in paths if before.get(path) != now.get(path)))
 
 
-def work(files: tuple[str, ...], *, built: bool) -> Work:
+def work(files: tuple[str, ...], *, built: bool, passed: bool) -> Work:
     """The work that changed files need.
 
     Args:
         files: paths relative to the project, with ``/``.
         built: whether there is a build that tests can run on.
+        passed: whether it passed all tests.
     """
     kinds = {path: _kind(path) for path in files}
     found_kinds = set(kinds.values()) - {"prose"}
@@ -72,8 +73,8 @@ def work(files: tuple[str, ...], *, built: bool) -> Work:
     bench = "benchmark" in found_kinds
     if not built or "source" in found_kinds:
         return Work(build=True, tests=None, bench=bench, reason=f"{names}: all tests")
-    if "shared" in found_kinds:
-        return Work(tests=None, bench=bench, reason=f"{names}: all tests may use it")
+    if "shared" in found_kinds or not passed:
+        return Work(tests=None, bench=bench, reason=f"{names}: all tests")
     tests = tuple(path for path in files if kinds[path] == "test")
     reason = f"{names}: only this" if tests else f"{names}: measured again"
     return Work(tests=tests, bench=bench, reason=reason)
@@ -103,9 +104,8 @@ class Round:
         output: title and output of each failed compiler.
         variants: directories of the built variants, by name.
         untested: reasons of the variants that were not tested, by name.
-        failing: tests of this build that failed before and did not run in this round.
         unread: why the resources of some device code cannot be read; empty if all were read.
-        times: of the short benchmark, as ``bench.times`` gives them.
+        times: of the short benchmark, as ``bench.measure`` gives them.
         unmeasured: why there are no times; empty if there are.
         exit_code: 0, or the exit code of the error; 13 if every test was skipped.
     """
@@ -121,7 +121,6 @@ class Round:
     ran: int = 0
     tested: tuple[Tested, ...] = ()
     untested: Mapping[str, str] = field(default_factory=dict)
-    failing: tuple[Mapping[str, str], ...] = ()
     kernels: tuple[Kernel, ...] = ()
     unread: str = ""
     times: tuple[Mapping[str, Any], ...] = ()

@@ -80,9 +80,8 @@ class Session:
         self._kernels: tuple[kernel_usage.Kernel, ...] = ()
         self._unread = ""
         self._repo_id: str | None = None
-        # Of the present build: whether all tests ran, which failed last, whether it was measured.
-        self._complete = self._measured = False
-        self._failing: dict[tuple[str, str], Mapping[str, str]] = {}
+        # Of the present build.
+        self._tests_passed = self._measured = False
         self.good = _stored(options.place / "good")
 
     @property
@@ -108,13 +107,14 @@ class Session:
             }
             result.exit_code = error.exit_code
         events.check()
-        if result.ok and self._current and self._passed:
+        if result.ok and self._current and self.passed:
             self._keep(result)
         return result
 
     @property
-    def _passed(self) -> bool:
-        return not self._options.test or (self._complete and not self._failing)
+    def passed(self) -> bool:
+        """Whether the present build passed all tests, or none are wanted."""
+        return self._tests_passed or not self._options.test
 
     def _stages(self, result: Round, events: RoundEvents) -> None:
         if result.work.build:
@@ -127,7 +127,7 @@ class Session:
         if result.work.tests != () and self._options.test:
             with _timed(result, "test"):
                 self._test(result, events)
-        if result.ok and self._passed and (result.work.bench or not self._measured):
+        if result.ok and self.passed and (result.work.bench or not self._measured):
             with _timed(result, "bench"):
                 self._bench(result, events)
 
@@ -168,8 +168,7 @@ class Session:
                 files.remove_tree(old)
         self._current, self._identity = dict(built.variants), identity
         self._cuda = frozenset(target.name for target in request.targets if target.cuda)
-        self._complete = self._measured = False
-        self._failing = {}
+        self._tests_passed = self._measured = False
 
     def _report_failures(self, result: Round, failures: Sequence[Failure]) -> None:
         root = self._options.root
@@ -192,10 +191,6 @@ class Session:
     def _test(self, result: Round, events: RoundEvents) -> None:
         root, options = self._options.root, self._options
         existing = [path for path in result.work.tests or () if (root / path).is_file()]
-        if result.work.tests is not None and not existing:
-            self._remember(result)
-            result.untested = dict.fromkeys(self._current, "the changed test files were removed")
-            return
         untested: dict[str, str] = {}
         done: list[Tested] = []
         suitable = project_tests.fitting(tuple(self._current))
@@ -220,23 +215,14 @@ class Session:
             t.variant: f"every test was skipped: {t.skip_reason}" for t in done if t.skip_reason
         }
         result.tested, result.untested = tuple(done), untested | skipped
-        self._remember(result)
-        if not all(tested.ok for tested in done):
+        ok = all(tested.ok for tested in done)
+        if not ok or not existing:  # a part of the tests may only spoil the result of all
+            self._tests_passed = ok and not skipped
+        if not ok:
             result.exit_code = CheckError.exit_code
         elif skipped:
             result.exit_code = UntestedError.exit_code
-            self._complete = self._complete and result.work.tests is not None
-            result.unmeasured = "" if self._complete else "no test ran"
-
-    def _remember(self, result: Round) -> None:
-        """Record the failing tests of this build, without those of removed files."""
-        if result.work.tests is None:
-            self._complete, self._failing = True, {}
-        for key in tuple(self._failing):
-            if key[1].partition("::")[0].endswith(result.work.tests or ()):
-                del self._failing[key]
-        result.failing = tuple(self._failing.values())
-        self._failing |= {(row["variant"], row["test"]): row for row in result.failed}
+            result.unmeasured = "" if self._tests_passed else "no test ran"
 
     # -- measuring -------------------------------------------------------------------------
 

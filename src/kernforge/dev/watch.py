@@ -111,7 +111,9 @@ def _rounds(runner: _RoundRunner, root: Path) -> None:
         runner.end()
         changed = rounds.changed(done, now)
         first = not done
-        work = rounds.EVERYTHING if first else rounds.work(changed, built=runner.session.built)
+        session = runner.session
+        work = rounds.work(changed, built=session.built, passed=session.passed)
+        work = rounds.EVERYTHING if first else work
         if work.nothing:
             done = now
             runner.watcher.state("idle", work.reason)

@@ -17,7 +17,7 @@ from typing import Any
 from kernforge.artifact.version import Version2
 from kernforge.builder import sandbox
 from kernforge.check.finding import Problem
-from kernforge.doctor.rules import Directory, IndexFacts, MachineFacts, ToolkitFacts, TorchFacts
+from kernforge.doctor.rules import Directory, MachineFacts, ToolkitFacts, TorchFacts
 from kernforge.errors import (
     KernforgeError,
     MissingPackageError,
@@ -77,8 +77,7 @@ def examine(environment: Environment, runner: Runner, *, ask_network: bool = Tru
         directories=tuple(_directories(temporary, store, isolates=isolation is None)),
         memory=machine.available_memory(),
         sandbox=isolation,
-        tls=str(extras.without_tls() or ""),
-        indexes=_indexes(env) if ask_network and not missing else None,
+        unreachable=dict(_unreachable(env) if ask_network and not missing else ()),
         missing=missing,
     )
 
@@ -162,23 +161,21 @@ def _sandbox(compiler: host_compiler.Compiler | None, runner: Runner) -> Problem
     return None if probed.isolates else Problem(probed.reason, sandbox.remedy())
 
 
-def _indexes(env: Mapping[str, str]) -> tuple[IndexFacts, ...]:
+def _unreachable(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The indexes of pip's configuration that do not answer, without credentials, and why."""
     from kernforge.toolchain.index.http import bare  # noqa: PLC0415
     from kernforge.toolchain.index.index import Index  # noqa: PLC0415 - pip's files are read here
 
     try:
         opened = Index.from_environment(env)
     except KernforgeError as error:
-        return (IndexFacts(url="pip's configuration", trouble=error.message),)
-    answers = []
+        yield "pip's configuration", error.message
+        return
     for url in opened.config.index_urls:
-        trouble = ""
         try:
             opened.transport.page(f"{url.rstrip('/')}/torch/")  # "not found" is an answer too
         except (MissingPackageError, NetworkError) as error:
-            trouble = error.message
-        answers.append(IndexFacts(url=bare(url), trouble=trouble))
-    return tuple(answers)
+            yield bare(url), error.message
 
 
 def _first_line(text: str, marker: str) -> str:

@@ -8,14 +8,13 @@ An ``error`` stops builds or makes kernels fail on this machine, a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 
 from kernforge.artifact.version import Version2
 from kernforge.check.finding import Finding, Problem, Severity, finding
 from kernforge.errors import ManifestError
-from kernforge.system import extras
 from kernforge.toolchain import cuda_arch
 from kernforge.toolchain.cuda_arch import Arch
 
@@ -79,19 +78,6 @@ class Directory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndexFacts:
-    """A package index of pip's configuration.
-
-    Attributes:
-        url: URL without credentials.
-        trouble: why the index does not answer; empty if it does.
-    """
-
-    url: str
-    trouble: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFacts:
     """All facts about a machine.
 
@@ -105,8 +91,8 @@ class MachineFacts:
         driver: newest CUDA version of the driver; None without a driver.
         memory: available memory in bytes.
         sandbox: why actions cannot be isolated; None if they can.
-        tls: why this Python's module ssl cannot be imported; empty if it can.
-        indexes: indexes of pip's configuration; None if they were not examined.
+        unreachable: indexes of pip's configuration that do not answer, and why; their URLs have
+            no credentials.
         missing: packages of ``kernforge[build]`` that are not installed.
     """
 
@@ -125,8 +111,7 @@ class MachineFacts:
     directories: tuple[Directory, ...] = ()
     memory: int = 64 * GB
     sandbox: Problem | None = None
-    tls: str = ""
-    indexes: tuple[IndexFacts, ...] | None = ()
+    unreachable: Mapping[str, str] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
 
 
@@ -134,7 +119,7 @@ def diagnose(machine: MachineFacts) -> tuple[Finding, ...]:
     """All findings, errors first."""
     rules: tuple[Callable[[MachineFacts], Iterator[Finding]], ...] = (
         *(_system, _compiler, _driver, _torch, _toolkits, _arch_list, _packages),
-        *(_room, _isolation, _tls, _network),
+        *(_room, _isolation, _network),
     )
     findings = chain.from_iterable(rule(machine) for rule in rules)
     order: tuple[Severity, ...] = ("error", "warning", "skipped")
@@ -389,43 +374,13 @@ def _isolation(machine: MachineFacts) -> Iterator[Finding]:
         )
 
 
-def _tls(machine: MachineFacts) -> Iterator[Finding]:
-    if not machine.tls:
-        return
-    needed = machine.indexes is None or any(map(_has_tls, machine.indexes))
-    yield finding(
-        "tls",
-        "python",
-        f"the module ssl of this Python cannot be imported: {machine.tls}; package indexes and "
-        "hubs with https://, and farms, cannot be reached",
-        extras.TLS_HINT,
-        "error" if needed else "warning",
-    )
-
-
 def _network(machine: MachineFacts) -> Iterator[Finding]:
-    if machine.indexes is None:
+    for url, trouble in machine.unreachable.items():
         yield finding(
             "index",
-            "network",
-            "the package indexes were not contacted",
-            "install the packages above and run without --offline"
-            if machine.missing
-            else "run without --offline",
-            "skipped",
+            url,
+            f"the package index does not answer: {trouble}",
+            "check pip's configuration (`pip config list`), the proxy and the network; builds "
+            "whose toolchain is in the store work without the index",
+            "warning",
         )
-        return
-    for index in machine.indexes:
-        if index.trouble and not (machine.tls and _has_tls(index)):
-            yield finding(
-                "index",
-                index.url,
-                f"the package index does not answer: {index.trouble}",
-                "check pip's configuration (`pip config list`), the proxy and the network; builds "
-                "whose toolchain is in the store work without the index",
-                "warning",
-            )
-
-
-def _has_tls(index: IndexFacts) -> bool:
-    return index.url.startswith("https:")

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kernforge.system import files, machine
+from kernforge.system import machine
 from kernforge.testing import case as cases
 from kernforge.testing import compare
 from kernforge.testing.case import OpDeclaration, Trial
@@ -28,23 +26,6 @@ PART = {"cpu": 2**16, "cuda": 2**26}
 _EDGE = 2**31
 _FLOAT64_COPIES = 16  # of a part, while it is compared
 _SHARE = {"cpu": 0.25, "cuda": 0.95}  # of the free memory; other programs use a CPU's memory too
-
-
-@contextmanager
-def exclusive(device: str, locks: Path) -> Iterator[None]:
-    """Run one large call at a time on a machine: two at once would not have enough memory.
-
-    Test processes wait for each other by a lock in ``locks``. Torch's cached memory is released.
-    """
-    kind = device.partition(":")[0]
-    with files.locked(locks / f"large-{kind}"):
-        try:
-            yield
-        finally:
-            if kind == "cuda":
-                import torch
-
-                torch.cuda.empty_cache()
 
 
 def skip_without_memory(trial: Trial) -> None:

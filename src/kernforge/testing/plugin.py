@@ -57,12 +57,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Deselect tests that do not apply to the tested build, so that skipped tests have a meaning.
 
     A build for one backend has no tests on another device, and a check that the author or the
-    command line did not ask for is no test. Where nothing else is left, all stay and say why they
-    are skipped.
+    command line did not ask for is no test.
     """
     backends = _tested_backends(config)
-    kept = [item for item in items if _applies(item, backends)]
-    items[:] = kept or items
+    items[:] = [item for item in items if _applies(item, backends)]
 
 
 def _tested_backends(config: pytest.Config) -> frozenset[str]:

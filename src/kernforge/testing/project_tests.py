@@ -30,7 +30,6 @@ from kernforge.system.process import Command, Runner, run
 
 PLUGIN = "kernforge.testing.plugin"
 _RAN = (0, 1)  # pytest: all passed, some failed
-_REFUSED = 4  # pytest: its arguments are wrong
 _NOTHING = 5  # pytest: no test was collected
 _UNREADABLE = "ERROR collecting "  # pytest: a file of tests cannot be imported
 _SHOWN = 3
@@ -177,12 +176,6 @@ def _not_run(project: Path, status: int, output: str) -> UsageError:
         )
     if "No module named pytest" in output:
         return UsageError("pytest is not installed", hint="pip install 'kernforge[testing]'")
-    if status == _REFUSED:
-        reasons = [line for line in output.splitlines() if "error: " in line] or [output]
-        return UsageError(
-            f"pytest refuses its arguments: {reasons[-1].rpartition('error: ')[2]}",
-            hint="`pytest --help` lists them; each is passed on by --pytest=ARGUMENT",
-        )
     if _UNREADABLE in output:
         # Nothing before the first of these files, and after them, names a cause.
         errors = output[output.index(_UNREADABLE) :].partition("\n")[2].partition(_SUMMARY)[0]

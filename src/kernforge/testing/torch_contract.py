@@ -100,24 +100,6 @@ def assert_compiled_gradients(trial: Trial) -> None:
     _assert_near(got, exact, same, "compiled derivative by argument {}", trial.declared.factor)
 
 
-def assert_autocast(trial: Trial) -> None:
-    """Call under autocast, also on the meta device, where torch casts nothing."""
-    import torch
-
-    _skip_if_fake_wrong(_reached(trial))
-    args = trial.case().args
-    meta = [a.to("meta") if cases.is_tensor(a) else a for a in args]
-    with torch.autocast(trial.draw.device.split(":")[0], torch.bfloat16):
-        fakes = cases.as_tuple(trial.op(*meta))
-        results = cases.as_tuple(trial.op(*args))
-    for number, (result, fake) in enumerate(zip(results, fakes, strict=True)):
-        if result.shape != fake.shape:
-            raise AssertionError(
-                f"result {number} under autocast is {list(result.shape)}, on the meta device"
-                f" {list(fake.shape)}"
-            )
-
-
 def assert_transforms(trial: Trial) -> None:
     """Compare the gradients of ``torch.func`` with the reference's, and try forward mode.
 

@@ -126,14 +126,6 @@ def test_an_imported_client_is_not_replaced(tmp_path):
     assert python(program, PYTHONPATH=f"{SRC}:{tmp_path}").strip() == "UsageError"
 
 
-def test_uninstall_forgets_the_modules():
-    program = INSTALL + (
-        "import importlib.util, sys\nimport kernels.layer\ncompat.uninstall()\n"
-        "print([name for name in sys.modules if name.startswith('kernels')])\n"
-    )
-    assert python(program).strip() == "[]"
-
-
 # The public names of the installed client, which runs in a process of its own, and the parameters
 # of its functions. ``kernels.layer.mode`` is imported by transformers.
 PUBLIC = """

@@ -7,7 +7,6 @@ import pytest
 
 from kernforge.dev import rounds
 from kernforge.dev import watch as dev_watch
-from kernforge.dev.rounds import EVERYTHING, Round
 
 
 @pytest.mark.parametrize(
@@ -30,15 +29,16 @@ from kernforge.dev.rounds import EVERYTHING, Round
     ],
 )
 def test_changed_files_decide_build_tests_and_bench(files, build, tests, bench):
-    found = rounds.work(files, built=True)
+    found = rounds.work(files, built=True, passed=True)
     assert (found.build, found.tests, found.bench) == (build, tests, bench)
     assert found.reason
     assert found.nothing == (not build and tests == () and not bench)
 
 
-def test_a_changed_test_needs_a_build():
-    assert rounds.work(("tests/test_a.py",), built=False).build
-    assert rounds.work(("README.md",), built=False).nothing
+def test_a_changed_test_needs_a_build_that_passed():
+    assert rounds.work(("tests/test_a.py",), built=False, passed=False).build
+    assert rounds.work(("tests/test_a.py",), built=True, passed=False).tests is None
+    assert rounds.work(("README.md",), built=False, passed=False).nothing
 
 
 def test_a_change_is_a_change_of_content(tmp_path):
@@ -57,8 +57,3 @@ def test_a_change_is_a_change_of_content(tmp_path):
     (tmp_path / "new.h").write_text("")
     now = dev_watch.snapshot(tmp_path)
     assert rounds.changed(before, now) == ("k.cu", "new.h", "tests/test_a.py")
-
-
-@pytest.mark.parametrize(("exit_code", "ok"), [(0, True), (13, True), (5, False), (6, False)])
-def test_skipped_tests_are_not_a_failure(exit_code, ok):
-    assert Round(number=1, files=(), work=EVERYTHING, exit_code=exit_code).ok is ok

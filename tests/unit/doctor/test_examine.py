@@ -111,6 +111,6 @@ def test_an_unreachable_index_is_found_without_its_password(monkeypatch):
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_INDEX_URL", "http://user:secret@127.0.0.1:9/simple")
     monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
-    (index,) = examine.examine(Environment.read(), run).indexes
-    assert index.trouble
-    assert "secret" not in index.url + index.trouble
+    ((url, trouble),) = examine.examine(Environment.read(), run).unreachable.items()
+    assert trouble
+    assert "secret" not in url + trouble

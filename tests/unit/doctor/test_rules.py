@@ -10,7 +10,6 @@ from kernforge.check.finding import Problem
 from kernforge.doctor.rules import (
     GB,
     Directory,
-    IndexFacts,
     MachineFacts,
     ToolkitFacts,
     TorchFacts,
@@ -32,8 +31,6 @@ HEALTHY = MachineFacts(
     torch=CUDA_TORCH,
     directories=(Directory(use="the store", path="/s", free=100 * GB),),
 )
-WITH_TLS = IndexFacts(url="https://index.example/simple", trouble="it needs TLS")
-PLAIN = IndexFacts(url="http://index.example/simple")
 WRONG = ToolkitFacts(variable="CUDA_HOME", problem=Problem("it is no toolkit", "unset it"))
 OTHER = ToolkitFacts(variable="CUDA_HOME", version=Version2(12, 8))
 BLIND = replace(CUDA_TORCH, gpus=())
@@ -59,8 +56,6 @@ def test_a_healthy_machine_has_no_finding():
         ({"cxx_headers": "vector: No such file"}, "cxx-headers", "error"),
         ({"static_libstdcxx": False}, "static-libstdcxx", "warning"),
         ({"missing_header": "Python.h"}, "python-headers", "warning"),
-        ({"tls": "No module named '_ssl'", "indexes": (WITH_TLS,)}, "tls", "error"),
-        ({"tls": "No module named '_ssl'", "indexes": (PLAIN,)}, "tls", "warning"),
         ({"driver": None}, "driver-library", "error"),
         ({"driver": Version2(12, 8)}, "driver-too-old", "error"),
         ({"torch": replace(CUDA_TORCH, cuda=Version2(13, 2))}, "driver-minor", "warning"),
@@ -83,8 +78,7 @@ def test_a_healthy_machine_has_no_finding():
         ({"memory": 4 * GB}, "memory", "warning"),
         ({"memory": GB // 2}, "memory", "error"),
         ({"sandbox": Problem("refused", "allow namespaces")}, "sandbox", "warning"),
-        ({"indexes": (IndexFacts(url="https://i", trouble="refused"),)}, "index", "warning"),
-        ({"indexes": None}, "index", "skipped"),
+        ({"unreachable": {"https://i": "refused"}}, "index", "warning"),
     ],
 )
 def test_a_fact_gives_one_finding_with_a_hint(facts, rule, severity):

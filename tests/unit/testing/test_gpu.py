@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs under compute-sanitizer, with the output of version 2025.3."""
 
-from pathlib import Path
-
 import pytest
 
-from kernforge.testing.gpu import findings, sanitizer_argv
+from kernforge.testing.gpu import findings
 
 CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
 FOUND = """========= COMPUTE-SANITIZER
@@ -33,10 +31,3 @@ def test_findings_are_reported_without_decoration():
 @pytest.mark.parametrize(("log", "status"), [(CLEAN, 1), ("", 0), ("", -9)])
 def test_an_incomplete_run_is_not_clean(log, status):
     assert f"status {status}" in findings(log, status, "the tests' own words")
-
-
-def test_the_tool_runs_pytest_with_a_log_of_its_own():
-    argv = sanitizer_argv("racecheck", ("t.py::TestIt",), program="cs", log=Path("/log"))
-    assert argv[:3] == ("cs", "--tool", "racecheck")
-    assert argv[argv.index("--log-file") + 1] == "/log"
-    assert argv[-1] == "t.py::TestIt"
