@@ -141,7 +141,7 @@ def test_an_application_pins_its_builds(index, environment, tmp_path):
 
 @pytest.mark.skipif(UV is None, reason="uv is not installed")
 def test_an_application_takes_one_backends_index(builds, kernforge_cli, tmp_path):
-    """The project of the guide; torch is a stand-in, because its own index is far away."""
+    """The project of the guide; torch is a stub, because its own index is far away."""
     kernels = tmp_path / "dist" / "cpu"
     wheel = ("wheel", builds["img2gray"], "--as-version", "1.2.3", "--out", kernels)
     kernforge_cli(*wheel)

@@ -21,7 +21,7 @@ from kernforge.builder import sandbox
 from kernforge.builder.sandbox import Sandbox
 from kernforge.errors import UsageError, page
 from kernforge.extension.request import Tree
-from kernforge.setuptools import stand_in, target
+from kernforge.setuptools import stub, target
 from kernforge.source.cpp_text import CUDA_SUFFIXES
 from kernforge.system import files, untrusted_tree
 from kernforge.system.process import Command, run
@@ -220,7 +220,7 @@ def read(source: Path, place: Path) -> Program:
     root = path.parent
     if path.name == SETUP:
         root = place / path.parent.name
-        stand_in.copy_project(path.parent, root)
+        stub.copy_project(path.parent, root)
     isolation = sandbox.probe("auto", "/bin/true", run)
     program = Program(root, path.name, _describe(root / path.name, place, isolation))
     if not isolation.isolates:
@@ -244,7 +244,7 @@ def _describe(program: Path, place: Path, isolation: Sandbox) -> dict[str, Any]:
         UsageError: the program ends with an error.
     """
     wanted = target.named_target(str(max(torch_releases())), None, target.running_python())
-    package = stand_in.write_package(place / "torch", wanted, [(9, 0)])
+    package = stub.write_package(place / "torch", wanted, [(9, 0)])
     toolkit, out = place / "cuda", place / "described.json"
     release = f"release {wanted.cuda}, V{wanted.cuda}.0"
     nvcc = f"#!/bin/sh\necho 'Cuda compilation tools, {release}'\n"
@@ -264,9 +264,9 @@ def _describe(program: Path, place: Path, isolation: Sandbox) -> dict[str, Any]:
         "PYTHONPATH": os.pathsep.join([str(package.parent), *paths]),
         "CUDA_HOME": str(toolkit),
         "KERNFORGE_HOME": str(place / "home"),
-        "KERNFORGE_STAND_IN": str(package),
+        "KERNFORGE_STUB": str(package),
         **wanted.variables,
-        **stand_in.skip_download_variables(program.read_text(encoding="utf-8", errors="replace")),
+        **stub.skip_download_variables(program.read_text(encoding="utf-8", errors="replace")),
     }
     done = run(Command(argv=argv, cwd=program.parent, env=env, timeout=_SECONDS))
     if done.returncode != 0 or not out.is_file():

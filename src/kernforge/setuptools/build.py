@@ -69,7 +69,7 @@ def build_extensions(
         return {}
     target = find_target(environment)
     # Behind a stub, the process that wrote it has said the reason.
-    why = "" if environment.kernforge_stand_in else target.why
+    why = "" if environment.kernforge_stub else target.why
     console.note(f"building for {target} ({why})" if why else f"building for {target}")
     installed = _installed_directories(environment)
     trees = [project_tree(request, installed) for request in requests]
@@ -162,7 +162,7 @@ def _installed_directories(environment: Environment) -> tuple[str, ...]:
     """Directories of the toolchain, which a setup.py may name."""
     store = environment.home / "store" / "toolchains"
     variables = (
-        *(environment.cuda_home, environment.cuda_path, environment.kernforge_stand_in),
+        *(environment.cuda_home, environment.cuda_path, environment.kernforge_stub),
         environment.kernforge_cuda_home,
     )
     headers = (sysconfig.get_path("include"), sysconfig.get_path("platinclude"))
@@ -312,8 +312,8 @@ def _named_trees(trees: dict[str, str], environment: Environment) -> Iterable[tu
         if name != "cxx":
             yield path, f"%{{{name}}}"
     torch = next((f"%{{{name}}}" for name in trees if name.startswith("torch-")), "")
-    if torch and environment.kernforge_stand_in:
-        yield environment.kernforge_stand_in, torch
+    if torch and environment.kernforge_stub:
+        yield environment.kernforge_stub, torch
     for name in ("include", "platinclude"):
         if "python" in trees:
             yield sysconfig.get_path(name), Tree("python").at()

@@ -19,7 +19,7 @@ from kernforge.errors import KernforgeError
 from kernforge.extension.plan import NVCC_FLAGS, Extension
 from kernforge.extension.request import SUFFIXES
 from kernforge.setuptools import build, target
-from kernforge.setuptools.stand_in import build_console
+from kernforge.setuptools.stub import build_console
 from kernforge.system import files
 from kernforge.system.environment import Environment
 
@@ -35,7 +35,7 @@ def _directory(kind: Literal["torch", "cuda"]) -> Path:
     A setup.py may set ``TORCH_CUDA_ARCH_LIST`` or ``MAX_JOBS`` between two calls.
     """
     environment = Environment.read()
-    if stub := environment.kernforge_stand_in:
+    if stub := environment.kernforge_stub:
         provided = stub if kind == "torch" else environment.cuda_home
         if provided:
             return Path(provided)

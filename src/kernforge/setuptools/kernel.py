@@ -28,7 +28,7 @@ from kernforge.manifest.model import Torch, TorchNoarch
 from kernforge.project import units
 from kernforge.project.api import read_project
 from kernforge.project.targets import Target
-from kernforge.setuptools.stand_in import build_console
+from kernforge.setuptools.stub import build_console
 from kernforge.setuptools.target import TorchTarget, find_target
 from kernforge.system import files
 from kernforge.system.environment import Environment

@@ -24,7 +24,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from kernforge.errors import KernforgeError, ToolchainError, UsageError
-from kernforge.setuptools import stand_in, target
+from kernforge.setuptools import stub, target
 from kernforge.system import files
 from kernforge.system.environment import Environment
 from kernforge.system.process import Command, attached, run
@@ -94,13 +94,13 @@ class _Builds:
     def __init__(self, environment: Environment, place: Path, *, verbose: bool) -> None:
         self._environment, self._place, self._verbose = environment, place, verbose
         self._target = target.find_target(environment)
-        self._console = stand_in.build_console(environment)
+        self._console = stub.build_console(environment)
         self._count = 0
 
     @functools.cached_property
     def _stub(self) -> Path:
         directory = self._place / "torch"
-        return stand_in.write(directory, self._target, self._environment, self._console)
+        return stub.write(directory, self._target, self._environment, self._console)
 
     def interpreter(self, project: Path) -> Path:
         """Write a wrapper of this Python that sets the variables of a project's build.
@@ -122,7 +122,7 @@ class _Builds:
                 )
         _install(missing(needed), place / "packages")
         setup = project / "setup.py"
-        variables = stand_in.variables(
+        variables = stub.variables(
             self._stub,
             wanted,
             self._environment,

@@ -22,7 +22,7 @@ from kernforge.errors import UsageError
 from kernforge.system.environment import Environment
 from kernforge.toolchain.releases import TOOLKITS, USUAL, torch_releases
 
-STAND_IN = "kernforge-stand-in"
+STUB = "kernforge-stub"
 """File that marks a torch package as the stub."""
 NO_CUDA = "cpu"
 _VERSION = re.compile(r"^__version__\b[^=\n]*= *['\"]([^'\"]+)['\"]", re.MULTILINE)
@@ -157,7 +157,7 @@ def find_installed(places: Iterable[str], python: str) -> TorchTarget | None:
     for place in places:
         package = Path(place) / "torch"
         about = package / "version.py"
-        if not about.is_file() or (package / STAND_IN).exists():
+        if not about.is_file() or (package / STUB).exists():
             continue
         text = about.read_text(errors="replace")
         stated, cuda = _VERSION.search(text), _CUDA.search(text)

@@ -25,7 +25,7 @@ from packaging.version import Version
 
 from kernforge.check.api import beyond_limited_api
 from kernforge.errors import BuildError, CheckError, UsageError
-from kernforge.setuptools import pip, python_headers, stand_in, target
+from kernforge.setuptools import pip, python_headers, stub, target
 from kernforge.setuptools.target import TorchTarget
 from kernforge.system import files
 from kernforge.system.console import Console
@@ -157,7 +157,7 @@ def _build(
 ) -> tuple[Path, list[tuple[str, str]]]:
     """Build a wheel in a copy of the project; also counts of actions: run, and all."""
     copy = place / project.name
-    stand_in.copy_project(project, copy)
+    stub.copy_project(project, copy)
     if (project / ".git").is_dir():  # setuptools-scm asks git for the version
         files.symlink(str(project / ".git"), copy / ".git")
     words = ("wheel", str(copy), "--no-deps", "--verbose", "--wheel-dir", str(place / "built"))

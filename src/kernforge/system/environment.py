@@ -134,8 +134,8 @@ class Environment:
         "KERNFORGE_PROGRESS",
         "file to which a build within pip also writes its progress, which pip does not show",
     )
-    kernforge_stand_in = Variable(
-        "KERNFORGE_STAND_IN",
+    kernforge_stub = Variable(
+        "KERNFORGE_STUB",
         "directory of the package that `kernforge pip` and `kernforge wheel` put in torch's place",
     )
     kernforge_no_compile = Variable(

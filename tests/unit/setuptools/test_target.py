@@ -25,7 +25,7 @@ def test_installed_torch_is_read_without_import(tmp_path):
 
 def test_stub_is_not_an_installed_torch(tmp_path):
     package = installed(tmp_path, name="first")
-    (package / target.STAND_IN).write_text("{}")
+    (package / target.STUB).write_text("{}")
     other = installed(tmp_path, "2.9.1", name="second")
     found = target.find_installed([str(package.parent), str(other.parent)], "3.12")
     assert found.release == "2.9.1"

@@ -5,7 +5,7 @@ import pytest
 from packaging.version import Version
 
 from kernforge.errors import UsageError
-from kernforge.setuptools import stand_in, target, wheels
+from kernforge.setuptools import stub, target, wheels
 from kernforge.system.environment import Environment
 
 METADATA = """Metadata-Version: 2.1
@@ -79,7 +79,7 @@ def test_project_copy_leaves_out_build_results(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
     (tmp_path / "project/linked").symlink_to("csrc")
-    stand_in.copy_project(tmp_path / "project", tmp_path / "copy")
+    stub.copy_project(tmp_path / "project", tmp_path / "copy")
     assert (tmp_path / "copy/linked/a.cu").is_file()
     found = [p for p in (tmp_path / "copy").rglob("*") if p.is_file()]
     assert sorted(str(p.relative_to(tmp_path / "copy")) for p in found) == sorted(kept)

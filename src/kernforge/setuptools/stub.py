@@ -19,7 +19,7 @@ from pathlib import Path
 from kernforge.errors import StorageError
 from kernforge.project.api import is_skipped
 from kernforge.setuptools import build
-from kernforge.setuptools.target import STAND_IN, TorchTarget
+from kernforge.setuptools.target import STUB, TorchTarget
 from kernforge.system import files
 from kernforge.system.console import Console
 from kernforge.system.environment import Environment
@@ -56,7 +56,7 @@ def write(
 
 def write_package(directory: Path, target: TorchTarget, archs: Iterable[tuple[int, int]]) -> Path:
     """Write the Python files of a stub into a new directory; returns the package ``torch``."""
-    template = resources.files("kernforge") / "templates" / "torch_stand_in"
+    template = resources.files("kernforge") / "templates" / "torch_stub"
     with resources.as_file(template) as root:
         for path in root.rglob("*.py"):
             files.copy_file(path, directory / path.relative_to(root))
@@ -66,7 +66,7 @@ def write_package(directory: Path, target: TorchTarget, archs: Iterable[tuple[in
         "cuda": str(target.cuda) if target.cuda else None,
         "archs": list(archs),
     }
-    files.write_new(package / STAND_IN, json.dumps(values, indent=1))
+    files.write_new(package / STUB, json.dumps(values, indent=1))
     about = directory / f"torch-{target.release}.dist-info"
     text = f"Metadata-Version: 2.1\nName: torch\nVersion: {target.release}\n"
     files.write_new(about / "METADATA", text)
@@ -93,7 +93,7 @@ def variables(
     given, programs = environment.variables, [packages / "bin"]
     values = {
         "KERNFORGE_HOME": str(environment.home),
-        "KERNFORGE_STAND_IN": str(package),
+        "KERNFORGE_STUB": str(package),
         **(target.variables if target.installed is None else {}),
         **skip_download_variables(setup),
     }

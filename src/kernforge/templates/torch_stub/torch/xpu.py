@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """There is no Intel GPU."""
 
-from torch import _stand_in
+from torch import _stub
 
-__getattr__ = _stand_in.missing(__name__)
+__getattr__ = _stub.missing(__name__)
 
 
 def is_available():

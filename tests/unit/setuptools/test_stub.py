@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from kernforge.setuptools import stand_in
-from kernforge.setuptools.target import STAND_IN, named_target
+from kernforge.setuptools import stub
+from kernforge.setuptools.target import STUB, named_target
 from kernforge.system.console import Console
 from kernforge.system.environment import Environment
 
 ROOT = Path(__file__).parents[3]
-TEMPLATE = resources.files("kernforge") / "templates" / "torch_stand_in"
+TEMPLATE = resources.files("kernforge") / "templates" / "torch_stub"
 
 
 @pytest.fixture
 def ask(tmp_path):
     shutil.copytree(str(TEMPLATE), tmp_path / "site")
     values = {"release": "2.11.0+cu130", "cuda": "13.0", "archs": [[8, 0], [9, 0]]}
-    (tmp_path / "site/torch" / STAND_IN).write_text(json.dumps(values))
+    (tmp_path / "site/torch" / STUB).write_text(json.dumps(values))
 
     def call(code, expect=0):
         (tmp_path / "setup.py").write_text(code)
@@ -93,9 +93,9 @@ except urllib.error.HTTPError as error:
 @pytest.mark.parametrize(("setup", "asks"), [("CppExtension('x', [])", False), ("CUDA_HOME", True)])
 def test_toolkit_is_fetched_only_for_setup_py_with_cuda(tmp_path, monkeypatch, setup, asks):
     wanted = named_target("2.11", "13.0", "3.12")
-    monkeypatch.setattr(stand_in.build, "toolchain_directory", lambda *_: tmp_path / "toolkit")
-    package = stand_in.write_package(tmp_path / "site", wanted, [(9, 0)])
-    found = stand_in.variables(
+    monkeypatch.setattr(stub.build, "toolchain_directory", lambda *_: tmp_path / "toolkit")
+    package = stub.write_package(tmp_path / "site", wanted, [(9, 0)])
+    found = stub.variables(
         package, wanted, Environment({}), Console(), packages=tmp_path, setup=setup
     )
     assert ("CUDA_HOME" in found) is asks

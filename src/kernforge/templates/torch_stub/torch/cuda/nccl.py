@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """NCCL of the releases of torch."""
 
-from torch import _stand_in
+from torch import _stub
 
-__getattr__ = _stand_in.missing(__name__)
+__getattr__ = _stub.missing(__name__)
 
 
 def version():
@@ -12,4 +12,4 @@ def version():
 
 
 def is_available(tensors=None):
-    return _stand_in.VALUES["cuda"] is not None
+    return _stub.VALUES["cuda"] is not None

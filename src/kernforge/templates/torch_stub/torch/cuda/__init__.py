@@ -3,18 +3,18 @@
 
 import types
 
-from torch import _stand_in
+from torch import _stub
 
-__getattr__ = _stand_in.missing(__name__)
+__getattr__ = _stub.missing(__name__)
 
 from torch.cuda import nccl  # noqa: E402
 
-_ARCHS = [tuple(arch) for arch in _stand_in.VALUES["archs"]]
+_ARCHS = [tuple(arch) for arch in _stub.VALUES["archs"]]
 
 
 def is_available():
     """Whether the torch that is built for has CUDA; this machine needs no GPU."""
-    return _stand_in.VALUES["cuda"] is not None
+    return _stub.VALUES["cuda"] is not None
 
 
 _is_compiled = is_available

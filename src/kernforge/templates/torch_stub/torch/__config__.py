@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How torch was built."""
 
-from torch import _stand_in
+from torch import _stub
 
-__getattr__ = _stand_in.missing(__name__)
+__getattr__ = _stub.missing(__name__)
 
 
 def parallel_info():
@@ -12,4 +12,4 @@ def parallel_info():
 
 
 def show():
-    return f"PyTorch {_stand_in.VALUES['release']} (kernforge's stub)\n"
+    return f"PyTorch {_stub.VALUES['release']} (kernforge's stub)\n"

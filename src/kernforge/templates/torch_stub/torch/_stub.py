@@ -8,7 +8,7 @@ import sys
 import urllib.error
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-with open(os.path.join(HERE, "kernforge-stand-in")) as stream:
+with open(os.path.join(HERE, "kernforge-stub")) as stream:
     VALUES = json.load(stream)
 
 

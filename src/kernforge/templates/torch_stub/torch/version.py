@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Versions of the torch that is built for."""
 
-from torch import _stand_in
+from torch import _stub
 
-__version__ = _stand_in.VALUES["release"]
-cuda = _stand_in.VALUES["cuda"]
+__version__ = _stub.VALUES["release"]
+cuda = _stub.VALUES["cuda"]
 hip = None
 rocm = None
 xpu = None

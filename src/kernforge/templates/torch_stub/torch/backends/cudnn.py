@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether torch was built with it."""
 
-from torch import _stand_in
+from torch import _stub
 
-__getattr__ = _stand_in.missing(__name__)
+__getattr__ = _stub.missing(__name__)
 
 
 def is_built():
-    return _stand_in.VALUES["cuda"] is not None
+    return _stub.VALUES["cuda"] is not None
 
 
 is_available = is_built

@@ -4,7 +4,7 @@
 import os
 import sys
 
-from torch import _stand_in
+from torch import _stub
 from torch.torch_version import TorchVersion
 
 from kernforge.setuptools import extension as _extension
@@ -23,10 +23,10 @@ ROCM_HOME = HIP_HOME = SYCL_HOME = ROCM_VERSION = None
 IS_HIP_EXTENSION = False
 CUDNN_HOME = os.environ.get("CUDNN_HOME") or os.environ.get("CUDNN_PATH")
 COMMON_HIP_FLAGS, COMMON_HIPCC_FLAGS = [], []
-_TORCH_PATH = _stand_in.HERE
+_TORCH_PATH = _stub.HERE
 TORCH_LIB_PATH = os.path.join(_TORCH_PATH, "lib")
 MINIMUM_GCC_VERSION = (5, 0, 0)
-_missing = _stand_in.missing(__name__)
+_missing = _stub.missing(__name__)
 
 
 def __getattr__(name):
@@ -37,7 +37,7 @@ def __getattr__(name):
 
 def _find_cuda_home():
     """Directory of the toolkit that compiles: from the store, or as it was named to kernforge."""
-    return None if _stand_in.VALUES["cuda"] is None else _extension.CUDA_HOME
+    return None if _stub.VALUES["cuda"] is None else _extension.CUDA_HOME
 
 
 def _find_rocm_home():
