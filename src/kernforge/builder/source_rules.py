@@ -7,7 +7,7 @@ found in the linked modules.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kernforge.artifact.version import Version2
@@ -16,12 +16,10 @@ from kernforge.check.finding import Finding, finding
 from kernforge.errors import SourceError
 from kernforge.manifest.fields import Backend
 from kernforge.manifest.model import Torch
-from kernforge.project import units
 from kernforge.project.api import Project
 from kernforge.project.targets import Target
 from kernforge.project.units import Sources
 from kernforge.source import binding_mistakes
-from kernforge.source.binding_mistakes import SourceMistake
 
 # Rules that find a symbol that nothing defines.
 _MISSING = ("unresolved", "import")
@@ -33,44 +31,19 @@ def refuse_mistakes(project: Project, targets: Sequence[Target]) -> None:
     Raises:
         SourceError: there are such sources; the message has a line for each mistake.
     """
-    sources = project.sources
     if not isinstance(project.manifest.framework, Torch):
         return
-    directory = units.package_dir(project.manifest)
-    package = {
-        path: real.read_text(errors="replace")
-        for path, real in project.files.items()
-        if path.startswith(directory) and path.endswith(".py")
-    }
     compiled = {(t.backend, t.cuda) for t in targets if not t.variant.is_noarch}
-    # Most targets compile the same files.
-    read = {tuple(texts): texts for texts in (_texts(sources, *each) for each in compiled)}
-    mistakes: list[SourceMistake] = []
-    for _, texts in sorted(read.items()):
-        found = (
-            *binding_mistakes.pybind_modules(texts),
-            *binding_mistakes.unreadable_schemas(texts),
-        )
-        mistakes += found or binding_mistakes.unfilled_namespaces(texts, package)
-    if compiled and not mistakes:
-        mistakes += _unregistered(project, package)
+    texts: dict[str, str] = {}
+    for backend, cuda in compiled:
+        texts |= _texts(project.sources, backend, cuda)
+    mistakes = sorted(
+        (*binding_mistakes.pybind_modules(texts), *binding_mistakes.unreadable_schemas(texts)),
+        key=lambda mistake: (mistake.path, mistake.line),
+    )
     if mistakes:
-        once = dict.fromkeys(mistakes)
-        raise SourceError(
-            "\n".join(map(str, once)), hint="\n".join(dict.fromkeys(each.fix for each in once))
-        )
-
-
-def _unregistered(project: Project, package: Mapping[str, str]) -> Iterator[SourceMistake]:
-    """Operators that the package calls and no source registers."""
-    known = project.sources.texts
-
-    def others() -> bytes:
-        rest = (real for path, real in project.files.items() if path not in known)
-        return b"".join(real.read_bytes() for real in rest if real.suffix != ".py")
-
-    texts = [text for path, text in known.items() if not path.endswith(".py")]
-    return binding_mistakes.unregistered_operators(package, texts, others)
+        fixes = dict.fromkeys(mistake.fix for mistake in mistakes)
+        raise SourceError("\n".join(map(str, mistakes)), hint="\n".join(fixes))
 
 
 def with_linkage(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import shlex
 import sys
 from collections.abc import Collection, Iterable, Iterator
@@ -22,11 +23,14 @@ from kernforge.binary import elf, fatbin
 from kernforge.check import abi_rules, package_rules
 from kernforge.check.finding import Finding, Problem, finding
 from kernforge.errors import CheckError, IntegrityError, UsageError
-from kernforge.source import binding_mistakes
 from kernforge.system.process import Command, Runner
 
 PYTHON_ABI = "3.9"
 
+# The op namespace of the build, in Python.
+_CALLS_BUILD = re.compile(
+    r"from \.+_ops import (?:\([^)]*|[^\n(]*)\b(?:ops|add_op_namespace_prefix)\b|\b_ops\.ops\b"
+)
 _TIMEOUT_S = 300
 _LINES_SHOWN = 3
 # Imports as a loader does: under the id, from the directory, after the framework, whose objects all
@@ -280,15 +284,12 @@ def _called_namespaces(built: BuiltVariant, files: Collection[str]) -> list[str]
     """The kernel's own op namespaces that its compiled package calls."""
     if built.variant.is_noarch or built.variant.framework == "tvm-ffi":
         return []
-    texts = {
-        file: (built.path / file).read_text(errors="replace")
-        for file in files
-        if file.endswith(".py") and Path(file).name != "_ops.py"
-    }
     metadata = built.metadata
-    own = {binding_mistakes.OWN: metadata.id, metadata.python_name: metadata.python_name}
-    called = {call.name for call in binding_mistakes.called_namespaces(texts)}
-    return sorted(own[name] for name in called & own.keys())
+    python = (f for f in files if f.endswith(".py") and Path(f).name != "_ops.py")
+    text = "\n".join((built.path / file).read_text(errors="replace") for file in python)
+    of_build = [metadata.id] if _CALLS_BUILD.search(text) else []
+    fixed = [metadata.python_name] if f"torch.ops.{metadata.python_name}." in text else []
+    return [*of_build, *fixed]
 
 
 def _missing_machine(variant: Variant) -> str:
