@@ -42,7 +42,7 @@ def lines(measured: Report, request: BenchRequest, note: Callable[[str], None]) 
     for case in measured.cases:
         one = replace(request, only=(case.name,))
         for name in request.named or (case.measurements[0].candidate,):
-            yield f"\n{_roofline(case, name)}"
+            yield f"\n{_line(case, name)}"
             yield (_by_ncu(ncu, one, name, note) if ncu else "") or _by_torch(one, name)
 
 
@@ -56,20 +56,12 @@ def _find_ncu() -> str | None:
     return None
 
 
-def _roofline(case: Case, name: str) -> str:
-    """A candidate's time beside the roof, in its first mode."""
+def _line(case: Case, name: str) -> str:
+    """A candidate's row of the report in its first mode, in one line."""
     measured = next(each for each in case.measurements if each.candidate == name)
-    median, mode = measured.median, measured.mode
-    if median is None:
-        return f"{case.name}, {name}: {measured.refused or measured.skipped}"
-    roof = case.roof_ns(mode)
-    rates = [f"{case.bytes / median.value:.0f} GB/s"] if case.bytes else []
-    rates += [f"{case.flops / median.value / 1e3:.1f} TFLOP/s"] if case.flops else []
-    return (
-        f"{case.name}, {name}: {report.duration(median.value)} ({mode}), "
-        f"{roof / median.value:.1%} of the roof of {report.duration(roof)}, bound by "
-        f"{case.bound(mode)}, {', '.join(rates)}"
-    )
+    cells = zip(report.HEAD[2:], report.cells(case, measured), strict=True)
+    values = ", ".join(f"{head} {cell}" for head, cell in cells if cell)
+    return f"{case.name}, {name}, {measured.mode}: {values}"
 
 
 def _by_ncu(ncu: str, request: BenchRequest, name: str, note: Callable[[str], None]) -> str:

@@ -84,11 +84,12 @@ def rows(report: Report, mode: str) -> list[tuple[str, ...]]:
     lines = []
     for case in report.cases:
         measured = sorted(case.of(mode), key=lambda m: m.median.value if m.median else math.inf)
-        lines += [(case.name, each.candidate, *_cells(case, each)) for each in measured]
+        lines += [(case.name, each.candidate, *cells(case, each)) for each in measured]
     return lines
 
 
-def _cells(case: Case, measured: Measurement) -> tuple[str, ...]:
+def cells(case: Case, measured: Measurement) -> tuple[str, ...]:
+    """A measurement's cells below ``HEAD``, from the median on."""
     median, ratio = measured.median, case.ratio(measured)
     if median is None:
         return ("refused" if measured.refused else "skipped", "", "", "", "")

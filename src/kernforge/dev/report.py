@@ -70,8 +70,7 @@ def _lines(result: Round, good: GoodBuild | None) -> Iterator[str]:
     if result.kernels and not result.output:
         rows = kernel_usage.rows(result.kernels[:KERNELS_SHOWN])
         yield from table(rows, head=kernel_usage.HEAD).splitlines()
-        if len(result.kernels) > KERNELS_SHOWN:
-            yield f"and {len(result.kernels) - KERNELS_SHOWN} more"
+        yield from _rest(len(result.kernels) - KERNELS_SHOWN)
     if result.unread:
         yield f"not read: {result.unread}"
     yield from _tests(result)
@@ -81,6 +80,11 @@ def _lines(result: Round, good: GoodBuild | None) -> Iterator[str]:
     if result.unmeasured:
         yield f"not measured: {result.unmeasured}"
     yield _summary(result, good)
+
+
+def _rest(count: int) -> Iterator[str]:
+    if count > 0:
+        yield f"and {count} more"
 
 
 def _problems(result: Round) -> Iterator[str]:
@@ -95,8 +99,7 @@ def _problems(result: Round) -> Iterator[str]:
         if errors <= DIAGNOSTICS_SHOWN:
             yield diagnostics.title(diagnostic)
             yield from source
-    if errors > DIAGNOSTICS_SHOWN:
-        yield f"and {errors - DIAGNOSTICS_SHOWN} more errors"
+    yield from _rest(errors - DIAGNOSTICS_SHOWN)
     if result.output and not result.diagnostics:
         for title, output in result.output:
             yield f"{title}\n{output}"
@@ -110,8 +113,7 @@ def _tests(result: Round) -> Iterator[str]:
     for row in result.failed[:FAILED_SHOWN]:
         yield f"  {row['outcome']}: {row['test']}"
         yield from (f"    {line}" for line in row["reason"].splitlines()[:FAILED_SHOWN])
-    if len(result.failed) > FAILED_SHOWN:
-        yield f"  and {len(result.failed) - FAILED_SHOWN} more"
+    yield from _rest(len(result.failed) - FAILED_SHOWN)
     for name, reason in result.untested.items():
         yield f"{name}: not tested: {reason}"
 

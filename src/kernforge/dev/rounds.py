@@ -8,7 +8,7 @@ that file, where the build passed all the others.
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -162,31 +162,33 @@ class StoppedError(Exception):
 class RoundEvents:
     """The events of a round and its build, which end the round if another thread asks for that.
 
-    A round runs in a thread. To end it, all its programs are killed, and its next event raises
-    ``StoppedError``; the store is consistent at any moment.
+    To end it, all its programs are killed, and its next event raises ``StoppedError``; the store is
+    consistent at any moment.
 
     Args:
         notify: called with ``compiling``, ``testing``, ``measuring`` or ``fetching`` and a text.
+
+    Attributes:
+        over: whether the round has ended; set by the thread that runs it.
     """
 
     def __init__(self, notify: Callable[[str, str], None]) -> None:
         self._notify = notify
         self._running: dict[str, str] = {}
-        # No Event: an interrupt inside its methods could leave its lock held.
-        self._stopped = False
+        self._stopped = self.over = False
 
     def check(self) -> None:
         """Raise ``StoppedError`` if the round must end."""
         if self._stopped:
             raise StoppedError
 
-    def end(self, thread: threading.Thread) -> None:
-        """End the round that runs in a thread, and wait for it."""
+    def end(self) -> None:
+        """End the round, and wait for that."""
         self._stopped = True
         # More than once: the round may start another program after the first call.
-        while thread.is_alive():
+        while not self.over:
             kill_all()
-            thread.join(_SLEEP_S)
+            time.sleep(_SLEEP_S)
 
     def state(self, state: str, text: str = "") -> None:
         """A stage begins."""

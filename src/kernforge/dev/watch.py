@@ -8,23 +8,21 @@ an edit is not a change, and the work of a round that was ended is done by the n
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import stat
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from kernforge.dev import rounds
-from kernforge.dev.rounds import GoodBuild, Round, RoundEvents, StoppedError, Work
+from kernforge.dev.rounds import GoodBuild, Round, RoundEvents, StoppedError
 from kernforge.dev.session import DevOptions, Session
 from kernforge.errors import StorageError
-from kernforge.project.api import is_skipped
+from kernforge.project import api as projects
 from kernforge.system import digest, files
 from kernforge.toolchain.lockfile import FILE_NAME as LOCK
 
-_RESULTS = {"build", "dist", "result"}
 _DEBOUNCE_MS, _STEP_MS = 200, 20
 _LARGE = 4 << 20
 
@@ -48,165 +46,114 @@ def place(root: Path, home: Path) -> Path:
 
 def once(options: DevOptions, watcher: Watcher) -> int:
     """Run one round; returns its exit code."""
-    with _runner(options, watcher) as runner:
-        runner.start(rounds.EVERYTHING, (), {})
-        result = runner.messages.get()
-        if not isinstance(result, Round):
-            raise result or TypeError("a change ended the only round")
+    with files.staging(options.place) as scratch:
+        session, events = Session(options, scratch), RoundEvents(watcher.state)
+        result = session.run(1, (), rounds.EVERYTHING, events)
+        watcher.round(result, session.good)
         return result.exit_code
 
 
 def watch(options: DevOptions, watcher: Watcher) -> None:
     """Run a round now and one for every change, until an interrupt."""
-    import watchfiles  # noqa: PLC0415 - an extra's
+    done: Mapping[str, str] = {}
+    number = 0
+    with files.staging(options.place) as scratch, _Changes(options.root) as changes:
+        session = Session(options, scratch)
+        while True:
+            # After a round, too: of a file that was saved before the watch began nothing is told.
+            now = snapshot(options.root)
+            if now == done:
+                changes.wait()
+                continue
+            changed = rounds.changed(done, now) if done else ()
+            work = rounds.work(changed, built=session.built, passed=session.passed)
+            work = work if done else rounds.EVERYTHING
+            if work.nothing:
+                done = now
+                watcher.state("idle", work.reason)
+                continue
+            number += 1
+            try:
+                with changes.ending(RoundEvents(watcher.state), now) as events:
+                    result = session.run(number, changed, work, events)
+            except StoppedError:
+                continue
+            watcher.round(result, session.good)
+            done = now
+            watcher.state("idle", "")
 
-    end = threading.Event()
 
-    def put_changes() -> None:
+class _Changes:
+    """Watches a project in a thread, and ends the running round after a change of content."""
+
+    def __init__(self, root: Path) -> None:
+        import watchfiles  # noqa: PLC0415 - an extra's
+
+        self._changes = watchfiles.watch
+        self._root = root
+        self._messages: queue.SimpleQueue[StorageError | None] = queue.SimpleQueue()
+        self._round: tuple[RoundEvents, Mapping[str, str]] | None = None
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def wait(self) -> None:
+        """Return when a file may have changed, or raise what ended the watch."""
+        if error := self._messages.get():
+            raise error
+
+    @contextlib.contextmanager
+    def ending(self, events: RoundEvents, seen: Mapping[str, str]) -> Iterator[RoundEvents]:
+        """End the round of a block as soon as the files differ from these digests."""
+        self._round = events, seen
         try:
-            for _ in watchfiles.watch(
-                options.root,
+            yield events
+        finally:
+            self._round = None
+            events.over = True
+
+    def _watch(self) -> None:
+        try:
+            for _ in self._changes(
+                self._root,
                 debounce=_DEBOUNCE_MS,
                 step=_STEP_MS,
-                stop_event=end,
+                stop_event=self._end,
                 raise_interrupt=False,
                 rust_timeout=_DEBOUNCE_MS,
                 yield_on_timeout=False,
             ):
-                runner.messages.put(None)
+                self._messages.put(None)
+                running = self._round
+                if running and snapshot(self._root) != running[1]:
+                    running[0].end()
         except Exception as error:  # noqa: BLE001 - after any error no change would be found
-            runner.messages.put(
-                StorageError(
-                    f"{options.root} cannot be watched: {error}",
-                    hint="raise fs.inotify.max_user_watches (and max_user_instances) with sysctl, "
-                    "set WATCHFILES_FORCE_POLLING=1, or run single rounds: kernforge dev --once",
-                )
+            hint = (
+                "raise fs.inotify.max_user_watches (and max_user_instances) with sysctl, set "
+                "WATCHFILES_FORCE_POLLING=1, or run single rounds: kernforge dev --once"
             )
-
-    with _runner(options, watcher) as runner:
-        thread = threading.Thread(target=put_changes, daemon=True)
-        thread.start()
-        try:
-            _rounds(runner, options.root)
-        finally:
-            end.set()
-            thread.join()
-
-
-def _rounds(runner: _RoundRunner, root: Path) -> None:
-    """Run rounds until an error or an interrupt."""
-    done: Mapping[str, str] = {}
-    runner.start(rounds.EVERYTHING, (), snapshot(root))
-    while True:
-        message = runner.messages.get()
-        if isinstance(message, BaseException):
-            raise message
-        if message is not None:
-            done = runner.seen
-            runner.watcher.state("idle", "")
-        # After a round, too: of a file that was saved before the watch began there is no message.
-        now = snapshot(root)
-        if now == runner.seen and (message is not None or runner.busy):
-            continue
-        runner.end()
-        changed = rounds.changed(done, now)
-        first = not done
-        session = runner.session
-        work = rounds.work(changed, built=session.built, passed=session.passed)
-        work = rounds.EVERYTHING if first else work
-        if work.nothing:
-            done = now
-            runner.watcher.state("idle", work.reason)
-        else:
-            runner.start(work, () if first else changed, now)
-
-
-@contextlib.contextmanager
-def _runner(options: DevOptions, watcher: Watcher) -> Iterator[_RoundRunner]:
-    """A runner of a session, whose round ends with the block."""
-    with files.staging(options.place) as scratch:
-        runner = _RoundRunner(Session(options, scratch), watcher)
-        try:
-            yield runner
-        finally:
-            runner.end()
-
-
-class _RoundRunner:
-    """Runs rounds, one at a time, in threads.
-
-    An interrupt reaches the main thread at any moment, also between a lock that it has taken and
-    the block that releases it. So the main thread does nothing that takes Python's locks.
-
-    Attributes:
-        messages: gets each finished round, an error that ended one, and None where a file may have
-            changed.
-        seen: digests of the files that the last round began with.
-    """
-
-    def __init__(self, session: Session, watcher: Watcher) -> None:
-        self.session, self.watcher = session, watcher
-        self.messages: queue.SimpleQueue[Round | BaseException | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._events = RoundEvents(watcher.state)
-        self._number = 0
-        self.seen: Mapping[str, str] = {}
-
-    @property
-    def busy(self) -> bool:
-        """Whether a round is running."""
-        return self._thread is not None and self._thread.is_alive()
-
-    def start(self, work: Work, changed: tuple[str, ...], seen: Mapping[str, str]) -> None:
-        """Start a round; ``seen`` are the digests of the present files."""
-        self._number += 1
-        self._events, self.seen = RoundEvents(self.watcher.state), seen
-        arguments = (self._number, changed, work, self._events)
-        self._thread = threading.Thread(target=self._run, args=arguments, daemon=True)
-        self._thread.start()
-
-    def end(self) -> None:
-        """End the running round."""
-        if self._thread is not None:
-            self._events.end(self._thread)
-            self._thread = None
-
-    def _run(self, number: int, changed: tuple[str, ...], work: Work, events: RoundEvents) -> None:
-        try:
-            events.check()  # it may have been ended before this thread counted as running
-            result = self.session.run(number, changed, work, events)
-            self.watcher.round(result, self.session.good)
-            self.messages.put(result)
-        except StoppedError:
-            pass
-        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
-            self.messages.put(error)
+            text = f"{self._root} cannot be watched: {error}"
+            self._messages.put(StorageError(text, hint=hint))
 
 
 def snapshot(root: Path) -> dict[str, str]:
     """Digest of every file that may matter, by path relative to the root.
 
-    Results, caches, environments, names that begin with a dot, and the lock, which a build writes,
-    are left out.
+    The lock, which a build writes, is left out.
     """
     digests = {}
-    for directory, names, files_ in os.walk(root):
-        at_top = directory == str(root)
-        names[:] = sorted(
-            name
-            for name in names
-            if not is_skipped(Path(directory, name))
-            and not name.endswith(".egg-info")
-            and not (at_top and name in _RESULTS)
-        )
-        for name in sorted(files_):
-            if name.startswith(".") or name.endswith((".pyc", "~")) or name == LOCK:
-                continue
-            path = Path(directory, name)
-            # A file that cannot be read is not a change; the build reports a missing file.
-            with contextlib.suppress(OSError):
-                if file_digest := _digest(path):
-                    digests[path.relative_to(root).as_posix()] = file_digest
+    for name, path in projects.walk(root):
+        # A file that cannot be read is not a change; the build reports a missing file.
+        with contextlib.suppress(OSError):
+            if path.name != LOCK and (file_digest := _digest(path)):
+                digests[name] = file_digest
     return digests
 
 

@@ -90,19 +90,12 @@ class _Capabilities:
 
     Raises:
         LayerError: the lowest is above the highest.
-        LayerTypeError: an end is not an integer.
     """
 
     min_capability: int
     max_capability: int
 
     def __post_init__(self) -> None:
-        for name in ("min_capability", "max_capability"):
-            value = getattr(self, name)
-            if not isinstance(value, int):
-                raise LayerTypeError(
-                    f"{name} is {value!r}, not an integer", hint="write 90 for capability 9.0"
-                )
         if self.min_capability > self.max_capability:
             raise LayerError(
                 f"min_capability ({self.min_capability}) must be <= max_capability "

@@ -8,7 +8,7 @@ import functools
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -96,7 +96,12 @@ def read_project(directory: Path) -> Project:
     except UnicodeDecodeError as error:
         raise ManifestError(f"{path} is not UTF-8: {error}") from error
     manifest = manifests.parse(text, source=str(path))
-    files = dict(_walk(root, _named(manifest)))
+    # A link may lead to another file of the project; one to nothing is not read at all.
+    files = {
+        name: path
+        for name, path in walk(root, _named(manifest))
+        if untrusted_tree.inside(root, path)
+    }
     mistakes, notes = values.check_values(manifest)
     if mistakes := [*mistakes, *sources.check_files(manifest, files)]:
         data = manifests.read_data(text, source=str(path))
@@ -138,11 +143,19 @@ def _built(manifest: Manifest, files: Iterable[str]) -> list[str]:
 
 
 def is_skipped(path: Path) -> bool:
-    """Whether a directory is hidden, a cache or a virtual environment, so without sources."""
-    return path.name.startswith(".") or path.name in _SKIPPED or (path / "pyvenv.cfg").is_file()
+    """Whether a directory is hidden, a cache, metadata or an environment, so without sources."""
+    if path.name.startswith(".") or path.name.endswith(".egg-info") or path.name in _SKIPPED:
+        return True
+    return (path / "pyvenv.cfg").is_file()
 
 
-def _walk(root: Path, named: set[str]) -> Iterator[tuple[str, Path]]:
+def walk(root: Path, named: Collection[str] = ()) -> Iterator[tuple[str, Path]]:
+    """Files that may be sources, by path; links are not followed.
+
+    Hidden names, caches, environments, and results at the top are left out, but for directories
+    that are ``named``.
+    """
+
     def holds_sources(directory: str, name: str) -> bool:
         path = os.path.relpath(os.path.join(directory, name), root)  # noqa: PTH118 - many files
         if any(f"{name}/".startswith(f"{path}/") for name in named):
@@ -154,10 +167,8 @@ def _walk(root: Path, named: set[str]) -> Iterator[tuple[str, Path]]:
     for directory, names, files in os.walk(root):
         names[:] = sorted(name for name in names if holds_sources(directory, name))
         for name in sorted(files):
-            path = Path(directory, name)
-            # A link may lead to another file of the project; one to nothing is not read at all.
-            read = not name.startswith(".") and not name.endswith(".pyc")
-            if read and untrusted_tree.inside(root, path):
+            if not name.startswith(".") and not name.endswith((".pyc", "~")):
+                path = Path(directory, name)
                 yield path.relative_to(root).as_posix(), path
 
 

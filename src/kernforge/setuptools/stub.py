@@ -135,7 +135,7 @@ def copy_project(project: Path, copy: Path) -> None:
     root = project.resolve()
     for directory, folders, names in os.walk(project):
         place = Path(directory)
-        built = {name for name in folders if name.endswith(".egg-info") or is_skipped(place / name)}
+        built = {name for name in folders if is_skipped(place / name)}
         built |= _RESULTS if place == project else set()
         folders[:] = [name for name in folders if name not in built]
         for path in (place / name for name in (*folders, *names)):
