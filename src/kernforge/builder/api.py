@@ -28,7 +28,7 @@ from kernforge.check.finding import Finding
 from kernforge.errors import BuildError, StorageError
 from kernforge.project.api import folder
 from kernforge.project.targets import Target
-from kernforge.source import compiler_advice, includes
+from kernforge.source import compiler_advice
 from kernforge.store import eviction
 from kernforge.system import digest, extras, files
 from kernforge.system.machine import cores
@@ -41,7 +41,6 @@ from kernforge.toolchain.lockfile import Lock
 # Packages that the rules for machine code need.
 _CHECKERS = ("abi3audit", "auditwheel", "elftools")
 _CHECKED = "findings"
-_SLOW_CPU_S = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,34 +176,12 @@ def build_project(
     plan = request.edited(workspace, planned, context) if request.edited else planned.plan
     pool = request.pool(workspace, planned, context) if request.pool else None
     outcome = executor.run_actions(plan, context, events, pool=pool)
-    if note := _slow_headers(workspace, plan, outcome):
-        events.note(note)
     origin = request.origin or _origin(workspace, planned)
     variants = layout.lay_out_variants(plan, workspace, origin, planned.lock, out)
     findings = _findings(workspace, request, variants) if request.check else ()
     if store.made or store.fetched:
         eviction.keep(store, eviction.limit(workspace.environment))
     return BuildResult(plan=plan, outcome=outcome, variants=variants, findings=findings)
-
-
-def _slow_headers(workspace: Workspace, plan: Plan, outcome: Outcome) -> str:
-    """One line on a CUDA unit whose torch headers made a build long, with the way out."""
-    heavy = {
-        unit.path: named
-        for target in (artifact.target for artifact in plan.artifacts)
-        for unit in workspace.project.sources.units(target.backend, target.cuda)
-        if unit.is_cuda and (named := includes.heavy_torch(unit.closure.foreign))
-    }
-    sources = {action.key: action.source for action in plan.actions}
-    for spent in outcome.spent:  # the longest first
-        path = sources[spent.key]
-        if path in heavy and spent.cpu_s >= _SLOW_CPU_S:
-            return (
-                f"{spent.cpu_s:.0f} of {outcome.cpu_s:.0f} CPU-s went to {path}, nearly all for "
-                f"the headers of torch that <{heavy[path]}> brings: include it in the .cpp of the "
-                f"binding alone, and let {path} take pointers and sizes"
-            )
-    return ""
 
 
 def _own_directory(root: Path) -> Path:

@@ -9,7 +9,6 @@ objects of the old one stay valid.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -239,15 +238,10 @@ def _build(
     session: JitSession, extension: Extension, key: str, tree: Tree, console: Console
 ) -> LoadedModule:
     toolchain = session.toolchain(extension, console)
-    start = time.monotonic()
     with session.namespaces_of(extension, key) as namespaces:
         path = make.make_module(
             session, extension, namespaces, toolchain, console, restore=tree.restore
         )
-        hint = make.slow_hint(extension.units, time.monotonic() - start)
-        if hint and not session.showed_slow_hint:
-            session.showed_slow_hint = True
-            Console().note(hint)
         return loading.load_built(session, extension, path, namespaces, tree.restore)
 
 

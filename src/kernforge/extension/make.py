@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from kernforge.builder.action import ActionContext, Failure
 from kernforge.builder.graph import Action, Plan
 from kernforge.builder.results import STORE_KIND
 from kernforge.builder.slim_headers import InstalledHeaders
-from kernforge.errors import BuildError, page
+from kernforge.errors import BuildError
 from kernforge.extension import machine
 from kernforge.extension.device import nvcc_stages, swap
 from kernforge.extension.device.units import DeviceSession, ExtensionUnit, ModulePlan
@@ -29,11 +28,6 @@ from kernforge.system.console import Console
 from kernforge.system.environment import Environment
 
 _MARK = "whole"
-_LONG_S = 3.0
-# Of torch's C++ API, which takes long to compile.
-_SLOW_HEADER = re.compile(
-    r"torch/(?!csrc/stable/|headeronly/|csrc/inductor/aoti_torch/c/)|(?:ATen|c10|pybind11)/"
-)
 
 
 def compile_extensions(
@@ -232,22 +226,6 @@ def compile_error(failures: Sequence[Failure], restore: Callable[[str], str]) ->
         hints += ["repeat it by hand:", *repeats]
     message = "\n".join((", ".join(sorted(what)), *texts))
     return BuildError(message, hint="\n".join(filter(None, hints)))
-
-
-def slow_hint(units: Iterable[ExtensionUnit], seconds: float) -> str:
-    """Hint on the header that made a build slow; empty if none did."""
-    if seconds < _LONG_S:
-        return ""
-    for unit in units:
-        header = next(filter(_SLOW_HEADER.match, unit.closure.foreign), "")
-        if header:
-            file = (unit.title or unit.path).rpartition("/")[2]
-            return (
-                f"{file} includes <{header}>, and compiling took {seconds:.0f} s. Kernels on raw "
-                "pointers in a .cu without torch's headers and a binding on torch's stable ABI "
-                f"compile in a few: {page('how-to/author/use-the-jit')}"
-            )
-    return ""
 
 
 def retry_notice(output: str) -> str:

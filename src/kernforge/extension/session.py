@@ -70,7 +70,6 @@ class JitSession:
         imports: how many modules of a name were imported.
         toolchains: by what modules need of them.
         whole_headers: paths of the sources that need all of torch's headers, by module.
-        showed_slow_hint: whether the hint on slow headers was shown.
         device: history of device code, for edits.
         lock: held while op namespaces are planned and while a module is imported.
     """
@@ -82,7 +81,6 @@ class JitSession:
     imports: Counter[str] = field(default_factory=Counter)
     toolchains: dict[Hashable, ExtensionToolchain] = field(default_factory=dict)
     whole_headers: dict[str, set[str]] = field(default_factory=dict)
-    showed_slow_hint: bool = False
     device: DeviceSession = field(default_factory=DeviceSession)
     lock: threading.RLock = field(default_factory=threading.RLock)
     _locks: dict[Hashable, threading.Lock] = field(default_factory=dict)

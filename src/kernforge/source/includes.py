@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 _INCLUDE = re.compile(
@@ -31,7 +31,6 @@ _CUDA_LIBRARIES = (
     *("cublas", "cufft", "curand", "cusolver", "cusparse", "nvrtc", "nvtx3/"),
     *("cuda_profiler_api.h", "cudaProfiler.h", "nvToolsExt"),
 )
-_WHOLE_TORCH = ("torch/torch.h", "torch/extension.h", "torch/all.h", "torch/python.h")
 _CUTLASS = ("cutlass/", "cute/")
 
 
@@ -127,11 +126,6 @@ def closure(
 def base_names(text: str) -> set[str]:
     """Last parts of the names that a text includes, with any extension."""
     return {posixpath.basename(quoted or angled) for quoted, angled, _ in _includes(text)} - {""}
-
-
-def heavy_torch(names: Iterable[str]) -> str:
-    """First name of a header with all of torch's C++ API; empty if there is none."""
-    return next((name for name in names if name in _WHOLE_TORCH), "")
 
 
 @functools.lru_cache(maxsize=1 << 14)
