@@ -185,8 +185,9 @@ def test_scripts_of_a_hub_need_trust(repo, hub, tmp_path, ours):
         "HF_HOME": str(tmp_path / "hf"),
         "KERNFORGE_HOME": str(tmp_path / "home"),
     }
-    refused = ours(f"{REPO}@v1", "--registry", "hf://", **home)
-    assert refused.returncode == 12, refused.stderr
+    for asked in ((f"{REPO}@v1",), (root, "--against", f"{REPO}@v1")):
+        refused = ours(*asked, "--registry", "hf://", **home)
+        assert refused.returncode == 12, refused.stderr
     done = ours(f"{REPO}@v1", "--registry", "hf://", "--trust-remote-code", **home)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["workloads"][0]["name"] == "Small.relu"

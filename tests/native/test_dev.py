@@ -315,26 +315,6 @@ def test_a_round_measures_beside_the_last_good_build(project, home, once):
     assert 1 < hot["ratio"]["low"] <= hot["ratio"]["value"] <= hot["ratio"]["high"]
 
 
-def test_an_interrupt_ends_the_benchmark_and_its_children(project, home):
-    (project / "benchmarks").mkdir()
-    (project / "benchmarks" / "workloads.py").write_text(WORKLOADS)
-    (project / "benchmarks" / "candidates.py").write_text(
-        "import time\n\ndef kernel(module, x):\n    time.sleep(30)\n"
-        "    return module.times_two(x)\n"
-    )
-    with Dev(project, home) as session:
-        session.until("measuring")
-        mine = psutil.Process(session.process.pid)
-        until = time.monotonic() + WAIT_S
-        while not mine.children(recursive=True) and time.monotonic() < until:
-            time.sleep(0.2)
-        time.sleep(3)
-        code, alive = session.interrupt()
-    assert code == 130
-    assert not alive
-    assert left_over(project) == []
-
-
 def test_an_error_has_its_exit_code(project, home, once):
     edit(project / "build.toml", "version = 1", 'version = "one"')
     assert once(project, "--no-bench")["error"]["error"] == "ManifestError"

@@ -14,14 +14,14 @@ import functools
 import importlib.util
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kernforge.artifact.integrity import tree_files
 from kernforge.bench import run, verify
-from kernforge.bench.project import check_known, load_file, load_kernel
+from kernforge.bench.project import BenchRequest, check_known, load_file, load_kernel, load_peer
 from kernforge.bench.workload import Candidate, Settings, Subject
 from kernforge.errors import NotPublishedError, UsageError, page
 from kernforge.loader.importer import get_loaded_kernels
@@ -192,33 +192,19 @@ def _candidates(cls: Any, workload: str, kernels: Mapping[str, Any]) -> list[Can
 
 
 def measure(
-    repo: Repo,
-    settings: Settings,
-    note: Callable[[str], None],
-    *,
-    against: Sequence[str] = (),
-    registry: Registries | None = None,
-    trusted: bool = False,
-    only: Sequence[str] = (),
+    repo: Repo, request: BenchRequest, settings: Settings, note: Callable[[str], None]
 ) -> run.Report:
-    """Measure every workload of every script of a repository.
-
-    Args:
-        against: as in ``project.BenchRequest``.
-        only: ``Class.workload`` of those to measure; all when empty.
-    """
-    kernels = {KERNEL: repo.kernel}
-    for each in against:
-        kernels[each] = load_kernel(each, registry, settings.device, trust=trusted)
+    """Measure the workloads of every script of a repository; a name is ``Class.workload``."""
+    kernels = {KERNEL: repo.kernel} | {each: load_peer(each, request) for each in request.against}
     entries = {f"{cls.__name__}.{name}": (cls, name) for cls, name in _entries(repo.root)}
-    check_known("workload", only, sorted(entries))
+    check_known("workload", request.only, sorted(entries))
     work = {
         entry: (
             functools.partial(ClassWorkload, cls, name, repo.kernel, settings.device),
             _candidates(cls, name, kernels),
         )
         for entry, (cls, name) in sorted(entries.items())
-        if not only or entry in only
+        if not request.only or entry in request.only
     }
     return run.measure(work, settings, note, repo.root.resolve().name)
 

@@ -37,6 +37,7 @@ class BenchRequest:
         named: candidates to measure beside the kernel and ``against``; all when None.
         sizes: the project's ``sized`` at these instead of its ``WORKLOADS``; none when empty.
         device: ``cpu`` or ``cuda``, which the kernels are loaded for.
+        trusted: the user's word that kernels of any publisher may be loaded.
     """
 
     project: Path
@@ -47,6 +48,7 @@ class BenchRequest:
     named: tuple[str, ...] | None = None
     sizes: tuple[int, ...] = ()
     device: str = "cpu"
+    trusted: bool = False
 
     def to_json(self) -> str:
         """The request as an argument of another process."""
@@ -130,9 +132,7 @@ def candidates(request: BenchRequest) -> list[Candidate]:
         function = functools.partial(kernel, built)
         kernels.append(Candidate(name="kernel", kind="kernel", function=function))
         for each in request.against:
-            function = functools.partial(
-                kernel, load_kernel(each, request.registry, request.device)
-            )
+            function = functools.partial(kernel, load_peer(each, request))
             kernels.append(Candidate(name=each, kind="published", function=function))
     if eager is not None:
         others.append(Candidate(name="torch eager", kind="eager", function=eager))
@@ -145,6 +145,11 @@ def candidates(request: BenchRequest) -> list[Candidate]:
     return kernels + [
         each for each in others if request.named is None or each.name in request.named
     ]
+
+
+def load_peer(where: str, request: BenchRequest) -> Any:
+    """One of the kernels that a request is ``against``."""
+    return load_kernel(where, request.registry, request.device, trust=request.trusted)
 
 
 def load_kernel(

@@ -10,8 +10,8 @@
     import kernels   # kernforge answers
 
 ``kernforge run --as-kernels -- python app.py`` does the same for one command, and ``kernforge
-run --write-wheel dist`` for an environment. It has the client's public names; each is the one of
-``kernforge``.
+run --write-wheel dist`` for an environment. Its names are the public ones of ``kernforge``, among
+which are the client's.
 """
 
 from __future__ import annotations

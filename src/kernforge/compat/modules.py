@@ -2,7 +2,7 @@
 """``install``: from then on ``import kernels`` is answered by kernforge in this process.
 
 A finder before those of Python makes the modules of ``_MODULES``, which are all that applications
-import of the client. Their attributes are those of ``kernforge``, imported on first use, so that
+import of the client. Each has the public names of ``kernforge``, imported on first use, so that
 installing it costs a millisecond and imports no torch.
 """
 
@@ -25,43 +25,6 @@ from kernforge.system.environment import Environment
 
 CLIENT = "kernels"
 
-_LAYERS = [
-    "CUDAProperties",
-    "Device",
-    "KernelizeFallback",
-    "ROCMProperties",
-    "FuncRepository",
-    "LayerRepository",
-    "LocalFuncRepository",
-    "LocalLayerRepository",
-    "LockedFuncRepository",
-    "LockedLayerRepository",
-    "Mode",
-    "kernelize",
-    "register_kernel_mapping",
-    "replace_kernel_forward_from_hub",
-    "use_kernel_forward_from_hub",
-    "use_kernel_func_from_hub",
-    "use_kernel_mapping",
-    "use_kernelized_func",
-]
-_TOP = [
-    "Benchmark",
-    "LoadedKernel",
-    "Metadata",
-    "RepoInfo",
-    "VariantAccepted",
-    "VariantRejected",
-    "get_kernel",
-    "get_kernel_dep",
-    "get_kernel_variants",
-    "get_loaded_kernels",
-    "get_local_kernel",
-    "get_locked_kernel",
-    "has_kernel",
-    "install_kernel",
-    "load_kernel",
-]
 _ONE = ("repo_id", "revision", "version", "backend")
 _POSITIONS = {
     "get_kernel": (*_ONE, "user_agent", "trust_remote_code", "check_arch"),
@@ -72,12 +35,9 @@ _POSITIONS = {
 }
 """Parameters by position of ``kernels`` 0.14 to 0.16, for which SGLang and vLLM-Omni ask."""
 # transformers imports Mode from kernels.layer.mode; benchmarks of kernels import kernels.benchmark.
-_MODULES = {
-    "kernels": [*_TOP, *_LAYERS],
-    "kernels.layer": _LAYERS,
-    "kernels.layer.mode": ["Mode"],
-    "kernels.benchmark": ["Benchmark"],
-}
+_MODULES = ("kernels", "kernels.layer", "kernels.layer.mode", "kernels.benchmark")
+_OURS: Any = sys.modules["kernforge"]
+_PUBLIC = [name for name in _OURS.__all__ if name != "__version__"]
 
 
 def install(version: str | None = None) -> None:
@@ -112,7 +72,6 @@ def _forget_modules() -> None:
 def by_position(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of ``kernforge`` that also takes the arguments of older clients by position."""
     names = _POSITIONS[function.__name__]
-    kernforge = importlib.import_module("kernforge")
 
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:
@@ -120,7 +79,7 @@ def by_position(function: Callable[..., Any]) -> Callable[..., Any]:
         if len(args) > len(names) or len(given) < len(args) + len(named):
             raise TypeError(f"{function.__name__} takes {', '.join(names)} by position")
         if "local_files_only" in names and given.pop("local_files_only", False):
-            return kernforge.load_kernel(**given)
+            return _OURS.load_kernel(**given)
         return function(**given)
 
     return call
@@ -166,7 +125,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return _Module(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        public = list(_MODULES[module.__name__])
+        public = list(_PUBLIC)
         module.__dict__[shim.MARK] = True
         module.__doc__ = f"``{module.__name__}``, answered by kernforge."
         if module.__name__ == CLIENT:
@@ -179,8 +138,8 @@ class _Module(ModuleType):
     """A module of the client, whose names are imported when they are used."""
 
     def __getattr__(self, name: str) -> Any:
-        if name in _MODULES[self.__name__]:
-            value = getattr(importlib.import_module("kernforge"), name)
+        if name in _PUBLIC:
+            value = getattr(_OURS, name)
             if name in _POSITIONS:
                 value = by_position(value)
             self.__dict__[name] = value

@@ -48,7 +48,6 @@ def document(result: Round, good: GoodBuild | None = None) -> dict[str, Any]:
             "left_out": dict(result.untested),
         },
         "kernels": [kernel_usage.document(kernel) for kernel in result.kernels],
-        "not_read": result.unread,
         "times": [dict(item) for item in result.times],
         "not_measured": result.unmeasured,
         "last_good": good
@@ -71,8 +70,6 @@ def _lines(result: Round, good: GoodBuild | None) -> Iterator[str]:
         rows = kernel_usage.rows(result.kernels[:KERNELS_SHOWN])
         yield from table(rows, head=kernel_usage.HEAD).splitlines()
         yield from _rest(len(result.kernels) - KERNELS_SHOWN)
-    if result.unread:
-        yield f"not read: {result.unread}"
     yield from _tests(result)
     yield from map(_time, result.times)
     if result.times:

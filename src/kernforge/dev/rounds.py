@@ -104,7 +104,6 @@ class Round:
         output: title and output of each failed compiler.
         variants: directories of the built variants, by name.
         untested: reasons of the variants that were not tested, by name.
-        unread: why the resources of some device code cannot be read; empty if all were read.
         times: of the short benchmark, as ``bench.measure`` gives them.
         unmeasured: why there are no times; empty if there are.
         exit_code: 0, or the exit code of the error; 13 if every test was skipped.
@@ -122,7 +121,6 @@ class Round:
     tested: tuple[Tested, ...] = ()
     untested: Mapping[str, str] = field(default_factory=dict)
     kernels: tuple[Kernel, ...] = ()
-    unread: str = ""
     times: tuple[Mapping[str, Any], ...] = ()
     unmeasured: str = ""
     exit_code: int = 0

@@ -78,7 +78,6 @@ class Session:
         self._identity = ""
         self._cuda: frozenset[str] = frozenset()
         self._kernels: tuple[kernel_usage.Kernel, ...] = ()
-        self._unread = ""
         self._repo_id: str | None = None
         # Of the present build.
         self._tests_passed = self._measured = False
@@ -121,7 +120,7 @@ class Session:
             with _timed(result, "build"):
                 self._build(result, events)
         events.check()
-        result.variants, result.kernels, result.unread = self._current, self._kernels, self._unread
+        result.variants, result.kernels = self._current, self._kernels
         if result.exit_code or not self._current:
             return
         if result.work.tests != () and self._options.test:
@@ -162,7 +161,7 @@ class Session:
             files.remove_tree(self._scratch / identity[:16])
             self._report_failures(result, built.outcome.failures)
             return
-        self._kernels, self._unread = _kernels(built.variants.values())
+        self._kernels = _kernels(built.variants.values())
         for old in {path.parent for path in self._current.values()}:
             if old.is_relative_to(self._scratch):
                 files.remove_tree(old)
@@ -315,14 +314,11 @@ def _capability(targets: Sequence[Target]) -> tuple[str, ...]:
     return (str(here),) if here else ()
 
 
-def _kernels(variants: Iterable[Path]) -> tuple[tuple[kernel_usage.Kernel, ...], str]:
-    """Kernels of built variants with their resources, and why some cannot be read."""
+def _kernels(variants: Iterable[Path]) -> tuple[kernel_usage.Kernel, ...]:
+    """Kernels of built variants with their resources; without those in compressed code."""
     kernels: dict[tuple[str, str], kernel_usage.Kernel] = {}
-    unread = ""
     for module in (each for variant in variants for each in sorted(variant.rglob("*.so"))):
-        try:
+        with contextlib.suppress(CheckError):
             for kernel in kernel_usage.read(module.read_bytes()):
                 kernels.setdefault((kernel.use.symbol, kernel.arch), kernel)
-        except CheckError as error:
-            unread = f"{module.name}: {error.message}"
-    return tuple(kernels.values()), unread
+    return tuple(kernels.values())

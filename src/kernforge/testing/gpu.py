@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -142,23 +141,6 @@ def _other(trial: Trial) -> Trial:
     return trial.drawn(seed=trial.draw.seed + 1)
 
 
-def sanitizer_argv(
-    tool: str, tests: tuple[str, ...], *, program: str, log: Path, options: tuple[str, ...] = ()
-) -> tuple[str, ...]:
-    """The command that runs tests under compute-sanitizer.
-
-    Args:
-        tool: memcheck, racecheck, initcheck or synccheck.
-        log: file for the output of compute-sanitizer; the standard output is pytest's.
-    """
-    return (
-        *(program, "--tool", tool, "--target-processes", "all", "--log-file", str(log)),
-        *("--show-backtrace", "device", "--demangle", "simple", "--print-limit", str(_SHOWN)),
-        *(sys.executable, "-m", "pytest", "-p", "kernforge.testing.plugin", "-q", "-x"),
-        *("-p", "no:cacheprovider", *options, *tests),
-    )
-
-
 def assert_sanitized(tool: str, node: str, config: pytest.Config, environment: Environment) -> None:
     """Run the checks of values of one operator under compute-sanitizer.
 
@@ -168,24 +150,26 @@ def assert_sanitized(tool: str, node: str, config: pytest.Config, environment: E
         node: node id of a test of the operator.
         config: configuration of this run of pytest, which the other run takes over.
     """
-    program = "compute-sanitizer"
-    root, ini = config.rootpath, config.inipath
-    options = ("--rootdir", str(root), "-c", str(ini or os.devnull), "-k", "cuda")
-    of_class = node.rpartition("::")[0]
-    tests = tuple(f"{of_class}::{name}" for name in SANITIZED)
+    root, of_class = config.rootpath, node.rpartition("::")[0]
     added = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", SANITIZED_BY: tool}
     with files.staging(environment.home / "tests") as scratch:
         log = scratch / "log"
-        argv = sanitizer_argv(tool, tests, program=program, log=log, options=options)
+        argv = ["compute-sanitizer", "--tool", tool, "--target-processes", "all"]
+        # A file for its output, for the standard output is pytest's.
+        argv += ["--log-file", str(log), "--show-backtrace", "device", "--demangle", "simple"]
+        argv += ["--print-limit", str(_SHOWN), sys.executable, "-m", "pytest", "-q", "-x"]
+        argv += ["-p", "kernforge.testing.plugin", "-p", "no:cacheprovider"]
+        argv += ["--rootdir", str(root), "-c", str(config.inipath or os.devnull), "-k", "cuda"]
+        argv += [f"{of_class}::{name}" for name in SANITIZED]
         try:
-            done = run(Command(argv=argv, cwd=root, added=added, timeout=_SANITIZER_S))
+            done = run(Command(argv=tuple(argv), cwd=root, added=added, timeout=_SANITIZER_S))
         except FileNotFoundError:
             pytest.skip(
-                f"{program} was not found: install the CUDA toolkit, and add its bin to PATH"
+                "compute-sanitizer was not found: install the CUDA toolkit, and add its bin to PATH"
             )
         log_text = log.read_text() if log.exists() else ""
     if "Device not supported" in log_text:
-        pytest.skip(f"{program} does not support this machine's GPU")
+        pytest.skip("compute-sanitizer does not support this machine's GPU")
     if text := findings(log_text, done.returncode, done.stdout + done.stderr):
         raise AssertionError(f"{tool}: {text}")
 

@@ -8,13 +8,9 @@ import sys
 
 import pytest
 
-from kernforge.builder import sandbox
-from kernforge.check.finding import Problem
 from kernforge.cli.main import main
 from kernforge.doctor import examine
-from kernforge.doctor.rules import GB
 from kernforge.errors import StorageError
-from kernforge.system import machine
 from kernforge.system.environment import Environment
 from kernforge.system.process import Command, run
 
@@ -62,18 +58,6 @@ def test_a_variable_that_names_no_toolkit_is_an_error(doctor, monkeypatch, tmp_p
     monkeypatch.setenv(name, str(tmp_path / "nowhere"))
     (found,) = [f for f in doctor()[1]["findings"] if f["rule"] == "cuda-home"]
     assert f"{name}={tmp_path}/nowhere is not a CUDA toolkit" in found["message"]
-
-
-def test_a_read_only_directory_for_actions_is_a_warning(doctor, monkeypatch, tmp_path):
-    def room(path):
-        trouble = "Read-only file system" if path == sandbox.PLACE else ""
-        return 100 * GB, trouble
-
-    monkeypatch.setattr(machine, "room", room)
-    for refused, told in ((None, []), (Problem("refused", "allow it"), ["warning"])):
-        monkeypatch.setattr(examine, "_sandbox", lambda *_, refused=refused: refused)
-        found = [f for f in doctor()[1]["findings"] if f["rule"] == "not-writable"]
-        assert [f["severity"] for f in found] == told
 
 
 def test_a_store_on_a_read_only_file_system_is_one_finding(tmp_path):

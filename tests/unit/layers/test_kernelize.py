@@ -30,7 +30,6 @@ from kernforge import (  # noqa: E402
     kernelize_report,
     kernelized,
     register_kernel_mapping,
-    replace_kernel_forward_from_hub,
     unkernelize,
     use_kernel_forward_from_hub,
     use_kernel_mapping,
@@ -171,16 +170,6 @@ def test_only_an_unavailable_kernel_falls_back(model, error, absent):
     assert kernelize_report(model).layers[0].reason == "cannot load: none"
 
 
-def test_unmapped_layers_may_be_errors(mapped, model):
-    with use_kernel_mapping({"Same": {"cuda": AddOne}}, inherit_mapping=False):
-        with pytest.raises(
-            LayerError, match="No layer mapping for `Same`: nothing is registered for cpu"
-        ):
-            kernelize_on_cpu(model, use_fallback=False)
-        with pytest.raises(LayerError, match="NO_LAYER the layer keeps"):
-            kernelize_on_cpu(model, use_fallback=KernelizeFallback.NO_DEVICE)
-
-
 def test_signatures_are_compared_for_every_class(mapped):
     @use_kernel_forward_from_hub("Other")
     class Two(nn.Module):
@@ -203,15 +192,6 @@ def test_a_function_is_replaced_and_copied_as_itself(mapped):
     (layer,) = kernelize_report(nn.Sequential(model, Caller())).layers
     assert (layer.path, layer.layer_name) == ("0.same_function", "same_function")
     assert unkernelize(model)(0) == 0
-
-
-def test_a_foreign_class_can_be_marked(mapped):
-    class Foreign(nn.Module):
-        def forward(self, x):
-            return x
-
-    replace_kernel_forward_from_hub(Foreign, "Same")
-    assert kernelize_on_cpu(Foreign())(0) == 1
 
 
 def forward_in_a_thread(network):

@@ -22,21 +22,12 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     _check_places(arguments)
     where: Path = arguments.project
     arguments.device = arguments.device or _device()
-    request = None
-    if where.is_dir() and not hub.has_only_classes(where):
-        settings, request = _settings(arguments, graphs=True), _request(arguments)
+    has_workloads = where.is_dir() and not hub.has_only_classes(where)
+    settings, request = _settings(arguments, graphs=has_workloads), _request(arguments)
+    if has_workloads:
         measured = project.measure(request, settings, console.note)
     else:
-        settings = _settings(arguments, graphs=False)
-        measured = hub.measure(
-            _repo(arguments),
-            settings,
-            console.note,
-            against=arguments.against,
-            registry=options.registry(arguments),
-            trusted=arguments.trust_remote_code,
-            only=arguments.workload,
-        )
+        measured = hub.measure(_repo(arguments), request, settings, console.note)
     document = report.document(measured)
     if arguments.out:
         files.write_atomic(arguments.out, json.dumps(document, indent=1) + "\n")
@@ -45,7 +36,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         from kernforge.bench import plot  # noqa: PLC0415 - matplotlib
 
         files.write_atomic(arguments.visual, plot.draw(measured, arguments.visual.suffix))
-    if arguments.profile and request and not measured.partial:
+    if arguments.profile and not measured.partial:
         for text in profile.lines(measured, request, console.note):
             console.note(text)
     if measured.partial:
@@ -100,7 +91,7 @@ def _settings(arguments: argparse.Namespace, *, graphs: bool) -> Settings:
 
 
 def _request(arguments: argparse.Namespace) -> BenchRequest:
-    """A project's own workloads and candidates."""
+    """The kernel, its workloads and what it is measured against."""
     return BenchRequest(
         project=arguments.project,
         kernel=_kernel(arguments),
@@ -110,6 +101,7 @@ def _request(arguments: argparse.Namespace) -> BenchRequest:
         named=tuple(arguments.candidate) or None,
         sizes=tuple(workload.sizes(arguments.sizes)) if arguments.sizes else (),
         device=arguments.device,
+        trusted=arguments.trust_remote_code,
     )
 
 
