@@ -40,7 +40,7 @@ class OpDeclaration:
             input.
         rowwise: whether each row of the result (index of the first dimension) depends only on the
             same row of each input.
-        large: a shape of more than 2^31 elements; None if the operator has no such inputs.
+        large: a shape of more than 2^31 elements, for GPUs; None without such inputs.
         factor: allowed error, as a multiple of the reference's own error.
         leave_out: checks that do not apply, with the reason of each, which is shown.
     """

@@ -1,31 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A call of more than 2^31 elements: whether there is memory for it, and its comparison.
+"""A call of more than 2^31 elements on a GPU: whether there is memory for it, and its comparison.
 
 If a part of the results depends only on a part of the inputs, the reference is computed part by
-part on the device of the tensors: on a GPU for all elements, on a CPU for three parts, because a
-reference in float64 takes minutes there. Only the first wrong element is copied to the host.
+part on the GPU. Only the first wrong element is copied to the host.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kernforge.system import machine
 from kernforge.testing import case as cases
 from kernforge.testing import compare
 from kernforge.testing.case import OpDeclaration, Trial
 
 __tracebackhide__ = True  # a failure shows the test and the operator, not how we compare
-PART = {"cpu": 2**16, "cuda": 2**26}
+PART = 2**26
 """Number of elements of a part."""
-_EDGE = 2**31
 _FLOAT64_COPIES = 16  # of a part, while it is compared
-_SHARE = {"cpu": 0.25, "cuda": 0.95}  # of the free memory; other programs use a CPU's memory too
+_SHARE = 0.95  # of the free memory
 
 
 def skip_without_memory(trial: Trial) -> None:
@@ -33,18 +29,20 @@ def skip_without_memory(trial: Trial) -> None:
 
     The memory of the large case is computed from this trial's, which fits, in proportion.
     """
+    import torch
+
     declared = trial.declared
     case = trial.case(keep=False)
     results = case.results(trial.op(*case.args))
     tensors = [a for a in (*case.args, *results) if cases.is_tensor(a)]
     count = math.prod(declared.large or ())
     times = count / max(1, math.prod(trial.shape))
-    kind = trial.draw.device.partition(":")[0]
-    compared = min(PART[kind], count) if _by_parts(declared) else count
+    compared = min(PART, count) if _by_parts(declared) else count
     need = int(times * sum(tensor.nbytes for tensor in tensors)) + compared * 8 * _FLOAT64_COPIES
-    free = int(_free(kind) * _SHARE[kind])
+    torch.cuda.empty_cache()
+    free = int(torch.cuda.mem_get_info()[0] * _SHARE)
     if free < need:
-        pytest.skip(f"needs {need / 1e9:.0f} GB on {kind}, {free / 1e9:.0f} GB can be used")
+        pytest.skip(f"needs {need / 1e9:.0f} GB of the GPU, {free / 1e9:.0f} GB can be used")
 
 
 def assert_large(trial: Trial) -> None:
@@ -57,7 +55,9 @@ def assert_large(trial: Trial) -> None:
         return
     length = math.prod(shape) if declared.elementwise else shape[0]
     differences: dict[int, compare.Difference] = {}
-    for part in _parts(length, math.prod(shape) // length, trial.draw.device.partition(":")[0]):
+    step = max(1, PART * length // math.prod(shape))
+    for start in range(0, length, step):
+        part = slice(start, min(start + step, length))
         before = tuple(_cut(a, part, declared, length) for a in case.before)
         pairs = declared.expected(before)
         for number, (complete, (exact, same)) in enumerate(zip(results, pairs, strict=True)):
@@ -74,18 +74,6 @@ def _by_parts(declared: OpDeclaration) -> bool:
     return declared.elementwise or declared.rowwise
 
 
-def _parts(length: int, width: int, device: str) -> Iterator[slice]:
-    """The parts to compare, as slices of indices with ``width`` elements each."""
-    step = max(1, PART[device] // width)
-    if device == "cuda":
-        starts = list(range(0, length, step))
-    else:
-        last = max(0, length - step)
-        starts = sorted({0, min(max(0, _EDGE // width - step // 2), last), last})
-    for start in starts:
-        yield slice(start, min(start + step, length))
-
-
 def _cut(value: Any, part: slice, declared: OpDeclaration, length: int) -> Any:
     """The part of a tensor that has the full length; other values are not changed."""
     if not cases.is_tensor(value):
@@ -93,13 +81,3 @@ def _cut(value: Any, part: slice, declared: OpDeclaration, length: int) -> Any:
     if declared.elementwise:
         return value.reshape(-1)[part] if value.numel() == length else value
     return value[part] if value.shape[:1] == (length,) else value
-
-
-def _free(kind: str) -> int:
-    """Available memory in bytes of the CPU or of the current GPU."""
-    import torch
-
-    if kind == "cuda":
-        torch.cuda.empty_cache()
-        return int(torch.cuda.mem_get_info()[0])
-    return machine.available_memory()
