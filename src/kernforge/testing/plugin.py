@@ -147,18 +147,6 @@ def _note_loss(item: pytest.Item) -> str:
     return ""
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Add the promise of a check that failed outside of the operator's own code."""
-    report = yield
-    trace = getattr(report.longrepr, "reprtraceback", None)
-    # pytest says there that all frames are hidden: the modules of this package set it.
-    if trace is not None and "hidden" in (trace.extraline or ""):
-        check = (getattr(getattr(item, "obj", None), "__doc__", "") or item.name).partition("\n")[0]
-        trace.extraline = f"{check} (--pytest=--full-trace shows the comparison)"
-    return report
-
-
 _outcomes: dict[str, tuple[str, str]] = {}
 
 

@@ -49,13 +49,11 @@ def test_no_frame_is_of_kernforge(failures):
     out, reasons = failures
     assert len(reasons) == 3
     assert "kernforge/testing" not in out
-    assert "All traceback entries are hidden" not in out
 
 
-def test_a_wrong_result_names_the_element_and_the_check(failures):
+def test_a_wrong_result_names_the_element(failures):
     out, reasons = failures
     assert "result[0]: got 2.5409" in out
-    assert "Every shape gives the reference's values" in out
     (reason,) = (text for test, text in reasons.items() if test.startswith("TestWrong"))
     assert "result[0]: got 2.5409" in reason
 
