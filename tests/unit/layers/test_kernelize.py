@@ -12,27 +12,19 @@ import pytest
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 
-from support.marked_layers import (  # noqa: E402 - skipped without torch
-    AddOne,
-    Caller,
-    FailingSource,
-    Other,
-    Same,
-    attributes_of,
-    kernelize_on_cpu,
-    same_function,
-)
 from torch import nn  # noqa: E402
 
 from kernforge import (  # noqa: E402
     KernelizeFallback,
     Mode,
+    kernelize,
     kernelize_report,
     kernelized,
     register_kernel_mapping,
     unkernelize,
     use_kernel_forward_from_hub,
     use_kernel_mapping,
+    use_kernelized_func,
 )
 from kernforge.errors import (  # noqa: E402
     IntegrityError,
@@ -42,6 +34,59 @@ from kernforge.errors import (  # noqa: E402
     NotPublishedError,
     NoVariantError,
 )
+
+
+class AddOneLayer(nn.Module):
+    def forward(self, x):
+        return x + 1
+
+
+class AddOne:
+    @staticmethod
+    def load():
+        return AddOneLayer
+
+
+class FailingSource:
+    def __init__(self, error):
+        self.error = error
+
+    def load(self):
+        raise self.error
+
+
+@use_kernel_forward_from_hub("Same", condition=lambda module: module.willing)
+class Same(nn.Module):
+    willing = True
+
+    def forward(self, x):
+        return x
+
+
+@use_kernel_forward_from_hub("Other")
+class Other(nn.Module):
+    def forward(self, x):
+        return x
+
+
+@use_kernel_forward_from_hub("same_function")
+def same_function(x):
+    """Return the argument."""
+    return x
+
+
+@use_kernelized_func(same_function)
+class Caller(nn.Module):
+    def forward(self, x):
+        return same_function(x)
+
+
+def kernelize_on_cpu(network, **how):
+    return kernelize(network, mode=Mode.INFERENCE, device="cpu", **how)
+
+
+def attributes_of(network):
+    return [dict(module.__dict__) for module in network.modules()]
 
 
 @pytest.fixture

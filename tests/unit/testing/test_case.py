@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declarations of an author."""
+"""Declarations of an author, and the tensors of a case: their numbers, layouts and dtypes."""
 
 import pytest
 import torch
 
 from kernforge.errors import UsageError
-from kernforge.testing import Draw, op_tests
+from kernforge.testing import VIEWS, Draw, op_tests
 from kernforge.testing.case import Trial
 
 DRAW = Draw(device="cpu", dtype=torch.float32)
@@ -60,3 +60,55 @@ def test_call_replaces_the_call_by_all_arguments():
     case = Trial(declared=checks.declared, op=torch.add, draw=DRAW, shape=(6, 9)).case()
     assert case.written == {1}
     assert case.results(checks.declared.call(torch.add, *case.args))[0] is case.args[1]
+
+
+SHAPE = (6, 9)
+
+
+def case_of(draw, count=2):
+    checks = op_tests(
+        op=torch.add,
+        reference=torch.add,
+        inputs=lambda draw, shape: tuple(draw(shape) for _ in range(count)),
+    )
+    return Trial(declared=checks.declared, op=torch.add, draw=draw, shape=SHAPE).case()
+
+
+def test_tensors_of_a_case_differ_and_cases_do_not():
+    (a, b), (c, d) = case_of(DRAW).args, case_of(DRAW).args
+    assert not torch.equal(a, b)
+    assert torch.equal(a, c)
+    assert torch.equal(b, d)
+
+
+@pytest.mark.parametrize("layout", [v for v in VIEWS if v != "one repeated"])
+def test_a_layout_changes_no_value(layout):
+    plain = DRAW.afresh()(SHAPE)
+    laid_out = Draw(device="cpu", dtype=torch.float32, layout=layout)(SHAPE)
+    assert torch.equal(plain, laid_out)
+    assert not laid_out.is_contiguous() or laid_out.storage_offset()
+
+
+def test_a_crop_has_rows_of_the_larger_tensor():
+    made = Draw(device="cpu", dtype=torch.float32, layout="cropped")(SHAPE)
+    assert (made.stride(), made.storage_offset()) == ((12, 1), 13)
+
+
+def test_one_tensor_alone_may_have_a_layout():
+    draw = Draw(device="cpu", dtype=torch.float32, layout="transposed", only=1)
+    assert [a.is_contiguous() for a in case_of(draw, 3).args] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "message"),
+    [
+        ("fp16", "no dtype 'fp16'"),
+        ("complex64", "no tolerance"),
+        (torch.complex64, "no tolerance"),
+    ],
+)
+def test_an_unsupported_dtype_is_refused(dtype, message):
+    with pytest.raises(UsageError, match=message):
+        DRAW(SHAPE, dtype)
+    with pytest.raises(UsageError, match=message):
+        op_tests(op=torch.add, reference=torch.add, inputs=lambda d, s: (d(s),), dtypes=(dtype,))
