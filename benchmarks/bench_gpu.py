@@ -20,7 +20,6 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +40,7 @@ STEPS = (
     *("TMA, wgmma, mbarriers", "persistent, clusters, overlap"),
 )
 Functions = dict[str, Callable[..., Any]]
-
-
-@dataclass(frozen=True)
-class Race:
-    """Functions on one workload; the first is ours."""
-
-    workload: Workload
-    functions: Functions
+Race = tuple[Workload, Functions]  # the first function is ours
 
 
 def of_kernel(name: str) -> Any:
@@ -73,8 +65,8 @@ def matmul() -> Iterator[Race]:
     """The sizes that cuBLAS is measured by."""
     functions: Functions = {"matmul": of_kernel("matmul").matmul, "cuBLAS": torch.mm}
     for size in ((8192,) * 3, (4096,) * 3, (2048, 4096, 4096), (16384, 1024, 16384), (1024,) * 3):
-        yield Race(product(*size), functions)
-    yield Race(product(4096, 4096, 4096, "float16"), functions)
+        yield product(*size), functions
+    yield product(4096, 4096, 4096, "float16"), functions
 
 
 def linear_gelu() -> Iterator[Race]:
@@ -100,7 +92,7 @@ def linear_gelu() -> Iterator[Race]:
             ),
             flops=2 * rows * depth * columns,
         )
-        yield Race(workload, functions)
+        yield workload, functions
 
 
 def cutlass() -> Functions:
@@ -153,7 +145,7 @@ def block() -> Iterator[Race]:
                 tolerance=0.05,  # a token may get another of two nearly equal experts
                 accepts=near,
             )
-            yield Race(workload, {who: way(function) for who, function in functions.items()})
+            yield workload, {who: way(function) for who, function in functions.items()}
 
 
 def forward(model: Callable[..., Any]) -> Callable[..., Any]:
@@ -206,7 +198,7 @@ def eight_steps() -> Iterator[Race]:
         functions: Functions = {
             f"{i} {name}": lambda a, b, i=i: run(i, a, b) for i, name in enumerate(STEPS, 1)
         }
-        yield Race(product(4096, 4096, 4096), functions | {"cuBLAS (torch.mm)": torch.mm})
+        yield product(4096, 4096, 4096), functions | {"cuBLAS (torch.mm)": torch.mm}
 
 
 RACES = {
@@ -231,9 +223,9 @@ def main() -> None:
     settings = Settings(device="cuda", modes=("cold",), most=options.rounds, block_s=0.03)
     rows: list[list[str]] = []
     where: dict[str, Any] = describe("kernforge", "torch")
-    for race in RACES[options.name]():
-        contenders = [Candidate(name=n, kind="peer", function=f) for n, f in race.functions.items()]
-        report = project.measure_all([race.workload], contenders, settings, print)
+    for workload, functions in RACES[options.name]():
+        contenders = [Candidate(name=n, kind="peer", function=f) for n, f in functions.items()]
+        report = project.measure_all([workload], contenders, settings, print)
         (case,) = report.cases
         where["gpu"] = report.machine.gpu
         first = case.measurements[0].median

@@ -13,12 +13,12 @@ import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from results import RESULTS, describe, write
 
 from kernforge.project import targets
 from kernforge.store.local import Store
+from kernforge.system.console import Console
 from kernforge.toolchain import resolver
 from kernforge.toolchain.index.http import Transport
 from kernforge.toolchain.index.index import Index
@@ -26,20 +26,7 @@ from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.lockfile import Tree
 from kernforge.toolchain.provision import Toolchains
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 MB = 1e6
-
-
-class Silent:
-    """Progress that says nothing."""
-
-    def fetching(self, _what: str, _total: int | None) -> Callable[[int], None]:  # noqa: D102
-        return lambda _count: None
-
-    def note(self, _text: str) -> None:  # noqa: D102
-        return
 
 
 def fresh(home: Path) -> tuple[Index, Wheels, Toolchains]:
@@ -48,7 +35,7 @@ def fresh(home: Path) -> tuple[Index, Wheels, Toolchains]:
     remote = tuple(url for url in config.index_urls if url.startswith("http"))
     config = replace(config, index_urls=remote, find_links=())
     index = Index(config, Transport(config))
-    wheels = Wheels(lambda: index, home / "downloads", Silent())
+    wheels = Wheels(lambda: index, home / "downloads", Console(quiet=True))
     return index, wheels, Toolchains(Store(home / "store"), wheels)
 
 
