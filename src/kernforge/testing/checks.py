@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kernforge.errors import UsageError
 from kernforge.testing import compare, gpu, guards, large, torch_contract
 from kernforge.testing.case import Case, OpDeclaration, Trial, check_options
 from kernforge.testing.inputs import MIXED, Draw
@@ -87,7 +86,8 @@ class Checks:
         del device
         operator = self.declared.op
         if isinstance(operator, str):
-            operator = _attribute(request.getfixturevalue("kernel"), operator)
+            kernel = request.getfixturevalue("kernel")
+            operator = functools.reduce(getattr, operator.split("."), kernel)
         call = self.declared.call
         return operator if call is None else functools.partial(call, operator)
 
@@ -298,21 +298,9 @@ def op_tests(
             backward, second_backward, elementwise, rowwise, large, factor, leave_out.
 
     Raises:
-        UsageError: an option, dtype, device, view or check is unknown, or an option has an invalid
-            value.
+        UsageError: an option, dtype, device, view or check is unknown.
     """
     checks = {n.removeprefix("test_") for n in dir(Checks) if n.startswith("test_")}
     settings = check_options(options, checks)
     declared = OpDeclaration(op=op, reference=reference, inputs=inputs, **settings)
     return type("Checks", (Checks,), {"declared": declared, "_right": {}, "__test__": True})
-
-
-def _attribute(kernel: Any, name: str) -> Any:
-    """The attribute of the tested build with a name, which may have dots."""
-    try:
-        return functools.reduce(getattr, name.split("."), kernel)
-    except AttributeError as error:
-        names = [name_ for name_ in vars(kernel) if not name_.startswith("_")]
-        raise UsageError(
-            f"the tested build has no {name!r} (op=)", hint=f"it has {', '.join(sorted(names))}"
-        ) from error

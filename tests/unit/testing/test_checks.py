@@ -2,21 +2,6 @@
 
 import subprocess
 import sys
-import types
-
-import pytest
-
-from kernforge.errors import UsageError
-from kernforge.testing import checks
-
-
-def test_a_missing_operator_is_named():
-    build = types.SimpleNamespace(relu=abs, ops=types.SimpleNamespace(gelu=sum), _own=1)
-    assert checks._attribute(build, "ops.gelu") is sum
-    with pytest.raises(UsageError, match=r"has no 'rleu'") as caught:
-        checks._attribute(build, "rleu")
-    assert caught.value.hint == "it has ops, relu"
-
 
 COLLECTED = """
 from kernforge.testing import op_tests
