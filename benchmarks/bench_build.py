@@ -38,8 +38,6 @@ from kernforge.system.process import Command, Completed, run
 ROOT = Path(__file__).parents[1]
 INCLUDE = ROOT / "src" / "kernforge" / "include"
 BINDING = "torch-ext/torch_binding.cpp"
-GPUS = ("7.5", "8.0", "8.6", "8.9", "9.0")
-"""Those that CUDA 12.6 and 13.0 both compile for."""
 PEER = """
 import sys
 from torch.utils.cpp_extension import load
@@ -63,6 +61,7 @@ class Kernel:
     host: str
     variants: tuple[str, ...]
     oldest: tuple[int, int]
+    archs: tuple[str, ...]
     flags: tuple[str, ...] = ()
 
 
@@ -73,6 +72,7 @@ IMG2GRAY = Kernel(
     host="img2gray_cpu.cpp",
     variants=tuple(f"torch-stable-abi*-{name}-*" for name in ("cpu", "cu126", "cu130")),
     oldest=(2, 10),
+    archs=("7.5", "8.0", "8.6", "8.9", "9.0"),  # CUDA 12.6 and 13.0 both compile for these
     flags=("-DTORCH_TARGET_VERSION=0x020a000000000000",),
 )
 WITH_ATEN = Kernel(
@@ -82,6 +82,9 @@ WITH_ATEN = Kernel(
     host="",
     variants=("*-cu130-*",),
     oldest=(2, 9),
+    archs=("9.0",),
+    # Python's headers are the binding's alone, as kernforge has it.
+    flags=("-UTORCH_API_INCLUDE_EXTENSION_H",),
 )
 
 
@@ -108,7 +111,7 @@ def ours(place: Place) -> tuple[float, dict[str, str]]:
     """CPU seconds of one build of all variants, and their directories."""
     argv = [sys.executable, "-m", "kernforge", "build", str(place.project), "--no-check", "--json"]
     argv += [part for name in place.kernel.variants for part in ("--variant", name)]
-    argv += [part for arch in GPUS for part in ("--arch", arch)]
+    argv += [part for arch in place.kernel.archs for part in ("--arch", arch)]
     done = command(argv, {"KERNFORGE_HOME": str(place.home)})
     return done.cpu_s, json.loads(done.stdout)["variants"]
 
