@@ -18,6 +18,8 @@ Nothing is imported until a name is used: setup.py files import more than they u
 
 from __future__ import annotations
 
+from kernforge import _lazy
+
 TYPE_CHECKING = False  # type checkers know the name; importing typing takes nearly ten milliseconds
 if TYPE_CHECKING:
     from kernforge.setuptools.extension import CUDA_HOME as CUDA_HOME  # isort: skip
@@ -41,18 +43,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in {*__all__, "CUDA_HOME"}:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib  # noqa: PLC0415 - see above
-
-    try:
-        home = "kernel" if name == "kernel_project" else "extension"
-        return getattr(importlib.import_module(f"{__name__}.{home}"), name)
-    except ModuleNotFoundError as error:
-        from kernforge.system import extras  # noqa: PLC0415 - see above
-
-        missing = extras.missing(error, __name__)
-        if missing is None:
-            raise
-        raise missing from error
+__getattr__, __dir__ = _lazy.attributes(
+    __name__,
+    {
+        "extension": "BuildExtension CUDAExtension CUDA_HOME CppExtension include_paths "
+        "library_paths",
+        "kernel": "kernel_project",
+    },
+    __all__,
+)
