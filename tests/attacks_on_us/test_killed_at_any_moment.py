@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process is killed (SIGKILL) at any moment: the next run finds nothing half.
 
-In every place that is written: the store with its shared level, a registry that is a
-download's target, the directory of a lock file. ``tests/e2e/test_cold_store.py`` does the same to
-downloads of a hub.
+In the store with its shared level, and in the directory of a lock file. A registry is killed in
+``tests/unit/publish`` and ``tests/unit/application``, a download of a hub in ``tests/e2e``.
 """
 
-import hashlib
 import itertools
 import multiprocessing
 import os
@@ -16,13 +14,11 @@ import time
 
 import pytest
 
-from kernforge.registry.directory import DirectoryRegistry
 from kernforge.store.local import Store
 from kernforge.store.remote import SharedStore
 from kernforge.system import files
 
 KILLS = int(os.environ.get("KERNFORGE_TEST_KILLS", "15"))
-REPO = "owner/toy"
 
 
 class Everyone:
@@ -51,19 +47,6 @@ def write_store(place):
         found = store(place)
         found.tree("things", f"{number % 50:064x}", fill)
         found.forget("things", f"{(number - 25) % 50:064x}")
-
-
-def write_registry(place):
-    """Blobs, commits and references of a kernel."""
-    registry = DirectoryRegistry(place / "registry")
-    for number in itertools.count():
-        data = bytes(200_000) + str(number).encode()
-        with registry.writing(REPO):
-            sha256 = hashlib.sha256(data).hexdigest()
-            registry.add_blob(REPO, sha256, data)
-            names = {f"build/v/{n}": sha256 for n in range(20)}
-            commit, _ = registry.add_snapshot(REPO, names)
-            registry.set_ref(REPO, "v1", commit)
 
 
 def write_lock(place):
@@ -98,17 +81,6 @@ def finish_store(place):
         assert [path.stat().st_size for path in sorted(tree.rglob("file"))] == [20_000] * 20
 
 
-def finish_registry(place):
-    registry = DirectoryRegistry(place / "registry")
-    commit = registry.ref(REPO, "v1")
-    if commit:
-        assert len(registry.tree(REPO, commit)) == 20
-        for sha256 in registry.tree(REPO, commit).values():
-            assert files.sha256_file(registry.link_root(REPO) / "blobs" / sha256) == sha256
-    with registry.writing(REPO):
-        registry.set_ref(REPO, "v1", commit or "0" * 40)
-
-
 def finish_lock(place):
     for name in ("kernforge.lock", "kernels.lock"):
         path = place / "project" / name
@@ -119,7 +91,6 @@ def finish_lock(place):
 
 PLACES = {
     "store": (write_store, finish_store),
-    "registry": (write_registry, finish_registry),
     "lock": (write_lock, finish_lock),
 }
 

@@ -103,13 +103,6 @@ def test_a_damaged_result_that_a_missing_one_needs_is_made_again(made):
     assert (text, ran, len(notes)) == ("objectlinked", 2, 1)
 
 
-def test_all_of_them_are_damaged(made):
-    for action in (FIRST, LAST):
-        flip(Store(made).path(STORE_KIND, action.key) / "out")
-    text, ran, notes = again(made)
-    assert (text, ran, len(notes)) == ("objectlinked", 2, 2)
-
-
 def test_a_result_that_changes_while_it_is_copied_gets_nowhere(made, tmp_path):
     store = Store(made)
     assert store.use(STORE_KIND, LAST.key)
@@ -201,19 +194,3 @@ def test_a_build_makes_a_damaged_extension_again(kernforge_cli, built):
     assert ran == 1
     assert len(lines) == 1
     assert rebuilt(kernforge_cli, built) == (0, [])
-
-
-@pytest.mark.native
-def test_a_build_makes_a_damaged_object_again(kernforge_cli, built):
-    _, home = built
-    (link,) = (home / "store" / "actions").glob("??/*/*.abi3.so")
-    objects = [
-        path
-        for path in (home / "store" / "actions").glob("??/*/*.o")
-        if b"times_two_cpu" in path.read_bytes() and path.stat().st_size < 5_000
-    ]
-    Store(home / "store").forget(STORE_KIND, link.parent.name)
-    flip(objects[0])
-    ran, lines = rebuilt(kernforge_cli, built)
-    assert ran == 2
-    assert len(lines) == 1

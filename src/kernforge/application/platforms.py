@@ -8,7 +8,7 @@ document, as ``kernforge doctor --platform --json`` prints it on that machine, h
 from __future__ import annotations
 
 import re
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 from kernforge import untrusted
@@ -53,23 +53,6 @@ def name(host: Host) -> str:
     """The short name of a machine."""
     torch = f"torch{host.torch}-" if host.torch else ""
     return f"{torch}{host.backend}-{host.cpu}-{host.os}"
-
-
-def lacks_driver(host: Host) -> str:
-    """One line on a machine that has CUDA's libraries and no driver; empty otherwise.
-
-    Args:
-        host: the machine, with its driver's version.
-    """
-    if host.backend.name != "cuda" or host.driver is not None:
-        return ""
-    on_cpu = name(replace(host, backend=Backend("cpu")))
-    version = host.backend.version
-    cuda = f"torch is built for CUDA {version}" if host.torch else f"CUDA {version} is installed"
-    return (
-        f"note: {cuda}, and there is no NVIDIA driver here: kernels for CUDA can be downloaded, "
-        f"but they do not run here. For kernels that run on the CPU, the platform is {on_cpu}"
-    )
 
 
 def describe(host: Host) -> dict[str, Any]:

@@ -17,11 +17,6 @@ _REGISTRATIONS = {
     *("register_torch_dispatch", "register_vmap", "triton_op"),
 }
 _PREFIX = "add_op_namespace_prefix"
-_KIND = {
-    ast.FunctionDef: "function",
-    ast.AsyncFunctionDef: "async function",
-    ast.ClassDef: "class",
-}
 # Variant names and metadata spell one backend differently; "universal" fits all of them.
 _METADATA_BACKEND = {"npu": "cann"}
 
@@ -96,9 +91,8 @@ def registrations(source: bytes, *, where: str) -> Iterator[Finding]:
             yield finding(
                 "ops",
                 f"{where}:{node.lineno}",
-                f"the {_KIND[type(node)]} {node.name} is registered with Torch's "
-                f"library without {_PREFIX}: a second version of the kernel in one process "
-                "would register it again",
+                f"{node.name} is registered with Torch's library without {_PREFIX}: a second "
+                "version of the kernel in one process would register it again",
                 f'write @...({_PREFIX}("{node.name}"), ...); from ._ops import {_PREFIX}',
             )
 

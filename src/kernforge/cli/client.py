@@ -21,7 +21,6 @@ _OPTIONS = {
     "--filter-no-digest": ("--allow-no-digest",),
     "--filter-unsigned": ("--allow-unsigned",),
     "--only-compatible": (),  # they come first
-    "--output": ("--out",),
     "--revision": ("--version",),
 }
 

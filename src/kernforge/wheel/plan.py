@@ -145,7 +145,7 @@ def plan(
         tag=(*_python(libraries), newest_platform(platforms) if platforms else "any"),
         module=metadata.python_name,
         requires=requires,
-        metadata=f"{headers}\n{text}\n\n{_origin(variant, metadata)}",
+        metadata=f"{headers}\n{text}\n",
         licences=licences,
     )
 
@@ -240,18 +240,6 @@ def _urls(metadata: Metadata) -> list[tuple[str, str]]:
         scheme = "" if metadata.source.startswith("git") else "git+"
         urls.append(("Source commit", f"{scheme}{metadata.source}@{kernel.commit}"))
     return [("Project-URL", f"{label}, {url}") for label, url in urls if url]
-
-
-def _origin(variant: Variant, metadata: Metadata) -> str:
-    """Variant, commit and builder, for people."""
-    lines = ["## This build", "", f"- variant `{variant}`, id `{metadata.id}`"]
-    provenance = metadata.provenance
-    if provenance and provenance.kernel:
-        dirt = ", with uncommitted changes" if provenance.kernel.dirty else ""
-        lines.append(f"- from commit `{provenance.kernel.commit}`{dirt}")
-    if provenance:
-        lines.append(f"- by `{provenance.builder_version}`")
-    return "\n".join((*lines, ""))
 
 
 def _one_line(text: str) -> str:

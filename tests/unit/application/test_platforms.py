@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
-from dataclasses import replace
 
 import pytest
 
-from kernforge.application.platforms import describe, lacks_driver, name, parse, read
+from kernforge.application.platforms import describe, name, parse, read
 from kernforge.artifact.variant import Backend
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
@@ -57,13 +56,3 @@ def test_an_invalid_platform_is_refused(text):
 def test_an_invalid_description_is_refused(text):
     with pytest.raises(UsageError, match=r"m\.json does not describe a platform"):
         read(text, source="m.json")
-
-
-def test_cuda_without_a_driver_is_noted():
-    host = parse("torch2.13-cu130-x86_64-linux")
-    assert "torch is built for CUDA 13.0" in lacks_driver(host)
-    assert "there is no NVIDIA driver here" in lacks_driver(host)
-    assert "CUDA 13.0 is installed" in lacks_driver(replace(host, torch=None))
-    assert "torch2.13-cpu-x86_64-linux" in lacks_driver(host)
-    assert not lacks_driver(replace(host, driver=Version2(13, 0)))
-    assert not lacks_driver(parse("torch2.13-cpu-x86_64-linux"))

@@ -129,14 +129,6 @@ def test_the_packages_copy_is_written_and_checked(project, released):
         project_lock.check(project_lock.read(project.root))
 
 
-def test_an_unchanged_lock_is_not_written(project, released):
-    released("o/a", "1.0.0")
-    project('"o/a" = 1')
-    before = [(project.root / name).stat().st_mtime_ns for name in project_lock.NAMES]
-    project('"o/a" = 1')
-    assert before == [(project.root / name).stat().st_mtime_ns for name in project_lock.NAMES]
-
-
 def test_a_project_without_requirements_is_refused(tmp_path, project):
     with pytest.raises(UsageError, match=r"pyproject\.toml is missing"):
         project_lock.read(Path(tmp_path / "nowhere"))

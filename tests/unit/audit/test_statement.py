@@ -46,11 +46,6 @@ def test_a_statement_is_read_as_it_was_written():
     assert set(statement.lock.trees) == {"torch-2.10"}
 
 
-def test_a_statement_has_only_the_used_part_of_the_lock():
-    used = LOCK.part({"cxx", "torch-2.10", "cuda-13.2"})
-    assert set(used.trees) == {"torch-2.10", "cuda-13.2"}
-
-
 def test_a_variant_without_machine_code_mentions_no_toolchain():
     statement = provenance.state("v", ORIGIN, LOCK, ())
     assert "g++" not in provenance.write(statement)

@@ -4,8 +4,6 @@ import json
 import pytest
 
 from kernforge.cli.main import main
-from kernforge.publish.api import publish
-from kernforge.registry.directory import DirectoryRegistry
 
 
 @pytest.fixture
@@ -35,15 +33,6 @@ def test_wheels_of_a_directory_have_its_major_version_or_the_given_one(
     assert "the wheels get 7.0.0: there is no --as-version and no git tag vX.Y.Z" in notes
     _, document, notes = wheel(".", "--as-version", "7.2.1")
     assert [made["version"] for made in document["wheels"]] == ["7.2.1"]
-    assert not notes
-
-
-def test_a_published_kernel_gives_wheels_of_its_version(wheel, tmp_path, write_variant):
-    write_variant(tmp_path / "source" / "build")
-    publish(tmp_path / "source" / "build", DirectoryRegistry(tmp_path / "r"), "me/toy", "1.3.2")
-    code, document, notes = wheel("me/toy", "--version", "~=1.3", "--registry", tmp_path / "r")
-    assert code == 0
-    assert document["wheels"][0]["version"] == "1.3.2"
     assert not notes
 
 

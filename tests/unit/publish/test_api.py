@@ -33,11 +33,6 @@ def test_publishing_twice_changes_nothing(place, build):
     assert place.refs() == ("main", "v1", "v1.0.0")
 
 
-def test_builds_of_several_machines_are_one_version(place, build):
-    result = publish([build("a", (CPU,)), build("a", (CUDA,))], place.open(), REPO)
-    assert (result.version, result.variants) == ("1.0.0", (CPU, CUDA))
-
-
 @pytest.mark.parametrize("variants", [(CPU,), (CPU, CUDA)])
 def test_a_published_version_never_changes(place, build, variants):
     first = publish(build("a", (CPU,)), place.open(), REPO, "1.4.0")

@@ -20,7 +20,6 @@ from kernforge.builder.graph import Plan
 from kernforge.builder.workspace import Workspace
 from kernforge.check.finding import refuse_errors
 from kernforge.cli import options
-from kernforge.errors import ToolchainError
 from kernforge.loader.host import Host
 from kernforge.loader.resolve import resolve
 from kernforge.project import targets, units
@@ -103,13 +102,7 @@ def _list(arguments: argparse.Namespace, console: Console) -> None:
     project = read_project(arguments.project)
     named = LocalPartsOptions.of(environment)
     parts = find_local_parts(named, units.cutlass(project.manifest), environment)
-    here = workspaces.this_cpu()
-    cpu = workspaces.cpu_of(arguments.system) if arguments.system else here
-    if cpu != here:
-        try:
-            workspaces.find_cross(cpu, environment)
-        except ToolchainError as error:
-            console.note(f"note: {error.message}: {error.hint}")
+    cpu = workspaces.cpu_of(arguments.system) if arguments.system else workspaces.this_cpu()
     candidates = workspaces.candidates(project, cpu, parts)
     document = [
         {"name": c.name, "builds": bool(c.target), "default": c.default, "reason": c.reason}

@@ -19,8 +19,6 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     """Print the problems of this machine, or describe it."""
     if arguments.platform:
         here = host.with_device(host.probe())
-        if note := platforms.lacks_driver(here):
-            console.note(note)
         console.result(platforms.describe(here), platforms.name(here))
         return
     machine = examine.examine(arguments.environment, run_program, ask_network=not arguments.offline)
