@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -140,7 +141,9 @@ def capture(
     import torch
 
     mode = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")  # a failed capture leaves torch's allocator in it
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the mode is a prototype
+        torch.cuda.set_sync_debug_mode("error")  # a failed capture leaves torch's allocator in it
     try:
         call(*arguments[0])
     finally:
