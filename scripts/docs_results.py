@@ -62,7 +62,7 @@ GROUPS = {
         "`kernforge build` beside `torch.utils.cpp_extension`, on the same sources and "
         "architectures, with the\nsame compilers. One variant of kernforge serves several torch "
         "versions; cpp_extension builds once\nfor each of them.\n",
-        ("build.json", "toolchain.json", "community.json", "sdists.json"),
+        ("build.json", "build-aten.json", "toolchain.json", "community.json", "sdists.json"),
     ),
     "load": Group(
         "Loading",
