@@ -107,19 +107,27 @@ class Outcome:
     """How the actions of a plan ended.
 
     Attributes:
+        reused: how many results the store had.
         shared: how many of these came from the shared store.
-        cpu_s: CPU seconds of those that ran.
         wall_s: seconds from the first action to the last.
         spent: what each action that ran took, the longest first.
     """
 
     failures: tuple[Failure, ...]
-    ran: int
     reused: int
     shared: int
-    cpu_s: float
     wall_s: float
     spent: tuple[Spent, ...]
+
+    @property
+    def ran(self) -> int:
+        """How many actions ran without a failure."""
+        return len(self.spent)
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of those that ran."""
+        return sum(spent.cpu_s for spent in self.spent)
 
 
 def run_actions(
@@ -138,10 +146,8 @@ def run_actions(
     loop.go(pool or LocalPool(jobs=context.jobs))
     return Outcome(
         failures=tuple(loop.failures),
-        ran=len(loop.spent),
         reused=loop.reused,
         shared=loop.shared,
-        cpu_s=sum(spent.cpu_s for spent in loop.spent),
         wall_s=time.monotonic() - loop.began,
         spent=tuple(sorted(loop.spent, key=lambda spent: -spent.wall_s)),
     )

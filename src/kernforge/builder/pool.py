@@ -165,13 +165,12 @@ class Job:
 
 
 def admit(
-    waiting: Sequence[Job], running: Sequence[Job], now: float, *, slots: int, available: int
+    waiting: Sequence[Job], running: Sequence[Job], *, slots: int, available: int
 ) -> tuple[Job, ...]:
     """Choose what starts now, the most urgent first.
 
-    The longest chain goes first. An action that does not fit into the memory keeps its turn: only
-    what ends before the running ones do may pass it. With nothing running an action is chosen even
-    if it does not fit, since waiting would not help it.
+    The longest chain goes first, and nothing passes an action that waits for memory. With nothing
+    running an action is chosen even if it does not fit, since waiting would not help it.
 
     Args:
         slots: how many threads all actions together may have.
@@ -181,23 +180,16 @@ def admit(
         return ()
     # Less what running actions will still take, as far as is known.
     free = available - sum(max(0, job.estimate.memory - job.current) for job in running)
-    horizon = max((job.started + job.estimate.seconds - now for job in running), default=0.0)
     taken = sum(job.threads for job in running)
     chosen: list[Job] = []
-    blocked = False
     for job in sorted(waiting, key=lambda w: (w.alone, -w.critical_path_s, w.action.key)):
         busy = taken + len(chosen)
-        if busy >= slots or (job.alone and busy):
+        if busy and (busy >= slots or job.alone or job.estimate.memory > free):
             break
-        fits = job.estimate.memory <= free and not (blocked and job.estimate.seconds > horizon)
-        if fits or not busy:
-            chosen.append(job)
-            free -= job.estimate.memory
-            horizon = horizon if blocked else max(horizon, job.estimate.seconds)
-            if job.alone:
-                break
-        else:
-            blocked = True
+        chosen.append(job)
+        free -= job.estimate.memory
+        if job.alone:
+            break
     return tuple(chosen)
 
 
@@ -247,8 +239,7 @@ class LocalPool:
         for job in running:
             job.current = usage.get(job.action.key, 0)
         available = self._available()
-        now = time.monotonic()
-        chosen = admit(waiting, running, now, slots=self._jobs, available=available)
+        chosen = admit(waiting, running, slots=self._jobs, available=available)
         # Actions that wait for memory will want their slots.
         slots = self._jobs - (len(waiting) - len(chosen))
         for job, given in zip(chosen, threads(chosen, running, slots), strict=True):
