@@ -9,22 +9,17 @@ every project that is built where kernforge is installed; only those with
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from kernforge.application import project_lock, requirements
 from kernforge.application.project_lock import Application
 
 
-class _EggInfo(Protocol):
-    """The method of setuptools' command that is used here."""
-
-    def write_or_delete_file(self, what: str, filename: str, data: str | None) -> None:
-        """Write a file of the metadata, or remove it where ``data`` is None."""
-        ...
-
-
-def write_lock(command: _EggInfo, basename: str, filename: str) -> None:
+def write_lock(command: Any, basename: str, filename: str) -> None:
     """Write one file of the lock.
+
+    Args:
+        command: the command ``egg_info`` of setuptools.
 
     Raises:
         KernforgeError: the project requires kernels and its lock is missing or out of date.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translate a command line of ``kernels``, the hub's client, to one of kernforge.
 
-The page "Switch from kernels" has the table, and a test compares it with the installed client.
+The page "Switch from kernels" has the table.
 """
 
 from __future__ import annotations
@@ -33,9 +33,6 @@ def translated(argv: Sequence[str]) -> list[str]:
     if command == "variants" and "--all-versions" in words:
         command = "versions"
         words.remove("--all-versions")
-    if command == "variants" and "latest" in words:
-        newest = words.index("latest")
-        del words[newest - 1 : newest + 1]
     if command == "verify-signature":
         named = [index for index, word in enumerate(words) if not word.startswith("-")]
         if named[1:]:

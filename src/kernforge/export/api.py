@@ -29,7 +29,7 @@ from kernforge.manifest.model import Torch, TorchNoarch, TvmFfi
 from kernforge.project import units
 from kernforge.project.api import MANIFEST, Project
 from kernforge.project.targets import Target
-from kernforge.system import files, untrusted_tree
+from kernforge.system import untrusted_tree
 
 _WRITTEN = "Written by `kernforge export`"
 # What only a file of an export has; the last is a directory that compile_commands.json names.
@@ -175,8 +175,7 @@ def write(
 ) -> frozenset[str]:
     """Write the files of an export, with the project's own files if the directory is another one.
 
-    A new directory appears completely or not at all. No link is followed: a project may be
-    untrusted.
+    No link is followed: a project may be untrusted.
 
     Args:
         texts: text of each generated file by its path.
@@ -192,12 +191,6 @@ def write(
     top, contents = to.resolve(), {path: text.encode() for path, text in texts.items()}
     if top != project.root.resolve():
         contents = {path: real.read_bytes() for path, real in project.files.items()} | contents
-    if not to.exists():
-        with files.staging(to.absolute().parent) as stage:
-            for path, data in contents.items():
-                files.write_new(stage / "project" / path, data)
-            files.publish_tree(stage / "project", to)
-        return frozenset()
     user_files = set()
     for path, data in contents.items() if not force else ():
         with contextlib.suppress(FileNotFoundError):

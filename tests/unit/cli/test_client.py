@@ -27,7 +27,6 @@ from kernforge.registry.directory import DirectoryRegistry
         ),
         (["verify-signature"], ["verify"]),
         (["info", "a/b", "--json"], ["info", "a/b", "--json"]),
-        (["variants", "a/b", "--version", "latest", "--json"], ["info", "a/b", "--json"]),
         (["variants", "a/b", "--version", "2"], ["info", "a/b", "--version", "2"]),
         (["variants", "a/b", "--all-versions", "--json"], ["info", "--versions", "a/b", "--json"]),
         ([], []),

@@ -7,7 +7,6 @@ from support import projects
 from support.commands import call
 from support.manifests import RICH
 
-from kernforge.errors import StorageError
 from kernforge.export import api as export
 from kernforge.export import cmake
 from kernforge.manifest.document import parse
@@ -116,19 +115,3 @@ def test_kernel_builder_manifest_lists_files_and_headers(made, tmp_path):
     assert "*.cu" not in texts["CMakeLists.txt"]
     assert export.write(one, texts, one.root) == {"build.toml"}
     assert "build.toml" not in export.texts(one, ["cmake"])
-
-
-def test_new_directory_is_written_atomically(made, tmp_path, monkeypatch):
-    one, texts = made()
-    real, written = export.files.write_new, []
-
-    def full(path, data):
-        if len(written) == 3:
-            raise StorageError("no space left")
-        written.append(path)
-        real(path, data)
-
-    monkeypatch.setattr(export.files, "write_new", full)
-    with pytest.raises(StorageError):
-        export.write(one, texts, tmp_path / "deep/out")
-    assert not list((tmp_path / "deep").iterdir())

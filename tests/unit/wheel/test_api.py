@@ -36,11 +36,8 @@ def test_every_variant_becomes_a_wheel(project, tmp_path):
     expected = ["toy-1.4.0+cpu-py3-none-any.whl", "toy-1.4.0+cuda-py3-none-any.whl"]
     assert names(made) == expected
     assert sorted(path.name for path in (tmp_path / "dist").iterdir()) == expected
-
-
-def test_a_wheels_name_is_independent_of_the_selection(project, tmp_path):
-    made = make(from_directory(project), tmp_path, patterns=["*-cuda"])
-    assert names(made) == ["toy-1.0.0+cuda-py3-none-any.whl"]
+    made = make(from_directory(project), tmp_path, version="1.4.0", patterns=["*-cuda"])
+    assert names(made) == expected[1:], "a wheel's name is independent of the selection"
     with pytest.raises(UsageError, match="no variant matches"):
         make(from_directory(project), tmp_path, patterns=["*-rocm"])
 
