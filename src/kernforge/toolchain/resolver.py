@@ -316,9 +316,10 @@ def requirements(wheel: LocalWheel) -> dict[str, SpecifierSet]:
 
 
 def as_a_whole(wheel: Distribution, wheels: Wheels) -> LockedWheel:
-    """Pin a wheel that will be read whole."""
+    """Pin a wheel by its SHA-256, for which all of it is read where the index does not give it."""
     if wheel.sha256:
         return LockedWheel(file=wheel.file, sha256=wheel.sha256)
+    wheels.progress.note(f"the index gives no SHA-256 of {wheel.file}: reading the whole wheel")
     hashed = hashlib.sha256()
     for chunk in wheels.index.transport.body(wheel.url).chunks:
         hashed.update(chunk)
@@ -326,6 +327,7 @@ def as_a_whole(wheel: Distribution, wheels: Wheels) -> LockedWheel:
 
 
 def by_record(wheel: Distribution, wheels: Wheels) -> LockedWheel:
-    """Pin a wheel that will be read by ranges."""
-    record = wheels.parts(wheel.file, wheel.sha256).record()
-    return LockedWheel(file=wheel.file, sha256=wheel.sha256, record=sha256(record))
+    """Pin a wheel that will be read by ranges, by its SHA-256 and that of its RECORD."""
+    pinned = as_a_whole(wheel, wheels)
+    record = wheels.parts(pinned.file, pinned.sha256).record()
+    return replace(pinned, record=sha256(record))

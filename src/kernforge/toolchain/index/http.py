@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 from urllib.parse import unquote, urlsplit
 
 import requests
@@ -193,8 +194,12 @@ def _local_body(path: Path) -> Body:
         stream, total = path.open("rb"), path.stat().st_size
     except OSError as error:
         raise NetworkError(f"{path}: {error.strerror}") from error
-    chunks = iter(functools.partial(stream.read, _CHUNK), b"")
-    return Body(start=0, total=total, ranged=False, chunks=chunks)
+    return Body(start=0, total=total, ranged=False, chunks=_closing(stream))
+
+
+def _closing(stream: IO[bytes]) -> Iterator[bytes]:
+    with stream:
+        yield from iter(functools.partial(stream.read, _CHUNK), b"")
 
 
 def _local_page(path: Path) -> Page | None:

@@ -10,7 +10,9 @@ from support.wheel_maker import make_wheel
 
 from kernforge.errors import IntegrityError, NetworkError, ToolchainError
 from kernforge.store.local import Store
+from kernforge.toolchain import projects
 from kernforge.toolchain.index.index import Index
+from kernforge.toolchain.index.pip_config import PipConfig
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.lockfile import LockedCompiler, Tree, from_json
 from kernforge.toolchain.provision import Toolchains
@@ -172,6 +174,32 @@ def test_a_link_page_on_this_machine_needs_no_network(tmp_path, transport, index
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     assert dict(wheels.whole(path.name, sha256).fetch(["a"])) == {"a": b"a"}
     assert path.is_file()
+
+
+@pytest.mark.parametrize("where", ["directory", "page", "index"])
+def test_a_wheel_listed_without_a_hash_is_pinned_by_its_sha256(
+    torch_wheel, index_server, transport, tmp_path, *, progress, monkeypatch, where
+):
+    """Its release is known, and its lock serves at an index that gives hashes."""
+    sha256 = hashlib.sha256(torch_wheel.read_bytes()).hexdigest()
+    monkeypatch.setattr(projects, "known_hashes", lambda: {TORCH: sha256})
+    page = index_server.root / "simple/torch/index.html"
+    with_hashes = page.read_text()
+    page.write_text(f'<a href="/files/{TORCH}">{TORCH}</a>')
+    links = {"directory": str(torch_wheel.parent), "page": str(page.with_name("links.html"))}
+    page.with_name("links.html").write_text(f'<a href="{torch_wheel.as_uri()}">{TORCH}</a>')
+    config = index_server.config
+    if where in links:
+        config = PipConfig(index_urls=(), find_links=(links[where],))
+    wheels = Wheels(lambda: Index(config, transport), tmp_path / "downloads", progress)
+    locked = lock_torch(wheels).trees["torch-2.10"]
+    assert locked.wheels[0].sha256 == sha256
+    assert locked.wheels[0].record
+    page.write_text(with_hashes)
+    other = Wheels(lambda: Index(index_server.config, transport), tmp_path / "other", progress)
+    for name, source in (("first", wheels), ("second", other)):
+        tree = Toolchains(Store(tmp_path / name), source).path(locked)
+        assert (tree / "include/ATen/ATen.h").read_bytes() == b"// ATen"
 
 
 @pytest.mark.parametrize("where", ["server", "file"])
