@@ -3,7 +3,9 @@
 
 import os
 import shutil
+import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -16,3 +18,16 @@ def program(name: str) -> str:
     if path is None:
         pytest.skip(f"{name} is not installed")
     return path
+
+
+def check_style(project: Path, files: Iterable[Path]) -> None:
+    """Lint the Python files of a project, and compare the format of some C++ and CUDA files."""
+    rules = "--select=E,F,W,B,I,UP,SIM,RET,PTH,PT"
+    lint = (program("ruff"), "check", "--isolated", "--line-length=100", rules, "--no-cache")
+    style = f"-style=file:{Path(__file__).parents[2] / '.clang-format'}"
+    compare = (program("clang-format"), "--dry-run", "-Werror", style)
+    sources = [path for path in files if path.suffix in {".cu", ".cpp", ".h"}]
+    assert sources
+    for command in ((*lint, project), (*compare, *sources)):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr

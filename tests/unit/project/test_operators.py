@@ -2,20 +2,15 @@
 """An operator is added whole or not at all, and what was there keeps its text."""
 
 import ast
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from support.programs import program
+from support.programs import check_style
 from support.scaffolds import scaffold
 
 from kernforge.errors import UsageError
 from kernforge.manifest.document import parse
 from kernforge.project.api import read_project
 from kernforge.project.operators import add_operator
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(params=["full", "gradient", "minimal"])
@@ -76,27 +71,7 @@ def test_the_package_has_the_function_and_keeps_the_rest(project):
 
 
 def test_new_files_are_formatted_and_linted(project):
-    added = add_operator(read_project(project), "square")
-    rules = "--select=E,F,W,B,I,UP,SIM,RET,PTH,PT"
-    command = [
-        "ruff",
-        "check",
-        "--isolated",
-        "--line-length=100",
-        rules,
-        "--no-cache",
-        str(project),
-    ]
-    done = subprocess.run(
-        [sys.executable, "-m", *command], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0 or "No module named ruff" in done.stderr, done.stdout
-    sources = [str(path) for path in added.written if path.suffix in {".cu", ".cpp"}]
-    assert len(sources) == 2
-    style = f"-style=file:{ROOT / '.clang-format'}"
-    command = [program("clang-format"), "--dry-run", "-Werror", style, *sources]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    check_style(project, add_operator(read_project(project), "square").written)
 
 
 def test_a_cpu_project_gets_no_device_code(tmp_path):

@@ -7,10 +7,9 @@ import signal
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
-from support.programs import program
+from support.programs import check_style
 from support.scaffolds import scaffold
 
 from kernforge.errors import UsageError
@@ -57,19 +56,6 @@ def test_every_placeholder_is_filled(tmp_path):
     assert "my_relu" in {n.name for n in module.body if isinstance(n, ast.FunctionDef)}
 
 
-@pytest.mark.parametrize("layout", ["full", "gradient", "minimal"])
-def test_the_python_files_pass_the_linter(tmp_path, layout):
-    dest, _ = _project(tmp_path, layout=layout)
-    rules = "--select=E,F,W,B,I,UP,SIM,RET,PTH,PT"
-    command = ["ruff", "check", "--isolated", "--line-length=100", rules, "--no-cache", str(dest)]
-    done = subprocess.run(
-        [sys.executable, "-m", *command], capture_output=True, text=True, check=False
-    )
-    if "No module named ruff" in done.stderr:
-        pytest.skip("ruff is not installed")
-    assert done.returncode == 0, done.stdout
-
-
 def test_the_minimal_project_has_five_files(tmp_path):
     _, files = _project(tmp_path, layout="minimal")
     assert sorted(files) == [
@@ -94,15 +80,10 @@ def test_the_gradient_layout_adds_a_backward_kernel(tmp_path):
 
 
 @pytest.mark.parametrize("layout", ["full", "gradient", "minimal"])
-def test_the_c_files_are_formatted(tmp_path, layout):
-    dest = tmp_path / "project"
+def test_the_files_are_formatted_and_linted(tmp_path, layout):
     # The columns of a template depend on the length of the name: one as long as the placeholder.
-    paths = scaffold("a-fifteen-chars", dest=dest, layout=layout)
-    sources = [str(path) for path in paths if path.suffix in {".cu", ".cpp", ".h"}]
-    style = f"-style=file:{Path(__file__).parents[3] / '.clang-format'}"
-    command = [program("clang-format"), "--dry-run", "-Werror", style, *sources]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    dest = tmp_path / "project"
+    check_style(dest, scaffold("a-fifteen-chars", dest=dest, layout=layout))
 
 
 def test_an_existing_directory_is_filled_and_keeps_its_files(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 from support.commands import call
 
 from kernforge.cli import parser
-from kernforge.errors import KernforgeError, UsageError
+from kernforge.errors import KernforgeError
 from kernforge.project import skills
 
 ROOT = Path(__file__).parents[3]
@@ -115,21 +115,19 @@ def test_an_earlier_version_is_replaced(here, monkeypatch):
     skills.write(here / "skills")
     assert (target / "SKILL.md").read_text() == TEXTS["SKILL.md"]
     assert not (target / "gone.md").exists()
-    (target / "mine.md").write_text("a rule of the project")
-    with pytest.raises(UsageError, match="was modified, or is not from kernforge"):
-        skills.write(here / "skills")
-    assert (target / "mine.md").read_text() == "a rule of the project"
 
 
-@pytest.mark.parametrize("text", ["---\nname: mine\n---\n", "---\nname: kernforge\n---\nedited\n"])
-def test_a_foreign_or_edited_skill_is_not_replaced(here, capsys, text):
+@pytest.mark.parametrize("edited", [False, True])
+def test_a_foreign_or_edited_skill_is_not_replaced(here, capsys, edited):
+    if edited:
+        assert call("skills") == 0
     theirs = here / ".agents/skills/kernforge"
-    theirs.mkdir(parents=True)
-    (theirs / "SKILL.md").write_text(text)
+    theirs.mkdir(parents=True, exist_ok=True)
+    (theirs / "mine.md").write_text("a rule of the project")
+    before = {path: path.stat() for path in theirs.rglob("*")}
     assert call("skills") == 2
     assert "was modified, or is not from kernforge" in capsys.readouterr().err
-    assert (theirs / "SKILL.md").read_text() == text
-    assert [path.name for path in theirs.iterdir()] == ["SKILL.md"]
+    assert {path: path.stat() for path in theirs.rglob("*")} == before
 
 
 def test_nothing_is_written_through_a_link(here):
