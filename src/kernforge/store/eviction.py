@@ -27,6 +27,7 @@ STORE_KINDS = ("toolchains", "actions", "findings")
 _OTHERS = ("work", "downloads", "measured")
 _DAY_S = 24 * 3600
 _KEY = re.compile("[0-9a-f]{64}")
+_LOCK = f"(?:{'|'.join(STORE_KINDS)})-{_KEY.pattern}"
 # To look at all of a large store takes seconds: too long after each edit of an inner loop.
 _LOOKED_AT_EVERY_S = 600.0
 
@@ -179,7 +180,7 @@ def _remove(store: Store, chosen: list[StoreEntry]) -> Removed:
         store.forget(entry.kind, entry.path.name)
         files.remove_tree(_size_file(store, entry.path))
         files.remove_tree(store.mark(entry.kind, entry.path.name))
-    _tidy(store)
+    files.sweep(store.root / "locks", _LOCK)
     return Removed(entries=len(chosen), size=sum(entry.size for entry in chosen))
 
 
@@ -203,17 +204,3 @@ def _size(store: Store, path: Path) -> int:
 
 def _size_file(store: Store, path: Path) -> Path:
     return store.root / "sizes" / f"{path.parent.parent.name}-{path.name}"
-
-
-def _tidy(store: Store) -> None:
-    """Remove old locks that no process holds."""
-    horizon = time.time() - _DAY_S
-    for path in (store.root / "locks").glob("*-*"):
-        if path.name.partition("-")[0] not in STORE_KINDS or not _KEY.fullmatch(path.name[-64:]):
-            continue
-        with contextlib.suppress(FileNotFoundError):
-            # A process that waits for a lock has opened its file, which makes it young.
-            if path.lstat().st_mtime < horizon and not path.is_symlink():
-                with files.locked(path, wait_s=0) as free:
-                    if free:
-                        files.remove_tree(path)

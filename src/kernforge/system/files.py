@@ -448,6 +448,8 @@ def locked(path: Path, *, wait_s: float = math.inf) -> Iterator[bool]:
             held = _lock(handle, path, wait_s)
             # A lock file that was not held may have been removed between the two.
             if not held or _is_at(handle, path):
+                if held:
+                    os.utime(handle)  # young, so that ``sweep`` leaves it
                 yield held
                 return
         finally:

@@ -17,14 +17,6 @@ def size(count: int) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / _MB:.0f} MB"  # noqa: PLR2004
 
 
-def duration(seconds: float) -> str:
-    """A time for people: ``45 s``, ``12 min``, ``2.5 h``."""
-    if seconds < 90:  # noqa: PLR2004
-        return f"{seconds:.0f} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"  # noqa: PLR2004
-
-
 def counted(count: int, noun: str, plural: str = "") -> str:
     """A number of things as text, such as ``1 file`` or ``2 files``.
 

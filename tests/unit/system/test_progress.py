@@ -41,15 +41,6 @@ def test_a_line_names_what_runs_for_longest():
     assert not said.lines
 
 
-def test_lines_come_again_until_the_build_ends():
-    said = Said(enough=3)
-    lines = ProgressLines(1, dict, said, 0.001)
-    lines.started("a", "a.cu")
-    said.wait()
-    lines.stop()
-    assert all("a.cu" in line for line in said.lines)
-
-
 def test_a_build_without_a_terminal_prints_lines_and_a_quiet_one_none(capsys):
     assert EVERY_S == 10
     for quiet in (False, True):
@@ -84,11 +75,6 @@ def test_a_download_without_a_terminal_has_a_line_every_ten_seconds(capsys):
     advance = console.Console(every_s=0).fetching("a.whl", 10**8)
     advance(10**6)
     assert capsys.readouterr().err == "fetching a.whl (100 MB)\n  a.whl: 1.0 of 100 MB\n"
-
-
-def test_a_small_download_has_its_size(capsys):
-    console.Console().fetching("small.whl", 3_400)
-    assert capsys.readouterr().err == "fetching small.whl (3 kB)\n"
 
 
 def draw(live):

@@ -19,14 +19,6 @@ def test_names_beyond_the_first_are_counted():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.4, "0 s"), (45.2, "45 s"), (89, "89 s"), (100, "2 min"), (3000, "50 min"), (9000, "2.5 h")],
-)
-def test_a_time_for_people(seconds, text):
-    assert tables.duration(seconds) == text
-
-
-@pytest.mark.parametrize(
     ("count", "text"),
     [
         (0, ""),

@@ -28,6 +28,7 @@ def locked(*trees):
 def test_a_lock_is_completed(has, lacks):
     wanted = [Tree("cuda", "13.0"), Tree("cuda-libraries", "13.0"), Tree("python")]
     assert {each.name for each in resolver.lacking(wanted, locked(*has))} == lacks
+    assert resolver.lacking(wanted, None) == set(wanted)
 
 
 def test_a_lock_keeps_the_headers_of_python_and_gives_them_to_who_read_them():

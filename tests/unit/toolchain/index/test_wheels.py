@@ -16,7 +16,7 @@ from kernforge.toolchain.index.pip_config import PipConfig
 from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.lockfile import LockedCompiler, Tree, from_json
 from kernforge.toolchain.provision import Toolchains
-from kernforge.toolchain.resolver import lacking, make
+from kernforge.toolchain.resolver import make
 
 TORCH = "torch-2.10.0-3-cp310-cp310-manylinux_2_28_x86_64.whl"
 HEADERS = {"torch/include/ATen/ATen.h": b"// ATen", "torch/include/torch/library.h": b"// lib"}
@@ -218,13 +218,6 @@ def test_a_page_of_links_is_read_as_pip_reads_it(
     wheels = Wheels(lambda: Index(config, transport), tmp_path / "downloads", progress)
     assert [wheel.file for wheel in wheels.index.wheels("kit")] == [files[0].name]
     assert dict(wheels.whole(files[0].name, "").fetch(["a"])) == {"a": b"kit-1.0"}
-
-
-def test_what_a_lock_lacks_is_only_what_is_new(wheels, torch_wheel):
-    lock = lock_torch(wheels)
-    needs = frozenset({Tree("cuda", "13.0"), Tree("torch", "2.10"), Tree("torch", "2.11")})
-    assert lacking(needs, lock) == needs - {Tree("torch", "2.10")}
-    assert lacking(needs, None) == needs
 
 
 @pytest.mark.parametrize(
