@@ -177,6 +177,23 @@ def test_a_commit_is_a_hash(commit, repo, tmp_path):
         checkout.clone(str(repo), commit, tmp_path / "again")
 
 
+def test_a_folder_outside_of_the_checkout_is_refused(repo, tmp_path):
+    """The statement of a kernel names a folder, which is written to (B5)."""
+    (tmp_path / "home").mkdir()
+    (repo / "kernel").symlink_to(tmp_path / "home")
+    (repo / "real").mkdir()
+    (repo / "real" / "build.toml").write_text("")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "with a link")
+    into = tmp_path / "into"
+    checkout.clone(str(repo), git(repo, "rev-parse", "HEAD"), into)
+    assert checkout.below(into, "real") == into / "real"
+    assert checkout.below(into, "") == into
+    for folder in ("kernel", "kernel/x", "..", "../home", "real/../../home", "/etc"):
+        with pytest.raises(UsageError, match="leads out of the checkout"):
+            checkout.below(into, folder)
+
+
 def test_what_git_knows_is_still_known(repo, tmp_path):
     """The guarded way gives what git gives."""
     found = project.read_project(repo)
