@@ -2,7 +2,7 @@
 """Members of archives whose names, links or sizes are made to do harm (A4).
 
 The same attacks go through every way into the store: a wheel as a toolkit, a wheel that is read by
-ranges, NVIDIA's archives, CUTLASS as a tar and as a zip, and objects of the shared store.
+ranges, and objects of the shared store.
 """
 
 import base64

@@ -62,18 +62,6 @@ class KindUsage:
     oldest: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Removed:
-    """What an eviction removed.
-
-    Attributes:
-        size: bytes of the entries.
-    """
-
-    entries: int
-    size: int
-
-
 def limit(environment: Environment) -> int:
     """Bytes that the store may take: ``KERNFORGE_STORE_SIZE``, else 30 GB.
 
@@ -130,10 +118,10 @@ def _usage(name: str, here: list[StoreEntry]) -> KindUsage:
     )
 
 
-def trim(store: Store, size: int) -> Removed:
+def trim(store: Store, size: int) -> list[StoreEntry]:
     """Remove trees until the others fit into ``size`` bytes, even those that were just used.
 
-    Those that were not used for longest go first.
+    Those that were not used for longest go first. Returns what was removed.
     """
     return _fit(store, size, before=float("inf"))
 
@@ -148,8 +136,8 @@ def keep(store: Store, size: int) -> None:
     _fit(store, size, before=time.time() - _DAY_S)
 
 
-def clear(store: Store, kind: str) -> Removed:
-    """Remove all trees of a kind.
+def clear(store: Store, kind: str) -> list[StoreEntry]:
+    """Remove all trees of a kind; returns them.
 
     Raises:
         UsageError: there is no such kind.
@@ -162,7 +150,7 @@ def clear(store: Store, kind: str) -> Removed:
     return _remove(store, [entry for entry in entries(store) if entry.kind == kind])
 
 
-def _fit(store: Store, size: int, *, before: float) -> Removed:
+def _fit(store: Store, size: int, *, before: float) -> list[StoreEntry]:
     """Remove the least recently used trees, of those that were last used before a moment."""
     least_recent_first = sorted(entries(store), key=lambda entry: entry.used)
     excess = sum(entry.size for entry in least_recent_first) - size
@@ -175,13 +163,13 @@ def _fit(store: Store, size: int, *, before: float) -> Removed:
     return _remove(store, chosen)
 
 
-def _remove(store: Store, chosen: list[StoreEntry]) -> Removed:
+def _remove(store: Store, chosen: list[StoreEntry]) -> list[StoreEntry]:
     for entry in chosen:
         store.forget(entry.kind, entry.path.name)
         files.remove_tree(_size_file(store, entry.path))
         files.remove_tree(store.mark(entry.kind, entry.path.name))
     files.sweep(store.root / "locks", _LOCK)
-    return Removed(entries=len(chosen), size=sum(entry.size for entry in chosen))
+    return chosen
 
 
 def _used(store: Store, kind: str, path: Path) -> float:

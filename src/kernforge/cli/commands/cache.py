@@ -31,10 +31,11 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         "shelves": {kind.name: asdict(kind) for kind in kinds},
     }
     lines = [f"{store.root}: {size(total) or '0 MB'} of {size(limit)}"]
-    if removed:
-        document["removed"] = asdict(removed)
-        entries = counted(removed.entries, "entry", "entries")
-        lines.append(f"removed {entries}, {size(removed.size) or '0 MB'}")
+    if removed is not None:
+        freed = sum(entry.size for entry in removed)
+        document["removed"] = {"entries": len(removed), "size": freed}
+        entries = counted(len(removed), "entry", "entries")
+        lines.append(f"removed {entries}, {size(freed) or '0 MB'}")
     rows = [
         (kind.name, str(kind.entries), size(kind.size) or "0 MB", _when(kind.oldest))
         for kind in kinds

@@ -111,10 +111,9 @@ class Transport:
                 return None
             self._refuse(response)
             data = b"".join(self._chunks(url, response, untrusted.DOCUMENT))
-            kind, _, rest = response.headers.get("Content-Type", "text/html").partition(";")
-            charset = rest.partition("charset=")[2].strip().lower()
-            text = data.decode("latin-1" if charset == "iso-8859-1" else "utf-8", "replace")
-            return Page(url=response.url, text=text, content_type=kind.strip())
+            kind = response.headers.get("Content-Type", "text/html").partition(";")[0].strip()
+            # In whatever encoding, the names of wheels are ASCII.
+            return Page(url=response.url, text=data.decode(errors="replace"), content_type=kind)
 
     def body(self, url: str, *, start: int = 0, stop: int | None = None) -> Body:
         """Open a file, or a part of it.

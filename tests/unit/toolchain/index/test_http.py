@@ -73,20 +73,6 @@ def test_an_interrupted_body_is_an_error(transport):
         transport.body(f"{server.url}/a.whl").read()
 
 
-def test_a_page_is_read_in_its_encoding(transport):
-    def answer(handler):
-        kind = "text/html; charset=ISO-8859-1" if "latin" in handler.path else "text/html"
-        data = "é".encode("latin-1" if "latin" in handler.path else "utf-8")
-        handler.start(Content_Length=len(data), Content_Type=kind)
-        handler.wfile.write(data)
-
-    with bad_server.serve(answer) as server:
-        for name in ("latin", "utf"):
-            page = transport.page(f"{server.url}/{name}/")
-            assert page.text == "é"
-            assert page.content_type == "text/html"
-
-
 def test_a_server_that_asks_to_wait_for_a_day_is_not_waited_for(transport, monkeypatch):
     waits = []
     monkeypatch.setattr("urllib3.util.retry.time.sleep", waits.append)
