@@ -123,14 +123,6 @@ def test_a_variant_that_is_a_link_is_replaced(workspace, tmp_path):
     assert not (out / "torch-cpu").is_symlink()
 
 
-def test_a_given_plan_is_built(workspace):
-    asked = request(workspace)
-    planned = replace(api.plan_project(workspace, asked), notes=("a note",))
-    result = api.build_project(workspace, asked, planned)
-    assert result.plan is planned.plan
-    assert asked.events.log[0] == "a note"
-
-
 def test_a_frozen_lock_is_not_written(workspace):
     source = workspace.project.root / "build.toml"
     before = sorted(source.parent.iterdir())
