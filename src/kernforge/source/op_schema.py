@@ -47,11 +47,6 @@ def schemas_in(source: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(s for s in texts if _SCHEMA.fullmatch(s) or _NAME.fullmatch(s)))
 
 
-def operator_names(source: str) -> tuple[str, ...]:
-    """Names of the operators that a C++ source registers."""
-    return tuple(name.removeprefix("ops.") for name in read_operators(schemas_in(source)))
-
-
 def schema_lines(source: str) -> list[tuple[int, str]]:
     """Schemas that a C++ source registers unconditionally, right or wrong, with their lines.
 
