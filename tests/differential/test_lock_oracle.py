@@ -7,7 +7,7 @@ import pytest
 
 from kernforge.application.project_lock import lock_text
 from kernforge.artifact.metadata import KernelDepend
-from kernforge.loader.lock import Pin, Pins, sort_key
+from kernforge.loader.lock import Pin, sort_key
 
 rust = pytest.importorskip("kernels._rust")
 
@@ -37,6 +37,6 @@ def test_lock_text_is_that_of_the_client(seed):
         Pin(depend=depend, commit=commits[depend], asked=None, release=None, metadata={})
         for depend in sorted(commits, key=sort_key)
     ]
-    text = lock_text(Pins(kernels=tuple(pins)))
+    text = lock_text(pins)
     assert text == rust.KernelLocks(locks).to_json()
     assert rust.KernelLocks.from_json(text) == rust.KernelLocks(locks)

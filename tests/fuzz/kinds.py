@@ -26,7 +26,7 @@ from kernforge.artifact.variant import Variant
 from kernforge.binary import abi_floor, cubin, elf, fatbin
 from kernforge.builder import provenance
 from kernforge.errors import KernforgeError
-from kernforge.loader.lock import KernelLocks, Pins
+from kernforge.loader import lock as kernels_lock
 from kernforge.manifest import document, migrate
 from kernforge.registry import api as registry_api
 from kernforge.registry import hub, remote
@@ -148,16 +148,16 @@ class _NoIndex:
 
 def read_kernels_lock(data: bytes) -> None:
     """kernels.lock: parsed, and asked."""
-    locks = KernelLocks.from_json(data)
+    locks = kernels_lock.KernelLocks.from_json(data)
     attempts(*(functools.partial(locks.of, kernel.depend.repo_id) for kernel in locks.kernels))
 
 
 def read_pins(data: bytes) -> None:
     """kernforge-kernels.lock: parsed, written, and asked."""
-    pins = Pins.from_json(data)
-    pins.to_json().encode()
-    locks = KernelLocks(kernels=pins.kernels, pins=pins)
-    attempts(*(functools.partial(locks.of, pin.depend.repo_id) for pin in pins.kernels))
+    pins = kernels_lock.read_pins(data)
+    kernels_lock.pins_text(pins).encode()
+    locks = kernels_lock.KernelLocks(kernels=pins, pins=pins)
+    attempts(*(functools.partial(locks.of, pin.depend.repo_id) for pin in pins))
 
 
 SUBJECTS = [

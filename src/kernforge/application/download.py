@@ -73,7 +73,7 @@ def asked_kernels(locks: KernelLocks) -> tuple[Request, ...]:
     """The kernels that an application requires directly; all of a lock without that record."""
     if locks.pins is None:
         return tuple(kernel.request for kernel in locks.kernels)
-    return tuple(pin.request for pin in locks.pins.kernels if pin.asked is not None)
+    return tuple(pin.request for pin in locks.pins if pin.asked is not None)
 
 
 def fetch(

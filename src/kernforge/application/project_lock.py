@@ -19,7 +19,7 @@ from kernforge.artifact.metadata import FILE as METADATA
 from kernforge.artifact.metadata import KernelDepend, Metadata
 from kernforge.errors import CheckError, MissingLockError, RegistryError, UsageError
 from kernforge.loader import lock as locks
-from kernforge.loader.lock import FILE, PINS_FILE, KernelLocks, Pin, Pins, sort_key
+from kernforge.loader.lock import FILE, PINS_FILE, KernelLocks, Pin, pins_text, sort_key
 from kernforge.registry.api import find, locked, refuse_moved
 from kernforge.registry.base import Registries
 from kernforge.registry.names import Request, request, versions
@@ -81,7 +81,7 @@ def read(root: Path) -> Application:
 
 def lock(
     application: Application, registry: Registries, *, upgrade: Collection[str] | None = ()
-) -> Pins:
+) -> tuple[Pin, ...]:
     """Lock a project's kernels and write the files.
 
     Args:
@@ -97,17 +97,15 @@ def lock(
     """
     pins = _choose_commits(application, registry, upgrade)
     for directory in application.directories:
-        for name, text in zip(NAMES, (lock_text(pins), pins.to_json()), strict=True):
+        for name, text in zip(NAMES, (lock_text(pins), pins_text(pins)), strict=True):
             if _read_bytes(directory / name) != text.encode():
                 files.write_atomic(directory / name, text)
     return pins
 
 
-def lock_text(pins: Pins) -> str:
+def lock_text(pins: Collection[Pin]) -> str:
     """Text of ``kernels.lock`` as ``kernels`` 0.17 writes it."""
-    entries = [
-        {"dependency": pin.depend.to_json(), "lock": {"commit": pin.commit}} for pin in pins.kernels
-    ]
+    entries = [{"dependency": pin.depend.to_json(), "lock": {"commit": pin.commit}} for pin in pins]
     return json.dumps(entries, indent=2, ensure_ascii=False)
 
 
@@ -139,7 +137,7 @@ def _problems(required: Collection[Request], present: KernelLocks | None) -> lis
     if present.pins is None:  # another tool locked the project
         locked_names = {kernel.depend.repo_id for kernel in present.kernels}
         return [f"{name} is not locked" for name in sorted(names - locked_names)]
-    pins = present.pins.kernels
+    pins = present.pins
     if {(k.depend, k.commit) for k in present.kernels} != {(p.depend, p.commit) for p in pins}:
         return [f"{FILE} and {PINS_FILE} belong to two different locks"]
     direct = {pin.depend.repo_id: pin.asked for pin in pins if pin.asked is not None}
@@ -180,7 +178,7 @@ def _read_bytes(path: Path) -> bytes | None:
 
 def _choose_commits(
     application: Application, registry: Registries, upgrade: Collection[str] | None
-) -> Pins:
+) -> tuple[Pin, ...]:
     if not application.required:
         raise UsageError(
             "there is nothing to lock: pyproject.toml has no [tool.kernels.dependencies]",
@@ -189,8 +187,9 @@ def _choose_commits(
     # The locked kernels that stay unless a requirement changed.
     stable: list[Pin] = []
     if application.locks is not None and upgrade is not None:
-        known = application.locks.pins or application.locks
-        stable = [pin for pin in known.kernels if pin.depend.repo_id not in upgrade]
+        locks = application.locks
+        known = locks.kernels if locks.pins is None else locks.pins
+        stable = [pin for pin in known if pin.depend.repo_id not in upgrade]
     pins: dict[KernelDepend, Pin] = {}
     graph: dict[KernelDepend, tuple[KernelDepend, ...]] = {}
     for dependency in application.required:
@@ -215,7 +214,7 @@ def _choose_commits(
             f"{', '.join(unknown)} cannot be upgraded: the project does not depend on it",
             hint="add it to [tool.kernels.dependencies], or leave it out",
         )
-    return Pins(kernels=tuple(pins[depend] for depend in sorted(pins, key=sort_key)))
+    return tuple(pins[depend] for depend in sorted(pins, key=sort_key))
 
 
 def _pin(registry: Registries, dependency: Request, stable: Collection[Pin]) -> Pin:

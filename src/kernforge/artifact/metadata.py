@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from kernforge import untrusted
 from kernforge.errors import MetadataError
@@ -364,3 +364,32 @@ def _git_state(table: _Table, *, required: bool) -> GitState | None:
         )
     commit = table.matching(key, _COMMIT, "a commit of 40 or 64 hex digits, with a key 'dirty'")
     return GitState(commit=commit.lower(), dirty=table.flag("dirty"))
+
+
+class PythonDepend(NamedTuple):
+    """A Python package that a kernel may depend on: a closed list, the same as the hub's.
+
+    Attributes:
+        package: name of the package for pip.
+        module: name of the module to import; None for a package without Python code.
+    """
+
+    package: str
+    module: str | None
+
+
+_GENERAL = {
+    "einops": PythonDepend("einops", "einops"),
+    "helion": PythonDepend("helion", "helion"),
+    "tvm-ffi": PythonDepend("apache-tvm-ffi", "tvm_ffi"),
+}
+_OF_BACKEND = {
+    "cuda": {"nvidia-cutlass-dsl": PythonDepend("nvidia-cutlass-dsl", "cutlass")},
+    "neuron": {"nki": PythonDepend("nki", "nki")},
+    "xpu": {"onednn": PythonDepend("onednn-devel", None)},
+}
+
+
+def python_depends(backend: str) -> dict[str, PythonDepend]:
+    """The packages that a kernel of this backend may depend on, by their name in the metadata."""
+    return _GENERAL | _OF_BACKEND.get(backend, {})

@@ -76,39 +76,6 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pins:
-    """The content of ``kernforge-kernels.lock``; ``to_json`` is the inverse of ``from_json``."""
-
-    kernels: tuple[Pin, ...]
-
-    @classmethod
-    def from_json(cls, data: bytes | str, *, source: str = PINS_FILE) -> Pins:
-        """Read the file.
-
-        Raises:
-            RequestError: it is not such a file, or has a newer format.
-        """
-        try:
-            return cls(kernels=_read_pins(untrusted.parse_json(data)))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise _unreadable(source, error) from None
-
-    def to_json(self) -> str:
-        """Text of the file, with a newline at the end."""
-        kernels = [
-            {
-                "dependency": pin.depend.to_json(),
-                "asked": pin.asked,
-                "release": pin.release,
-                "commit": pin.commit,
-                "metadata": dict(sorted(pin.metadata.items())),
-            }
-            for pin in self.kernels
-        ]
-        return json.dumps({"format": FORMAT, "kernels": kernels}, indent=2) + "\n"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class KernelLocks:
     """A whole lock.
 
@@ -120,7 +87,7 @@ class KernelLocks:
 
     kernels: tuple[Pin, ...]
     source: str = FILE
-    pins: Pins | None = None
+    pins: tuple[Pin, ...] | None = None
 
     @classmethod
     def from_json(cls, data: bytes | str, *, source: str = FILE) -> KernelLocks:
@@ -140,7 +107,7 @@ class KernelLocks:
         Raises:
             RequestError: it is not locked.
         """
-        required = [pin.depend for pin in (self.pins.kernels if self.pins else ()) if pin.asked]
+        required = [pin.depend for pin in (self.pins or ()) if pin.asked]
         pins = [pin for pin in self.kernels if pin.depend.repo_id == repo_id]
         if not pins:
             raise self._unlocked(repo_id)
@@ -167,7 +134,7 @@ class KernelLocks:
         if self.pins is None:
             return
         locked = (repo_id, commit)
-        pins = (pin for pin in self.pins.kernels if (pin.depend.repo_id, pin.commit) == locked)
+        pins = (pin for pin in self.pins if (pin.depend.repo_id, pin.commit) == locked)
         pin = next(pins, None)
         if pin is None:
             raise RequestError(
@@ -234,7 +201,7 @@ def _parse(lock: bytes | str, pinned: bytes | str | None, source: str) -> Kernel
     locks = KernelLocks.from_json(lock, source=source)
     if pinned is None:
         return locks
-    return replace(locks, pins=Pins.from_json(pinned, source=f"{PINS_FILE} next to {source}"))
+    return replace(locks, pins=read_pins(pinned, source=f"{PINS_FILE} next to {source}"))
 
 
 def _calling_module() -> str:
@@ -296,19 +263,45 @@ def _read_entries(document: Any) -> tuple[Pin, ...]:
     return tuple(pins[depend] for depend in sorted(pins, key=sort_key))
 
 
-def _read_pins(document: dict[str, Any]) -> tuple[Pin, ...]:
-    if document["format"] != FORMAT:
-        raise ValueError(f"format {document['format']!r}, this kernforge knows {FORMAT}")
-    return tuple(
-        Pin(
-            depend=_read_depend(entry["dependency"]),
-            commit=_text(entry["commit"]),
-            asked=None if entry["asked"] is None else _text(entry["asked"]),
-            release=None if entry["release"] is None else _text(entry["release"]),
-            metadata={name: _text(digest) for name, digest in entry["metadata"].items()},
+def read_pins(data: bytes | str, *, source: str = PINS_FILE) -> tuple[Pin, ...]:
+    """The locked kernels of ``kernforge-kernels.lock``; the inverse of ``pins_text``.
+
+    Raises:
+        RequestError: it is not such a file, or has a newer format.
+    """
+    try:
+        document = untrusted.parse_json(data)
+        if document["format"] != FORMAT:
+            raise ValueError(  # noqa: TRY301 - one error for all
+                f"format {document['format']!r}, this kernforge knows {FORMAT}"
+            )
+        return tuple(
+            Pin(
+                depend=_read_depend(entry["dependency"]),
+                commit=_text(entry["commit"]),
+                asked=None if entry["asked"] is None else _text(entry["asked"]),
+                release=None if entry["release"] is None else _text(entry["release"]),
+                metadata={name: _text(digest) for name, digest in entry["metadata"].items()},
+            )
+            for entry in document["kernels"]
         )
-        for entry in document["kernels"]
-    )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _unreadable(source, error) from None
+
+
+def pins_text(pins: Collection[Pin]) -> str:
+    """The text of ``kernforge-kernels.lock``, with a newline at the end."""
+    kernels = [
+        {
+            "dependency": pin.depend.to_json(),
+            "asked": pin.asked,
+            "release": pin.release,
+            "commit": pin.commit,
+            "metadata": dict(sorted(pin.metadata.items())),
+        }
+        for pin in pins
+    ]
+    return json.dumps({"format": FORMAT, "kernels": kernels}, indent=2) + "\n"
 
 
 def _read_depend(value: Any) -> KernelDepend:

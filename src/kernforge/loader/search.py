@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kernforge.artifact.directories import BuiltVariant, link_root
 from kernforge.artifact.integrity import verify_tree
-from kernforge.artifact.metadata import CLIENT_VERSION, FILE, SIGNATURE
-from kernforge.artifact.python_depends import python_depends
+from kernforge.artifact.metadata import CLIENT_VERSION, FILE, SIGNATURE, python_depends
 from kernforge.errors import (
     IntegrityError,
     KernelError,

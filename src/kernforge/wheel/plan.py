@@ -23,8 +23,7 @@ from packaging.licenses import InvalidLicenseExpression, canonicalize_license_ex
 from packaging.utils import InvalidName, canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from kernforge.artifact.metadata import Metadata
-from kernforge.artifact.python_depends import python_depends
+from kernforge.artifact.metadata import Metadata, python_depends
 from kernforge.artifact.variant import Variant
 from kernforge.artifact.version import Version2
 from kernforge.errors import CheckError, UsageError

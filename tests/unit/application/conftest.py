@@ -43,7 +43,7 @@ def project(tmp_path, registry):
         root.mkdir(exist_ok=True)
         (root / "pyproject.toml").write_text(text)
         found = project_lock.lock(project_lock.read(root), registry, upgrade=upgrade)
-        return {(p.depend.repo_id, p.depend.version or p.depend.revision): p for p in found.kernels}
+        return {(p.depend.repo_id, p.depend.version or p.depend.revision): p for p in found}
 
     lock.root = root
     return lock

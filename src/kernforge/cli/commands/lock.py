@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     upgrade = arguments.upgrade
     pins = project_lock.lock(
         application, options.registry(arguments), upgrade=() if upgrade is None else upgrade or None
-    ).kernels
+    )
     if not application.package:
         console.note(
             "note: setuptools installs the lock with the application if [build-system] requires "
