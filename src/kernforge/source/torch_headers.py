@@ -56,6 +56,7 @@ _UNSUPPORTED = re.compile(
 )
 _PYBIND = re.compile(r"\bPYBIND11_\w+|\b(?:py|pybind11)\s*::|\bwrap_pybind_function|\bTHP\w+")
 _PYTHON = re.compile(r"\bPy[A-Z_]\w*|\bPY_\w+")
+_GUARD = re.compile(r"\bdevice_of\b")
 _LIBRARY = re.compile(r"\bTORCH_LIBRARY")
 _AUTOGRAD = re.compile(r"\bautograd\s*::")
 # Torch's headers for autograd include all operators, unless this is defined: then those that they
@@ -78,7 +79,7 @@ _OPERATORS, _BY_OPERATORS = "ATen/TensorOperators.h", "empty_like"
 _LISTS = "ITensorListRef"
 _ALWAYS = (
     *("ATen/core/Tensor.h", "ATen/core/Generator.h", "ATen/core/LegacyTypeDispatch.h"),
-    *("ATen/core/Reduction.h", "ATen/DeviceGuard.h", "ATen/Dispatch.h", "torch/version.h"),
+    *("ATen/core/Reduction.h", "ATen/Dispatch.h", "torch/version.h"),
 )
 _TESTED = re.compile(r"^[ \t]*#[ \t]*(?:el)?if(?:n?def)?\b((?:\\\n|[^\n])*)", re.MULTILINE)
 _DEFINED = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", re.MULTILINE)
@@ -267,6 +268,8 @@ def write_header(
     included = [*_ALWAYS, *(f"ATen/ops/{word}_ops.h" for word in bodies)]
     if any(_LISTS in text for text in bodies.values()):
         included.append("ATen/core/IListRef_inl.h")
+    if _GUARD.search(code):  # as much text as all of these together
+        included.append("ATen/DeviceGuard.h")
     if _LIBRARY.search(code):
         included.append("torch/library.h")
     if _PYBIND.search(code):
