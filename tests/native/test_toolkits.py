@@ -55,6 +55,15 @@ def toolkit(kept_home, build, tmp_path):
     return Toolchains(Store(kept_home / "store"), None).path(locked)
 
 
+def test_a_second_project_locks_without_a_network(kernforge_cli, tmp_path):
+    first, second = (projects.write(tmp_path / name) for name in ("first", "second"))
+    kernforge_cli("lock", first)
+    nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
+    done = kernforge_cli("lock", second, env=nowhere)
+    assert "the toolchain of earlier builds is locked" in done.stderr
+    assert workspace.read_lock(second) == workspace.read_lock(first)
+
+
 def test_an_installed_toolkit_builds(build, toolkit, tmp_path):
     root = projects.write(tmp_path / "project", backends=("cuda",))
     build(root, env={"KERNFORGE_CUDA_HOME": str(toolkit)})

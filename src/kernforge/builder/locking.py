@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from kernforge.builder import sandbox
 from kernforge.builder.workspace import Workspace, read_lock
-from kernforge.errors import StorageError, ToolchainError
+from kernforge.errors import NetworkError, StorageError, ToolchainError
 from kernforge.project import units
 from kernforge.project.targets import Target
 from kernforge.project.units import Sources
@@ -107,14 +107,7 @@ def ensure_lock(workspace: Workspace, wanted: Collection[Tree], mode: Mode) -> t
     compilers = locked_compilers(workspace, names)
     new = old
     if new is None or missing or mode in {"write", "upgrade"}:
-        found = resolver.make(
-            missing,
-            workspace.wheels,
-            cpu=workspace.cpu,
-            compilers=compilers,
-            local_parts=workspace.local_parts,
-            old=known,
-        )
+        found = _resolve(workspace, missing, compilers, known, renew=mode == "upgrade")
         new = old.merged(found) if old else found
     if new != old:
         try:
@@ -126,6 +119,46 @@ def ensure_lock(workspace: Workspace, wanted: Collection[Tree], mode: Mode) -> t
                 "files, with `kernforge lock`, and commit it",
             ) from error
     return _as_here(new, wanted, compilers), new != old
+
+
+def _resolve(
+    workspace: Workspace,
+    missing: Collection[Tree],
+    compilers: Mapping[str, LockedCompiler],
+    old: Lock | None,
+    *,
+    renew: bool,
+) -> Lock:
+    """Resolve missing trees: from the indexes, or from earlier builds if no index is reachable.
+
+    Args:
+        old: its toolkits are completed in their releases.
+        renew: whether only the indexes will do.
+    """
+    home = workspace.store.root.parent
+    try:
+        found = resolver.make(
+            missing,
+            workspace.wheels,
+            cpu=workspace.cpu,
+            compilers=compilers,
+            local_parts=workspace.local_parts,
+            old=old,
+        )
+    except (NetworkError, ToolchainError) as error:
+        known = resolver.remembered(home, f"{workspace.cpu}-linux")
+        here = {tree for tree in missing if tree.kind == "python" or tree.name in compilers}
+        lacking = resolver.lacking(set(missing) - here, known, workspace.local_parts)
+        if renew or known is None or lacking:
+            raise
+        workspace.wheels.progress.note(
+            f"{error.message}: the toolchain of earlier builds is locked"
+        )
+        part = known.part({tree.name for tree in missing})
+        return _as_here(replace(part, compilers=compilers), missing, compilers)
+    if missing:
+        resolver.remember(home, found)
+    return found
 
 
 def _as_here(lock: Lock, wanted: Collection[Tree], compilers: Mapping[str, LockedCompiler]) -> Lock:
