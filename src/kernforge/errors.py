@@ -27,7 +27,7 @@ def printable(text: str) -> str:
     Names, descriptions and errors of registries and projects are untrusted: an escape sequence
     could move the cursor or hide lines.
     """
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 class KernforgeError(Exception):

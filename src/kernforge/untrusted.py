@@ -64,9 +64,9 @@ def parse_json(data: bytes | str) -> Any:
     """
     text = _text(data, DOCUMENT)
     with _refusing_deep():
-        found = json.loads(text, object_pairs_hook=_table)
-        _refuse_odd_text(text, found)
-    return found
+        document = json.loads(text, object_pairs_hook=_table)
+        _refuse_odd_text(text, document)
+    return document
 
 
 def parse_toml(data: bytes | str) -> dict[str, Any]:
@@ -84,9 +84,9 @@ def parse_toml(data: bytes | str) -> dict[str, Any]:
         if line.count(".") > _KEY_PARTS and _QUOTED.sub("", line).count(".") > _KEY_PARTS:
             raise DocumentError(f"line {number} has a key of more than {_KEY_PARTS} parts")
     with _refusing_deep():
-        found = tomllib.loads(text)
-        _refuse_odd_text(text, found)
-    return found
+        document = tomllib.loads(text)
+        _refuse_odd_text(text, document)
+    return document
 
 
 def bounded(

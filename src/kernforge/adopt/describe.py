@@ -103,8 +103,12 @@ def describe_script(path: Path) -> dict[str, object]:
             if inspect.isfunction(value) and not value.__code__.co_argcount:
                 attempt(value)
     # A script that has loaded its module goes on with mocks, and may well fail.
-    found = {"extensions": extensions, "texts": texts, "remarks": [] if extensions else errors}
-    return {"name": "", "license": "", **found}
+    description = {
+        "extensions": extensions,
+        "texts": texts,
+        "remarks": [] if extensions else errors,
+    }
+    return {"name": "", "license": "", **description}
 
 
 def main(program: str, file: str) -> int:

@@ -123,10 +123,10 @@ def published_versions(registry: Registries, repo_id: str) -> list[dict[str, Any
     Raises:
         RegistryError: the registry has no such kernel.
     """
-    found = _versions(registry.member(repo_id), repo_id)
-    if not found:
+    published = _versions(registry.member(repo_id), repo_id)
+    if not published:
         api.find(registry, request(repo_id, revision="main"))  # raises an error with a hint
-    return found
+    return published
 
 
 def _versions(registry: Registry, repo_id: str) -> list[dict[str, Any]]:
@@ -194,8 +194,8 @@ def _search(registry: Registry, text: str, *, local: bool) -> list[ListedKernel]
         listed = [_listed(registry, repo_id) for repo_id in repo_ids]
         return [kernel for kernel in listed if kernel.variants]  # a cache may hold a name alone
     if isinstance(registry, HubRegistry):
-        found = registry.search(text, _SEARCH_LIMIT)
-        return [ListedKernel(repo_id=repo_id, registry=registry.url) for repo_id in found]
+        matching = registry.search(text, _SEARCH_LIMIT)
+        return [ListedKernel(repo_id=repo_id, registry=registry.url) for repo_id in matching]
     raise RegistryError(
         f"{registry.url} is not asked: HF_HUB_OFFLINE is set",
         hint="unset it, or list the kernels on this machine: kernforge search --local",
@@ -203,8 +203,8 @@ def _search(registry: Registry, text: str, *, local: bool) -> list[ListedKernel]
 
 
 def _listed(registry: Registry, repo_id: str) -> ListedKernel:
-    if found := _versions(registry, repo_id):
-        version, variants = found[-1]["version"], found[-1]["variants"]
+    if published := _versions(registry, repo_id):
+        version, variants = published[-1]["version"], published[-1]["variants"]
     else:  # it was loaded by its commit
         commits = registry.commits(repo_id)[-1:]
         version, variants = "", sum(len(registry.variants(repo_id, each)) for each in commits)

@@ -199,7 +199,7 @@ class _CubinReader:
             section = self._sections.get(f"{_INFO}.{name}", b"")
             own = {kind: content for _, kind, content in attributes(section)}
             stores, loads = self._spilled(name, own, common.get(_FRAME, 0))
-            kept = _RESERVED if self._major >= _RESERVED_SINCE else 0
+            reserved = _RESERVED if self._major >= _RESERVED_SINCE else 0
             yield FunctionUsage(
                 symbol=name,
                 kernel=f".nv.constant0.{name}" in self._sizes,
@@ -207,7 +207,7 @@ class _CubinReader:
                 stack=common.get(_STACK, common.get(_FRAME, 0)),
                 spill_stores=stores,
                 spill_loads=loads,
-                shared=max(0, self._sizes.get(f".nv.shared.{name}", 0) - kept),
+                shared=max(0, self._sizes.get(f".nv.shared.{name}", 0) - reserved),
                 barriers=own.get(_BARRIERS, b"\0")[0],
                 threads=_product(own, _MAX_THREADS),
                 required=_product(own, _REQUIRED_THREADS),

@@ -240,11 +240,11 @@ def _versions(file: ELFFile) -> tuple[dict[int, tuple[str, str]], dict[int, str]
     for section in file.iter_sections():
         most = section["sh_size"] // _VERSION_BYTES
         if isinstance(section, GNUVerNeedSection):
-            found = (
+            pairs = (
                 (library, v) for library, versions in section.iter_versions() for v in versions
             )
             needs |= {
-                v["vna_other"]: (library.name, v.name) for library, v in _at_most(most, found)
+                v["vna_other"]: (library.name, v.name) for library, v in _at_most(most, pairs)
             }
         elif isinstance(section, GNUVerDefSection):
             for definition, names in section.iter_versions():

@@ -244,10 +244,10 @@ def _opened_headers(directory: ActionDirectory) -> dict[str, str]:
         return {}
     trees = (os.path.realpath(real) for real in directory.mounted().values())
     own = tuple(f"{path}/" for path in (directory.inside, *trees))
-    found = sorted(_paths(data.decode(errors="surrogateescape"), f"{directory.inside}/{WORK}"))
+    paths = sorted(_paths(data.decode(errors="surrogateescape"), f"{directory.inside}/{WORK}"))
     digests = {
         path: results.sha256(path)
-        for path in found
+        for path in paths
         if not path.startswith(own) and not _NOT_HEADERS.search(path)
     }
     # Concurrent appends may truncate a name; a name of no file is skipped.

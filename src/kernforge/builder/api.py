@@ -159,9 +159,9 @@ def build_project(
         events.note(note)
     results.pull(planned.plan, store)
     isolation = _isolation(workspace, planned.plan, request)
-    left = [each for each in planned.plan.actions if not store.has(STORE_KIND, each.key)]
+    missing = [each for each in planned.plan.actions if not store.has(STORE_KIND, each.key)]
     # Where other machines run the actions, no tree is needed here.
-    names = set() if request.pool else {name for action in left for name in action.trees}
+    names = set() if request.pool else {name for action in missing for name in action.trees}
     trees = locking.tree_paths(workspace, names, planned.lock)
     if received := workspace.wheels.received:
         events.note(f"{size(received)} came over the network")
@@ -206,7 +206,7 @@ def _findings(
     from kernforge.check.api import check_variant  # noqa: PLC0415 - not for a build without changes
 
     store, imports = workspace.store, not request.untrusted
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for path in variants.values():
         # Its digest covers every other file.
         metadata = files.sha256_file(path / FILE)
@@ -214,12 +214,12 @@ def _findings(
         if store.use(_CHECKED, key):
             continue
         checked = check_variant(path, run=run, python=sys.executable if imports else None)
-        found += checked
+        findings += checked
         if not any(finding.severity == "error" for finding in checked):
             store.tree(
                 _CHECKED, key, lambda tree: files.write_new(tree / "checked", ""), shared=False
             )
-    return source_rules.with_linkage(found, workspace.project.sources, variants, request.targets)
+    return source_rules.with_linkage(findings, workspace.project.sources, variants, request.targets)
 
 
 def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:

@@ -73,13 +73,13 @@ def defines(target: Target, ops_name: str | None) -> tuple[str, ...]:
         ops_name: the op namespace; None for a unit that does not mention it, so that its result
             serves every build.
     """
-    found = [_BACKEND_DEFINES[target.backend]]
+    words = [_BACKEND_DEFINES[target.backend]]
     if target.variant.framework == "tvm-ffi":
-        found += [f"-DTVM_FFI_EXTENSION_NAME={ops_name}"] if ops_name else []
-        return tuple(found)
-    found = [*(["-DUSE_CUDA=1"] if target.cuda else []), *found, PYTHON_LIMITED_API]
-    found += [f"-DTORCH_EXTENSION_NAME={ops_name}"] if ops_name else []
-    return tuple(found)
+        words += [f"-DTVM_FFI_EXTENSION_NAME={ops_name}"] if ops_name else []
+        return tuple(words)
+    words = [*(["-DUSE_CUDA=1"] if target.cuda else []), *words, PYTHON_LIMITED_API]
+    words += [f"-DTORCH_EXTENSION_NAME={ops_name}"] if ops_name else []
+    return tuple(words)
 
 
 def cuda_includes(version: Version2) -> tuple[str, ...]:

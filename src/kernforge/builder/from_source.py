@@ -141,8 +141,8 @@ def fitting_target(workspace: Workspace, host: Host, what: str, *, for_cpu: str)
         "ask its authors for one, or load another version; `kernforge build --list` lists a "
         "project's"
     )
-    if found := resolve(targets, on_cpu(host)).best:
-        ways = f"{found.name} fits: {for_cpu}; or {ways}"
+    if cpu_build := resolve(targets, on_cpu(host)).best:
+        ways = f"{cpu_build.name} fits: {for_cpu}; or {ways}"
     raise NoVariantError(
         "\n".join(
             (

@@ -124,16 +124,16 @@ def behind(plan: Plan, key: str) -> tuple[Action, ...]:
     The order is that of each action's inputs, so it is the same whatever else the plan holds.
     """
     by_key = {action.key: action for action in plan.actions}
-    found: dict[str, Action] = {}
+    ordered: dict[str, Action] = {}
 
     def visit(action: Action) -> None:
         for file in action.inputs:
             if file.action:
                 visit(by_key[file.action])
-        found.setdefault(action.key, action)
+        ordered.setdefault(action.key, action)
 
     visit(by_key[key])
-    return tuple(found.values())
+    return tuple(ordered.values())
 
 
 def _trees(argv: Sequence[str]) -> tuple[str, ...]:

@@ -107,8 +107,8 @@ def ensure_lock(workspace: Workspace, wanted: Collection[Tree], mode: Mode) -> t
     compilers = locked_compilers(workspace, names)
     new = old
     if new is None or missing or mode in {"write", "upgrade"}:
-        found = _resolve(workspace, missing, compilers, known, renew=mode == "upgrade")
-        new = old.merged(found) if old else found
+        resolved = _resolve(workspace, missing, compilers, known, renew=mode == "upgrade")
+        new = old.merged(resolved) if old else resolved
     if new != old:
         try:
             files.write_atomic(workspace.project.root / lockfile.FILE_NAME, new.to_json())
@@ -137,7 +137,7 @@ def _resolve(
     """
     home = workspace.store.root.parent
     try:
-        found = resolver.make(
+        resolved = resolver.make(
             missing,
             workspace.wheels,
             cpu=workspace.cpu,
@@ -157,8 +157,8 @@ def _resolve(
         part = known.part({tree.name for tree in missing})
         return _as_here(replace(part, compilers=compilers), missing, compilers)
     if missing:
-        resolver.remember(home, found)
-    return found
+        resolver.remember(home, resolved)
+    return resolved
 
 
 def _as_here(lock: Lock, wanted: Collection[Tree], compilers: Mapping[str, LockedCompiler]) -> Lock:
@@ -207,24 +207,24 @@ def locked_compilers(workspace: Workspace, trees: Iterable[str]) -> dict[str, Lo
     Args:
         trees: names; those of compilers count, as ``aarch64-cxx``.
     """
-    found = {"cxx": workspace.compiler}
+    compilers = {"cxx": workspace.compiler}
     for name in trees:
         cpu, is_compiler, _ = name.partition("-cxx")
         if is_compiler:
-            found[name] = workspace.compiler_for(cpu)
+            compilers[name] = workspace.compiler_for(cpu)
     memory = workspace.store.root / "compilers"
-    return {name: host_compiler.locked(each, run, memory) for name, each in found.items()}
+    return {name: host_compiler.locked(each, run, memory) for name, each in compilers.items()}
 
 
 def tree_paths(workspace: Workspace, names: Iterable[str], lock: Lock) -> dict[str, str]:
     """Fetch toolchain trees into the store; returns the real path of each."""
     toolchains = Toolchains(workspace.store, workspace.wheels, workspace.local_parts)
-    found = {name: _tree(name, workspace, toolchains, lock) for name in sorted(names)}
-    for path in found.values():
+    paths = {name: _tree(name, workspace, toolchains, lock) for name in sorted(names)}
+    for path in paths.values():
         # Line tables hold the time of every header; a tree that the store made is ours to set.
         if Path(path).is_relative_to((workspace.store.root / STORE_KIND).resolve()):
             files.set_times(Path(path), sandbox.EPOCH)
-    return found
+    return paths
 
 
 def _tree(name: str, workspace: Workspace, toolchains: Toolchains, lock: Lock) -> str:

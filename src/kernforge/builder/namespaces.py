@@ -110,8 +110,8 @@ def _bind(source: str, target: str, *, writable: bool) -> None:
     if writable:
         return
     for mounted in (target, *_mounts_below(target)):
-        found = os.statvfs(mounted).f_flag
-        keep = (found & _LOCKED) | (_RELATIME[1] if found & _RELATIME[0] else 0)
+        flags = os.statvfs(mounted).f_flag
+        keep = (flags & _LOCKED) | (_RELATIME[1] if flags & _RELATIME[0] else 0)
         _mount(None, mounted, None, _REMOUNT | _BIND | _RDONLY | keep)
 
 

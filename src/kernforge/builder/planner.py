@@ -237,5 +237,5 @@ def _package(sources: Sources, *, everything: bool) -> dict[str, str]:
 def noarch_archs(manifest: Manifest, backend: str) -> tuple[str, ...] | None:
     """The GPUs that a project of Python alone names for a backend; None when it names none."""
     name = {"cuda": "cuda_capabilities", "rocm": "rocm_archs"}.get(backend, "")
-    found: tuple[str, ...] | None = getattr(manifest.framework, name, None)
-    return found
+    names: tuple[str, ...] | None = getattr(manifest.framework, name, None)
+    return names

@@ -124,13 +124,13 @@ def critical_paths(actions: Sequence[Action], expected: Mapping[str, Estimate]) 
         expected: of those that must run, by key.
     """
     after = {action.key: 0.0 for action in actions}
-    found = {}
+    path_s = {}
     for action in reversed(actions):
         own = expected[action.key].seconds if action.key in expected else 0.0
-        found[action.key] = after[action.key] + own
+        path_s[action.key] = after[action.key] + own
         for key in action.needs:
-            after[key] = max(after[key], found[action.key])
-    return found
+            after[key] = max(after[key], path_s[action.key])
+    return path_s
 
 
 def width(action: Action, jobs: int) -> int:

@@ -96,14 +96,14 @@ def state(variant: str, origin: Origin, lock: Lock, actions: tuple[ActionRecord,
 def facts(statement: Statement) -> dict[str, str]:
     """Summary for ``provenance.kernforge`` in ``metadata.json``."""
     origin = statement.origin
-    found = {"variant": statement.variant, "version": origin.version, "sources": origin.sources}
+    summary = {"variant": statement.variant, "version": origin.version, "sources": origin.sources}
     if statement.actions:
         lock = statement.lock
-        found["lock"] = digest.sha256(lock.to_json())
-        found["compiler"] = ", ".join(compiler.identity for compiler in lock.compilers.values())
+        summary["lock"] = digest.sha256(lock.to_json())
+        summary["compiler"] = ", ".join(compiler.identity for compiler in lock.compilers.values())
         if front := {tree.front_end.release for tree in lock.trees.values() if tree.front_end}:
-            found["cuda-compiler"] = f"front end of CUDA {', '.join(sorted(front))}"
-    return found
+            summary["cuda-compiler"] = f"front end of CUDA {', '.join(sorted(front))}"
+    return summary
 
 
 def write(statement: Statement) -> str:
@@ -135,8 +135,8 @@ def write(statement: Statement) -> str:
     document = {
         "_type": _STATEMENT,
         "subject": [
-            {"name": path, "digest": {"sha256": base64.b64decode(found).hex()}}
-            for path, found in sorted(statement.subjects.items())
+            {"name": path, "digest": {"sha256": base64.b64decode(encoded).hex()}}
+            for path, encoded in sorted(statement.subjects.items())
         ],
         "predicateType": _PREDICATE,
         "predicate": predicate,
@@ -168,8 +168,8 @@ def read(text: str, *, source: str = FILE) -> Statement:
                 "lock": lock,
                 "actions": [{**action, "isolated": isolated} for action in internal["actions"]],
                 "subjects": {
-                    path: base64.b64encode(bytes.fromhex(found)).decode()
-                    for path, found in listed.items()
+                    path: base64.b64encode(bytes.fromhex(hexadecimal)).decode()
+                    for path, hexadecimal in listed.items()
                 },
             }
         )

@@ -150,9 +150,9 @@ def read_history(tree: Path) -> History:
     if not path.is_file():
         return History()
     try:
-        found = json.loads(path.read_bytes())
-        actions = {str(key): dict(how) for key, how in found["actions"].items()}
-        return History(actions=actions, headers=dict(found["headers"]))
+        document = json.loads(path.read_bytes())
+        actions = {str(key): dict(how) for key, how in document["actions"].items()}
+        return History(actions=actions, headers=dict(document["headers"]))
     except (ValueError, KeyError, TypeError, AttributeError):
         return History(headers={"": "damaged"})
 
@@ -206,12 +206,12 @@ def unisolated(keys: Iterable[str], store: Store) -> list[str]:
 def sha256(path: str) -> str:
     """Hex SHA-256 of a file, cached by inode and times; empty if there is none."""
     try:
-        found = os.stat(path) if os.path.isfile(path) else None  # noqa: PTH113, PTH116
+        status = os.stat(path) if os.path.isfile(path) else None  # noqa: PTH113, PTH116
     except (OSError, ValueError):
         return ""
-    if found is None:
+    if status is None:
         return ""
-    return _sha256(path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return _sha256(path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 @functools.lru_cache(maxsize=1 << 14)

@@ -122,8 +122,8 @@ def fixed_inputs(inputs: Iterable[str], outputs: Iterable[str]) -> tuple[str, ..
     made = set(outputs)
     busy = {path.partition("/")[0] for path in made}
     tops = {path: path.partition("/")[0] for path in inputs}
-    found = {path if top in busy else top for path, top in tops.items()}
-    return tuple(sorted(found - made))
+    fixed = {path if top in busy else top for path, top in tops.items()}
+    return tuple(sorted(fixed - made))
 
 
 def fixed_path(key: str) -> str:
@@ -216,11 +216,11 @@ def isolated(
     return _prefix(([*system, *binds, (place, place, True)], links), str(cwd)) + argv
 
 
-def by_hand(found: Command) -> str:
+def by_hand(repeated: Command) -> str:
     """Shell script that repeats a command with nothing but its own environment."""
-    env = [f"{name}={value}" for name, value in (found.env or {}).items()]
-    line = shlex.join(["env", "-i", *env, *found.argv])
-    return f"#!/bin/sh\ncd {shlex.quote(str(found.cwd))} && exec {line}\n"
+    env = [f"{name}={value}" for name, value in (repeated.env or {}).items()]
+    line = shlex.join(["env", "-i", *env, *repeated.argv])
+    return f"#!/bin/sh\ncd {shlex.quote(str(repeated.cwd))} && exec {line}\n"
 
 
 def _mounts(directory: ActionDirectory | None, trees: Mapping[str, str]) -> _Mounts:
@@ -296,8 +296,8 @@ def _compiler_parts(prefix: Path, programs: set[str]) -> Iterator[str]:
         if path.is_file() and (_COMPILER_PROGRAM.fullmatch(path.name) or str(path) in programs):
             yield str(path)
     for folder in ("lib", "lib64"):
-        found = sorted((prefix / folder).glob("*"))
-        yield from (str(p) for p in found if p.is_file() and _LIBRARY.fullmatch(p.name))
+        paths = sorted((prefix / folder).glob("*"))
+        yield from (str(p) for p in paths if p.is_file() and _LIBRARY.fullmatch(p.name))
 
 
 def _prefix(mounts: _Mounts, cwd: str) -> tuple[str, ...]:

@@ -56,11 +56,11 @@ class Workspace:
     @functools.cached_property
     def candidates(self) -> tuple[TargetCandidate, ...]:
         """Variants for this machine's processor, and those that it can build for others."""
-        found = list(candidates(self.project, self.cpu, self.local_parts))
+        variants = list(candidates(self.project, self.cpu, self.local_parts))
         for other in host_compiler.CROSS.get(self.cpu, ()):
             considered = candidates(self.project, other, self.local_parts)
-            found += targets.for_another_cpu(considered, other)
-        return tuple(found)
+            variants += targets.for_another_cpu(considered, other)
+        return tuple(variants)
 
     def compiler_for(self, cpu: str) -> Compiler:
         """The compiler for a processor; empty means this machine's."""

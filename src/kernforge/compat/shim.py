@@ -72,8 +72,10 @@ def metadata_files(version: str) -> dict[str, str]:
 def package_files(version: str) -> dict[str, bytes]:
     """All files of the package, by path."""
     information = f"kernels-{version}.dist-info"
-    found = {f"{information}/{n}": text.encode() for n, text in metadata_files(version).items()}
-    return found | {"kernels/__init__.py": _MODULE.format(version=version).encode()}
+    information_files = {
+        f"{information}/{n}": text.encode() for n, text in metadata_files(version).items()
+    }
+    return information_files | {"kernels/__init__.py": _MODULE.format(version=version).encode()}
 
 
 def write_wheel(directory: Path, version: str) -> Path:
@@ -101,11 +103,11 @@ def command_environment(environment: Environment, version: str) -> dict[str, str
     user who may write there could replace the code of the command.
     """
     place = environment.home / "as-kernels" / version
-    found = package_files(version)
+    package = package_files(version)
     for directory in (environment.home, place.parent, place):
         files.make_dir(directory)
         _refuse_shared(directory)
-    for path, data in found.items():
+    for path, data in package.items():
         target = place / path
         if not target.is_file() or target.read_bytes() != data:
             files.make_dir(target.parent)

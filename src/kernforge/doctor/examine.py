@@ -104,8 +104,8 @@ def _toolkits(env: Mapping[str, str], runner: Runner) -> Iterator[ToolkitFacts]:
     """The toolkit that ``kernforge.load`` takes, and the one that projects are built with."""
     named = env.get("KERNFORGE_CUDA_HOME", "").strip()
     loads = next((name for name in ("CUDA_HOME", "CUDA_PATH") if env.get(name, "").strip()), "")
-    found = installed.find_cuda(env)
-    wanted = [(loads, found)] if found else []
+    toolkit = installed.find_cuda(env)
+    wanted = [(loads, toolkit)] if toolkit else []
     wanted += [("KERNFORGE_CUDA_HOME", Path(named))] if named else []
     for variable, path in wanted:
         try:

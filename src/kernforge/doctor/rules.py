@@ -236,8 +236,8 @@ def _torch(machine: MachineFacts) -> Iterator[Finding]:
             "the driver is installed, but torch finds no GPU",
             "check CUDA_VISIBLE_DEVICES and the output of nvidia-smi",
         )
-    found = [match for arch in torch.archs if (match := _ARCH_OF_TORCH.fullmatch(arch))]
-    code = [Arch(int(m[2]), int(m[3]), m[4], ptx=m[1] == "compute") for m in found]
+    matches = [match for arch in torch.archs if (match := _ARCH_OF_TORCH.fullmatch(arch))]
+    code = [Arch(int(m[2]), int(m[3]), m[4], ptx=m[1] == "compute") for m in matches]
     for name, capability in torch.gpus if torch.archs else ():
         if not any(arch.serves(capability) for arch in code):
             yield finding(

@@ -211,10 +211,10 @@ def _find_cuda(
     name = wanted or _DEFAULT_CUDA
     wheels = Wheels.of(environment.variables, store.root / "downloads", progress)
     needs = toolkit_needs(name, libraries=libraries)
-    kept = resolver.complete(store.root.parent, needs.values(), wheels, cpu=this_cpu())
+    locked = resolver.complete(store.root.parent, needs.values(), wheels, cpu=this_cpu())
     toolchains = Toolchains(store, wheels)
-    paths = {name: str(toolchains.path(tree)) for name, tree in kept.trees.items()}
-    return Version2.parse(name), lock.merged(kept), paths
+    paths = {name: str(toolchains.path(tree)) for name, tree in locked.trees.items()}
+    return Version2.parse(name), lock.merged(locked), paths
 
 
 def toolkit_needs(cuda: str, *, libraries: bool) -> dict[str, Tree]:

@@ -214,8 +214,8 @@ def _from_2(data: Data) -> Data:
 
 def _sections(data: Data) -> dict[str, Data]:
     kernels = data.get("kernel")
-    found = kernels.items() if isinstance(kernels, dict) else ()
-    return {name: section for name, section in found if isinstance(section, dict)}
+    tables = kernels.items() if isinstance(kernels, dict) else ()
+    return {name: section for name, section in tables if isinstance(section, dict)}
 
 
 def _has(data: Data, path: tuple[str, ...]) -> bool:

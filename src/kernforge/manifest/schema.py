@@ -38,11 +38,11 @@ def as_toml(node: Any) -> Any:
         return [as_toml(item) for item in node]
     if not isinstance(node, dict):
         return node
-    kept = {key: as_toml(value) for key, value in node.items() if not _is_noise(key, value)}
-    options = [option for option in kept.pop("anyOf", ()) if option != {"type": "null"}]
+    schema = {key: as_toml(value) for key, value in node.items() if not _is_noise(key, value)}
+    options = [option for option in schema.pop("anyOf", ()) if option != {"type": "null"}]
     if len(options) == 1:
-        return {**options[0], **kept}
-    return {**kept, "anyOf": options} if options else kept
+        return {**options[0], **schema}
+    return {**schema, "anyOf": options} if options else schema
 
 
 def _is_noise(key: str, value: object) -> bool:

@@ -50,8 +50,8 @@ def check_files(manifest: Manifest, paths: Collection[str]) -> list[Mistake]:
     Args:
         paths: paths of the project's files, relative to the project, with ``/``.
     """
-    found = ((path, _problem(src, paths)) for path, src in _named(manifest))
-    return [Mistake(path=path, problem=problem) for path, problem in found if problem]
+    problems = ((path, _problem(src, paths)) for path, src in _named(manifest))
+    return [Mistake(path=path, problem=problem) for path, problem in problems if problem]
 
 
 def _named(manifest: Manifest) -> Iterator[tuple[Path, str]]:
@@ -78,8 +78,8 @@ def _problem(src: str, paths: Collection[str]) -> str:
 
 
 def _listed(sources: Collection[str], paths: Collection[str]) -> tuple[str, ...]:
-    found = (_matching(src, paths) if is_pattern(src) else [src] for src in sources)
-    return tuple(dict.fromkeys(path for each in found for path in each))
+    groups = (_matching(src, paths) if is_pattern(src) else [src] for src in sources)
+    return tuple(dict.fromkeys(path for each in groups for path in each))
 
 
 def _matching(pattern: str, paths: Collection[str]) -> list[str]:

@@ -125,13 +125,13 @@ def tags(checkout: GitCheckout) -> tuple[str, ...]:
     """Names of the tags of the checked-out commit."""
     import pygit2  # noqa: PLC0415 - see find
 
-    found = []
+    tags = []
     for name in checkout.repository.references:
         with contextlib.suppress(pygit2.GitError, KeyError, ValueError):
             tagged = name.startswith("refs/tags/") and checkout.repository.references[name]
             if tagged and str(tagged.peel(pygit2.Commit).id) == checkout.head:
-                found.append(name.removeprefix("refs/tags/"))
-    return tuple(found)
+                tags.append(name.removeprefix("refs/tags/"))
+    return tuple(tags)
 
 
 def empty_submodules(start: Path) -> tuple[str, ...]:
@@ -177,9 +177,9 @@ def clone(repository: str | None, commit: str, into: Path) -> None:
     url = repository.removeprefix("git+")
     if not _COMMIT.fullmatch(commit):
         raise UsageError(f"{commit!r} is not a commit", hint=_HINT)
-    found = find(Path(url)) if Path(url).is_dir() else None
-    if found:
-        _borrow(found, into)
+    checkout = find(Path(url)) if Path(url).is_dir() else None
+    if checkout:
+        _borrow(checkout, into)
     elif Path(url).exists() or _ADDRESS.fullmatch(url):
         options = ("--quiet", "--no-checkout", "--template=", "--no-recurse-submodules")
         done = _git("clone", *options, "--", url, str(into))
@@ -204,12 +204,12 @@ def clone(repository: str | None, commit: str, into: Path) -> None:
     new.set_head(wanted.id)
 
 
-def _borrow(found: GitCheckout, into: Path) -> None:
+def _borrow(checkout: GitCheckout, into: Path) -> None:
     """Make a repository that borrows the objects of a checkout."""
     import pygit2  # noqa: PLC0415 - see find
 
     pygit2.init_repository(str(into))
-    own = Path(found.repository.path)
+    own = Path(checkout.repository.path)
     link = own / "commondir"  # of a worktree
     common = own / link.read_text(encoding="utf-8").strip() if link.is_file() else own
     alternates = into / ".git" / "objects" / "info" / "alternates"

@@ -110,13 +110,13 @@ def add_files(files: Mapping[str, str], dest: Path) -> Filled:
                     f"{dest / part} is a file, and {path} needs a directory there",
                     hint="rename the file, or choose another directory",
                 )
-    kept = {path for path in files if (dest / path).exists() or (dest / path).is_symlink()}
+    existing = {path for path in files if (dest / path).exists() or (dest / path).is_symlink()}
     # build.toml comes last: with it the directory is a project.
-    for path in sorted(files.keys() - kept, key=lambda path: (path == MANIFEST, path)):
+    for path in sorted(files.keys() - existing, key=lambda path: (path == MANIFEST, path)):
         write_new(dest / path, files[path])
     return Filled(
-        written=tuple(dest / path for path in sorted(files.keys() - kept)),
-        kept=tuple(dest / path for path in sorted(kept)),
+        written=tuple(dest / path for path in sorted(files.keys() - existing)),
+        kept=tuple(dest / path for path in sorted(existing)),
     )
 
 
@@ -242,10 +242,10 @@ def check_free(dest: Path) -> None:
 
 def occupied(dest: Path) -> UsageError:
     """The error for a directory that holds something, with the names."""
-    found = sorted(path.name for path in dest.iterdir()) if dest.is_dir() else []
-    shown = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")  # noqa: PLR2004
+    names = sorted(path.name for path in dest.iterdir()) if dest.is_dir() else []
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")  # noqa: PLR2004
     return UsageError(
-        f"{dest} exists already" + (f" and holds {shown}" if found else ""),
+        f"{dest} exists already" + (f" and holds {shown}" if names else ""),
         hint="choose another name or directory, or remove it first; `kernforge new --here` makes a "
         "project of a directory and overwrites nothing",
     )

@@ -129,12 +129,12 @@ def candidates(
         torch_here=torch_here,
     )
     backends = dict.fromkeys(manifest.general.backends)  # one may be listed twice
-    found = [each for backend in backends for each in _for_backend(given, backend)]
+    considered = [each for backend in backends for each in _for_backend(given, backend)]
     return tuple(
         replace(each, target=replace(each.target, cross=True))
         if cross and each.target and not each.target.variant.is_noarch
         else each
-        for each in found
+        for each in considered
     )
 
 
@@ -178,22 +178,22 @@ def within_lock(
     everywhere, whatever torch is installed. A pattern means those that it has the parts of; a name
     means that variant, whatever the lock has.
     """
-    found: list[TargetCandidate] = []
+    wanted: list[TargetCandidate] = []
     for each in considered:
         target = each.target
         if target is None or each.name in patterns:
-            found.append(each)
+            wanted.append(each)
         elif patterns:
             lacks = "kernforge.lock does not have its torch or CUDA; `kernforge lock` adds them"
             has = _has(lock, target)
-            found.append(each if has else replace(each, target=None, reason=lacks))
+            wanted.append(each if has else replace(each, target=None, reason=lacks))
         elif each.only_by_cpu or (target.variant.framework != "torch" and target.cuda is None):
-            found.append(each)
+            wanted.append(each)
         else:
             has = _has(lock, target)
             reason = "" if has else "kernforge.lock does not have it; ask for it with --variant"
-            found.append(replace(each, default=has, reason=reason))
-    return tuple(found)
+            wanted.append(replace(each, default=has, reason=reason))
+    return tuple(wanted)
 
 
 def _has(lock: Lock, target: Target) -> bool:

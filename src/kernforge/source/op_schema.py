@@ -89,8 +89,8 @@ def mistake(schema: str) -> str:
 def _defined(source: str) -> Iterator[tuple[int, str]]:
     """The string that each ``.def(`` has first, and where that begins."""
     for match in _DEFINES.finditer(cpp_text.code(source)):
-        if found := cpp_text.literal(source[match.start(1) : match.end(1)]):
-            offset, text = found
+        if literal := cpp_text.literal(source[match.start(1) : match.end(1)]):
+            offset, text = literal
             yield match.start(1) + offset, text
 
 

@@ -106,10 +106,10 @@ def measure(pids: tuple[int, ...]) -> dict[int, Usage]:
 
 def descendants(pid: int) -> tuple[int, ...]:
     """All processes that a process has started, and those started, as far as they run."""
-    children, found = _children(), [pid]
-    for each in found:
-        found += children.get(each, ())
-    return tuple(found[1:])
+    children, processes = _children(), [pid]
+    for each in processes:
+        processes += children.get(each, ())
+    return tuple(processes[1:])
 
 
 def _children() -> dict[int, list[int]]:

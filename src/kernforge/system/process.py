@@ -55,8 +55,8 @@ class Command:
         if self.env is not None:
             return {**self.env, **self.added}
         ours = os.environ
-        kept = {n: ours[n] for n in ours if any(fnmatchcase(n, p) for p in self.inherited)}
-        return {**kept, **self.added}
+        inherited = {n: ours[n] for n in ours if any(fnmatchcase(n, p) for p in self.inherited)}
+        return {**inherited, **self.added}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

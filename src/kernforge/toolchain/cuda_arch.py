@@ -188,8 +188,10 @@ def _other_toolkit(arch: Arch) -> str:
 
 def merged(archs: Iterable[Arch]) -> tuple[Arch, ...]:
     """Each architecture once, in ascending order, with PTX if it is named with it anywhere."""
-    found = set(archs)
-    return tuple(sorted(arch for arch in found if arch.ptx or replace(arch, ptx=True) not in found))
+    unique = set(archs)
+    return tuple(
+        sorted(arch for arch in unique if arch.ptx or replace(arch, ptx=True) not in unique)
+    )
 
 
 def defaults(toolkit: Version2) -> tuple[Arch, ...]:
@@ -251,8 +253,10 @@ def narrow(chosen: tuple[Arch, ...], only: tuple[Arch, ...]) -> tuple[Arch, ...]
         For each GPU its own architecture if it was chosen, else the newest of the same major that
         is not newer, else the newest older one with PTX. Everything if none serves one of the GPUs.
     """
-    found = [_serving(chosen, gpu) for gpu in only]
-    return merged(arch for archs in found for arch in archs) if found and all(found) else chosen
+    serving = [_serving(chosen, gpu) for gpu in only]
+    return (
+        merged(arch for archs in serving for arch in archs) if serving and all(serving) else chosen
+    )
 
 
 def require(chosen: tuple[Arch, ...], only: tuple[Arch, ...]) -> None:

@@ -106,8 +106,8 @@ def texts(toolkit: LockedTree) -> dict[str, str]:
     """
     cuda, front = Version2.leading(toolkit.release), toolkit.front_end
     # The version of ptxas, as 12.8.93: what a whole nvcc of that release has too.
-    found = [m[1] for wheel in toolkit.wheels if (m := _PTXAS.match(wheel.file))]
-    ptxas = found[0] if len(found) == 1 else ""
+    releases = [m[1] for wheel in toolkit.wheels if (m := _PTXAS.match(wheel.file))]
+    ptxas = releases[0] if len(releases) == 1 else ""
     known = front is not None and str(Version2.leading(front.release)) == FRONT_END_OF
     if not known or cuda not in _PTX_OF or not ptxas:
         raise ToolchainError(
@@ -156,12 +156,15 @@ def nvcc_flags(toolkit: LockedTree, given: Sequence[str], source: str) -> tuple[
 
 def usual_flags(words: Sequence[str]) -> tuple[str, ...]:
     """Flags that make nvcc 13 do what nvcc 12 does unasked, but for what was asked otherwise."""
-    kept = (
+    words_for_nvcc = (
         flag
         for flag, name in _CHANGED_DEFAULTS.items()
         if not any(word.lstrip("-").partition("=")[0] == name for word in words)
     )
-    return (*kept, *(() if any("--compress-mode" in word for word in words) else (_COMPRESSION,)))
+    return (
+        *words_for_nvcc,
+        *(() if any("--compress-mode" in word for word in words) else (_COMPRESSION,)),
+    )
 
 
 def refuse_device_link(given: Sequence[str], source: str, cuda: str) -> None:
@@ -218,12 +221,12 @@ def supported(archs: Sequence[Arch], cuda: Version2) -> tuple[Arch, ...]:
     Raises:
         ManifestError: it is nothing.
     """
-    kept = cuda_arch.merged(found for arch in archs if (found := compiled_as(arch)))
-    if not kept:
+    supported_archs = cuda_arch.merged(served for arch in archs if (served := compiled_as(arch)))
+    if not supported_archs:
         raise ManifestError(
             f"the wheels' compiler for CUDA {cuda} has no {', '.join(map(str, archs))}: it "
             "compiles for 7.5 and later, and not for 10.1",
             hint="name an installed toolkit of that CUDA in KERNFORGE_CUDA_HOME, or other "
             "cuda-capabilities",
         )
-    return kept
+    return supported_archs

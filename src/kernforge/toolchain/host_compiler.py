@@ -128,14 +128,14 @@ def find_cross(cpu: str, search_path: str, runner: Runner) -> Compiler:
     for vendor in _VENDORS:
         program = f"{cpu}-{vendor}-g++"
         try:
-            found = _identify(program, {"PATH": search_path}, runner)
+            compiler = _identify(program, {"PATH": search_path}, runner)
         except FileNotFoundError:
             continue
-        if not found.target.startswith(f"{cpu}-") or "linux" not in found.target:
-            raise ToolchainError(f"{program} compiles for {found.target}", hint=hint)
-        if not found.static_libstdcxx:
+        if not compiler.target.startswith(f"{cpu}-") or "linux" not in compiler.target:
+            raise ToolchainError(f"{program} compiles for {compiler.target}", hint=hint)
+        if not compiler.static_libstdcxx:
             raise ToolchainError(f"{program} has no libstdc++.a for {cpu}", hint=hint)
-        return found
+        return compiler
     raise ToolchainError(f"no C++ compiler for {cpu} Linux is installed", hint=hint)
 
 

@@ -147,8 +147,8 @@ def _part_sizes(parts: Mapping[str, str]) -> dict[str, int]:
             continue
         shared = {"bin": _PROGRAMS, "lib64": _LIBRARIES}.get(part)
         if shared:
-            found = [Path(place) / name for name in shared if (Path(place) / name).is_file()]
-            sizes |= {f"{part}/{each.name}": each.stat().st_size for each in found}
+            paths = [Path(place) / name for name in shared if (Path(place) / name).is_file()]
+            sizes |= {f"{part}/{each.name}": each.stat().st_size for each in paths}
         else:
             below = _sizes(Path(place), (".",), follow=True)
             sizes |= {f"{part}/{name}": size for name, size in below.items()}
@@ -180,13 +180,13 @@ def _parts(nvcc: Path, env: Mapping[str, str], runner: Runner) -> dict[str, str]
     ]
     libraries += [f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64", "/usr/lib"]
     nvvm = os.path.dirname(values.get("CICC_PATH", ""))  # noqa: PTH120
-    found = {
+    places = {
         "bin": here,
         "include": _holding("cuda_runtime.h", include),
         "lib64": _holding("libcudart_static.a", libraries),
         "nvvm": os.path.realpath(nvvm) if nvvm and Path(nvvm).is_dir() else "",
     }
-    return {name: place for name, place in found.items() if place}
+    return {name: place for name, place in places.items() if place}
 
 
 def _holding(name: str, directories: Iterable[str | Path]) -> str:
@@ -226,8 +226,8 @@ def identify_torch(path: Path, records: Path) -> LocalTree:
         return {"headers": key}, [stated]
 
     record = records / f"torch-{digest.key('torch', of=str(path))[:24]}.note"
-    found = host_compiler.recorded(record, sized)
-    locked = LockedTree(kind="torch", release=match[1], digest=found["headers"])
+    identity = host_compiler.recorded(record, sized)
+    locked = LockedTree(kind="torch", release=match[1], digest=identity["headers"])
     return LocalTree(locked=locked, path=path)
 
 

@@ -97,8 +97,8 @@ class Toolchains:
 
     def _fill(self, locked: LockedTree, tree: Path) -> None:
         """Write a tree that is made of wheels."""
-        placed = _PLACED.get(locked.kind, _cutlass)
-        taken = [(wheel, placed) for wheel in locked.wheels]
+        path_in_tree = _PLACED.get(locked.kind, _cutlass)
+        taken = [(wheel, path_in_tree) for wheel in locked.wheels]
         if locked.front_end:
             starts = front_end.layout(locked)
             taken = [(w, functools.partial(front_end.placed, below)) for w, below in starts]
@@ -112,16 +112,16 @@ class Toolchains:
         if not (tree / needed).exists():
             raise ToolchainError(f"the wheels of {locked} ({locked.release}) hold no {needed}")
 
-    def _take(self, wheel: LockedWheel, tree: Path, placed: Callable[[str], str]) -> None:
+    def _take(self, wheel: LockedWheel, tree: Path, path_in_tree: Callable[[str], str]) -> None:
         """Write some members of a wheel, verified against the hash that the lock pins.
 
         Args:
-            placed: path of a member in the tree, by its name; empty for what is not taken.
+            path_in_tree: path of a member in the tree, by its name; empty for what is not taken.
         """
         opened = self._wheels.parts if wheel.record else self._wheels.whole
         archive = opened(wheel.file, wheel.sha256)
         names = (name for name in archive.names() if not name.endswith("/"))
-        paths = {name: path for name in names if (path := placed(name))}
+        paths = {name: path for name in names if (path := path_in_tree(name))}
         members = archive.verified(paths, wheel.record) if wheel.record else archive.fetch(paths)
         for name, data in members:
             _write(tree, paths[name], data, wheel.file)

@@ -100,8 +100,8 @@ def remember(home: Path, lock: Lock) -> Lock:
     known = remembered(home, lock.platform)
     both = known.merged(lock) if known else lock
     fetched = {name: tree for name, tree in both.trees.items() if tree.wheels}
-    kept = replace(both, trees=fetched, compilers={})
-    files.write_atomic(home / _REMEMBERED, kept.to_json(), durable=False)
+    fetched_lock = replace(both, trees=fetched, compilers={})
+    files.write_atomic(home / _REMEMBERED, fetched_lock.to_json(), durable=False)
     return both
 
 
@@ -129,8 +129,8 @@ def complete(
     wanted = tuple(wanted)
     lock = remembered(home, f"{cpu}-linux")
     if missing := lacking(wanted, lock, local_parts):
-        found = make(missing, wheels, cpu=cpu, compilers={}, local_parts=local_parts, old=lock)
-        lock = remember(home, found)
+        resolved = make(missing, wheels, cpu=cpu, compilers={}, local_parts=local_parts, old=lock)
+        lock = remember(home, resolved)
     return lock.part({tree.name for tree in wanted}) if lock else Lock(platform=f"{cpu}-linux")
 
 
@@ -218,8 +218,8 @@ class _Resolver:
 
     def _find_release(self, version: str) -> tuple[Distribution, Mapping[str, SpecifierSet]]:
         """NVIDIA's metapackage of a CUDA, and what it pins; an old lock's release stays."""
-        kept = self._old.get(Tree("cuda", version).name)
-        release = kept.release if kept and kept.wheels else f"{version}.*"
+        locked = self._old.get(Tree("cuda", version).name)
+        release = locked.release if locked and locked.wheels else f"{version}.*"
         meta = matching(self._wheels, _META, SpecifierSet(f"=={release}"), self._cpu)
         return meta, requirements(self._wheels.whole(meta.file, meta.sha256))
 

@@ -27,9 +27,9 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         workspace = options.workspace(arguments, console)
         chosen = targets.choose(workspace.candidates, [])
         texts |= export.compile_commands(workspace, chosen, to)
-    kept = export.write(project, texts, to, force=arguments.force)
-    written = [str(to / path) for path in sorted(texts.keys() - kept)]
-    left = [str(to / path) for path in sorted(kept)]
-    lines = [*written, *(f"kept {path}: no export wrote it (--force replaces it)" for path in left)]
-    document = {"directory": str(to), "files": written, "kept": left}
+    user_files = export.write(project, texts, to, force=arguments.force)
+    written = [str(to / path) for path in sorted(texts.keys() - user_files)]
+    kept = [str(to / path) for path in sorted(user_files)]
+    lines = [*written, *(f"kept {path}: no export wrote it (--force replaces it)" for path in kept)]
+    document = {"directory": str(to), "files": written, "kept": kept}
     console.result(document, "\n".join(lines))

@@ -22,13 +22,13 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
             "no text to search for was given",
             hint="give a part of the owner or the name; --local lists what is on this machine",
         )
-    found, errors = describe.search(registry, text, local=local)
+    kernels, errors = describe.search(registry, text, local=local)
     for url, error in errors.items():
         console.note(f"{url} was not searched: {error.message} ({error.hint})")
     shown = operator.attrgetter("repo_id", "version", "registry")
     named = f" with {text!r} in its name" if text else ""
     none = f"no kernel{named} is {'on this machine' if local else 'published'}"
     console.result(
-        [dataclasses.asdict(kernel) for kernel in found],
-        table(map(shown, found), head=("kernel", "version", "registry")) if found else none,
+        [dataclasses.asdict(kernel) for kernel in kernels],
+        table(map(shown, kernels), head=("kernel", "version", "registry")) if kernels else none,
     )

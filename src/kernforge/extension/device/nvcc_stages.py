@@ -71,8 +71,8 @@ def _is_nvcc(word: str) -> bool:
 def _run_staged(command: Command) -> Completed:
     if "-c" not in command.argv:
         return run(command)
-    kept = () if _KEPT[0] in command.argv else _KEPT
-    listed = run(replace(command, argv=(*command.argv, *kept, "--dryrun")))
+    keep_flags = () if _KEPT[0] in command.argv else _KEPT
+    listed = run(replace(command, argv=(*command.argv, *keep_flags, "--dryrun")))
     lines = (listed.stdout + listed.stderr).splitlines()
     script = stage_script(lines) if listed.returncode == 0 else None
     if script is None:

@@ -166,8 +166,8 @@ def _listed(project: str, page: Page) -> list[tuple[str, str, str]]:
 
 def _sha256(digests: Mapping[str, object] | None) -> str:
     """The hash among those of a file; empty where the page gives none, or gives something else."""
-    found = (digests or {}).get("sha256", "")
-    return found if isinstance(found, str) and _SHA256.fullmatch(found) else ""
+    sha256 = (digests or {}).get("sha256", "")
+    return sha256 if isinstance(sha256, str) and _SHA256.fullmatch(sha256) else ""
 
 
 def _distribution(file: str, url: str, sha256: str) -> Iterator[Distribution]:
