@@ -182,13 +182,14 @@ def test_a_binding_chosen_by_the_preprocessor_builds(kernforge_cli, tmp_path):
 
 
 def test_a_unit_gets_as_much_of_torchs_headers_as_it_needs(kernforge_cli, tmp_path):
-    # A slim header has the version of torch. It lacks a function, which fails.
+    # A slim header has the version of torch, and lacks a function. Bytes stay as they are written.
     parts = """#include <torch/torch.h>
 {code}
 TORCH_LIBRARY_FRAGMENT(TORCH_EXTENSION_NAME, ops) {{ ops.def("{name}() -> int", &{name}); }}
 """
     codes = {
-        "version": "#if TORCH_VERSION_MAJOR >= 2\nint64_t version() { return 2; }\n#endif",
+        "version": "#if TORCH_VERSION_MAJOR >= 2\nint64_t version() { return 2; }\n#endif\n"
+        'static_assert(sizeof("\xe9") == 2);',
         "threads": "int64_t threads() { return at::get_num_threads(); }",
     }
     root = projects.write(tmp_path, stable=False)
@@ -196,7 +197,7 @@ TORCH_LIBRARY_FRAGMENT(TORCH_EXTENSION_NAME, ops) {{ ops.def("{name}() -> int", 
     names = "".join(f'"{name}.cpp", ' for name in codes)
     (root / "build.toml").write_text(manifest.replace("src = [", f"src = [{names}", 1))
     for name, code in codes.items():
-        (root / f"{name}.cpp").write_text(parts.format(name=name, code=code))
+        (root / f"{name}.cpp").write_text(parts.format(name=name, code=code), "latin-1")
     series = "".join(torch.__version__.split(".")[:2])
     kernforge_cli("build", root, "--variant", f"torch{series}-cxx11-cpu-*")
     kernel = kernforge.get_local_kernel(root)

@@ -18,7 +18,7 @@ from kernforge.toolchain.lockfile import Lock
 # How actions are run, as far as it can change a result; decision 5.
 _RECIPE = 4
 # How slim headers of torch are written.
-_SLIM = 1
+_SLIM = 2
 PLACEHOLDER = re.compile(r"%\{([\w.+-]+)\}")
 """Placeholder in an argv of a toolchain tree, or of the number of threads."""
 

@@ -20,14 +20,13 @@ from pathlib import Path
 
 from kernforge.builder.action import Done
 from kernforge.builder.graph import Action
+from kernforge.builder.slim_headers import TORCH
 from kernforge.system import digest, files, machine
 from kernforge.system.process import kill_all, meter
 
 _MIB = 2**20
 # Part of an op namespace that changes with every edit.
 _SOURCES_ID = re.compile(r"_[0-9a-f]{10}\b")
-# The tree of torch's headers, for this machine's processor or another.
-_TORCH = re.compile(r"(^|-)torch-")
 # MiB, those of each thread, seconds, those of each architecture: of heavy kernels of their kind,
 # with torch's headers or without.
 _FIRST = {
@@ -100,7 +99,7 @@ def identity(action: Action, *, jobs: int) -> str:
 def guess(action: Action, *, jobs: int) -> Estimate:
     """First estimate, by kind: too much memory costs some waiting, too little the build."""
     language = "cuda" if action.kind == "device link" else action.kind
-    torch = any(_TORCH.search(name) for name in action.trees) and not action.slim
+    torch = any(TORCH.search(name) for name in action.trees) and not action.slim
     memory, per_thread, seconds, per_arch = _FIRST.get((language, torch), _LIGHT)
     return Estimate(
         memory=(memory + per_thread * width(action, jobs)) * _MIB,

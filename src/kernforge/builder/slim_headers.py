@@ -19,8 +19,8 @@ from kernforge.source import torch_headers
 from kernforge.system import digest
 from kernforge.system.process import Command, run
 
-# The tree of torch's headers, for this machine's processor or another.
-_TORCH = re.compile(r"(^|-)torch-")
+TORCH = re.compile(r"(^|-)torch-")
+"""Name of a tree of torch's headers, for this machine's processor or another."""
 _NOT_FOUND = 1
 # Kernels for a GPU, some with a program in a string.
 _NO_API = "--exclude-dir=native"
@@ -67,13 +67,13 @@ def _read(directory: str, name: str) -> str | None:
 
 @functools.lru_cache(1 << 8)
 def _occurs(pattern: str, *where: str) -> bool:
-    """Whether a line of a file matches; True where there is no grep to say."""
+    """Whether a line of a file matches; True where no grep can say it."""
     options = [word for word in where if word.startswith("-")]
     paths = [word for word in where if not word.startswith("-")]
     try:
         argv = ("grep", "-RqE", *options, "-e", pattern, "--", *paths)
         return run(Command(argv=argv)).returncode != _NOT_FOUND
-    except FileNotFoundError:
+    except OSError:  # there is none, or a project tests more macros than fit an argument
         return True
 
 
@@ -107,7 +107,7 @@ def slim_action(action: Action, plan: Plan, trees: Mapping[str, str]) -> SlimAct
     if not action.slim:
         return None
     names = [name for part in action.argv for name in PLACEHOLDER.findall(part)]
-    tree = next(name for name in names if _TORCH.search(name))
+    tree = next(name for name in names if TORCH.search(name))
     headers = InstalledHeaders(trees[tree])
     texts = {file.path: _text(file, plan) for file in action.inputs}
     slim = torch_headers.slim_texts(texts, headers)
@@ -128,4 +128,7 @@ def slim_action(action: Action, plan: Plan, trees: Mapping[str, str]) -> SlimAct
 
 def _text(file: Input, plan: Plan) -> str:
     text = plan.texts.get(file.digest)
-    return plan.files[file.path].read_text(errors="replace") if text is None else text
+    if text is not None:
+        return text
+    # The compiler gets the same bytes, whatever their encoding.
+    return plan.files[file.path].read_bytes().decode(errors="surrogateescape")
