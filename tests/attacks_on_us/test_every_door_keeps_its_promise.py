@@ -27,21 +27,15 @@ POLICY = """
 [signer.acme]
 public-key = "{key}"
 
-[signer.old]
-public-key = "{old}"
-
-[[revoked]]
-public-key = "{old}"
-
 [[rule]]
 repo = "acme/*"
 admit = "signed"
-signers = ["acme", "old"]
+signers = "acme"
 
 [[rule]]
 registry = "**/local/**"
 admit = "signed"
-signers = ["acme", "old"]
+signers = "acme"
 
 [[rule]]
 repo = "bad/*"
@@ -69,10 +63,9 @@ class Place:
 
     def __init__(self, root, monkeypatch, write_variant):
         self.root, self.monkeypatch, self.write_variant = root, monkeypatch, write_variant
-        self.keys = {name: signing.Key() for name in ("acme", "old", "stranger")}
-        text = {name: key.public_text for name, key in self.keys.items()}
+        self.keys = {name: signing.Key() for name in ("acme", "stranger")}
         self.policy = root / "trust.toml"
-        self.policy.write_text(POLICY.format(key=text["acme"], old=text["old"]))
+        self.policy.write_text(POLICY.format(key=self.keys["acme"].public_text))
         self.registry = DirectoryRegistry(root / "registry")
         for name, value in {
             "KERNFORGE_HOME": root / "home",
@@ -239,14 +232,11 @@ def another_signer(place):
     place.publish(REPO, place.variant(version=2, key="stranger"), refs(2))
 
 
-def revoked_key(place):
-    place.publish(REPO, place.variant(version=2, key="old"), refs(2))
-
-
 def revoked_document(place):
     path = place.variant(version=2)
     document = sha256((path / "metadata.json").read_bytes())
-    place.policy.write_text(f'{place.policy.read_text()}\n[[revoked]]\ndocument = "{document}"\n')
+    rule = f'[[rule]]\ndocument = "{document}"\nadmit = "never"\n'
+    place.policy.write_text(rule + place.policy.read_text())
     place.publish(REPO, path, refs(2))
 
 
@@ -268,7 +258,6 @@ PROMISES = {
     another_kernel: {TRUST},
     no_signature: {TRUST},
     another_signer: {TRUST},
-    revoked_key: {TRUST},
     revoked_document: {TRUST},
     changed_file: {INTEGRITY},
     redirect: {TRUST, REGISTRY},
@@ -336,7 +325,7 @@ def local(place, door, path):
 def test_directory_rules_apply_at_local_doors(place, door):
     """A local directory is the user's own word for a kernel; rules for directories hold for it."""
     assert local(place, door, place.variant(where="local")) == 0
-    for key in (None, "stranger", "old"):
+    for key in (None, "stranger"):
         assert local(place, door, place.variant(where="local", key=key)) == TRUST
     changed = place.variant(where="local")
     (changed / "layers.py").write_text("EVIL = 1\n")

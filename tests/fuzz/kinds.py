@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
-import json
 import os
 import tarfile
 import tempfile
@@ -171,7 +170,7 @@ def read_policy(data: bytes) -> None:
     """A trust policy: parsed, and matched."""
     found = policy.read(data, "trust.toml")
     for subject in SUBJECTS:
-        policy.matching_rules([found], subject)
+        policy.matching_rules([found], subject, "ab" * 32)
 
 
 def read_requirements(data: bytes) -> None:
@@ -194,15 +193,13 @@ def signed() -> tuple[tuple[bytes, ...], tuple[KeySigner | IdentitySigner, ...]]
 
     key = Key()
     instance = Sigstore()
-    root = Path(tempfile.mkdtemp(prefix="kernforge-fuzz-")) / "trusted_root.json"
-    root.write_text(json.dumps(instance.trusted_root()))
+    instance.as_public().__enter__()  # until this process ends
     signers = (
         KeySigner(name="key", key=key.public),
         IdentitySigner(
             name="ci",
             issuer="https://issuer.example",
             identities=("https://git.example/**",),
-            trusted_root=str(root),
         ),
     )
     return (*key.sign([DOCUMENT]), instance.sign(DOCUMENT)), signers

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Sigstore instance of one process: a certificate authority, its log, and a transparency log.
 
-What it makes, the ``sigstore`` package's own verifier accepts against ``trusted_root``; ``serve``
-answers as Fulcio and Rekor do, so that its own signer can sign here.
+Inside ``as_public`` the ``sigstore`` package takes it for the public instance: its verifier accepts
+what was signed here. ``serve`` answers as Fulcio and Rekor do, so that its signer signs here too.
 """
 
 import base64
@@ -14,11 +14,14 @@ import json
 import struct
 import threading
 import time
+from unittest import mock
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from kernforge.trust import signature
 
 ECDSA = ec.ECDSA(hashes.SHA256())
 _HOUR = dt.timedelta(hours=1)
@@ -194,8 +197,24 @@ class Sigstore:
         return json.dumps(bundle).encode()
 
     @contextlib.contextmanager
+    def as_public(self, url: str = "https://log.example"):
+        """Make this the instance that the ``sigstore`` package knows as the public one."""
+        from sigstore.models import ClientTrustConfig  # noqa: PLC0415 - 0.3 s
+        from sigstore.verify import Verifier  # noqa: PLC0415
+
+        config = ClientTrustConfig.from_json(json.dumps(self._client_config(url)))
+        verifier = Verifier(trusted_root=config.trusted_root)
+        with (
+            mock.patch.object(ClientTrustConfig, "production", return_value=config),
+            mock.patch.object(Verifier, "production", return_value=verifier),
+        ):
+            signature._verifier.cache_clear()
+            yield
+        signature._verifier.cache_clear()
+
+    @contextlib.contextmanager
     def serve(self):
-        """Answer as Fulcio and Rekor; yields the client's trust configuration, as JSON."""
+        """Answer as Fulcio and Rekor of the public instance."""
         owner = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -219,7 +238,8 @@ class Sigstore:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            yield json.dumps(self._client_config(f"http://127.0.0.1:{server.server_port}"))
+            with self.as_public(f"http://127.0.0.1:{server.server_port}"):
+                yield
         finally:
             server.shutdown()
             server.server_close()
@@ -245,7 +265,7 @@ class Sigstore:
         }
         return {
             "mediaType": "application/vnd.dev.sigstore.clienttrustconfig.v0.1+json",
-            "trustedRoot": self.trusted_root(url),
+            "trustedRoot": self._trusted_root(url),
             "signingConfig": {
                 "mediaType": "application/vnd.dev.sigstore.signingconfig.v0.2+json",
                 "caUrls": [service],
@@ -257,7 +277,7 @@ class Sigstore:
             },
         }
 
-    def trusted_root(self, url: str = "https://log.example") -> dict:
+    def _trusted_root(self, url: str) -> dict:
         start = {"start": (self.now - _HOUR).isoformat().replace("+00:00", "Z")}
 
         def log(key):

@@ -38,11 +38,10 @@ class Result(StrEnum):
     CHANGED = "DigestVerificationFailure"
     BAD_STATEMENT = "StatementInvalid"
     OTHER = "OtherKernel"
-    REVOKED = "Revoked"
     REFUSED = "PolicyRefuses"
 
 
-_OF_SIGNERS = {Result.UNSIGNED, Result.NOT_VERIFIED, Result.OTHER, Result.REVOKED, Result.REFUSED}
+_OF_SIGNERS = {Result.UNSIGNED, Result.NOT_VERIFIED, Result.OTHER, Result.REFUSED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +109,7 @@ def verify_variant(
         problems.append(Problem(Result.NO_METADATA, verified.refusal))
         return verified
     policies = admission.read_policies(environment)
-    rules = matching_rules(policies, location.subject)
-    revoked = admission.revoked_by(policies)
+    rules = matching_rules(policies, location.subject, sha256(data))
     of_policy = [s for rule in rules if rule.admit is Admit.SIGNED for s in rule.signers]
     accepted = signers or tuple(dict.fromkeys(of_policy)) or (COMMUNITY,)
 
@@ -121,7 +119,7 @@ def verify_variant(
         with verified.noting(Result.BAD_BUNDLE):
             signature.is_key_bundle(bundle)
             with verified.noting(Result.NOT_VERIFIED):
-                verified.signer = signature.verify(data, bundle, accepted, revoked).name
+                verified.signer = signature.verify(data, bundle, accepted).name
     metadata = digest = None
     with verified.noting(Result.BAD_METADATA):
         metadata = Metadata.from_json(data, source=str(path / FILE))
@@ -132,9 +130,6 @@ def verify_variant(
         with verified.noting(Result.CHANGED):
             verify_tree(path, digest, within=location.link_root)
             verified.files = len(digest.files)
-    # A revoked document stays revoked, also if its signature is valid.
-    document = sha256(data)
-    problems += [Problem(Result.REVOKED, str(r)) for r in revoked if r.document == document]
     if digest is not None and verified.files is not None and provenance.FILE in digest.files:
         verified.statement = False
         with verified.noting(Result.BAD_STATEMENT):

@@ -388,7 +388,6 @@ _SIGN = Command(
         _path("--new-key FILE", "sign nothing: make a private key, and its public key FILE.pub"),
         _value("--identity-token FILE", "OIDC token; - is standard input (default: CI's token)"),
     ),
-    _path("--trust-config FILE", "Sigstore instance (default: the public instance)"),
     example="--key acme.key",
     more="`kernforge sign --new-key acme.key` makes an Ed25519 key, encrypted with a passphrase. "
     "KERNFORGE_SIGN_PASSPHRASE gives the passphrase without a terminal; empty means none.",

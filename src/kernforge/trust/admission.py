@@ -23,7 +23,7 @@ from kernforge.system import files
 from kernforge.system.digest import key, sha256
 from kernforge.system.environment import Environment, expanded
 from kernforge.trust import policy
-from kernforge.trust.policy import Admit, Policy, Revoked, Rule, Subject, matching_rules
+from kernforge.trust.policy import Admit, Policy, Rule, Subject, matching_rules
 
 SITE = Path("/etc/kernforge/trust.toml")
 """The site's policy."""
@@ -90,11 +90,6 @@ def _read_policy(path: Path) -> Policy | None:
 
 
 _parsed = functools.lru_cache(maxsize=16)(policy.read)
-
-
-def revoked_by(policies: tuple[Policy, ...]) -> tuple[Revoked, ...]:
-    """The revocations of all policies: each counts for the rules of all."""
-    return tuple(entry for policy in policies for entry in policy.revoked)
 
 
 def refuse_other_document(subject: Subject, metadata: Metadata) -> None:
@@ -193,12 +188,8 @@ class Case:
     def _decide(
         self, document: bytes, bundle: Callable[[], bytes | None], unsigned: str
     ) -> Admission:
-        policies = read_policies(self.environment)
-        rules, revoked = matching_rules(policies, self.subject), revoked_by(policies)
         digest, signers = sha256(document), []
-        for entry in revoked:
-            if entry.document == digest:
-                raise TrustError(f"{self.subject}: {entry}", hint="load another version")
+        rules = matching_rules(read_policies(self.environment), self.subject, digest)
         allowed = allows(self.trust_remote_code, self.subject.repo_id)
         for rule in rules:
             if rule.admit is Admit.NEVER:
@@ -211,7 +202,7 @@ class Case:
                 if signed is None:
                     names = ", ".join(signer.name for signer in rule.signers)
                     raise self._refusal(rule, f"{unsigned}, and must be by one of: {names}")
-                signers.append(self._signer(rule, document, signed, revoked))
+                signers.append(self._signer(rule, document, signed))
         return Admission(
             rules=tuple(rule.where for rule in rules),
             signers=tuple(dict.fromkeys(signers)),
@@ -219,16 +210,12 @@ class Case:
             document=digest,
         )
 
-    def _signer(
-        self, rule: Rule, document: bytes, bundle: bytes, revoked: tuple[Revoked, ...]
-    ) -> str:
+    def _signer(self, rule: Rule, document: bytes, bundle: bytes) -> str:
         """The name of the signer, which must be one of the rule's."""
         from kernforge.trust import signature  # noqa: PLC0415 - slow, only for signed kernels
 
         try:
-            return signature.verify(document, bundle, rule.signers, revoked).name
-        except signature.RevokedError as error:
-            raise TrustError(f"{self.subject}: {error.message}", hint=error.hint) from error
+            return signature.verify(document, bundle, rule.signers).name
         except TrustError as error:
             raise self._refusal(rule, error.message) from error
 
@@ -273,6 +260,8 @@ class Case:
         repo_id = self.subject.repo_id
         if rule.where.startswith(f"{SITE}:"):
             return f"only the maintainer of {SITE} can admit it, by a rule before that one"
+        if rule.documents:  # never the advice to load a build that was refused by its hash
+            return "load another version"
         file = rule.where.rpartition(": ")[0]
         if rule.admit is Admit.SIGNED:  # never the advice to do without the signature
             return (

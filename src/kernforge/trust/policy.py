@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import posixpath
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -56,14 +55,12 @@ class IdentitySigner:
         issuer: the OpenID Connect issuer, exactly.
         identities: patterns for the certificate's identity, one of which must match.
         source_repository: the source repository that the certificate must name; None for any.
-        trusted_root: path of a Sigstore ``trusted_root.json``; None is the public instance.
     """
 
     name: str
     issuer: str
     identities: tuple[str, ...]
     source_repository: str | None = None
-    trusted_root: str | None = None
 
 
 Signer: TypeAlias = KeySigner | IdentitySigner
@@ -87,6 +84,7 @@ class Rule:
         repos: patterns for repo ids; a directory that the user named has none, so that only ``*``
             matches it.
         registries: patterns for the registry's URL, or that of the directory.
+        documents: hex SHA-256 of each ``metadata.json`` that it is about; empty for all.
         signers: one of these must have signed, when ``admit`` is ``signed``.
         publishers: whether kernels of owners that the registry trusts are allowed, when
             ``admit`` is ``asked``.
@@ -97,6 +95,7 @@ class Rule:
     admit: Admit
     repos: tuple[str, ...] = ("*",)
     registries: tuple[str, ...] = ("*",)
+    documents: tuple[str, ...] = ()
     signers: tuple[Signer, ...] = ()
     publishers: bool = False
     reason: str = ""
@@ -104,34 +103,11 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Revoked:
-    """A revoked key, identity or document; exactly one of the first three is given.
-
-    Attributes:
-        key: a raw public key, 32 bytes.
-        identity: a pattern for the identity of a certificate.
-        document: hex SHA-256 of a ``metadata.json``.
-        reason: the author's text for a refusal.
-        where: the file and the entry's number.
-    """
-
-    key: bytes | None = None
-    identity: str | None = None
-    document: str | None = None
-    reason: str = ""
-    where: str
-
-    def __str__(self) -> str:
-        return f"{self.where} revokes it{f' ({self.reason})' if self.reason else ''}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The rules and revocations of one file; its revocations count for the rules of all files."""
+    """The rules of one file."""
 
     source: str
     rules: tuple[Rule, ...]
-    revoked: tuple[Revoked, ...] = ()
 
 
 def _marks_nobody(_owner: str) -> bool | None:
@@ -215,16 +191,22 @@ BUILT_IN = Policy(
 )
 
 
-def matching_rules(policies: Iterable[Policy], subject: Subject) -> tuple[Rule, ...]:
-    """The rules that a kernel must satisfy, all of them."""
+def matching_rules(policies: Iterable[Policy], subject: Subject, document: str) -> tuple[Rule, ...]:
+    """The rules that a kernel must satisfy, all of them.
+
+    Args:
+        document: hex SHA-256 of the kernel's ``metadata.json``.
+    """
 
     def first(policy: Policy) -> Rule | None:
-        return next((rule for rule in policy.rules if _applies(rule, subject)), None)
+        return next((rule for rule in policy.rules if _applies(rule, subject, document)), None)
 
     return tuple(filter(None, map(first, policies))) or tuple(filter(None, [first(BUILT_IN)]))
 
 
-def _applies(rule: Rule, subject: Subject) -> bool:
+def _applies(rule: Rule, subject: Subject, document: str) -> bool:
+    if rule.documents and document not in rule.documents:
+        return False
     # Hubs ignore the case of a repo id: writing ACME/toy must not avoid a rule that demands
     # something, and must not match one that demands nothing.
     ignore_case = rule.admit is not Admit.ALWAYS
@@ -266,20 +248,11 @@ def claims_match(signer: IdentitySigner, claims: Claims) -> bool:
     )
 
 
-def is_revoked(claims: Claims, revoked: Iterable[Revoked]) -> Revoked | None:
-    """The entry that revokes the identity of a certificate; None if no entry does."""
-    for entry in revoked:
-        pattern = entry.identity
-        if pattern is not None and any(_matches(pattern, text) for text in claims.identities):
-            return entry
-    return None
-
-
 def read(data: bytes, source: str) -> Policy:
     """Read the policy in the bytes of a file.
 
     Args:
-        source: its path; a ``trusted-root`` is relative to its directory.
+        source: its path.
 
     Raises:
         TrustError: it is not TOML, or not a policy; a policy with a mistake admits nothing.
@@ -288,44 +261,25 @@ def read(data: bytes, source: str) -> Policy:
         document = untrusted.parse_toml(data)
     except ValueError as error:
         raise _wrong(source, f"it is not TOML: {error}", "fix it") from None
-    _refuse_unknown(document, ("rule", "signer", "revoked"), source)
+    _refuse_unknown(document, ("rule", "signer"), source)
     signers: dict[str, Signer] = {COMMUNITY.name: COMMUNITY}
     tables = document.get("signer", {})
     if not isinstance(tables, dict):
         raise _wrong(source, "signer is not a table of signers", "write each as [signer.NAME]")
     for name, table in tables.items():
         signers[name] = _read_signer(name, table, source)
-    rules, revoked = document.get("rule", []), document.get("revoked", [])
-    for name, lists in (("rule", rules), ("revoked", revoked)):
-        if not isinstance(lists, list):
-            raise _wrong(source, f"{name} is not a list of tables", f"write each under [[{name}]]")
+    rules = document.get("rule", [])
+    if not isinstance(rules, list):
+        raise _wrong(source, "rule is not a list of tables", "write each under [[rule]]")
     return Policy(
         source=source,
         rules=tuple(_read_rule(t, signers, f"{source}: rule {n}") for n, t in enumerate(rules, 1)),
-        revoked=tuple(_read_revoked(t, f"{source}: revoked {n}") for n, t in enumerate(revoked, 1)),
-    )
-
-
-def _read_revoked(table: object, where: str) -> Revoked:
-    entry = _fields(table, where, ("public-key", "identity", "document", "reason"))
-    key, document = entry.get("public-key"), entry.get("document")
-    if len({"public-key", "identity", "document"} & set(entry)) != 1:
-        raise _wrong(
-            where, "it does not say what is revoked", "write one of public-key, identity, document"
-        )
-    if document is not None and not SHA256.fullmatch(document):
-        raise _wrong(where, "document is not a SHA-256", "write the 64 hex digits of metadata.json")
-    return Revoked(
-        key=None if key is None else public_key(key, where),
-        identity=entry.get("identity"),
-        document=document,
-        reason=entry.get("reason", ""),
-        where=where,
     )
 
 
 def _read_rule(table: object, signers: Mapping[str, Signer], where: str) -> Rule:
-    rule = _fields(table, where, ("admit", "publishers", "reason"), ("repo", "registry", "signers"))
+    lists = ("repo", "registry", "document", "signers")
+    rule = _fields(table, where, ("admit", "publishers", "reason"), lists)
     admit, publishers = rule.get("admit"), rule.get("publishers", "none")
     if admit not in list(Admit):
         raise _wrong(where, f"admit is {admit!r}", f"write one of {', '.join(Admit)}")
@@ -344,10 +298,14 @@ def _read_rule(table: object, signers: Mapping[str, Signer], where: str) -> Rule
             f"publishers is {publishers!r}",
             'write publishers = "hub" together with admit = "asked", or remove it',
         )
+    documents = rule.get("document", ())
+    if not all(map(SHA256.fullmatch, documents)):
+        raise _wrong(where, "document is not a SHA-256", "write the 64 hex digits of metadata.json")
     return Rule(
         admit=Admit(admit),
         repos=rule.get("repo", ("*",)),
         registries=rule.get("registry", ("*",)),
+        documents=documents,
         signers=tuple(signers[name] for name in names),
         publishers=publishers == "hub",
         reason=rule.get("reason", ""),
@@ -362,8 +320,7 @@ def _read_signer(name: str, table: object, source: str) -> Signer:
     if isinstance(table, dict) and "public-key" in table:
         key = _fields(table, where, ("public-key",))["public-key"]
         return KeySigner(name=name, key=public_key(key, where))
-    texts = ("issuer", "source-repository", "trusted-root")
-    signer = _fields(table, where, texts, ("identity",))
+    signer = _fields(table, where, ("issuer", "source-repository"), ("identity",))
     identities = signer.get("identity", ())
     if "issuer" not in signer or not all(set(text) - set("*/") for text in identities or "*"):
         raise _wrong(
@@ -371,13 +328,11 @@ def _read_signer(name: str, table: object, source: str) -> Signer:
             "it has no issuer, or identity matches nothing or every identity of the issuer",
             'write issuer, and identity = "me@example.org" or a workflow URL with * for a part',
         )
-    root = signer.get("trusted-root")
     return IdentitySigner(
         name=name,
         issuer=signer["issuer"],
         identities=identities,
         source_repository=signer.get("source-repository"),
-        trusted_root=None if root is None else posixpath.join(posixpath.dirname(source), root),
     )
 
 

@@ -28,11 +28,9 @@ from kernforge.trust.policy import (
     Claims,
     IdentitySigner,
     KeySigner,
-    Revoked,
     Signer,
     claims_match,
     fingerprint,
-    is_revoked,
 )
 
 if TYPE_CHECKING:
@@ -43,33 +41,25 @@ if TYPE_CHECKING:
 _MOST_BYTES = 1 << 20  # a bundle is 3 to 10 kB; a larger file is not parsed
 # Fulcio's identifiers of a certificate's claims, from its page oid-info.md.
 _ISSUER_V1, _ISSUER, _SOURCE = (f"1.3.6.1.4.1.57264.1.{n}" for n in (1, 8, 12))
-_REVOKED = "have it signed again by a valid signer, or load another version"
 _HINT = "download the kernel again, or have it signed again; no kernel code ran"
 
 
-class RevokedError(TrustError):
-    """The signer's key or identity is revoked."""
-
-
-def verify(
-    document: bytes, bundle: bytes, signers: Sequence[Signer], revoked: Sequence[Revoked] = ()
-) -> Signer:
+def verify(document: bytes, bundle: bytes, signers: Sequence[Signer]) -> Signer:
     """Verify a signature and return its signer.
 
     Args:
         document: the bytes of ``metadata.json``; they are not parsed.
         signers: the accepted signers.
-        revoked: keys and identities that are no longer valid.
 
     Raises:
         IntegrityError: the bundle is malformed, or of other bytes.
-        TrustError: another signer signed; a ``RevokedError`` for a revoked one.
+        TrustError: another signer signed.
         UsageError: the package that verifies is not installed.
     """
     material, content = _read_bundle(bundle)
     if "publicKey" in material:
-        return _verify_key(document, material["publicKey"], content, signers, revoked)
-    return _verify_identity(document, bundle, signers, revoked)
+        return _verify_key(document, material["publicKey"], content, signers)
+    return _verify_identity(document, bundle, signers)
 
 
 def is_key_bundle(bundle: bytes) -> bool:
@@ -100,20 +90,10 @@ def _read_bundle(bundle: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _verify_key(
-    document: bytes,
-    material: object,
-    content: dict[str, Any],
-    signers: Sequence[Signer],
-    revoked: Sequence[Revoked],
+    document: bytes, material: object, content: dict[str, Any], signers: Sequence[Signer]
 ) -> Signer:
     hint = material.get("hint") if isinstance(material, dict) else None
     keys = [s for s in signers if isinstance(s, KeySigner) and fingerprint(s.key) == hint]
-    for entry in revoked:
-        if entry.key is not None and fingerprint(entry.key) == hint:
-            name = keys[0].name if keys else hint
-            raise RevokedError(
-                f"{METADATA} is signed with the key {name!r}; {entry}", hint=_REVOKED
-            )
     if not keys:
         raise TrustError(
             f"{METADATA} is signed with the key {hint!r}, which is not one of {_listing(signers)}",
@@ -137,10 +117,8 @@ def _verify_key(
 # -- identities -------------------------------------------------------------------------------
 
 
-def _verify_identity(
-    document: bytes, bundle: bytes, signers: Sequence[Signer], revoked: Sequence[Revoked]
-) -> Signer:
-    """Verify a bundle with the Sigstore instance of each signer; no network is used."""
+def _verify_identity(document: bytes, bundle: bytes, signers: Sequence[Signer]) -> Signer:
+    """Verify a bundle of the public Sigstore instance; no network is used."""
     identities = [s for s in signers if isinstance(s, IdentitySigner)]
     if not identities:
         raise TrustError(
@@ -148,44 +126,20 @@ def _verify_identity(
             f"{_listing(signers)}",
             hint="if you trust the signer, add the identity to the policy as a signer",
         )
-    failures = []
-    for root in dict.fromkeys(signer.trusted_root for signer in identities):
-        candidates = [signer for signer in identities if signer.trusted_root == root]
-        try:
-            claims = verified_claims(document, bundle, root)
-        except IntegrityError as error:
-            failures.append(error)
-            continue
-        entry = is_revoked(claims, revoked)
-        if entry is not None:
-            raise RevokedError(
-                f"{METADATA} is signed by {' and '.join(claims.identities)}; {entry}", hint=_REVOKED
-            )
-        for signer in candidates:
-            if claims_match(signer, claims):
-                return signer
-        raise TrustError(
-            f"{METADATA} is signed by {' and '.join(claims.identities)} (issuer {claims.issuer}, "
-            f"source {claims.source_repository}), which is not one of {_listing(signers)}",
-            hint="if you trust the signer, add the identity to the policy as a signer",
-        )
-    raise failures[0]
+    claims = _verified_claims(document, bundle)
+    for signer in identities:
+        if claims_match(signer, claims):
+            return signer
+    raise TrustError(
+        f"{METADATA} is signed by {' and '.join(claims.identities)} (issuer {claims.issuer}, "
+        f"source {claims.source_repository}), which is not one of {_listing(signers)}",
+        hint="if you trust the signer, add the identity to the policy as a signer",
+    )
 
 
-def verified_claims(document: bytes, bundle: bytes, trusted_root: str | None) -> Claims:
-    """The proven claims of a Sigstore bundle about the signer of a document.
-
-    Args:
-        document: the bytes of ``metadata.json``.
-        bundle: a bundle with a certificate.
-        trusted_root: path of the instance's ``trusted_root.json``; None is the public instance, as
-            the ``sigstore`` package last knew it.
-
-    Raises:
-        IntegrityError: the bundle does not prove the signer of this document.
-        TrustError: the trusted root cannot be read.
-    """
-    verifier = _verifier(trusted_root)
+def _verified_claims(document: bytes, bundle: bytes) -> Claims:
+    """The proven claims of a Sigstore bundle about the signer of a document."""
+    verifier = _verifier()
     from sigstore.models import Bundle  # noqa: PLC0415 - 0.3 s
 
     recorder = _Recorder()
@@ -228,35 +182,24 @@ def _claims(certificate: Certificate) -> Claims:
     )
 
 
-@functools.lru_cache(maxsize=8)
-def _verifier(trusted_root: str | None) -> Any:
+@functools.cache
+def _verifier() -> Any:
+    """The verifier with the root of trust that the ``sigstore`` package last knew."""
     with needs("sigstore"):
         import logging  # noqa: PLC0415 - slow, and sigstore loads it
 
-        from sigstore.models import TrustedRoot  # noqa: PLC0415 - 0.3 s
-        from sigstore.verify import Verifier  # noqa: PLC0415
+        from sigstore.verify import Verifier  # noqa: PLC0415 - 0.3 s
     # It warns that it reads its root of trust from the disk, which is intended.
     logging.getLogger("sigstore._internal.tuf").setLevel(logging.ERROR)
-    if trusted_root is None:
-        return Verifier.production(offline=True)
-    try:
-        return Verifier(trusted_root=TrustedRoot.from_file(trusted_root))
-    except Exception as error:  # the parser has no common base of errors
-        raise TrustError(
-            f"trusted-root {trusted_root} cannot be read: {error}",
-            hint="give the trusted_root.json of the Sigstore instance that signed",
-        ) from error
+    return Verifier.production(offline=True)
 
 
-def sign_with_identity(
-    documents: Iterable[bytes], token: str | None, trust_config: str | None = None
-) -> list[bytes]:
+def sign_with_identity(documents: Iterable[bytes], token: str | None) -> list[bytes]:
     """Sign with a Sigstore identity: a certificate of Fulcio, an entry in Rekor.
 
     Args:
         documents: the bytes of each ``metadata.json``.
         token: an OpenID Connect identity token; None takes that of the current CI job.
-        trust_config: text of a Sigstore client trust configuration; None is the public instance.
 
     Returns:
         The bytes of each signature file.
@@ -283,11 +226,7 @@ def sign_with_identity(
             "--identity-token, or sign with a key: --key FILE",
         )
     try:
-        config = (
-            ClientTrustConfig.production()
-            if trust_config is None
-            else ClientTrustConfig.from_json(trust_config)
-        )
+        config = ClientTrustConfig.production()
         with SigningContext.from_trust_config(config).signer(identity) as signer:
             return [signer.sign_artifact(document).to_json().encode() for document in documents]
     except Exception as error:  # errors of requests, TUF, Fulcio and Rekor have no common base

@@ -154,11 +154,9 @@ def test_a_statement_of_another_build_is_refused(tmp_path, write_variant, capsys
 
 def test_an_identity_signs_and_is_verified(build, tmp_path, capsys):
     instance = Sigstore()
-    Path("root.json").write_text(json.dumps(instance.trusted_root()))
     Path("token").write_text(token("me@example.org"))
-    with instance.serve() as config:
-        Path("config.json").write_text(config)
-        argv = ("sign", str(build), "--identity-token", "token", "--trust-config", "config.json")
+    with instance.serve():
+        argv = ("sign", str(build), "--identity-token", "token")
         assert call(*argv) == 0
         assert call(*argv) == UsageError.exit_code, "what is logged is not overwritten unasked"
     policy = admission.user_policy(Environment.read())
@@ -166,10 +164,10 @@ def test_an_identity_signs_and_is_verified(build, tmp_path, capsys):
     for accepted, expected in (("me@example.org", 0), (IDENTITY, TrustError.exit_code)):
         policy.write_text(
             f'[signer.me]\nissuer = "{ISSUER}"\nidentity = "{accepted}"\n'
-            f'trusted-root = "{Path("root.json").absolute()}"\n'
             '[[rule]]\nregistry = "file://**"\nadmit = "signed"\nsigners = "me"\n'
         )
-        code, found = verified(capsys, str(build))
+        with instance.as_public():
+            code, found = verified(capsys, str(build))
         assert code == expected
     assert "me@example.org" in found[0]["problems"][0]["reason"]
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loading under a trust policy: what is refused is not read, and not run."""
 
-import json
 import shutil
 
 import pytest
 from support import policies
-from support.policies import NEVER, REPO, SIGNED, Remote, user, write
+from support.policies import NEVER, REPO, SIGNED, Remote, user
 from support.signatures import IDENTITY, ISSUER, Sigstore
 from support.variants import replace_linked
 
@@ -88,18 +87,18 @@ def test_policy_applies_to_dependencies(tmp_path, built, write_variant):
         )
 
 
-def test_identity_of_another_sigstore_instance(tmp_path, built):
+def test_signing_identity_must_match_the_policy(built):
     instance = Sigstore()
     document = (built / "metadata.json").read_bytes()
     (built / SIGNATURE).write_bytes(instance.sign(document))
-    write(tmp_path / "config/kernforge/root.json", json.dumps(instance.trusted_root()))
     rule = '[[rule]]\nadmit = "signed"\nsigners = "builder"\n'
-    signer = f'[signer.builder]\nissuer = "{ISSUER}"\ntrusted-root = "root.json"\n'
+    signer = f'[signer.builder]\nissuer = "{ISSUER}"\n'
     user(f'{signer}identity = "{IDENTITY.replace("build.yaml", "*")}"\n{rule}')
-    assert loader.get_local_kernel(built).ANSWER == 42
-    user(f'{signer}identity = "{IDENTITY.replace("main", "release/*")}"\n{rule}')
-    with pytest.raises(TrustError, match="which is not one of builder"):
-        loader.get_local_kernel(built)
+    with instance.as_public():
+        assert loader.get_local_kernel(built).ANSWER == 42
+        user(f'{signer}identity = "{IDENTITY.replace("main", "release/*")}"\n{rule}')
+        with pytest.raises(TrustError, match="which is not one of builder"):
+            loader.get_local_kernel(built)
 
 
 def test_link_in_a_trusted_directory_is_refused(tmp_path, built):

@@ -14,13 +14,13 @@ from kernforge.trust.policy import (
     Subject,
     claims_match,
     fingerprint,
-    is_revoked,
     matching_rules,
     public_key,
     read,
 )
 
 HUB = "https://hub.example"
+BUILD = "ab" * 32
 KEY = base64.b64encode(ED25519_DER + bytes(range(32))).decode()
 SIGNER = f'[signer.acme]\npublic-key = "{KEY}"\n'
 
@@ -32,7 +32,7 @@ def policy(text):
 def admitted(text, repo_id, registry=HUB):
     """What the rules of a text, in its only policy, demand of a kernel."""
     subject = Subject(repo_id=repo_id, registry=registry)
-    return [rule.admit.value for rule in matching_rules([policy(text)], subject)]
+    return [rule.admit.value for rule in matching_rules([policy(text)], subject, BUILD)]
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,10 @@ def admitted(text, repo_id, registry=HUB):
         ('registry = "https://x/a*"', "acme/toy", "https://x/a", True),
         ('registry = "https://x/a/*/c/**"', "acme/toy", "https://x/a/b/c/d/e", True),
         ('registry = "https://x/a.c"', "acme/toy", "https://x/abc", False),
+        (f'document = "{BUILD}"', "acme/toy", HUB, True),
+        (f'document = ["{"cd" * 32}", "{BUILD}"]', None, "file:///srv", True),
+        (f'document = "{"cd" * 32}"', "acme/toy", HUB, False),
+        (f'document = "{BUILD}"\nrepo = "other/*"', "acme/toy", HUB, False),
     ],
 )
 def test_rule_matches_its_patterns(rule, repo_id, registry, speaks):
@@ -84,14 +88,14 @@ def test_all_policies_apply_else_the_built_in_one():
     user = policy('[[rule]]\nadmit = "always"')
 
     def found(*policies):
-        rules = matching_rules(policies, Subject(repo_id="acme/toy", registry=HUB))
+        rules = matching_rules(policies, Subject(repo_id="acme/toy", registry=HUB), BUILD)
         return [rule.admit for rule in rules]
 
     assert found(site, user) == [Admit.SIGNED, Admit.ALWAYS]
     assert found(site) == [Admit.SIGNED]
     assert found() == [Admit.ASKED]
     directory = Subject(repo_id=None, registry="file:///here")
-    assert [rule.admit for rule in matching_rules([], directory)] == [Admit.ALWAYS]
+    assert [rule.admit for rule in matching_rules([], directory, BUILD)] == [Admit.ALWAYS]
 
 
 def test_url_of_several_registries_is_refused():
@@ -103,7 +107,8 @@ def test_url_of_several_registries_is_refused():
 def test_every_kernel_matches_a_built_in_rule():
     for registry in (HUB, "oci://registry.example/kernels", "file:///srv", "s3://bucket/x"):
         for repo_id in ("a/b", None):
-            assert matching_rules([], Subject(repo_id=repo_id, registry=registry)), registry
+            subject = Subject(repo_id=repo_id, registry=registry)
+            assert matching_rules([], subject, BUILD), registry
     assert BUILT_IN.rules[-1].admit is Admit.ASKED
 
 
@@ -130,12 +135,8 @@ def test_every_kernel_matches_a_built_in_rule():
         ('[signer.a]\nissuer = "x"\nidentity = "**"', "identity matches nothing"),
         ('[signer.a]\nidentity = "me@example.org"', "it has no issuer"),
         (f'[signer."a b"]\npublic-key = "{KEY}"', "is not a name"),
-        ("[[revoked]]\nreason = 'x'", "does not say what is revoked"),
-        (f'[[revoked]]\npublic-key = "{KEY}"\nidentity = "x"', "does not say what is revoked"),
-        ('[[revoked]]\ndocument = "abc"', "not a SHA-256"),
-        ('[[revoked]]\npublic-key = "abc"', "not an Ed25519 public key"),
-        ("revoked = 3", "revoked is not a list"),
-        ('[[revoked]]\nkey = "abc"', "unknown key 'key'"),
+        ('[[rule]]\nadmit = "never"\ndocument = "abc"', "not a SHA-256"),
+        (f'[[revoked]]\npublic-key = "{KEY}"', "unknown key 'revoked'"),
     ],
 )
 def test_malformed_policy_is_refused(text, told):
@@ -191,11 +192,3 @@ def test_public_key_is_pem_or_one_line():
     for wrong in ("", "no base64!", base64.b64encode(bytes(32)).decode(), KEY + "AAAA"):
         with pytest.raises(TrustError, match="Ed25519"):
             public_key(wrong, "k")
-
-
-def test_revoked_identity_is_a_pattern():
-    entry = policy('[[revoked]]\nidentity = "https://ci.example/acme/*@main"').revoked[0]
-    claims = Claims(issuer=HUB, identities=("https://ci.example/acme/build@main",))
-    assert is_revoked(claims, [entry]) is entry
-    other = Claims(issuer=HUB, identities=("https://ci.example/other/build@main",))
-    assert is_revoked(other, [entry]) is None

@@ -30,11 +30,10 @@ def _by_identity(arguments: argparse.Namespace) -> Callable[[Sequence[bytes]], l
     """What signs with the identity of a token, which is read when it is needed."""
 
     def make(documents: Sequence[bytes]) -> list[bytes]:
-        file, config = arguments.identity_token, arguments.trust_config
-        token = None
+        file, token = arguments.identity_token, None
         if file is not None:
             token = (sys.stdin.read() if file == "-" else options.text_of(Path(file))).strip()
-        return signature.sign_with_identity(documents, token, config and options.text_of(config))
+        return signature.sign_with_identity(documents, token)
 
     return make
 
