@@ -21,9 +21,9 @@ from kernforge.store.local import Store
 from kernforge.store.remote import SharedStore
 from kernforge.system import files
 from kernforge.system.environment import Environment
-from kernforge.trust import builders, signing
-from kernforge.trust.builders import Builders
+from kernforge.trust import signing
 from kernforge.trust.policy import KeySigner
+from kernforge.trust.signing import Builders
 
 KEY, OTHER = "ab" + "0" * 62, "ab" + "1" * 62
 
@@ -201,14 +201,14 @@ def test_a_build_takes_and_gives_signed_results(tmp_path, farm):
 
 def test_a_shared_store_without_a_word_on_trust_is_refused():
     with pytest.raises(UsageError, match="has no trusted builders") as raised:
-        builders.read_builders(Environment({}))
+        signing.read_builders(Environment({}))
     assert "KERNFORGE_STORE_TRUST=all-writers" in raised.value.hint
 
 
 def test_the_variables_name_keys(tmp_path, farm):
     _, public = signing.make_key(tmp_path / "key", "")
     (tmp_path / "keys").write_text(f"# the farm\n{public}  # node 1\n\n")
-    found = builders.read_builders(
+    found = signing.read_builders(
         Environment(
             {
                 "KERNFORGE_STORE_BUILDERS": str(tmp_path / "keys"),
@@ -219,6 +219,6 @@ def test_the_variables_name_keys(tmp_path, farm):
     found.check(b"message", found.seal(b"message"))
     assert found.writes
     assert not found.everyone
-    assert builders.read_builders(Environment({"KERNFORGE_STORE_TRUST": "all-writers"})).everyone
+    assert signing.read_builders(Environment({"KERNFORGE_STORE_TRUST": "all-writers"})).everyone
     with pytest.raises(UsageError, match="KERNFORGE_STORE_TRUST is 'yes'"):
-        builders.read_builders(Environment({"KERNFORGE_STORE_TRUST": "yes"}))
+        signing.read_builders(Environment({"KERNFORGE_STORE_TRUST": "yes"}))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from fuzz import mutations
 from support.signatures import Sigstore
 
-from kernforge.application import platforms, requirements
+from kernforge.application import download, project_lock
 from kernforge.artifact.metadata import Metadata
 from kernforge.artifact.variant import Variant
 from kernforge.binary import abi_floor, cubin, elf, fatbin
@@ -175,7 +175,7 @@ def read_policy(data: bytes) -> None:
 
 def read_requirements(data: bytes) -> None:
     """The kernels that a pyproject.toml asks for."""
-    requirements.read_dependencies(requirements.load_document(_text(data)))
+    project_lock.read_dependencies(project_lock.load_document(_text(data)))
 
 
 def read_statement(data: bytes) -> None:
@@ -262,8 +262,8 @@ def read_platform(data: bytes) -> None:
     """The description of another machine, and names of variants."""
     text = _text(data)
     attempts(
-        lambda: platforms.read(text, source="machine.json"),
-        lambda: platforms.parse(text[:200]),
+        lambda: download.read(text, source="machine.json"),
+        lambda: download.parse(text[:200]),
         lambda: Variant.parse(text[:200]),
     )
 

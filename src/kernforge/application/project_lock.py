@@ -1,8 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lock of an application's kernels: choose commits, write it, compare it with the project.
+"""The kernels that an application requires, and their lock: choose commits, write it, compare it.
 
 The dependencies of every variant are locked, so that the lock works on every machine. A locked
 kernel stays at its commit until it is upgraded or no longer satisfies the requirement.
+
+The requirements are ``[tool.kernels.dependencies]`` of pyproject.toml. A whole number is a major
+version, as in the ``kernels`` client. Beyond that client's table, a string bounds the version
+(PEP 440), and a table names a revision::
+
+    [tool.kernels.dependencies]
+    "owner/relu" = 1
+    "owner/norm" = ">=1.2,<2"
+    "owner/test" = { revision = "main" }
 """
 
 from __future__ import annotations
@@ -14,14 +23,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kernforge.application import requirements
+from kernforge import untrusted
 from kernforge.artifact.metadata import FILE as METADATA
 from kernforge.artifact.metadata import KernelDepend, Metadata
-from kernforge.errors import CheckError, MissingLockError, RegistryError, UsageError
+from kernforge.errors import CheckError, MissingLockError, RegistryError, RequestError, UsageError
 from kernforge.loader import lock as locks
 from kernforge.loader.lock import FILE, PINS_FILE, KernelLocks, Pin, pins_text, sort_key
 from kernforge.registry.api import find, locked, refuse_moved
-from kernforge.registry.base import Registries
+from kernforge.registry.directory import Registries
 from kernforge.registry.names import Request, request, versions
 from kernforge.system import files
 from kernforge.system.digest import sha256
@@ -59,21 +68,21 @@ def read(root: Path) -> Application:
         UsageError: there is no pyproject.toml, or it cannot be read.
         RequestError: a file of the lock cannot be read.
     """
-    path = root / requirements.FILE
+    path = root / PYPROJECT
     try:
         text = path.read_text()
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
             f"{path} is missing", hint="name the directory of a project that requires kernels"
         ) from None
-    document = requirements.load_document(text, source=str(path))
+    document = load_document(text, source=str(path))
     try:
         present = locks.read(root / FILE)
     except MissingLockError:
         present = None
     return Application(
         root=root,
-        required=requirements.read_dependencies(document, source=str(path)),
+        required=read_dependencies(document, source=str(path)),
         package=_package(document, root),
         locks=present,
     )
@@ -143,7 +152,7 @@ def _problems(required: Collection[Request], present: KernelLocks | None) -> lis
     direct = {pin.depend.repo_id: pin.asked for pin in pins if pin.asked is not None}
     problems = []
     for each in required:
-        before, now = direct.get(each.repo_id), requirements.as_text(each)
+        before, now = direct.get(each.repo_id), as_text(each)
         if before is None:
             problems.append(f"{each.repo_id} is not locked")
         elif before != now:
@@ -219,10 +228,10 @@ def _choose_commits(
 
 def _pin(registry: Registries, dependency: Request, stable: Collection[Pin]) -> Pin:
     """The pin of a requirement of the project, at its locked commit if that still satisfies it."""
-    repo_id, asked = dependency.repo_id, requirements.as_text(dependency)
+    repo_id, asked = dependency.repo_id, as_text(dependency)
     before = next((pin for pin in stable if pin.depend.repo_id == repo_id and pin.asked), None)
     if before is not None:
-        allowed = before.release and requirements.allows(dependency, before.release)
+        allowed = before.release and allows(dependency, before.release)
         before = before if before.asked == asked or allowed else None
     else:
         depend = _depend(dependency, "")
@@ -253,7 +262,7 @@ def _release(
     refs = registry.member(repo_id).refs(repo_id)
     named = [tag[1:] for tag in versions(refs).values() if refs[tag] == commit]
     if dependency is not None and dependency.revision is None:
-        named = [release for release in named if requirements.allows(dependency, release)]
+        named = [release for release in named if allows(dependency, release)]
     return named[-1] if named else None
 
 
@@ -286,3 +295,63 @@ def _refuse_cycles(graph: Mapping[KernelDepend, tuple[KernelDepend, ...]]) -> No
             f"kernels depend on each other in a cycle: {cycle}",
             hint="remove one of them from kernel-depends",
         ) from None
+
+
+PYPROJECT = "pyproject.toml"
+
+
+def as_text(dependency: Request) -> str:
+    """A requirement as a lock records it."""
+    return dependency.version or f"revision {dependency.revision}"
+
+
+def allows(dependency: Request, release: str) -> bool:
+    """Whether a release such as ``1.4.2`` satisfies a requirement; false for a revision."""
+    if dependency.version is None or dependency.is_branch_of_major:
+        return release.partition(".")[0] == dependency.version
+    from packaging.specifiers import SpecifierSet  # noqa: PLC0415 - slow
+
+    return release in SpecifierSet(dependency.version)
+
+
+def load_document(text: str, *, source: str = PYPROJECT) -> dict[str, Any]:
+    """Parse a pyproject.toml."""
+    try:
+        return untrusted.parse_toml(text)
+    except ValueError as error:
+        raise UsageError(f"{source} is not TOML: {error}", hint="fix the file") from None
+
+
+def read_dependencies(document: dict[str, Any], *, source: str = PYPROJECT) -> tuple[Request, ...]:
+    """The required kernels of a project, by repo id; none without the table."""
+    hint = (
+        'write it like "owner/name" = 1, "owner/name" = ">=1.2,<2" or '
+        '"owner/name" = { revision = "main" }'
+    )
+    table: Any = document
+    for key in ("tool", "kernels", "dependencies"):
+        table = table.get(key, {}) if isinstance(table, dict) else None
+    if not isinstance(table, dict):
+        raise UsageError(f"{source}: [tool.kernels.dependencies] is not a table", hint=hint)
+    dependencies: list[Request] = []
+    mistakes: list[str] = []
+    for repo_id, wanted in sorted(table.items()):
+        try:
+            dependencies.append(_read_dependency(repo_id, wanted))
+        except RequestError as error:
+            mistakes.append(f"{repo_id!r} = {wanted!r}: {error.message}")
+    if mistakes:
+        listing = "\n  ".join(mistakes)
+        raise UsageError(f"{source}, [tool.kernels.dependencies]:\n  {listing}", hint=hint)
+    return tuple(dependencies)
+
+
+def _read_dependency(repo_id: str, wanted: object) -> Request:
+    match wanted:
+        case {"revision": str(revision), **rest} if not rest:
+            return request(repo_id, revision=revision)
+        case {"version": version, **rest} if not rest:
+            wanted = version
+    if isinstance(wanted, bool) or not isinstance(wanted, int | str):
+        raise RequestError("it is neither a version nor a revision")
+    return request(repo_id, wanted)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kernforge.application import project_lock, requirements
+from kernforge.application import project_lock
 from kernforge.application.project_lock import Application
 
 
@@ -47,7 +47,7 @@ def lock_files(directory: str) -> list[str]:
 
 def _application(root: Path) -> Application | None:
     """The project, if it requires kernels."""
-    if not (root / requirements.FILE).is_file():
+    if not (root / project_lock.PYPROJECT).is_file():
         return None
     application = project_lock.read(root)
     return application if application.required else None

@@ -17,8 +17,7 @@ from kernforge.loader.host import probe_to_load
 from kernforge.loader.resolve import resolve
 from kernforge.registry import api
 from kernforge.registry.api import Answer
-from kernforge.registry.base import Registries, Registry
-from kernforge.registry.directory import DirectoryRegistry
+from kernforge.registry.directory import DirectoryRegistry, Registries, Registry
 from kernforge.registry.hub import HubRegistry
 from kernforge.registry.names import majors, request, versions
 from kernforge.trust import signature

@@ -18,11 +18,12 @@ from kernforge.artifact import integrity
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.audit.describe import VariantLocation
 from kernforge.builder import api as build
-from kernforge.builder import locking, provenance, results
+from kernforge.builder import provenance, results
 from kernforge.builder import workspace as build_workspace
 from kernforge.builder.api import BuildRequest
 from kernforge.builder.provenance import Statement
 from kernforge.builder.results import ActionRecord
+from kernforge.builder.workspace import lock_difference
 from kernforge.errors import IntegrityError, ToolchainError, UsageError
 from kernforge.project import git, targets
 from kernforge.project.api import Project, read_project
@@ -88,7 +89,7 @@ def rebuild(
     workspace = build_workspace.open_workspace(project, console, environment)
     lock = statement.lock
     names = {*lock.compilers, *lock.trees} if statement.actions else set()
-    if difference := locking.difference(workspace, lock, names):
+    if difference := lock_difference(workspace, lock, names):
         raise ToolchainError(
             f"{statement.variant} was built with {difference}",
             hint="reproduce it on a machine with that compiler, or name the compiler in CXX",

@@ -25,7 +25,7 @@ from kernforge.bench.project import BenchRequest, check_known, load_file, load_k
 from kernforge.bench.workload import Candidate, Settings, Subject
 from kernforge.errors import NotPublishedError, UsageError, page
 from kernforge.loader.importer import get_loaded_kernels
-from kernforge.registry.base import Registries
+from kernforge.registry.directory import Registries
 from kernforge.registry.names import BENCHMARKS
 from kernforge.system.environment import Environment
 from kernforge.trust import policy

@@ -8,14 +8,16 @@ This is the only place where these steps follow each other. Every caller hands i
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from kernforge._version import __version__
 from kernforge.artifact.metadata import FILE
-from kernforge.builder import executor, layout, locking, planner, results, sandbox, source_rules
+from kernforge.artifact.version import Version2
+from kernforge.binary import elf, symbols
+from kernforge.builder import executor, layout, planner, results, sandbox
 from kernforge.builder.action import ActionContext
 from kernforge.builder.executor import Events, LogEvents, Outcome
 from kernforge.builder.graph import Plan
@@ -23,12 +25,15 @@ from kernforge.builder.pool import LocalPool
 from kernforge.builder.provenance import Origin
 from kernforge.builder.results import STORE_KIND
 from kernforge.builder.sandbox import Mode, Sandbox
-from kernforge.builder.workspace import Workspace
-from kernforge.check.finding import Finding
-from kernforge.errors import BuildError, StorageError
-from kernforge.project.api import folder
+from kernforge.builder.workspace import Workspace, ensure_lock, needs, toolchain_notes, tree_paths
+from kernforge.check.finding import Finding, finding
+from kernforge.errors import BuildError, SourceError, StorageError
+from kernforge.manifest.fields import Backend
+from kernforge.manifest.model import Torch
+from kernforge.project.api import Project, folder
 from kernforge.project.targets import Target
-from kernforge.source import compiler_advice
+from kernforge.project.units import Sources
+from kernforge.source import binding_mistakes, compiler_advice
 from kernforge.store import eviction
 from kernforge.system import digest, extras, files
 from kernforge.system.machine import cores
@@ -162,7 +167,7 @@ def build_project(
     missing = [each for each in planned.plan.actions if not store.has(STORE_KIND, each.key)]
     # Where other machines run the actions, no tree is needed here.
     names = set() if request.pool else {name for action in missing for name in action.trees}
-    trees = locking.tree_paths(workspace, names, planned.lock)
+    trees = tree_paths(workspace, names, planned.lock)
     if received := workspace.wheels.received:
         events.note(f"{size(received)} came over the network")
     context = ActionContext(
@@ -219,16 +224,16 @@ def _findings(
             store.tree(
                 _CHECKED, key, lambda tree: files.write_new(tree / "checked", ""), shared=False
             )
-    return source_rules.with_linkage(findings, workspace.project.sources, variants, request.targets)
+    return with_linkage(findings, workspace.project.sources, variants, request.targets)
 
 
 def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
     """Plan a build, which may write the project's lock; raises what ``build_project`` does."""
     lock, sources, notes = request.lock, workspace.project.sources, []
-    source_rules.refuse_mistakes(workspace.project, request.targets)
+    refuse_mistakes(workspace.project, request.targets)
     if isinstance(lock, str):
-        wanted = locking.needs(workspace, request.targets)
-        lock, written = locking.ensure_lock(workspace, wanted, lock)
+        wanted = needs(workspace, request.targets)
+        lock, written = ensure_lock(workspace, wanted, lock)
         if written:
             path = workspace.project.root / lockfile.FILE_NAME
             notes = [f"wrote {path}: keep it in version control"]
@@ -239,7 +244,7 @@ def plan_project(workspace: Workspace, request: BuildRequest) -> PlannedBuild:
         static_libstdcxx=workspace.compiler.static_libstdcxx,
         only=tuple(map(Arch.parse, request.only)),
     )
-    known = (*sources.manifest.notes, *locking.toolchain_notes(sources, request.targets, lock))
+    known = (*sources.manifest.notes, *toolchain_notes(sources, request.targets, lock))
     notes += [f"note: {note}" for note in known]
     return PlannedBuild(lock=lock, plan=graph, notes=tuple(notes))
 
@@ -279,3 +284,66 @@ def _origin(workspace: Workspace, planned: PlannedBuild) -> Origin:
         git=project.git,
         folder=folder(project),
     )
+
+
+# Rules that find a symbol that nothing defines.
+_MISSING = ("unresolved", "import")
+
+
+def refuse_mistakes(project: Project, targets: Sequence[Target]) -> None:
+    """Refuse sources that cannot make a kernel.
+
+    Raises:
+        SourceError: there are such sources; the message has a line for each mistake.
+    """
+    if not isinstance(project.manifest.framework, Torch):
+        return
+    compiled = {(t.backend, t.cuda) for t in targets if not t.variant.is_noarch}
+    texts: dict[str, str] = {}
+    for backend, cuda in compiled:
+        texts |= _texts(project.sources, backend, cuda)
+    mistakes = sorted(
+        (*binding_mistakes.pybind_modules(texts), *binding_mistakes.unreadable_schemas(texts)),
+        key=lambda mistake: (mistake.path, mistake.line),
+    )
+    if mistakes:
+        fixes = dict.fromkeys(mistake.fix for mistake in mistakes)
+        raise SourceError("\n".join(map(str, mistakes)), hint="\n".join(fixes))
+
+
+def with_linkage(
+    findings: Sequence[Finding],
+    sources: Sources,
+    variants: Mapping[str, Path],
+    targets: Sequence[Target],
+) -> tuple[Finding, ...]:
+    """The findings of a build, with those of functions that have ``extern "C"`` on one side only.
+
+    Such a finding takes the place of those on the import and on undefined symbols of its variant,
+    which have the same cause.
+    """
+    result = list(findings)
+    for target in targets:
+        path = variants.get(target.name)
+        if path is None or not any(_is_of(f, path) and f.rule in _MISSING for f in result):
+            continue
+        texts = _texts(sources, target.backend, target.cuda)
+        own = [
+            finding("linkage", f"{path.name}/{file.name}", message, hint)
+            for file in sorted(path.glob("*.so"))
+            for message, hint in symbols.one_sided(elf.parse(file.read_bytes()), texts)
+        ]
+        if own:
+            result = [f for f in result if not _is_of(f, path) or f.rule not in _MISSING]
+            result += own
+    return tuple(result)
+
+
+def _is_of(finding: Finding, variant: Path) -> bool:
+    return finding.where.partition("/")[0] == variant.name
+
+
+def _texts(sources: Sources, backend: Backend, cuda: Version2 | None) -> dict[str, str]:
+    """Text of the project's own files that the units of a backend may read, in order."""
+    paths = {path for unit in sources.units(backend, cuda) for path in unit.closure.files}
+    return {path: sources.texts[path] for path in sorted(paths & sources.texts.keys())}

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from kernforge._version import __version__
 from kernforge.builder import action as execute_action
-from kernforge.builder import locking, results, sandbox
+from kernforge.builder import results, sandbox
 from kernforge.builder.action import ActionContext, Done, Failure
 from kernforge.builder.api import PlannedBuild
 from kernforge.builder.executor import LogEvents
@@ -29,7 +29,7 @@ from kernforge.builder.graph import Action, Plan
 from kernforge.builder.pool import Job, LocalPool
 from kernforge.builder.results import STORE_KIND
 from kernforge.builder.sandbox import Mode
-from kernforge.builder.workspace import Workspace, open_workspace
+from kernforge.builder.workspace import Workspace, lock_difference, open_workspace, tree_paths
 from kernforge.errors import KernforgeError, NetworkError, ToolchainError, UsageError
 from kernforge.project.api import Project
 from kernforge.store import tree_archive
@@ -42,7 +42,7 @@ from kernforge.system.process import run
 from kernforge.toolchain import lockfile
 from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import Lock
-from kernforge.trust.builders import read_builders
+from kernforge.trust.signing import read_builders
 
 MEMORY = "MEMORY"
 """The Dask resource, in bytes, that workers offer and actions ask for."""
@@ -322,7 +322,7 @@ def _work(task: ActionTask, where: str, threads: int) -> ActionResult:
             _unpack(store, key, data, shared=False)
         for key in action.needs:
             _require(store, key)
-        if wrong := locking.difference(workspace, task.lock, action.trees):
+        if wrong := lock_difference(workspace, task.lock, action.trees):
             raise ToolchainError(
                 f"{lockfile.FILE_NAME} names {wrong}",
                 hint="start the workers in the same image as the build",
@@ -332,7 +332,7 @@ def _work(task: ActionTask, where: str, threads: int) -> ActionResult:
         plan = replace(task.plan, files={path: scratch / path for path in task.sources})
         context = ActionContext(
             store=store,
-            trees=locking.tree_paths(workspace, action.trees, task.lock),
+            trees=tree_paths(workspace, action.trees, task.lock),
             runner=run,
             jobs=threads,
             sandbox=sandbox.probe(task.sandbox, workspace.compiler.path, run),

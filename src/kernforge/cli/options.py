@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kernforge.errors import UsageError
 from kernforge.registry.api import open_default, open_registry
-from kernforge.registry.base import Registries
+from kernforge.registry.directory import Registries
 from kernforge.registry.names import COMMIT
 from kernforge.system.environment import Environment
 
@@ -102,7 +102,7 @@ def workspace(arguments: argparse.Namespace, console: Console) -> Workspace:
     from kernforge.project.api import read_project  # noqa: PLC0415
     from kernforge.store.remote import SharedStore  # noqa: PLC0415
     from kernforge.toolchain.local_parts import LocalPartsOptions  # noqa: PLC0415
-    from kernforge.trust.builders import read_builders  # noqa: PLC0415
+    from kernforge.trust.signing import read_builders  # noqa: PLC0415
 
     environment: Environment = arguments.environment
     url = environment.kernforge_shared_store

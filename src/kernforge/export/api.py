@@ -16,10 +16,9 @@ import tomlkit
 
 from kernforge.builder import action as execute_action
 from kernforge.builder import api as build
-from kernforge.builder import locking
 from kernforge.builder.api import BuildRequest
 from kernforge.builder.graph import Action, Plan
-from kernforge.builder.workspace import Workspace
+from kernforge.builder.workspace import Workspace, tree_paths
 from kernforge.errors import UsageError
 from kernforge.export import cmake
 from kernforge.manifest import schema
@@ -218,7 +217,7 @@ def compile_commands(workspace: Workspace, targets: Sequence[Target], to: Path) 
     ordered = sorted(chosen.values(), key=lambda target: target.backend)
     planned = build.plan_project(workspace, BuildRequest(targets=tuple(ordered)))
     names = {name for action in planned.plan.actions if action.source for name in action.trees}
-    trees = locking.tree_paths(workspace, {*names, "cxx"}, planned.lock)
+    trees = tree_paths(workspace, {*names, "cxx"}, planned.lock)
     entries = _entries(planned.plan, trees, directory=str(to.resolve()))
     return {COMPILE_COMMANDS: json.dumps(entries, indent=1) + "\n"}
 

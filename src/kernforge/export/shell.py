@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernforge.builder import api as build
-from kernforge.builder import locking
 from kernforge.builder.api import BuildRequest
-from kernforge.builder.workspace import Workspace
+from kernforge.builder.workspace import Workspace, tree_paths
 from kernforge.loader.search import with_override
 from kernforge.project.targets import Target
 from kernforge.system import digest, files
@@ -96,7 +95,7 @@ def _trees(workspace: Workspace, target: Target) -> dict[str, str]:
     names = set(planned.plan.trees) - {"cxx"}
     kinds = {"torch": target.torch, "tvm-ffi": target.tvm_ffi, "cuda": target.cuda}
     names |= {Tree.of(kind, version).name for kind, version in kinds.items() if version}
-    return locking.tree_paths(workspace, names, planned.lock)
+    return tree_paths(workspace, names, planned.lock)
 
 
 def _importable(workspace: Workspace, built: Path, links: Path) -> Path:

@@ -34,7 +34,7 @@ from kernforge.loader.search import (
     verify,
 )
 from kernforge.registry.api import find, open_default, open_registry
-from kernforge.registry.base import Registries
+from kernforge.registry.directory import Registries
 from kernforge.registry.names import Request, request
 from kernforge.system.environment import Environment
 from kernforge.trust.admission import Allowed

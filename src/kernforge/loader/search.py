@@ -33,7 +33,7 @@ from kernforge.loader.importer import RepoInfo
 from kernforge.loader.resolve import Resolution, check_archs, check_driver, resolve, way_out
 from kernforge.registry import names
 from kernforge.registry.api import Answer, download_first, find, find_redirect, locked
-from kernforge.registry.base import Registries, read_checked
+from kernforge.registry.directory import Registries, read_checked
 from kernforge.registry.names import SOURCE, Request
 from kernforge.system.environment import Environment
 from kernforge.system.files import refuse_writable

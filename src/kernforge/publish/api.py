@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Publish built variants to a registry as a version, which never changes afterwards.
 
-This module chooses the version and its files; a destination writes them.
+This module chooses the version and its files, and the source that goes with them for builds of more
+variants; a destination writes them.
 """
 
 from __future__ import annotations
@@ -18,16 +19,23 @@ from kernforge.artifact.directories import BuiltVariant
 from kernforge.artifact.integrity import UNHASHED
 from kernforge.artifact.metadata import FILE
 from kernforge.errors import IntegrityError, MovedError, NetworkError, RegistryError, UsageError
-from kernforge.publish import api_diff
+from kernforge.project import units
+from kernforge.project.api import MANIFEST, Project
 from kernforge.publish.directory import DirectoryDestination, Release
 from kernforge.publish.hub import PUBLISHING, HubDestination
-from kernforge.publish.version import VersionChoice, choose_version, variants_of
+from kernforge.publish.version import (
+    VersionChoice,
+    choose_version,
+    offer,
+    published_offers,
+    variants_of,
+)
 from kernforge.registry import names
-from kernforge.registry.base import Registry
-from kernforge.registry.directory import DirectoryRegistry
+from kernforge.registry.directory import DirectoryRegistry, Registry
 from kernforge.registry.hub import HubRegistry
 from kernforge.system.digest import sha256
 from kernforge.system.files import refuse_writable, sha256_file
+from kernforge.toolchain import lockfile
 
 # Names that git refuses.
 _NO_BRANCH = re.compile(r"-.*|.*\.\..*|.*(\.|\.lock)(/.*)?")
@@ -128,7 +136,7 @@ def publish(
     other = _other_branch(registry, branch, metadata.version, version)
     destination = _destination(registry, private=private)
     variants = tuple(sorted(upload.name for upload in uploads))
-    offered = [api_diff.offer(each.variant.path, each.variant.metadata) for each in uploads]
+    offered = [offer(each.variant.path, each.variant.metadata) for each in uploads]
     tree = {f"build/{u.name}/{path}": u.hashes[path] for u in uploads for path in u.files}
     files = {u.hashes[path]: file for u in uploads for path, file in u.files.items()}
     for folder, more in ((names.SOURCE, source or {}), (names.BENCHMARKS, benchmarks or {})):
@@ -147,7 +155,7 @@ def publish(
                     variants_of(tree),
                     offered,
                     variants=lambda v: variants_of(destination.tree(repo_id, published[v], files)),
-                    offers=lambda v: api_diff.published(registry, repo_id, published[v]),
+                    offers=lambda v: published_offers(registry, repo_id, published[v]),
                     major=metadata.version,
                     requested=requested,
                 )
@@ -276,3 +284,43 @@ def _read_variant(directory: Path) -> _Upload:
     hashes = {path: base64.b64decode(text).hex() for path, text in digest.files.items()}
     hashes |= {path: sha256(files[path].read_bytes()) for path in UNHASHED & set(files)}
     return _Upload(variant=variant, files=files, hashes=hashes)
+
+
+# SPDX identifiers, without the version, of licences that allow everyone to redistribute the source.
+_OPEN = (
+    *("0bsd", "agpl", "apache", "artistic", "bsd", "bsl-1", "cc0", "ecl", "epl", "eupl", "gpl"),
+    *("isc", "lgpl", "mit", "mpl", "ms-pl", "ncsa", "postgresql", "unlicense", "upl", "zlib"),
+)
+_NOT_NAMES = re.compile(r"\bWITH\s+[^()\s]+|\b(?:AND|OR)\b|[()]", re.IGNORECASE)
+_LEGAL = re.compile(r"(?:LICEN[CS]E|NOTICE|COPYING)(?:[.-][^/]*)?", re.IGNORECASE)
+
+
+def pack_source(project: Project, *, wanted: bool | None) -> dict[str, Path]:
+    """The input files of the project's builds, with its lock and its licence, by path.
+
+    The bundled headers are included, because they differ between versions of kernforge.
+
+    Args:
+        wanted: whether to include the source; None includes it if the licence is open and the
+            project has a lock.
+    """
+    if wanted is False or (wanted is None and not is_open(project.manifest.general.license or "")):
+        return {}
+    if lockfile.FILE_NAME not in project.files:
+        if wanted is None:
+            return {}
+        raise UsageError(
+            f"{project.root} has no {lockfile.FILE_NAME}, which a build of its source needs",
+            hint="run `kernforge lock`, or publish with --no-with-source",
+        )
+    own = {MANIFEST, lockfile.FILE_NAME, *project.sources.digests}
+    own |= {path for path in project.files if _LEGAL.fullmatch(path)}
+    packed = {path: units.bundled_path(path) for path in project.sources.bundled_headers}
+    packed |= {path: project.files[path] for path in own}
+    return dict(sorted(packed.items()))
+
+
+def is_open(license_text: str) -> bool:
+    """Whether a licence, as an SPDX expression, allows everyone to redistribute the source."""
+    names = _NOT_NAMES.sub(" ", license_text.lower()).split()
+    return bool(names) and all(name.startswith(_OPEN) for name in names)

@@ -11,8 +11,7 @@ from kernforge import _lazy
 TYPE_CHECKING = False  # as type checkers know it; typing itself takes most of ten milliseconds
 if TYPE_CHECKING:
     from kernforge.registry.api import open_registry
-    from kernforge.registry.base import Registry
-    from kernforge.registry.directory import DirectoryRegistry
+    from kernforge.registry.directory import DirectoryRegistry, Registry
 
 __all__ = ["DirectoryRegistry", "Registry", "open_registry"]
 

@@ -12,8 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 from kernforge import untrusted
 from kernforge.errors import AbsentError, NotPublishedError, RegistryError
-from kernforge.registry.base import Chain, Registries, Registry
-from kernforge.registry.directory import DirectoryRegistry
+from kernforge.registry.directory import Chain, DirectoryRegistry, Registries, Registry
 from kernforge.registry.names import COMMIT, Request, majors, request, versions
 from kernforge.system.environment import Environment
 

@@ -1,20 +1,332 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The writing of a registry in a directory: blobs, commits, references.
+"""A registry in a directory that is laid out as the cache of ``huggingface_hub``.
 
-No server is needed, and the file system says who may write.
+The hub's client loads from it with ``KERNELS_CACHE`` pointed at it, and this loader from a cache
+that the hub's client filled::
+
+    kernels--<owner>--<name>/
+        blobs/<sha256>                     every file once
+        snapshots/<commit>/build/<variant>/<file> -> ../../../../blobs/<sha256>
+        snapshots/<commit>/source/<file>   the sources of the variants, if published
+        refs/v1, refs/v1.2.3, refs/main    the name of a commit each
+
+A commit never changes; a reference changes by one atomic write; nothing is ever removed. Writers
+exclude each other by a lock that also works on network shares (a whole-file lock, which NFS takes
+to its server); readers need none. Only exclusive creation, rename and that lock are relied on.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
-from kernforge.artifact.integrity import is_bytecode
-from kernforge.errors import RegistryError
-from kernforge.registry.base import Registry
-from kernforge.registry.names import SHA256, check_revision
+from kernforge.artifact.integrity import UNHASHED, is_bytecode
+from kernforge.artifact.metadata import FILE, Metadata
+from kernforge.errors import IntegrityError, NetworkError, RegistryError
+from kernforge.registry.names import (
+    COMMIT,
+    LONGEST_REF,
+    SHA256,
+    check_repo_id,
+    check_revision,
+    is_ref,
+)
 from kernforge.system import files
-from kernforge.system.digest import key
+from kernforge.system.digest import git_blob, key, sha256
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+
+_LARGEST = 64_000_000
+_MODIFIED = "the copy was modified: delete it and download again; no kernel code ran"
+_WAIT_S = 2.0  # before a warning: a write takes less, a download more
+_PARTS = 3  # of a repository's directory: "kernels", owner, name
+
+
+class Registry:
+    """A registry in a directory, or the cache of a server.
+
+    Every method may raise ``RegistryError`` or ``NetworkError``. A missing kernel, commit or file
+    is None or an empty tuple.
+
+    Args:
+        root: the directory.
+        url: the registry's URL; that of the directory by default.
+        offline_server: address of the server whose cache this is; it is never contacted.
+    """
+
+    def __init__(self, root: Path, url: str = "", offline_server: str = "") -> None:
+        self.root = root
+        self.url = url or root.as_uri()
+        self.offline_server = offline_server
+        # Plain strings: on the way to a kernel that is loaded, a Path is most of the time.
+        self._root = os.fspath(root)
+
+    @property
+    def members(self) -> tuple[Registry, ...]:
+        """The registry itself: the registries of a chain have several."""
+        return (self,)
+
+    def member(self, repo_id: str) -> Registry:  # noqa: ARG002 - the same for every kernel
+        """The registry itself."""
+        return self
+
+    def offline(self) -> Registry:
+        """The same registry without a network."""
+        return self
+
+    def repo_ids(self) -> tuple[str, ...]:
+        """The kernels in the directory, sorted."""
+        names = (name.split("--") for name in _directories(self.root))
+        return tuple(
+            sorted(f"{n[1]}/{n[2]}" for n in names if n[0] == "kernels" and len(n) == _PARTS)
+        )
+
+    def link_root(self, repo_id: str) -> Path:
+        """The directory of a kernel: no link of its files leads out of it."""
+        return self.root / self._name(repo_id)
+
+    def _name(self, repo_id: str) -> str:
+        return f"kernels--{check_repo_id(repo_id).replace('/', '--')}"
+
+    def snapshot(self, repo_id: str, commit: str) -> Path:
+        """The directory of a commit."""
+        return self.link_root(repo_id) / "snapshots" / commit
+
+    def ref(self, repo_id: str, name: str) -> str | None:
+        """The commit of a branch or tag."""
+        commit = self._written_ref(repo_id, name)
+        return commit or (self._unnamed(repo_id).get(name) if self.offline_server else None)
+
+    def refs(self, repo_id: str) -> Mapping[str, str]:
+        """The commit of each branch and tag, sorted by name."""
+        written = self._written_refs(repo_id)
+        return (
+            dict(sorted({**self._unnamed(repo_id), **written}.items()))
+            if self.offline_server
+            else written
+        )
+
+    def _written_ref(self, repo_id: str, name: str) -> str | None:
+        if not is_ref(name):
+            return None
+        path = f"{self._root}/{self._name(repo_id)}/refs/{name}"
+        try:
+            commit = read_small(path)[:LONGEST_REF].decode(errors="replace").strip()
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return None
+        if not COMMIT.fullmatch(commit):
+            raise RegistryError(
+                f"{path} holds {commit!r}, which is not a commit",
+                hint="publish the kernel again, or remove that file of a download",
+            )
+        return commit
+
+    def _written_refs(self, repo_id: str) -> dict[str, str]:
+        root = self.link_root(repo_id) / "refs"
+        names = sorted(
+            path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()
+        )
+        commits = {name: self._written_ref(repo_id, name) for name in names}
+        return {name: commit for name, commit in commits.items() if commit}
+
+    def _unnamed(self, repo_id: str) -> dict[str, str]:
+        """Branches of commits without a reference, by the version in the metadata of their builds.
+
+        ``kernels`` downloads a version by its commit and leaves no reference. Of several commits of
+        a version, the latest download counts.
+        """
+        referenced = set(self._written_refs(repo_id).values())
+        commits = [commit for commit in self.commits(repo_id) if commit not in referenced]
+        branches = {}
+        for commit in sorted(commits, key=lambda c: self.snapshot(repo_id, c).stat().st_mtime_ns):
+            for variant in self.variants(repo_id, commit):
+                with contextlib.suppress(RegistryError, IntegrityError):
+                    document = self.metadata(repo_id, commit, variant)
+                    branches[f"v{Metadata.from_json(document).version}"] = commit
+                    break
+        return branches
+
+    def commits(self, repo_id: str) -> tuple[str, ...]:
+        """The known commits, sorted: of a server, those with a reference or in the cache."""
+        names = _directories(self.link_root(repo_id) / "snapshots")
+        return tuple(name for name in names if COMMIT.fullmatch(name))
+
+    def has_commit(self, repo_id: str, commit: str) -> bool:
+        """Whether a full commit exists."""
+        return bool(COMMIT.fullmatch(commit)) and self.snapshot(repo_id, commit).is_dir()
+
+    def variants(self, repo_id: str, commit: str) -> tuple[str, ...]:
+        """The names of a commit's variants, sorted."""
+        return _directories(self.snapshot(repo_id, commit) / "build")
+
+    def small_file(self, repo_id: str, commit: str, path: str) -> bytes | None:
+        """The bytes of a small file of a commit; None if the commit has no such file.
+
+        An unreadable file is an error: a signature behind a broken network is not a missing one.
+        """
+        try:
+            return read_checked(self.snapshot(repo_id, commit) / path)
+        except FileNotFoundError:
+            return None
+
+    def folder(self, repo_id: str, commit: str, path: str) -> Path | None:
+        """A local directory with a folder of a commit, complete and not yet verified; else None."""
+        folder = self.snapshot(repo_id, commit) / path
+        return folder if folder.is_dir() else None
+
+    def metadata(self, repo_id: str, commit: str, variant: str) -> bytes:
+        """The bytes of a variant's ``metadata.json``.
+
+        Raises:
+            RegistryError: it is missing.
+        """
+        document = self.small_file(repo_id, commit, f"build/{variant}/{FILE}")
+        if document is None:
+            raise RegistryError(
+                f"build/{variant}/{FILE} of {repo_id} at {commit} is missing at {self.url}",
+                hint="it is an old build, or not a build: build and publish the kernel again",
+            )
+        return document
+
+    def fetch(self, repo_id: str, commit: str, variant: str) -> Path:
+        """A local directory with a variant's files, not yet verified.
+
+        Raises:
+            RegistryError: it is missing.
+        """
+        folder = self.folder(repo_id, commit, f"build/{variant}")
+        if folder is None:
+            raise RegistryError(
+                f"build/{variant} of {repo_id} at {commit} is missing at {self.url}",
+                hint="`kernforge info` lists its variants",
+            )
+        return folder
+
+    def is_trusted_publisher(self, owner: str) -> bool | None:
+        """Whether the registry marks an owner as a trusted publisher; None if it has no such mark.
+
+        Raises:
+            NetworkError: only the server knows, and it cannot be reached.
+        """
+        if self.offline_server:
+            raise NetworkError(
+                f"{self.offline_server} is offline, so it cannot say whether {owner} is a trusted "
+                "publisher: HF_HUB_OFFLINE is set",
+                hint="allow the kernel by name, or load it once while the hub can be reached",
+            )
+        return None
+
+    @contextlib.contextmanager
+    def writing(self, repo_id: str) -> Iterator[None]:
+        """Hold the write lock of a kernel, and remove the leftovers of killed writers."""
+        repo = self.link_root(repo_id)
+        lock = self.root / ".locks" / f"{repo.name}.lock"
+        with contextlib.ExitStack() as stack:
+            if not stack.enter_context(files.locked(lock, wait_s=_WAIT_S)):
+                import logging  # noqa: PLC0415 - slow, and rarely needed
+
+                logging.getLogger("kernforge").warning(
+                    "waiting for another process that writes %s to %s", repo_id, self.root
+                )
+                stack.enter_context(files.locked(lock))
+            for place in ("", "blobs", "snapshots", "refs", "listings"):
+                files.sweep(repo / place)
+            yield
+
+
+class Chain:
+    """Several registries: the first that has a kernel is used for it alone.
+
+    The last one is used for kernels that none has, so that its errors say what is missing.
+    """
+
+    def __init__(self, members: tuple[Registry, ...]) -> None:
+        self.members = members
+        self.url = ", then ".join(registry.url for registry in members)
+
+    def member(self, repo_id: str) -> Registry:
+        """The registry of a kernel."""
+        *others, last = self.members
+        return next((each for each in others if each.commits(repo_id)), last)
+
+    def offline(self) -> Chain:
+        """The same registries without a network."""
+        return Chain(tuple(registry.offline() for registry in self.members))
+
+
+Registries: TypeAlias = Registry | Chain
+"""One registry, or several in an order."""
+
+
+def read_small(path: Path | str) -> bytes:
+    """The bytes of a document; refuses pipes, devices and sockets, which may have no end.
+
+    Raises:
+        IntegrityError: it is one, or a file that is larger than any document.
+    """
+
+    def open_now(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NONBLOCK)  # without waiting for a pipe's other end
+
+    with open(path, "rb", buffering=0, opener=open_now) as stream:
+        state = os.fstat(stream.fileno())
+        if not stat.S_ISREG(state.st_mode) or state.st_size > _LARGEST:
+            raise IntegrityError(
+                f"{path} is not a file of at most {_LARGEST:,} bytes",
+                hint="remove it, and publish or download the kernel again",
+            )
+        return stream.readall()
+
+
+def read_checked(path: Path) -> bytes:
+    """The bytes of a small file that no digest may cover, compared with the blob of its link.
+
+    Raises:
+        IntegrityError: the blob has other bytes, or a file replaced the link to a blob.
+    """
+    data = read_small(path)
+    if path.is_symlink():
+        refuse_other_bytes(path, os.path.basename(os.readlink(path)), data)  # noqa: PTH115, PTH119
+    elif path.name in UNHASHED and any(other.is_symlink() for other in path.parent.iterdir()):
+        raise IntegrityError(
+            f"{path} is not a link to a blob, as other files of its directory are", hint=_MODIFIED
+        )
+    return data
+
+
+def refuse_other_bytes(path: Path | str, blob: str, data: bytes) -> None:
+    """Refuse bytes whose hash is not the name of their blob: SHA-256, or git's.
+
+    Raises:
+        IntegrityError: the hash differs, or the name is not a hash.
+    """
+    if SHA256.fullmatch(blob):
+        digest = sha256(data)
+    elif COMMIT.fullmatch(blob):
+        digest = git_blob(data)
+    else:
+        raise IntegrityError(f"{path} leads to {blob!r}, which is not a blob", hint=_MODIFIED)
+    if digest != blob:
+        raise IntegrityError(
+            f"{path} is not what its commit has: the blob {blob} has other bytes", hint=_MODIFIED
+        )
+
+
+def _directories(directory: Path) -> tuple[str, ...]:
+    """The finished directories in a directory, sorted; none if it does not exist."""
+    try:
+        with os.scandir(directory) as entries:
+            names = [entry.name for entry in entries if entry.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    return tuple(sorted(name for name in names if not name.startswith("tmp-")))
 
 
 class DirectoryRegistry(Registry):

@@ -27,8 +27,12 @@ from typing import Any, Protocol, TypeVar
 from kernforge import untrusted
 from kernforge.artifact.integrity import is_bytecode
 from kernforge.errors import IntegrityError, NetworkError, NotPublishedError, StorageError
-from kernforge.registry.base import Registry, refuse_other_bytes
-from kernforge.registry.directory import DirectoryRegistry, link_to_blob
+from kernforge.registry.directory import (
+    DirectoryRegistry,
+    Registry,
+    link_to_blob,
+    refuse_other_bytes,
+)
 from kernforge.registry.names import COMMIT, SHA256, check_repo_id, is_ref
 from kernforge.system import files
 from kernforge.system.digest import git_blob

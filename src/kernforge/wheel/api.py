@@ -19,7 +19,7 @@ from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.errors import IntegrityError, UsageError
 from kernforge.loader.search import Search, fetch_variant
 from kernforge.registry.api import find, refuse_moved, request_or_newest
-from kernforge.registry.base import Registries
+from kernforge.registry.directory import Registries
 from kernforge.registry.names import versions
 from kernforge.system import files
 from kernforge.system.environment import Environment

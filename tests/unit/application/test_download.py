@@ -12,16 +12,14 @@ from support.registries import commit_of
 from support.variants import replace_linked
 
 from kernforge.application import download, project_lock
-from kernforge.application.download import Selection
-from kernforge.application.platforms import parse
+from kernforge.application.download import Selection, parse
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import Metadata
 from kernforge.errors import IntegrityError, NoVariantError
 from kernforge.loader import lock
 from kernforge.loader.search import Search
 from kernforge.publish.api import publish
-from kernforge.registry.base import Chain
-from kernforge.registry.directory import DirectoryRegistry
+from kernforge.registry.directory import Chain, DirectoryRegistry
 from kernforge.registry.hub import HubEndpoint, HubRegistry
 from kernforge.registry.names import request
 from kernforge.system import files

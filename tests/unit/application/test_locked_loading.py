@@ -4,7 +4,7 @@
 import pytest
 from support.variants import replace_linked
 
-from kernforge.application.platforms import parse
+from kernforge.application.download import parse
 from kernforge.errors import IntegrityError, RequestError
 from kernforge.loader import api as loader
 from kernforge.loader import lock, search

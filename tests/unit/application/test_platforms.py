@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from kernforge.application.platforms import describe, name, parse, read
+from kernforge.application.download import describe, name, parse, read
 from kernforge.artifact.variant import Backend
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from kernforge.application.requirements import allows, load_document, read_dependencies
+from kernforge.application.project_lock import allows, load_document, read_dependencies
 from kernforge.errors import UsageError
 from kernforge.registry.names import Request, request
 

@@ -12,7 +12,7 @@ from kernforge.builder.pool import LocalPool, Measures
 from kernforge.store.remote import SharedStore
 from kernforge.system import process as run_module
 from kernforge.system.process import Command, run
-from kernforge.trust.builders import Builders
+from kernforge.trust.signing import Builders
 
 MB = 10**6
 EAT = "import time; held = bytearray({mb}_000_000); time.sleep({s}); open('out', 'w').close()"

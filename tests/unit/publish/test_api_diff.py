@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from kernforge.publish.api_diff import Level, Offer, compare, level_of
+from kernforge.publish.version import Level, Offer, compare, level_of
 from kernforge.source.op_schema import read_operators
 from kernforge.source.python_api import read_package
 

@@ -4,11 +4,11 @@ from support import projects
 
 from kernforge.errors import UsageError
 from kernforge.project import api as project
-from kernforge.publish import source_pack
+from kernforge.publish.api import pack_source
 
 
 @pytest.mark.parametrize(
-    ("text", "is_open"),
+    ("text", "expected"),
     [
         ("Apache-2.0", True),
         ("MIT", True),
@@ -21,8 +21,8 @@ from kernforge.publish import source_pack
         ("", False),
     ],
 )
-def test_open_licences_are_recognized(text, is_open):
-    assert source_pack.is_open(text) is is_open
+def test_open_licences_are_recognized(text, expected):
+    assert is_open(text) is expected
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_the_files_of_a_build_are_packed(tmp_path, licence, locked, wanted, pack
         (root / path).write_text("")
     if locked:
         (root / "kernforge.lock").write_text("{}")
-    found = source_pack.pack(project.read_project(root), wanted=wanted)
+    found = pack_source(project.read_project(root), wanted=wanted)
     assert bool(found) is packed
     if packed:
         assert {"LICENSE", "build.toml", "kernforge.lock", "times_two.cpp"} <= set(found)
@@ -54,13 +54,13 @@ def test_the_files_of_a_build_are_packed(tmp_path, licence, locked, wanted, pack
 
 def test_a_wanted_source_needs_a_lock(tmp_path):
     with pytest.raises(UsageError, match=r"has no kernforge\.lock"):
-        source_pack.pack(project.read_project(projects.write(tmp_path)), wanted=True)
+        pack_source(project.read_project(projects.write(tmp_path)), wanted=True)
 
 
 def test_the_headers_of_a_build_are_packed(tmp_path):
     root = projects.write(tmp_path, cpp='#include "kernforge/elementwise.h"\n')
     (root / "kernforge.lock").write_text("{}")
-    found = source_pack.pack(project.read_project(root), wanted=True)
+    found = pack_source(project.read_project(root), wanted=True)
     headers = {path: real for path, real in found.items() if path.startswith("csrc/")}
     assert [*headers] == ["csrc/kernforge/dtype.h", "csrc/kernforge/elementwise.h"]
     assert all("#pragma once" in real.read_text() for real in headers.values())
@@ -68,4 +68,4 @@ def test_the_headers_of_a_build_are_packed(tmp_path):
     for path, real in headers.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(real.read_bytes())
-    assert source_pack.pack(project.read_project(root), wanted=True).keys() == found.keys()
+    assert pack_source(project.read_project(root), wanted=True).keys() == found.keys()

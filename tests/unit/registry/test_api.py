@@ -11,8 +11,7 @@ from kernforge.registry.api import (
     open_default,
     open_registry,
 )
-from kernforge.registry.base import Chain
-from kernforge.registry.directory import DirectoryRegistry
+from kernforge.registry.directory import Chain, DirectoryRegistry
 from kernforge.registry.names import majors, request, versions
 from kernforge.system.environment import Environment
 

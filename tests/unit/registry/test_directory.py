@@ -11,7 +11,7 @@ from support.registries import REPO, commit_of, publish_file
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import Metadata
 from kernforge.errors import IntegrityError, RegistryError, RequestError, UsageError
-from kernforge.registry import base
+from kernforge.registry import directory
 from kernforge.registry.api import open_registry
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.names import request
@@ -36,7 +36,7 @@ def test_commit_is_a_hash_of_its_files(registry, tmp_path):
 
 
 def test_wait_for_a_lock_is_logged(registry, monkeypatch, caplog):
-    monkeypatch.setattr(base, "_WAIT_S", 0)
+    monkeypatch.setattr(directory, "_WAIT_S", 0)
     wrote = threading.Event()
 
     def write():

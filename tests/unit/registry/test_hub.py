@@ -19,7 +19,7 @@ from kernforge.errors import (
     StorageError,
 )
 from kernforge.registry import remote
-from kernforge.registry.base import Registry
+from kernforge.registry.directory import Registry
 from kernforge.registry.hub import HubEndpoint, HubRegistry, HubTransport
 
 REPO = "owner/toy"

@@ -10,7 +10,7 @@ from kernforge.errors import UsageError
 from kernforge.store.local import Store
 from kernforge.store.remote import SharedStore
 from kernforge.system import files
-from kernforge.trust.builders import Builders
+from kernforge.trust.signing import Builders
 
 EVERYONE = Builders(everyone=True)
 KEY = "ab" + "0" * 62

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from kernforge.application import platforms
+from kernforge.application import download
 from kernforge.doctor import examine, rules
 from kernforge.errors import ToolchainError
 from kernforge.loader import host
@@ -19,7 +19,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     """Print the problems of this machine, or describe it."""
     if arguments.platform:
         here = host.with_device(host.probe())
-        console.result(platforms.describe(here), platforms.name(here))
+        console.result(download.describe(here), download.name(here))
         return
     machine = examine.examine(arguments.environment, run_program, ask_network=not arguments.offline)
     findings = rules.diagnose(machine)

@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from kernforge.application import download, platforms
+from kernforge.application import download
 from kernforge.application.download import Selection
 from kernforge.cli import options
 from kernforge.errors import UsageError
@@ -108,10 +108,10 @@ def _host(text: str) -> Host:
     """The described machine."""
     path = Path(text)
     if path.is_file():
-        return platforms.read(path.read_text(), source=text)
+        return download.read(path.read_text(), source=text)
     if path.suffix == ".json":
         raise UsageError(
             f"there is no file {text}",
             hint=f"write it on that machine: kernforge doctor --platform --json > {path.name}",
         )
-    return platforms.parse(text)
+    return download.parse(text)

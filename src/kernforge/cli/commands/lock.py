@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
 
 
 def _lock_toolchain(arguments: argparse.Namespace, console: Console) -> None:
-    from kernforge.builder import locking  # noqa: PLC0415 - applications need none of it
+    from kernforge.builder.workspace import Mode, ensure_lock, needs  # noqa: PLC0415 - applications need none of it
     from kernforge.project import targets  # noqa: PLC0415
     from kernforge.toolchain.lockfile import Tree  # noqa: PLC0415
 
@@ -67,9 +67,9 @@ def _lock_toolchain(arguments: argparse.Namespace, console: Console) -> None:
     workspace = options.workspace(arguments, console)
     more = [Tree("cuda", version) for version in arguments.cuda]
     more += [Tree("torch", version) for version in arguments.torch]
-    wanted = locking.needs(workspace, targets.choose(workspace.candidates, [])).union(more)
-    mode: locking.Mode = "write" if arguments.upgrade is None else "upgrade"
-    locked, _ = locking.ensure_lock(workspace, wanted, mode)
+    wanted = needs(workspace, targets.choose(workspace.candidates, [])).union(more)
+    mode: Mode = "write" if arguments.upgrade is None else "upgrade"
+    locked, _ = ensure_lock(workspace, wanted, mode)
     lines = [
         f"  {tree}: {tree.release}"
         + (f", front end of {tree.front_end.release}" if tree.front_end else "")

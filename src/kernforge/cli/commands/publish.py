@@ -14,7 +14,7 @@ from kernforge.project import api as projects
 from kernforge.project import card as cards
 from kernforge.project.api import Project
 from kernforge.publish import api as publish
-from kernforge.publish import source_pack
+from kernforge.publish.api import pack_source
 from kernforge.publish.version import VersionChoice
 from kernforge.registry.api import open_registry
 from kernforge.registry.names import dotted
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
         sources=project.sources.identity,
         card=functools.partial(card.fill, repo_id),
         private=arguments.private or None,
-        source=source_pack.pack(project, wanted=arguments.with_source),
+        source=pack_source(project, wanted=arguments.with_source),
         benchmarks=projects.benchmarks(project),
     )
     if arguments.sign and not arguments.dry_run:
