@@ -4,7 +4,7 @@ from support import projects
 
 from kernforge.errors import UsageError
 from kernforge.project import api as project
-from kernforge.publish.api import pack_source
+from kernforge.publish.api import is_open, pack_source
 
 
 @pytest.mark.parametrize(
