@@ -289,38 +289,6 @@ def test_an_interrupted_build_leaves_nothing_half_done(kernforge_cli, fresh_home
     assert list(root.glob("build/*")) == [root / "build" / CPU]
 
 
-def test_a_terminated_build_compiles_only_the_rest(kernforge_cli, fresh_home, tmp_path):
-    home, parts = fresh_home, [f"part_{name}.cpp" for name in "abcdef"]
-    root = projects.write(tmp_path / "project")
-    manifest = (root / "build.toml").read_text()
-    sources = ", ".join(f'"{part}"' for part in ("times_two.cpp", *parts))
-    (root / "build.toml").write_text(manifest.replace('"times_two.cpp"', sources))
-    for part in parts:  # unlike any other source
-        text = HEAVY.replace("heavy", Path(part).stem) + f"// {time.time_ns()}\n"
-        (root / part).write_text(text.replace("60", "6"))
-    graph = json.loads(kernforge_cli("build", root, "--dry-run", "--json", home=home).stdout)
-    places = {
-        one["title"]: home / "store" / "actions" / one["key"][:2] / one["key"]
-        for one in graph["actions"]
-        if one["title"] in parts
-    }
-    argv = [sys.executable, "-m", "kernforge", "build", str(root), "--jobs", "1"]
-    with processes.start(argv, env={**os.environ, "KERNFORGE_HOME": str(home)}) as process:
-        deadline = time.monotonic() + 240
-        while sum(place.is_dir() for place in places.values()) < 2:  # here the limit is reached
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        process.terminate()  # as timeout(1), a scheduler and a runner of CI do
-    assert process.returncode == 130
-    kept = {title for title, place in places.items() if place.is_dir()}
-    assert 2 <= len(kept) < len(parts) == len(places)
-    document = json.loads(kernforge_cli("build", root, "--json", home=home).stdout)
-    ran = {one["title"] for one in document["actions"]["spent"]}
-    assert ran & set(parts) == set(parts) - kept
-    assert list(document["variants"]) == [CPU]
-
-
 def wait_for_compiler(home: Path) -> None:
     """Wait until the heavy unit is being compiled."""
     deadline = time.monotonic() + 300

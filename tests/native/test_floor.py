@@ -108,13 +108,6 @@ def test_it_loads_beside_torch_and_runs(workshop, heavy, tmp_path):
     assert out.split() == ["205", "370", "122", "17511", "closed", "after"]
 
 
-def test_the_link_is_the_same_in_another_directory(workshop, heavy, tmp_path):
-    abi_stubs.make(tmp_path / "stubs", CPU)
-    (tmp_path / "heavy.o").write_bytes((workshop / "heavy.o").read_bytes())
-    link(tmp_path, "heavy", "heavy.o")
-    assert (tmp_path / "heavy.so").read_bytes() == (workshop / "heavy.so").read_bytes()
-
-
 def test_a_function_newer_than_the_floor_is_named(workshop):
     text = (
         'extern "C" int close_range(unsigned, unsigned, int);'

@@ -3,7 +3,7 @@
 
 import pytest
 from native.test_jit import PLAIN
-from support import jit_homes, notebooks
+from support import jit_homes
 
 from kernforge.extension import notebook
 
@@ -115,35 +115,3 @@ def test_flags_reach_the_compiler(shell):
     cell = "%%kernforge flagged --no-headers --cflags '-DFACTOR=21 -DNUMBER=2*FACTOR'\n"
     run(shell, cell + PLAIN % "NUMBER").raise_error()
     assert shell.user_ns["flagged"].value() == 42
-
-
-@pytest.mark.parametrize(
-    ("cuda", "declared"),
-    [
-        (
-            "at::Tensor f(at::Tensor x,\n    int n) {\n  return x;\n}",
-            "at::Tensor f(at::Tensor x, int n);",
-        ),
-        ("int y;\nstd::vector<at::Tensor> f() {}", "std::vector<at::Tensor> f();"),
-        ("const float* f(const float* x) {", "const float* f(const float* x);"),
-        ("void g() { f(1); }", ""),
-        ("void f(int);", ""),
-        ("int g() {\n  return f(1) ? 1 : 2;\n}", ""),
-    ],
-)
-def test_functions_of_cuda_are_declared(cuda, declared):
-    assert notebook.declaration(cuda, "f") == declared
-
-
-def test_a_notebook_runs(home, tmp_path, monkeypatch):
-    texts = [
-        "%load_ext kernforge",
-        "%%kernforge toy --no-headers\n" + PLAIN % 7,
-        "toy.value()",
-        "%%kernforge toy --no-headers\nint wrong = nonsense;\n" + PLAIN % 1,
-    ]
-    cells = notebooks.run(texts, tmp_path, monkeypatch)
-    assert cells[2].outputs[0]["data"]["text/plain"] == "7"
-    (failed,) = [o for o in cells[3].outputs if o["output_type"] == "error"]
-    assert failed["ename"] == "CellError"
-    assert "cell:2:13: error" in "\n".join(failed["traceback"])

@@ -4,7 +4,6 @@
 import hashlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +13,6 @@ import time
 from pathlib import Path
 
 import pytest
-from native import another_day
 from support import projects, trees
 
 import kernforge
@@ -168,39 +166,6 @@ def test_another_user(first, kept_home, mode):
         # A Python of another patch release brings other headers, and the statement says so.
         told = mode == "off" or python_of(first[0]) != python_of(found)
         assert names == ({"metadata.json", provenance.FILE} if told else set())
-
-
-def test_on_another_day(first, bare, tmp_path):
-    clock = tmp_path / "clock.so"
-    source = Path(another_day.__file__).with_name("clock.c")
-    gcc = ("gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror")
-    subprocess.run([*gcc, "-o", clock, source], check=True)
-    env = another_day.environment(str(clock))
-    assert year_of_a_compilation(env) > time.gmtime().tm_year
-    root, home = again(first, tmp_path / "project"), bare()
-    prefix = (sys.executable, another_day.__file__, str(clock))
-    found = build(root, home, "--sandbox", "required", prefix=prefix, **env)
-    assert differing(first[0], found) == []
-    # What compiled did see that day.
-    logs = [log.read_text() for log in (home / "store" / "actions").rglob("kernforge-log.txt")]
-    seen = re.findall(r"^clock of (\S+): (\d+)$", "".join(logs), flags=re.MULTILINE)
-    compilers = {"cc1plus", "as", "ld.bfd", "nvcc", "cudafe++", "cicc", "ptxas", "fatbinary"}
-    assert {program for program, _ in seen} >= compilers
-    assert min(int(second) for _, second in seen) > time.time() + another_day.SHIFT_S - 24 * 3600
-
-
-def year_of_a_compilation(env: dict[str, str]) -> int:
-    """What ``__DATE__`` is to a compiler that nobody tells a date."""
-    plain = {name: text for name, text in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
-    done = subprocess.run(
-        ["g++", "-E", "-P", "-x", "c++", "-"],
-        input="__DATE__",
-        capture_output=True,
-        text=True,
-        env={**plain, **env},
-        check=True,
-    )
-    return int(done.stdout.strip('"\n').split()[-1])
 
 
 def python_of(files: dict[str, bytes]) -> object:

@@ -20,7 +20,7 @@ def make_wheel(
         lines.append(f"{member},sha256={digest},{len(data)}\n")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for member, data in members.items():
-            archive.writestr(member, data)
+            archive.writestr(zipfile.ZipInfo(member), data, zipfile.ZIP_DEFLATED)
         if record:
             archive.writestr(f"{name}-{version}.dist-info/RECORD", "".join(lines))
     return path

@@ -5,7 +5,6 @@ import pytest
 
 from kernforge.binary import abi_floor
 from kernforge.binary.elf import Symbol
-from kernforge.errors import ToolchainError
 
 
 def exported(stub: abi_floor.StubLibrary) -> dict[str, str]:
@@ -55,67 +54,6 @@ def test_nothing_above_the_floor_is_exported(cpu):
     for stub in abi_floor.system_stubs(cpu):
         versions = set(exported(stub).values())
         assert all(abi_floor.within_floor(version) for version in versions), stub.soname
-
-
-@pytest.mark.parametrize(
-    ("file", "symbol"),
-    [
-        ("libc.so.6", "stat"),  # 2.33
-        ("libc.so.6", "pthread_create"),  # moved here in 2.34
-        ("libc.so.6", "__libc_single_threaded"),  # 2.32
-        ("libstdc++.so.6", "_ZSt28__throw_bad_array_new_lengthv"),  # GCC 11
-    ],
-)
-def test_what_came_later_is_absent(file, symbol):
-    assert symbol not in exported(stubs("x86_64")[file])
-
-
-def test_thread_local_objects_are_marked_as_such():
-    assert ".type _ZSt11__once_call,%tls_object" in stubs("x86_64")["libstdc++.so.6"].source
-    assert ".type _ZSt4cout,%object" in stubs("x86_64")["libstdc++.so.6"].source
-
-
-def test_the_dynamic_linkers_name_is_the_cpus():
-    assert stubs("x86_64")["ld-linux.so"].soname == "ld-linux-x86-64.so.2"
-    assert stubs("aarch64")["ld-linux.so"].soname == "ld-linux-aarch64.so.1"
-
-
-def test_an_unknown_cpu_is_refused():
-    with pytest.raises(ToolchainError, match="'riscv64'"):
-        abi_floor.system_stubs("riscv64")
-
-
-@pytest.mark.parametrize(
-    ("backend", "sonames"),
-    [
-        ("cpu", ["libc10.so", "libtorch_cpu.so", "libtorch.so"]),
-        (
-            "cuda",
-            ["libc10.so", "libtorch_cpu.so", "libtorch.so", "libc10_cuda.so", "libtorch_cuda.so"],
-        ),
-    ],
-)
-def test_torchs_stubs_are_sonames_without_symbols(backend, sonames):
-    found = abi_floor.empty_stubs(abi_floor.torch_sonames(backend))
-    assert [stub.soname for stub in found] == sonames
-    assert not any(exported(stub) for stub in found)
-
-
-def test_the_link_line_names_every_stub_and_nothing_of_the_machine():
-    arguments = abi_floor.link_args(stub_dir="stubs", backend="cuda")
-    for stub in (
-        *abi_floor.system_stubs("x86_64"),
-        *abi_floor.empty_stubs(abi_floor.torch_sonames("cuda")),
-    ):
-        assert f"stubs/{stub.file}" in arguments
-    assert "-nostdlib" in arguments
-    assert [a for a in arguments if a.startswith("-l")] == ["-l:libstdc++.a", "-lgcc"]
-    assert not [a for a in arguments if a.startswith("/")]
-
-
-def test_a_compiler_without_the_static_library_can_link_too():
-    arguments = abi_floor.link_args(stub_dir="s", backend="cpu", libstdcxx_archive=False)
-    assert "-l:libstdc++.a" not in arguments
 
 
 @pytest.mark.parametrize(

@@ -45,11 +45,6 @@ def test_exported_symbols_tell_kind_and_uniqueness():
     assert [name for name, symbol in found.items() if symbol.unique] == ["_ZZ6mergedvE5value"]
 
 
-def test_a_section_is_given_as_bytes_and_a_missing_one_as_none_of_them():
-    assert b"libsmall.so\0" in elf.section(SMALL, ".dynstr")
-    assert elf.section(SMALL, ".nv_fatbin") == b""
-
-
 @pytest.mark.parametrize("data", [b"", b"#!/bin/sh\n", SMALL[:100], SMALL[:4000]])
 def test_damaged_files_are_refused(data):
     with pytest.raises(CheckError, match="not a readable ELF file"):

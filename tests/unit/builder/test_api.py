@@ -157,20 +157,6 @@ def test_a_variant_whose_action_fails_is_left_out(workspace):
     assert not [line for line in asked.events.log if "sandbox" in line]
 
 
-def test_a_farm_build_fetches_no_toolchain(workspace):
-    asked = []
-
-    def pool(*arguments):
-        asked.append(arguments)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        api.build_project(workspace, request(workspace, pool=pool))
-    ((there, planned, context),) = asked
-    assert (there, context.trees) == (workspace, {})
-    assert planned.lock is NO_LOCK
-
-
 def test_a_missing_checker_is_reported_before_compiling(workspace, monkeypatch):
     ran = graphs.action("compiles", "touch k.so", outputs=("k.so",))
     asked = request(workspace, check=True)

@@ -9,7 +9,7 @@ import pytest
 from support.locks import table, tree
 
 from kernforge.artifact.version import Version2
-from kernforge.builder import flags, graph, linking, planner
+from kernforge.builder import graph, linking, planner
 from kernforge.errors import ManifestError, ToolchainError
 from kernforge.manifest import document
 from kernforge.project import targets, units
@@ -17,7 +17,6 @@ from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import (
     Lock,
     LockedCompiler,
-    LockedFrontEnd,
     LockedWheel,
 )
 
@@ -230,18 +229,6 @@ def test_a_copy_of_a_bundled_header_makes_the_same_build():
     assert later.sources_id == before.sources_id
 
 
-def test_an_artifact_has_its_package_and_architectures():
-    made = make(["torch213-*-cu130-*"])
-    (artifact,) = made.artifacts
-    assert artifact.package == {"__init__.py": "torch-ext/my_op/__init__.py"}
-    assert artifact.archs == ("8.0", "9.0a")
-
-
-def test_a_tree_that_the_lock_lacks_is_named():
-    with pytest.raises(ToolchainError, match=r"no torch-2\.13"):
-        make(["torch213-*-cpu-*"], lock=replace(LOCK, trees={}))
-
-
 def test_no_argv_holds_a_path_of_a_machine():
     seen = set()
     for action in make().actions:
@@ -263,19 +250,6 @@ def test_the_actions_of_a_variant_have_one_order():
         alone = order((name,), name)
         assert order(everything, name) == order(everything[::-1], name) == alone
         assert {a.key for a in make((name,)).actions} == set(alone)
-
-
-def test_the_standard_follows_torch():
-    made = make(["*-cpu-*"])
-    standards = {str(a.target.torch): flags.standard(a.target) for a in made.artifacts}
-    assert standards == {"2.11": "17", "2.12": "20", "2.13": "20"}
-
-
-def test_a_torch_unit_without_the_namespace_survives_an_edit_of_another():
-    files = {"op.cu": "#include <ATen/ATen.h>\n"}
-    edited = {**files, "torch-ext/my_op/__init__.py": "# edited"}
-    before, after = make(["*-cu130-*"], files=files), make(["*-cu130-*"], files=edited)
-    assert keys(before, "op.cu") == keys(after, "op.cu")
 
 
 def test_a_source_of_two_sections_is_linked_once():
@@ -403,33 +377,6 @@ def test_a_binding_named_at_link_time_survives_an_edit_of_another():
     }
 
 
-def with_front_end(release="13.0.3"):
-    """The lock with a CUDA 12.8 whose front end is of another one for each release."""
-    parts = {p: wheel(f"{p}{release}") for p in ("compiler", "headers", "optimizer", "runtime")}
-    front = LockedFrontEnd(release=release, **parts)
-    own = wheel("nvidia_cuda_nvcc_cu12-12.8.93-x")
-    return LOCK.having(tree("cuda", "12.8", own, release="12.8.1", front_end=front))
-
-
-CU128 = ["*stable-abi210-cu128*"]
-
-
-def test_cuda_12_is_compiled_by_the_front_end_of_13():
-    made = [make(CU128, lock=with_front_end(r), abi=STABLE) for r in ("13.0.3", "13.0.4")]
-    (action,), (newer,) = (titled(each, "op.cu, CUDA 12.8") for each in made)
-    assert action.argv[0] == "%{cuda-12.8}/bin/nvcc"
-    assert {"-static-global-template-stub=false", "-Xfatbin=--compress-mode=speed"} <= {
-        *action.argv
-    }
-    assert action.key != newer.key
-
-
-def test_code_for_a_device_linker_of_cuda_12_is_refused():
-    text = MANIFEST.replace("--use_fast_math", "-rdc=true")
-    with pytest.raises(ToolchainError, match=r"op\.cu is compiled with '-rdc=true'"):
-        make(CU128, lock=with_front_end(), abi=STABLE, manifest_text=text)
-
-
 def crossing(patterns, abi=""):
     arm = [tree("torch", v, wheel(f"arm{v}"), cpu="aarch64") for v in ("2.10", "2.13")]
     arm.append(tree("cudart", "13.0", wheel("arm_runtime"), cpu="aarch64"))
@@ -457,12 +404,6 @@ def test_borrowed_cuda_headers_are_searched_last():
     made = crossing(["torch213-*-cpu-*"])
     assert "torch-2.13" not in made.trees
     assert "aarch64-torch-2.13" in made.trees
-
-
-def test_another_processor_shares_no_action_with_this_one():
-    here = make(["torch213-*-cpu-*"])
-    there = crossing(["torch213-*-cpu-*"])
-    assert not {a.key for a in here.actions} & {a.key for a in there.actions}
 
 
 def test_many_units_and_targets_are_planned_in_seconds():

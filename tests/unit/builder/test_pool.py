@@ -66,10 +66,6 @@ def test_admission(waiting, running, space, chosen):
     assert names(waiting, running, space) == chosen
 
 
-def test_threads_of_running_actions_are_slots():
-    assert names([wants(key, 1) for key in "abc"], [has(1, threads=6)], room(slots=8)) == "ab"
-
-
 @pytest.mark.parametrize(
     ("widths", "taken", "slots", "given"),
     [
@@ -96,19 +92,7 @@ NVCC = replace(
     archs=("8.0", "8.6", "9.0", "10.0"),
     trees=("cuda-13.0", "cxx"),
 )
-ATEN = replace(NVCC, trees=("cuda-13.0", "torch-2.13"))
 CPP = replace(NVCC, kind="c++", argv=("%{cxx}", "-c", "a.cpp"), trees=("cxx",))
-
-
-def test_cross_builds_are_guessed_alike():
-    cross = replace(ATEN, trees=("aarch64-torch-2.13", "cuda-13.0"))
-    assert pool.guess(cross, jobs=4) == pool.guess(ATEN, jobs=4)
-
-
-def test_more_architectures_at_once_need_more_memory():
-    assert pool.guess(ATEN, jobs=1).memory < pool.guess(ATEN, jobs=8).memory
-    assert pool.identity(ATEN, jobs=1) != pool.identity(ATEN, jobs=4)
-    assert pool.identity(ATEN, jobs=4) == pool.identity(ATEN, jobs=8)
 
 
 def test_an_edit_keeps_the_identity():
@@ -116,13 +100,6 @@ def test_an_edit_keeps_the_identity():
     second = replace(CPP, argv=(*CPP.argv, "-DTORCH_EXTENSION_NAME=_k_cpu_abcdef6789"), key="2")
     assert pool.identity(first, jobs=1) == pool.identity(second, jobs=1)
     assert pool.identity(first, jobs=1) != pool.identity(CPP, jobs=1)
-
-
-def test_a_peak_is_forgotten_slowly():
-    known = pool.learned(None, peak_bytes=100 * MB, wall_s=1)
-    known = pool.learned(known, peak_bytes=1000 * MB, wall_s=3)
-    assert known == Estimate(memory=1000 * MB, seconds=2)
-    assert pool.learned(known, peak_bytes=10 * MB, wall_s=2).memory == 800 * MB
 
 
 def test_measurements_survive_the_process_and_damage(tmp_path):
@@ -143,9 +120,3 @@ def test_the_critical_path_is_the_longest_chain():
     expected = {key: Estimate(memory=1, seconds=each) for key, each in seconds.items()}
     found = pool.critical_paths((a, b, c, d), expected)
     assert {names[k]: v for k, v in found.items()} == {"a": 16, "b": 15, "c": 7, "d": 5}
-
-
-@pytest.mark.parametrize("known", [None, Estimate(memory=5, seconds=5)])
-def test_no_estimate_is_below_the_peak(known):
-    assert pool.learned(known, peak_bytes=50 * MB, wall_s=1).memory == 50 * MB
-    assert pool.learned(known, peak_bytes=0, wall_s=0.1).memory > 10 * MB

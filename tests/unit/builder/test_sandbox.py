@@ -3,7 +3,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 
 import pytest
@@ -99,24 +98,6 @@ class TestInside:
             ["sh", tmp_path / "again.sh"], capture_output=True, text=True, check=False
         )
         assert (done.returncode, done.stdout) == (5, f"{PLACE}/tmp\n")  # noqa: S108
-
-
-def test_a_fixed_directory_has_one_owner_at_a_time(tmp_path):
-    path, order = tmp_path / "place", []
-
-    def second():
-        with files.claimed(path) as ours:
-            order.append(f"second {ours} {list(path.iterdir())}")
-
-    with files.claimed(path) as ours:
-        assert ours
-        (path / "left").write_text("by the first")
-        thread = threading.Thread(target=second)
-        thread.start()
-        thread.join(0.2)
-        order.append("first")
-    thread.join()
-    assert order == ["first", "second True []"]
 
 
 def test_a_link_is_no_fixed_directory(tmp_path):

@@ -26,21 +26,6 @@ def findings(rule, *undefined, variant=STABLE, backend="cpu", archs=None, code=(
     return [f"{each.severity}: {each.message} {each.hint}" for each in every if each.rule == rule]
 
 
-def test_a_symbol_above_the_floor_is_named():
-    old = Symbol(name="malloc", version="GLIBC_2.2.5", library="libc.so.6")
-    new = Symbol(name="pthread_create", version="GLIBC_2.34", library="libc.so.6")
-    (text,) = findings("manylinux", old, new)
-    assert "GLIBC_2.34: pthread_create" in text
-    assert "malloc" not in text
-    assert not findings("manylinux", old)
-
-
-def test_an_undefined_symbol_is_named():
-    (text,) = findings("unresolved", Symbol(name="close_range"))
-    assert "close_range" in text
-    assert not findings("unresolved", Symbol(name="PyModule_Create2"))
-
-
 @pytest.mark.parametrize(
     ("symbol", "own"),
     [
@@ -79,17 +64,6 @@ def test_an_undefined_launcher_is_found_with_the_stable_abi(symbol, own):
 def test_only_libraries_of_the_system_and_torch_are_allowed(backend, needed, words):
     texts = findings("dependencies", backend=backend, needed=needed)
     assert [word in text for word, text in zip(words, texts, strict=True)] == [True] * len(words)
-
-
-def test_a_search_path_is_found():
-    (text,) = findings("dependencies", rpath=["/opt"])
-    assert "/opt" in text
-
-
-def test_another_cpu_is_found():
-    assert not findings("machine")
-    (text,) = findings("machine", machine="aarch64")
-    assert "compiled for aarch64" in text
 
 
 @pytest.mark.parametrize(
@@ -151,10 +125,3 @@ def test_a_function_newer_than_the_target_is_found(name, version):
 def test_device_code_and_metadata_must_agree(cubins, ptx, archs, backend, message):
     texts = findings("archs", code=(cubins, ptx), archs=archs, backend=backend)
     assert [message in text for text in texts] == [True] * bool(message)
-
-
-def test_process_wide_symbols_are_a_warning():
-    exported = [Symbol(name="_ZZ1fvE1x", unique=True), Symbol(name="PyInit_a")]
-    (text,) = findings("unique", exported=exported)
-    assert text.startswith("warning: ")
-    assert "_ZZ1fvE1x" in text

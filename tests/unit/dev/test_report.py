@@ -66,15 +66,6 @@ def test_a_round_is_json_and_text(broken, tested):
         assert f"it cannot be {word}: build 1.5 s" in report.text(broken, None)
 
 
-def test_an_untested_round_is_not_good():
-    one = Round(number=1, files=(), work=EVERYTHING, untested={"v": "no GPU here"})
-    assert report.text(one, None).splitlines() == [
-        "round 1: the first round",
-        "v: not tested: no GPU here",
-        "built, not tested: ",
-    ]
-
-
 def test_a_terminal_shows_errors_tests_kernels_and_times(broken, tested):
     console = Console(file=io.StringIO(), width=160, force_terminal=True, color_system=None)
     view = View(console)

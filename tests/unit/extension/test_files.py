@@ -56,29 +56,6 @@ def test_a_source_that_is_no_file_is_named(source):
         Tree({}).closure(str(source).lstrip("/"), (), ())
 
 
-def test_an_include_by_macro_takes_every_header_in_reach(source):
-    (source / "a.cpp").write_text("#include WHICH\n")
-    found, _ = read(source)
-    assert found.opaque
-    assert any(path.endswith("c.h") for path in found.files)
-
-
-def test_a_file_that_is_not_utf8_keeps_its_bytes(source):
-    (source / "b.h").write_bytes("// \xa9\n".encode("latin-1"))
-    tree = Tree({})
-    text = tree.get(str(source / "b.h").lstrip("/"))
-    assert text.encode(errors="surrogateescape") == b"// \xa9\n"
-
-
-def test_a_watched_file_that_appears_is_a_change(source):
-    tree = Tree({})
-    assert tree.watch(str(source / "b.h"))
-    assert tree.watch(str(source / "absent.o")) is None
-    assert tree.unchanged()
-    (source / "absent.o").write_text("")
-    assert not tree.unchanged()
-
-
 @pytest.mark.parametrize(
     ("directory", "installed"),
     [

@@ -40,13 +40,6 @@ def test_a_binding_on_the_stable_abi_is_recognised(text, stable):
     assert inline.is_stable(text) is stable
 
 
-def test_raw_cuda_and_stable_bindings_get_no_header_of_torch():
-    files = inline.inline(STABLE, RAW, None)
-    assert "torch/extension.h" not in files["cpp_sources.cpp"]
-    assert "torch/types.h" not in files["cuda_sources.cu"]
-    assert "cuda_runtime.h" in files["cuda_sources.cu"]
-
-
 @pytest.mark.parametrize(
     ("code", "headers"),
     [

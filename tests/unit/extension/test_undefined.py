@@ -39,35 +39,8 @@ def test_extern_c_on_one_side_is_named_with_both_files(wanted, exported):
     assert 'write extern "C" before launch' in found.hint
 
 
-def test_an_undefined_function_is_named_with_its_place():
-    found = error(library(["_Z6launchPfi"]), {"b.cpp": CPP})
-    assert "launch(float*, int) is named in b.cpp:2, and no source defines it" in found.message
-
-
-def test_symbols_of_torch_and_python_are_not_undefined():
-    wanted = [
-        "_ZN2at11TensorMaker11make_tensorEv",
-        "PyLong_FromLong",
-        "_ZTVN5torch8autograd4NodeE",
-        "_ZN3c105ErrorC1ENS_14SourceLocationESs",
-        "cudaLaunchKernel",
-    ]
-    assert error(library(wanted, ["PyInit_ops"]), {"b.cpp": CPP}) is None
-
-
 def test_the_dynamic_loaders_symbol_may_be_a_name_of_c():
     assert error(library(["launch"]), {"b.cpp": CPP}) is None
     assert error(library(["launch"]), {"b.cpp": CPP}, missing="launch").message.startswith(
         "ops cannot be imported: launch is named in b.cpp:2, and no source defines it"
     )
-
-
-@pytest.mark.parametrize(
-    ("words", "symbol"),
-    [
-        ("/a/b.so: undefined symbol: _ZN4mine4reluEPKf", "_ZN4mine4reluEPKf"),
-        ("libcudart.so.13: cannot open shared object file", ""),
-    ],
-)
-def test_the_missing_symbol_is_read_from_the_loaders_words(words, symbol):
-    assert loading.missing_symbol(words) == symbol

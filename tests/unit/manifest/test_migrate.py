@@ -199,13 +199,6 @@ def test_assumed_values_of_an_old_file_are_noted():
     assert manifest.general.license == "unknown"
 
 
-def test_the_content_does_not_depend_on_the_path():
-    here, there = (parse(f"{FOURTH}[torch-noarch]\n", source=f"{d}/build.toml") for d in "ab")
-    assert here.notes != there.notes
-    assert here.content == there.content
-    assert here.content != parse(f"{FOURTH}[torch]\n", source="a/build.toml").content
-
-
 @pytest.mark.parametrize(
     ("text", "mistake"),
     [

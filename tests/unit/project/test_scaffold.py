@@ -68,17 +68,6 @@ def test_the_minimal_project_has_five_files(tmp_path):
     assert check_files(parse(files["build.toml"]), files) == []
 
 
-def test_the_gradient_layout_adds_a_backward_kernel(tmp_path):
-    _, full = _project(tmp_path / "full")
-    _, gradient = _project(tmp_path / "gradient", layout="gradient")
-    assert gradient.keys() == full.keys()
-    assert gradient["build.toml"] == full["build.toml"]
-    assert "autograd.Function" in gradient["torch-ext/my_relu/__init__.py"]
-    for path in ("my_relu.cu", "my_relu_cpu.cpp", "my_relu.h", "torch-ext/torch_binding.cpp"):
-        assert "backward" in gradient[path], path
-        assert "backward" not in full[path], path
-
-
 @pytest.mark.parametrize("layout", ["full", "gradient", "minimal"])
 def test_the_files_are_formatted_and_linted(tmp_path, layout):
     # The columns of a template depend on the length of the name: one as long as the placeholder.
@@ -159,13 +148,6 @@ def test_nothing_is_overwritten(tmp_path):
     link.symlink_to(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="exists already"):
         scaffold("relu", dest=link)
-
-
-def test_an_empty_directory_is_filled(tmp_path):
-    dest = tmp_path / "relu"
-    dest.mkdir()
-    assert all(path.is_file() for path in scaffold("relu", dest=dest))
-    assert [path.name for path in tmp_path.iterdir()] == ["relu"]
 
 
 def test_a_killed_run_leaves_no_half_project(tmp_path):

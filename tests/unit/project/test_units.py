@@ -7,7 +7,6 @@ import pytest
 
 from kernforge.artifact.version import Version2
 from kernforge.manifest import document
-from kernforge.project import units
 from kernforge.project.units import Sources
 
 GENERAL = """
@@ -69,7 +68,7 @@ def test_sections_that_share_a_source_share_a_unit():
         ),
         section(
             "b",
-            ["./both.cu"],
+            ["./both.cu", "both.cu"],
             'include = ["y"]\ncuda-flags = ["-DB"]\ncuda-capabilities = ["9.0a"]',
         ),
         section("c", ["both.cu"]),
@@ -78,19 +77,6 @@ def test_sections_that_share_a_source_share_a_unit():
     assert found.include == ("y",)
     assert found.cuda_flags == ("-DA", "-DB")
     assert [str(a) for a in found.archs][:3] == ["7.5", "8.0", "8.6"]
-
-
-def test_a_shared_source_has_the_architectures_of_its_sections():
-    parsed = parse(
-        section("a", ["both.cu"], 'cuda-capabilities = ["8.0"]'),
-        section("b", ["both.cu"], 'cuda-capabilities = ["9.0a"]'),
-    )
-    assert [str(a) for a in find(parsed, "both.cu").archs] == ["8.0", "9.0a"]
-
-
-def test_a_source_named_twice_has_its_flags_once():
-    parsed = parse(section("a", ["a.cu", "./a.cu"], 'cuda-flags = ["-DA"]'))
-    assert find(parsed, "a.cu").cuda_flags == ("-DA",)
 
 
 def test_a_section_for_a_newer_toolkit_is_left_out():
@@ -149,9 +135,3 @@ def test_bundled_headers_are_those_that_a_unit_may_read():
     assert find(parsed, "a.cu", files=files, bundled=bundled).closure.reaches_torch
     own = replace(found, digests={**found.digests, "csrc/kernforge/two.h": "another"})
     assert [*own.bundled_headers] == ["csrc/kernforge/one.cuh"]
-
-
-def test_one_cutlass_is_for_every_unit():
-    parsed = parse(section("a", ["a.cu"]), section("b", ["b.cu"], depends='"torch", "cutlass_3_6"'))
-    assert units.cutlass(parsed) == "cutlass_3_6"
-    assert units.cutlass(parse(section("a", ["a.cu"]))) == ""

@@ -166,11 +166,6 @@ def test_changed_extra_object_relinks(project):
     assert first.key != planned(project, extra_objects=["more.o"])["link ops.so"].key
 
 
-def test_source_of_another_language_is_refused(project):
-    with pytest.raises(UsageError, match=r"x\.pyx is not a source: \.pyx is not compiled"):
-        read(project, sources=["x.pyx"])
-
-
 def test_plain_extension_links_no_torch(project):
     plain = setuptools.Extension("ops", ["k.cu"], include_dirs=["include"])
     found = read_request(extension.extension_request(plain, "ops.so", project))

@@ -36,16 +36,6 @@ def test_a_wheel_without_extensions_is_refused(tmp_path):
         wheels.relabel(made, wanted, tmp_path / "out", tmp_path / "files")
 
 
-def test_wheel_requires_its_torch_series():
-    wanted = target.named_target("2.11", "13.0", "3.12")
-    name, requires, text = wheels._metadata(METADATA.encode(), "1.2+torch2.11.cu130", wanted)
-    assert name == "my_ops"
-    assert requires == ("torch==2.11.*", "einops", 'torch; extra == "test"')
-    assert "Version: 1.2+torch2.11.cu130\n" in text
-    assert text.endswith("\n\n# Text\nVersion: stays\n")
-    assert text.count("torch>=2.0") == 0
-
-
 def test_local_versions_sort_by_torch_and_cuda():
     labels = [
         wheels.local_version(target.named_target(torch, cuda, "3.12"))

@@ -26,19 +26,9 @@ def test_values_that_look_alike_get_different_keys():
     assert len(set(keys)) == len(keys)
 
 
-def test_the_kind_is_part_of_the_key():
-    assert digest.key("x", a="1") != digest.key("y", a="1")
-
-
 def test_the_order_of_a_mapping_is_not():
     orders = itertools.permutations([("a", "1"), ("b", "2"), ("c", "3")])
     assert len({digest.key("x", m=dict(order)) for order in orders}) == 1
-
-
-def test_the_schema_number_is(monkeypatch):
-    before = digest.key("x", a="1")
-    monkeypatch.setattr(digest, "SCHEMA", digest.SCHEMA + 1)
-    assert digest.key("x", a="1") != before
 
 
 def test_a_value_of_unknown_identity_is_refused():

@@ -5,7 +5,7 @@ import platformdirs
 import pytest
 
 from kernforge.errors import UsageError
-from kernforge.system.environment import Environment, Variable
+from kernforge.system.environment import Environment
 
 
 def test_what_was_read_does_not_change_and_what_is_live_does(monkeypatch):
@@ -38,11 +38,6 @@ def test_files_lie_where_the_variables_say(variables, home, registry):
     assert environment.own_registry == Path(registry).expanduser()
 
 
-def test_a_relative_home_is_relative_to_the_current_directory(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert Environment({"KERNFORGE_HOME": "k"}).home == tmp_path / "k"
-
-
 @pytest.mark.parametrize("value", ["/x", "", None])
 def test_the_users_directories_are_those_of_platformdirs(monkeypatch, value):
     names = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
@@ -67,18 +62,3 @@ def test_a_user_without_a_home_directory_is_told(monkeypatch):
         with pytest.raises(UsageError, match="no home directory") as error:
             getattr(Environment({}), directory)
         assert "HOME" in error.value.hint
-
-
-def test_a_home_directory_that_is_relative_is_one_of_the_current_directory(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", "home")
-    assert Environment({}).own_registry == tmp_path / "home/.local/share/kernforge/registry"
-
-
-def test_every_variable_has_a_meaning_and_an_attribute_of_its_name():
-    variables = {k: v for k, v in vars(Environment).items() if isinstance(v, Variable)}
-    assert {v.name for v in variables.values()} >= {"KERNFORGE_HOME", "HF_ENDPOINT"}
-    for attribute, variable in variables.items():
-        assert attribute == variable.name.lower()
-        assert variable.meaning
-        assert getattr(Environment({variable.name: "text"}), attribute) == "text"

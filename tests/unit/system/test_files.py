@@ -2,8 +2,6 @@
 """Locks that processes and threads wait for."""
 
 import errno
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -11,15 +9,18 @@ import pytest
 from kernforge.errors import StorageError
 from kernforge.system import files, process
 
+HOLDERS = pytest.mark.parametrize("hold", [files.locked, files.claimed])
 
-def test_a_lock_is_held_by_one_thread_at_a_time(tmp_path):
+
+@HOLDERS
+def test_one_thread_holds_a_lock_or_a_fixed_directory_at_a_time(tmp_path, hold):
     order = []
 
     def second():
-        with files.locked(tmp_path / "lock"):
+        with hold(tmp_path / "lock"):
             order.append("second")
 
-    with files.locked(tmp_path / "lock"):
+    with hold(tmp_path / "lock"):
         thread = threading.Thread(target=second)
         thread.start()
         thread.join(0.1)
@@ -28,7 +29,7 @@ def test_a_lock_is_held_by_one_thread_at_a_time(tmp_path):
     assert order == ["first", "second"]
 
 
-@pytest.mark.parametrize("hold", [files.locked, files.claimed])
+@HOLDERS
 def test_an_interrupt_in_another_thread_ends_a_wait(tmp_path, hold):
     errors = []
     waits = threading.Event()
@@ -87,24 +88,3 @@ def test_a_copy_of_what_cannot_be_read_names_the_source(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.copyfile", refused)
     with pytest.raises(PermissionError, match=r"a\.cu"):
         files.copy_file(tmp_path / "a.cu", tmp_path / "new" / "a.cu")
-
-
-COPY = """
-import resource, sys
-from pathlib import Path
-from kernforge.errors import StorageError
-from kernforge.system import files
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-try:
-    files.copy_file(Path(sys.argv[1]), Path(sys.argv[2]))
-except StorageError as error:
-    print(error.message)
-"""
-
-
-def test_a_copy_that_does_not_fit_names_the_target(tmp_path):
-    source, target = tmp_path / "a", tmp_path / "new" / "a"
-    source.write_bytes(bytes(100_000))
-    argv = [sys.executable, "-c", COPY, source, target]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    assert done.stdout == f"writing {target}: File too large\n"

@@ -55,20 +55,10 @@ def test_a_group_of_version_1_limits(tmp_path, where):
     assert left(tmp_path) == 3
 
 
-def test_here_it_is_something():
-    assert machine.available_memory() > 0
-
-
-@pytest.mark.parametrize("text", ["", "GB", "1 2", "-5GB", "5 parsecs", "1ib"])
+@pytest.mark.parametrize("text", ["", "10", "GB", "1 2", "-5GB", "5 parsecs", "1ib"])
 def test_what_is_not_a_size_is_refused(text):
-    with pytest.raises(ValueError, match="is not a size"):
+    with pytest.raises(ValueError, match=r"is not a size|has no unit"):
         machine.parse_size(text)
-
-
-def test_a_number_without_a_unit_is_not_bytes():
-    with pytest.raises(ValueError, match="'10' has no unit: write 10GB, or 10B for bytes"):
-        machine.parse_size("10")
-    assert machine.parse_size("10B") == 10
 
 
 def test_a_full_disk_is_found_by_writing():

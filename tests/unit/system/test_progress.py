@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console as RichConsole
 
 from kernforge.system import console
-from kernforge.system.progress import EVERY_S, LiveView, ProgressLines
+from kernforge.system.progress import EVERY_S, LiveView
 
 
 class Said:
@@ -25,20 +25,6 @@ class Said:
 
     def wait(self):
         assert self._done.wait(60)
-
-
-def test_a_line_names_what_runs_for_longest():
-    said = Said()
-    lines = ProgressLines(7, lambda: {"0": 2_500_000_000}, said, 1000)
-    for number in range(5):
-        lines.started(str(number), f"unit{number}.cu")
-    lines.ended("4")
-    lines.stop()
-    assert lines.text() == (
-        "  1 of 7 actions ended, 4 running, 2.5 GB: "
-        "unit0.cu (0 s), unit1.cu (0 s), unit2.cu (0 s), 1 more"
-    )
-    assert not said.lines
 
 
 def test_a_build_without_a_terminal_prints_lines_and_a_quiet_one_none(capsys):
@@ -110,13 +96,6 @@ def test_many_running_actions_do_not_fill_the_screen(terminal):
     live.stop()
     assert len(draw(live).splitlines()) < 15
     assert "28 of them not shown" in draw(live)
-
-
-def test_a_build_with_nothing_to_do_draws_nothing(terminal):
-    live = LiveView(3, dict, terminal)
-    live.ended("a")
-    live.stop()
-    assert terminal.file.getvalue() == ""
 
 
 def test_without_a_terminal_each_long_action_is_a_line(capsys):

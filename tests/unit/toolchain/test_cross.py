@@ -160,12 +160,6 @@ def test_a_variant_for_another_processor_names_its_compiler_alone():
     assert set(part.trees) == {"aarch64-torch-2.10", "cuda-13.0"}
 
 
-def test_a_missing_compiler_says_how_to_get_it(tmp_path):
-    with pytest.raises(ToolchainError, match="no C\\+\\+ compiler for aarch64") as caught:
-        host_compiler.find_cross("aarch64", str(tmp_path), run)
-    assert "apt install g++-aarch64-linux-gnu" in caught.value.hint
-
-
 def test_a_lock_cannot_name_a_program_as_a_processor(tmp_path):
     program = tmp_path / "evil-linux-gnu-g++"
     program.write_text("#!/bin/sh\ntouch started\n")

@@ -175,8 +175,3 @@ def test_which_gpus_run_code_for_an_architecture(code, runs, fails):
     assert [target.serves(one) for one in (*runs, *fails)] == [True] * len(runs) + [False] * len(
         fails
     )
-
-
-def test_architectures_are_in_the_order_of_their_numbers():
-    given = map(Arch.parse, ["12.0", "9.0a", "10.0", "9.0", "8.6"])
-    assert list(map(str, sorted(given))) == ["8.6", "9.0", "9.0a", "10.0", "12.0"]

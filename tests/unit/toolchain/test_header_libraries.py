@@ -85,19 +85,6 @@ def test_wheels_of_others_give_cutlass_alone(wheels, index_server, name, file, b
     assert headers_in(tree) == HEADERS
 
 
-def test_what_kernel_builder_names_is_known_and_only_the_oldest_is_in_no_wheel():
-    assert header_libraries.RELEASES.keys() - header_libraries.CARRIED.keys() == {"cutlass_2_10"}
-    other = {
-        name: carried.release
-        for name, carried in header_libraries.CARRIED.items()
-        if carried.release != header_libraries.RELEASES[name]
-    }
-    assert other == {"cutlass_4_0": "4.2.0", "cutlass_4_5": "4.5.0"}
-    for name in header_libraries.RELEASES:
-        assert bool(header_libraries.note(name)) is (name in other)
-    assert "takes 4.0.0: CUTLASS_SRC_DIR" in header_libraries.note("cutlass_4_0")
-
-
 def test_a_release_without_a_wheel_says_where_to_put_it(wheels):
     name = "cutlass_2_10"
     with pytest.raises(ToolchainError, match="no package index carries it") as caught:

@@ -9,13 +9,6 @@ from kernforge.artifact.version import Version2
 from kernforge.toolchain.installed import torch_here
 
 
-def test_the_installed_torch_is_found_without_an_import():
-    torch = pytest.importorskip("torch")
-    found = torch_here()
-    assert found.version == Version2.leading(torch.__version__)
-    assert found.cuda == (Version2.leading(torch.version.cuda) if torch.version.cuda else None)
-
-
 @pytest.mark.parametrize(
     ("text", "cuda"),
     [("cuda: Optional[str] = None\n", None), ("cuda: Optional[str] = '12.6'\n", Version2(12, 6))],

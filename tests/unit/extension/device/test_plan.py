@@ -89,13 +89,6 @@ def test_a_function_that_another_file_declares_for_the_host_is_the_hosts_too():
     assert part(source, unread).host != part(edited, unread).host
 
 
-def test_nvccs_device_stages_have_the_units_own_flags():
-    argv = stages(flags=["--use_fast_math", "-DN=1"]).argv
-    assert "-c" not in argv
-    assert {"-cubin", "--use_fast_math", "-DN=1", "arch=compute_90,code=sm_90"} <= {*argv}
-    assert argv[-3:] == ("home/me/a.cu", "-o", "unit.cubin")
-
-
 TORCH = "#include <torch/extension.h>\n"
 HOSTS = "at::Tensor launch(at::Tensor x);\nTORCH_LIBRARY(a, m) {\n  m.def(launch);\n}\n"
 
@@ -158,14 +151,3 @@ def test_where_flags_or_headers_are_not_known_lines_count():
         assert one.host != other.host
     one, other = part(), part(moved)
     assert one.host == other.host
-
-
-def test_a_module_shares_the_runtime_of_torch():
-    found = closure("a.cu", {"a.cu": SOURCE}, ())
-    unit = jit_plan.ExtensionUnit(path="a.cu", texts={"a.cu": SOURCE}, closure=found)
-    module = jit_plan.Extension(name="a", units=(unit,), with_cuda=True)
-    static = "%{cuda-13.0}/lib64/libcudart_static.a"
-    for torch, linked in ((Version2(13, 0), "stubs/libcudart.so.13"), (None, static)):
-        machine = dataclasses.replace(MACHINE, torch_cuda=torch)
-        argv = jit_plan.plan_extensions([module], machine)[0].link.argv
-        assert (linked in argv, static in argv) == (True, torch is None)
