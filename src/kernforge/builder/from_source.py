@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build a published kernel for this machine from its source and lock.
 
-Source and lock are published with it; or else a variant says which commit of which repository it
-was built from. Where no package index can be reached for the locked toolchain, the headers of this
-process's torch and the compilers of an installed CUDA toolkit are used; the provenance names them.
+Source and lock are published with it. Where no package index can be reached for the locked
+toolchain, the headers of this process's torch and the compilers of an installed CUDA toolkit are
+used; the provenance names them.
 
 Builds are below ``built`` in ``KERNFORGE_HOME``, in a directory for each commit and device. Only
 ``get_kernel(build=True)`` imports this module, and with it the author's half of the package.
@@ -29,12 +29,9 @@ from kernforge.errors import (
     KernforgeError,
     NetworkError,
     NoVariantError,
-    RegistryError,
-    UsageError,
 )
 from kernforge.loader.host import Host, with_device
 from kernforge.loader.resolve import on_cpu, resolve
-from kernforge.project import git
 from kernforge.project.api import read_project
 from kernforge.project.targets import Target
 from kernforge.registry.api import Answer
@@ -61,10 +58,9 @@ def build_here(answer: Answer, host: Host, environment: Environment) -> BuiltVar
         host: what for; on CUDA, device code is made for its current GPU alone.
 
     Returns:
-        None where nothing says what the source is.
+        None where the source is not published.
 
     Raises:
-        RegistryError: the repository that a variant names cannot be cloned.
         IntegrityError: the source is not what its published variants were built from.
         NoVariantError: the project has no variant for this host, or none for its GPU.
         BuildError: a compiler refuses it.
@@ -80,10 +76,10 @@ def build_here(answer: Answer, host: Host, environment: Environment) -> BuiltVar
         if best := resolve(earlier, host).best:
             return BuiltVariant.read(earlier[best.name], out)
         with files.staging(builds / "work") as work:
-            statement = _statement(answer)
-            root = _source(answer, statement, work / "source")
-            if root is None:
+            root = work / "source"
+            if not _copy_source(answer, root):
                 return None
+            statement = _statement(answer)
             _LOG.warning("no published build of %s fits: it is built here, once", repo_id)
             trusted = environment.kernforge_build_trusted == "1"
             request = BuildRequest(targets=(), only=only, out=out, untrusted=not trusted)
@@ -188,26 +184,12 @@ def _statement(answer: Answer) -> Statement | None:
     return None
 
 
-def _source(answer: Answer, statement: Statement | None, into: Path) -> Path | None:
-    """A project with its lock, in a directory that may be written to: the lock is completed."""
+def _copy_source(answer: Answer, into: Path) -> bool:
+    """Copy the project and its lock into a directory that may be written to; False without both."""
     repo_id, registry = answer.repo_id, answer.registry
     source = registry.folder(repo_id, answer.commit, SOURCE)
-    if source is not None and (source / lockfile.FILE_NAME).is_file():
-        for path, real in tree_files(source, within=registry.link_root(repo_id)).items():
-            files.copy_file(real, into / path)
-        return into
-    if statement is None:
-        return None
-    origin = statement.origin
-    if not origin.url or origin.git is None or origin.git.dirty:
-        return None
-    try:
-        git.clone(origin.url, origin.git.commit, into)
-    except UsageError as error:
-        raise RegistryError(
-            f"{repo_id} was published without its source, and {error.message}",
-            hint="load it where a published build fits, or see that the repository can be reached",
-        ) from error
-    root = git.below(into, origin.folder)
-    files.write_atomic(root / lockfile.FILE_NAME, statement.lock.to_json())
-    return root
+    if source is None or not (source / lockfile.FILE_NAME).is_file():
+        return False
+    for path, real in tree_files(source, within=registry.link_root(repo_id)).items():
+        files.copy_file(real, into / path)
+    return True
