@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stranger's build.toml has flags that start programs in the compiler's place."""
 
-import inspect
 import json
 from pathlib import Path
 
 import pytest
 from support import projects
 
-from kernforge.builder import from_source
 from kernforge.builder.api import BuildRequest
-from kernforge.system.environment import Environment
 
 CPU = "torch-stable-abi210-cpu-x86_64-linux"
 
@@ -42,10 +39,3 @@ def test_a_strangers_build_requires_a_sandbox():
     assert BuildRequest(targets=(), untrusted=True).isolation == "required"
     assert BuildRequest(targets=(), untrusted=True, sandbox="off").isolation == "off"
     assert BuildRequest(targets=()).isolation == "auto"
-
-
-def test_what_a_registry_has_is_a_strangers_unless_the_user_says_otherwise():
-    source = inspect.getsource(from_source)
-    assert 'trusted = environment.kernforge_build_trusted == "1"' in source
-    assert "untrusted=not trusted" in source
-    assert Environment({}).kernforge_build_trusted is None

@@ -18,6 +18,16 @@ from kernforge.system import files
 pytestmark = pytest.mark.native
 
 REPO = "owner/times-two"
+# A seccomp filter (linux/filter.h) that refuses unshare: the machine has no user namespaces.
+NO_SANDBOX = """
+import ctypes, platform, struct
+number = {"x86_64": 272, "aarch64": 97}[platform.machine()]
+rules = [(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x50001), (0x06, 0, 0, 0x7FFF0000)]
+filters = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
+program = struct.pack("HP", len(rules), ctypes.addressof(filters))
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
+"""
 USE = """
 import sys, logging, torch, kernforge
 logging.basicConfig(level=logging.WARNING)
@@ -104,6 +114,13 @@ def test_a_modified_source_is_refused(place, call):
     source.write_text(text.replace("2 *", "3 *"))
     refused = call(place, "-c", USE, expect=1)
     assert "IntegrityError: the source of owner/times-two is not" in refused.stderr
+
+
+def test_published_source_is_built_in_a_sandbox_unless_it_is_trusted(place, call):
+    refused = call(place, "-c", NO_SANDBOX + USE, expect=1)
+    assert "ToolchainError: actions cannot be isolated on this machine" in refused.stderr
+    assert not list((place / "home/built").glob("kernels--*/*/torch*"))
+    call(place, "-c", NO_SANDBOX + USE, KERNFORGE_BUILD_TRUSTED="1")
 
 
 def test_a_project_that_cannot_serve_this_machine_says_so(place, call):
