@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Members of archives whose names, links or sizes are made to do harm (A4).
+"""Archives whose members, links, sizes or names are made to do harm (A4, B4).
 
 The same attacks go through every way into the store: a wheel as a toolkit, a wheel that is read by
-ranges, and objects of the shared store.
+ranges, and objects of the shared store. A lock names other projects than a toolchain's, and an
+index serves one wheel under the names of several.
 """
 
 import base64
@@ -21,12 +22,13 @@ import pytest
 from kernforge.errors import KernforgeError
 from kernforge.store import tree_archive
 from kernforge.store.local import Store
-from kernforge.toolchain import projects
+from kernforge.toolchain import projects, provision
 from kernforge.toolchain.index.remote_zip import LocalWheel
 from kernforge.toolchain.lockfile import LockedTree, LockedWheel
 from kernforge.toolchain.provision import Toolchains
 
 EVIL = "evil"
+RECORD = "x-9.9.0.dist-info/RECORD"
 
 
 @dataclass
@@ -105,6 +107,10 @@ def locked(file, data, record=b""):
     )
 
 
+def record_of(data):
+    return zipfile.ZipFile(io.BytesIO(data)).read(RECORD)
+
+
 def headers(kind, wheel):
     return LockedTree(kind=kind, release="", wheels=(wheel,))
 
@@ -118,10 +124,8 @@ def as_toolkit(members, tmp_path):
 
 
 def as_torch_headers(members, tmp_path):
-    name = "torch-9.9.0.dist-info/RECORD"
-    data = zipped(members, "torch/include/", record=name)
-    record = zipfile.ZipFile(io.BytesIO(data)).read(name)
-    wheel = locked("torch-9.9.0-cp310-cp310-manylinux_2_28_x86_64.whl", data, record)
+    data = zipped(members, "torch/include/", record=RECORD)
+    wheel = locked("torch-9.9.0-cp310-cp310-manylinux_2_28_x86_64.whl", data, record_of(data))
     Toolchains(Store(tmp_path / "store"), FakeIndex(data)).path(headers("torch", wheel))
 
 
@@ -220,3 +224,49 @@ def test_a_known_release_has_its_hash(tmp_path):
     file = next(name for name in projects.known_hashes() if name.startswith("nvidia_cuda_nvcc-13"))
     with pytest.raises(KernforgeError, match="its release has"):
         Toolchains(Store(tmp_path / "store"), NoIndex()).path(toolkit_of(file, "1" * 64))
+
+
+# -- one wheel under the names of several projects -------------------------------------------
+
+
+WHEEL = [
+    Member("torch/include/ATen/ATen.h"),
+    Member("nvidia/cublas/include/cublas.h"),
+    Member("cutlass_library/source/include/cutlass/cutlass.h"),
+    Member("tvm_ffi/include/tvm/ffi/any.h"),
+]
+FILES = {
+    "torch": "torch-9.9.0-cp310-cp310-manylinux_2_28_x86_64.whl",
+    "cuda-libraries": "nvidia_cublas-13.9.0-py3-none-manylinux_2_28_x86_64.whl",
+    "cutlass_3_6": "nvidia_cutlass-9.9.0-py3-none-any.whl",
+    "tvm-ffi": "apache_tvm_ffi-9.9.0-cp310-cp310-manylinux_2_28_x86_64.whl",
+}
+
+
+@pytest.mark.parametrize("first", FILES)
+def test_each_maker_has_trees_of_its_own(tmp_path, first):
+    """What was taken as one library's headers never stands for those of another."""
+    data = zipped(WHEEL, "", record=RECORD)
+
+    def made(kind, store):
+        wheel = locked(FILES[kind], data, record_of(data))
+        tree = LockedTree(kind=kind, release="9.9.0", wheels=(wheel,))
+        path = Toolchains(Store(tmp_path / store), FakeIndex(data)).path(tree)
+        return path, sorted(header.name for header in path.rglob("*.h"))
+
+    alone = {kind: made(kind, f"only-{kind}")[1] for kind in FILES}
+    order = sorted(FILES, key=lambda kind: kind != first)
+    trees = {kind: made(kind, "store") for kind in order}
+    assert {kind: names for kind, (_, names) in trees.items()} == alone
+    assert len({path for path, _ in trees.values()}) == len(FILES)
+    assert alone["torch"] == ["ATen.h"]
+
+
+def test_an_unverified_record_does_not_choose_the_tree():
+    """A toolkit's wheels are read whole, and a lock may say of their RECORD what it likes."""
+    wheels = [
+        LockedWheel(file="nvidia_nvvm-13.0-x.whl", sha256=whole * 64, record=record)
+        for whole, record in (("a", ""), ("b", "a" * 64))
+    ]
+    trees = [LockedTree(kind="cuda", release="13.0", wheels=(wheel,)) for wheel in wheels]
+    assert len({*map(provision.key, trees)}) == len(trees)

@@ -126,14 +126,17 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("plant", ATTACKS.values(), ids=ATTACKS)
-def test_reading_a_project_starts_no_program_of_its_repository(repo, trap, plant, monkeypatch):
+def test_reading_or_cloning_starts_no_program_of_the_repository(repo, trap, plant, tmp_path):
     program, mark = trap
-    monkeypatch.setenv("HUB_TOKEN", "secret")
+    commit = git(repo, "rev-parse", "HEAD")
+    by_config("uploadpack.packObjectsHook")(repo, program)
     plant(repo, program)
     found = project.read_project(repo)
     assert found.git is not None
     assert project.tagged_version(found) in {None, "1.2.3"}
     project.folder(found)
+    checkout.clone(str(repo), commit, tmp_path / "again")
+    assert project.read_project(tmp_path / "again").git.commit == commit
     assert not mark.exists(), f"a program was started: {mark.read_text()}"
 
 
@@ -147,17 +150,6 @@ def test_a_bare_repository_in_a_subdirectory_is_none(tmp_path, repo, trap):
     found = project.read_project(inner)
     assert project.folder(found) == "kernel"
     assert not mark.exists()
-
-
-@pytest.mark.parametrize("plant", ATTACKS.values(), ids=ATTACKS)
-def test_cloning_a_checkout_starts_no_program_of_its_repository(repo, trap, plant, tmp_path):
-    program, mark = trap
-    commit = git(repo, "rev-parse", "HEAD")
-    by_config("uploadpack.packObjectsHook")(repo, program)
-    plant(repo, program)
-    checkout.clone(str(repo), commit, tmp_path / "again")
-    assert project.read_project(tmp_path / "again").git.commit == commit
-    assert not mark.exists(), f"a program was started: {mark.read_text()}"
 
 
 ADDRESSES = ["ext::sh -c {0}", "git+ext::sh -c {0}", "fd::7", "--upload-pack={0}", "-u{0}"]

@@ -17,22 +17,13 @@ import pytest
 from kernforge.store.local import Store
 from kernforge.store.remote import SharedStore
 from kernforge.system import files
+from kernforge.trust.builders import Builders
 
 KILLS = int(os.environ.get("KERNFORGE_TEST_KILLS", "15"))
 
 
-class Everyone:
-    writes = True
-
-    def seal(self, _message):
-        return b""
-
-    def check(self, _message, _seal):
-        """Accept it."""
-
-
 def store(place):
-    shared = SharedStore((place / "shared").as_uri(), lambda _text: None, Everyone())
+    shared = SharedStore((place / "shared").as_uri(), print, Builders(everyone=True))
     return Store(place / "store", shared)
 
 

@@ -60,16 +60,12 @@ def test_a_link_out_of_the_project_is_refused(root, place, target):
     assert target in raised.value.message
 
 
-def test_a_chain_of_links_is_followed_to_its_end(root):
-    (root / "a.h").symlink_to("b.h")
-    (root / "b.h").symlink_to("/etc/passwd")
-    with pytest.raises(IntegrityError, match="outside of"):
-        project.read_project(root)
-
-
-def test_a_link_through_a_directory_that_leaves_is_refused(root):
-    (root / "lib").symlink_to("/etc")
-    (root / "a.h").symlink_to("lib/passwd")
+@pytest.mark.parametrize(
+    ("name", "target", "last"), [("b.h", "/etc/passwd", "b.h"), ("lib", "/etc", "lib/passwd")]
+)
+def test_a_link_through_a_link_is_followed_to_its_end(root, name, target, last):
+    (root / name).symlink_to(target)
+    (root / "a.h").symlink_to(last)
     with pytest.raises(IntegrityError, match="outside of"):
         project.read_project(root)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support import processes
+from support.variants import contents
 
 import kernforge
 
@@ -129,12 +130,7 @@ def statuses(process):
 @pytest.fixture
 def on_hub(hub, build):
     """The kernel on a hub; its registry's address."""
-    files = {
-        path.relative_to(build.parent).as_posix(): path.read_bytes()
-        for path in build.rglob("*")
-        if path.is_file()
-    }
-    hub.add(REPO, "v1", files)
+    hub.add(REPO, "v1", contents(build))
     return f"hf+{hub.url}"
 
 

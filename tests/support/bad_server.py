@@ -8,7 +8,6 @@ import ipaddress
 import json
 import ssl
 import threading
-import urllib.request
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -94,14 +93,6 @@ def dripping(handler):
     while not handler.server.stopped.wait(0.02):
         handler.wfile.write(b" ")
         handler.wfile.flush()
-
-
-def forwarding(handler):
-    """What a proxy does: bring what the whole address names."""
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(handler.path) as answer:
-        data = answer.read()
-    handler.start(Content_Length=len(data), Content_Type="application/json")
-    handler.wfile.write(data)
 
 
 def self_signed(path):

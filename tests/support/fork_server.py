@@ -55,11 +55,6 @@ class ForkServer:
         self._process.kill()
         self._process.wait()
 
-    def fork_workers(self, patch: object) -> None:
-        """While patched, fork the Python programs that kernforge starts in this process."""
-        patch.setattr("support.fork_server.address", self.address)
-        patch.setattr(subprocess, "Popen", popen)
-
     def run(self, argv, *, env=None, cwd=None) -> subprocess.CompletedProcess:
         """As ``subprocess.run`` with ``capture_output`` and ``text``."""
         assert _may_be_forked(argv, env)

@@ -55,15 +55,12 @@ class Repo:
     commits: dict[str, dict[str, Blob]] = field(default_factory=dict)
     branches: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
-    history: list[tuple[str, str]] = field(default_factory=list)
-    pulls: list[str] = field(default_factory=list)
 
     def commit(self, branch: str, files: dict[str, Blob], parent: str = "") -> str:
         text = f"{parent}{len(self.commits)}" + "".join(f"{p}{b.git}" for p, b in files.items())
         oid = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
         self.commits[oid] = dict(sorted(files.items()))
         self.branches[branch] = oid
-        self.history.append((branch, oid))
         return oid
 
     def find(self, revision: str) -> str | None:
@@ -276,7 +273,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def refs(self, repo_id: str) -> dict[str, Any]:
         repo = self._repo(repo_id)
         return {
-            "branches": [_ref("heads", n, c) for n, c in repo.branches.items() if "/pr/" not in n],
+            "branches": [_ref("heads", n, c) for n, c in repo.branches.items()],
             "tags": [_ref("tags", n, c) for n, c in repo.tags.items()],
             "converts": [],
         }
@@ -383,7 +380,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             raise RefusedError(409, "", "Reference already exists")
         start = json.loads(self.body or b"{}").get("startingPoint", "main")
         repo.branches[name] = self._commit(repo, start)
-        repo.history.append((name, repo.branches[name]))
         return {}
 
     def tag(self, repo_id: str, name: str) -> dict[str, Any]:
@@ -400,7 +396,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return {}
 
     def preupload(self, repo_id: str, revision: str) -> dict[str, Any]:
-        repo = self._repo(repo_id) if self.query.get("create_pr") else self._writable(repo_id)
+        repo = self._writable(repo_id)
         files = repo.commits[self._commit(repo, revision)]
         answer = []
         for item in json.loads(self.body)["files"]:
@@ -438,10 +434,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return {}
 
     def commit(self, repo_id: str, revision: str) -> dict[str, Any]:
-        create_pr = self.query.get("create_pr") == "1"
-        repo = self._repo(repo_id) if create_pr else self._writable(repo_id)
-        if not self.token:
-            raise RefusedError(401, "", "Invalid username or password.")
+        repo = self._writable(repo_id)
         self.hub.on_commit(repo_id, revision)
         lines = [json.loads(line) for line in self.body.splitlines()]
         header = lines.pop(0)["value"]
@@ -455,14 +448,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         files = dict(repo.commits[parent])
         for line in lines:
             _apply(files, line["key"], line["value"], self.hub.objects)
-        branch, pull = revision, {}
-        if create_pr:
-            branch = f"refs/pr/{len(repo.pulls) + 1}"
-            repo.pulls.append(revision)
-            pull = {"pullRequestUrl": f"{self.hub.url}/kernels/{repo_id}/discussions/{branch[-1]}"}
-        oid = repo.commit(branch, files, parent)
+        oid = repo.commit(revision, files, parent)
         url = f"{self.hub.url}/kernels/{repo_id}/commit/{oid}"
-        return {"success": True, "commitUrl": url, "commitOid": oid, **pull}
+        return {"success": True, "commitUrl": url, "commitOid": oid}
 
     def validate_yaml(self) -> dict[str, Any]:
         return {"errors": [], "warnings": []}

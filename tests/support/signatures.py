@@ -77,7 +77,7 @@ class Sigstore:
             .not_valid_after(self.now + _HOUR)
         )
 
-    def certificate(self, key, *, issuer=ISSUER, identity=IDENTITY, source=SOURCE):
+    def certificate(self, key, issuer, identity, source):
         """A signing certificate as Fulcio makes it, in its certificate log."""
         name = (
             x509.RFC822Name(identity)
@@ -147,54 +147,10 @@ class Sigstore:
             }
         }
 
-    def sign(self, document: bytes, **claims: str | None) -> bytes:
-        """A bundle for a document, as cosign and sigstore write it."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        certificate = self.certificate(key.public_key(), **claims)
-        signature = key.sign(document, ECDSA)
-        pem = certificate.public_bytes(serialization.Encoding.PEM)
-        digest = hashlib.sha256(document).digest()
-        body = {
-            "apiVersion": "0.0.1",
-            "kind": "hashedrekord",
-            "spec": {
-                "data": {"hash": {"algorithm": "sha256", "value": digest.hex()}},
-                "signature": {"content": b64(signature), "publicKey": {"content": b64(pem)}},
-            },
-        }
-        entry = self.log(json.dumps(body, separators=(",", ":"), sort_keys=True).encode())
-        proof = entry["verification"]["inclusionProof"]
-        der = certificate.public_bytes(serialization.Encoding.DER)
-        bundle = {
-            "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
-            "verificationMaterial": {
-                "certificate": {"rawBytes": b64(der)},
-                "tlogEntries": [
-                    {
-                        "logIndex": "0",
-                        "logId": {"keyId": b64(bytes.fromhex(entry["logID"]))},
-                        "kindVersion": {"kind": "hashedrekord", "version": "0.0.1"},
-                        "integratedTime": str(entry["integratedTime"]),
-                        "inclusionPromise": {
-                            "signedEntryTimestamp": entry["verification"]["signedEntryTimestamp"]
-                        },
-                        "inclusionProof": {
-                            "logIndex": "0",
-                            "rootHash": b64(bytes.fromhex(proof["rootHash"])),
-                            "treeSize": "1",
-                            "hashes": [],
-                            "checkpoint": {"envelope": proof["checkpoint"]},
-                        },
-                        "canonicalizedBody": entry["body"],
-                    }
-                ],
-            },
-            "messageSignature": {
-                "messageDigest": {"algorithm": "SHA2_256", "digest": b64(digest)},
-                "signature": b64(signature),
-            },
-        }
-        return json.dumps(bundle).encode()
+    def sign(self, document: bytes, *, identity=IDENTITY, **claims: str | None) -> bytes:
+        """A bundle for a document, as the ``sigstore`` package writes it."""
+        with self.serve():
+            return signature.sign_with_identity([document], token(identity, **claims))[0]
 
     @contextlib.contextmanager
     def as_public(self, url: str = "https://log.example"):
@@ -251,7 +207,7 @@ class Sigstore:
         payload = authorization.split()[1].split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
         made = self.certificate(
-            request.public_key(), issuer=claims["iss"], identity=claims["sub"], source=None
+            request.public_key(), claims["iss"], claims["sub"], claims["source"]
         )
         chain = [c.public_bytes(serialization.Encoding.PEM).decode() for c in (made, self.root)]
         return {"signedCertificateEmbeddedSct": {"chain": {"certificates": chain}}}
@@ -312,10 +268,11 @@ class Sigstore:
         }
 
 
-def token(subject: str, issuer: str = ISSUER) -> str:
+def token(subject: str, *, issuer: str = ISSUER, source: str | None = SOURCE) -> str:
     """An identity token; only Fulcio would check who signed it."""
     now = int(time.time())
     claims = {"iss": issuer, "sub": subject, "aud": "sigstore", "iat": now, "exp": now + 600}
+    claims["source"] = source
     parts = (json.dumps(part).encode() for part in ({"alg": "HS256", "typ": "JWT"}, claims))
     return ".".join(
         base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (*parts, b"signature")

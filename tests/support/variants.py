@@ -51,6 +51,13 @@ def write_variant(
     return directory
 
 
+def contents(path: Path) -> dict[str, bytes]:
+    """What a repository has of a directory of variants, or of one variant: path to bytes."""
+    top = path.parent if (path / "metadata.json").is_file() else path
+    files = (file for file in path.rglob("*") if file.is_file())
+    return {f"build/{file.relative_to(top).as_posix()}": file.read_bytes() for file in files}
+
+
 def replace_linked(path: Path, data: bytes) -> None:
     """Put other bytes in the place of a registry's file, as a blob of the right name."""
     target = path.readlink().parent / hashlib.sha256(data).hexdigest()

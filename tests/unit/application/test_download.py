@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from support import mortal
 from support.registries import commit_of
-from support.variants import replace_linked
+from support.variants import contents, replace_linked
 
 from kernforge.application import download, project_lock
 from kernforge.application.download import Selection, parse
@@ -235,11 +235,7 @@ def test_a_hub_is_locked_without_downloading_binaries(hub, tmp_path, write_varia
     for variant in (CPU, CUDA):
         files_of = {"__init__.py": "A = 1\n", "big.so": variant * 1000}
         write_variant(tmp_path / "build", variant=variant, files=files_of, unique="abc")
-    tree = {
-        path.relative_to(tmp_path).as_posix(): path.read_bytes()
-        for path in (tmp_path / "build").rglob("*")
-        if path.is_file()
-    }
+    tree = contents(tmp_path / "build")
     commit = hub.add(OUTER, "v1", tree)
     registry = HubRegistry(HubEndpoint(url=hub.url, cache=tmp_path / "cache"))
     root = tmp_path / "app"

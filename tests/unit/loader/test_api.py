@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.kernels import lock
+from support.variants import contents
 
 import kernforge
 from kernforge.errors import (
@@ -258,11 +259,6 @@ def test_hub_kernel_of_a_trusted_publisher_loads(usual_hub, publish_by_hand):
     usual_hub.counted()
     assert kernforge.get_kernel("famous/two", version=1).WHO == "two"
     assert usual_hub.counted() == {}
-
-
-def contents(path):
-    files = {p.relative_to(path).as_posix(): p.read_bytes() for p in path.rglob("*") if p.is_file()}
-    return {f"build/{path.name}/{name}": data for name, data in files.items()}
 
 
 def test_absent_download_names_the_offline_hub(registry, build):

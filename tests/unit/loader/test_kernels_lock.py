@@ -14,7 +14,6 @@ import kernforge
 from kernels import _rust as rust
 from kernforge.errors import RequestError
 from kernforge.loader.lock import KernelLocks
-from kernforge.registry.names import request
 
 COMMIT = "D0610aa58db33b142c86b59598a2a1c730f52996"
 DEPENDENCIES = [
@@ -82,23 +81,6 @@ def test_locks_parse_as_in_the_hubs_client():
         assert said(KernelLocks.from_json(text).kernels) == theirs, text
         accepted += 1
     assert accepted > 10
-
-
-def test_lock_entries_by_repo_id_and_request():
-    entries = [
-        {"dependency": {"repo-id": "a/b", "version": n}, "lock": {"commit": str(n) * 40}}
-        for n in (2, 1)
-    ]
-    locks = KernelLocks.from_json(json.dumps(entries))
-    assert locks.of("a/b").commit == "1" * 40
-    assert locks.find(request("a/b", 2)).commit == "2" * 40
-    for ask in (
-        lambda: locks.of("a/c"),
-        lambda: locks.find(request("a/b", 3)),
-        lambda: locks.find(request("a/b", revision="1")),
-    ):
-        with pytest.raises(RequestError, match=r"is not locked in kernels\.lock"):
-            ask()
 
 
 def test_lock_of_an_old_client_is_refused():

@@ -10,24 +10,17 @@ from support.signatures import IDENTITY, ISSUER, Sigstore
 from support.variants import replace_linked
 
 from kernforge.artifact.metadata import SIGNATURE
-from kernforge.artifact.variant import Backend
-from kernforge.artifact.version import Version2
 from kernforge.errors import IntegrityError, TrustError
 from kernforge.loader import api as loader
-from kernforge.loader import search
-from kernforge.loader.host import Host
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.trust import signing
 
 
 @pytest.fixture(autouse=True)
-def place(monkeypatch, tmp_path):
+def place(machine, monkeypatch, tmp_path):
     """A machine with torch for the CPU and without policies."""
     policies.without_policies(monkeypatch, tmp_path)
-    host = Host(cpu="x86_64", os="linux", backend=Backend("cpu"), torch=Version2(2, 13), cxx11=True)
-    for module in (loader, search):
-        monkeypatch.setattr(module, "probe", lambda _backend=None: host)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import os
 
 import pytest
 from support.hub_server import READER, WRITER
+from support.variants import contents
 
 from kernforge.errors import KernforgeError, NetworkError, RegistryError
 from kernforge.publish.api import publish
@@ -24,14 +25,8 @@ def test_large_files_are_uploaded_as_such(hub, hub_place, build):
 
 
 def test_a_foreign_branch_counts_as_a_version(hub, hub_place, build):
-    for name in (CPU, CUDA):
-        path = build("theirs", (CPU, CUDA)) / name
-        files = {
-            f"build/{name}/{p.relative_to(path)}": p.read_bytes()
-            for p in path.rglob("*")
-            if p.is_file()
-        }
-        hub.add(REPO, "v1", {**files, "benchmarks/other.py": b"1"})
+    theirs = contents(build("theirs", (CPU, CUDA)))
+    hub.add(REPO, "v1", {**theirs, "benchmarks/other.py": b"1"})
     result = publish(build("ours", (CPU, CUDA)), hub_place.open(), REPO)
     assert result.version == "1.0.1"
     assert hub_place.texts() == {CPU: "ours", CUDA: "ours"}

@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-import json
 import os
-import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
-from support import processes
 from support.hub_server import READER, HubServer
 from support.registries import commit_of
+from support.variants import contents
 
 from kernforge.errors import (
     IntegrityError,
@@ -67,11 +64,6 @@ def load(registry):
     return registry.fetch(REPO, commit_of(registry, REPO, 1), "torch-cpu")
 
 
-def contents(path):
-    files = {p.relative_to(path).as_posix(): p.read_bytes() for p in path.rglob("*") if p.is_file()}
-    return {f"build/{path.name}/{name}": data for name, data in files.items()}
-
-
 def expected(variant):
     return {
         path: data
@@ -123,19 +115,11 @@ def test_cache_serves_offline(hub, opened, commit):
         registry.is_trusted_publisher("owner")
 
 
-def fetched_by_commit(cache, commit, version):
-    """What `kernels` leaves of a load by version: a snapshot, and no reference to it."""
-    folder = cache / "kernels--owner--toy" / "snapshots" / commit / "build" / "torch-cpu"
-    folder.mkdir(parents=True)
-    document = {"name": "toy", "id": "_toy", "version": version, "license": "x"}
-    document |= {"python-depends": [], "backend": {"type": "cpu"}}
-    (folder / "metadata.json").write_text(json.dumps(document))
-
-
-def test_version_downloaded_by_kernels_loads_offline(hub, opened, cache):
+def test_version_downloaded_by_kernels_loads_offline(opened, cache, write_variant):
+    # What `kernels` leaves of a load by version: a snapshot, and no reference to it.
     for number, version in enumerate((1, 1, 2)):
-        fetched_by_commit(cache, f"{number}" * 40, version)
         snapshot = cache / "kernels--owner--toy" / "snapshots" / (f"{number}" * 40)
+        write_variant(snapshot / "build", version=version)
         os.utime(snapshot, (number, number))
     registry = opened(offline=True)
     assert registry.refs(REPO) == {"v1": "1" * 40, "v2": "2" * 40}
@@ -261,42 +245,3 @@ def test_trusted_publishers_of_a_hub(hub, opened):
     registry = opened()
     trusted = {o: registry.is_trusted_publisher(o) for o in ("famous", "small", "a-user")}
     assert trusted == {"famous": True, "small": False, "a-user": False}
-
-
-CHILD = """
-import pathlib, sys
-from kernforge.registry.hub import HubEndpoint, HubRegistry
-
-endpoint = HubEndpoint(url=sys.argv[1], cache=pathlib.Path(sys.argv[2]))
-path = HubRegistry(endpoint).fetch("owner/toy", sys.argv[3], "torch-cpu")
-print(sum(len(p.read_bytes()) for p in path.rglob("*") if p.is_file()))
-"""
-
-
-def test_racing_downloads_are_all_complete(hub, cache, commit):
-    whole = sum(map(len, expected("torch-cpu").values()))
-    argv = [sys.executable, "-c", CHILD, hub.url, str(cache), commit]
-    running = [processes.start(argv, stdout=subprocess.PIPE, text=True) for _ in range(6)]
-    assert [int(process.communicate(timeout=300)[0]) for process in running] == [whole] * 6
-
-
-def test_killed_download_leaves_no_partial_variant(hub, opened, cache, commit):
-    started = threading.Event()
-    stop = threading.Event()
-
-    def stall(line):
-        if "/cdn/" in line and not stop.is_set():
-            started.set()
-            stop.wait(60)
-
-    hub.next_fault = stall
-    argv = [sys.executable, "-c", CHILD, hub.url, str(cache), commit]
-    process = processes.start(argv)
-    assert started.wait(60)
-    process.kill()
-    process.wait()
-    stop.set()
-    assert not list(cache.glob("*/snapshots/*/build"))
-    registry = opened()
-    assert contents(registry.fetch(REPO, commit, "torch-cpu")) == expected("torch-cpu")
-    assert not list(cache.rglob("tmp-*"))

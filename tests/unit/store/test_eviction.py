@@ -34,18 +34,33 @@ def test_the_least_recently_used_go_first(tmp_path):
     store = Store(tmp_path)
     for number, age, kind in ((1, 300, "toolchains"), (2, 100, "actions"), (3, 200, "actions")):
         put(store, number, age_s=age, kind=kind)
+    os.utime(store.path("actions", key(2)), (0, 0))  # the time of a tree itself says nothing
     removed = eviction.trim(store, 2 * 64 * 1024)
     assert [entry.size for entry in removed] == [64 * 1024]
     assert there(store) == [2, 3]
-
-
-def test_use_makes_young(tmp_path):
-    store = Store(tmp_path)
-    for number, age in ((1, 300), (2, 100)):
-        put(store, number, age_s=age)
-    store.use("actions", key(1))
+    store.use("actions", key(3))
     eviction.trim(store, 64 * 1024)
+    assert there(store) == [3]
+
+
+def test_clearing_takes_one_kind(tmp_path):
+    store = Store(tmp_path)
+    put(store, 1, age_s=0, kind="toolchains")
+    put(store, 2, age_s=100)
+    kinds = {kind.name: kind for kind in eviction.survey(store)}
+    assert (kinds["actions"].entries, kinds["actions"].size) == (1, 64 * 1024)
+    assert kinds["actions"].oldest == pytest.approx(NOW - 100, abs=1)
+    assert len(eviction.clear(store, "actions")) == 1
     assert there(store) == [1]
+    with pytest.raises(UsageError, match="no entries of kind 'things'"):
+        eviction.clear(store, "things")
+
+
+def test_the_limit_has_a_unit():
+    for text, size in (("20GB", 20 * 10**9), ("1.5GiB", 3 * 2**29), ("7B", 7)):
+        assert eviction.limit(Environment({"KERNFORGE_STORE_SIZE": text})) == size
+    with pytest.raises(UsageError, match="KERNFORGE_STORE_SIZE: 'much' is not a size"):
+        eviction.limit(Environment({"KERNFORGE_STORE_SIZE": "much"}))
 
 
 def test_a_build_removes_nothing_that_was_used_within_a_day(tmp_path):
@@ -77,24 +92,6 @@ def test_nothing_of_others_is_removed(tmp_path):
     assert all(path.read_text() == "mine" for path in theirs)
 
 
-def test_the_time_of_a_tree_itself_says_nothing(tmp_path):
-    store = Store(tmp_path)
-    os.utime(put(store, 1, age_s=100), (0, 0))
-    put(store, 2, age_s=200)
-    eviction.trim(store, 64 * 1024)
-    assert there(store) == [1]
-
-
-def test_clearing_takes_one_shelf(tmp_path):
-    store = Store(tmp_path)
-    put(store, 1, age_s=0, kind="toolchains")
-    put(store, 2, age_s=0)
-    assert len(eviction.clear(store, "actions")) == 1
-    assert there(store) == [1]
-    with pytest.raises(UsageError, match="no entries of kind 'things'"):
-        eviction.clear(store, "things")
-
-
 def test_a_shelf_behind_a_link_is_not_ours_to_clear(tmp_path):
     theirs, ours = Store(tmp_path / "theirs"), Store(tmp_path / "ours")
     put(theirs, 1, age_s=300, kind="toolchains")
@@ -113,29 +110,6 @@ def test_old_locks_go_and_held_ones_stay(tmp_path):
     with files.locked(tmp_path / "locks" / f"actions-{key(1)}"):
         eviction.trim(store, 0)
     assert [p.name for p in (tmp_path / "locks").glob("actions-*")] == [f"actions-{key(1)}"]
-
-
-def test_the_survey_adds_up(tmp_path):
-    store = Store(tmp_path)
-    put(store, 1, age_s=100)
-    put(store, 2, age_s=50)
-    kinds = {kind.name: kind for kind in eviction.survey(store)}
-    assert (kinds["actions"].entries, kinds["actions"].size) == (2, 128 * 1024)
-    assert kinds["actions"].oldest == pytest.approx(NOW - 100, abs=1)
-    assert kinds["toolchains"].entries == 0
-
-
-@pytest.mark.parametrize(("text", "size"), [("20GB", 20 * 10**9), ("1.5GiB", 3 * 2**29), ("7B", 7)])
-def test_the_limit_is_read_as_people_write_it(text, size):
-    assert eviction.limit(Environment({"KERNFORGE_STORE_SIZE": text})) == size
-
-
-def test_a_limit_that_is_not_a_size_is_a_usage_error():
-    with pytest.raises(UsageError, match="KERNFORGE_STORE_SIZE: 'much' is not a size") as caught:
-        eviction.limit(Environment({"KERNFORGE_STORE_SIZE": "much"}))
-    assert (
-        caught.value.hint == "set it to a size with a unit, or unset it: the store then takes 30GB"
-    )
 
 
 def test_who_builds_often_looks_at_the_store_seldom(tmp_path):

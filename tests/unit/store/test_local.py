@@ -15,16 +15,11 @@ def fill_with(text):
     return lambda tree: files.write_new(tree / "content", text)
 
 
-def test_a_tree_is_made_once(tmp_path):
+def test_a_tree_is_made_once_until_forgotten(tmp_path):
     store = Store(tmp_path)
     first = store.tree("things", KEY, fill_with("one"))
     assert store.tree("things", KEY, fill_with("two")) == first
     assert (first / "content").read_text() == "one"
-
-
-def test_what_is_forgotten_is_made_again(tmp_path):
-    store = Store(tmp_path)
-    store.tree("things", KEY, fill_with("one"))
     store.forget("things", KEY)
     store.forget("things", KEY)
     assert not store.has("things", KEY)

@@ -78,21 +78,17 @@ def test_unusable_key_file_is_an_error(tmp_path):
 
 
 def test_openssl_verifies_a_key_signature(key, tmp_path):
-    private, signer = key
-    bundle = json.loads(private.sign([DOCUMENT])[0])
-    pem = private.private.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    made = json.loads(key[0].sign([DOCUMENT])[0])["messageSignature"]["signature"]
+    public = (
+        key[0]
+        .private.public_key()
+        .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     )
-    (tmp_path / "key").write_bytes(pem)
-    (tmp_path / "document").write_bytes(DOCUMENT)
-    made = base64.b64decode(bundle["messageSignature"]["signature"])
-    (tmp_path / "signature").write_bytes(made)
+    contents = {"key": public, "document": DOCUMENT, "signature": base64.b64decode(made)}
+    for name, data in contents.items():
+        (tmp_path / name).write_bytes(data)
     files = ["-pubin", "-inkey", "key", "-rawin", "-in", "document", "-sigfile", "signature"]
-    done = subprocess.run(
-        ["openssl", "pkeyutl", "-verify", *files], cwd=tmp_path, capture_output=True, check=True
-    )
-    assert b"Successfully" in done.stdout
-    assert signer.name == "acme"
+    subprocess.run(["openssl", "pkeyutl", "-verify", *files], cwd=tmp_path, check=True)
 
 
 # -- identities --------------------------------------------------------------------------------
@@ -182,14 +178,6 @@ def test_keys_and_identities_are_not_exchangeable(instance, key):
     (made,) = key[0].sign([DOCUMENT])
     with pytest.raises(TrustError, match="not one of builder"):
         signature.verify(DOCUMENT, made, [builder()])
-
-
-def test_identity_signs_through_fulcio_and_rekor(instance):
-    me = builder(identities=("me@example.org",), source_repository=None)
-    with instance.serve():
-        made = signature.sign_with_identity([DOCUMENT, b"other"], token("me@example.org"))
-        for document, bundle in zip((DOCUMENT, b"other"), made, strict=True):
-            assert signature.verify(document, bundle, [me]) is me
 
 
 def test_signing_needs_an_identity_and_an_instance(instance, monkeypatch):
