@@ -3,10 +3,19 @@ import json
 from pathlib import Path
 
 import pytest
+from support.variants import replace_linked
 
 from kernforge.application import project_lock
-from kernforge.errors import CheckError, RegistryError, RequestError, UsageError
-from kernforge.loader import lock
+from kernforge.application.download import parse
+from kernforge.errors import (
+    CheckError,
+    IntegrityError,
+    RegistryError,
+    RequestError,
+    UsageError,
+)
+from kernforge.loader import api as loader
+from kernforge.loader import lock, search
 from kernforge.registry.names import request
 
 
@@ -143,3 +152,19 @@ def test_a_corrupt_lock_is_refused(project, released, text):
     (project.root / "kernforge-kernels.lock").write_text(text)
     with pytest.raises(RequestError, match=r"kernforge-kernels\.lock"):
         project_lock.read(project.root)
+
+
+def test_the_loader_refuses_a_changed_commit(project, released, registry, monkeypatch):
+    commit = released("o/n", "1.0.0")
+    project('"o/n" = 1')
+    for module in (loader, search):
+        if hasattr(module, "probe"):
+            monkeypatch.setattr(module, "probe", lambda _backend: parse("cpu-x86_64-linux"))
+    ask = {"lockfile": project.root / "kernels.lock", "registry": registry}
+    path = registry.fetch("o/n", commit, "torch-cpu") / "metadata.json"
+    document = path.read_bytes()
+    replace_linked(path, document.replace(b"Apache-2.0", b"MIT"))
+    with pytest.raises(IntegrityError, match="is not what was locked"):
+        loader.load_kernel("o/n", **ask)
+    replace_linked(path, document)
+    assert loader.load_kernel("o/n", **ask).ANSWER == 42

