@@ -7,12 +7,12 @@ each cell asks the door for an honest kernel and for the attacker's.
 """
 
 import itertools
-import json
 import sys
 
 import pytest
 from support import processes
 from support.commands import call
+from support.kernels import lock
 
 import kernforge
 from kernforge.compat.modules import by_position
@@ -107,11 +107,7 @@ class Place:
 
     def lock(self, version):
         commit = open_registry(str(self.registry.root)).ref(REPO, f"v{version}")
-        project = self.root / "project"
-        project.mkdir(exist_ok=True)
-        entry = {"dependency": {"repo-id": REPO, "version": version}, "lock": {"commit": commit}}
-        (project / "kernels.lock").write_text(json.dumps([entry]))
-        return project
+        return lock(self.root / "project" / "kernels.lock", (REPO, version, commit)).parent
 
 
 @pytest.fixture

@@ -3,8 +3,9 @@
 import argparse
 import json
 import os
-import pkgutil
 import re
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +15,8 @@ from support.commands import call
 from support.manifests import CPU_AND_METAL
 
 from kernforge import errors
-from kernforge.cli import commands
 from kernforge.cli.commands import build as cli_build
-from kernforge.cli.parser import read
+from kernforge.cli.parser import SHELLS, read
 from kernforge.cli.table import COMMANDS, FORMER, GROUPS
 from kernforge.system import console
 from kernforge.system.environment import Environment, Variable
@@ -56,12 +56,6 @@ def test_commands_options_and_variables_have_a_limit():
     assert sum(a.names[0].startswith("-") for a in flat) <= 110
     ours = [v for v in vars(Environment).values() if isinstance(v, Variable)]
     assert sum(v.name.startswith("KERNFORGE_") for v in ours) <= 20
-
-
-def test_each_command_of_the_table_has_a_module():
-    modules = pkgutil.iter_modules(commands.__path__)
-    assert sorted(module.name for module in modules) == sorted(COMMANDS)
-    assert not set(FORMER) & set(COMMANDS)
 
 
 @pytest.mark.parametrize("name", sorted(FORMER))
@@ -192,14 +186,6 @@ def test_an_unreadable_project_is_an_error_with_its_place(name, code, told, proj
     assert ("Traceback" in quiet, "Traceback" in verbose) == (False, True)
 
 
-def test_an_interrupt_exits_130(project, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli_build, "_list", interrupted)
-    assert call("build", "--list", str(project)) == 130
-
-
 def test_a_closed_pipe_is_no_traceback():
     reader, writer = os.pipe()
     os.close(reader)
@@ -238,3 +224,59 @@ def test_control_characters_of_untrusted_text_are_escaped(capsys):
     text = capsys.readouterr()
     assert not {"\x1b", "\x9b", "\u202e"} & set(text.out + text.err + str(errors.UsageError(evil)))
     assert "a\\x1b[2Jb" in text.out
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_reads_the_completion_of_all_commands(shell, tmp_path, capsys):
+    pytest.importorskip("shtab")
+    assert call("--print-completion", shell, "--json") == 0
+    text = json.loads(capsys.readouterr().out)["script"]
+    assert [verb for verb in COMMANDS if verb not in text] == []
+    assert "as-version" in text
+    if shutil.which(shell):
+        (tmp_path / "script").write_text(text)
+        argv = [shell, "-n", tmp_path / "script"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+# -- interrupts ----------------------------------------------------------------------------------
+
+# Longer than any of these tests takes.
+WAIT_S = 60
+
+
+def interrupted_at(tmp_path, module, answer):
+    """Start a command that does something when a module is imported."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys, time\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n{answer}"
+        "sys.meta_path.insert(0, Finder())\n"
+    )
+    paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    argv = [sys.executable, "-m", "kernforge", "search", "--local"]
+    env = {**os.environ, "PYTHONPATH": paths}
+    return subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("module", ["kernforge.cli.main", "argparse", "kernforge.audit.describe"])
+def test_an_interrupt_is_130_and_no_traceback(tmp_path, module, number):
+    answer = f"            os.kill(os.getpid(), {int(number)})\n            time.sleep({WAIT_S})\n"
+    done = interrupted_at(tmp_path, module, answer)
+    assert (done.returncode, "Traceback" in done.stderr) == (130, False)
+
+
+def test_a_second_interrupt_ends_a_command_at_once(tmp_path):
+    swallowed = (
+        "            for _ in range(2):\n"
+        "                try:\n"
+        "                    os.kill(os.getpid(), signal.SIGINT)\n"
+        f"                    time.sleep({WAIT_S})\n"
+        "                except KeyboardInterrupt:\n"
+        "                    pass\n"
+    )
+    done = interrupted_at(tmp_path, "kernforge.cli.parser", swallowed)
+    assert (done.returncode, done.stdout) == (-signal.SIGINT, "")

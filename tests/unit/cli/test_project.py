@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that take a project."""
+"""Commands that take a project or a kernel: their refusals, and what they say."""
 
 import importlib.util
 import json
@@ -7,6 +7,9 @@ import json
 import pytest
 from support.commands import call
 from support.manifests import CPU_AND_METAL
+
+from kernforge.publish.api import publish
+from kernforge.registry.directory import DirectoryRegistry
 
 
 def test_the_list_of_variants_has_reasons(project, capsys):
@@ -67,3 +70,73 @@ def test_a_missing_pytest_is_reported_before_the_build(tmp_path, monkeypatch, ca
     assert "needs pytest, which is not installed" in err
     assert "pip install 'kernforge[testing]'" in err
     assert not (tmp_path / "my-kernel" / "kernforge.lock").exists()
+
+
+# -- bench: what is refused before it measures --------------------------------------------------
+
+
+@pytest.mark.parametrize("option", ["--out", "--visual"])
+def test_a_place_that_takes_no_result_is_refused_before_anything_is_measured(
+    tmp_path, capsys, option
+):
+    (tmp_path / "file").write_text("")
+    missing = tmp_path / "none" / "now.html"
+    for path in (tmp_path / "file" / "now.html", tmp_path, missing):
+        assert call("bench", tmp_path, option, path) == 11
+        assert str(path.parent) in capsys.readouterr().err
+    assert not missing.parent.exists()
+    assert (tmp_path / "file").is_file()
+
+
+def test_rounds_that_give_no_interval_are_refused(project, capsys):
+    assert call("bench", str(project), "--device", "cpu", "--rounds", "5") == 2
+    assert "use --rounds 6 or more" in capsys.readouterr().err
+
+
+def test_a_published_kernel_needs_a_version(capsys):
+    assert call("bench", "acme/toy", "--device", "cpu") == 2
+    assert "write acme/toy@v1" in capsys.readouterr().err
+
+
+# -- build and check -------------------------------------------------------------------------------
+
+MAC = "torch29-cpu-aarch64-darwin"
+
+
+def test_a_wrong_architecture_is_a_usage_error(project, capsys):
+    assert call("build", str(project), "--arch", "x") == 2
+    assert "9.0a" in capsys.readouterr().err
+
+
+@pytest.fixture
+def published(tmp_path, write_variant):
+    """A registry with a kernel for macOS, and for any machine."""
+    directory = tmp_path / "build" / MAC
+    directory.mkdir(parents=True)
+    (directory / "_toy_cpu_aaaaaaa.abi3.so").write_bytes(b"a library for macOS")
+    write_variant(tmp_path / "build", variant=MAC)
+    write_variant(tmp_path / "build")
+    registry = DirectoryRegistry(tmp_path / "registry")
+    publish(tmp_path / "build", registry, "me/toy", "1.0.0")
+    publish(tmp_path / "build", registry, "me/toy", branch="dev")
+    return str(tmp_path / "registry")
+
+
+@pytest.mark.parametrize("which", [(), ("--version", "1"), ("--version", "dev")])
+def test_a_published_kernel_is_checked_for_all_machines(published, capsys, which):
+    assert call("check", "me/toy", "--registry", published, *which, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {(f["rule"], f["severity"]) for f in found} == {
+        ("abi", "skipped"),
+        ("python-abi", "skipped"),  # it is no library at all
+        ("import", "skipped"),
+    }
+    assert call("check", "me/toy", "--registry", published, *which, "--variant", "torch-cpu") == 0
+
+
+def test_a_missing_subject_of_check_is_named(published, tmp_path, capsys):
+    assert call("check", "me/toy", "--registry", published, "--variant", "*-cu*") == 2
+    assert f"its variants are torch-cpu, {MAC}" in capsys.readouterr().err
+    assert call("check", str(tmp_path), "--version", "dev") == 2
+    assert "is a directory" in capsys.readouterr().err
+    assert call("check", "me/none", "--registry", published) == 8

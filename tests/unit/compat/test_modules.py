@@ -1,22 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
 """``import kernels`` answered by kernforge: in a process, for a command, and from a wheel."""
 
+import argparse
 import itertools
 import json
+import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from support.client_programs import INSTALL, SRC, python, run
+from support.kernels import lock
 
 from kernforge import errors
 from kernforge.artifact.metadata import CLIENT_VERSION
+from kernforge.cli import client
+from kernforge.cli.parser import read
 from kernforge.compat import shim
 from kernforge.errors import RequestError
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.system.environment import Environment
+
+SRC = Path(__file__).parents[3] / "src"
+INSTALL = "from kernforge import compat\ncompat.install()\n"
+
+
+def run(*argv, **variables):
+    """Run a program with a few variables only."""
+    environment = {"PYTHONPATH": str(SRC), "PATH": "/usr/bin:/bin", **variables}
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+
+
+def python(program, **variables):
+    """What a Python program prints, which must succeed."""
+    done = run(sys.executable, "-c", program, **variables)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
 
 NUMBERS = itertools.count()
 
@@ -174,11 +196,9 @@ print(json.dumps(answers))
 def test_calls_of_every_version_of_the_client(registry, build, tmp_path):
     built = build()
     done = publish(built, registry, "acme/toy")
-    lock = tmp_path / "kernels.lock"
-    entry = {"dependency": {"repo-id": "acme/toy", "version": 1}, "lock": {"commit": done.commit}}
-    lock.write_text(json.dumps([entry]))
+    locked = lock(tmp_path / "kernels.lock", ("acme/toy", 1, done.commit))
     variables = {"HOME": str(tmp_path), "KERNFORGE_REGISTRY": str(registry.root)}
-    result = run(sys.executable, "-c", INSTALL + CALLS, str(built), str(lock), **variables)
+    result = run(sys.executable, "-c", INSTALL + CALLS, str(built), str(locked), **variables)
     assert result.returncode == 0, result.stderr
     refused = ["RequestError", "AbsentError"]
     assert json.loads(result.stdout) == [42, True, 1, 42, 42, "toy", *refused]
@@ -199,3 +219,51 @@ def test_calls_of_every_version_of_the_client(registry, build, tmp_path):
 )
 def test_errors_are_subclasses_of_the_errors_of_the_client(ours, theirs):
     assert issubclass(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        (["verify-signature", "a/b", "1"], ["verify", "a/b", "--version", "1"]),
+        (
+            ["verify-signature", "--all-variants", "--filter-unsigned", "a/b", "2"],
+            ["verify", "--variant", "*", "--allow-unsigned", "a/b", "--version", "2"],
+        ),
+        (
+            ["verify-signature", "a/b", "1", "--registry", "c"],
+            ["verify", "a/b", "--version", "1", "--registry", "c"],
+        ),
+        (["info", "a/b", "--json"], ["info", "a/b", "--json"]),
+        (["variants", "a/b", "--version", "2"], ["info", "a/b", "--version", "2"]),
+        (["variants", "a/b", "--all-versions", "--json"], ["info", "--versions", "a/b", "--json"]),
+    ],
+)
+def test_the_clients_command_line_is_translated(theirs, ours):
+    assert client.translated(theirs) == ours
+
+
+def test_every_command_of_the_client_is_parsed():
+    for line in (
+        *("download . --all-variants", "lock .", "info a/b --revision v1 --json"),
+        *("versions a/b", "variants a/b --only-compatible --revision v1 --json"),
+        *("variants a/b --all-versions", "verify-signature a/b 1 --filter-no-digest"),
+    ):
+        read(client.translated(line.split()), argparse.Namespace())
+
+
+@pytest.mark.parametrize("line", ["versions acme/toy", "verify-signature acme/toy 1"])
+def test_a_program_that_calls_the_clients_command_line(tmp_path, registry, build, line):
+    publish(build(), registry, "acme/toy")
+    program = (
+        f"import sys\nsys.argv = ['kernels', *{line.split()!r}]\n"
+        "from kernforge.__main__ import main_as_client\nmain_as_client()\n"
+    )
+    variables = {"HOME": str(tmp_path), "KERNFORGE_REGISTRY": str(registry.root)}
+    done = run(sys.executable, "-c", program, **variables)
+    if line.startswith("versions"):
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("1.0.0 ")
+    else:  # it is not signed
+        assert done.returncode != 0
+        assert "sign" in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr

@@ -5,6 +5,7 @@ import os
 import sys
 
 import pytest
+from support.kernels import lock
 
 from kernforge import LayerRepository, LocalLayerRepository
 from kernforge.publish.api import publish
@@ -86,8 +87,7 @@ def test_a_model_on_the_cpu_loads_builds_for_the_cpu(
             files={"__init__.py": WHICH.format(backend=backend)},
         )
     commit = publish(build, DirectoryRegistry(registry), "me/which").commit
-    dependency = {"repo-id": "me/which", "version": 1}
-    locked.write_text(json.dumps([{"dependency": dependency, "lock": {"commit": commit}}]))
+    lock(locked, ("me/which", 1, commit))
     code = WITH_A_GPU.format(package=package)
     env = {**os.environ, "KERNFORGE_REGISTRY": str(registry), "XDG_DATA_HOME": str(tmp_path)}
     done = fork_server.run([sys.executable, "-c", code, "me/which", build, locked], env=env)
