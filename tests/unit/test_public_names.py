@@ -5,7 +5,10 @@ import sys
 
 import pytest
 
-import kernforge
+import kernforge.compat
+import kernforge.registry
+import kernforge.setuptools
+from kernforge import testing
 
 
 def modules_after(code):
@@ -21,12 +24,15 @@ def modules_after(code):
     return json.loads(done.stdout)
 
 
-def test_every_public_name_can_be_imported():
-    assert sorted(kernforge.__all__) == dir(kernforge)
-    for name in kernforge.__all__:
-        assert getattr(kernforge, name)
+@pytest.mark.parametrize(
+    "module", [kernforge, kernforge.compat, kernforge.registry, kernforge.setuptools, testing]
+)
+def test_every_public_name_can_be_imported(module):
+    assert sorted(module.__all__) == dir(module)
+    for name in module.__all__:
+        assert getattr(module, name)
     with pytest.raises(AttributeError, match="no attribute 'frobnicate'"):
-        _ = kernforge.frobnicate
+        _ = module.frobnicate
 
 
 def test_importing_kernforge_imports_nothing_else():

@@ -93,12 +93,6 @@ def fetch(
         search: the registry; and a lock of the commits to take, if there is one.
         wanted: the kernels.
         selection: the variants of each.
-
-    Raises:
-        NoVariantError: a selected variant is missing or none fits.
-        RegistryError: the registry lacks a kernel, or it moved.
-        TrustError: the trust policy refuses one.
-        IntegrityError: a file is corrupt, or the metadata differs from the lock.
     """
     pending = [_find(search, request) for request in wanted]
     seen: set[Answer] = set()
@@ -130,12 +124,7 @@ def _find(search: Search, request: Request) -> Answer:
 
 
 def copy(answer: Answer, node: Node, target: DirectoryRegistry) -> bool:
-    """Copy a variant to a directory registry, under its commit; returns whether it is new there.
-
-    Raises:
-        StorageError: the directory cannot be written to.
-        IntegrityError: the copy differs from the download.
-    """
+    """Copy a variant to a directory registry, under its commit; returns whether it is new there."""
     repo_id = answer.repo_id
     final = target.snapshot(repo_id, answer.commit) / "build" / node.path.name
     root = target.link_root(repo_id)
@@ -207,11 +196,7 @@ _VERSIONS = {"torch", "tvm_ffi", "python", "macos", "capability", "driver"}
 
 
 def parse(name: str) -> Host:
-    """The machine of a short name; its torch is assumed to have the new C++ ABI.
-
-    Raises:
-        UsageError: the name has another form.
-    """
+    """The machine of a short name; its torch is assumed to have the new C++ ABI."""
     match = _NAME.fullmatch(name)
     if match is None:
         raise UsageError(f"{name!r} is not a platform", hint=_HINT)
@@ -239,11 +224,7 @@ def describe(host: Host) -> dict[str, Any]:
 
 
 def read(text: str, *, source: str) -> Host:
-    """The machine that a JSON document describes.
-
-    Raises:
-        UsageError: it does not describe one.
-    """
+    """The machine that a JSON document describes."""
     try:
         document = untrusted.parse_json(text)
         known = {field.name for field in fields(Host)}

@@ -62,12 +62,7 @@ class Application:
 
 
 def read(root: Path) -> Application:
-    """Read a project and its lock.
-
-    Raises:
-        UsageError: there is no pyproject.toml, or it cannot be read.
-        RequestError: a file of the lock cannot be read.
-    """
+    """Read a project and its lock."""
     path = root / PYPROJECT
     try:
         text = path.read_text()
@@ -97,12 +92,6 @@ def lock(
         application: the project.
         registry: where the kernels are published.
         upgrade: repo ids to lock again; None locks all anew.
-
-    Raises:
-        NotPublishedError: the registry lacks a kernel or version.
-        RegistryError: kernels depend on each other in a cycle, or one has moved.
-        UsageError: the project requires nothing, or does not require a kernel to upgrade.
-        StorageError: a file cannot be written.
     """
     pins = _choose_commits(application, registry, upgrade)
     for directory in application.directories:
@@ -119,11 +108,7 @@ def lock_text(pins: Collection[Pin]) -> str:
 
 
 def check(application: Application) -> None:
-    """Compare the lock with its project; no registry is used.
-
-    Raises:
-        CheckError: it is missing or of another state of the project; the message has all reasons.
-    """
+    """Compare the lock with its project; no registry is used."""
     problems = _problems(application.required, application.locks)
     problems += [
         f"{directory / name} is not the project's lock"

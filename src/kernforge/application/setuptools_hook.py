@@ -20,9 +20,6 @@ def write_lock(command: Any, basename: str, filename: str) -> None:
 
     Args:
         command: the command ``egg_info`` of setuptools.
-
-    Raises:
-        KernforgeError: the project requires kernels and its lock is missing or out of date.
     """
     application = _application(Path.cwd())
     if application is not None:

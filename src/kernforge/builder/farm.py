@@ -79,11 +79,6 @@ def connect(address: str) -> Any:
 
     Returns:
         A ``distributed.Client``.
-
-    Raises:
-        NetworkError: no scheduler answers there, or it has no workers.
-        UsageError: it is no address; or the connection, or one of the scheduler's to a worker, is
-            plain and leaves the machine.
     """
     if "://" not in address:
         address = f"tls://{address}"

@@ -59,13 +59,6 @@ def build_here(answer: Answer, host: Host, environment: Environment) -> BuiltVar
 
     Returns:
         None where the source is not published.
-
-    Raises:
-        IntegrityError: the source is not what its published variants were built from.
-        NoVariantError: the project has no variant for this host, or none for its GPU.
-        BuildError: a compiler refuses it.
-        ToolchainError: there is no C++ compiler, or no index has what the lock lacks.
-        NetworkError: no index can be reached, and this machine has no CUDA toolkit of its own.
     """
     capability = with_device(host).capability if host.backend.name == "cuda" else None
     only, repo_id = () if capability is None else (str(capability),), answer.repo_id

@@ -145,12 +145,7 @@ def write(statement: Statement) -> str:
 
 
 def read(text: str, *, source: str = FILE) -> Statement:
-    """Parse a statement.
-
-    Raises:
-        IntegrityError: it is not a statement of kernforge.
-        ToolchainError: its lock is of a version that this kernforge does not know.
-    """
+    """Parse a statement."""
     try:
         document = untrusted.parse_json(text)
         definition = document["predicate"]["buildDefinition"]

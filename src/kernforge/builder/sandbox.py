@@ -152,9 +152,6 @@ def probe(mode: Mode, compiler: str, runner: Runner) -> Sandbox:
 
     Args:
         compiler: path of the host compiler, which must be visible inside.
-
-    Raises:
-        ToolchainError: ``mode`` is ``"required"`` and it cannot.
     """
     if mode == "off":
         return OFF

@@ -110,11 +110,6 @@ def open_workspace(
         options: what the user provides that the package index does not carry.
         shared: the store's second level.
         cxx: the C++ compiler, where it was found before.
-
-    Raises:
-        ToolchainError: there is no C++ compiler.
-        UsageError: what the user provides is not there or not what it should be, or
-            ``KERNFORGE_STORE_SIZE`` is not a size.
     """
     eviction.limit(environment)  # refused before anything is compiled
     store = Store(environment.home / "store", shared)
@@ -132,11 +127,7 @@ def open_workspace(
 
 
 def cpu_of(system: str) -> str:
-    """The processor of a system, as ``aarch64`` of ``aarch64-linux``.
-
-    Raises:
-        UsageError: this machine does not build for it.
-    """
+    """The processor of a system, as ``aarch64`` of ``aarch64-linux``."""
     here = this_cpu()
     known = [here, *host_compiler.CROSS.get(here, ())]
     name = system.removesuffix("-linux")
@@ -224,11 +215,6 @@ def ensure_lock(workspace: Workspace, wanted: Collection[Tree], mode: Mode) -> t
     Returns:
         The lock, with the compilers and the Python that are really here, and whether it was
         written.
-
-    Raises:
-        ToolchainError: it lacks something or names other compilers and is frozen, no index has
-            what is wanted, or it is of another kind of machine.
-        NetworkError: no index can be reached.
     """
     toolkits = {tree.version for tree in wanted if tree.kind == "cuda"}
     if note := workspace.local_parts.unused_note(toolkits):

@@ -86,11 +86,7 @@ class KernelizeFallback(Flag):
 
 @dataclass(frozen=True, slots=True)
 class _Capabilities:
-    """A range of compute capabilities, both ends included, as 10 * major + minor.
-
-    Raises:
-        LayerError: the lowest is above the highest.
-    """
+    """A range of compute capabilities, both ends included, as 10 * major + minor."""
 
     min_capability: int
     max_capability: int

@@ -64,9 +64,6 @@ def probe(backend: str | None = None) -> Host:
 
     Args:
         backend: ``cpu``, or the one that torch is built for; None takes the latter.
-
-    Raises:
-        RequestError: the backend is neither.
     """
     torch = _torch()
     system = platform.system().lower()
@@ -88,9 +85,6 @@ def probe_to_load(backend: str | None = None) -> Host:
     """The host of this process, with a check for a GPU if torch is built for GPUs.
 
     The same torch is installed on machines without a GPU, where builds for GPUs cannot run.
-
-    Raises:
-        RequestError: the backend is neither ``cpu`` nor the one that torch is built for.
     """
     host, torch = probe(backend), _torch()
     if backend is not None or torch is None or host.backend.name not in {"cuda", "rocm"}:

@@ -120,11 +120,6 @@ def import_kernel(
     Args:
         dependencies: the kernels that ``get_kernel_dep`` returns to it, by repo id.
         repo_info: its origin; None for a local kernel.
-
-    Raises:
-        IntegrityError: it has no package, or its id is not a module name.
-        UsageError: another build with the same id is loaded.
-        Exception: whatever the kernel itself raises while it is imported.
     """
     kernel = _by_path.get(path) or _same_build(path, metadata)
     if kernel is None:

@@ -91,22 +91,14 @@ class KernelLocks:
 
     @classmethod
     def from_json(cls, data: bytes | str, *, source: str = FILE) -> KernelLocks:
-        """Read ``kernels.lock``; errors name ``source``.
-
-        Raises:
-            RequestError: it is not a lock; the message names the file and the mistake.
-        """
+        """Read ``kernels.lock``; errors name ``source``."""
         try:
             return cls(kernels=_read_entries(untrusted.parse_json(data)), source=source)
         except (ValueError, TypeError) as error:
             raise _unreadable(source, error) from None
 
     def of(self, repo_id: str) -> Pin:
-        """The locked kernel of a repo id: the project's own requirement if known, else the first.
-
-        Raises:
-            RequestError: it is not locked.
-        """
+        """The locked kernel of a repo id: the project's own requirement, else the first."""
         required = [pin.depend for pin in (self.pins or ()) if pin.asked]
         pins = [pin for pin in self.kernels if pin.depend.repo_id == repo_id]
         if not pins:
@@ -114,23 +106,14 @@ class KernelLocks:
         return next((pin for pin in pins if pin.depend in required), pins[0])
 
     def find(self, request: Request) -> Pin:
-        """The locked kernel of a request.
-
-        Raises:
-            RequestError: it is not locked.
-        """
+        """The locked kernel of a request."""
         for pin in self.kernels:
             if pin.request == request:
                 return pin
         raise self._unlocked(f"{request.repo_id} ({request})")
 
     def check(self, repo_id: str, commit: str, variant: str, document: bytes) -> None:
-        """Compare a variant's ``metadata.json`` with the lock; the lock of other tools has no hash.
-
-        Raises:
-            IntegrityError: it has changed.
-            RequestError: the commit or variant is not in ``kernforge-kernels.lock``.
-        """
+        """Compare a variant's ``metadata.json`` with the lock; that of other tools has no hash."""
         if self.pins is None:
             return
         locked = (repo_id, commit)
@@ -168,11 +151,7 @@ def sort_key(depend: KernelDepend) -> tuple[str, bool, int, str]:
 
 
 def read(path: Path) -> KernelLocks:
-    """The lock in a file, with the one beside it.
-
-    Raises:
-        RequestError: there is none, or it is not a lock.
-    """
+    """The lock in a file, with the one beside it."""
     try:
         return _parse(path.read_bytes(), _beside(path), str(path))
     except FileNotFoundError:
@@ -182,11 +161,7 @@ def read(path: Path) -> KernelLocks:
 
 
 def of_caller() -> KernelLocks:
-    """The lock of the calling package.
-
-    Raises:
-        RequestError: none was installed with it, or it is malformed.
-    """
+    """The lock of the calling package."""
     module = _calling_module()
     for text, pinned, source in _locks_of(module):
         return _parse(text, pinned, source)
@@ -264,11 +239,7 @@ def _read_entries(document: Any) -> tuple[Pin, ...]:
 
 
 def read_pins(data: bytes | str, *, source: str = PINS_FILE) -> tuple[Pin, ...]:
-    """The locked kernels of ``kernforge-kernels.lock``; the inverse of ``pins_text``.
-
-    Raises:
-        RequestError: it is not such a file, or has a newer format.
-    """
+    """The locked kernels of ``kernforge-kernels.lock``; the inverse of ``pins_text``."""
     try:
         document = untrusted.parse_json(data)
         if document["format"] != FORMAT:

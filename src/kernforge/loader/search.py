@@ -96,11 +96,7 @@ class Search:
         return Case(Subject.of(kernel), self.environment, self.trust_remote_code)
 
     def below(self, what: str) -> Search:
-        """The search for the dependencies of a kernel.
-
-        Raises:
-            KernelError: the kernel led here already.
-        """
+        """The search for the dependencies of a kernel."""
         if what in self.chain:
             cycle = " -> ".join((*self.chain[self.chain.index(what) :], what))
             raise KernelError(
@@ -138,16 +134,7 @@ def _parse_overrides(text: str) -> dict[str, Path]:
 
 
 def find_kernel(search: Search, request: Request) -> Node:
-    """The variant of a kernel to load, from ``LOCAL_KERNELS`` or else the registry.
-
-    Raises:
-        NotPublishedError: the registry has no such kernel, version or revision.
-        NoVariantError: no variant fits; the message says why for each.
-        KernelError: kernels depend on each other in a cycle.
-        RequestError: the search has locks, and it is not locked.
-        TrustError: the trust policy refuses one.
-        IntegrityError: a document cannot be read, or its signature is of other bytes.
-    """
+    """The variant of a kernel to load, from ``LOCAL_KERNELS`` or else the registry."""
     repo_id = request.repo_id
     if search.locks is not None:
         commit = search.locks.find(request).commit
@@ -201,14 +188,7 @@ def _with_depends(search: Search, node: Node) -> Node:
 
 
 def fetch_variant(search: Search, answer: Answer, name: str) -> Node:
-    """Admit a variant of a commit by its document alone, then fetch its files.
-
-    Raises:
-        RequestError: the search has locks, and it is not locked.
-        TrustError: the trust policy refuses it.
-        IntegrityError: its document cannot be read, is not what was locked, or its signature is of
-            other bytes.
-    """
+    """Admit a variant of a commit by its document alone, then fetch its files."""
     registry, repo_id, commit = answer.registry, answer.repo_id, answer.commit
     document = registry.metadata(repo_id, commit, name)
     if search.locks is not None:
@@ -228,11 +208,7 @@ def fetch_variant(search: Search, answer: Answer, name: str) -> Node:
 
 
 def _build_variant(search: Search, answer: Answer, resolution: Resolution, host: Host) -> Node:
-    """The variant built from a kernel's source.
-
-    Raises:
-        NoVariantError: the search has no builder, or the kernel has no source.
-    """
+    """The variant built from a kernel's source."""
     if search.builder is not None:
         admission = search.case(answer).admit_unsigned("a build from its source")
         built = search.builder(answer, host, search.environment)
@@ -253,13 +229,7 @@ def _build_variant(search: Search, answer: Answer, resolution: Resolution, host:
 
 
 def find_local(search: Search, directory: Path) -> Node:
-    """The variant to load from a directory, from its ``build/``, or the directory itself.
-
-    Raises:
-        NoVariantError: no variant fits; the message says why for each.
-        TrustError: the trust policy refuses it.
-        IntegrityError: its document is missing or cannot be read.
-    """
+    """The variant to load from a directory, from its ``build/``, or the directory itself."""
     directory = directory.absolute()
     if not directory.is_dir():
         raise NoVariantError(
@@ -325,13 +295,7 @@ def _no_variant_error(what: str, resolution: Resolution, hint: str) -> NoVariant
 
 
 def check_needs(node: Node, environment: Environment) -> None:
-    """Refuse a kernel whose requirements this process lacks; warn of a dirty build.
-
-    Raises:
-        MissingPackageError: it needs a Python package that is not installed.
-        KernelError: it needs one that kernels may not use.
-        MachineError: it needs newer formats.
-    """
+    """Refuse a kernel whose requirements this process lacks; warn of a dirty build."""
     metadata = node.metadata
     known = python_depends(metadata.backend)
     for name in metadata.python_depends:
@@ -371,11 +335,7 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def check_device(node: Node) -> None:
-    """Refuse a build whose device code cannot run on the current GPU and its driver.
-
-    Raises:
-        MachineError: the device code or the driver does not fit.
-    """
+    """Refuse a build whose device code cannot run on the current GPU and its driver."""
     metadata = node.metadata
     if metadata.backend not in {"cuda", "rocm"}:
         return
@@ -395,13 +355,7 @@ def check_device(node: Node) -> None:
 
 
 def verify(node: Node) -> None:
-    """Hash every file of a kernel and compare with the digest of its build.
-
-    Raises:
-        IntegrityError: a file differs; or there is no digest, and the kernel is not a local
-            directory without signers.
-        StorageError: every user of this machine may write to it, and could change it after this.
-    """
+    """Hash every file of a kernel and compare with the digest of its build."""
     digest = node.metadata.digest
     if digest is None and (node.repo_info is not None or node.admission.signers):
         raise IntegrityError(

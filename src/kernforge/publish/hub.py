@@ -44,9 +44,6 @@ class HubDestination:
 
     Args:
         private: whether a kernel that is created is private; None takes the owner's default.
-
-    Raises:
-        MissingPackageError: ``huggingface_hub`` is not installed.
     """
 
     def __init__(self, registry: HubRegistry, *, private: bool | None = None) -> None:

@@ -19,8 +19,7 @@ __getattr__, __dir__ = _lazy.attributes(
     __name__,
     {
         "api": "open_registry",
-        "base": "Registry",
-        "directory": "DirectoryRegistry",
+        "directory": "DirectoryRegistry Registry",
     },
     __all__,
 )

@@ -266,11 +266,7 @@ Registries: TypeAlias = Registry | Chain
 
 
 def read_small(path: Path | str) -> bytes:
-    """The bytes of a document; refuses pipes, devices and sockets, which may have no end.
-
-    Raises:
-        IntegrityError: it is one, or a file that is larger than any document.
-    """
+    """The bytes of a document; refuses pipes, devices and sockets, which may have no end."""
 
     def open_now(name: str, flags: int) -> int:
         return os.open(name, flags | os.O_NONBLOCK)  # without waiting for a pipe's other end
@@ -286,11 +282,7 @@ def read_small(path: Path | str) -> bytes:
 
 
 def read_checked(path: Path) -> bytes:
-    """The bytes of a small file that no digest may cover, compared with the blob of its link.
-
-    Raises:
-        IntegrityError: the blob has other bytes, or a file replaced the link to a blob.
-    """
+    """The bytes of a small file that no digest may cover, compared with the blob of its link."""
     data = read_small(path)
     if path.is_symlink():
         refuse_other_bytes(path, os.path.basename(os.readlink(path)), data)  # noqa: PTH115, PTH119
@@ -302,11 +294,7 @@ def read_checked(path: Path) -> bytes:
 
 
 def refuse_other_bytes(path: Path | str, blob: str, data: bytes) -> None:
-    """Refuse bytes whose hash is not the name of their blob: SHA-256, or git's.
-
-    Raises:
-        IntegrityError: the hash differs, or the name is not a hash.
-    """
+    """Refuse bytes whose hash is not the name of their blob: SHA-256, or git's."""
     if SHA256.fullmatch(blob):
         digest = sha256(data)
     elif COMMIT.fullmatch(blob):

@@ -91,9 +91,6 @@ def endpoint(location: str, environment: Environment, user_agent: str = "") -> H
     Args:
         location: ``hf://``, ``hf+https://host`` or ``hf+http://host:port``.
         environment: names the usual hub, its cache, and whether it is offline.
-
-    Raises:
-        RegistryError: this is not the address of a hub, or ``HF_ENDPOINT`` is not.
     """
     usual = _check_address(environment.hf_endpoint or _DEFAULT)
     url = usual if location == "hf://" else _check_address(location.removeprefix("hf+"))
@@ -140,11 +137,7 @@ class HubRegistry(RemoteRegistry):
         super().__init__(self.hub, f"hf+{endpoint.url}", endpoint.cache)
 
     def search(self, text: str, limit: int) -> tuple[str, ...]:
-        """Search the hub; its best result first.
-
-        Raises:
-            NetworkError: the hub cannot be reached.
-        """
+        """Search the hub; its best result first."""
         query = urlencode({"search": text, "limit": limit})
         ask = functools.partial(
             self.hub.answer, f"search {text!r}", f"kernels?{query}", read_search
@@ -206,9 +199,6 @@ class HubTransport:
 
         Args:
             what: the kernel or owner that errors name.
-
-        Raises:
-            RegistryError: the answer is malformed, or its next page is at another host.
         """
         api = f"{self.address}/api/"
         url = f"{api}{path}"
@@ -258,17 +248,13 @@ class HubTransport:
             ) from error
 
     def token(self) -> str:
-        """The token of every request; empty without one.
-
-        Raises:
-            UsageError: it has invalid characters; the HTTP library would print it.
-        """
+        """The token of every request; empty without one."""
         token = self.endpoint.token
         if token is None and self.endpoint.token_file is not None:
             with contextlib.suppress(OSError):
                 token = self.endpoint.token_file.read_text(errors="replace")
         token = (token or "").strip()
-        if not (token.isascii() and token.isprintable()):
+        if not (token.isascii() and token.isprintable()):  # the HTTP library would print it
             raise UsageError(
                 "the token for the hub has a character that cannot be sent",
                 hint="copy it again into HF_TOKEN, or run hf auth login",
@@ -277,11 +263,7 @@ class HubTransport:
 
     @functools.cached_property
     def _opener(self) -> OpenerDirector:
-        """Requests through the user's proxies, with the user's certificates.
-
-        Raises:
-            MissingPackageError: this Python has no TLS.
-        """
+        """Requests through the user's proxies, with the user's certificates."""
         extras.require_tls("a Hugging Face hub")
         from urllib import request  # noqa: PLC0415 - slow, and not for a warm cache
 
@@ -374,11 +356,7 @@ def one_line(error: object) -> str:
 
 @contextlib.contextmanager
 def reading(url: str) -> Iterator[None]:
-    """Convert the exceptions of a malformed answer.
-
-    Raises:
-        RegistryError: the answer is not in the hub's protocol.
-    """
+    """Convert the exceptions of a malformed answer to a RegistryError."""
     try:
         yield
     except _WRONG as error:

@@ -42,11 +42,7 @@ def is_repo_id(text: str) -> bool:
 
 
 def check_repo_id(repo_id: str) -> str:
-    """Return the repo id if it is valid.
-
-    Raises:
-        RequestError: it is not, see ``is_repo_id``.
-    """
+    """Return the repo id if it is valid."""
     if not is_repo_id(repo_id):
         raise RequestError(f"{repo_id!r} is not a repo id", hint="write it like owner/name")
     return repo_id
@@ -61,9 +57,6 @@ def check_revision(text: str) -> str:
     """Return the name of a branch, tag or commit, if it is valid.
 
     Registries use it as the path of a file, so every untrusted name goes through here.
-
-    Raises:
-        RequestError: it is not such a name.
     """
     if not is_ref(text):
         raise RequestError(
@@ -117,9 +110,6 @@ def request(repo_id: str, version: int | str | None = None, revision: str | None
         version: a major version, as ``1``, ``"1"`` or ``"v1"``; ``"1.2"`` for the newest ``1.2.*``;
             ``"1.2.3"`` exactly; or a PEP 440 specifier such as ``"~=1.2"``.
         revision: a branch, tag or commit.
-
-    Raises:
-        RequestError: both or neither is given, or one cannot be read.
     """
     hint = "pass version=<major> for a stable interface, or revision=<branch, tag or commit>"
     if version is None and revision is None:
@@ -137,11 +127,7 @@ def request(repo_id: str, version: int | str | None = None, revision: str | None
 
 
 def specifier(text: str) -> str:
-    """A version as a user writes it, as a major version or a PEP 440 specifier.
-
-    Raises:
-        RequestError: it is neither.
-    """
+    """A version as a user writes it, as a major version or a PEP 440 specifier."""
     if numbers := _NUMBERS.fullmatch(text):
         if not numbers[2]:
             return str(int(numbers[1]))

@@ -64,12 +64,7 @@ class RemoteFile:
 
 
 def valid_file(path: Any, size: Any, blob: Any) -> RemoteFile:
-    """A file of an untrusted listing.
-
-    Raises:
-        ValueError: its path leaves its commit, or its content is not named by a hash.
-        TypeError: one of them is of another type.
-    """
+    """A file of an untrusted listing."""
     strange = any(part in {"", ".", ".."} for part in path.split("/")) or not path.isprintable()
     plain = not strange and "\\" not in path and len(path) <= untrusted.NAME
     if not plain or not COMMIT.fullmatch(blob) or not 0 <= size <= untrusted.FILE:
@@ -235,11 +230,7 @@ class RemoteRegistry(Registry):
         return snapshot / path
 
     def listing(self, repo_id: str, commit: str) -> Mapping[str, RemoteFile]:
-        """All files of a commit by path; a commit never changes, so it is requested once.
-
-        Raises:
-            NotPublishedError: there is no such commit.
-        """
+        """All files of a commit by path; a commit never changes, so it is requested once."""
         listing = self._find_listing(repo_id, commit)
         if listing is None:
             raise NotPublishedError(
@@ -314,11 +305,7 @@ class _Download:
         self._what, self._size, self._done, self._shown = "", 0, 0, 0
 
     def run(self, wanted: Mapping[str, RemoteFile], what: str) -> None:
-        """Download all files; the first error ends the download of the others.
-
-        Raises:
-            IntegrityError: the server sent other bytes than it listed, twice.
-        """
+        """Download all files; the first error ends the download of the others."""
         self._size = sum(file.size for file in wanted.values())
         self._what = what if self._size and sys.stderr.isatty() else ""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -370,11 +357,7 @@ class _Download:
         )
 
     def _advance(self, count: int) -> None:
-        """Count bytes, and show the progress on a terminal.
-
-        Raises:
-            CancelledError: another file failed.
-        """
+        """Count bytes, and show the progress on a terminal."""
         if self._failed.is_set():
             raise CancelledError("another file failed")
         with self._lock:

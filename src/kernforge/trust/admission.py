@@ -59,12 +59,7 @@ def user_policy(environment: Environment) -> Path:
 
 
 def read_policies(environment: Environment) -> tuple[Policy, ...]:
-    """The policies that hold for this process, the site's first; read afresh, so a change counts.
-
-    Raises:
-        TrustError: one cannot be read or has a mistake, or ``KERNFORGE_TRUST`` names a file
-            without a policy.
-    """
+    """The policies that hold now, the site's first; read afresh, so that a change counts."""
     user = user_policy(environment)
     policies = (_read_policy(SITE), _read_policy(user))
     if policies[1] is None and environment.kernforge_trust:
@@ -93,11 +88,7 @@ _parsed = functools.lru_cache(maxsize=16)(policy.read)
 
 
 def refuse_other_document(subject: Subject, metadata: Metadata) -> None:
-    """Refuse a signed document of another kernel or of another version than the requested one.
-
-    Raises:
-        TrustError: a name or version differs; the registry may be rolled back.
-    """
+    """Refuse a signed document of another kernel or of another version than the requested one."""
     wanted = (subject.repo_id or "").rpartition("/")[2]
     if wanted and _plain(wanted) != _plain(metadata.name):
         raise TrustError(
@@ -119,11 +110,7 @@ def _plain(name: str) -> str:
 
 
 def allows(trust_remote_code: Allowed, repo_id: str | None) -> bool:
-    """Whether a caller allows a kernel.
-
-    Raises:
-        RequestError: what they pass is neither a bool nor a collection of repo ids.
-    """
+    """Whether a caller allows a kernel."""
     if isinstance(trust_remote_code, bool):
         return trust_remote_code
     if isinstance(trust_remote_code, str) or not isinstance(trust_remote_code, Collection):
@@ -160,11 +147,6 @@ class Case:
             document: the bytes of its ``metadata.json``.
             signature: returns the bytes of its signature; called only if a rule demands one.
             source: the document's name in errors.
-
-        Raises:
-            TrustError: it is refused, or a policy cannot be read.
-            IntegrityError: its signature is not of these bytes, or the document cannot be read.
-            UsageError: the package that verifies signatures is not installed.
         """
         admission = self._decide(document, signature, "it is not signed")
         metadata = Metadata.from_json(document, source=source)
@@ -179,9 +161,6 @@ class Case:
 
         Args:
             what: its name in the error.
-
-        Raises:
-            TrustError: a rule refuses the kernel or demands a signature, or cannot be read.
         """
         return self._decide(b"", lambda: None, f"{what} is not signed")
 

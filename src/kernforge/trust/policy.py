@@ -124,10 +124,6 @@ class Subject:
         major: the requested major version; None for any.
         is_trusted_publisher: whether the registry marks an owner as one; None if it has no such
             mark. Called only for rules with ``publishers``.
-
-    Raises:
-        TrustError: this is not the URL of one registry; with several, rules for the first would
-            apply to the others.
     """
 
     repo_id: str | None
@@ -138,6 +134,7 @@ class Subject:
     )
 
     def __post_init__(self) -> None:
+        # Of several, the rules for the first would apply to the others.
         if not _URL.fullmatch(self.registry):
             raise TrustError(
                 f"{self.registry!r} is not the URL of one registry, so no rule can match it",
@@ -253,9 +250,6 @@ def read(data: bytes, source: str) -> Policy:
 
     Args:
         source: its path.
-
-    Raises:
-        TrustError: it is not TOML, or not a policy; a policy with a mistake admits nothing.
     """
     try:
         document = untrusted.parse_toml(data)
@@ -366,11 +360,7 @@ def _refuse_unknown(table: Mapping[str, Any], known: tuple[str, ...], where: str
 
 
 def public_key(text: str, where: str) -> bytes:
-    """The 32 bytes of an Ed25519 public key, from PEM (RFC 8410) or its base64 on one line.
-
-    Raises:
-        TrustError: the text is not such a key.
-    """
+    """The 32 bytes of an Ed25519 public key, from PEM (RFC 8410) or its base64 on one line."""
     try:
         line = re.sub(r"-----(BEGIN|END) PUBLIC KEY-----|\s", "", text)
         der = base64.b64decode(line, validate=True)

@@ -54,7 +54,6 @@ def verify(document: bytes, bundle: bytes, signers: Sequence[Signer]) -> Signer:
     Raises:
         IntegrityError: the bundle is malformed, or of other bytes.
         TrustError: another signer signed.
-        UsageError: the package that verifies is not installed.
     """
     material, content = _read_bundle(bundle)
     if "publicKey" in material:
@@ -63,11 +62,7 @@ def verify(document: bytes, bundle: bytes, signers: Sequence[Signer]) -> Signer:
 
 
 def is_key_bundle(bundle: bytes) -> bool:
-    """Whether a signature is of a key, not of an identity.
-
-    Raises:
-        IntegrityError: it is malformed.
-    """
+    """Whether a signature is of a key, not of an identity."""
     return "publicKey" in _read_bundle(bundle)[0]
 
 
@@ -203,10 +198,6 @@ def sign_with_identity(documents: Iterable[bytes], token: str | None) -> list[by
 
     Returns:
         The bytes of each signature file.
-
-    Raises:
-        UsageError: there is no token, or it is not valid.
-        TrustError: the Sigstore instance did not sign.
     """
     with needs("sigstore"):
         from sigstore.models import ClientTrustConfig  # noqa: PLC0415 - 0.3 s
@@ -238,11 +229,7 @@ def sign_with_identity(documents: Iterable[bytes], token: str | None) -> list[by
 
 @contextlib.contextmanager
 def needs(package: str) -> Iterator[None]:
-    """Imports of a package of the extra ``trust``.
-
-    Raises:
-        UsageError: it is not installed.
-    """
+    """Imports of a package of the extra ``trust``; a UsageError if it is not installed."""
     try:
         yield
     except ImportError as error:

@@ -68,9 +68,6 @@ def open_key(path: Path, passphrase: Callable[[], str]) -> Key:
 
     Args:
         passphrase: returns its passphrase; called only where the file has one.
-
-    Raises:
-        UsageError: the file is missing, holds no private key, or the passphrase is wrong.
     """
     with signature.needs("cryptography"):
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - slow
@@ -100,9 +97,6 @@ def make_key(path: Path, passphrase: str) -> tuple[Path, str]:
     Returns:
         The public key's file, and its text for a policy. Both files are PEM, which ``openssl``
         reads too.
-
-    Raises:
-        UsageError: a file exists already.
     """
     public = path.with_name(f"{path.name}.pub")
     for file in (path, public):
@@ -135,10 +129,6 @@ def sign(
 
     Returns:
         The signature files. A key makes the same signature each time.
-
-    Raises:
-        IntegrityError: a variant differs from its digest, or has none.
-        UsageError: a variant has the signature of an identity, which is logged in public.
     """
     documents = [_document(directory) for directory in directories]
     for path in (directory / SIGNATURE for directory in directories):
@@ -193,11 +183,7 @@ class Builders:
         return self.key.sign([message])[0] if self.key else b""
 
     def check(self, message: bytes, seal: bytes) -> None:
-        """Refuse a message without the signature of a trusted builder.
-
-        Raises:
-            IntegrityError: the signature is missing, of other bytes, or of an unknown key.
-        """
+        """Refuse a message without the signature of a trusted builder."""
         if self.everyone:
             return
         if not seal:
@@ -211,12 +197,7 @@ class Builders:
 
 
 def read_builders(environment: Environment) -> Builders:
-    """The trusted builders in the environment.
-
-    Raises:
-        UsageError: no variable names any, or a file cannot be read.
-        TrustError: a line of the list is not a key.
-    """
+    """The trusted builders in the environment."""
     trust, list_file = environment.kernforge_store_trust, environment.kernforge_store_builders
     if trust not in {None, "", ALL_WRITERS}:
         raise UsageError(
