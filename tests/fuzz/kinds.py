@@ -237,11 +237,10 @@ def read_index(data):
 
 
 def read_platform(data):
-    """The description of another machine, and names of variants."""
+    """Names of platforms and variants."""
     text = _text(data)
     attempts(
-        lambda: download.read(text, source="machine.json"),
-        lambda: download.parse(text[:200]),
+        lambda: download.parse_platform(text[:200]),
         lambda: Variant.parse(text[:200]),
     )
 
@@ -350,7 +349,11 @@ def kinds():
         "hub answer": (read_hub, json_, answers),
         "index page": (read_index, json_, _seeds("simple.json")),
         "index page, HTML": (read_index, text, _seeds("simple.html")),
-        "platform": (read_platform, json_, _seeds("platform.json")),
+        "platform": (
+            read_platform,
+            mutations.texts if hasattr(mutations, "texts") else json_,
+            (b"torch2.11-cu130-x86_64-linux",),
+        ),
         "ELF": (read_binary, mutations.binaries, [b for b in binaries if b[:4] == b"\x7fELF"]),
         "wheel": (read_wheel, mutations.binaries, wheels),
     }

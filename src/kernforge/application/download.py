@@ -3,10 +3,8 @@
 
 A download is admitted and verified like a kernel that is loaded, with every dependency. It stays in
 the registry's cache, or is copied to a directory that is a registry itself and that the hub's
-client can use as its cache; intact files are not copied again.
-
-A short name such as ``torch2.11-cu130-x86_64-linux`` describes another machine in nearly every
-case; a JSON document, as ``kernforge doctor --json`` prints it there, has all properties.
+client can use as its cache; intact files are not copied again. Another machine is described by a
+name such as ``torch2.11-cu130-x86_64-linux``.
 """
 
 from __future__ import annotations
@@ -14,11 +12,9 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from kernforge import untrusted
 from kernforge.artifact.integrity import tree_files, verify_tree
 from kernforge.artifact.metadata import FILE
 from kernforge.artifact.variant import Backend
@@ -188,18 +184,17 @@ _NAME = re.compile(
     r"(?:torch(?P<major>[0-9]+)\.(?P<minor>[0-9]+)-)?(?P<backend>[a-z]+[0-9]*)"
     r"-(?P<cpu>x86_64|aarch64)-(?P<os>linux|darwin|windows)"
 )
-_HINT = (
-    "write it like torch2.11-cu130-x86_64-linux, or name a file with the output of "
-    "`kernforge doctor --platform --json` on that machine"
-)
-_VERSIONS = {"torch", "tvm_ffi", "python", "macos", "capability", "driver"}
 
 
-def parse(name: str) -> Host:
-    """The machine of a short name; its torch is assumed to have the new C++ ABI."""
+def parse_platform(name: str) -> Host:
+    """The machine of a platform's name; its torch is assumed to have the new C++ ABI."""
     match = _NAME.fullmatch(name)
     if match is None:
-        raise UsageError(f"{name!r} is not a platform", hint=_HINT)
+        raise UsageError(
+            f"{name!r} is not a platform",
+            hint="write it like torch2.11-cu130-x86_64-linux, as `kernforge doctor --platform` "
+            "prints it on that machine",
+        )
     system = match["os"]
     return Host(
         cpu=match["cpu"],
@@ -211,31 +206,7 @@ def parse(name: str) -> Host:
     )
 
 
-def name(host: Host) -> str:
-    """The short name of a machine."""
+def platform_name(host: Host) -> str:
+    """The platform's name of a machine."""
     torch = f"torch{host.torch}-" if host.torch else ""
     return f"{torch}{host.backend}-{host.cpu}-{host.os}"
-
-
-def describe(host: Host) -> dict[str, Any]:
-    """A machine as a JSON document."""
-    document = {field.name: getattr(host, field.name) for field in fields(host)}
-    return {**document, "backend": str(host.backend)}
-
-
-def read(text: str, *, source: str) -> Host:
-    """The machine that a JSON document describes."""
-    try:
-        document = untrusted.parse_json(text)
-        known = {field.name for field in fields(Host)}
-        if not isinstance(document, dict) or not {"cpu", "os", "backend"} <= set(document) <= known:
-            raise UsageError(f"{source} does not describe a platform", hint=_HINT)
-        values = {**document, "backend": Backend.parse(document["backend"])}
-        for key in _VERSIONS & {key for key in values if values[key] is not None}:
-            major, minor = values[key]
-            if not all(type(number) is int for number in values[key]):
-                raise UsageError(f"{source} has {key} {values[key]!r}", hint=_HINT)
-            values[key] = Version2(major, minor)
-        return Host(**values)
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"{source} does not describe a platform: {error}", hint=_HINT) from None

@@ -452,8 +452,8 @@ _GET = Command(
         _list("--variant PATTERN", "only these, '*' for all; may be repeated"),
         _list(
             "--platform PLATFORM",
-            "for a machine such as torch2.11-cu130-x86_64-linux, or of a file that `kernforge "
-            "doctor --platform --json` wrote there; may be repeated (default: this machine)",
+            "for a machine such as torch2.11-cu130-x86_64-linux, as `kernforge doctor --platform` "
+            "prints it there; may be repeated (default: this machine)",
         ),
         _value("--backend", "cpu, or the backend of the installed torch (default)"),
     ),
@@ -521,7 +521,7 @@ _DOCTOR = Command(
     "doctor",
     "diagnose this machine: compiler, driver, torch, disk, network",
     _flag("--offline", "do not contact the package indexes"),
-    _flag("--platform", "describe this machine, for `kernforge get --platform`"),
+    _flag("--platform", "print the platform of this machine, for `kernforge get --platform`"),
     example="--offline",
     page="how-to/platform/fix-a-machine",
 )

@@ -129,11 +129,7 @@ def test_an_offline_search_finds_local_kernels_and_says_so(
         (("info", "nonsense"), 2, "owner/name"),
         (("get", "me/my-op"), 2, "--version 1"),
         (("get", "."), 2, "hint: lock the project's kernels: kernforge lock PROJECT\n"),
-        (
-            ("get", "me/x", "--version", "1", "--platform", "gpu-box.json"),
-            2,
-            "there is no file gpu-box.json",
-        ),
+        (("get", "me/x", "--version", "1", "--platform", "gpu-box"), 2, "is not a platform"),
         (("info", "--versions", "me/x", "--registry", "none"), 8, "that directory does not exist"),
         (("lock", ".", "--cuda", "13.2"), 2, "--cuda and --torch are for a kernel project"),
         (("cache", "--trim", "10"), 2, "'10' has no unit: write 10GB"),

@@ -18,8 +18,8 @@ from kernforge.system.tables import counted
 def run(arguments: argparse.Namespace, console: Console) -> None:
     """Print the problems of this machine, or describe it."""
     if arguments.platform:
-        here = host.with_device(host.probe())
-        console.result(download.describe(here), download.name(here))
+        name = download.platform_name(host.probe())
+        console.result({"platform": name}, name)
         return
     machine = examine.examine(arguments.environment, run_program, ask_network=not arguments.offline)
     findings = rules.diagnose(machine)

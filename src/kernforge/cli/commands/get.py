@@ -12,7 +12,7 @@ from kernforge.application.download import Selection
 from kernforge.cli import options
 from kernforge.errors import UsageError
 from kernforge.loader import lock
-from kernforge.loader.host import Host, probe
+from kernforge.loader.host import probe
 from kernforge.loader.search import Node, Search
 from kernforge.registry.api import Answer
 from kernforge.registry.directory import DirectoryRegistry
@@ -100,18 +100,5 @@ def _selection(arguments: argparse.Namespace) -> Selection:
     if arguments.variant:
         return Selection(names=tuple(arguments.variant))
     if arguments.platform:
-        return Selection(hosts=tuple(map(_host, arguments.platform)))
+        return Selection(hosts=tuple(map(download.parse_platform, arguments.platform)))
     return Selection(hosts=(probe(arguments.backend),))
-
-
-def _host(text: str) -> Host:
-    """The described machine."""
-    path = Path(text)
-    if path.is_file():
-        return download.read(path.read_text(), source=text)
-    if path.suffix == ".json":
-        raise UsageError(
-            f"there is no file {text}",
-            hint=f"write it on that machine: kernforge doctor --platform --json > {path.name}",
-        )
-    return download.parse(text)
