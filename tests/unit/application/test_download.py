@@ -12,7 +12,7 @@ from support.registries import commit_of
 from support.variants import contents, replace_linked
 
 from kernforge.application import download, project_lock
-from kernforge.application.download import Selection, parse
+from kernforge.application.download import Selection, parse_platform
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import Metadata
 from kernforge.errors import IntegrityError, NoVariantError
@@ -27,8 +27,8 @@ from kernforge.system.environment import Environment
 
 OUTER, INNER = "owner/outer", "owner/inner"
 CPU, CUDA = "torch-cpu", "torch-cuda"
-HERE = Selection(hosts=(parse("torch2.11-cpu-x86_64-linux"),))
-GPU = Selection(hosts=(parse("torch2.11-cu130-x86_64-linux"),))
+HERE = Selection(hosts=(parse_platform("torch2.11-cpu-x86_64-linux"),))
+GPU = Selection(hosts=(parse_platform("torch2.11-cu130-x86_64-linux"),))
 _unique = (f"{number:07x}" for number in itertools.count(0x200))
 
 
@@ -98,7 +98,7 @@ def test_a_missing_variant_is_an_error_with_the_reason(registry, outer):
     ) as error:
         fetched(registry, outer, Selection(names=("torch-xpu",)))
     assert "torch-cpu, torch-cuda" in error.value.hint
-    rocm = Selection(hosts=(parse("torch2.11-rocm72-x86_64-linux"),))
+    rocm = Selection(hosts=(parse_platform("torch2.11-rocm72-x86_64-linux"),))
     with pytest.raises(
         NoVariantError, match="torch-cuda: is for cuda, kernels are wanted for rocm"
     ) as error:

@@ -6,7 +6,7 @@ import pytest
 from support.variants import replace_linked
 
 from kernforge.application import project_lock
-from kernforge.application.download import parse
+from kernforge.application.download import parse_platform
 from kernforge.errors import (
     CheckError,
     IntegrityError,
@@ -159,7 +159,9 @@ def test_the_loader_refuses_a_changed_commit(project, released, registry, monkey
     project('"o/n" = 1')
     for module in (loader, search):
         if hasattr(module, "probe"):
-            monkeypatch.setattr(module, "probe", lambda _backend: parse("cpu-x86_64-linux"))
+            monkeypatch.setattr(
+                module, "probe", lambda _backend: parse_platform("cpu-x86_64-linux")
+            )
     ask = {"lockfile": project.root / "kernels.lock", "registry": registry}
     path = registry.fetch("o/n", commit, "torch-cpu") / "metadata.json"
     document = path.read_bytes()
