@@ -83,13 +83,7 @@ def asked_kernels(locks: KernelLocks) -> tuple[Request, ...]:
 def fetch(
     search: Search, wanted: Iterable[Request], selection: Selection
 ) -> Iterator[tuple[Answer, Node]]:
-    """Download and verify kernels with all dependencies, each variant once.
-
-    Args:
-        search: the registry; and a lock of the commits to take, if there is one.
-        wanted: the kernels.
-        selection: the variants of each.
-    """
+    """Download and verify kernels with all dependencies, each variant once."""
     pending = [_find(search, request) for request in wanted]
     seen: set[Answer] = set()
     while pending:

@@ -43,11 +43,8 @@ class Application:
     """A project that requires kernels.
 
     Attributes:
-        root: its directory.
-        required: the kernels that it requires.
         package: the package that gets a copy of the lock, as [tool.kernforge.lock] names it,
             relative to the project; None for none.
-        locks: the lock; None when there is none.
     """
 
     root: Path
@@ -89,8 +86,6 @@ def lock(
     """Lock a project's kernels and write the files.
 
     Args:
-        application: the project.
-        registry: where the kernels are published.
         upgrade: repo ids to lock again; None locks all anew.
     """
     pins = _choose_commits(application, registry, upgrade)

@@ -16,11 +16,7 @@ from kernforge.application.project_lock import Application
 
 
 def write_lock(command: Any, basename: str, filename: str) -> None:
-    """Write one file of the lock.
-
-    Args:
-        command: the command ``egg_info`` of setuptools.
-    """
+    """Write one file of the lock."""
     application = _application(Path.cwd())
     if application is not None:
         project_lock.check(application)

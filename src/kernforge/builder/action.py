@@ -43,11 +43,8 @@ class ActionContext:
 
     Attributes:
         trees: real path of each toolchain tree by name.
-        jobs: how many actions run at once.
-        sandbox: isolates an action from all but its inputs and toolchain.
         keeps_failed: whether the directory of an action that failed stays, with a script in it that
             repeats the command.
-        seconds: how long an action may take.
         compiles: whether an action may run; otherwise its result must be in the store.
     """
 

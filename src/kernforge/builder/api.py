@@ -66,11 +66,9 @@ class BuildRequest:
     """What to build and how.
 
     Attributes:
-        events: listens to the build; the log by default.
         lock: ``"update"`` completes kernforge.lock, ``"frozen"`` refuses to, and a ``Lock`` is
             taken as it is.
         only: compute capabilities to narrow device code to, as ``"9.0"``; empty narrows nothing.
-        sandbox: whether actions are isolated: always, where this machine can, never.
         untrusted: whether the project is untrusted input: ``"auto"`` means ``"required"`` then,
             and what was built is not imported to check it.
         out: directory of the variants, ``build`` in the project by default; an old variant of the
@@ -107,7 +105,6 @@ class BuildResult:
 
     Attributes:
         variants: directory of each variant that was built, by name.
-        findings: of the checks; none where they were not asked for.
     """
 
     plan: Plan

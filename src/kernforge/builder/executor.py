@@ -46,7 +46,6 @@ class Events(Protocol):
         """Report the start of the build.
 
         Args:
-            actions: how many there are, those included whose results are known.
             usage: returns the bytes that each running action uses, by key.
         """
         del usage
@@ -63,7 +62,6 @@ class Events(Protocol):
         Args:
             text: its title and the worker that ran it, or the report of its failure.
             seconds: how long it ran; 0 when its result was known.
-            peak_bytes: the highest memory of its programs.
         """
         del key, seconds, peak_bytes
         if failed:
@@ -90,7 +88,6 @@ class Spent:
 
     Attributes:
         start_s: when it was handed out, in seconds since the build began.
-        where: the worker that ran it; empty for this machine.
     """
 
     title: str
@@ -107,9 +104,7 @@ class Outcome:
     """How the actions of a plan ended.
 
     Attributes:
-        reused: how many results the store had.
         shared: how many of these came from the shared store.
-        wall_s: seconds from the first action to the last.
         spent: what each action that ran took, the longest first.
     """
 

@@ -139,12 +139,7 @@ class ActionResult:
 
 
 class FarmPool(LocalPool):
-    """The workers of a Dask scheduler; a thread of this process waits for each action.
-
-    Args:
-        address: the scheduler's, as ``tls://farm:8786``.
-        note: called with the notes of workers.
-    """
+    """The workers of a Dask scheduler; a thread of this process waits for each action."""
 
     def __init__(
         self,

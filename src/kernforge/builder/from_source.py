@@ -54,7 +54,6 @@ def build_here(answer: Answer, host: Host, environment: Environment) -> BuiltVar
     Processes that want the same one build it once.
 
     Args:
-        answer: the commit whose source to build.
         host: what for; on CUDA, device code is made for its current GPU alone.
 
     Returns:
@@ -112,7 +111,6 @@ def fitting_target(workspace: Workspace, host: Host, what: str, *, for_cpu: str)
 
     Args:
         workspace: the project; where the user's own toolkit compiles, of its version alone.
-        what: the project, as a message names it.
         for_cpu: how the user gets a variant for the CPU, as a hint says it.
     """
     toolkit = workspace.local_parts.cuda

@@ -46,11 +46,9 @@ class Action:
     """One run of a program.
 
     Attributes:
-        kind: compiler of one of two languages, linker, or maker of stub libraries.
         argv: program and arguments; ``%{root}`` stands for a tree of the toolchain.
         inputs: the files that it finds, and no others.
         outputs: the files that it makes, relative to its directory.
-        trees: the toolchain trees that its argv names.
         slim: whether it gets slim headers of torch first, and all of them where these do not
             suffice.
         key: of everything above but the kind and the title.
@@ -84,7 +82,6 @@ class Artifact:
     Attributes:
         ops_name: op namespace, extension module and module name.
         extension: key of the link action; None without machine code.
-        archs: architectures of its device code.
         package: path in the variant -> path in the project.
     """
 
@@ -103,7 +100,6 @@ class Plan:
         actions: in an order in which each comes after those it needs.
         texts: generated files by digest.
         sources_id: names the sources that go into any variant.
-        files: where the project's files lie, by path.
     """
 
     actions: tuple[Action, ...]

@@ -41,8 +41,6 @@ def make(
     """Plan a build.
 
     Args:
-        lock: the toolchain; it must have what the targets need.
-        static_libstdcxx: whether the host compiler has a ``libstdc++.a``.
         only: narrow device code to these GPUs; empty builds for all that the manifest asks for.
     """
     planner = _Planner(sources, lock, static_libstdcxx, only)

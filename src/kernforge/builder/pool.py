@@ -55,12 +55,7 @@ class Estimate:
 
 
 class Measures:
-    """Estimates of actions.
-
-    Args:
-        root: the store's directory.
-        jobs: how many actions run at once.
-    """
+    """Estimates of actions."""
 
     def __init__(self, root: Path, *, jobs: int) -> None:
         self._directory, self._jobs = root / "measured", jobs
@@ -147,8 +142,6 @@ class Job:
     Attributes:
         critical_path_s: seconds from its start to the end of the longest chain that waits for it.
         alone: whether nothing else may run meanwhile, because it was killed for its memory before.
-        threads: how many it was given.
-        started: when, by the monotonic clock.
         thread: which thread of this process runs it; 0 for none.
         current: bytes that it uses now.
     """
@@ -208,12 +201,7 @@ def threads(chosen: Sequence[Job], running: Sequence[Job], slots: int) -> list[i
 
 
 class LocalPool:
-    """Threads of this process.
-
-    Args:
-        jobs: how many threads all actions together may have; most actions have one.
-        available: returns how many bytes are left now.
-    """
+    """Threads of this process."""
 
     def __init__(
         self,

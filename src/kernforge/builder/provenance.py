@@ -41,7 +41,6 @@ class Origin:
 
     Attributes:
         sources: digest of the sources that go into any variant.
-        url: git URL of the kernel project, as the manifest gives it.
         git: commit and whether tracked files differed from it; None outside a checkout.
         folder: the project's path in its checkout, with ``/``; empty at the top.
     """

@@ -69,7 +69,6 @@ class Sandbox:
     """How this machine isolates an action; plain values, so that it can be sent elsewhere.
 
     Attributes:
-        isolates: whether an action sees its inputs and toolchain alone.
         reason: why there is none; empty otherwise.
         wanted: the mode that the user asked for, for workers of a farm.
     """
@@ -89,7 +88,6 @@ class ActionDirectory:
     Attributes:
         path: where it is on the disk.
         inside: where the action sees it.
-        trees: the trees and programs of the toolchain that it may read, by name.
         fixed: read-only paths in ``work``: inputs, or directories of inputs.
     """
 
@@ -203,7 +201,6 @@ def isolated(
 
     Args:
         readable: directories that it may read besides, under their own names.
-        writable: the directory that it may write.
     """
     system, links = _mounts(None, {})
     own = {str(path.resolve()) for path in readable if path.is_dir()}

@@ -45,8 +45,6 @@ class InstalledHeaders:
         """Whether a unit that failed with slim headers may compile with all of torch's.
 
         Args:
-            output: what the compiler wrote.
-            texts: the unit's files by path.
             tree: name of torch's tree among those of the action.
         """
 
@@ -99,11 +97,7 @@ class SlimAction:
 
 
 def slim_action(action: Action, plan: Plan, trees: Mapping[str, str]) -> SlimAction | None:
-    """An action with slim headers; None if it needs all of torch's.
-
-    Args:
-        trees: real path of each toolchain tree by name.
-    """
+    """An action with slim headers; None if it needs all of torch's."""
     if not action.slim:
         return None
     names = [name for part in action.argv for name in PLACEHOLDER.findall(part)]

@@ -59,7 +59,6 @@ class Workspace:
 
     Attributes:
         cpu: processor of this machine, as variant names spell it.
-        local_parts: parts of the toolchain that the user provides.
     """
 
     project: Project
@@ -108,8 +107,6 @@ def open_workspace(
 
     Args:
         options: what the user provides that the package index does not carry.
-        shared: the store's second level.
-        cxx: the C++ compiler, where it was found before.
     """
     eviction.limit(environment)  # refused before anything is compiled
     store = Store(environment.home / "store", shared)
@@ -308,11 +305,7 @@ def _as_here(lock: Lock, wanted: Collection[Tree], compilers: Mapping[str, Locke
 
 
 def lock_difference(workspace: Workspace, lock: Lock, trees: Collection[str]) -> str:
-    """Describe how compilers and Python headers here differ from a lock's; empty if they do not.
-
-    Args:
-        trees: names of the trees to compare.
-    """
+    """Describe how compilers and Python headers here differ from a lock's; empty if they do not."""
     here = locked_compilers(workspace, trees)
     wrong = (lock.compilers[name].difference(here[name]) for name in here if name in lock.compilers)
     if differences := "; ".join(filter(None, wrong)):

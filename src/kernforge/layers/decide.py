@@ -127,7 +127,6 @@ class KernelizeRequest:
         device: the device type, as mappings name it.
         capability: its GPU's compute capability as 10 * major + minor; None without one.
         fallback: the cases in which a layer may keep its own forward.
-        disabled: whether every layer keeps its own forward.
         layers: the layers that were loaded so far.
     """
 

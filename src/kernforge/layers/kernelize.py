@@ -215,7 +215,6 @@ class _Patch:
     Attributes:
         function: the new forward; None if the module kept its own.
         before: the instance's own attribute that the new forward replaced, if it had one.
-        outcome: the decision.
     """
 
     function: Callable[..., Any] | None

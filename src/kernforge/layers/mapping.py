@@ -263,9 +263,7 @@ class Choice:
     """The result of a search for a layer in a mapping.
 
     Attributes:
-        repo: the kernel to use; None if there is none.
         mode: the mode that it is registered for.
-        reason: why it is used, or why there is none.
         missing: why there is none, as a case; ``NONE`` if there is one.
     """
 
@@ -281,9 +279,7 @@ def choose_kernel(
     """Choose a layer's kernel.
 
     Args:
-        device: the device type that the model runs on.
         capability: the GPU's compute capability as 10 * major + minor; None without a GPU.
-        mode: the use of the model.
     """
     if mode not in PREFERENCE:
         raise LayerError(f"Unsupported mode: {mode}")

@@ -56,7 +56,6 @@ class Pin:
     """One locked kernel.
 
     Attributes:
-        depend: the requirement.
         commit: 40 or 64 lower-case hex digits.
         asked: the project's requirement; None where only other kernels require it.
         release: the version, as in ``1.4.2``; None for a commit without a tag.
@@ -81,7 +80,6 @@ class KernelLocks:
 
     Attributes:
         kernels: sorted by repo id, then by version or revision.
-        source: the name of ``kernels.lock`` in errors.
         pins: the content of ``kernforge-kernels.lock`` beside it; None when there is none.
     """
 

@@ -271,7 +271,6 @@ def check_archs(backend: str, archs: Iterable[str] | None, host: Host) -> str:
     Args:
         backend: ``cuda`` or ``rocm``, as the metadata has it.
         archs: the metadata's architectures, such as ``8.0``, ``9.0a``, ``10.0f``, ``9.0+PTX``.
-        host: the machine, with its ``capability`` or ``gcn_arch``.
     """
     listed = tuple(archs or ())
     message = f"the build has device code for {', '.join(in_order(listed))}"

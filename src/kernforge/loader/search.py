@@ -49,7 +49,6 @@ class Node(BuiltVariant):
     """An admitted variant on this machine; its files are not verified.
 
     Attributes:
-        admission: the policy's rules that admit it.
         repo_info: its origin; None for a local directory.
         depends: the variants of its dependencies, by repo id.
     """
@@ -76,7 +75,6 @@ class Search:
     Attributes:
         backend: ``cpu``, or the one that torch is built for; None takes the latter, and without a
             GPU builds for the CPU first.
-        environment: names local kernels and trust policies.
         trust_remote_code: the caller's consent, as ``Case`` takes it.
         locks: the commits to take, instead of those of versions and revisions.
         builder: builds a variant of a published kernel that has none for this machine.

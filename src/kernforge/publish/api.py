@@ -110,7 +110,6 @@ def publish(
 
     Args:
         build: directories of variants, or of one variant; those of several machines together.
-        registry: a registry that can be written to.
         version: ``X.Y.Z``; X must be the major version of the build. None chooses the version.
         branch: a branch to publish to; None and ``v<major>`` publish a version.
         sources: digest of the project's sources, from which every variant must be built.
@@ -119,7 +118,6 @@ def publish(
         private: whether a kernel that this call creates on a hub is private.
         source: files of the project, by path, for builds of more variants.
         benchmarks: scripts that measure the kernel, by file name.
-        dry_run: write nothing.
 
     Raises:
         UsageError: the repo id, the version or the branch is invalid, or the registry does not

@@ -33,7 +33,6 @@ class Release:
         version: number of the version; None writes to the branch alone.
         tree: hex SHA-256 of all its files but the card, by path in the commit.
         files: the files, by hex SHA-256.
-        card: Markdown that describes the kernel.
     """
 
     branch: str

@@ -317,8 +317,6 @@ def choose_version(
     """Choose the version number of a publication; a published version never changes.
 
     Args:
-        built: the files of the variants.
-        offered: the offers of the variants.
         variants: returns the files of a published version's variants.
         offers: returns the offers of those variants.
         requested: the version that the user named; None takes the newest one if it has exactly

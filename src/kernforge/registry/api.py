@@ -31,7 +31,6 @@ def open_registry(
     - ``hf+https://host``, ``hf+http://host:port``: a hub at that address.
 
     Args:
-        location: the path or URL.
         environment: names the hub and its cache; None reads this process's variables.
         user_agent: added to the header ``User-Agent`` of requests to a hub.
 

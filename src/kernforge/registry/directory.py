@@ -56,7 +56,6 @@ class Registry:
     is None or an empty tuple.
 
     Args:
-        root: the directory.
         url: the registry's URL; that of the directory by default.
         offline_server: address of the server whose cache this is; it is never contacted.
     """
@@ -363,7 +362,6 @@ class DirectoryRegistry(Registry):
         """Make a commit of stored blobs.
 
         Args:
-            repo_id: ``owner/name``.
             tree: as ``tree`` returns it.
 
         Returns:

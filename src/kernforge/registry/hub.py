@@ -68,10 +68,8 @@ class HubEndpoint:
     Attributes:
         url: ``https://host`` without a slash at the end.
         cache: a directory that is laid out as the cache of ``huggingface_hub``.
-        offline: whether only the cache is used.
         token: the user's token, where it is meant for this hub.
         token_file: where ``hf auth login`` writes it.
-        user_agent: added to the header ``User-Agent`` of every request.
     """
 
     url: str
@@ -90,7 +88,6 @@ def endpoint(location: str, environment: Environment, user_agent: str = "") -> H
 
     Args:
         location: ``hf://``, ``hf+https://host`` or ``hf+http://host:port``.
-        environment: names the usual hub, its cache, and whether it is offline.
     """
     usual = _check_address(environment.hf_endpoint or _DEFAULT)
     url = usual if location == "hf://" else _check_address(location.removeprefix("hf+"))
@@ -308,10 +305,8 @@ def refused(
     """The error for an HTTP status of a hub, or of a proxy before it.
 
     Args:
-        hub: its address.
         what: the kernel or owner that the error names.
         headers: of the answer; a hub's own have its name of the error, such as ``GatedRepo``.
-        reason: what else is known about it.
     """
     code, detail = headers.get("X-Error-Code", ""), headers.get("X-Error-Message") or reason
     message = f"{hub} refuses {what}: HTTP {status}, {one_line(detail)}"

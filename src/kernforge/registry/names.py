@@ -75,7 +75,6 @@ class Request:
     loader's cache and the messages take it.
 
     Attributes:
-        repo_id: ``owner/name``.
         version: a major version (``"1"``), or a PEP 440 specifier (``"==1.2.*"``).
         revision: a branch, tag or commit, where no version is given.
     """
@@ -109,7 +108,6 @@ def request(repo_id: str, version: int | str | None = None, revision: str | None
     Args:
         version: a major version, as ``1``, ``"1"`` or ``"v1"``; ``"1.2"`` for the newest ``1.2.*``;
             ``"1.2.3"`` exactly; or a PEP 440 specifier such as ``"~=1.2"``.
-        revision: a branch, tag or commit.
     """
     hint = "pass version=<major> for a stable interface, or revision=<branch, tag or commit>"
     if version is None and revision is None:

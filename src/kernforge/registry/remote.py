@@ -104,9 +104,6 @@ class Transport(Protocol):
     """A kind of server.
 
     Every method may raise ``NetworkError``, a ``BusyError`` if a retry may help.
-
-    Attributes:
-        address: of the server, for messages.
     """
 
     address: str
@@ -135,9 +132,6 @@ class RemoteRegistry(Registry):
     request, and a server does not change its kernels while it runs. References are requested at
     most once a minute, for unknown names. When a server cannot be reached, the references in the
     cache are used, with a warning.
-
-    Args:
-        cache: a directory that is laid out as ``Registry`` has it.
     """
 
     def __init__(self, transport: Transport, url: str, cache: Path) -> None:

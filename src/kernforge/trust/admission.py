@@ -42,7 +42,6 @@ class Admission:
         rules: the rules that applied, by their file and number.
         signers: the signers that the rules demand; empty if they demand none. A kernel that was
             admitted for its signature must have a digest, or the signature proves nothing.
-        registry: URL of the registry, or of the directory.
         document: hex SHA-256 of the kernel's ``metadata.json``.
     """
 
@@ -126,7 +125,6 @@ class Case:
     """A kernel at a door: every door admits by this class.
 
     Attributes:
-        environment: locates the policies, and the remembered answers of hubs.
         trust_remote_code: the caller's consent; it satisfies ``asked`` rules and no others.
     """
 
@@ -144,9 +142,7 @@ class Case:
         the requested name and major version.
 
         Args:
-            document: the bytes of its ``metadata.json``.
             signature: returns the bytes of its signature; called only if a rule demands one.
-            source: the document's name in errors.
         """
         admission = self._decide(document, signature, "it is not signed")
         metadata = Metadata.from_json(document, source=source)
@@ -158,9 +154,6 @@ class Case:
         """Admit or refuse something without a signature: a redirect, a build from source.
 
         The rules of the requested kernel count, and those of a redirect's destination later.
-
-        Args:
-            what: its name in the error.
         """
         return self._decide(b"", lambda: None, f"{what} is not signed")
 

@@ -80,7 +80,6 @@ class Rule:
     """One rule of a policy.
 
     Attributes:
-        admit: what it demands.
         repos: patterns for repo ids; a directory that the user named has none, so that only ``*``
             matches it.
         registries: patterns for the registry's URL, or that of the directory.
@@ -88,8 +87,6 @@ class Rule:
         signers: one of these must have signed, when ``admit`` is ``signed``.
         publishers: whether kernels of owners that the registry trusts are allowed, when
             ``admit`` is ``asked``.
-        reason: the author's text for a refusal.
-        where: the file and the rule's number.
     """
 
     admit: Admit
@@ -120,7 +117,6 @@ class Subject:
 
     Attributes:
         repo_id: ``owner/name``; None for a directory.
-        registry: URL of its registry, or of the directory.
         major: the requested major version; None for any.
         is_trusted_publisher: whether the registry marks an owner as one; None if it has no such
             mark. Called only for rules with ``publishers``.
@@ -246,11 +242,7 @@ def claims_match(signer: IdentitySigner, claims: Claims) -> bool:
 
 
 def read(data: bytes, source: str) -> Policy:
-    """Read the policy in the bytes of a file.
-
-    Args:
-        source: its path.
-    """
+    """Read the policy in the bytes of a file."""
     try:
         document = untrusted.parse_toml(data)
     except ValueError as error:

@@ -49,7 +49,6 @@ def verify(document: bytes, bundle: bytes, signers: Sequence[Signer]) -> Signer:
 
     Args:
         document: the bytes of ``metadata.json``; they are not parsed.
-        signers: the accepted signers.
 
     Raises:
         IntegrityError: the bundle is malformed, or of other bytes.
@@ -193,7 +192,6 @@ def sign_with_identity(documents: Iterable[bytes], token: str | None) -> list[by
     """Sign with a Sigstore identity: a certificate of Fulcio, an entry in Rekor.
 
     Args:
-        documents: the bytes of each ``metadata.json``.
         token: an OpenID Connect identity token; None takes that of the current CI job.
 
     Returns:

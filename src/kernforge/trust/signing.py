@@ -91,7 +91,6 @@ def make_key(path: Path, passphrase: str) -> tuple[Path, str]:
     """Make a key, and write it to ``path`` (readable by its owner alone) and ``path`` + ``.pub``.
 
     Args:
-        path: the private key's file; it must not exist.
         passphrase: encrypts the file; empty leaves it unencrypted.
 
     Returns:
@@ -164,7 +163,6 @@ class Builders:
     """The trusted builders of a shared store.
 
     Attributes:
-        keys: their public keys.
         key: signs the results of this machine; None for a machine that only reads.
         everyone: whether every writer is trusted, so that unsigned objects are valid.
     """
