@@ -29,7 +29,7 @@ from torch.nn.functional import gelu, linear
 
 import kernforge
 from kernforge import Tensor, Workload
-from kernforge.bench import project
+from kernforge.bench import project, run
 from kernforge.bench.workload import Candidate, Settings
 
 ROOT = Path(__file__).parents[1]
@@ -225,18 +225,18 @@ def main() -> None:
     where: dict[str, Any] = describe("kernforge", "torch")
     for workload, functions in RACES[options.name]():
         contenders = [Candidate(name=n, kind="peer", function=f) for n, f in functions.items()]
-        report = project.measure_all([workload], contenders, settings, print)
-        (case,) = report.cases
+        report = run.measure(project.each_of([workload], contenders, "cuda"), settings, print)
+        (case,) = report.workloads
         where["gpu"] = report.machine.gpu
-        first = case.measurements[0].median
-        for each in case.measurements:
-            median = each.median
+        first = case.results[0].median_ns
+        for each in case.results:
+            median = each.median_ns
             if median is None or first is None:
                 rows.append([case.name, each.candidate, each.refused or each.skipped, "", ""])
                 continue
-            rate = f"{case.flops / median.value / 1e3:,.0f}" if case.flops else ""
-            ratio = f"{median.value / first.value:.3f}"
-            rows.append([case.name, each.candidate, f"{median.value / 1e3:,.1f}", rate, ratio])
+            rate = f"{case.flops / median / 1e3:,.0f}" if case.flops else ""
+            ratio = f"{median / first:.3f}"
+            rows.append([case.name, each.candidate, f"{median / 1e3:,.1f}", rate, ratio])
         write(
             options.json or RESULTS / f"{options.name}-{where['gpu'].split()[1].lower()}.json",
             where,

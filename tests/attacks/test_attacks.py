@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kernforge import Tensor, Workload  # noqa: E402 - needs torch
-from kernforge.bench import project  # noqa: E402
+from kernforge.bench import project, run  # noqa: E402
 from kernforge.bench.workload import MODES, Candidate, Settings  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -62,20 +62,20 @@ def rows(device):
     contenders = [Candidate(name=n, kind="peer", function=f) for n, f in functions.items()]
     modes = MODES[device]
     settings = Settings(device=device, modes=modes, most=6, block_s=0.005)
-    (case,) = project.measure_all([work], contenders, settings, print).cases
-    assert len(case.measurements) == len(contenders) * len(modes)
-    return case.measurements
+    (case,) = run.measure(project.each_of([work], contenders, device), settings, print).workloads
+    assert len(case.results) == len(contenders) * len(modes)
+    return case.results
 
 
 def check(measured):
     for each in measured:
         if each.candidate in HONEST:
             assert not each.refused, (each.candidate, each.refused)
-            assert each.checked == len(each.rounds) == 6
-            assert each.median.low <= each.median.value <= each.median.high
+            assert each.checked == each.rounds == 6
+            assert each.low_ns <= each.median_ns <= each.high_ns
         else:
             assert each.refused, each.candidate
-            assert each.median is None
+            assert each.median_ns is None
 
 
 def test_only_wrong_results_are_refused():

@@ -11,7 +11,7 @@ if torch.cuda.is_available():
 
 # The fault is the kernel's, not what torch is told of it.
 OF_TORCH = dict.fromkeys(
-    ("opcheck", "compile", "gradients", "compiled_gradients", "transforms"),
+    ("opcheck", "compile", "gradients", "compiled_gradients"),
     "the honest operator stands for it",
 )
 LARGE = ("honest", "index_of_32_bits")

@@ -30,7 +30,7 @@ CAUGHT_BY = {
     "IncomingStrides": {"gradients"},
     "MixedStrides": {"mixed_views"},
     "WrongDtype": {"values"},
-    "WrongBackward": {"gradients", "transforms"},
+    "WrongBackward": {"gradients"},
     "Recompiles": {"compile"},
     "GraphBreak": {"compile", "compiled_gradients"},
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workloads and candidates of the kernels' benchmarks."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,17 @@ KERNELS = sorted(
 )
 SIZED = [path for path in KERNELS if path.name != "img2gray"]
 MOST = 8 << 20  # Bytes of a tensor of the workloads that are computed here.
+
+
+@pytest.fixture(autouse=True)
+def forget(monkeypatch):
+    """Forget the modules of a kernel, which another one has by the same names."""
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if str(KERNELS[0].parent) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
 
 
 def torch_functions(project):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,15 +11,15 @@ from typing import Any
 from kernforge.artifact import directories as artifact_directories
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.artifact.version import in_order
-from kernforge.errors import IntegrityError, KernforgeError, RegistryError, UsageError
+from kernforge.errors import KernforgeError, RegistryError, UsageError
 from kernforge.loader.host import probe_to_load
 from kernforge.loader.resolve import resolve
 from kernforge.registry import api
 from kernforge.registry.api import Answer
-from kernforge.registry.directory import DirectoryRegistry, Registries, Registry
+from kernforge.registry.directory import Registries, Registry
 from kernforge.registry.hub import HubRegistry
 from kernforge.registry.names import majors, request, versions
-from kernforge.trust import signature
+from kernforge.system.tables import counted
 from kernforge.trust.policy import Subject
 
 _SEARCH_LIMIT = 100
@@ -166,7 +165,7 @@ def search(
     """The kernels with a text in their repo id, in any case, and those that a hub finds for it.
 
     Args:
-        local: only kernels on this machine, of a hub those in its cache; no network is used.
+        local: only kernels on this machine, of a hub those in its cache, as with HF_HUB_OFFLINE.
 
     Returns:
         The kernels, and why a registry could not be searched, by its URL.
@@ -179,7 +178,7 @@ def search(
     members = (registry.offline() if local else registry).members
     for member in members:
         try:
-            kernels += _search(member, text, local=local)
+            kernels += _search(member, text)
         except KernforgeError as error:
             if len(members) == 1:
                 raise
@@ -187,18 +186,13 @@ def search(
     return kernels, errors
 
 
-def _search(registry: Registry, text: str, *, local: bool) -> list[ListedKernel]:
-    if isinstance(registry, DirectoryRegistry) and (local or not registry.offline_server):
-        repo_ids = (name for name in registry.repo_ids() if text.casefold() in name.casefold())
-        listed = [_listed(registry, repo_id) for repo_id in repo_ids]
-        return [kernel for kernel in listed if kernel.variants]  # a cache may hold a name alone
+def _search(registry: Registry, text: str) -> list[ListedKernel]:
     if isinstance(registry, HubRegistry):
         matching = registry.search(text, _SEARCH_LIMIT)
         return [ListedKernel(repo_id=repo_id, registry=registry.url) for repo_id in matching]
-    raise RegistryError(
-        f"{registry.url} is not asked: HF_HUB_OFFLINE is set",
-        hint="unset it, or list the kernels on this machine: kernforge search --local",
-    )
+    repo_ids = (name for name in registry.repo_ids() if text.casefold() in name.casefold())
+    listed = [_listed(registry, repo_id) for repo_id in repo_ids]
+    return [kernel for kernel in listed if kernel.variants]  # a cache may hold a name alone
 
 
 def _listed(registry: Registry, repo_id: str) -> ListedKernel:
@@ -234,7 +228,7 @@ def describe(source: FoundKernel) -> dict[str, Any]:
             {
                 "name": name,
                 "archs": None if metadata.archs is None else list(metadata.archs),
-                "signature": _kind(signed),
+                "signed": signed is not None,
                 "digest": metadata.digest is not None,
                 "fits": decision is not None and decision.accepted,
                 "reason": reason,
@@ -261,16 +255,6 @@ def describe(source: FoundKernel) -> dict[str, Any]:
     }
 
 
-def _kind(bundle: bytes | None) -> str | None:
-    """The kind of a signature, not verified."""
-    if bundle is None:
-        return None
-    try:
-        return "key" if signature.is_key_bundle(bundle) else "identity"
-    except IntegrityError:
-        return "unreadable"
-
-
 _SHOWN = ("name", "version", "license", "upstream", "source", "kernels_minver")
 
 
@@ -286,8 +270,8 @@ def as_text(info: dict[str, Any]) -> str:
     lines.append(f"  kernels: {', '.join(needs) or '-'}")
     if info["versions"]:
         lines.append(f"  versions: {', '.join(v['version'] for v in info['versions'])}")
-    kinds = Counter(row["signature"] or "none" for row in info["variants"])
-    lines.append("  signatures: " + ", ".join(f"{kind} ({n})" for kind, n in kinds.items()))
+    signed = sum(row["signed"] for row in info["variants"])
+    lines.append(f"  signed: {signed} of {counted(len(info['variants']), 'variant')}")
     lines.append(f"  would load here: {info['would_load'] or 'none'}")
     for row in info["variants"]:
         archs = f", {' '.join(in_order(row['archs']))}" if row["archs"] else ""

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from kernforge._version import __version__
 from kernforge.artifact import integrity
@@ -47,15 +46,6 @@ class Verdict:
     variant: str
     differences: Mapping[str, str]
     notes: tuple[str, ...] = ()
-
-    def as_document(self) -> dict[str, Any]:
-        """The verdict as JSON values."""
-        return {
-            "variant": self.variant,
-            "identical": not self.differences,
-            "differences": [{"file": f, "reason": why} for f, why in self.differences.items()],
-            "notes": list(self.notes),
-        }
 
     def __str__(self) -> str:
         lines = [f"{self.variant}: {'DIFFERENT' if self.differences else 'identical'}"]

@@ -9,34 +9,21 @@ then. Names and the order of things are those of the hub's client (``kernels`` 0
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import importlib.util
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kernforge.artifact.integrity import tree_files
-from kernforge.bench import run, verify
-from kernforge.bench.project import BenchRequest, check_known, load_file, load_kernel, load_peer
-from kernforge.bench.workload import Candidate, Settings, Subject
-from kernforge.errors import NotPublishedError, UsageError, page
-from kernforge.loader.importer import get_loaded_kernels
-from kernforge.registry.directory import Registries
-from kernforge.registry.names import BENCHMARKS
-from kernforge.system.environment import Environment
-from kernforge.trust import policy
-from kernforge.trust.admission import Case
+from kernforge.bench import verify
+from kernforge.bench.run import Work
+from kernforge.bench.workload import Candidate, Subject
 
 PATTERN = "benchmark*.py"
 KERNEL, REFERENCE = "kernel", "reference"
 """Names of the candidates that every workload has."""
 _PREFIX = "benchmark_"
-_PAGE = page("how-to/author/measure-a-published-kernel")
-_ATOL = 1e-2  # the hub's client's
+_TOLERANCE = 1e-2
 _CALL_BYTES = 64 << 20  # Few calls a turn: each needs an instance that was set up.
 
 
@@ -59,55 +46,6 @@ class Benchmark:
 
     def setup(self) -> None:
         """Make the inputs of every workload that has no ``setup_<workload>``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repo:
-    """A directory with ``benchmarks/``, and its kernel, loaded."""
-
-    root: Path
-    kernel: Any
-
-
-def has_only_classes(project: Path) -> bool:
-    """Whether a project has scripts of the hub's form, and none of kernforge's own."""
-    folder = project / BENCHMARKS
-    return not (folder / "workloads.py").exists() and any(folder.glob(PATTERN))
-
-
-def published(
-    where: str, registry: Registries, environment: Environment, *, device: str, trusted: bool
-) -> Repo:
-    """Load a published kernel (``owner/name@version``), and fetch its scripts.
-
-    No signature covers the scripts: where the trust policy demands one, they are refused.
-    """
-    kernel = load_kernel(where, registry, device, trust=trusted)
-    loaded = next(each for each in get_loaded_kernels() if each.module is kernel)
-    info = loaded.repo_info
-    if info is None:  # LOCAL_KERNELS puts a directory in its place
-        inner = loaded.path.parent
-        return Repo(root=inner.parent if inner.name == "build" else inner, kernel=kernel)
-    member = registry.member(info.repo_id)
-    subject = policy.Subject(
-        repo_id=info.repo_id,
-        registry=member.url,
-        is_trusted_publisher=member.is_trusted_publisher,
-    )
-    Case(subject, environment, trusted).admit_unsigned("each of its benchmark scripts")
-    folder = member.folder(info.repo_id, info.revision, BENCHMARKS)
-    if folder is None:
-        raise NotPublishedError(
-            f"{info.repo_id} at {info.revision} has no {BENCHMARKS}/",
-            hint="none was published with it; measure a directory with build/ and benchmarks/",
-        )
-    tree_files(folder, within=member.link_root(info.repo_id))
-    return Repo(root=folder.parent, kernel=kernel)
-
-
-def local(project: Path, build: Path, device: str) -> Repo:
-    """A project of this machine with ``benchmarks/`` and a build."""
-    return Repo(root=project.absolute(), kernel=load_kernel(str(build), None, device))
 
 
 class ClassWorkload(Subject):
@@ -143,24 +81,36 @@ class ClassWorkload(Subject):
         return list(vars(self.calls[place][0]).values())
 
     def verify(self, place: int, returned: Any) -> str:
-        """The error by the class's check, or by kernforge's where zeros pass it; else ""."""
-        import torch
-
+        """The error of ``out`` by the class's ``verify_`` method; "" without one."""
         del returned
         (instance,) = self.calls[place]
         if not self.verifies:
             return ""
         right = getattr(instance, self._verify)()
         got = instance.out
-        if not isinstance(got, torch.Tensor) or not isinstance(right, torch.Tensor):
-            return "out, or the result of verify_, is not a tensor"
         if got.shape != right.shape or got.dtype != right.dtype:
             return f"out is {tuple(got.shape)} {got.dtype}, not {tuple(right.shape)} {right.dtype}"
-        near = torch.allclose(got, right, atol=_ATOL)
-        if near and not torch.allclose(torch.zeros_like(right), right, atol=_ATOL):
-            return ""
-        text = verify.first_wrong(got, right, _ATOL)
+        text = verify.first_wrong(got, right, _TOLERANCE)
         return text and f"the result {text}"
+
+
+def work(modules: Iterable[Any], kernels: Mapping[str, Any], device: str) -> Work:
+    """The workloads ``Class.workload`` of the classes that scripts define.
+
+    Args:
+        modules: the scripts.
+        kernels: the measured kernel, as ``KERNEL``, and those to compare with.
+    """
+    return {
+        f"{cls.__name__}.{name}": (
+            functools.partial(ClassWorkload, cls, name, kernels[KERNEL], device),
+            _candidates(cls, name, kernels),
+        )
+        for module in modules
+        for cls in vars(module).values()
+        if isinstance(cls, type) and cls.__module__ == module.__name__
+        for name in (each.removeprefix(_PREFIX) for each in dir(cls) if each.startswith(_PREFIX))
+    }
 
 
 def _candidates(cls: Any, workload: str, kernels: Mapping[str, Any]) -> list[Candidate]:
@@ -189,59 +139,6 @@ def _candidates(cls: Any, workload: str, kernels: Mapping[str, Any]) -> list[Can
     if hasattr(cls, check):
         candidates.append(Candidate(name=REFERENCE, kind="reference", function=reference))
     return candidates
-
-
-def measure(
-    repo: Repo, request: BenchRequest, settings: Settings, note: Callable[[str], None]
-) -> run.Report:
-    """Measure the workloads of every script of a repository; a name is ``Class.workload``."""
-    kernels = {KERNEL: repo.kernel} | {each: load_peer(each, request) for each in request.against}
-    entries = {f"{cls.__name__}.{name}": (cls, name) for cls, name in _entries(repo.root)}
-    check_known("workload", request.only, sorted(entries))
-    work = {
-        entry: (
-            functools.partial(ClassWorkload, cls, name, repo.kernel, settings.device),
-            _candidates(cls, name, kernels),
-        )
-        for entry, (cls, name) in sorted(entries.items())
-        if not request.only or entry in request.only
-    }
-    return run.measure(work, settings, note, repo.root.resolve().name)
-
-
-def _scripts(root: Path) -> list[Path]:
-    """The benchmark scripts of a repository, by name."""
-    paths = sorted((root / BENCHMARKS).glob(PATTERN))
-    if not paths:
-        raise UsageError(f"{root} has no {BENCHMARKS}/{PATTERN}", hint=f"see {_PAGE}")
-    return paths
-
-
-def _entries(root: Path) -> Iterator[tuple[Any, str]]:
-    """The classes that a repository's scripts define, each with its workloads."""
-    if "kernels" not in sys.modules and importlib.util.find_spec("kernels") is None:
-        # For the rest of the process: a script may import the client when it is measured.
-        sys.modules["kernels"] = sys.modules["kernforge"]
-        sys.modules["kernels.benchmark"] = sys.modules[__name__]
-    for script in _scripts(root):
-        with contextlib.chdir(root):
-            module = load_file(script, root)
-        client = sys.modules.get("kernels.benchmark", sys.modules[__name__])
-        entries = [
-            (each, name.removeprefix(_PREFIX))
-            for each in vars(module).values()
-            if isinstance(each, type)
-            and issubclass(each, (Benchmark, client.Benchmark))
-            and each.__module__ == module.__name__
-            for name in dir(each)
-            if name.startswith(_PREFIX) and callable(getattr(each, name))
-        ]
-        if not entries:
-            raise UsageError(
-                f"{script} defines no subclass of Benchmark with a method benchmark_...",
-                hint=f"see {_PAGE}",
-            )
-        yield from entries
 
 
 def _seed(seed: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from kernforge.bench import report as bench_report
 from kernforge.bench.run import Report
+from kernforge.bench.workload import Mode
 
 KINDS = (".html", ".svg", ".png", ".pdf")
 ROOF = "the roof"
@@ -41,13 +42,12 @@ def draw(report: Report, kind: str) -> bytes:
     return page.encode()
 
 
-def beside(report: Report, mode: str) -> Any:
+def beside(report: Report, mode: Mode) -> Any:
     """A figure of bars: the ratio of each candidate to the kernel, with intervals."""
     shown: list[tuple[str, float, float, float]] = []
-    for case in report.cases:
+    for case in report.workloads:
         for each in case.of(mode):
-            ratio = case.ratio(each)
-            if ratio is not None:
+            if ratio := each.ratio:
                 label = f"{each.candidate}, {case.name}"
                 shown.append((label, ratio.value, ratio.low, ratio.high))
     figure, axes = _figure(report, max(2.0, 1.2 + _ROW_IN * len(shown)))
@@ -62,16 +62,17 @@ def beside(report: Report, mode: str) -> Any:
     return figure
 
 
-def against_size(report: Report, mode: str) -> Any | None:
+def against_size(report: Report, mode: Mode) -> Any | None:
     """Figure of time against size, with the roof; None where fewer than two sizes are known."""
-    sized = sorted((case for case in report.cases if case.size), key=lambda case: case.size)
+    sized = sorted((case for case in report.workloads if case.size), key=lambda case: case.size)
     if len({case.size for case in sized}) < 2:  # noqa: PLR2004
         return None
     lines: dict[str, list[tuple[int, float]]] = {}
     for case in sized:
-        roof = {ROOF: case.roof_ns(mode)} if case.roof_ns(mode) else {}
-        medians = {each.candidate: each.median.value for each in case.of(mode) if each.median}
-        for name, nanoseconds in (medians | roof).items():
+        results = case.of(mode)
+        times = {each.candidate: each.median_ns for each in results if each.median_ns}
+        roof_ns = results[0].roof_ns
+        for name, nanoseconds in (times | ({ROOF: roof_ns} if roof_ns else {})).items():
             lines.setdefault(f"{name}, {case.family}", []).append((case.size, nanoseconds / 1e3))
     figure, axes = _figure(report, 4.5)
     for label, points in lines.items():

@@ -16,7 +16,6 @@ from pathlib import Path
 from kernforge.bench import project, report
 from kernforge.bench.project import BenchRequest
 from kernforge.bench.run import Case, Report, function_of
-from kernforge.bench.verify import Inputs
 from kernforge.errors import page
 from kernforge.system import process
 from kernforge.system.process import Command
@@ -37,11 +36,9 @@ def lines(measured: Report, request: BenchRequest, note: Callable[[str], None]) 
     ncu = _find_ncu() if request.device == "cuda" else None
     if request.device == "cuda" and ncu is None:
         note(f"Nsight Compute (ncu) is not here, torch.profiler has no counters: see {_PAGE}")
-    kernel = request.kernel and request.kernel.resolve()
-    request = replace(request, project=request.project.resolve(), kernel=kernel)
-    for case in measured.cases:
+    for case in measured.workloads:
         one = replace(request, only=(case.name,))
-        for name in request.named or (case.measurements[0].candidate,):
+        for name in request.named or (case.results[0].candidate,):
             yield f"\n{_line(case, name)}"
             yield (_by_ncu(ncu, one, name, note) if ncu else "") or _by_torch(one, name)
 
@@ -58,10 +55,10 @@ def _find_ncu() -> str | None:
 
 def _line(case: Case, name: str) -> str:
     """A candidate's row of the report in its first mode, in one line."""
-    measured = next(each for each in case.measurements if each.candidate == name)
-    cells = zip(report.HEAD[2:], report.cells(case, measured), strict=True)
+    result = next(each for each in case.results if each.candidate == name)
+    cells = zip(report.HEAD[2:], report.cells(case, result), strict=True)
     values = ", ".join(f"{head} {cell}" for head, cell in cells if cell)
-    return f"{case.name}, {name}, {measured.mode}: {values}"
+    return f"{case.name}, {name}, {result.mode}: {values}"
 
 
 def _by_ncu(ncu: str, request: BenchRequest, name: str, note: Callable[[str], None]) -> str:
@@ -97,21 +94,19 @@ def _prepared(request: BenchRequest, name: str) -> Callable[[], None]:
     """A call of a candidate on fresh inputs, warmed up, that waits for the GPU."""
     import torch
 
-    (workload,) = project.workloads(request)
-    (candidate,) = (each for each in project.candidates(request) if each.name == name)
-    function = function_of(candidate, request.device)
-    inputs = Inputs(workload, request.device)
-
+    ((make_subject, candidates),) = project.work(request).values()
+    function = function_of(next(c for c in candidates if c.name == name), request.device)
+    subject = make_subject()
     wait = torch.cuda.synchronize if request.device == "cuda" else lambda: None
 
     def call() -> None:
-        function(*inputs.calls[0])
+        function(*subject.calls[0])
         wait()
 
     for number in range(_WARM_UP):
-        inputs.renew(number, 1)
+        subject.renew(number, 1)
         call()
-    inputs.renew(_WARM_UP, 1)
+    subject.renew(_WARM_UP, 1)
     wait()
     return call
 

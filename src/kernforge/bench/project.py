@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A project's benchmark: its workloads and candidates, loaded into this process, and measured."""
+"""The workloads and candidates of a project or a published kernel, loaded and measured."""
 
 from __future__ import annotations
 
@@ -8,17 +8,24 @@ import functools
 import importlib.util
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kernforge.bench import run
+from kernforge.artifact.integrity import tree_files
+from kernforge.bench import hub, run
 from kernforge.bench.verify import Inputs, user_error
 from kernforge.bench.workload import Candidate, Settings, Workload
-from kernforge.errors import RequestError, UsageError, page
+from kernforge.errors import NotPublishedError, RequestError, UsageError, page
 from kernforge.loader import api as loader
-from kernforge.registry.names import COMMIT, is_repo_id, specifier
+from kernforge.loader.importer import get_loaded_kernels
+from kernforge.registry.api import open_default, open_registry
+from kernforge.registry.names import BENCHMARKS, COMMIT, is_repo_id, specifier
+from kernforge.system.environment import Environment
+from kernforge.system.tables import counted
+from kernforge.trust import policy
+from kernforge.trust.admission import Case
 
 _HINT = f"`kernforge new` writes such a file; see {page('how-to/author/measure-a-kernel')}"
 
@@ -28,7 +35,8 @@ class BenchRequest:
     """The kernels, workloads and candidates to measure.
 
     Attributes:
-        project: folder with ``benchmarks/workloads.py`` and ``benchmarks/candidates.py``.
+        project: folder with ``benchmarks/workloads.py`` and ``benchmarks/candidates.py``, or with
+            classes for the hub; or ``owner/name@version`` of a published kernel with such classes.
         kernel: directory of the built kernel; None: none is loaded.
         against: ``owner/name@version`` of published kernels to compare with, or directories of
             built ones.
@@ -63,24 +71,89 @@ def from_json(text: str) -> BenchRequest:
 
 
 def measure(request: BenchRequest, settings: Settings, note: Callable[[str], None]) -> run.Report:
-    """Measure every workload of a project."""
-    project = request.project.resolve()
-    with importing(project):  # of functions that import when they are called
-        contenders, work = candidates(request), workloads(request)
-        note(f"{len(contenders)} candidates, {len(work)} workloads")
-        return measure_all(work, contenders, settings, note, project=project.name)
+    """Measure every workload of a project or of a published kernel."""
+    loads = work(request)
+    note(counted(len(loads), "workload"))
+    return run.measure(loads, settings, note, request.project.resolve().name)
 
 
-def measure_all(
-    work: Sequence[Workload],
-    contenders: Sequence[Candidate],
-    settings: Settings,
-    note: Callable[[str], None],
-    project: str = "",
-) -> run.Report:
-    """Measure the same candidates on each workload; as ``run.measure``."""
-    by_name = {w.name: (functools.partial(Inputs, w, settings.device), contenders) for w in work}
-    return run.measure(by_name, settings, note, project)
+def has_workloads(project: Path) -> bool:
+    """Whether kernforge's two files are measured, or else classes for the hub."""
+    folder = project / BENCHMARKS
+    only_classes = not (folder / "workloads.py").exists() and any(folder.glob(hub.PATTERN))
+    return project.is_dir() and not only_classes
+
+
+def work(request: BenchRequest) -> run.Work:
+    """The workloads of a request with their candidates, by name."""
+    if has_workloads(request.project):
+        return each_of(workloads(request), candidates(request), request.device)
+    if request.sizes or request.named is not None:
+        raise UsageError(
+            "--sizes and --candidate need benchmarks/workloads.py; this kernel has only classes "
+            "for the hub",
+            hint="remove the two options, or write benchmarks/workloads.py",
+        )
+    root, kernel = _with_classes(request)
+    kernels = {hub.KERNEL: kernel} | {each: load_peer(each, request) for each in request.against}
+    if "kernels" not in sys.modules and importlib.util.find_spec("kernels") is None:
+        # For the rest of the process: a script may import the client when it is measured.
+        sys.modules["kernels"] = sys.modules["kernforge"]
+        sys.modules["kernels.benchmark"] = hub
+    with contextlib.chdir(root):
+        scripts = [load_file(path, root) for path in sorted((root / BENCHMARKS).glob(hub.PATTERN))]
+    loads = hub.work(scripts, kernels, request.device)
+    if not loads:
+        raise UsageError(
+            f"{root / BENCHMARKS} has no class with a method benchmark_... in a {hub.PATTERN}",
+            hint=f"see {page('how-to/author/measure-a-published-kernel')}",
+        )
+    check_known("workload", request.only, sorted(loads))
+    return {name: loads[name] for name in request.only or sorted(loads)}
+
+
+def each_of(
+    workloads: Sequence[Workload], contenders: Sequence[Candidate], device: str
+) -> run.Work:
+    """The same candidates on each workload."""
+    return {w.name: (functools.partial(Inputs, w, device), contenders) for w in workloads}
+
+
+def _with_classes(request: BenchRequest) -> tuple[Path, Any]:
+    """The directory of a kernel whose ``benchmarks/`` has classes for the hub, and the kernel.
+
+    No signature covers published scripts: where the trust policy demands one, they are refused.
+    """
+    if request.project.is_dir():
+        if request.kernel is None:
+            raise UsageError(
+                f"{request.project} has no build/ to measure",
+                hint="run `kernforge build`, or name a built kernel with --build-dir",
+            )
+        kernel = load_kernel(str(request.kernel), None, request.device)
+        return request.project.absolute(), kernel
+    environment, named = Environment.read(), request.registry
+    registry = open_registry(named, environment) if named else open_default(environment)
+    kernel = load_kernel(str(request.project), registry, request.device, trust=request.trusted)
+    loaded = next(each for each in get_loaded_kernels() if each.module is kernel)
+    info = loaded.repo_info
+    if info is None:  # LOCAL_KERNELS puts a project's build in its place
+        return loaded.path.parents[1], kernel
+    member = registry.member(info.repo_id)
+    subject = policy.Subject(
+        repo_id=info.repo_id,
+        registry=member.url,
+        is_trusted_publisher=member.is_trusted_publisher,
+    )
+    Case(subject, environment, request.trusted).admit_unsigned("each of its benchmark scripts")
+    folder = member.folder(info.repo_id, info.revision, BENCHMARKS)
+    if folder is None:
+        raise NotPublishedError(
+            f"{info.repo_id} at {info.revision} has no {BENCHMARKS}/",
+            hint="none was published with it; measure a directory with build/ and benchmarks/",
+        )
+    tree_files(folder, within=member.link_root(info.repo_id))
+    return folder.parent, kernel
 
 
 def workloads(request: BenchRequest) -> list[Workload]:
@@ -193,30 +266,14 @@ def _file(project: Path, name: str) -> Path:
 
 
 def load_file(path: Path, project: Path) -> Any:
-    """A file of the project as a module; the project's modules that it imports are forgotten."""
+    """A file of the project as a module, which may import the project's other files."""
     spec = importlib.util.spec_from_file_location(f"kernforge_benchmark_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is not a Python file")
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    with importing(project.resolve()):
-        try:
-            spec.loader.exec_module(module)
-        except Exception as error:  # the user's file may raise anything
-            raise user_error(error, str(path), str(path)) from error
-    return module
-
-
-@contextlib.contextmanager
-def importing(project: Path) -> Iterator[None]:
-    """Let a file import the project's modules, which another project may have by the same names."""
-    known, paths = set(sys.modules), [str(project), str(project / "benchmarks")]
-    sys.path[:0] = paths
+    sys.path[:0] = [str(project.resolve()), str(path.parent)]
     try:
-        yield
-    finally:
-        for each in paths:
-            sys.path.remove(each)
-        for name in set(sys.modules) - known:
-            file = getattr(sys.modules[name], "__file__", None)
-            if file and Path(file).is_relative_to(project):
-                del sys.modules[name]
+        spec.loader.exec_module(module)
+    except Exception as error:  # the user's file may raise anything
+        raise user_error(error, str(path), str(path)) from error
+    return module

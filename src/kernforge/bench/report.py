@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from kernforge.bench.run import WIDTH, Case, Measurement, Report
+from kernforge.bench.run import WIDTH, Case, Report, Result
 from kernforge.bench.stats import FEWEST
-from kernforge.bench.workload import MEANING
+from kernforge.bench.workload import MEANING, Mode
 from kernforge.system.tables import table
 
 FORMAT = "kernforge-bench-2"
@@ -50,7 +50,7 @@ def text(report: Report) -> str:
         parts += [f"\n{mode}: {MEANING[mode]}", table(rows(report, mode), head=HEAD)]
         parts += [
             f"{case.name}, {each.candidate}: {each.refused or each.skipped}"
-            for case in report.cases
+            for case in report.workloads
             for each in case.of(mode)
             if not each.active
         ]
@@ -62,10 +62,8 @@ def conditions(report: Report) -> Iterator[str]:
     where, most = report.machine, report.settings.most
     if report.partial:
         yield "PARTIAL: the run was interrupted; the last workload has fewer rounds"
-    versions = [("driver", where.driver), ("CUDA", where.cuda if where.gpu else "")]
-    versions.append(("torch", where.torch))
-    named = (f"{name} {version}" for name, version in versions if version)
-    yield ", ".join([where.gpu or where.cpu, *named])
+    gpu = f"{where.gpu}, driver {where.driver or 'unknown'}, CUDA {where.cuda}"
+    yield f"{gpu if where.gpu else where.cpu}, torch {where.torch}"
     yield (
         f"{FEWEST} to {most} rounds, until each 95 % interval is {WIDTH:.1%} of its median; new "
         "inputs in each round, a result of each turn verified"
@@ -79,35 +77,34 @@ def conditions(report: Report) -> Iterator[str]:
         yield f"the GPU's clock is not known: {where.unavailable}"
 
 
-def rows(report: Report, mode: str) -> list[tuple[str, ...]]:
+def rows(report: Report, mode: Mode) -> list[tuple[str, ...]]:
     """The table of a mode: of each workload the fastest first, those without a time last."""
     lines = []
-    for case in report.cases:
-        measured = sorted(case.of(mode), key=lambda m: m.median.value if m.median else math.inf)
+    for case in report.workloads:
+        measured = sorted(case.of(mode), key=lambda each: each.median_ns or math.inf)
         lines += [(case.name, each.candidate, *cells(case, each)) for each in measured]
     return lines
 
 
-def cells(case: Case, measured: Measurement) -> tuple[str, ...]:
-    """A measurement's cells below ``HEAD``, from the median on."""
-    median, ratio = measured.median, case.ratio(measured)
-    if median is None:
-        return ("refused" if measured.refused else "skipped", "", "", "", "")
-    low, high = (end / median.value - 1 for end in (median.low, median.high))
+def cells(case: Case, result: Result) -> tuple[str, ...]:
+    """A result's cells below ``HEAD``, from the median on."""
+    if not (result.median_ns and result.low_ns and result.high_ns):
+        return ("refused" if result.refused else "skipped", "", "", "", "")
+    low, high = (end / result.median_ns - 1 for end in (result.low_ns, result.high_ns))
     span = f"{low:+.1%} .. {high:+.1%}"
-    if measured.inconclusive:
+    if result.inconclusive:
         return (INCONCLUSIVE, span, "", "", "")
     compared = ""
-    if ratio:
+    if ratio := result.ratio:
         mark = "~" if ratio.verdict == INCONCLUSIVE else ratio.verdict
         compared = f"{ratio.value:.3f} ({ratio.low:.3f} .. {ratio.high:.3f}) {mark}"
-    roof = case.roof_ns(measured.mode)
+    share = result.roof_ns / result.median_ns
     return (
-        duration(median.value),
+        duration(result.median_ns),
         span,
         compared,
-        f"{case.bytes / median.value:.1f}" if case.bytes else "",
-        f"{roof / median.value:.1%} ({case.bound(measured.mode)})" if roof else "",
+        f"{case.bytes / result.median_ns:.1f}" if case.bytes else "",
+        f"{share:.1%} ({result.bound})" if share else "",
     )
 
 
@@ -116,53 +113,8 @@ def cells(case: Case, measured: Measurement) -> tuple[str, ...]:
 
 def document(report: Report) -> dict[str, Any]:
     """The report as JSON values, of format ``kernforge-bench-2``."""
-    return {
-        "format": FORMAT,
-        "project": report.project,
-        "machine": asdict(report.machine),
-        "settings": asdict(report.settings),
-        "workloads": [_case(case) for case in report.cases],
-        "failed": report.failed,
-        "partial": report.partial,
-        "regressions": regressions(report),
-        "table": summary(report),
-    }
-
-
-def _case(case: Case) -> dict[str, Any]:
-    modes = dict.fromkeys(each.mode for each in case.measurements)
-    known = {name: getattr(case, name) for name in ("name", "family", "size", "bytes", "flops")}
-    return known | {
-        "roof": {mode: {"ns": case.roof_ns(mode), "bound": case.bound(mode)} for mode in modes},
-        "results": [result(case, each) for each in case.measurements],
-    }
-
-
-def result(case: Case, measured: Measurement) -> dict[str, Any]:
-    """A measurement as JSON values; without ``median_ns`` and ``ratio`` where it has none."""
-    values: dict[str, Any] = {
-        "candidate": measured.candidate,
-        "mode": measured.mode,
-        "rounds": len(measured.rounds),
-        "calls": len(measured.times_ns),
-        "checked": measured.checked,
-        "refused": measured.refused,
-        "skipped": measured.skipped,
-    }
-    median, ratio = measured.median, case.ratio(measured)
-    if median is not None:
-        values |= {
-            "median_ns": median.value,
-            "low_ns": median.low,
-            "high_ns": median.high,
-            "inconclusive": measured.inconclusive,
-            "bytes_per_s": case.bytes / median.value * 1e9,
-            "flops_per_s": case.flops / median.value * 1e9,
-            "share_of_roof": case.roof_ns(measured.mode) / median.value,
-        }
-    if ratio is not None:
-        values["ratio"] = asdict(ratio) | {"verdict": ratio.verdict}
-    return values
+    more = {"regressions": regressions(report), "table": summary(report)}
+    return {"format": FORMAT, **asdict(report), **more}
 
 
 def summary(report: Report) -> dict[str, Any]:
@@ -186,8 +138,8 @@ def refusals(report: Report) -> list[str]:
     failed = [f"{name}: {why}" for name, why in report.failed.items()]
     refused = {
         (case.name, each.candidate, each.refused): each.mode
-        for case in report.cases
-        for each in reversed(case.measurements)
+        for case in report.workloads
+        for each in reversed(case.results)
         if each.refused and not report.partial
     }
     return failed + [f"{w}, {name}, {mode}: {why}" for (w, name, why), mode in refused.items()]
@@ -196,14 +148,14 @@ def refusals(report: Report) -> list[str]:
 def regressions(report: Report) -> list[str]:
     """Workloads on which the kernel is beyond doubt slower than one of ``--against``."""
     lines = []
-    for case in report.cases:
-        for each in case.measurements:
-            ours, ratio = case.of(each.mode)[0].median, case.ratio(each)
-            if each.kind != "published" or not (ours and each.median and ratio):
+    for case in report.workloads:
+        for each in case.results:
+            ours, ratio = case.of(each.mode)[0].median_ns, each.ratio
+            if each.kind != "published" or not (ours and each.median_ns and ratio):
                 continue
             if ratio.verdict == "faster" and 1 / ratio.value > 1 + ALLOWED:
                 lines.append(
-                    f"{case.name}, {each.mode}: {duration(ours.value)}, {each.candidate} takes "
-                    f"{duration(each.median.value)} ({1 / ratio.value - 1:+.1%})"
+                    f"{case.name}, {each.mode}: {duration(ours)}, {each.candidate} takes "
+                    f"{duration(each.median_ns)} ({1 / ratio.value - 1:+.1%})"
                 )
     return lines

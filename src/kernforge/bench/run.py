@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from kernforge.bench import stats
 from kernforge.bench.timer import CpuTimer, CudaTimer, Gpu, capture
-from kernforge.bench.workload import Candidate, Mode, Settings, Subject
+from kernforge.bench.workload import Candidate, Kind, Mode, Settings, Subject
 from kernforge.errors import KernforgeError, UsageError
 from kernforge.system import machine as system_machine
 
@@ -37,86 +37,60 @@ _WIDEST = 1.5
 
 
 @dataclass(slots=True, kw_only=True)
-class Measurement:
-    """A candidate on a workload in one mode.
+class Result:
+    """A candidate on a workload in one mode, filled by the loop; times are nanoseconds of a call.
 
     Attributes:
-        rounds: nanoseconds of a call, by round.
-        times_ns: nanoseconds of every call.
+        rounds: number of rounds with a time.
         checked: how many results were compared with the reference.
         refused: the error of the candidate; "" without one.
         skipped: the reason why it does not take part; "" if it does.
+        median_ns: the median of the rounds; None where the candidate has no time.
+        low_ns: lower end of the median's 95 % interval.
+        high_ns: upper end of the interval.
+        inconclusive: whether the interval is too wide to be a result.
+        ratio: how many times as long it takes as the first candidate, which is the kernel.
+        roof_ns: the least time by the machine's ceilings, a copy or a product; 0 if not known. This
+            is the roofline (Williams, Waterman, Patterson, Roofline, CACM 52 (4), 2009) with both
+            ceilings measured in the same run.
+        bound: the ceiling that limits it: ``memory`` or ``arithmetic``.
     """
 
     candidate: str
-    kind: str
+    kind: Kind
     mode: Mode
-    rounds: dict[int, float] = field(default_factory=dict)
-    times_ns: list[float] = field(default_factory=list)
+    rounds: int = 0
     checked: int = 0
     refused: str = ""
     skipped: str = ""
+    median_ns: float | None = None
+    low_ns: float | None = None
+    high_ns: float | None = None
+    inconclusive: bool = False
+    ratio: stats.Ratio | None = None
+    roof_ns: float = 0.0
+    bound: str = "memory"
 
     @property
     def active(self) -> bool:
         """Whether it was neither refused nor skipped."""
         return not (self.refused or self.skipped)
 
-    @property
-    def median(self) -> stats.Median | None:
-        """The median of the rounds; None where the candidate has no time."""
-        if not self.active or len(self.rounds) < stats.FEWEST:
-            return None
-        return stats.median(list(self.rounds.values()))
-
-    @property
-    def inconclusive(self) -> bool:
-        """Whether the median's interval is too wide to be a result."""
-        median = self.median
-        return median is not None and median.high > _WIDEST * median.low
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A workload with the times of all candidates.
-
-    Attributes:
-        copy_ns: nanoseconds of a copy of as many bytes, by mode.
-        flops_per_s: rate of torch's matrix product; 0 where operations do not matter.
-    """
+    """A workload with the results of all candidates."""
 
     name: str
     family: str
     size: int
     bytes: int
     flops: int
-    copy_ns: dict[str, float]
-    flops_per_s: float
-    measurements: tuple[Measurement, ...]
+    results: tuple[Result, ...]
 
-    def roof_ns(self, mode: str) -> float:
-        """The least time by the machine's ceilings: a copy, or a product; 0 where it is not known.
-
-        This is the roofline (Williams, Waterman, Patterson, Roofline, CACM 52 (4), 2009) with both
-        ceilings measured in the same run.
-        """
-        product = self.flops / self.flops_per_s * 1e9 if self.flops_per_s else 0.0
-        return max(self.copy_ns.get(mode, 0.0), product)
-
-    def bound(self, mode: str) -> str:
-        """The ceiling that limits it: ``memory`` or ``arithmetic``."""
-        return "memory" if self.roof_ns(mode) == self.copy_ns.get(mode) else "arithmetic"
-
-    def of(self, mode: str) -> list[Measurement]:
-        """The measurements of one mode."""
-        return [each for each in self.measurements if each.mode == mode]
-
-    def ratio(self, measured: Measurement) -> stats.Median | None:
-        """How many times as long a candidate takes as the first one, which is the kernel."""
-        first = self.of(measured.mode)[0]
-        if measured is first or measured.median is None or first.median is None:
-            return None
-        return stats.paired(measured.rounds, first.rounds)
+    def of(self, mode: Mode) -> list[Result]:
+        """The results of one mode."""
+        return [each for each in self.results if each.mode == mode]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +130,7 @@ class Report:
     project: str
     machine: Machine
     settings: Settings
-    cases: tuple[Case, ...]
+    workloads: tuple[Case, ...]
     failed: dict[str, str]
     partial: bool
 
@@ -172,13 +146,23 @@ Work: TypeAlias = Mapping[str, tuple[Callable[[], Subject], Sequence[Candidate]]
 
 @dataclass(slots=True, kw_only=True)
 class _Runner:
-    """A candidate measured in one mode: a turn is ``count`` calls, or a graph of them."""
+    """A candidate measured in one mode: a turn is ``count`` calls, or a graph of them.
 
-    measured: Measurement
+    Attributes:
+        rounds: nanoseconds of a call, by round.
+    """
+
+    result: Result
     call: Callable[..., Any]
+    rounds: dict[int, float] = field(default_factory=dict)
     count: int = 1
     graph: Any = None
-    results: list[Any] = field(default_factory=list)
+    graph_results: list[Any] = field(default_factory=list)
+
+    @property
+    def median(self) -> stats.Median | None:
+        """The median of the rounds so far; None without one."""
+        return stats.median(list(self.rounds.values())) if self.rounds else None
 
 
 def measure(
@@ -207,7 +191,7 @@ def measure(
         project=project,
         machine=_machine(loop.gpu),
         settings=settings,
-        cases=tuple(cases),
+        workloads=tuple(cases),
         failed=failed,
         partial=loop.interrupted,
     )
@@ -255,21 +239,24 @@ class _Loop:
         if subject.bytes:
             copy = _copy(subject.bytes, device)
             functions.append((Candidate(name=COPY, kind="reference", function=copy), copy))
-        measurements: list[Measurement] = []
+        results: list[Result] = []
         refused: dict[str, str] = {}
-        rate = 0.0
         try:
             rate = self._product_rate(subject.dtype) if subject.flops else 0.0
             for mode in self._settings.modes:
                 runners = []
-                for each, function in functions:
-                    measured = Measurement(candidate=each.name, kind=each.kind, mode=mode)
-                    measured.refused = refused.get(each.name, "")
-                    measurements.append(measured)
-                    runners.append(_Runner(measured=measured, call=function))
-                    self._prepare(runners[-1], subject)
-                self._rounds(runners, subject, mode)
-                refused = {each.candidate: each.refused for each in measurements}
+                for each, call in functions:
+                    result = Result(candidate=each.name, kind=each.kind, mode=mode)
+                    result.refused = refused.get(each.name, "")
+                    runners.append(_Runner(result=result, call=call))
+                results += [each.result for each in runners if each.result.candidate != COPY]
+                try:
+                    for runner in runners:
+                        self._prepare(runner, subject)
+                    self._rounds(runners, subject, mode)
+                finally:  # after an interrupt, too
+                    _conclude(runners, subject.flops / rate * 1e9 if rate else 0.0)
+                refused = {each.candidate: each.refused for each in results}
         except KeyboardInterrupt:
             self.interrupted = True
         return Case(
@@ -278,50 +265,45 @@ class _Loop:
             size=subject.size,
             bytes=subject.bytes,
             flops=subject.flops,
-            copy_ns={
-                each.mode: stats.median(list(each.rounds.values())).value
-                for each in measurements
-                if each.candidate == COPY and each.rounds
-            },
-            flops_per_s=rate,
-            measurements=tuple(each for each in measurements if each.candidate != COPY),
+            results=tuple(results),
         )
 
     def _prepare(self, runner: _Runner, subject: Subject) -> None:
         """Warm up, and find how many calls a turn has."""
-        measured = runner.measured
-        if not measured.active:
+        result = runner.result
+        if not result.active:
             return
         try:
             for _ in range(_WARM_UP):
                 subject.renew(0, 1)
                 if runner.call(*subject.calls[0]) is NotImplemented:
-                    measured.skipped = "it does not compute this workload"
+                    result.skipped = "it does not compute this workload"
                     return
             subject.renew(0, 1)
             call_s = self._least_ns(runner.call, subject.calls[0]) / 1e9
-            runner.count = self._calls(call_s, subject, measured.mode)
-            if measured.mode == "graph" and measured.candidate != COPY:
+            runner.count = self._calls(call_s, subject, result.mode)
+            if result.mode == "graph" and result.candidate != COPY:
                 self._capture(runner, subject)
         except Exception as error:  # noqa: BLE001 - whatever a candidate raises is its result
-            self._refuse(measured, subject, _raised(error))
+            self._refuse(result, subject, _raised(error))
 
     def _least_ns(self, call: Callable[..., Any], arguments: tuple[Any, ...]) -> float:
         """The least time of some calls with warm caches."""
         times, _ = self._timer.block(call, [arguments] * _TRIED, lambda _place: None, 0)
         return min(times)
 
-    def _refuse(self, measured: Measurement, subject: Subject, why: str) -> None:
-        measured.refused = why
-        self._note(f"{subject.name}, {measured.candidate}, {measured.mode}: {why}")
+    def _refuse(self, result: Result, subject: Subject, why: str) -> None:
+        result.refused = why
+        self._note(f"{subject.name}, {result.candidate}, {result.mode}: {why}")
 
     def _capture(self, runner: _Runner, subject: Subject) -> None:
         subject.renew(0, runner.count)
         try:
-            runner.graph, runner.results = capture(runner.call, subject.calls[: runner.count])
+            calls = subject.calls[: runner.count]
+            runner.graph, runner.graph_results = capture(runner.call, calls)
         except Exception as error:  # noqa: BLE001 - a candidate that waits for the GPU, as many do
             why = f"it cannot be captured in a CUDA graph: {_raised(error)}"
-            runner.measured.skipped = why
+            runner.result.skipped = why
 
     def _calls(self, call_s: float, subject: Subject, mode: Mode) -> int:
         """Calls of a turn: enough to fill it, as many as memory allows."""
@@ -335,42 +317,38 @@ class _Loop:
             rng = random.Random(f"{subject.name}/{mode}/{number}")  # noqa: S311 - no secret
             rng.shuffle(order)
             for runner in order:
-                if runner.measured.active:
+                if runner.result.active:
                     self._turn(runner, subject, number, rng)
-            if number >= stats.FEWEST and all(
-                stats.median(list(each.measured.rounds.values())).width <= WIDTH
-                for each in runners
-                if each.measured.active and each.measured.rounds
-            ):
+            medians = [each.median for each in runners if each.result.active]
+            if number >= stats.FEWEST and all(each.width <= WIDTH for each in medians if each):
                 break
 
     def _turn(self, runner: _Runner, subject: Subject, number: int, rng: random.Random) -> None:
         """One block of calls of a candidate."""
-        measured = runner.measured
         subject.renew(number, runner.count)
         checked = rng.randrange(runner.count)
         times: list[float] = []
         try:
             if runner.graph is not None:
                 times, _ = self._timer.block(runner.graph.replay, [()], self._flush, 0)
-                times, result = [times[0] / runner.count], runner.results[checked]
+                times, result = [times[0] / runner.count], runner.graph_results[checked]
             else:
-                before = subject.touch if measured.mode == "hot" else self._flush
+                before = subject.touch if runner.result.mode == "hot" else self._flush
                 calls = subject.calls[: runner.count]
                 times, result = self._timer.block(runner.call, calls, before, checked)
-            reason = "" if measured.kind == "reference" else subject.verify(checked, result)
+            is_reference = runner.result.kind == "reference"
+            reason = "" if is_reference else subject.verify(checked, result)
         except KernforgeError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a candidate raises is its result
             reason = _raised(error)
         if reason:
-            self._refuse(measured, subject, f"call {checked} of round {number}: {reason}")
+            self._refuse(runner.result, subject, f"call {checked} of round {number}: {reason}")
             return
-        measured.checked += subject.verifies
+        runner.result.checked += subject.verifies
         if self.gpu:
             self.gpu.read()
-        measured.rounds[number] = stats.of_calls(times)
-        measured.times_ns += times
+        runner.rounds[number] = stats.of_calls(times)
 
     def _flush(self, _place: int) -> None:
         self._timer.flush()
@@ -389,6 +367,22 @@ class _Loop:
             except RuntimeError:  # torch multiplies no such type on this device
                 self._products[dtype] = 0.0
         return self._products[dtype]
+
+
+def _conclude(runners: Sequence[_Runner], product_ns: float) -> None:
+    """Fill the results of a mode from its rounds."""
+    kernel = runners[0]
+    copies = (each.median for each in runners if each.result.candidate == COPY)
+    copy_ns = next((median.value for median in copies if median), 0.0)
+    for each in runners:
+        result, median = each.result, each.median
+        result.rounds, result.roof_ns = len(each.rounds), max(copy_ns, product_ns)
+        result.bound = "memory" if copy_ns >= product_ns else "arithmetic"
+        if median and result.active and result.rounds >= stats.FEWEST:
+            result.median_ns, result.low_ns, result.high_ns = median.value, median.low, median.high
+            result.inconclusive = median.high > _WIDEST * median.low
+            if each is not kernel and kernel.result.active:
+                result.ratio = stats.paired(each.rounds, kernel.rounds)
 
 
 def function_of(candidate: Candidate, device: str) -> Callable[..., Any]:

@@ -38,12 +38,16 @@ class Median:
         """Width of the interval as a share of the median."""
         return (self.high - self.low) / self.value if self.value > 0 else math.inf
 
-    @property
-    def verdict(self) -> str:
-        """For a ratio: ``slower`` or ``faster`` if 1 is outside the interval, or inconclusive."""
-        if self.low > 1:
-            return "slower"
-        return "faster" if self.high < 1 else "inconclusive"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratio(Median):
+    """The ratio of two candidates' times.
+
+    Attributes:
+        verdict: ``slower`` or ``faster`` if 1 is outside the interval, else ``inconclusive``.
+    """
+
+    verdict: str
 
 
 def median(samples: Sequence[float]) -> Median:
@@ -74,10 +78,14 @@ def of_calls(times: Sequence[float]) -> float:
     return statistics.fmean(sorted(times)[out : len(times) - out])
 
 
-def paired(mine: Mapping[int, float], theirs: Mapping[int, float]) -> Median | None:
+def paired(mine: Mapping[int, float], theirs: Mapping[int, float]) -> Ratio | None:
     """How many times as long a candidate takes as another; None without enough common rounds.
 
     What slows a machine for a while slows both in that round, and falls out of the ratio.
     """
     ratios = [mine[number] / theirs[number] for number in mine if theirs.get(number, 0.0) > 0.0]
-    return median(ratios) if len(ratios) >= FEWEST else None
+    if len(ratios) < FEWEST:
+        return None
+    middle = median(ratios)
+    verdict = "slower" if middle.low > 1 else "faster" if middle.high < 1 else "inconclusive"
+    return Ratio(value=middle.value, low=middle.low, high=middle.high, verdict=verdict)

@@ -8,6 +8,7 @@ expected. Integers must be equal.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 from traceback import extract_tb
@@ -37,14 +38,19 @@ class Inputs(Subject):
     """
 
     def __init__(self, workload: Workload, device: str) -> None:
+        from torch.utils.flop_counter import FlopCounterMode
+
         super().__init__()
         self.workload, self._device = workload, device
         self.name, self.family, self.size = workload.name, workload.family or "all", workload.size
         self.dtype = workload.tensors[0].dtype
         self._number = 0
         self._expected: tuple[tuple[int, int], tuple[Any, ...], tuple[Torch, ...]] | None = None
-        given = self._draw(0)
-        results = _expected(workload, given)
+        # Torch counts products, convolutions and attention, and nothing element by element.
+        counter = FlopCounterMode(display=False)
+        with counter if workload.flops is None else contextlib.nullcontext():
+            results = _expected(workload, self._draw(0))
+        self.flops = counter.get_total_flops() if workload.flops is None else workload.flops
         self._dtypes = workload.outputs or (self.dtype,) * len(results)
         if len(self._dtypes) != len(results):
             raise UsageError(
@@ -57,7 +63,6 @@ class Inputs(Subject):
         )
         self.call_bytes = sum(each.nbytes for each in (*workload.tensors, *written))
         self.bytes = workload.bytes if workload.bytes is not None else self.call_bytes
-        self.flops = _flops(workload, given)
 
     def renew(self, number: int, count: int) -> None:
         """Draw the inputs of the first ``count`` calls of a round."""
@@ -173,20 +178,6 @@ def user_error(error: Exception, what: str, file: str) -> UsageError:
         return UsageError(f"{what}{at}: {error.message}", hint=error.hint)
     text = f"{what} cannot be run: {type(error).__name__}: {error}{at}"
     return UsageError(text, hint=f"see {page('how-to/author/measure-a-kernel')}")
-
-
-def _flops(workload: Workload, given: tuple[Any, ...]) -> int:
-    """Floating-point operations that the workload declares, or that torch counts in its reference.
-
-    Torch counts products, convolutions and attention, and nothing element by element.
-    """
-    from torch.utils.flop_counter import FlopCounterMode
-
-    if workload.flops is not None:
-        return workload.flops
-    with FlopCounterMode(display=False) as counter:
-        _expected(workload, given)
-    return int(counter.get_total_flops())
 
 
 def first_wrong(got: Torch, right: Torch, tolerance: float) -> str:

@@ -26,7 +26,7 @@ from kernforge.builder.provenance import Origin
 from kernforge.builder.results import STORE_KIND
 from kernforge.builder.sandbox import Mode, Sandbox
 from kernforge.builder.workspace import Workspace, ensure_lock, needs, toolchain_notes, tree_paths
-from kernforge.check.finding import Finding, finding
+from kernforge.check.finding import Finding
 from kernforge.errors import BuildError, SourceError, StorageError
 from kernforge.manifest.fields import Backend
 from kernforge.manifest.model import Torch
@@ -326,7 +326,7 @@ def with_linkage(
             continue
         texts = _texts(sources, target.backend, target.cuda)
         own = [
-            finding("linkage", f"{path.name}/{file.name}", message, hint)
+            Finding("linkage", f"{path.name}/{file.name}", message, hint)
             for file in sorted(path.glob("*.so"))
             for message, hint in symbols.one_sided(elf.parse(file.read_bytes()), texts)
         ]

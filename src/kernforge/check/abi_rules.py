@@ -21,7 +21,7 @@ from kernforge.binary import abi_floor
 from kernforge.binary.elf import Elf, Symbol
 from kernforge.binary.fatbin import Architectures
 from kernforge.binary.symbols import demangled
-from kernforge.check.finding import Finding, Problem, finding
+from kernforge.check.finding import Finding, Problem
 from kernforge.system.tables import first_names
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def check_library(library: Library, *, where: str) -> Iterator[Finding]:
     """
     for rule, problems in RULES.items():
         for message, hint in problems(library):
-            yield finding(rule, where, message, hint, "warning" if rule == "unique" else "error")
+            yield Finding(rule, where, message, hint, "warning" if rule == "unique" else "error")
 
 
 def machine(library: Library) -> Problems:

@@ -21,7 +21,7 @@ from kernforge.artifact.metadata import FILE
 from kernforge.artifact.variant import Variant
 from kernforge.binary import elf, fatbin
 from kernforge.check import abi_rules, package_rules
-from kernforge.check.finding import Finding, Problem, finding
+from kernforge.check.finding import Finding, Problem
 from kernforge.errors import CheckError, IntegrityError, UsageError
 from kernforge.system.process import Command, Runner
 
@@ -110,14 +110,14 @@ def check_variant(path: Path, *, run: Runner, python: str | None) -> tuple[Findi
     try:
         variant = Variant.parse(path.name)
     except UsageError as error:
-        return (finding("layout", path.name, error.message, error.hint),)
+        return (Finding("layout", path.name, error.message, error.hint),)
     try:
         built = BuiltVariant.read(path)
     except FileNotFoundError:
         hint = "build the variant again; no loader accepts one without"
-        return (finding("layout", path.name, f"{FILE} is missing", hint),)
+        return (Finding("layout", path.name, f"{FILE} is missing", hint),)
     except IntegrityError as error:
-        return (finding("layout", f"{path.name}/{FILE}", error.message, error.hint),)
+        return (Finding("layout", f"{path.name}/{FILE}", error.message, error.hint),)
     files = sorted(f.relative_to(path).as_posix() for f in path.rglob("*") if f.is_file())
     findings = [*package_rules.layout(variant, built.metadata, files, where=path.name)]
     for file in files:
@@ -141,17 +141,17 @@ def _digest(built: BuiltVariant) -> Iterator[Finding]:
     name, digest = built.path.name, built.metadata.digest
     if digest is None:
         message = "metadata.json has no digest: registries refuse the variant"
-        yield finding("digest", f"{name}/{FILE}", message, "build the variant again", "warning")
+        yield Finding("digest", f"{name}/{FILE}", message, "build the variant again", "warning")
         return
     try:
         states = deviations(built.path, digest, within=built.link_root)
     except IntegrityError as error:
-        yield finding("digest", name, error.message, error.hint)
+        yield Finding("digest", name, error.message, error.hint)
         return
     for file, state in states.items():
         message = f"{file} is {state}, compared with the digest: loaders refuse the variant"
         hint = "build the variant again; do not edit built files"
-        yield finding("digest", f"{name}/{file}", message, hint)
+        yield Finding("digest", f"{name}/{file}", message, hint)
 
 
 def _library(built: BuiltVariant, file: str) -> Iterator[Finding]:
@@ -159,7 +159,7 @@ def _library(built: BuiltVariant, file: str) -> Iterator[Finding]:
     where, variant = f"{built.path.name}/{file}", built.variant
     if variant.os in {"darwin", "windows"}:
         message = f"a library for {variant.os} is not examined: only those for Linux are"
-        yield finding("abi", where, message, "check it on its own system", "skipped")
+        yield Finding("abi", where, message, "check it on its own system", "skipped")
         return
     data = (built.path / file).read_bytes()
     try:
@@ -170,7 +170,7 @@ def _library(built: BuiltVariant, file: str) -> Iterator[Finding]:
             metadata=built.metadata,
         )
     except CheckError as error:
-        yield finding("abi", where, error.message, error.hint)
+        yield Finding("abi", where, error.message, error.hint)
         return
     yield from abi_rules.check_library(library, where=where)
 
@@ -213,10 +213,10 @@ def _python_abi(built: BuiltVariant, libraries: list[str], run: Runner) -> Itera
     try:
         beyond = beyond_limited_api([built.path / file for file in libraries], run)
     except CheckError as error:
-        yield finding("python-abi", built.path.name, error.message, error.hint, "skipped")
+        yield Finding("python-abi", built.path.name, error.message, error.hint, "skipped")
         return
     for name, symbols in beyond.items():
-        yield finding(
+        yield Finding(
             "python-abi",
             f"{built.path.name}/{name.removeprefix(f'{built.path}/')}",
             f"it uses symbols beyond the limited API of Python {PYTHON_ABI}: {', '.join(symbols)}",
@@ -261,14 +261,14 @@ def _import(
             return _skipped(built, printed, "check it on a machine with one, or load it there")
         case 5 | 6 as status:
             message, hint = _UNDEFINED_OP[status]
-            return finding("undefined-op", built.path.name, message.format(printed), hint)
+            return Finding("undefined-op", built.path.name, message.format(printed), hint)
         case _:
             pass
     if "ModuleNotFoundError" in printed and metadata.python_depends:
         packages = ", ".join(metadata.python_depends)
         return _skipped(built, f"a dependency is missing: {printed}", f"install {packages}")
     how = "took too long" if done.timed_out else f"ended with status {done.returncode}"
-    return finding(
+    return Finding(
         "import",
         built.path.name,
         f"importing it in a fresh process {how}: {printed}",
@@ -277,7 +277,7 @@ def _import(
 
 
 def _skipped(built: BuiltVariant, reason: str, hint: str) -> Finding:
-    return finding("import", built.path.name, f"not imported: {reason}", hint, "skipped")
+    return Finding("import", built.path.name, f"not imported: {reason}", hint, "skipped")
 
 
 def _called_namespaces(built: BuiltVariant, files: Collection[str]) -> list[str]:

@@ -20,34 +20,27 @@ class Problem(NamedTuple):
     hint: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """A broken promise, or one that could not be checked.
 
     Attributes:
         rule: the rule's name, such as ``manylinux``.
-        severity: ``error`` breaks users, ``warning`` may, ``skipped`` was not checked.
         where: the file, relative to the folder of variants.
         message: the problem and its effect.
         hint: the fix; for ``skipped``, the way to check it.
+        severity: ``error`` breaks users, ``warning`` may, ``skipped`` was not checked.
     """
 
     rule: str
-    severity: Severity
     where: str
     message: str
     hint: str
+    severity: Severity = "error"
 
     def __str__(self) -> str:
         hint = f"\n    {self.hint}" if self.hint else ""
         return f"{self.severity}: {self.where}: {self.message} [{self.rule}]{hint}"
-
-
-def finding(
-    rule: str, where: str, message: str, hint: str, severity: Severity = "error"
-) -> Finding:
-    """A finding; an error by default."""
-    return Finding(rule=rule, severity=severity, where=where, message=message, hint=hint)
 
 
 def refuse_errors(findings: Iterable[Finding]) -> None:

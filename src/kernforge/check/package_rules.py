@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from kernforge.artifact.integrity import is_bytecode
 from kernforge.artifact.metadata import Metadata
 from kernforge.artifact.variant import Variant
-from kernforge.check.finding import Finding, finding
+from kernforge.check.finding import Finding
 
 # torch.library's decorators whose first argument is the operator's qualified name.
 _REGISTRATIONS = {
@@ -33,10 +33,10 @@ def layout(
     """
     for required in ("__init__.py", "_ops.py"):
         if required not in files:
-            yield finding("layout", where, f"{required} is missing", "build the variant again")
+            yield Finding("layout", where, f"{required} is missing", "build the variant again")
     nested = metadata.python_name
     if any(path == nested or path.startswith(f"{nested}/") for path in files):
-        yield finding(
+        yield Finding(
             "layout",
             f"{where}/{nested}",
             f"there is a {nested} inside the package {nested}: loaders of old builds import it "
@@ -45,7 +45,7 @@ def layout(
         )
     bytecode = sorted(filter(is_bytecode, files))
     if bytecode:
-        yield finding(
+        yield Finding(
             "layout",
             f"{where}/{bytecode[0]}",
             f"{len(bytecode)} bytecode file(s) in the variant, which no digest covers",
@@ -53,7 +53,7 @@ def layout(
         )
     backend = _METADATA_BACKEND.get(variant.backend.name, variant.backend.name)
     if backend not in {metadata.backend, "universal"}:
-        yield finding(
+        yield Finding(
             "layout",
             f"{where}/metadata.json",
             f"the directory is a build for {backend}, its metadata says {metadata.backend}",
@@ -63,7 +63,7 @@ def layout(
     suffix = ".so" if variant.framework == "tvm-ffi" else ".abi3.so"
     expected = [] if variant.is_noarch else [f"{metadata.id}{suffix}"]  # _ops.py imports it
     if extensions != expected:
-        yield finding(
+        yield Finding(
             "layout",
             where,
             f"it has the extension modules {', '.join(extensions) or 'none'}; "
@@ -82,13 +82,13 @@ def registrations(source: bytes, *, where: str) -> Iterator[Finding]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError) as error:
         hint = "fix the file; importing the kernel fails"
-        yield finding("ops", where, f"it is not Python: {error}", hint)
+        yield Finding("ops", where, f"it is not Python: {error}", hint)
         return
     for node in tree.body:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
         if any(map(_has_fixed_name, node.decorator_list)):
-            yield finding(
+            yield Finding(
                 "ops",
                 f"{where}:{node.lineno}",
                 f"{node.name} is registered with Torch's library without {_PREFIX}: a second "

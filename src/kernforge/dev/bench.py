@@ -10,11 +10,11 @@ has few rounds and short turns, so that it is quick but not exact; ``kernforge b
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kernforge.bench import project, stats
-from kernforge.bench.report import result
+from kernforge.bench import project, run, stats
 from kernforge.bench.workload import Settings
 from kernforge.errors import KernforgeError
 from kernforge.system import files, garbage
@@ -27,12 +27,14 @@ def measure(request: project.BenchRequest) -> dict[str, Any]:
 
     Without names of workloads in the request, the first workload is measured.
     """
-    work = project.workloads(request)[: None if request.only else 1]
+    work = project.work(request)
+    if not request.only:
+        work = dict([next(iter(work.items()))])
     settings = Settings(device=request.device, most=stats.FEWEST, block_s=_BLOCK_S)
-    report = project.measure_all(work, project.candidates(request), settings, lambda _text: None)
+    report = run.measure(work, settings, lambda _text: None)
     times = [
-        {"workload": case.name, **result(case, case.of(mode)[-1])}
-        for case in report.cases
+        {"workload": case.name, **asdict(case.of(mode)[-1])}
+        for case in report.workloads
         for mode in settings.modes
         if case.of(mode)
     ]

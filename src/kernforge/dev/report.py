@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from kernforge.bench.report import duration
@@ -20,41 +20,18 @@ _DONE = {"build": "built", "test": "tested", "bench": "measured"}
 
 
 def document(result: Round, good: GoodBuild | None = None) -> dict[str, Any]:
-    """A round as JSON values for programs, with the figures of the last good build."""
+    """A round as JSON values for programs, with the last good build."""
     return {
-        "round": result.number,
+        **asdict(replace(result, diagnostics=(), tested=(), kernels=())),
         "ok": result.ok,
-        "exit_code": result.exit_code,
-        "changed": list(result.files),
-        "reason": result.work.reason,
-        "seconds": dict(result.seconds),
-        "error": dict(result.error) if result.error else None,
-        "build": {
-            "variants": {name: str(path) for name, path in result.variants.items()},
-            "ran": result.ran,
-            "diagnostics": [
-                {**asdict(diagnostic), "source": list(source)}
-                for diagnostic, source in result.diagnostics
-            ],
-            "output": [{"action": title, "text": text} for title, text in result.output],
-        },
-        "tests": {
-            "only": None if result.work.tests is None else list(result.work.tests),
-            "variants": [
-                {"variant": item.variant, "counts": item.counts, "seconds": round(item.wall_s, 3)}
-                for item in result.tested
-            ],
-            "failed": [dict(row) for row in result.failed],
-            "left_out": dict(result.untested),
-        },
+        "diagnostics": [asdict(each) | {"source": lines} for each, lines in result.diagnostics],
+        "tested": [
+            {"variant": each.variant, "counts": each.counts, "seconds": round(each.wall_s, 3)}
+            for each in result.tested
+        ],
+        "failed": result.failed,
         "kernels": [kernel_usage.document(kernel) for kernel in result.kernels],
-        "times": [dict(item) for item in result.times],
-        "not_measured": result.unmeasured,
-        "last_good": good
-        and {
-            "round": good.round,
-            "variants": {name: str(path) for name, path in good.variants.items()},
-        },
+        "last_good": good and asdict(good),
     }
 
 
@@ -118,10 +95,10 @@ def _tests(result: Round) -> Iterator[str]:
 def _time(row: Mapping[str, Any]) -> str:
     """A time, compared with that of the last good build."""
     case = f"{row['workload']}, {row['mode']}"
-    if "median_ns" not in row:
+    if row["median_ns"] is None:
         return f"{case}: no time: {row['refused'] or row['skipped']}"
     now = f"{case}: {duration(row['median_ns'])}"
-    if "ratio" not in row:
+    if row["ratio"] is None:
         return f"{now} (nothing to compare with)"
     value, low, high = (row["ratio"][name] for name in ("value", "low", "high"))
     return f"{now}, {value:.3f} of the last good build's (from {low:.3f} to {high:.3f})"

@@ -32,7 +32,6 @@ from kernforge.system.process import Command, Runner
 from kernforge.toolchain import host_compiler, installed
 
 _TORCH_TIMEOUT_S = 120.0
-_PROGRAM_TIMEOUT_S = 60.0
 _LONGEST_LINE = 300
 _ASK_TORCH = """
 import json, torch
@@ -58,7 +57,6 @@ def examine(environment: Environment, runner: Runner, *, ask_network: bool = Tru
     temporary = files.temporary()
     compiler, no_compiler = _compiler(env, runner)
     header = Path(sysconfig.get_path("include"), "Python.h")
-    isolation = _sandbox(compiler, runner)
     missing = tuple(name for name in extras.EXTRAS["build"] if not host.has_module(name))
     library, version = platform.libc_ver()
     return MachineFacts(
@@ -66,7 +64,6 @@ def examine(environment: Environment, runner: Runner, *, ask_network: bool = Tru
         cpu=platform.machine(),
         glibc=Version2.leading(version) if library == "glibc" else None,
         compiler=no_compiler,
-        cxx_headers=_compile(compiler.path, runner) if compiler else "",
         static_libstdcxx=compiler.static_libstdcxx if compiler else True,
         missing_header="" if header.is_file() else str(header),
         arch_list=env.get("TORCH_CUDA_ARCH_LIST", ""),
@@ -74,9 +71,9 @@ def examine(environment: Environment, runner: Runner, *, ask_network: bool = Tru
         gpu_devices=any(Path("/dev").glob("nvidia[0-9]*")),
         driver=host.driver_version(),
         torch=_torch(runner),
-        directories=tuple(_directories(temporary, store, isolates=isolation is None)),
+        directories=tuple(_directories(temporary, store)),
         memory=machine.available_memory(),
-        sandbox=isolation,
+        sandbox=_sandbox(compiler, runner),
         unreachable=dict(_unreachable(env) if ask_network and not missing else ()),
         missing=missing,
     )
@@ -89,15 +86,6 @@ def _compiler(
         return host_compiler.find(env, runner), None
     except ToolchainError as error:
         return None, Problem(error.message, error.hint)
-
-
-def _compile(path: str, runner: Runner) -> str:
-    """The compiler's message about a small C++20 file; empty if it compiles."""
-    headers = ("vector", "cstdint", "unistd.h")
-    included = [part for name in headers for part in ("-include", name)]
-    argv = (path, "-std=gnu++20", "-fsyntax-only", *included, "-x", "c++", "/dev/null")
-    done = runner(Command(argv=argv, timeout=_PROGRAM_TIMEOUT_S))
-    return "" if done.returncode == 0 else _first_line(done.stderr, "error") or "it crashed"
 
 
 def _toolkits(env: Mapping[str, str], runner: Runner) -> Iterator[ToolkitFacts]:
@@ -139,19 +127,13 @@ def _torch(runner: Runner) -> TorchFacts | None:
     )
 
 
-def _directories(temporary: Path, store: Path, *, isolates: bool) -> Iterator[Directory]:
+def _directories(temporary: Path, store: Path) -> Iterator[Directory]:
     free, trouble = machine.room(temporary)
     yield Directory(use="temporary files", path=str(temporary), free=free, trouble=trouble)
     parts = [store, *(path for name in _STORE_PARTS if (path := store / name).is_dir())]
     rooms = [(path, *machine.room(path)) for path in parts]
     path, free, trouble = next((room for room in rooms if room[2]), rooms[0])
     yield Directory(use="the store", path=str(path), free=free, trouble=trouble)
-    if isolates:
-        return  # the directory of an action is a mount; its files are in the store
-    place = sandbox.PLACE
-    free, trouble = machine.room(place)
-    instead = "actions run in the store, whose paths may make results differ from other machines'"
-    yield Directory(use="actions", path=str(place), free=free, trouble=trouble, instead=instead)
 
 
 def _sandbox(compiler: host_compiler.Compiler | None, runner: Runner) -> Problem | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from kernforge.artifact.version import Version2
-from kernforge.check.finding import Finding, Problem, Severity, finding
+from kernforge.check.finding import Finding, Problem, Severity
 from kernforge.errors import ManifestError
 from kernforge.toolchain import cuda_arch
 from kernforge.toolchain.cuda_arch import Arch
@@ -67,14 +67,12 @@ class Directory:
     Attributes:
         free: free space in bytes.
         trouble: why the directory cannot be written; empty if it can.
-        instead: what is used instead, and its disadvantage; empty if there is no replacement.
     """
 
     use: str
     path: str
     free: int
     trouble: str = ""
-    instead: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +82,6 @@ class MachineFacts:
     Attributes:
         glibc: version of glibc; None if the C library is another one.
         compiler: why there is no usable host compiler; None if there is one.
-        cxx_headers: the compiler's message if it cannot compile a C++20 file; empty if it can.
         static_libstdcxx: whether the compiler has ``libstdc++.a``.
         missing_header: path where ``Python.h`` should be; empty if it is there.
         toolkits: CUDA toolkits, in the order in which they are looked for.
@@ -100,7 +97,6 @@ class MachineFacts:
     cpu: str
     glibc: Version2 | None = OLDEST_GLIBC
     compiler: Problem | None = None
-    cxx_headers: str = ""
     static_libstdcxx: bool = True
     missing_header: str = ""
     arch_list: str = ""
@@ -128,7 +124,7 @@ def diagnose(machine: MachineFacts) -> tuple[Finding, ...]:
 
 def _system(machine: MachineFacts) -> Iterator[Finding]:
     if machine.system != "Linux" or machine.cpu not in {"x86_64", "aarch64"}:
-        yield finding(
+        yield Finding(
             "system",
             "system",
             "kernels are built on Linux with x86_64 or aarch64; this machine has "
@@ -137,7 +133,7 @@ def _system(machine: MachineFacts) -> Iterator[Finding]:
         )
     elif machine.glibc is None or machine.glibc < OLDEST_GLIBC:
         library = f"glibc {machine.glibc}" if machine.glibc else "not glibc"
-        yield finding(
+        yield Finding(
             "glibc",
             "system",
             f"the C library is {library}; kernels and torch need glibc {OLDEST_GLIBC} or newer",
@@ -147,18 +143,10 @@ def _system(machine: MachineFacts) -> Iterator[Finding]:
 
 def _compiler(machine: MachineFacts) -> Iterator[Finding]:
     if machine.compiler:
-        yield finding("compiler", "compiler", *machine.compiler)
+        yield Finding("compiler", "compiler", *machine.compiler)
         return
-    if machine.cxx_headers:
-        yield finding(
-            "cxx-headers",
-            "compiler",
-            f"the compiler cannot compile a C++20 file: {machine.cxx_headers}",
-            "install the C++ library's headers: `apt install g++` (Debian, Ubuntu), "
-            "`dnf install gcc-c++ libstdc++-devel` (Fedora, RHEL)",
-        )
     if not machine.static_libstdcxx:
-        yield finding(
+        yield Finding(
             "static-libstdcxx",
             "compiler",
             "the compiler has no libstdc++.a, so kernels depend on the C++ library of the machine "
@@ -167,7 +155,7 @@ def _compiler(machine: MachineFacts) -> Iterator[Finding]:
             "warning",
         )
     if machine.missing_header:
-        yield finding(
+        yield Finding(
             "python-headers",
             "compiler",
             f"{machine.missing_header} is missing; bindings that include it do not compile",
@@ -180,7 +168,7 @@ def _compiler(machine: MachineFacts) -> Iterator[Finding]:
 def _driver(machine: MachineFacts) -> Iterator[Finding]:
     torch, driver = machine.torch, machine.driver
     if machine.gpu_devices and driver is None:
-        yield finding(
+        yield Finding(
             "driver-library",
             "driver",
             "the system has NVIDIA GPU devices, but libcuda.so.1 cannot be loaded",
@@ -190,7 +178,7 @@ def _driver(machine: MachineFacts) -> Iterator[Finding]:
     if not driver or not torch or torch.failure or not torch.cuda:
         return
     if driver[0] < torch.cuda[0]:
-        yield finding(
+        yield Finding(
             "driver-too-old",
             "driver",
             f"the driver is for CUDA {driver}, but torch {torch.version} is for CUDA {torch.cuda}",
@@ -198,7 +186,7 @@ def _driver(machine: MachineFacts) -> Iterator[Finding]:
             f"{driver[0]}",
         )
     elif driver < torch.cuda:
-        yield finding(
+        yield Finding(
             "driver-minor",
             "driver",
             f"the driver is for CUDA {driver}, torch is for CUDA {torch.cuda}: machine code runs, "
@@ -213,7 +201,7 @@ def _torch(machine: MachineFacts) -> Iterator[Finding]:
     if torch is None:
         return
     if torch.failure:
-        yield finding(
+        yield Finding(
             "torch-import",
             "torch",
             f"torch is installed but cannot be imported: {torch.failure}",
@@ -222,7 +210,7 @@ def _torch(machine: MachineFacts) -> Iterator[Finding]:
         return
     has_gpu = machine.driver and machine.gpu_devices
     if has_gpu and torch.cuda is None and "rocm" not in torch.version:
-        yield finding(
+        yield Finding(
             "torch-without-cuda",
             "torch",
             f"there is an NVIDIA GPU, but torch {torch.version} is built without CUDA",
@@ -230,7 +218,7 @@ def _torch(machine: MachineFacts) -> Iterator[Finding]:
             "warning",
         )
     if has_gpu and torch.cuda and not torch.gpus:
-        yield finding(
+        yield Finding(
             "no-visible-gpu",
             "torch",
             "the driver is installed, but torch finds no GPU",
@@ -240,7 +228,7 @@ def _torch(machine: MachineFacts) -> Iterator[Finding]:
     code = [Arch(int(m[2]), int(m[3]), m[4], ptx=m[1] == "compute") for m in matches]
     for name, capability in torch.gpus if torch.archs else ():
         if not any(arch.serves(capability) for arch in code):
-            yield finding(
+            yield Finding(
                 "gpu-unknown-to-torch",
                 "torch",
                 f"torch {torch.version} has no code for {name} (compute capability "
@@ -256,11 +244,11 @@ def _toolkits(machine: MachineFacts) -> Iterator[Finding]:
         variable, version = toolkit.variable, toolkit.version
         if toolkit.problem:
             severity: Severity = "error" if variable else "warning"
-            yield finding("cuda-home", "environment", *toolkit.problem, severity)
+            yield Finding("cuda-home", "environment", *toolkit.problem, severity)
             continue
         for_jit = variable in {"CUDA_HOME", "CUDA_PATH"}
         if for_jit and torch and version and torch[0] != version[0]:
-            yield finding(
+            yield Finding(
                 "cuda-other-major",
                 "environment",
                 f"{variable} names CUDA {version}, but torch is built for CUDA "
@@ -278,13 +266,13 @@ def _arch_list(machine: MachineFacts) -> Iterator[Finding]:
     try:
         targets = cuda_arch.listed(value)
     except ManifestError as error:
-        yield finding("arch-list", "environment", error.message, error.hint)
+        yield Finding("arch-list", "environment", error.message, error.hint)
         return
     gpus = machine.torch.gpus if machine.torch else ()
     for name, capability in gpus:
         if not any(target.serves(capability) for target in targets):
             number = str(capability)
-            yield finding(
+            yield Finding(
                 "arch-list",
                 "environment",
                 f"TORCH_CUDA_ARCH_LIST is {value!r}, which makes no code for {name} (compute "
@@ -292,25 +280,12 @@ def _arch_list(machine: MachineFacts) -> Iterator[Finding]:
                 "it",
                 f"unset it to compile for the GPUs of this machine, or add {number}",
             )
-    used = [
-        target for target in targets if any(target.serves(capability) for _, capability in gpus)
-    ]
-    if used and len(used) < len(targets):
-        rest = [str(target) for target in targets if target not in used]
-        yield finding(
-            "arch-list",
-            "environment",
-            f"TORCH_CUDA_ARCH_LIST has {', '.join(rest)}, which no GPU of this machine "
-            "needs: each build of kernforge.load and torch's loader compiles for them too",
-            "unset it during development; `kernforge build` takes architectures from build.toml",
-            "warning",
-        )
 
 
 def _packages(machine: MachineFacts) -> Iterator[Finding]:
     """Missing packages may be intended: loading needs only the package itself."""
     if machine.missing:
-        yield finding(
+        yield Finding(
             "extra-build",
             "packages",
             f"{', '.join(machine.missing)} {'is' if len(machine.missing) == 1 else 'are'} not "
@@ -319,7 +294,7 @@ def _packages(machine: MachineFacts) -> Iterator[Finding]:
             "skipped",
         )
     if machine.torch is None:
-        yield finding(
+        yield Finding(
             "torch-missing",
             "torch",
             "torch is not installed: kernels can be built here, but not loaded, tested or measured",
@@ -331,18 +306,16 @@ def _packages(machine: MachineFacts) -> Iterator[Finding]:
 def _room(machine: MachineFacts) -> Iterator[Finding]:
     for directory in machine.directories:
         if directory.trouble:
-            yield finding(
+            yield Finding(
                 "not-writable",
                 directory.path,
-                f"{directory.use} cannot be written: {directory.trouble}"
-                + (f"; {directory.instead}" if directory.instead else ""),
+                f"{directory.use} cannot be written: {directory.trouble}",
                 "change its owner with chown (it is root after a `sudo kernforge`), free some "
                 "space, or set KERNFORGE_HOME or TMPDIR to another directory",
-                "warning" if directory.instead else "error",
             )
         elif directory.free < _DISK_WANTED:
             full = directory.free < _DISK_NEEDED
-            yield finding(
+            yield Finding(
                 "disk",
                 directory.path,
                 f"{directory.free / GB:.1f} GB are free for {directory.use}; a toolkit takes 1 GB, "
@@ -352,7 +325,7 @@ def _room(machine: MachineFacts) -> Iterator[Finding]:
                 "error" if full else "warning",
             )
     if machine.memory < _MEMORY_WANTED:
-        yield finding(
+        yield Finding(
             "memory",
             "memory",
             f"{machine.memory / GB:.1f} GB of memory are free; a large unit takes up to 12 GB",
@@ -365,7 +338,7 @@ def _room(machine: MachineFacts) -> Iterator[Finding]:
 def _isolation(machine: MachineFacts) -> Iterator[Finding]:
     if machine.sandbox:
         reason, hint = machine.sandbox
-        yield finding(
+        yield Finding(
             "sandbox",
             "sandbox",
             f"actions cannot be isolated from files that are not their inputs: {reason}",
@@ -376,7 +349,7 @@ def _isolation(machine: MachineFacts) -> Iterator[Finding]:
 
 def _network(machine: MachineFacts) -> Iterator[Finding]:
     for url, trouble in machine.unreachable.items():
-        yield finding(
+        yield Finding(
             "index",
             url,
             f"the package index does not answer: {trouble}",

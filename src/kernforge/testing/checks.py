@@ -61,7 +61,6 @@ class Checks:
             "more_than_2_to_the_31_elements": declared.large is not None,
             "gradients": declared.backward,
             "compiled_gradients": declared.backward,
-            "transforms": declared.backward,
             "second_gradients": declared.second_backward,
             "sanitizer": bool(parameters.get("tool")),
         }
@@ -177,12 +176,6 @@ class Checks:
         """``torch.compile`` compiles the derivative too."""
         trial = replace(self._right_trial(op, device), shape=self._small())
         torch_contract.assert_compiled_gradients(trial)
-
-    def test_transforms(self, op: Any, device: str) -> None:
-        """``torch.func.grad`` differentiates it; forward mode does as well, or is refused."""
-        dtype = "float64" if "float64" in self.declared.dtypes else ""
-        trial = replace(self._right_trial(op, device, dtype), shape=self._small())
-        torch_contract.assert_transforms(trial)
 
     def test_second_gradients(self, op: Any, dtype: str, device: str) -> None:
         """The second derivative: gradgradcheck in float64, the reference's in other dtypes."""

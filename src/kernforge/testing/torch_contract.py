@@ -100,49 +100,6 @@ def assert_compiled_gradients(trial: Trial) -> None:
     _assert_near(got, exact, same, "compiled derivative by argument {}", trial.declared.factor)
 
 
-def assert_transforms(trial: Trial) -> None:
-    """Compare the gradients of ``torch.func`` with the reference's, and try forward mode.
-
-    An operator without a formula for forward mode must refuse it. One that does not know of it
-    returns tangents of zeros. What torch's own operators give there may be less accurate than the
-    kernel's gradients, so the tolerance is wide.
-    """
-    import torch
-
-    declared, args = trial.declared, trial.case().args
-    leaves = _leaves_of(args, None)
-    places = [i for i, a in enumerate(leaves) if cases.is_tensor(a) and a.requires_grad]
-    floats = tuple(leaves[i].detach() for i in places)
-
-    def results(*given: Any) -> tuple[Any, ...]:
-        replaced = dict(zip(places, given, strict=True))
-        returned = trial.op(*(replaced.get(place, a) for place, a in enumerate(args)))
-        return tuple(r for r in cases.as_tuple(returned) if r.is_floating_point())
-
-    def weighted_sum(*given: Any) -> Any:
-        return sum((r * _weights(r, "")).sum() for r in results(*given))
-
-    gradients = torch.func.grad(weighted_sum, tuple(range(len(floats))))(*floats)
-    exact = _derivatives(declared.reference, args, torch.float64)
-    same = _derivatives(declared.reference, args, _coarse(trial.draw.dtype))
-    what = "derivative of torch.func.grad by argument {}"
-    _assert_near(gradients, exact, same, what, 10 * declared.factor)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's formulas use deprecated names
-            _, tangents = torch.func.jvp(results, floats, gradients)
-    except RuntimeError:  # refused
-        return
-    # With the weights w of the results and J the derivative, g = J^T w, so that w (J g) = |g|^2.
-    forward = sum((t.double() * _weights(t, "").double()).sum() for t in tangents)
-    backward = sum(g.double().square().sum() for g in gradients)
-    if abs(forward - backward) > 0.02 * backward:
-        raise AssertionError(
-            f"forward mode gives a derivative of {float(forward)} where backward gives"
-            f" {float(backward)}: refuse it, or give the operator a formula"
-        )
-
-
 def _skip_if_fake_wrong(reached: list[_Call]) -> None:
     if any(_opcheck(*call, "fake") for call in reached):
         pytest.skip("the fake implementation is wrong: see opcheck[fake]")

@@ -22,8 +22,8 @@ def test_info_names_the_variant_for_this_machine(key, build, tmp_path, capsys):
         info = json.loads(capsys.readouterr().out)
         assert (info["license"], info["would_load"]) == ("Apache-2.0", "torch-cpu")
         best, other = info["variants"]
-        assert (best["fits"], best["signature"], best["digest"]) == (True, "key", True)
-        assert (other["fits"], other["signature"]) == (False, None)
+        assert (best["fits"], best["signed"], best["digest"]) == (True, True, True)
+        assert (other["fits"], other["signed"]) == (False, False)
         assert "is for cuda" in other["reason"]
     assert call("info", REPO) == 0
     text = capsys.readouterr().out

@@ -42,7 +42,7 @@ def tested():
         {"test": "tests/test_a.py::test_x", "outcome": "passed", "reason": ""},
         {"test": "tests/test_a.py::test_y", "outcome": "failed", "reason": "1 != 2"},
     )
-    time = {"workload": "w", "mode": "cold", "median_ns": 1500.0, "refused": ""}
+    time = {"workload": "w", "mode": "cold", "median_ns": 1500.0}
     return Round(
         number=1,
         files=(),
@@ -55,7 +55,9 @@ def tested():
 
 
 def test_a_round_is_json_and_text(broken, tested):
-    documents = [json.loads(json.dumps(report.document(each))) for each in (broken, tested)]
+    documents = [
+        json.loads(json.dumps(report.document(each), default=str)) for each in (broken, tested)
+    ]
     assert [(each["ok"], each["exit_code"]) for each in documents] == [(False, 5), (False, 6)]
     assert documents[1]["kernels"][0]["spill_stores"] == 8
     text = report.text(tested, None)

@@ -37,7 +37,6 @@ BLIND = replace(CUDA_TORCH, gpus=())
 FULL = Directory(use="the store", path="/s", free=GB // 2)
 CROWDED = replace(FULL, free=5 * GB)
 READ_ONLY = replace(FULL, free=100 * GB, trouble="Read-only file system")
-REPLACED = replace(READ_ONLY, instead="they go to /tmp")
 
 
 def test_a_healthy_machine_has_no_finding():
@@ -53,7 +52,6 @@ def test_a_healthy_machine_has_no_finding():
         ({"glibc": Version2(2, 17)}, "glibc", "error"),
         ({"glibc": None}, "glibc", "error"),
         ({"compiler": Problem("there is no C++ compiler", "install")}, "compiler", "error"),
-        ({"cxx_headers": "vector: No such file"}, "cxx-headers", "error"),
         ({"static_libstdcxx": False}, "static-libstdcxx", "warning"),
         ({"missing_header": "Python.h"}, "python-headers", "warning"),
         ({"driver": None}, "driver-library", "error"),
@@ -69,10 +67,8 @@ def test_a_healthy_machine_has_no_finding():
         ({"directories": (FULL,)}, "disk", "error"),
         ({"directories": (CROWDED,)}, "disk", "warning"),
         ({"directories": (READ_ONLY,)}, "not-writable", "error"),
-        ({"directories": (REPLACED,)}, "not-writable", "warning"),
         ({"arch_list": "hopper"}, "arch-list", "error"),
         ({"arch_list": "8.0 8.6"}, "arch-list", "error"),
-        ({"arch_list": "9.0;10.0a"}, "arch-list", "warning"),
         ({"missing": ("pydantic",)}, "extra-build", "skipped"),
         ({"torch": None}, "torch-missing", "skipped"),
         ({"memory": 4 * GB}, "memory", "warning"),
@@ -107,7 +103,9 @@ def test_a_gpu_runs_code_of_its_major_version_or_older_ptx(capability, archs, ru
     assert (diagnose(replace(HEALTHY, torch=torch)) == ()) is runs
 
 
-@pytest.mark.parametrize("arch_list", ["", "9.0", "9.0a", "8.0+PTX", "Hopper", "native"])
+@pytest.mark.parametrize(
+    "arch_list", ["", "9.0", "9.0a", "8.0+PTX", "Hopper", "native", "9.0;10.0a"]
+)
 def test_usual_lists_of_architectures_give_no_finding(arch_list):
     assert diagnose(replace(HEALTHY, arch_list=arch_list)) == ()
 

@@ -7,11 +7,9 @@ import argparse
 import json
 from pathlib import Path
 
-from kernforge.bench import hub, profile, project, report, stats, workload
-from kernforge.bench.hub import Repo
+from kernforge.bench import profile, project, report, stats, workload
 from kernforge.bench.project import BenchRequest
 from kernforge.bench.workload import Settings
-from kernforge.cli import options
 from kernforge.errors import CheckError, StorageError, UsageError, page
 from kernforge.system import files, machine
 from kernforge.system.console import Console
@@ -20,14 +18,9 @@ from kernforge.system.console import Console
 def run(arguments: argparse.Namespace, console: Console) -> None:
     """Measure the candidates, and write and draw the results."""
     _check_places(arguments)
-    where: Path = arguments.project
     arguments.device = arguments.device or _device()
-    has_workloads = where.is_dir() and not hub.has_only_classes(where)
-    settings, request = _settings(arguments, graphs=has_workloads), _request(arguments)
-    if has_workloads:
-        measured = project.measure(request, settings, console.note)
-    else:
-        measured = hub.measure(_repo(arguments), request, settings, console.note)
+    settings, request = _settings(arguments), _request(arguments)
+    measured = project.measure(request, settings, console.note)
     document = report.document(measured)
     if arguments.out:
         files.write_atomic(arguments.out, json.dumps(document, indent=1) + "\n")
@@ -70,14 +63,16 @@ def _check_places(arguments: argparse.Namespace) -> None:
             )
 
 
-def _settings(arguments: argparse.Namespace, *, graphs: bool) -> Settings:
+def _settings(arguments: argparse.Namespace) -> Settings:
     """The settings of the measurement.
 
     Raises:
         UsageError: the device has no such mode, or there are too few rounds.
     """
     device = arguments.device
-    known = tuple(mode for mode in workload.MODES[device] if graphs or mode != "graph")
+    known = workload.MODES[device]
+    if not project.has_workloads(arguments.project):  # a graph cannot have a class's new inputs
+        known = tuple(mode for mode in known if mode != "graph")
     modes = tuple(arguments.mode) or known
     if unknown := [mode for mode in modes if mode not in known]:
         raise UsageError(f"{device} has no mode {unknown[0]}", hint=f"it has {', '.join(known)}")
@@ -103,30 +98,6 @@ def _request(arguments: argparse.Namespace) -> BenchRequest:
         device=arguments.device,
         trusted=arguments.trust_remote_code,
     )
-
-
-def _repo(arguments: argparse.Namespace) -> Repo:
-    """A published kernel, or a project, with benchmarks that are classes for the hub."""
-    if arguments.sizes or arguments.profile or arguments.candidate:
-        raise UsageError(
-            "--sizes, --candidate and --profile need benchmarks/workloads.py; this kernel has only "
-            "classes for the hub",
-            hint="remove the three options, or write benchmarks/workloads.py",
-        )
-    if not arguments.project.is_dir():
-        return hub.published(
-            str(arguments.project),
-            options.registry(arguments),
-            arguments.environment,
-            device=arguments.device,
-            trusted=arguments.trust_remote_code,
-        )
-    if (kernel := _kernel(arguments)) is None:
-        raise UsageError(
-            f"{arguments.project} has no build/ to measure",
-            hint="run `kernforge build`, or name a built kernel with --build-dir",
-        )
-    return hub.local(arguments.project, kernel, arguments.device)
 
 
 def _kernel(arguments: argparse.Namespace) -> Path | None:

@@ -14,7 +14,7 @@ from kernforge.artifact import directories
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.binary import kernel_usage
 from kernforge.check import api as check
-from kernforge.check.finding import Finding, finding, refuse_errors
+from kernforge.check.finding import Finding, refuse_errors
 from kernforge.cli import options
 from kernforge.errors import CheckError, IntegrityError, UsageError
 from kernforge.project import api as projects
@@ -55,7 +55,7 @@ def _other_sources(directory: Path, variants: Iterable[Path]) -> Iterator[Findin
             documents[path.name] = Metadata.from_json((path / FILE).read_bytes())
     if problem := directories.other_sources(documents, identity):
         hint = "build again (kernforge build), and remove variants that are no longer built"
-        yield finding("sources", directory.name or str(directory), problem, hint)
+        yield Finding("sources", directory.name or str(directory), problem, hint)
 
 
 def _show_resources(what: Path, console: Console) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import asdict
 
 from kernforge.audit import verify
 from kernforge.audit.describe import VariantLocation
@@ -60,7 +61,8 @@ def _rebuild(
             )
             for number, location in enumerate(locations)
         ]
-    console.result([verdict.as_document() for verdict in verdicts], "\n".join(map(str, verdicts)))
+    documents = [asdict(each) | {"identical": not each.differences} for each in verdicts]
+    console.result(documents, "\n".join(map(str, verdicts)))
     if wrong := sum(bool(verdict.differences) for verdict in verdicts):
         raise CheckError(
             f"{wrong} of {counted(len(verdicts), 'rebuilt variant')} differ",
