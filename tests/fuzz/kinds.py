@@ -349,11 +349,7 @@ def kinds():
         "hub answer": (read_hub, json_, answers),
         "index page": (read_index, json_, _seeds("simple.json")),
         "index page, HTML": (read_index, text, _seeds("simple.html")),
-        "platform": (
-            read_platform,
-            mutations.texts if hasattr(mutations, "texts") else json_,
-            (b"torch2.11-cu130-x86_64-linux",),
-        ),
+        "platform": (read_platform, text, (b"torch2.11-cu130-x86_64-linux",)),
         "ELF": (read_binary, mutations.binaries, [b for b in binaries if b[:4] == b"\x7fELF"]),
         "wheel": (read_wheel, mutations.binaries, wheels),
     }

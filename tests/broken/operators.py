@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators on the CPU, one honest and each other with one fault that its name says.
+"""Operators on the CPU under all checks, one honest and each other with one fault.
 
-They compute ``2 * x``. Memory is touched by address, as a C++ kernel would.
+They compute ``2 * x``. Memory is touched by address, as a C++ kernel would. ``FAULTS`` says which
+checks must fail for each.
 """
 
 import ctypes
@@ -9,18 +10,25 @@ import itertools
 
 import torch
 
-_calls = itertools.count()
+from kernforge.testing import SHAPES, op_tests
+
+_calls, _numbers = itertools.count(), itertools.count()
+# Torch allocates by itself in these, so that the fault would harm the process that tests.
+NOT_HELD = dict.fromkeys(
+    ("opcheck", "compile", "gradients", "compiled_gradients"),
+    "writes into the allocator's memory",
+)
 
 
 def define(
-    name,
     function,
     fake=lambda x: x.new_empty(x.shape),
     backward=lambda grad: grad * 2,
     schema="(Tensor x) -> Tensor",
 ):
-    """A function on a custom operator ``broken::name``; ``fake=None`` leaves its fake out."""
-    op = torch.library.custom_op(f"broken::{name}", function, mutates_args=(), schema=schema)
+    """A function on a custom operator; ``fake=None`` leaves its fake out."""
+    name = f"broken::number_{next(_numbers)}"
+    op = torch.library.custom_op(name, function, mutates_args=(), schema=schema)
     if fake:
         op.register_fake(fake)
     op.register_autograd(lambda ctx, grad: backward(grad))  # which torch.func does not take
@@ -134,28 +142,7 @@ def _wider(x):
     return x.float() * 2
 
 
-honest = define("honest", double)
-write_behind = define("write_behind", _write_behind)
-write_before = define("write_before", _write_before)
-read_behind = define("read_behind", _read_behind)
-wrong_tail = define("wrong_tail", _wrong_tail)
-ignored_stride = define("ignored_stride", _ignored_stride)
-not_deterministic = define("not_deterministic", _not_deterministic)
-modified_input = define("modified_input", _modified_input)
-wrong_nan = define("wrong_nan", _wrong_nan)
-missing_fake = define("missing_fake", double, fake=None)
-wrong_fake_strides = define("wrong_fake_strides", double, fake=torch.empty_like)
-wrong_fake_shape = define("wrong_fake_shape", double, fake=_row)
-incoming_strides = define("incoming_strides", double, backward=_as_if_packed)
-mixed_strides = define(
-    "mixed_strides",
-    _strides_of_the_first,
-    fake=lambda a, b: a.new_empty(a.shape),
-    backward=lambda grad: (grad, grad),
-    schema="(Tensor a, Tensor b) -> Tensor",
-)
-wrong_dtype = define("wrong_dtype", _wider)
-wrong_backward = define("wrong_backward", double, backward=lambda grad: grad * 3)
+honest = define(double)
 
 
 class Recompiles:
@@ -169,10 +156,66 @@ class Recompiles:
         return honest(x) if self.count < 2**40 else x
 
 
-class GraphBreak:
+def _graph_break(x):
     """Looks at a value on the host, which a whole graph cannot."""
-
-    def __call__(self, x):
-        if x.numel() and float(x.reshape(-1)[0].detach()) > 1e30:
-            return honest(x)
+    if x.numel() and float(x.reshape(-1)[0].detach()) > 1e30:
         return honest(x)
+    return honest(x)
+
+
+mixed_strides = define(
+    _strides_of_the_first,
+    fake=lambda a, b: a.new_empty(a.shape),
+    backward=lambda grad: (grad, grad),
+    schema="(Tensor a, Tensor b) -> Tensor",
+)
+OF_TWO = {
+    "reference": lambda a, b: a + b,
+    "inputs": lambda draw, shape: (draw(shape), draw(shape)),
+}
+VALUES_TELL = dict.fromkeys(("opcheck", "gradients"), "the values tell")
+MOVED = {"compiled_gradients": "torch moves the gradient itself there"}
+FAKE = {"opcheck[fake-cpu]"}
+FAULTS = {
+    "Honest": (honest, set(), {}),
+    "WriteBehind": (define(_write_behind), {"sentinels"}, {"leave_out": NOT_HELD}),
+    "WriteBefore": (define(_write_before), {"sentinels"}, {"leave_out": NOT_HELD}),
+    "ReadBehind": (define(_read_behind), {"neighbours"}, {}),
+    "WrongTail": (define(_wrong_tail), {"values"}, {}),
+    "IgnoredStride": (define(_ignored_stride), {"views"}, {}),
+    "NotDeterministic": (define(_not_deterministic), {"determinism"}, {}),
+    "ModifiedInput": (define(_modified_input), {"inputs_untouched"}, {}),
+    "WrongNan": (define(_wrong_nan), {"special_values"}, {}),
+    "MissingFake": (define(double, fake=None), FAKE, {}),
+    "WrongFakeStrides": (define(double, fake=torch.empty_like), FAKE, {}),
+    "WrongFakeShape": (define(double, fake=_row), FAKE, {}),
+    "IncomingStrides": (
+        define(double, backward=_as_if_packed),
+        {"gradients"},
+        {"leave_out": MOVED},
+    ),
+    "MixedStrides": (mixed_strides, {"mixed_views"}, OF_TWO),
+    "WrongDtype": (
+        define(_wider),
+        {"values"},
+        {"leave_out": VALUES_TELL, "dtypes": ("float16",)},
+    ),
+    "WrongBackward": (
+        define(double, backward=lambda grad: grad * 3),
+        {"gradients"},
+        {},
+    ),
+    "Recompiles": (Recompiles(), {"compile"}, {}),
+    "GraphBreak": (_graph_break, {"compile", "compiled_gradients"}, {}),
+}
+USUAL = {"reference": lambda x: x * 2, "inputs": lambda draw, shape: (draw(shape),)}
+VIEWS = ("transposed", "every second", "one repeated", "1 elements in", "3 elements in")
+for _name, (_op, _, _declared) in FAULTS.items():
+    globals()[f"Test{_name}"] = op_tests(
+        op=_op,
+        shapes=SHAPES,
+        views=VIEWS,
+        devices=("cpu",),
+        backward=True,
+        **USUAL | _declared,
+    )

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators of broken.cu, ``honest`` and one for each fault, as the JIT compiles them."""
+"""The operators of broken.cu under all checks, ``honest`` and one for each fault.
+
+The JIT compiles them; ``test_broken`` says which checks must fail.
+"""
 
 from pathlib import Path
 
 import torch
 
 import kernforge
+from kernforge.testing import op_tests
 
 HERE = Path(__file__).parent
 NAMES = (
@@ -49,3 +53,25 @@ class Operator:
 
     def __call__(self, x):
         return _Differentiable.apply(x, self.fault)
+
+
+if torch.cuda.is_available():
+    load()
+
+# The fault is the kernel's, not what torch is told of it.
+OF_TORCH = dict.fromkeys(
+    ("opcheck", "compile", "gradients", "compiled_gradients"),
+    "the honest operator stands for it",
+)
+for _name in NAMES:
+    globals()[f"Test{_name.title().replace('_', '')}"] = op_tests(
+        op=Operator(_name),
+        reference=lambda x: x * 2,
+        inputs=lambda draw, shape: (draw(shape),),
+        views=("transposed", "every second", "one repeated", "1 elements in", "4 elements in"),
+        devices=("cuda",),
+        backward=True,
+        elementwise=True,
+        large=(2**31 + 17,) if _name in {"honest", "index_of_32_bits"} else None,
+        leave_out={} if _name == "honest" else OF_TORCH,
+    )
