@@ -15,19 +15,11 @@ from kernforge.toolchain.provision import Toolchains
 pytestmark = pytest.mark.native
 
 
-class Quiet:
-    def fetching(self, what, total):
-        return lambda count: None
-
-    def note(self, text):
-        pass
-
-
 @pytest.fixture
-def headers(kept_home):
+def headers(kept_home, progress):
     """Reads the headers of a wheel, as content by path."""
     store = Store(kept_home / "store")
-    wheels = Wheels.of(os.environ, store.root / "downloads", Quiet())
+    wheels = Wheels.of(os.environ, store.root / "downloads", progress)
 
     def read(project, version, release):
         wheel = resolver.matching(wheels, project, SpecifierSet(f"=={version}"), "x86_64")

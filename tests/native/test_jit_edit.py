@@ -222,36 +222,6 @@ def test_unnamed_namespaces_keep_their_names(ask, home):
     assert same_code(cubin.named_like(device_code(other), device_code(one)), device_code(one))
 
 
-@pytest.mark.parametrize("source", [SOURCE, SOURCE.replace("return x", "return nonsense")])
-def test_parallel_stages_make_the_same_bytes(tmp_path, source):
-    """Messages are the same too."""
-    nvcc = find_cuda(os.environ)
-    if nvcc is None:
-        pytest.skip("there is no installed toolkit")
-    outcomes = []
-    for number, runner in enumerate((run, nvcc_stages.run_stages)):
-        top = tmp_path / str(number) / "work"
-        top.mkdir(parents=True)
-        (top.parent / "tmp").mkdir()
-        (top / "half_of.h").write_text(HEADER)
-        (top / "a.cu").write_text(source)
-        argv = (
-            f"{nvcc}/bin/nvcc",
-            "-c",
-            "-gencode",
-            "arch=compute_90,code=sm_90",
-            "a.cu",
-            "-o",
-            "a.o",
-        )
-        argv += ("--keep", "--keep-dir=../tmp") if runner is run else ()
-        done = runner(Command(argv=argv, cwd=top))
-        made = (top / "a.o").read_bytes() if done.returncode == 0 else None
-        outcomes.append((done.returncode, made, done.stderr.strip()))
-    assert outcomes[0] == outcomes[1]
-    assert (outcomes[0][1] is None) == ("nonsense" in source)
-
-
 def sources(directory):
     """The sources of a project's CUDA kernel, and the headers that kernforge brings."""
     wanted = {".cu", ".cuh", ".h"}
@@ -275,14 +245,24 @@ void launch(float* x) {
 EXTENDED = LAMBDAS.replace("Twice{}", "[=] __device__ (float v) { return 3 * v; }")
 
 
-@pytest.mark.parametrize("which", ["new", "lambdas", "extended", "mistake"])
-def test_the_flag_for_lambdas_changes_no_bytes(tmp_path, which):
+UNITS = {
+    "a kernel": {"a.cu": SOURCE, "half_of.h": HEADER},
+    "a mistake": {"a.cu": SOURCE.replace("return x", "return nonsense"), "half_of.h": HEADER},
+    "lambdas": {"a.cu": LAMBDAS},
+    "extended lambdas": {"a.cu": EXTENDED},
+    "a mistake in a functor": {"a.cu": LAMBDAS.replace("2 * x", "y")},
+    "a new project": {},
+}
+
+
+@pytest.mark.parametrize("which", UNITS)
+def test_our_stages_give_nvccs_bytes_and_messages(tmp_path, which):
+    """In parallel, and without the flag for lambdas where there is none."""
     nvcc = find_cuda(os.environ)
     if nvcc is None:
         pytest.skip("there is no installed toolkit")
-    own = {"lambdas": LAMBDAS, "extended": EXTENDED, "mistake": LAMBDAS.replace("2 * x", "y")}
     scaffolds.scaffold("toy", dest=tmp_path / "toy")
-    files = {"a.cu": own[which]} if which in own else sources(tmp_path / "toy")
+    files = UNITS[which] or sources(tmp_path / "toy")
     (source,) = (name for name in files if name.endswith(".cu"))
     top = tmp_path / "work"  # one place for both: names of what is unnamed come from the path
     (tmp_path / "tmp").mkdir()
@@ -302,7 +282,7 @@ def test_the_flag_for_lambdas_changes_no_bytes(tmp_path, which):
         made = (top / "out.o").read_bytes() if done.returncode == 0 else None
         outcomes.append((done.returncode, made, done.stderr.strip()))
     assert outcomes[0] == outcomes[1]
-    assert (outcomes[0][1] is None) == (which == "mistake")
+    assert (outcomes[0][1] is None) == ("mistake" in which)
 
 
 def test_debug_information_keeps_line_numbers(ask, home):

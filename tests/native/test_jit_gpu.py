@@ -198,6 +198,20 @@ def test_a_projects_host_code_is_compiled_with_it(x, home, project):
     assert swapped(home) == 0
 
 
+def test_fifty_builds_take_no_memory_of_the_gpu_but_their_code(x):
+    """What the driver keeps of a module is its code, in blocks of 2 MiB."""
+    stable("a * x[i]")(x, 2.0)
+    for number in range(20):
+        stable(f"a * x[i] + {number}")(x, 2.0)
+    torch.cuda.synchronize()
+    before = torch.cuda.mem_get_info()[0]
+    for number in range(20, 70):
+        stable(f"a * x[i] + {number}")(x, 2.0)
+    torch.cuda.synchronize()
+    taken = (before - torch.cuda.mem_get_info()[0]) / 50 / 2**20
+    assert taken <= 4  # MiB each
+
+
 # -- killed --------------------------------------------------------------------------------
 
 KILLED = """

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Public bug reports on loaders of extensions, one of a kind, at ``load`` and ``load_inline``."""
+"""``load`` and ``load_inline``: public bug reports on loaders of extensions, mistakes, threads."""
 
 import importlib.machinery
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from native.test_jit import PLAIN
-from support import jit_homes
+from native.test_jit import FACTOR, PLAIN, STABLE
+from support import jit_homes, projects
 
 import kernforge
 from kernforge.errors import BuildError, KernforgeError, ToolchainError
@@ -149,3 +151,127 @@ def test_a_sure_mistake_is_told_before_a_compiler_starts(home, tmp_path, call, s
         call(tmp_path)
     assert said in str(caught.value)
     assert not list(home.glob("store/actions/*/*"))
+
+
+# -- mistakes in sources that were given fewer headers than torch's ------------------------
+
+SLIM = """
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
+int64_t twice(int64_t number) { return 2 * %s; }
+STABLE_TORCH_LIBRARY(jit_mistake, m) { m.def("twice(int number) -> int"); }
+STABLE_TORCH_LIBRARY_IMPL(jit_mistake, CompositeExplicitAutograd, m) {
+  m.impl("twice", TORCH_BOX(&twice));
+}
+"""
+SCALE = """torch::Tensor scale(torch::Tensor x, double a) {
+  TORCH_CHECK(x.is_contiguous(), "x must be contiguous");
+  auto y = torch::empty_like(x);
+  auto* to = y.data_ptr<float>();
+  for (int64_t i = 0; i < x.numel(); ++i) to[i] = a * x.data_ptr<float>()[i];
+  return y;
+}
+"""
+DEVICE = "__global__ void k(float* x) {\n  x[0] = %s;\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("sources", "functions", "message"),
+    [
+        ((SLIM % "nubmer", None), None, "'nubmer' was not declared"),
+        ((SLIM % "number", DEVICE % "nonsense"), None, r"cuda_sources\(2\): error: .*nonsense"),
+        (
+            (
+                SLIM % "number",
+                "#include <torch/types.h>\nstruct uchar3 { int x; };\n" + DEVICE % 1,
+            ),
+            None,
+            r"cuda_sources\(2\): error: .*already been defined",
+        ),
+        (
+            (SCALE.replace("empty_like(x);", "empty_lik(x);"), None),
+            "scale",
+            "cpp_sources:3:19: error: 'empty_lik' is not a member",
+        ),
+        (
+            (SCALE.replace("like(x);", "like(x)"), None),
+            "scale",
+            r"cpp_sources:4:3: error: expected .* before 'auto'",
+        ),
+    ],
+)
+def test_a_final_error_is_not_compiled_again(capfd, sources, functions, message):
+    with pytest.raises(BuildError, match=message) as caught:
+        kernforge.load_inline(
+            "mistaken", *sources, functions=functions, is_python_module=bool(functions)
+        )
+    assert caught.value.__context__ is None
+    assert "compiling again" not in capfd.readouterr().err
+
+
+def test_slim_headers_are_tried_again_after_a_mistake(capfd):
+    # Names that torch's headers use, so that these may be what the source lacks. The compiler ends
+    # at the first error, which is before the headers: that takes no time.
+    for name in ("layout", "device"):
+        source = f"int first = {name};\n#include <torch/types.h>\n" + SCALE
+        with pytest.raises(BuildError, match=f"'{name}' was not declared"):
+            kernforge.load_inline(
+                "mistaken", source, extra_cflags=["-Wfatal-errors"], is_python_module=False
+            )
+        assert "compiling again" in capfd.readouterr().err
+
+
+# -- threads that compile and load at the same time ----------------------------------------
+
+
+def at_once(*functions):
+    """Call functions in threads that begin at the same time; their results in order."""
+    start = threading.Barrier(len(functions))
+
+    def call(function):
+        start.wait()
+        return function()
+
+    with ThreadPoolExecutor(len(functions)) as threads:
+        return list(threads.map(call, functions))
+
+
+def test_two_names_that_register_one_op_namespace():
+    """The second has an op namespace of its own, and both keep their operators."""
+    binding = STABLE.replace("jit_times", "jit_threads")
+    seen = []
+
+    def load(name, factor):
+        sources = [binding, FACTOR % factor]
+        kernforge.load_inline(name, sources, is_python_module=False)
+        seen.append(torch.ops.jit_threads.times.default.name())
+
+    at_once(lambda: load("threads_one", 2), lambda: load("threads_two", 3))
+    x = torch.ones(1)
+    for name, factor in (("threads_one", 2), ("threads_two", 3), ("threads_one", 2)):
+        load(name, factor)  # shows its own
+        assert torch.ops.jit_threads.times(x).item() == factor
+    assert len({*seen}) == 2
+
+
+def test_one_name_with_two_texts():
+    def load(value):
+        return kernforge.load_inline("threads_edit", PLAIN % value, no_implicit_headers=True)
+
+    values = (1, 2, 1, 2)
+    modules = at_once(*(lambda v=value: load(v) for value in values))
+    assert tuple(module.value() for module in modules) == values
+    assert len({id(module) for module in modules}) == 2
+
+
+def test_one_project_and_a_copy_of_it(tmp_path):
+    cpp = f"{projects.CPP}// for threads of the JIT"
+    roots = [
+        projects.write(tmp_path / name / "times-two", backends=("cpu",), cpp=cpp)
+        for name in ("first", "copy")
+    ]
+    loads = [lambda root=root: kernforge.load(root) for root in (*roots, *roots)]
+    modules = at_once(*loads)
+    assert len({id(module) for module in modules}) == 1
+    x = torch.arange(3.0)
+    assert modules[0].times_two(x).tolist() == [0.0, 2.0, 4.0]

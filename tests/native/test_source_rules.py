@@ -26,24 +26,6 @@ def test_pybind11_is_refused_before_anything_is_compiled(kernforge_cli, tmp_path
     assert not (root / "build").exists()
 
 
-def test_calls_of_an_empty_namespace_are_found_at_the_import(kernforge_cli, tmp_path):
-    root = projects.write(tmp_path)
-    edit(
-        root,
-        "torch-ext/torch_binding.cpp",
-        "STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME,",
-        "STABLE_TORCH_LIBRARY(my_ops,",
-    )
-    edit(
-        root,
-        "torch-ext/torch_binding.cpp",
-        "STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME,",
-        "STABLE_TORCH_LIBRARY_IMPL(my_ops,",
-    )
-    done = kernforge_cli("build", root, expect=6)
-    assert "the package calls operators of torch.ops._times_two_cpu_" in done.stdout
-
-
 def test_a_schema_that_torch_cannot_read_is_refused_before_anything_is_compiled(
     kernforge_cli, tmp_path
 ):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 NAMES = ("layer-norm", "matmul", "linear-gelu", "moe", "bitonic-sort")
-EPS = 1e-6
+EPS, WIDTH = 1e-6, 64
 
 
 class Torch:
@@ -85,36 +84,20 @@ def of_kernels(load: Any) -> SimpleNamespace:
     )
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Of a block.
-
-    Attributes:
-        width: of a token.
-        heads: of the attention.
-        inner: of the MLP, or of an expert.
-        experts: of the mixture; 0 for a dense MLP of a linear layer, GELU and a linear layer.
-        top_k: experts of a token.
-    """
-
-    width: int = 64
-    heads: int = 4
-    inner: int = 96
-    experts: int = 0
-    top_k: int = 2
-
-
 class Block(nn.Module):
     """RMSNorm, attention, RMSNorm of the sum, MLP or mixture of experts, and their sum.
 
     Args:
+        experts: of the mixture; 0 for a dense MLP of a linear layer, GELU and a linear layer.
         parts: ``Torch``, or what ``of_kernels`` gives.
     """
 
-    def __init__(self, sizes: Sizes, parts: Any = Torch) -> None:
+    heads, top_k = 4, 2
+
+    def __init__(self, experts: int, parts: Any = Torch) -> None:
         super().__init__()
-        self.sizes, self.parts = sizes, parts
-        width, inner, experts = sizes.width, sizes.inner, sizes.experts
+        self.experts, self.parts = experts, parts
+        width, inner = WIDTH, 96
         shapes = {"first": (width,), "qkv": (3 * width, width), "out": (width, width)}
         shapes["second"] = (width,)
         if experts:
@@ -139,16 +122,15 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """``[batch, length, width]`` to the same."""
         parts, (batch, length, width) = self.parts, x.shape
-        heads = self.sizes.heads
         rows = x.view(-1, width)
         qkv = parts.linear(parts.rms_norm(rows, self.first), self.qkv)
-        q, k, v = qkv.view(batch, length, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
+        q, k, v = qkv.view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         y = parts.linear(y.transpose(1, 2).reshape(-1, width), self.out)
         y, rows = parts.add_rms_norm(y, rows, self.second)
-        if self.sizes.experts:
+        if self.experts:
             logits = parts.linear(y, self.router)
-            y = parts.moe(y, logits, self.w1, self.w2, self.sizes.top_k)
+            y = parts.moe(y, logits, self.w1, self.w2, self.top_k)
         else:
             y = parts.linear(parts.linear_gelu(y, self.up, self.up_bias), self.down)
         return (rows + y).view(x.shape)
@@ -160,9 +142,9 @@ class Decoder(nn.Module):
     def __init__(self, parts: Any = Torch, *, words: int = 200, k: int = 5) -> None:
         super().__init__()
         self.parts, self.k = parts, k
-        self.dense, self.sparse = Block(Sizes(), parts), Block(Sizes(experts=8), parts)
-        self.head = nn.Parameter(torch.empty(words, self.dense.sizes.width))
-        self.norm = nn.Parameter(torch.ones(self.dense.sizes.width))
+        self.dense, self.sparse = Block(0, parts), Block(8, parts)
+        self.head = nn.Parameter(torch.empty(words, WIDTH))
+        self.norm = nn.Parameter(torch.ones(WIDTH))
         nn.init.normal_(self.head, std=0.125, generator=torch.Generator().manual_seed(1))
 
     def forward(

@@ -37,6 +37,69 @@ def considered(backends, rest, **given):
 STABLE = '[torch]\nstable-abi = "2.10"\n'
 
 
+def defaults(found):
+    """Names of the variants that are built unasked, without what most of them share."""
+    names = [c.name.removesuffix("-x86_64-linux") for c in found if c.default]
+    return [name.removeprefix("torch-stable-abi210-") for name in names]
+
+
+def here(torch, cuda):
+    return TorchHere(version=Version2.parse(torch), cuda=Version2.parse(cuda) if cuda else None)
+
+
+BOTH, FULL = CPU + CUDA, "[torch]\n"
+OF_12_7 = '[general.cuda]\nminver = "12.7"\nmaxver = "12.9"\n'
+OF_13_1, TO_12_8 = '[general.cuda]\nminver = "13.1"\n', '[general.cuda]\nmaxver = "12.8"\n'
+DEFAULTS = [
+    # One variant for each kind of GPU; for the two newest torches with the full ABI.
+    (STABLE + BOTH, None, ["cpu", "cu126", "cu128", "cu130"]),
+    (
+        '[tvm-ffi]\nsrc = ["tvm-ffi-ext/b.cpp"]\n' + BOTH,
+        None,
+        [f"tvm-ffi01-{backend}" for backend in ("cpu", "cu126", "cu128", "cu130")],
+    ),
+    (
+        FULL + BOTH,
+        None,
+        [
+            *("torch212-cxx11-cpu", "torch213-cxx11-cpu", "torch212-cxx11-cu126"),
+            *("torch212-cxx11-cu130", "torch212-cxx11-cu132"),
+            *("torch213-cxx11-cu130", "torch213-cxx11-cu132"),
+        ],
+    ),
+    # For the installed torch.
+    (STABLE + CUDA, here("2.11", "12.6"), ["cu126"]),
+    (STABLE + CUDA, here("2.11", "12.9"), ["cu128"]),
+    (STABLE + CUDA, here("2.11", "13.2"), ["cu130"]),
+    (STABLE + CUDA, here("2.11", None), ["cu130"]),
+    (FULL + BOTH, here("2.11", "13.0"), ["torch211-cxx11-cpu", "torch211-cxx11-cu130"]),
+    (FULL + BOTH, here("2.12", None), ["torch212-cxx11-cpu", "torch212-cxx11-cu130"]),
+    (FULL + BOTH, here("2.12", "13.2"), ["torch212-cxx11-cpu", "torch212-cxx11-cu132"]),
+    (FULL + BOTH, here("2.12", "12.8"), ["torch212-cxx11-cpu", "torch212-cxx11-cu126"]),
+    (FULL + BOTH, here("2.12", "13.1"), ["torch212-cxx11-cpu", "torch212-cxx11-cu130"]),
+    # Within the bounds of the manifest.
+    ('[torch]\nmaxver = "2.11"\n' + CPU, None, ["torch211-cxx11-cpu"]),
+    (OF_12_7 + STABLE + CUDA, None, ["cu128"]),
+    (OF_13_1 + STABLE + CUDA, None, ["cu132"]),
+    (TO_12_8 + FULL + CUDA, None, ["torch211-cxx11-cu126", "torch212-cxx11-cu126"]),
+]
+
+
+@pytest.mark.parametrize(("rest", "torch_here", "expected"), DEFAULTS)
+def test_what_is_built_unasked(rest, torch_here, expected):
+    backends = [name for name in ("cpu", "cuda") if f'backend = "{name}"' in rest]
+    assert defaults(considered(backends, rest, torch_here=torch_here)) == expected
+
+
+@pytest.mark.parametrize("backend", ["rocm", "xpu", "metal"])
+def test_backends_of_other_toolchains_are_python_alone_or_left_out(backend):
+    assert f"torch-{backend}" in defaults(considered(["cpu", backend], FULL + CPU))
+    section = f'[kernel.x]\nbackend = "{backend}"\ndepends = []\nsrc = ["x.cpp"]\n'
+    (found,) = considered([backend], FULL + section)
+    assert found.target is None
+    assert found.reason
+
+
 @pytest.mark.parametrize(
     ("rest", "name", "default"),
     [
@@ -59,81 +122,10 @@ def test_an_installed_toolkit_adds_its_variants():
     assert one.target.cuda == cuda
 
 
-@pytest.mark.parametrize(
-    ("cuda", "expected"),
-    [("12.6", "cu126"), ("12.9", "cu128"), ("13.0", "cu130"), ("13.2", "cu130"), (None, "cu130")],
-)
-def test_a_stable_abi_project_builds_for_the_installed_torch(cuda, expected):
-    found = considered(["cuda"], STABLE + CUDA, torch_here=here("2.11", cuda))
-    assert defaults(found) == [f"torch-stable-abi210-{expected}-x86_64-linux"]
-
-
-def test_tvm_ffi_has_a_variant_per_backend_and_no_torch():
-    text = '[tvm-ffi]\nsrc = ["tvm-ffi-ext/b.cpp"]\n'
-    found = considered(["cpu", "cuda"], text + CPU + CUDA)
-    assert defaults(found) == [
-        f"tvm-ffi01-{backend}-x86_64-linux" for backend in ("cpu", "cu126", "cu128", "cu130")
-    ]
-    assert {c.target.torch for c in found if c.target} == {None}
-
-
-def defaults(found):
-    return [c.name for c in found if c.default]
-
-
-def test_a_stable_abi_project_builds_one_variant_per_kind_of_gpu():
-    found = considered(["cpu", "cuda"], '[torch]\nstable-abi = "2.10"\n' + CPU + CUDA)
-    assert defaults(found) == [
-        f"torch-stable-abi210-{backend}-x86_64-linux"
-        for backend in ("cpu", "cu126", "cu128", "cu130")
-    ]
-    assert {c.name: c.reason.split(";")[0] for c in found if not c.default} == {
-        "torch-stable-abi210-cu129-x86_64-linux": "cu128 serves it too",
-        **{
-            f"torch-stable-abi210-cu{cuda}-x86_64-linux": "cu130 serves it too"
-            for cuda in (132, 133, 134, 135)
-        },
-    }
-
-
 def test_an_older_target_is_built_with_headers_that_can():
     found = considered(["cpu"], '[torch]\nstable-abi = "2.9"\n' + CPU)
     assert found[0].name == "torch-stable-abi29-cpu-x86_64-linux"
     assert found[0].target.torch == Version2(2, 10)
-
-
-def test_a_full_abi_project_builds_for_the_two_newest_torches():
-    found = considered(["cpu", "cuda"], "[torch]\n" + CPU + CUDA)
-    assert defaults(found) == [
-        "torch212-cxx11-cpu-x86_64-linux",
-        "torch213-cxx11-cpu-x86_64-linux",
-        "torch212-cxx11-cu126-x86_64-linux",
-        "torch212-cxx11-cu130-x86_64-linux",
-        "torch212-cxx11-cu132-x86_64-linux",
-        "torch213-cxx11-cu130-x86_64-linux",
-        "torch213-cxx11-cu132-x86_64-linux",
-    ]
-
-
-def here(torch, cuda):
-    return TorchHere(version=Version2.parse(torch), cuda=Version2.parse(cuda) if cuda else None)
-
-
-@pytest.mark.parametrize(
-    ("torch_here", "expected"),
-    [
-        (here("2.11", "13.0"), ["torch211-cxx11-cpu", "torch211-cxx11-cu130"]),
-        (here("2.12", None), ["torch212-cxx11-cpu", "torch212-cxx11-cu130"]),
-        (here("2.12", "13.2"), ["torch212-cxx11-cpu", "torch212-cxx11-cu132"]),
-        (here("2.12", "12.8"), ["torch212-cxx11-cpu", "torch212-cxx11-cu126"]),
-        (here("2.12", "13.1"), ["torch212-cxx11-cpu", "torch212-cxx11-cu130"]),
-    ],
-)
-def test_a_full_abi_project_builds_for_the_installed_torch(torch_here, expected):
-    found = considered(["cpu", "cuda"], "[torch]\n" + CPU + CUDA, torch_here=torch_here)
-    assert [name.removesuffix("-x86_64-linux") for name in defaults(found)] == expected
-    reasons = {c.reason for c in found if c.target and not c.default}
-    assert all("not for the installed torch" in reason for reason in reasons)
 
 
 @pytest.mark.parametrize(
@@ -169,39 +161,6 @@ def test_a_variant_is_left_out_with_the_reason(rest, name, reason):
     (found,) = [c for c in considered(["cpu", "cuda"], rest + CPU + CUDA) if c.name == name]
     assert found.target is None
     assert reason in found.reason
-
-
-@pytest.mark.parametrize(
-    ("backend", "text", "expected"),
-    [
-        ("cpu", '[torch]\nmaxver = "2.11"\n', ["torch211-cxx11-cpu"]),
-        ("cuda", '[general.cuda]\nminver = "12.7"\nmaxver = "12.9"\n' + STABLE, ["cu128"]),
-        ("cuda", '[general.cuda]\nminver = "13.1"\n' + STABLE, ["cu132"]),
-        (
-            "cuda",
-            '[general.cuda]\nmaxver = "12.8"\n[torch]\n',
-            ["torch211-cxx11-cu126", "torch212-cxx11-cu126"],
-        ),
-    ],
-    ids=["torch", "CUDA range", "oldest CUDA", "torches with such a CUDA"],
-)
-def test_bounds_move_the_defaults(backend, text, expected):
-    found = defaults(considered([backend], text + (CPU if backend == "cpu" else CUDA)))
-    short = [name.removesuffix("-x86_64-linux") for name in found]
-    assert [name.removeprefix("torch-stable-abi210-") for name in short] == expected
-
-
-def test_a_backend_without_a_section_is_python_alone():
-    found = considered(["cpu", "rocm"], "[torch]\n" + CPU)
-    assert "torch-rocm" in defaults(found)
-
-
-@pytest.mark.parametrize("backend", ["rocm", "xpu", "metal"])
-def test_backends_of_other_toolchains_are_left_out(backend):
-    section = f'[kernel.x]\nbackend = "{backend}"\ndepends = []\nsrc = ["x.cpp"]\n'
-    (found,) = considered([backend], "[torch]\n" + section)
-    assert found.target is None
-    assert found.reason
 
 
 def test_patterns_choose_and_keep_the_order():
@@ -254,13 +213,9 @@ def lock(torch=(), cuda=(), arm=()):
 def test_with_a_lock_its_variants_are_the_defaults():
     found = considered(["cpu", "cuda"], "[torch]\n" + CPU + CUDA, torch_here=here("2.13", "13.0"))
     locked = targets.within_lock(found, [], lock(["2.11"], ["13.0"]))
-    assert [name.removesuffix("-x86_64-linux") for name in defaults(locked)] == [
-        "torch211-cxx11-cpu",
-        "torch211-cxx11-cu130",
-    ]
+    assert defaults(locked) == ["torch211-cxx11-cpu", "torch211-cxx11-cu130"]
     stable = considered(["cpu", "cuda"], STABLE + CPU + CUDA)
-    names = defaults(targets.within_lock(stable, [], lock([], ["12.9"])))
-    assert [name.split("-")[2] for name in names] == ["abi210"] * 2
+    assert defaults(targets.within_lock(stable, [], lock([], ["12.9"]))) == ["cpu", "cu129"]
 
 
 def test_with_a_lock_a_pattern_means_locked_variants():

@@ -69,13 +69,6 @@ assert issubclass(BuildExtension.with_options(use_ninja=False), BuildExtension)
     )
 
 
-def test_missing_stub_attribute_names_its_line(ask):
-    printed = ask("import torch\n\ntorch.randn(3)\n", expect=1)
-    assert "setup.py:3 asks for torch.randn" in printed
-    printed = ask("import torch\nimport torch.nn.functional\n", expect=1)
-    assert "setup.py:2 asks for torch.nn" in printed
-
-
 def test_prebuilt_wheel_is_not_downloaded(ask):
     printed = ask(
         """

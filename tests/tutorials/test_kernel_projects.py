@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tutorial A, img2gray with build.toml of edition 2 or 1: built, run, published, loaded."""
+"""Tutorials A and E: img2gray of edition 2 or 1, and image operators, as kernel projects.
+
+They are built, run, published and loaded. Image operators are grey values of ``uchar3`` pixels, and
+a 12-bit volume to floats.
+"""
 
 import json
 import os
@@ -20,9 +24,25 @@ THEIRS = (
 )
 
 
-def program(device="cpu", load=LOCAL):
-    weights, gray = "0.21 0.72 0.07", GRAY[device]
-    return USE.format(load=load, device=device, weights=weights, gray=gray, function="img2gray")
+ON_CPU = ("img2gray", "img2gray-cpu")
+SOURCE = "csrc/image_ops.cu"
+AGAIN = (
+    SOURCE,
+    "// One pixel is one uchar3.\n",
+    "// One pixel.\nstruct uchar3 {\n    unsigned char x, y, z;\n};\n",
+)
+VOLUME = """
+volume = torch.arange(65536, dtype=torch.int32, device=device).to(torch.uint16).view(4, 128, 128)
+scaled = volume.float() / torch.tensor(4095.0, device=device)
+assert torch.equal(kernel.normalize_volume(volume, 4095.0), scaled)
+"""
+
+
+def program(device="cpu", load=LOCAL, *, image_ops=False):
+    names = {"load": load, "device": device, "gray": GRAY[device]}
+    if image_ops:
+        return USE.format(**names, weights="0.299 0.587 0.114", function="rgb_to_gray") + VOLUME
+    return USE.format(**names, weights="0.21 0.72 0.07", function="img2gray")
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -36,11 +56,20 @@ def test_unchanged_project_builds_for_one_architecture(kernforge_cli, tutorial, 
     assert (root / "build.toml").read_bytes() == before
 
 
-@pytest.mark.parametrize("edits", [(), FIXED], ids=["own namespace", "fixed namespace"])
-def test_cpu_variant_matches_the_formula(kernforge_cli, tutorial, fork_server, edits):
-    root = tutorial("img2gray", "img2gray-cpu", edits=edits)
+@pytest.mark.parametrize(
+    ("folders", "edits"),
+    [
+        (ON_CPU, ()),
+        (ON_CPU, FIXED),
+        (("image-ops",), ()),
+    ],
+    ids=["own namespace", "fixed namespace", "image-ops"],
+)
+def test_cpu_variant_matches_the_formula(kernforge_cli, tutorial, fork_server, folders, edits):
+    root = tutorial(*folders, edits=edits)
     kernforge_cli("build", root, "--variant", CPU)
-    done = fork_server.run([sys.executable, "-c", program(), root])
+    code = program(image_ops=folders == ("image-ops",))
+    done = fork_server.run([sys.executable, "-c", code, root])
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("0 ")
 
@@ -94,12 +123,27 @@ def test_export_leaves_the_tutorials_flake_alone(kernforge_cli, tutorial):
     assert names >= {"CMakeLists.txt", "compile_commands.json", "setup.py"}
 
 
+def test_redefined_uchar3_is_named_with_its_line(kernforge_cli, tutorial):
+    root = tutorial("image-ops", edits=[AGAIN])
+    done = kernforge_cli("build", root, "--variant", CUDA, "--arch", "9.0", expect=5)
+    line = (root / SOURCE).read_text().splitlines().index("struct uchar3 {") + 1
+    said = done.stdout + done.stderr
+    assert f"{SOURCE}({line}): error: " in said
+    assert "uchar3" in said
+
+
+def test_device_code_builds_as_it_is(kernforge_cli, tutorial):
+    done = kernforge_cli("build", tutorial("image-ops"), "--variant", CUDA, "--arch", "9.0")
+    assert CUDA in done.stdout
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [*FORMS, "image-ops"])
 def test_gpu_variant_matches_the_formula(fork_server, form):
     """With the products and sums joined, as nvcc does unless it is told not to."""
     assert (BUILT / form).is_dir(), "build it before: python -m support.tutorials"
-    done = fork_server.run([sys.executable, "-c", program("cuda"), BUILT / form])
+    code = program("cuda", image_ops=form == "image-ops")
+    done = fork_server.run([sys.executable, "-c", code, BUILT / form])
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("0 ")
