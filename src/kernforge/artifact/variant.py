@@ -15,6 +15,7 @@ torch is the major version, so that ``cu1210`` is 121.0.
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import Literal, Self, TypeAlias
@@ -131,6 +132,7 @@ class Variant:
         return Variant(framework="noarch", backend=Backend(backend))
 
     @classmethod
+    @functools.lru_cache(maxsize=1024)
     def parse(cls, text: str) -> Variant:
         """Parse a name; leading zeros are dropped, so that only canonical names stay unchanged.
 
