@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from kernforge.manifest import schema
 from kernforge.manifest.model import KERNELS, TABLES, KernelDependency, Table, fields
 
 if TYPE_CHECKING:
@@ -33,16 +32,24 @@ def page() -> str:
 
 
 def _section(title: str, kind: type[Table]) -> Iterator[str]:
-    plain = schema.as_toml(kind.model_json_schema(by_alias=True))
+    properties = kind.model_json_schema(by_alias=True)["properties"]
     yield f"## {title}\n"
     yield f"{kind.__doc__}\n"
     yield "| key | type | default | meaning |"
     yield "|---|---|---|---|"
     for key, field in fields(kind).items():
-        field_schema = plain["properties"][key]
+        field_schema = _without_null(properties[key])
         default = "required" if field.is_required() else _default(field_schema)
         yield f"| `{key}` | {_type(field_schema)} | {default} | {field.description} |"
     yield ""
+
+
+def _without_null(node: dict[str, Any]) -> dict[str, Any]:
+    """A schema without null, which TOML has not: a key is present or absent."""
+    options = [option for option in node.get("anyOf", ()) if option != {"type": "null"}]
+    if len(options) == 1:
+        node = {**{key: value for key, value in node.items() if key != "anyOf"}, **options[0]}
+    return {key: value for key, value in node.items() if key != "default" or value is not None}
 
 
 def _default(field: dict[str, Any]) -> str:

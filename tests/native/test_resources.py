@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kernforge.binary import kernel_usage, occupancy
+from kernforge.binary import kernel_usage
 from kernforge.errors import CheckError
 
 pytestmark = pytest.mark.native
@@ -188,7 +188,7 @@ def oracle(toolkit, tmp_path_factory):
 
 def test_occupancy_is_that_of_nvidias_calculator(oracle):
     asked, ours = [], []
-    for name, sm in occupancy.table().items():
+    for name, sm in kernel_usage.limits_table().items():
         for threads in (1, 32, 33, 96, 128, 160, 256, 384, 500, 512, 768, 1023, 1024):
             for registers in (1, 8, 16, 17, 32, 33, 40, 64, 65, 96, 128, 168, 200, 255):
                 for shared in (0, 1, 1000, 1024, 8192, 20_001, 49_152, 60_000, 102_400, 200_000):
@@ -196,7 +196,7 @@ def test_occupancy_is_that_of_nvidias_calculator(oracle):
                         row = (*name.split("."), sm.warps, sm.shared, sm.shared_block)
                         row = (*row, sm.reserved, threads, registers, shared, barriers)
                         asked.append(" ".join(map(str, row)))
-                        found = occupancy.occupancy(
+                        found = kernel_usage.occupancy(
                             sm,
                             threads=threads,
                             registers=registers,

@@ -15,7 +15,7 @@ def make(directory: Path, cpu: str, *, backend: str | None = "cpu", cxx: str = "
     texts = {abi_floor.COMPAT_SOURCE: abi_floor.compat_source()}
     texts["stubs.sh"] = abi_floor.stubs_script(stubs)
     for stub in stubs:
-        texts |= {stub.source_file: stub.source, stub.script_file: stub.version_script}
+        texts |= stub.texts
     for name, text in texts.items():
         (directory / name).write_text(text)
     for argv in (abi_floor.compat_argv(cxx), ("sh", "-eu", "stubs.sh", cxx)):

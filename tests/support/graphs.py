@@ -47,7 +47,7 @@ class Events:
     def note(self, text):
         self.log.append(text)
 
-    def planned(self, actions, usage):
+    def planned(self, actions):
         self.log.append("planned")
 
     def started(self, key, title):

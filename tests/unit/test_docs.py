@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.commands import call
 
-from kernforge.manifest import schema
+from kernforge.manifest.model import KERNELS, TABLES, Document, fields
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -53,10 +53,11 @@ def test_pages_in_errors_exist():
 
 def test_every_key_of_build_toml_is_in_its_reference():
     text = (DOCS / "reference/manifest.md").read_text()
-    tables = [schema.json_schema(), *schema.json_schema()["$defs"].values()]
-    keys = {key for table in tables for key in table.get("properties", {})}
+    kinds = (Document, *TABLES.values(), *KERNELS.values())
+    keys = {key: field for kind in kinds for key, field in fields(kind).items()}
     assert len(keys) > 30
     assert {key for key in keys if f"`{key}`" not in text and f"[{key}" not in text} == set()
+    assert all(field.description for field in keys.values())
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_every_key_of_build_toml_is_in_its_reference():
         ("new", "my-op"),
         ("build", "--list", "my-op"),
         ("cache",),
-        ("export", "my-op", "--only", "schema"),
+        ("export", "my-op", "--only", "nix"),
         ("skills", "--for", "agents"),
         ("run", "--write-wheel", "dist"),
     ],

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -83,24 +83,12 @@ class StubLibrary:
     Attributes:
         soname: name for DT_NEEDED.
         file: file name of the library in the stubs' directory.
-        source: assembler text of the file ``source_file``, in the same directory.
-        version_script: linker version script of the file ``script_file``, in the same directory.
+        texts: its assembler text and linker version script, by file name in that directory.
     """
 
     soname: str
     file: str
-    source: str
-    version_script: str
-
-    @property
-    def source_file(self) -> str:
-        """File name for ``source``."""
-        return f"{self.file}.s"
-
-    @property
-    def script_file(self) -> str:
-        """File name for ``version_script``."""
-        return f"{self.file}.map"
+    texts: Mapping[str, str]
 
 
 @cache
@@ -145,9 +133,9 @@ def _stub_args(stub: StubLibrary) -> tuple[str, ...]:
     return (
         *("-shared", "-nostdlib", "-fuse-ld=bfd"),
         *("-Wl,--build-id=none", "-Wl,--hash-style=gnu", "-Wl,-s", f"-Wl,-soname,{stub.soname}"),
-        f"-Wl,--version-script=./{stub.script_file}",
+        f"-Wl,--version-script=./{stub.file}.map",
         *("-o", f"./{stub.file}"),
-        *("-x", "assembler", f"./{stub.source_file}"),
+        *("-x", "assembler", f"./{stub.file}.s"),
     )
 
 
@@ -269,9 +257,8 @@ def _stub(soname: str, file: str, symbols: Iterable[tuple[str, str, str]]) -> St
         f"{version} {{ global: {' '.join(f'{name};' for name in names)} }};"
         for version, names in by_version.items()
     ]
-    return StubLibrary(
-        soname=soname,
-        file=file,
-        source="\n".join(source),
-        version_script="\n".join([*script, "{ local: *; };" if not script else "", ""]),
-    )
+    texts = {
+        f"{file}.s": "\n".join(source),
+        f"{file}.map": "\n".join([*script, "{ local: *; };" if not script else "", ""]),
+    }
+    return StubLibrary(soname=soname, file=file, texts=texts)

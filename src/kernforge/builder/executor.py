@@ -13,7 +13,7 @@ import graphlib
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,13 +42,8 @@ class Events(Protocol):
         """Show a note to the user."""
         _log.info("%s", text)
 
-    def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
-        """Report the start of the build.
-
-        Args:
-            usage: returns the bytes that each running action uses, by key.
-        """
-        del usage
+    def planned(self, actions: int) -> None:
+        """Report the start of the build, with all its actions."""
         _log.info("%d actions", actions)
 
     def started(self, key: str, title: str) -> None:
@@ -166,7 +161,7 @@ class _Loop:
         files.sweep(sandbox.PLACE, sandbox.NAMES)
         order = graphlib.TopologicalSorter({a.key: a.needs for a in self._plan.actions})
         order.prepare()
-        self._events.planned(len(self._plan.actions), pool.usage)
+        self._events.planned(len(self._plan.actions))
         try:
             self._loop(order, pool)
         except BaseException:

@@ -39,7 +39,7 @@ from kernforge.registry.names import SOURCE
 from kernforge.system import files
 from kernforge.system.environment import Environment
 from kernforge.toolchain import installed, lockfile
-from kernforge.toolchain.local_parts import NO_LOCAL_PARTS, LocalPartsOptions
+from kernforge.toolchain.local_parts import LocalParts
 
 DIRECTORY = "built"
 
@@ -76,12 +76,12 @@ def build_here(answer: Answer, host: Host, environment: Environment) -> BuiltVar
             trusted = environment.kernforge_build_trusted == "1"
             request = BuildRequest(targets=(), only=only, out=out, untrusted=not trusted)
 
-            def make(options: LocalPartsOptions) -> Path:
-                workspace = open_workspace(read_project(root), LogEvents(), environment, options)
+            def make(parts: LocalParts) -> Path:
+                workspace = open_workspace(read_project(root), LogEvents(), environment, parts)
                 return _build(workspace, host, request, statement, f"the source of {repo_id}")
 
             try:
-                path = make(NO_LOCAL_PARTS)
+                path = make(LocalParts())
             except NetworkError as error:
                 parts = local_fallback(host, environment, error)
                 _LOG.warning("%s; %s", error.message, LOCAL_FALLBACK)
@@ -142,7 +142,7 @@ def fitting_target(workspace: Workspace, host: Host, what: str, *, for_cpu: str)
     )
 
 
-def local_fallback(host: Host, environment: Environment, why: KernforgeError) -> LocalPartsOptions:
+def local_fallback(host: Host, environment: Environment, why: KernforgeError) -> LocalParts:
     """This machine's torch and CUDA toolkit in the place of the locked ones.
 
     A host that sees no GPU needs no CUDA toolkit: it takes a variant for the CPU.
@@ -156,7 +156,8 @@ def local_fallback(host: Host, environment: Environment, why: KernforgeError) ->
             f"{why.message}, and there is no CUDA toolkit on this machine",
             hint="reach a package index, or install a toolkit and name it in CUDA_HOME",
         ) from why
-    return LocalPartsOptions(cuda_home=toolkit, torch_home=Path(torch.__file__).resolve().parent)
+    torch_home = Path(torch.__file__).resolve().parent
+    return LocalParts.installed(environment, cuda_home=toolkit, torch_home=torch_home)
 
 
 def _statement(answer: Answer) -> Statement | None:

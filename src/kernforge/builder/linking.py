@@ -93,7 +93,7 @@ def stubs(
     """
     texts = {_SCRIPT: abi_floor.stubs_script(libraries)}
     for library in libraries:
-        texts |= {library.source_file: library.source, library.script_file: library.version_script}
+        texts |= library.texts
     inputs = [actions.text(path, text) for path, text in texts.items()]
     argv = (SHELL, "-eu", _SCRIPT, flags.cxx_of(target))
     files = tuple(library.file for library in libraries)

@@ -222,9 +222,9 @@ class LocalPool:
         if not waiting or taken >= self._jobs:
             self.poll_interval_s = None
             return ()
-        usage = self.usage()
+        seen = meter.by_thread()
         for job in running:
-            job.current = usage.get(job.action.key, 0)
+            job.current = seen[job.thread].current if job.thread in seen else 0
         available = self._available()
         chosen = admit(waiting, running, slots=self._jobs, available=available)
         # Actions that wait for memory will want their slots.
@@ -246,12 +246,6 @@ class LocalPool:
         future = self._pool.submit(run)
         self._running[future] = job
         return future
-
-    def usage(self) -> dict[str, int]:
-        """Bytes that each running action uses now, by key."""
-        seen, running = meter.by_thread(), list(self._running.items())
-        at_work = [job for future, job in running if not future.done() and job.thread in seen]
-        return {job.action.key: seen[job.thread].current for job in at_work}
 
     def close(self) -> None:
         """Stop the threads when they are idle."""

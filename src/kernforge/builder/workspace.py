@@ -22,12 +22,7 @@ from kernforge.system.process import run
 from kernforge.toolchain import host_compiler, installed, lockfile
 from kernforge.toolchain.host_compiler import Compiler
 from kernforge.toolchain.index.wheels import Progress, Wheels
-from kernforge.toolchain.local_parts import (
-    NO_LOCAL_PARTS,
-    LocalParts,
-    LocalPartsOptions,
-    find_local_parts,
-)
+from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import Lock
 
 if TYPE_CHECKING:
@@ -98,7 +93,7 @@ def open_workspace(
     project: Project,
     progress: Progress,
     environment: Environment,
-    options: LocalPartsOptions = NO_LOCAL_PARTS,
+    local_parts: LocalParts | None = None,
     *,
     shared: SharedStore | None = None,
     cxx: Compiler | None = None,
@@ -106,7 +101,7 @@ def open_workspace(
     """Find the compiler, the store and the local toolchain of a project.
 
     Args:
-        options: what the user provides that the package index does not carry.
+        local_parts: what the user provides in the place of wheels.
     """
     eviction.limit(environment)  # refused before anything is compiled
     store = Store(environment.home / "store", shared)
@@ -118,7 +113,7 @@ def open_workspace(
         store=store,
         wheels=Wheels.of(variables, store.root / "downloads", progress),
         cpu=this_cpu(),
-        local_parts=find_local_parts(options, units.cutlass(project.manifest), environment),
+        local_parts=local_parts or LocalParts(),
         environment=environment,
     )
 
@@ -362,7 +357,7 @@ def tree_paths(workspace: Workspace, names: Iterable[str], lock: Lock) -> dict[s
 
 def _tree(name: str, workspace: Workspace, toolchains: Toolchains, lock: Lock) -> str:
     if name == "cxx":
-        return workspace.compiler.program(workspace.store.root / "compilers")
+        return workspace.compiler.path
     if name in lock.compilers:
         cpu = name.partition("-cxx")[0]
         return workspace.compiler_for(cpu).path

@@ -100,14 +100,14 @@ def workspace(arguments: argparse.Namespace, console: Console) -> Workspace:
     """The project of the command line, ready for a build plan."""
     from kernforge.builder import workspace as workspaces  # noqa: PLC0415 - few commands build
     from kernforge.project.api import read_project  # noqa: PLC0415
+    from kernforge.project.units import cutlass  # noqa: PLC0415
     from kernforge.store.remote import SharedStore  # noqa: PLC0415
-    from kernforge.toolchain.local_parts import LocalPartsOptions  # noqa: PLC0415
+    from kernforge.toolchain.local_parts import LocalParts  # noqa: PLC0415
     from kernforge.trust.signing import read_builders  # noqa: PLC0415
 
     environment: Environment = arguments.environment
     url = environment.kernforge_shared_store
     shared = SharedStore(url, console.note, read_builders(environment)) if url else None
     project = read_project(arguments.project)
-    return workspaces.open_workspace(
-        project, console, environment, LocalPartsOptions.of(environment), shared=shared
-    )
+    parts = LocalParts.named(environment, cutlass(project.manifest))
+    return workspaces.open_workspace(project, console, environment, parts, shared=shared)

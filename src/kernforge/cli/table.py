@@ -168,12 +168,9 @@ def _variants(default: str) -> Argument:
 
 _NEW = Command(
     "new",
-    "create a kernel project that builds at once, or add an operator",
-    _path("path", "the project; with --here and --op the current directory by default", nargs="?"),
-    (
-        _flag("--here", "make an existing directory a project, and overwrite nothing"),
-        _value("--op NAME", "add an operator of this name to a project"),
-    ),
+    "create a kernel project that builds at once",
+    _path("path", "the project; with --here the current directory by default", nargs="?"),
+    _flag("--here", "make an existing directory a project, and overwrite nothing"),
     (
         _flag("--minimal", "only build.toml, a source, the binding, the Python package and a test"),
         _flag("--gradient", "with a backward kernel that torch.autograd calls"),
@@ -187,8 +184,7 @@ _NEW = Command(
     ),
     _value("--ci", "add jobs that build, test and publish", choices=["github", "gitlab"]),
     example="my-kernel",
-    more="The last part of its path is the kernel's name: lower-case letters, digits and dashes. "
-    "With --op it adds an operator: source, binding, Python function and test.",
+    more="The last part of its path is the kernel's name: lower-case letters, digits and dashes.",
     page="tutorial",
 )
 
@@ -332,8 +328,8 @@ _EXPORT = Command(
     _path("--to DIR", "directory to write to (default: the project)"),
     _list(
         "--only",
-        "only these files; may be repeated (default: all but schema, of build.toml)",
-        choices=("cmake", "python", "nix", "editor", "schema"),
+        "only these files; may be repeated (default: all)",
+        choices=("cmake", "python", "nix", "editor"),
     ),
     _flag("--force", "replace existing files that no export wrote"),
     example="--to ../exported",
@@ -529,14 +525,7 @@ _DOCTOR = Command(
 _CACHE = Command(
     "cache",
     "show or trim the store of compilers and results",
-    (
-        _value(
-            "--trim SIZE",
-            "evict the least recently used entries until the rest fits",
-            type=_size,
-        ),
-        _value("--clear KIND", "remove all entries of a kind: toolchains, actions or findings"),
-    ),
+    _value("--trim SIZE", "evict the least recently used entries until the rest fits", type=_size),
     example="--trim 20GB",
     page="how-to/platform/share-results",
 )
@@ -552,32 +541,17 @@ GROUPS = {
 COMMANDS = {command.name: command for group in GROUPS.values() for command in group}
 
 FORMER = {
-    "add-op": "new --op",
-    "apidiff": "publish --dry-run",
     "benchmark": "bench",
-    "card": "publish --dry-run",
     "check-abi": "check",
-    "completion": "--print-completion",
     "create-pyproject": "export",
     "devshell": "shell",
     "download": "get",
     "fill-card": "publish --dry-run",
-    "init": "new --here",
-    "install": "get",
-    "keygen": "sign --new-key",
-    "list": "search --local",
+    "init": "new",
     "list-variants": "build --list",
-    "lock-toolchain": "lock",
-    "migrate": "adopt",
-    "platform": "doctor --platform",
-    "profile": "bench --profile",
-    "reproduce": "verify --rebuild",
-    "resources": "check --resources",
-    "schema": "export --only schema",
-    "shim-wheel": "run --write-wheel",
     "update-build": "adopt",
     "upload": "publish",
     "variants": "build --list",
     "versions": "info --versions",
 }
-"""Former names of commands and names in kernel-builder, with their names here."""
+"""Names of commands in the hub's client and kernel-builder, with their names here."""

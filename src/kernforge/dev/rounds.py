@@ -203,9 +203,8 @@ class RoundEvents:
         """A note for the user."""
         self._notify("compiling", text)
 
-    def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
+    def planned(self, _actions: int) -> None:
         """A build begins."""
-        del actions, usage
         self.check()
 
     def started(self, key: str, title: str) -> None:

@@ -31,6 +31,7 @@ from kernforge.extension.device.swap import replace_edited
 from kernforge.extension.device.units import DeviceSession
 from kernforge.loader import host
 from kernforge.project import targets as project_targets
+from kernforge.project import units
 from kernforge.project.api import read_project
 from kernforge.project.targets import Target
 from kernforge.source import diagnostics
@@ -39,7 +40,7 @@ from kernforge.system.environment import Environment
 from kernforge.system.process import Command, run
 from kernforge.testing import project_tests
 from kernforge.testing.project_tests import Tested
-from kernforge.toolchain.local_parts import NO_LOCAL_PARTS, LocalPartsOptions
+from kernforge.toolchain.local_parts import LocalParts
 
 _BENCH_S = 300.0
 
@@ -60,7 +61,6 @@ class DevOptions:
     environment: Environment
     variants: tuple[str, ...] = ()
     arch: tuple[str, ...] = ()
-    local_parts: LocalPartsOptions = NO_LOCAL_PARTS
     sandbox: Mode = "auto"
     test: bool = True
     bench: bool = True
@@ -136,9 +136,9 @@ class Session:
         events.state("compiling")
         project = read_project(self._options.root)
         self._repo_id = project.manifest.general.hub.repo_id
-        workspace = build_workspace.open_workspace(
-            project, events, self._options.environment, self._options.local_parts
-        )
+        environment = self._options.environment
+        parts = LocalParts.named(environment, units.cutlass(project.manifest))
+        workspace = build_workspace.open_workspace(project, events, environment, parts)
         targets = _targets(workspace, self._options.variants)
         request = BuildRequest(
             targets=targets,

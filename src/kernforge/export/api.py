@@ -21,7 +21,6 @@ from kernforge.builder.graph import Action, Plan
 from kernforge.builder.workspace import Workspace, tree_paths
 from kernforge.errors import UsageError
 from kernforge.export import cmake
-from kernforge.manifest import schema
 from kernforge.manifest import sources as sources_named
 from kernforge.manifest.document import Manifest
 from kernforge.manifest.model import Torch, TorchNoarch, TvmFfi
@@ -35,7 +34,6 @@ _WRITTEN = "Written by `kernforge export`"
 _MARKS = (_WRITTEN, *units.BUNDLED_DIRECTORIES)
 _LARGEST = 16 << 20
 KINDS = ("cmake", "python", "nix", "editor")
-SCHEMA = "build.schema.json"
 COMPILE_COMMANDS = "compile_commands.json"
 _EDITOR_FLAGS = ("-D", "-U", "-I", "-std=", "-include", "-isystem", "-iquote")
 _PAIRS = ("-isystem", "-iquote", "-include", "-I", "-D", "-U")
@@ -70,7 +68,7 @@ def texts(project: Project, kinds: Sequence[str]) -> dict[str, str]:
     """Text of each generated file by its path, except ``compile_commands.json``.
 
     Args:
-        kinds: some of ``KINDS``, and ``schema`` for the JSON schema of build.toml.
+        kinds: some of ``KINDS``.
     """
     manifest, sources = project.manifest, project.sources
     noarch = isinstance(manifest.framework, TorchNoarch)
@@ -78,9 +76,6 @@ def texts(project: Project, kinds: Sequence[str]) -> dict[str, str]:
     if units.REGISTRATION in sources.default_headers and not noarch:
         headers |= {units.REGISTRATION: sources.default_headers[units.REGISTRATION]}
     generated: dict[str, str] = {}
-    if "schema" in kinds:
-        document = {"$comment": f"{_WRITTEN}.", **schema.json_schema()}
-        generated[SCHEMA] = json.dumps(document, indent=2) + "\n"
     if "cmake" in kinds and not noarch:
         generated |= {"CMakeLists.txt": cmake.text(sources), **headers}
     if "python" in kinds:

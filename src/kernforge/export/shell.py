@@ -68,7 +68,7 @@ def setting(
     include += [trees["python"]] if "python" in trees else []
     variables = {
         "KERNFORGE_VARIANT": target.name,
-        "CXX": shlex.join((workspace.compiler.path, *workspace.compiler.flags)),
+        "CXX": workspace.compiler.path,
     }
     paths = {"CPATH": include}
     if cuda:

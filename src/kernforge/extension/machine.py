@@ -83,7 +83,7 @@ def find_toolchain(
     store = Store(environment.home / "store")
     compiler = find_compiler(environment)
     package = Path(torch.__file__).resolve().parent
-    trees = {"cxx": compiler.program(store.root / "compilers"), TORCH.name: str(package)}
+    trees = {"cxx": compiler.path, TORCH.name: str(package)}
     records = store.root / "compilers"
     lock = Lock(
         platform=f"{this_cpu()}-linux",

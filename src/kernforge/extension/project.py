@@ -32,7 +32,7 @@ from kernforge.manifest.model import TvmFfi
 from kernforge.project import api as project_api
 from kernforge.project.api import Project
 from kernforge.system.console import Console
-from kernforge.toolchain.local_parts import NO_LOCAL_PARTS
+from kernforge.toolchain.local_parts import LocalParts
 
 _log = logging.getLogger("kernforge")
 _CODE = (".cpp", ".cc", ".cxx", ".c", ".cu", ".h", ".hpp", ".hh", ".hxx", ".cuh")
@@ -102,15 +102,15 @@ def _build_variant(session: JitSession, project: Project, console: Console) -> P
     )
     reason: KernforgeError = ToolchainError("the lock names an installed torch")
     while True:
-        options = NO_LOCAL_PARTS
+        parts = LocalParts()
         if lent:
-            options = from_source.local_fallback(host.probe_to_load(), environment, reason)
+            parts = from_source.local_fallback(host.probe_to_load(), environment, reason)
         try:
             workspace = build_workspace.open_workspace(
                 project,
                 console,
                 session.environment,
-                options,
+                parts,
                 cxx=machine.find_compiler(session.environment),
             )
             return _build(session, workspace, console)

@@ -5,8 +5,8 @@ Source of the format: the ``build.toml`` of Hugging Face's kernel-builder as ``k
 reads it, and as 0.18 does for edition 6. Keys are kebab-case, except in ``[torch-noarch]``, whose
 keys are snake_case there and so here. Every table refuses unknown keys.
 
-``document.parse`` reads files into these types, ``mistakes`` describes invalid values, and
-``schema`` makes the JSON schema and the reference page from the descriptions.
+``document.parse`` reads files into these types, and ``mistakes`` describes invalid values. The
+reference page is made from the descriptions.
 """
 
 from __future__ import annotations
@@ -51,10 +51,6 @@ class Table(BaseModel):
 
 class KernelDependency(Table):
     """Another kernel that this kernel calls: a repository with a version or a revision."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"oneOf": [{"required": ["version"]}, {"required": ["revision"]}]}
-    )
 
     repo_id: str = Field(description="Repository of the kernel, `owner/name`.")
     version: int | None = Field(default=None, ge=0, description="Its major version.")
@@ -314,11 +310,6 @@ AnyKernel: TypeAlias = CpuKernel | CudaKernel | MetalKernel | RocmKernel | XpuKe
 
 class Document(Table):
     """A kernel project: general settings, one framework table, and kernel sections."""
-
-    model_config = ConfigDict(
-        title="build.toml",
-        json_schema_extra={"oneOf": [{"required": [name]} for name in FRAMEWORKS]},
-    )
 
     general: General = Field(
         description="Name, version and license of the kernel, and the backends to build for."

@@ -13,20 +13,27 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernforge.artifact.metadata import GitState
+from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError, UsageError
 from kernforge.manifest import document as manifests
 from kernforge.manifest import sources
 from kernforge.manifest.document import Manifest
-from kernforge.manifest.mistakes import report
-from kernforge.project import git, units, values
+from kernforge.manifest.fields import Path as Place
+from kernforge.manifest.mistakes import Mistake, report
+from kernforge.manifest.model import CudaKernel, Torch
+from kernforge.project import git, units
 from kernforge.project.units import Sources
 from kernforge.system import untrusted_tree
+from kernforge.toolchain.cuda_arch import CAPABILITIES, Arch
 
 MANIFEST = "build.toml"
 # What holds no sources: caches and environments anywhere, results at the top.
 _SKIPPED = {"node_modules", "__pycache__"}
 _RESULTS = {"build", "dist", "result"}
 _LARGEST_DOCUMENT = 16 << 20
+# torch/csrc/stable is in torch's wheels since then.
+_FIRST_STABLE = Version2(2, 9)
+_ARCH = re.compile(r"\d+\.\d[af]?(?:\+PTX)?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +109,7 @@ def read_project(directory: Path) -> Project:
         for name, path in walk(root, _named(manifest))
         if untrusted_tree.inside(root, path)
     }
-    mistakes, notes = values.check_values(manifest)
+    mistakes, notes = check_values(manifest)
     if mistakes := [*mistakes, *sources.check_files(manifest, files)]:
         data = manifests.read_data(text, source=str(path))
         bare = text.removeprefix("\ufeff")
@@ -194,3 +201,55 @@ def benchmarks(project: Project) -> dict[str, Path]:
     """Benchmark scripts for the published kernel, by file name."""
     matches = (re.fullmatch(r"benchmarks/(benchmark[^/]*\.py)", path) for path in project.files)
     return {match[1]: project.files[match[0]] for match in matches if match}
+
+
+def check_values(manifest: Manifest) -> tuple[list[Mistake], list[str]]:
+    """Find stable ABIs that never were, and compute capabilities of no GPU.
+
+    Returns:
+        Mistakes, and a note for each capability of no GPU that is left out beside those of GPUs.
+    """
+    mistakes, notes = list(_stable_abi(manifest)), []
+    for name, section in manifest.kernels.items():
+        named = (section.cuda_capabilities or ()) if isinstance(section, CudaKernel) else ()
+        problems = [_problem(text) for text in named]
+        for number, (text, problem) in enumerate(zip(named, problems, strict=True)):
+            if not problem:
+                continue
+            if "" not in problems or text.endswith("+PTX") or not _ARCH.fullmatch(text):
+                path: Place = ("kernel", name, "cuda-capabilities", number)
+                mistakes.append(Mistake(path=path, problem=problem))
+            else:
+                notes.append(f"[kernel.{name}] cuda-capabilities {text} is left out: {problem}")
+    return mistakes, notes
+
+
+def _stable_abi(manifest: Manifest) -> Iterator[Mistake]:
+    framework = manifest.framework
+    if not isinstance(framework, Torch) or framework.stable_abi is None:
+        return
+    path: Place = ("torch", "stable-abi")
+    stated = framework.stable_abi
+    versions = (
+        {path: stated}
+        if isinstance(stated, Version2)
+        else {(*path, backend): version for backend, version in stated.items()}
+    )
+    for where, version in versions.items():
+        if version < _FIRST_STABLE:
+            yield Mistake(
+                path=where,
+                problem=f"torch {version} has no stable ABI; it begins with {_FIRST_STABLE}. "
+                "Remove the key to build one variant for each torch",
+            )
+
+
+def _problem(text: str) -> str:
+    """Why a compute capability cannot be compiled for; empty if it can."""
+    try:
+        arch = Arch.parse(text)
+    except ManifestError as error:
+        return f"not a compute capability; {error.hint}"
+    if arch.capability in CAPABILITIES:
+        return ""
+    return f"no GPU has the compute capability {arch.capability}"

@@ -41,6 +41,7 @@ _ADDED = re.compile(
 # The rule of build.toml's general.name.
 _NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
 # SPDX expressions; nothing that would end a TOML string or a comment.
+_LICENSED = "Apache-2.0"
 _LICENSE = re.compile(r"[A-Za-z0-9][-A-Za-z0-9.+() ]*")
 # Names that the generated module uses itself.
 _TAKEN = frozenset({"add_op_namespace_prefix", "annotations", "ops", "torch"})
@@ -78,38 +79,25 @@ def create(files: Mapping[str, str], dest: Path) -> tuple[Path, ...]:
 
 
 def fill(files: Mapping[str, str], dest: Path) -> Filled:
-    """Make a directory that exists a kernel project; no file that is there is changed.
+    """Make a directory a kernel project; no file that is there is changed.
 
     Args:
         files: from ``project_files``.
         dest: the directory.
 
     Raises:
-        UsageError: ``dest`` is not a directory or is a project already, or a file is where a
-            directory must be.
+        UsageError: it is a project already.
     """
-    if not dest.is_dir():
-        raise UsageError(
-            f"there is no directory {dest}",
-            hint="`kernforge new NAME` makes one, or make it first",
-        )
     if (dest / MANIFEST).exists():
         raise UsageError(
             f"{dest / MANIFEST} exists already: {dest} is a kernel project",
-            hint="`kernforge new --op NAME` adds an operator to it",
+            hint="add a kernel to it as its page `Add an operator` says",
         )
     return add_files(files, dest)
 
 
 def add_files(files: Mapping[str, str], dest: Path) -> Filled:
     """Write the files that are not there yet, by path relative to ``dest``."""
-    for path in files:
-        for part in (dest / path).relative_to(dest).parents:
-            if (dest / part).exists() and not (dest / part).is_dir():
-                raise UsageError(
-                    f"{dest / part} is a file, and {path} needs a directory there",
-                    hint="rename the file, or choose another directory",
-                )
     existing = {path for path in files if (dest / path).exists() or (dest / path).is_symlink()}
     # build.toml comes last: with it the directory is a project.
     for path in sorted(files.keys() - existing, key=lambda path: (path == MANIFEST, path)):
@@ -122,14 +110,7 @@ def add_files(files: Mapping[str, str], dest: Path) -> Filled:
 
 def name_for(directory: Path) -> str:
     """Derive a kernel name from that of a directory: lower case, with dashes."""
-    plain = directory.resolve().name
-    name = re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")
-    if not _NAME.fullmatch(name):
-        raise UsageError(
-            f"the directory's name, {plain!r}, is not a kernel name",
-            hint="name the kernel with --name, such as --name my-kernel",
-        )
-    return name
+    return re.sub(r"[^a-z0-9]+", "-", directory.resolve().name.lower()).strip("-")
 
 
 def render(parts: tuple[str, ...], *, words: Mapping[str, str]) -> dict[str, str]:
@@ -154,8 +135,7 @@ def render(parts: tuple[str, ...], *, words: Mapping[str, str]) -> dict[str, str
 def project_files(
     name: str,
     *,
-    backends: tuple[str, ...] = ("cuda", "cpu"),
-    license: str = "Apache-2.0",  # noqa: A002 - the word that build.toml uses
+    backends: tuple[str, ...] = BACKENDS,
     layout: Layout = "full",
     more: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
@@ -165,27 +145,18 @@ def project_files(
         name: the kernel's name on a registry, as in ``"scaled-relu"``; the Python package has
             underscores for dashes.
         backends: some of ``BACKENDS``.
-        license: an SPDX expression.
         layout: which files.
         more: text of other files by path.
 
     Raises:
-        UsageError: the name, a backend or the license is not usable.
+        UsageError: the name is not usable.
     """
-    check_project(name, license=license)
-    unknown = [backend for backend in backends if backend not in BACKENDS]
-    if unknown or not backends:
-        raise UsageError(
-            f"{unknown[0]!r} is not a backend that a project can start with"
-            if unknown
-            else "no backend is chosen",
-            hint=f"choose from {', '.join(BACKENDS)}; others can be added to build.toml by hand",
-        )
+    check_project(name, license=_LICENSED)
     chosen = [backend for backend in BACKENDS if backend in backends]
     words = {
         "__HUB_NAME__": name,
         "__PYTHON_NAME__": name.replace("-", "_"),
-        "__LICENSE__": license,
+        "__LICENSE__": _LICENSED,
         "__BACKENDS__": ", ".join(f'"{backend}"' for backend in chosen),
     }
     folder = "minimal/" if layout == "minimal" else ""

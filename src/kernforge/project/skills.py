@@ -11,46 +11,30 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernforge.errors import UsageError
 from kernforge.project.scaffold import render
-from kernforge.system import digest, files
+from kernforge.system import files
 
 NAME = "kernforge"
 """The skill's name and directory."""
 OPEN = "agents"
 MARK = ".kernforge"
-"""The file in the skill that has the digest of all files that kernforge wrote."""
+"""The file in the skill that says that kernforge wrote it."""
 
 _CHECKOUT = Path(__file__).parents[3]
 _COMMENT = re.compile(r"^<!-- .*? -->\n", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[([^\]]*)\]\(([^)\s]+)\)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class SkillPlace:
-    """Where an assistant looks for skills.
-
-    Attributes:
-        project: below the project.
-        user: below the home directory, for all projects.
-    """
-
-    project: str
-    user: str
-    readers: str
-
-
 PLACES = {
-    OPEN: SkillPlace(".agents/skills", ".agents/skills", "Codex, OpenCode and others"),
-    "claude": SkillPlace(".claude/skills", ".claude/skills", "Claude Code and OpenCode"),
-    "opencode": SkillPlace(".opencode/skills", ".config/opencode/skills", "OpenCode"),
+    OPEN: (".agents/skills", ".agents/skills"),
+    "claude": (".claude/skills", ".claude/skills"),
+    "opencode": (".opencode/skills", ".config/opencode/skills"),
 }
-"""Name on the command line to place."""
+"""Directory below a project, and below the home directory, by name on the command line."""
 
 
 def texts() -> dict[str, str]:
@@ -83,42 +67,26 @@ def directories(root: Path, wanted: tuple[str, ...], *, user: bool) -> tuple[Pat
         wanted: some of ``PLACES``; none: those whose first directory is there, else ``OPEN``.
         user: the places for all projects of the user.
     """
-    paths = {name: root / (p.user if user else p.project) for name, p in PLACES.items()}
+    paths = {name: root / places[user] for name, places in PLACES.items()}
     chosen = wanted or tuple(name for name, path in paths.items() if path.parent.is_dir())
     return tuple(paths[name] for name in chosen or (OPEN,))
 
 
 def write(directory: Path) -> Path:
-    """Write or update the skill in a directory of skills.
+    """Write the skill in a directory of skills, in the place of an earlier one.
 
     Returns:
         The skill's directory.
 
     Raises:
-        UsageError: it would replace files that kernforge did not write.
+        UsageError: it would replace a skill that kernforge did not write.
         StorageError: it cannot be written.
     """
-    target, new = directory / NAME, texts()
-    mark = target / MARK
-    there = {
-        path.relative_to(target).as_posix(): path.read_bytes()
-        for path in target.rglob("*")
-        if path.is_file() and path != mark
-    }
-    written = mark.read_text() if mark.is_file() else ""
-    if there and written != _digest(there):
-        raise UsageError(
-            f"{target} was modified, or is not from kernforge",
-            hint="remove it, and the new one is written",
-        )
+    target = directory / NAME
+    if target.is_dir() and any(target.iterdir()) and not (target / MARK).is_file():
+        raise UsageError(f"{target} is not from kernforge", hint="remove it, or rename it")
     with files.staging(directory) as staged:
-        for path, text in new.items():
+        for path, text in {**texts(), MARK: ""}.items():
             files.write_new(staged / NAME / path, text)
-        mine = _digest({path: text.encode() for path, text in new.items()})
-        files.write_new(staged / NAME / MARK, mine)
         files.replace_tree(staged / NAME, target)
     return target
-
-
-def _digest(contents: Mapping[str, bytes]) -> str:
-    return digest.key("skill", files={path: digest.sha256(d) for path, d in contents.items()})

@@ -25,13 +25,13 @@ COMPILED = ("cpu", "cuda")
 _OLDEST_STABLE = Version2(2, 10)
 _DEFAULT_RELEASES = 2
 _CUDA_HEADERS_FOR_ARM_SINCE = Version2(2, 11)
-_NOT_HERE = {
-    "cann": "needs Huawei's CANN toolkit, which kernforge does not drive",
-    "metal": "needs Apple's compiler on a Mac",
-    "neuron": "needs AWS's Neuron SDK, which kernforge does not drive",
-    "rocm": "needs AMD's hipcc, which kernforge does not drive",
-    "tpu": "needs Google's TPU toolchain, which kernforge does not drive",
-    "xpu": "needs Intel's oneAPI compiler, which kernforge does not drive",
+_COMPILER_OF = {
+    "cann": "Huawei's CANN toolkit",
+    "metal": "Apple's compiler on a Mac",
+    "neuron": "AWS's Neuron SDK",
+    "rocm": "AMD's hipcc",
+    "tpu": "Google's TPU toolchain",
+    "xpu": "Intel's oneAPI compiler",
 }
 
 
@@ -260,7 +260,7 @@ def _for_backend(given: _Given, backend: BackendName) -> Iterator[TargetCandidat
         target = Target(variant=Variant.noarch("npu" if backend == "cann" else backend))
         yield TargetCandidate(name=target.name, target=target, default=True)
     elif backend not in COMPILED:
-        yield _left_out(backend, _NOT_HERE[backend])
+        yield _left_out(backend, f"needs {_COMPILER_OF[backend]}, which kernforge does not drive")
     elif isinstance(framework, TvmFfi):
         yield from _for_all_cuda(given, backend, _tvm_ffi)
     elif stable := framework.stable_abi_for(backend):

@@ -47,7 +47,6 @@ class HubDestination:
     """
 
     def __init__(self, registry: HubRegistry, *, private: bool | None = None) -> None:
-        extras.require_tls("a Hugging Face hub")
         extras.require(("huggingface_hub",), "publishing to a Hugging Face hub")
         import huggingface_hub  # noqa: PLC0415 - an extra, and slow
 

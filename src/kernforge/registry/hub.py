@@ -32,7 +32,6 @@ from kernforge.errors import (
 )
 from kernforge.registry.names import COMMIT, check_repo_id
 from kernforge.registry.remote import BusyError, RemoteFile, RemoteRegistry, again, valid_file
-from kernforge.system import extras
 from kernforge.system.environment import Environment, expanded
 
 if TYPE_CHECKING:
@@ -261,7 +260,6 @@ class HubTransport:
     @functools.cached_property
     def _opener(self) -> OpenerDirector:
         """Requests through the user's proxies, with the user's certificates."""
-        extras.require_tls("a Hugging Face hub")
         from urllib import request  # noqa: PLC0415 - slow, and not for a warm cache
 
         class Redirect(request.HTTPRedirectHandler):

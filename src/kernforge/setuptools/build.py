@@ -40,7 +40,7 @@ from kernforge.system.environment import Environment
 from kernforge.system.process import Command, run
 from kernforge.toolchain import cuda_arch, front_end, host_compiler, installed, resolver
 from kernforge.toolchain.index.wheels import Progress, Wheels
-from kernforge.toolchain.local_parts import LocalParts, LocalPartsOptions, find_local_parts
+from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import Lock, Tree
 from kernforge.toolchain.provision import Toolchains
 from kernforge.toolchain.releases import USUAL
@@ -192,7 +192,7 @@ def _find_toolchain(
         lock.part(needed),
         compilers={"cxx": host_compiler.locked(compiler, run, store.root / "compilers")},
     )
-    trees = {"cxx": compiler.program(store.root / "compilers")}
+    trees = {"cxx": compiler.path}
     toolchains = Toolchains(store, wheels, parts)
     trees |= {name: str(toolchains.path(tree)) for name, tree in lock.trees.items()}
     if needs.python:
@@ -249,27 +249,28 @@ def _lock(
     """Lock of the index's wheels, with the installed torch and toolkit as the fallback."""
     kinds = {tree.kind for tree in needed.values()}
 
-    def complete(options: LocalPartsOptions) -> tuple[Lock, LocalParts]:
-        parts = find_local_parts(options, "", environment)
+    def complete(parts: LocalParts) -> tuple[Lock, LocalParts]:
         if note := parts.unused_note([t.version for t in needed.values() if t.kind == "cuda"]):
             wheels.progress.note(f"note: {note}, which comes from wheels")
         home, cpu = environment.home, this_cpu()
         lock = resolver.complete(home, needed.values(), wheels, cpu=cpu, local_parts=parts)
         return lock, parts
 
-    options = LocalPartsOptions.of(environment)
+    parts = LocalParts.named(environment)
     try:
-        return complete(options)
+        return complete(parts)
     except (NetworkError, ToolchainError) as error:
         if not target.installed:
             raise
         _log.warning("%s; the installed torch and CUDA toolkit are used", error.message)
-    toolkit = options.cuda_home or installed.find_cuda(environment.variables)
-    options = LocalPartsOptions(
-        torch_home=target.installed if "torch" in kinds else None,
-        cuda_home=toolkit if "cuda" in kinds else None,
+    toolkit = parts.cuda.path if parts.cuda else installed.find_cuda(environment.variables)
+    return complete(
+        LocalParts.installed(
+            environment,
+            torch_home=target.installed if "torch" in kinds else None,
+            cuda_home=toolkit if "cuda" in kinds else None,
+        )
     )
-    return complete(options)
 
 
 def _standard(torch: str) -> int:

@@ -23,8 +23,8 @@ from kernforge.system.machine import parse_size
 
 DEFAULT_SIZE = 30 * 10**9
 STORE_KINDS = ("toolchains", "actions", "findings")
-# Also in the store: directories of failed actions, downloads to be continued, measurements.
-_OTHERS = ("work", "downloads", "measured")
+# Also in the store: directories of failed actions, measurements.
+_OTHERS = ("work", "measured")
 _DAY_S = 24 * 3600
 _KEY = re.compile("[0-9a-f]{64}")
 _LOCK = f"(?:{'|'.join(STORE_KINDS)})-{_KEY.pattern}"
@@ -134,20 +134,6 @@ def keep(store: Store, size: int) -> None:
             return
     files.touch(mark)
     _fit(store, size, before=time.time() - _DAY_S)
-
-
-def clear(store: Store, kind: str) -> list[StoreEntry]:
-    """Remove all trees of a kind; returns them.
-
-    Raises:
-        UsageError: there is no such kind.
-    """
-    if kind not in STORE_KINDS:
-        raise UsageError(
-            f"the store has no entries of kind {kind!r}",
-            hint=f"its kinds are {', '.join(STORE_KINDS)}",
-        )
-    return _remove(store, [entry for entry in entries(store) if entry.kind == kind])
 
 
 def _fit(store: Store, size: int, *, before: float) -> list[StoreEntry]:

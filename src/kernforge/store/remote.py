@@ -20,7 +20,6 @@ from typing import IO, Any, Protocol
 
 from kernforge.errors import IntegrityError, StorageError, UsageError
 from kernforge.store import tree_archive
-from kernforge.system import extras
 
 _LAYOUT = "v2"
 _UNFINISHED_LASTS_S = 24 * 3600
@@ -69,8 +68,6 @@ class SharedStore:
         try:
             system_and_root: tuple[Any, str] = fsspec.core.url_to_fs(url)
         except (ValueError, ImportError) as error:
-            if isinstance(error, ImportError):  # fsspec says that its package is not installed
-                extras.require_tls(repr(url))
             raise UsageError(
                 f"{url!r} cannot be a shared store: {error}",
                 hint="name a URL such as file:///mnt/farm or s3://bucket/prefix, and install "

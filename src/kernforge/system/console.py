@@ -13,11 +13,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kernforge.errors import KernforgeError, printable
-from kernforge.system.progress import EVERY_S, LiveView, ProgressLines, repeat
+from kernforge.system.progress import EVERY_S, LiveLine, ProgressLines, repeat
 from kernforge.system.tables import size
 
 _ON_TERMINAL_S = 2.0
@@ -138,12 +138,12 @@ class Console:
 
     # -- progress of builds ----------------------------------------------------------------
 
-    def planned(self, actions: int, usage: Callable[[], Mapping[str, int]]) -> None:
+    def planned(self, actions: int) -> None:
         """A build begins."""
         if self._watched:
-            self._live = LiveView(actions, usage)
+            self._live = LiveLine(actions)
         elif not self.quiet:
-            self._live = ProgressLines(actions, usage, self._write, self._every_s)
+            self._live = ProgressLines(actions, self._write, self._every_s)
 
     def started(self, key: str, title: str) -> None:
         """An action begins."""

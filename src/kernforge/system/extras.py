@@ -24,12 +24,6 @@ EXTRAS = {
 }
 """Modules that each extra installs."""
 
-TLS_HINT = (
-    "use a Python of your distribution; or, if you built this one, install OpenSSL's headers "
-    "(`apt install libssl-dev`, `dnf install openssl-devel`) and build it again"
-)
-_TLS = ("ssl", "_ssl")
-
 # Argument of ``pip install`` for a missing module. The user chooses a torch for the CPU or a GPU.
 _INSTALL = {"torch": "torch"} | {
     module: f"'kernforge[{extra}]'" for extra, modules in EXTRAS.items() for module in modules
@@ -39,16 +33,9 @@ _INSTALL = {"torch": "torch"} | {
 def missing(error: ImportError, what: str) -> MissingPackageError | None:
     """The error for a module that is not installed; None if no extra installs it.
 
-    Python's own module for TLS may be missing or broken, too.
-
     Args:
         what: what needs the module, such as "this command".
     """
-    if error.name in _TLS:
-        return MissingPackageError(
-            f"{what} needs TLS, and the module ssl of this Python cannot be imported: {error}",
-            hint=TLS_HINT,
-        )
     if not isinstance(error, ModuleNotFoundError):
         return None
     install = _INSTALL.get((error.name or "").partition(".")[0])
@@ -57,28 +44,6 @@ def missing(error: ImportError, what: str) -> MissingPackageError | None:
     return MissingPackageError(
         f"{what} needs {error.name}, which is not installed", hint=f"pip install {install}"
     )
-
-
-def without_tls() -> ImportError | None:
-    """Why this Python has no TLS; None if it has it."""
-    try:
-        import ssl  # noqa: F401, PLC0415 - some milliseconds, and it may fail
-    except ImportError as error:
-        return error
-    return None
-
-
-def require_tls(what: str) -> None:
-    """Refuse to begin what would end with a traceback of a library.
-
-    Args:
-        what: what needs TLS, such as "this command".
-
-    Raises:
-        MissingPackageError: this Python has no TLS.
-    """
-    if (error := without_tls()) and (lacking := missing(error, what)):
-        raise lacking from error
 
 
 def require(modules: Iterable[str], what: str, *, otherwise: str = "") -> None:

@@ -39,7 +39,6 @@ _ELSEWHERE = (
     "write to another directory; that of kernforge's own files is KERNFORGE_HOME, that of files of "
     "a hub HF_HOME"
 )
-_NOT_ALLOWED = f"check the owner, or {_ELSEWHERE}"
 _HINTS = {
     errno.EEXIST: (
         "check the path: it may be a file instead of a directory; or remove what is there"
@@ -49,53 +48,35 @@ _HINTS = {
     errno.ENOSPC: f"free some space, or {_ELSEWHERE}",
     errno.EDQUOT: f"the quota is used up: free some space, or {_ELSEWHERE}",
     errno.EROFS: f"the file system is read-only: {_ELSEWHERE}",
-    errno.EACCES: _NOT_ALLOWED,
-    errno.EPERM: _NOT_ALLOWED,
+    errno.EACCES: f"check the owner and the permissions, or {_ELSEWHERE}",
+    errno.EPERM: f"check the owner and the permissions, or {_ELSEWHERE}",
     errno.EFBIG: "raise the limit of file sizes (ulimit -f), or write to another file system",
 }
 
-_OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
-
 
 @contextlib.contextmanager
-def disk_errors(what: str, *, below: Path | None = None) -> Iterator[None]:
+def disk_errors(what: str) -> Iterator[None]:
     """Turn the errors of a disk that is full, read-only or of another user into ``StorageError``.
 
     Args:
         what: description of the operation, such as ``"writing /a/b"``.
-        below: errors that name a path outside of this directory are left alone: what is read there
-            is not what is written.
     """
     try:
         yield
     except OSError as error:
         if error.errno not in _HINTS:
             raise
-        # Where a copy fills the disk, Python names its source.
-        if below and error.errno not in _OF_WRITING and _is_outside(error.filename, below):
-            raise
-        raise StorageError(f"{what}: {error.strerror}", hint=_HINTS[error.errno]) from error
+        raise storage_error(error, what) from error
 
 
-def _is_outside(name: object, directory: Path) -> bool:
-    # A relative name may be meant from an open directory.
-    path = Path(name) if isinstance(name, str | os.PathLike) else None
-    return bool(path and path.is_absolute() and not path.is_relative_to(directory.absolute()))
-
-
-def storage_error(error: OSError) -> StorageError:
-    """The error for a user, for an error of the disk that was not expected."""
-    path = f"{error.filename}: " if error.filename else ""
-    # It may have been read as well as written: nothing is said of where else to write.
-    allowed = "check the owner and the permissions of this path"
-    hints = {
-        **_HINTS,
-        errno.ENOENT: "check the path: a part of it is missing",
-        errno.EACCES: allowed,
-        errno.EPERM: allowed,
-    }
-    hint = hints.get(error.errno or 0, _WRONG_KIND)
-    return StorageError(f"{path}{error.strerror or error}", hint=hint)
+def storage_error(error: OSError, what: str = "") -> StorageError:
+    """The error for a user, for an error of the disk in an operation."""
+    named = str(error.filename or "")
+    places = [place for place in (what, "" if named in what else named) if place]
+    hint = "check the path: a part of it is missing"
+    if error.errno != errno.ENOENT:
+        hint = _HINTS.get(error.errno or 0, _WRONG_KIND)
+    return StorageError(": ".join([*places, error.strerror or str(error)]), hint=hint)
 
 
 def temporary() -> Path:
@@ -134,7 +115,7 @@ def staging(parent: Path) -> Iterator[Path]:
         path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         path.chmod(0o755)
     try:
-        with disk_errors(f"writing under {parent}", below=parent):
+        with disk_errors(f"writing under {parent}"):
             yield path
     finally:
         remove_tree(path)
@@ -318,7 +299,6 @@ def copy_file(source: Path, target: Path) -> None:
     """Copy a file with its execute bit, and make its parent directories."""
     with disk_errors(f"writing {target}"):
         target.parent.mkdir(parents=True, exist_ok=True)
-    with disk_errors(f"writing {target}", below=target.parent):
         shutil.copyfile(source, target)
         target.chmod(0o755 if os.access(source, os.X_OK) else 0o644)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from kernforge.artifact.version import Version2
-from kernforge.errors import ManifestError, ToolchainError
+from kernforge.errors import ManifestError
 
 _ARCH = re.compile(r"(\d+)\.(\d)([af]?)(\+PTX)?")
 
@@ -27,37 +27,12 @@ _DEFAULTS = (
 # Since this one, a list begins with the oldest that its toolkit compiles for.
 _LISTS_ITS_OLDEST = Version2(13, 0)
 
-# The releases of CUDA that compile for each GPU: the first, and the last if it is no longer
-# compiled for (NVIDIA's guides of nvcc and release notes). 10.1 is 11.0 since CUDA 13.
-_COMPILED_BY: dict[tuple[int, int], tuple[str, str]] = {
-    **dict.fromkeys(((3, 0), (3, 2)), ("6.5", "10.2")),
-    **dict.fromkeys(((3, 5), (3, 7)), ("6.5", "11.8")),
-    **dict.fromkeys(((5, 0), (5, 2), (5, 3)), ("7.0", "12.9")),
-    **dict.fromkeys(((6, 0), (6, 1), (6, 2)), ("8.0", "12.9")),
-    **dict.fromkeys(((7, 0), (7, 2)), ("9.0", "12.9")),
-    (7, 5): ("10.0", ""),
-    (8, 0): ("11.0", ""),
-    (8, 6): ("11.1", ""),
-    (8, 7): ("11.4", ""),
-    (8, 8): ("13.0", ""),
-    **dict.fromkeys(((8, 9), (9, 0)), ("11.8", "")),
-    (10, 0): ("12.8", ""),
-    (10, 1): ("12.8", "12.9"),
-    (10, 3): ("12.9", ""),
-    (10, 7): ("13.4", ""),
-    (11, 0): ("13.0", ""),
-    (12, 0): ("12.8", ""),
-    (12, 1): ("12.9", ""),
-}
-_NEWEST_KNOWN = Version2(13, 5)
-CAPABILITIES = tuple(Version2(*capability) for capability in _COMPILED_BY)
+_GPUS = (
+    "3.0 3.2 3.5 3.7 5.0 5.2 5.3 6.0 6.1 6.2 7.0 7.2 7.5 8.0 8.6 8.7 8.8 8.9 9.0 10.0 10.1 10.3 "
+    "10.7 11.0 12.0 12.1"
+)
+CAPABILITIES = tuple(Version2.parse(number) for number in _GPUS.split())
 """Compute capabilities of the GPUs that CUDA 9 to 13.5 compile for."""
-_RENAMED = (10, 1)
-# The first GPU and the first CUDA that have code for one GPU, and code for a family.
-_FIRST_OF_SUFFIX = {
-    "a": (Version2(9, 0), Version2(12, 0)),
-    "f": (Version2(10, 0), Version2(12, 9)),
-}
 GENERATIONS = {
     "Volta": "7.0+PTX",
     "Turing": "7.5+PTX",
@@ -141,49 +116,6 @@ def listed(text: str) -> tuple[Arch, ...]:
             f"TORCH_CUDA_ARCH_LIST is {text!r}, which is not a list of compute capabilities",
             hint=f"write it like '8.0;9.0+PTX', or name generations: {', '.join(GENERATIONS)}",
         ) from error
-
-
-def require_compiled(archs: Iterable[Arch], toolkit: Version2) -> None:
-    """Refuse architectures that a toolkit does not compile for, before its compiler does.
-
-    Raises:
-        ToolchainError: there is one; it says what the toolkit has, and which CUDA has the other.
-    """
-    lacking = [arch for arch in archs if not _is_compiled(arch, toolkit)]
-    if not lacking:
-        return
-    has = [str(c) for c in CAPABILITIES if _is_compiled(Arch(*c), toolkit)]
-    others = dict.fromkeys(_other_toolkit(arch) for arch in lacking)
-    raise ToolchainError(
-        f"CUDA {toolkit} does not compile for {', '.join(map(str, lacking))}: it has "
-        f"{', '.join(has)}",
-        hint="; ".join(
-            filter(None, [*others, "TORCH_CUDA_ARCH_LIST names the GPUs to compile for"])
-        ),
-    )
-
-
-def _is_compiled(arch: Arch, toolkit: Version2) -> bool:
-    first, last = _COMPILED_BY.get((arch.major, arch.minor), ("", ""))
-    if not first:  # a GPU of a CUDA that is newer than this table
-        return toolkit > _NEWEST_KNOWN
-    if arch.suffix and arch.capability < _FIRST_OF_SUFFIX[arch.suffix][0]:
-        return False
-    since = _FIRST_OF_SUFFIX[arch.suffix][1] if arch.suffix else Version2(0, 0)
-    return max(Version2.parse(first), since) <= toolkit and (
-        not last or toolkit <= Version2.parse(last)
-    )
-
-
-def _other_toolkit(arch: Arch) -> str:
-    first, last = _COMPILED_BY.get((arch.major, arch.minor), ("", ""))
-    if (arch.major, arch.minor) == _RENAMED:
-        return f"{arch} is 11.0 since CUDA 13"
-    if not first:
-        return f"no GPU that is known has {arch}"
-    if arch.suffix and arch.capability < _FIRST_OF_SUFFIX[arch.suffix][0]:
-        return f"write {replace(arch, suffix='')}: {arch.suffix!r} is for newer GPUs"
-    return f"{arch} is compiled for by CUDA {first} {f'to {last}' if last else 'and later'}"
 
 
 def merged(archs: Iterable[Arch]) -> tuple[Arch, ...]:

@@ -202,9 +202,6 @@ def require(toolkit: LockedTree, archs: Iterable[Arch]) -> None:
     Raises:
         ToolchainError: there is one.
     """
-    archs = tuple(archs)
-    if not toolkit.front_end and (version := Version2.leading(toolkit.release)):
-        cuda_arch.require_compiled(archs, version)
     lacking = [str(arch) for arch in archs if toolkit.front_end and compiled_as(arch) != arch]
     if lacking:
         raise ToolchainError(

@@ -48,36 +48,19 @@ class Compiler:
     """A C++ compiler.
 
     Attributes:
-        identity: first line of ``--version``, and the flags.
+        identity: first line of ``--version``.
         target: ``-dumpmachine``.
         static_libstdcxx: whether it has a ``libstdc++.a``, which some distributions package apart.
-        flags: that ``CXX`` names with it.
     """
 
     path: str
     identity: str
     target: str
     static_libstdcxx: bool = True
-    flags: tuple[str, ...] = ()
-
-    def program(self, memory: Path) -> str:
-        """Path of a program that is this compiler with its flags.
-
-        Args:
-            memory: directory for a script that starts it, where it has flags.
-        """
-        if not self.flags:
-            return self.path
-        words = (self.path, *self.flags)
-        script = memory / digest.key("cxx", words=words)[:24] / "bin" / Path(self.path).name
-        if not script.is_file():
-            text = f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'
-            files.write_atomic(script, text, mode=0o755, durable=False)
-        return str(script)
 
 
 def find(env: Mapping[str, str], runner: Runner) -> Compiler:
-    """Find the compiler that ``CXX`` names, with its flags, else ``g++``, else ``c++``.
+    """Find the compiler that ``CXX`` names, else ``g++``, else ``c++``.
 
     A launcher, as in ``ccache g++``, is left out: results are in kernforge's own store.
 
@@ -85,28 +68,28 @@ def find(env: Mapping[str, str], runner: Runner) -> Compiler:
         ToolchainError: there is none, or it is not a GCC of a version that can serve.
     """
     named = env.get("CXX", "").strip()
-    for program, *flags in [_words(named)] if named else [["g++"], ["c++"]]:
+    for program in [_compiler(named)] if named else ["g++", "c++"]:
         try:
-            return _identify(program, env, runner, tuple(flags))
+            return _identify(program, env, runner)
         except FileNotFoundError:
             continue
     missing = f"CXX is {named!r}, and there is no such program" if named else ""
     raise ToolchainError(missing or "no C++ compiler is installed", hint=_INSTALL)
 
 
-def _words(named: str) -> list[str]:
-    """The compiler that ``CXX`` names, and its flags."""
+def _compiler(named: str) -> str:
+    """The compiler that ``CXX`` names."""
     words: list[str] = []
     with contextlib.suppress(ValueError):  # a quotation mark without its partner
         words = shlex.split(named)
     while words and Path(words[0]).name in _LAUNCHERS:
         words = words[1:]
-    if not words:
+    if len(words) != 1:
         raise ToolchainError(
-            f"CXX is {named!r}, which names no compiler",
-            hint="write it as for a shell, such as CXX=g++ or CXX='ccache g++ -m64'",
+            f"CXX is {named!r}, which is not the name of a compiler",
+            hint="write it as CXX=g++ or CXX='ccache g++', without flags",
         )
-    return words
+    return words[0]
 
 
 def find_cross(cpu: str, search_path: str, runner: Runner) -> Compiler:
@@ -139,9 +122,7 @@ def find_cross(cpu: str, search_path: str, runner: Runner) -> Compiler:
     raise ToolchainError(f"no C++ compiler for {cpu} Linux is installed", hint=hint)
 
 
-def _identify(
-    program: str, env: Mapping[str, str], runner: Runner, flags: tuple[str, ...] = ()
-) -> Compiler:
+def _identify(program: str, env: Mapping[str, str], runner: Runner) -> Compiler:
     def ask(*argv: str) -> str:
         return runner(Command(argv=argv, env={"PATH": env.get("PATH", ""), "LC_ALL": "C"})).stdout
 
@@ -158,12 +139,11 @@ def _identify(
             hint=_INSTALL,
         )
     path = ask("/bin/sh", "-c", 'command -v "$0"', program).strip() or program
-    archive = ask(program, *flags, "-print-file-name=libstdc++.a").strip()
+    archive = ask(program, "-print-file-name=libstdc++.a").strip()
     return Compiler(
         path=path,
-        flags=flags,
-        identity=" ".join((identity, *flags)),
-        target=ask(program, *flags, "-dumpmachine").strip(),
+        identity=identity,
+        target=ask(program, "-dumpmachine").strip(),
         # The compiler answers with the bare name when it does not have the file.
         static_libstdcxx="/" in archive,
     )

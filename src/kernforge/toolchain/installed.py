@@ -15,7 +15,7 @@ import os
 import platform
 import re
 import sysconfig
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,18 +23,25 @@ from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError, UsageError
 from kernforge.store.local import Store
 from kernforge.system import digest, files
-from kernforge.system.process import Command, Runner, run
+from kernforge.system.process import Command, Runner
 from kernforge.toolchain import host_compiler
 from kernforge.toolchain.lockfile import LockedTree
 
 _RELEASE = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
-_PARTS = ("bin", "include", "lib64", "nvvm")
 # The first two are those of torch's loader, and of kernforge.load.
 _VARIABLES = ("CUDA_HOME", "CUDA_PATH", "KERNFORGE_CUDA_HOME")
-_COMPILERS_OWN = "/usr/include"
-_PROGRAMS = ("nvcc", "cudafe++", "ptxas", "fatbinary", "nvlink", "cicc", "nvcc.profile")
-_LIBRARIES = ("libcudart_static.a", "libcudadevrt.a")
-_NEEDED = ("bin/nvcc", "include/cuda_runtime.h", "lib64/libcudart_static.a")
+# The parts of a toolkit: where NVIDIA's installer, the wheels and conda have them, and a file.
+_LAYOUT = {
+    "bin": (("bin",), "nvcc"),
+    "include": (("include", "targets/*/include"), "cuda_runtime.h"),
+    "lib64": (("lib64", "lib", "targets/*/lib"), "libcudart_static.a"),
+    "nvvm": (("nvvm",), ""),
+}
+# What of a part in a directory that it shares with other packages, as in conda, belongs to it.
+_OWN = {
+    "bin": {"nvcc", "cudafe++", "ptxas", "fatbinary", "nvlink", "cicc", "nvcc.profile"},
+    "lib64": {"libcudart_static.a", "libcudadevrt.a"},
+}
 _TORCH_VERSION = re.compile(r"^__version__ = ['\"]([^'\"]+)['\"]", re.MULTILINE)
 
 _TORCH_CUDA = re.compile(r"^cuda\b[^=\n]*= ['\"]([^'\"]+)['\"]", re.MULTILINE)
@@ -47,8 +54,8 @@ class LocalTree:
     Attributes:
         locked: it as a lock records it; its version is empty where it stands for any release's.
         path: its directory.
-        parts: where a toolkit's ``bin``, ``include``, ``lib64`` and ``nvvm`` are, if not all in
-            ``path``: conda, the wheels and Debian's package have other layouts.
+        parts: where a toolkit's ``bin``, ``include``, ``lib64`` and ``nvvm`` are, if not all below
+            ``path`` by these names: conda and the wheels have other layouts.
         files: of a header library, content by path below ``include``.
     """
 
@@ -69,18 +76,26 @@ class LocalTree:
 
         def fill(tree: Path) -> None:
             for name, target in self.parts.items():
-                if target == _COMPILERS_OWN:  # it is found without being named
-                    files.make_dir(tree / name)
-                else:
-                    files.symlink(target, tree / name)
+                files.symlink(target, tree / name)
 
         key = digest.key("cuda-parts", parts=self.parts)
         return store.tree("toolchains", key, fill, shared=False)
 
 
-def _missing_in(path: Path) -> list[str]:
-    """Files of a toolkit that a directory lacks where NVIDIA's installer puts them."""
-    return [part for part in _NEEDED if not (path / part).is_file()]
+def _parts(toolkit: Path) -> dict[str, str]:
+    """Directory of each part of a toolkit that is there."""
+    parts = {}
+    for part, (patterns, file) in _LAYOUT.items():
+        places = (place for pattern in patterns for place in sorted(toolkit.glob(pattern)))
+        if place := next((str(place) for place in places if (place / file).exists()), ""):
+            parts[part] = place
+    return parts
+
+
+def _missing(parts: Collection[str]) -> list[str]:
+    """Files of a toolkit that it lacks."""
+    needed = {part: file for part, (_, file) in _LAYOUT.items() if file and part not in parts}
+    return [f"{part}/{file}" for part, file in needed.items()]
 
 
 def find_cuda(env: Mapping[str, str]) -> Path | None:
@@ -92,32 +107,31 @@ def find_cuda(env: Mapping[str, str]) -> Path | None:
         nvcc = Path(directory) / "nvcc"
         if directory and os.access(nvcc, os.X_OK):
             toolkit = nvcc.resolve().parent.parent
-            if not _missing_in(toolkit):
+            if not _missing(_parts(toolkit)):
                 return toolkit
-            # It may be a script that starts another one.
-            parts = _parts(nvcc, env, run)
-            if "bin" in parts and not _lacking(parts):
-                return Path(parts["bin"]).parent
     usual = Path("/usr/local/cuda")
-    return None if _missing_in(usual) else usual
+    return None if _missing(_parts(usual)) else usual
 
 
 def identify_cuda(path: Path, env: Mapping[str, str], runner: Runner) -> LocalTree:
-    """Say which toolkit is in a directory; its nvcc may be a script that needs ``PATH``.
+    """Say which toolkit is in a directory.
 
     Raises:
         UsageError: there is none, or a part of it is missing; it names the variable that named it.
     """
     named = [f"{n}={env[n]}" for n in _VARIABLES if Path(env.get(n, "").strip() or "/") == path]
     path = path.resolve()
-    parts = _parts(path / "bin" / "nvcc", env, runner) if _missing_in(path) else {}
-    if missing := _lacking(parts) if parts else _missing_in(path):
+    parts = _parts(path)
+    if missing := _missing(parts):
         raise UsageError(
             f"{[*named, path][0]} is not a CUDA toolkit: there is no {', '.join(missing)}",
             hint="name the directory that holds bin/nvcc, include and lib64, or unset the "
             "variable: wheels of the package index then bring the toolkit",
         )
-    printed = runner(_ask(path / "bin" / "nvcc", env, "--version")).stdout
+    usual = all(Path(place) == path / part for part, place in parts.items())
+    argv = (f"{path}/bin/nvcc", "--version")
+    asked = Command(argv=argv, env={"PATH": env.get("PATH", ""), "LC_ALL": "C"})
+    printed = runner(asked).stdout
     match = _RELEASE.search(printed)
     if match is None:
         raise UsageError(
@@ -129,74 +143,24 @@ def identify_cuda(path: Path, env: Mapping[str, str], runner: Runner) -> LocalTr
     stated = ""
     with contextlib.suppress(ValueError, KeyError, TypeError):
         stated = str(json.loads(text)["cuda"]["version"])
-    sizes = _part_sizes(parts) if parts else _sizes(path, _PARTS, follow=True)
+    sizes = _sizes(path, parts, follow=True) if usual else _own_sizes(parts)
     locked = LockedTree(
         kind="cuda",
         version=f"{int(match[1])}.{int(match[2])}",
         release=stated or match[3],
         digest=digest.key("cuda-home", nvcc=printed, stated=text, files=sizes),
     )
-    return LocalTree(locked=locked, path=path, parts=parts)
+    return LocalTree(locked=locked, path=path, parts={} if usual else parts)
 
 
-def _part_sizes(parts: Mapping[str, str]) -> dict[str, int]:
+def _own_sizes(parts: Mapping[str, str]) -> dict[str, int]:
     """Sizes of a toolkit's files in directories that it shares with other packages."""
-    sizes: dict[str, int] = {}
-    for part, place in parts.items():
-        if place == _COMPILERS_OWN:
-            continue
-        shared = {"bin": _PROGRAMS, "lib64": _LIBRARIES}.get(part)
-        if shared:
-            paths = [Path(place) / name for name in shared if (Path(place) / name).is_file()]
-            sizes |= {f"{part}/{each.name}": each.stat().st_size for each in paths}
-        else:
-            below = _sizes(Path(place), (".",), follow=True)
-            sizes |= {f"{part}/{name}": size for name, size in below.items()}
-    return sizes
-
-
-def _ask(nvcc: Path, env: Mapping[str, str], *words: str) -> Command:
-    return Command(argv=(str(nvcc), *words), env={"PATH": env.get("PATH", ""), "LC_ALL": "C"})
-
-
-def _parts(nvcc: Path, env: Mapping[str, str], runner: Runner) -> dict[str, str]:
-    """Where the parts of a toolkit are, by what its nvcc says of how it compiles, if it is one."""
-    if not nvcc.is_file():
-        return {}
-    said = runner(
-        _ask(nvcc, env, "--dryrun", "-x", "cu", "-c", os.devnull, "-o", os.devnull)
-    ).stderr
-    values = {m[1]: m[2] for m in re.finditer(r"^#\$ (\w+)=(.*)$", said, re.MULTILINE)}
-    if "_HERE_" not in values:
-        return {}
-    here = os.path.realpath(values["_HERE_"])
-    searched = f"{values.get('INCLUDES', '')} {values.get('SYSTEM_INCLUDES', '')}"
-    top = Path(here).parent
-    include = [*re.findall(r"-I([^\"\s]+)", searched), top / "include", "/usr/include"]
-    libraries = [
-        *re.findall(r"-L([^\"\s]+)", values.get("LIBRARIES", "")),
-        top / "lib64",
-        top / "lib",
-    ]
-    libraries += [f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64", "/usr/lib"]
-    nvvm = os.path.dirname(values.get("CICC_PATH", ""))  # noqa: PTH120
-    places = {
-        "bin": here,
-        "include": _holding("cuda_runtime.h", include),
-        "lib64": _holding("libcudart_static.a", libraries),
-        "nvvm": os.path.realpath(nvvm) if nvvm and Path(nvvm).is_dir() else "",
+    return {
+        f"{part}/{name}": size
+        for part, place in parts.items()
+        for name, size in _sizes(Path(place), (".",), follow=True).items()
+        if part not in _OWN or name in _OWN[part]
     }
-    return {name: place for name, place in places.items() if place}
-
-
-def _holding(name: str, directories: Iterable[str | Path]) -> str:
-    places = (os.path.realpath(each) for each in directories if (Path(each) / name).is_file())
-    return next(places, "")
-
-
-def _lacking(parts: Mapping[str, str]) -> list[str]:
-    needed = {"include": "cuda_runtime.h", "lib64": "libcudart_static.a"}
-    return [f"{name} that nvcc could find" for part, name in needed.items() if part not in parts]
 
 
 def identify_torch(path: Path, records: Path) -> LocalTree:

@@ -16,35 +16,48 @@ from kernforge.toolchain.lockfile import Tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalPartsOptions:
-    """Where the parts of a toolchain are that the user provides.
-
-    Attributes:
-        cutlass: directory or archive of CUTLASS, of any release.
-        torch_home: directory of an installed torch, whose headers stand in for any release's.
-    """
-
-    cuda_home: Path | None = None
-    cutlass: Path | None = None
-    torch_home: Path | None = None
-
-    @classmethod
-    def of(cls, environment: Environment) -> Self:
-        """What the environment names, for builds of the user's own projects."""
-        cuda, cutlass = environment.kernforge_cuda_home, environment.cutlass_src_dir
-        return cls(
-            cuda_home=Path(cuda) if cuda else None, cutlass=Path(cutlass) if cutlass else None
-        )
-
-
-NO_LOCAL_PARTS = LocalPartsOptions()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LocalParts:
-    """Trees that the user provides, by kind."""
+    """Trees that the user provides, by kind; none by default."""
 
     trees: Mapping[str, LocalTree] = field(default_factory=dict)
+
+    @classmethod
+    def named(cls, environment: Environment, cutlass: str = "") -> Self:
+        """What the environment names, for builds of the user's own projects.
+
+        Args:
+            cutlass: the CUTLASS that the project depends on; empty without one.
+
+        Raises:
+            UsageError: something is not there or not what it should be.
+        """
+        toolkit, checkout = environment.kernforge_cuda_home, environment.cutlass_src_dir
+        parts = cls.installed(environment, cuda_home=Path(toolkit) if toolkit else None)
+        if not cutlass or not checkout:
+            return parts
+        tree = header_libraries.identify(cutlass, Path(checkout))
+        return replace(parts, trees={**parts.trees, cutlass: tree})
+
+    @classmethod
+    def installed(
+        cls,
+        environment: Environment,
+        *,
+        cuda_home: Path | None = None,
+        torch_home: Path | None = None,
+    ) -> Self:
+        """What is installed on this machine: a toolkit, and a torch for any release's headers.
+
+        Raises:
+            UsageError: something is not there or not what it should be.
+        """
+        trees = {}
+        if cuda_home:
+            trees["cuda"] = installed.identify_cuda(cuda_home, environment.variables, run)
+        if torch_home:
+            records = environment.home / "store" / "compilers"
+            trees["torch"] = installed.identify_torch(torch_home, records)
+        return cls(trees=trees)
 
     @property
     def cuda(self) -> LocalTree | None:
@@ -69,25 +82,3 @@ class LocalParts:
             return ""
         wanted = ", ".join(sorted(versions))
         return f"{home.path} is CUDA {home.version}: it is not used for CUDA {wanted}"
-
-
-def find_local_parts(
-    options: LocalPartsOptions, cutlass: str, environment: Environment
-) -> LocalParts:
-    """Look at what the user names.
-
-    Args:
-        cutlass: the CUTLASS that the project depends on; empty without one.
-
-    Raises:
-        UsageError: something is not there or not what it should be.
-    """
-    trees = {}
-    if options.cuda_home:
-        trees["cuda"] = installed.identify_cuda(options.cuda_home, environment.variables, run)
-    if options.torch_home:
-        records = environment.home / "store" / "compilers"
-        trees["torch"] = installed.identify_torch(options.torch_home, records)
-    if cutlass and options.cutlass:
-        trees[cutlass] = header_libraries.identify(cutlass, options.cutlass)
-    return LocalParts(trees=trees)

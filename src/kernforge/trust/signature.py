@@ -23,7 +23,6 @@ from kernforge import untrusted
 from kernforge.artifact.metadata import FILE as METADATA
 from kernforge.artifact.metadata import SIGNATURE as FILE
 from kernforge.errors import IntegrityError, TrustError, UsageError
-from kernforge.system import extras
 from kernforge.trust.policy import (
     Claims,
     IdentitySigner,
@@ -230,10 +229,7 @@ def needs(package: str) -> Iterator[None]:
     """Imports of a package of the extra ``trust``; a UsageError if it is not installed."""
     try:
         yield
-    except ImportError as error:
-        extras.require_tls(f"{package}, for signatures,")
-        if not isinstance(error, ModuleNotFoundError):
-            raise
+    except ModuleNotFoundError as error:
         raise UsageError(
             f"signatures need {error.name}, which is not installed",
             hint=f"pip install 'kernforge[trust]' (for {package})",

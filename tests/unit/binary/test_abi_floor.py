@@ -10,7 +10,7 @@ from kernforge.binary.elf import Symbol
 def exported(stub: abi_floor.StubLibrary) -> dict[str, str]:
     """Version of each symbol by name, as the version script says."""
     found = {}
-    for version, names in re.findall(r"(\S+) \{ global: (.*); \};", stub.version_script):
+    for version, names in re.findall(r"(\S+) \{ global: (.*); \};", stub.texts[f"{stub.file}.map"]):
         found |= dict.fromkeys(names.split("; "), version)
     return found
 

@@ -29,14 +29,6 @@ def test_an_old_manifest_is_converted_in_place(project, capsys):
     assert "build.toml: edition 5" in capsys.readouterr().out
 
 
-def test_the_schema_is_exported_on_request(project, capsys):
-    assert call("export", str(project), "--only", "schema") == 0
-    schema = json.loads((project / "build.schema.json").read_text())
-    assert schema["$schema"].startswith("https://json-schema.org/")
-    assert call("export", str(project), "--only", "schema") == 0
-    assert "kept" not in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("verb", ["check", "check --resources", "sign"])
 def test_a_build_has_the_same_names_in_every_command(
     project, verb, write_variant, capsys, monkeypatch

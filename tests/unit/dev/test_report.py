@@ -7,7 +7,7 @@ import json
 import pytest
 from rich.console import Console
 
-from kernforge.binary import kernel_usage, occupancy
+from kernforge.binary import kernel_usage
 from kernforge.binary.cubin import FunctionUsage
 from kernforge.dev import report
 from kernforge.dev.rounds import EVERYTHING, GoodBuild, Round
@@ -36,8 +36,8 @@ def tested():
     """A round with a failed test, a kernel and a time."""
     sizes = {"registers": 64, "stack": 16, "spill_stores": 8, "spill_loads": 12, "shared": 1024}
     use = FunctionUsage(symbol="_Z1kPf", kernel=True, barriers=1, threads=256, required=0, **sizes)
-    limits = occupancy.limits("9.0")
-    fills = (occupancy.occupancy(limits, threads=256, registers=64, shared=1024, barriers=1),)
+    limits = kernel_usage.limits_of("9.0")
+    fills = (kernel_usage.occupancy(limits, threads=256, registers=64, shared=1024, barriers=1),)
     tests = (
         {"test": "tests/test_a.py::test_x", "outcome": "passed", "reason": ""},
         {"test": "tests/test_a.py::test_y", "outcome": "failed", "reason": "1 != 2"},

@@ -117,23 +117,20 @@ def test_an_earlier_version_is_replaced(here, monkeypatch):
     assert not (target / "gone.md").exists()
 
 
-@pytest.mark.parametrize("edited", [False, True])
-def test_a_foreign_or_edited_skill_is_not_replaced(here, capsys, edited):
-    if edited:
-        assert call("skills") == 0
+def test_a_foreign_skill_is_not_replaced(here, capsys):
     theirs = here / ".agents/skills/kernforge"
-    theirs.mkdir(parents=True, exist_ok=True)
-    (theirs / "mine.md").write_text("a rule of the project")
-    before = {path: path.stat() for path in theirs.rglob("*")}
+    theirs.mkdir(parents=True)
+    (theirs / "SKILL.md").write_text("a rule of the project")
     assert call("skills") == 2
-    assert "was modified, or is not from kernforge" in capsys.readouterr().err
-    assert {path: path.stat() for path in theirs.rglob("*")} == before
+    assert "is not from kernforge" in capsys.readouterr().err
+    assert [path.read_text() for path in theirs.iterdir()] == ["a rule of the project"]
 
 
 def test_nothing_is_written_through_a_link(here):
     (here / "elsewhere").mkdir()
     skill = here / ".agents/skills/kernforge"
-    skill.mkdir(parents=True)
+    assert call("skills") == 0
+    (skill / "references").rename(here / "moved")
     (skill / "references").symlink_to(here / "elsewhere")
     assert call("skills") == 0
     assert list((here / "elsewhere").iterdir()) == []

@@ -43,19 +43,6 @@ def test_the_least_recently_used_go_first(tmp_path):
     assert there(store) == [3]
 
 
-def test_clearing_takes_one_kind(tmp_path):
-    store = Store(tmp_path)
-    put(store, 1, age_s=0, kind="toolchains")
-    put(store, 2, age_s=100)
-    kinds = {kind.name: kind for kind in eviction.survey(store)}
-    assert (kinds["actions"].entries, kinds["actions"].size) == (1, 64 * 1024)
-    assert kinds["actions"].oldest == pytest.approx(NOW - 100, abs=1)
-    assert len(eviction.clear(store, "actions")) == 1
-    assert there(store) == [1]
-    with pytest.raises(UsageError, match="no entries of kind 'things'"):
-        eviction.clear(store, "things")
-
-
 def test_the_limit_has_a_unit():
     for text, size in (("20GB", 20 * 10**9), ("1.5GiB", 3 * 2**29), ("7B", 7)):
         assert eviction.limit(Environment({"KERNFORGE_STORE_SIZE": text})) == size
@@ -86,8 +73,6 @@ def test_nothing_of_others_is_removed(tmp_path):
         files.write_new(path, "mine")
         os.utime(path, (0, 0))
     eviction.trim(store, 0)
-    for kind in eviction.STORE_KINDS:
-        eviction.clear(store, kind)
     assert there(store) == []
     assert all(path.read_text() == "mine" for path in theirs)
 
@@ -98,7 +83,6 @@ def test_a_shelf_behind_a_link_is_not_ours_to_clear(tmp_path):
     ours.root.mkdir()
     (ours.root / "toolchains").symlink_to(theirs.root / "toolchains")
     eviction.trim(ours, 0)
-    eviction.clear(ours, "toolchains")
     assert there(theirs) == [1]
 
 

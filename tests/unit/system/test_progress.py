@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Progress: a live view on a terminal, and without one a line from time to time."""
+"""Progress: a line that is updated on a terminal, and without one a line from time to time."""
 
 import io
 import threading
@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console as RichConsole
 
 from kernforge.system import console
-from kernforge.system.progress import EVERY_S, LiveView
+from kernforge.system.progress import EVERY_S, LiveLine
 
 
 class Said:
@@ -33,7 +33,7 @@ def test_a_build_without_a_terminal_prints_lines_and_a_quiet_one_none(capsys):
         said = Said()
         one = console.Console(quiet=quiet, every_s=0.001)
         one._write = said
-        one.planned(3, dict)
+        one.planned(3)
         one.started("a", "a.cu")
         if not quiet:
             said.wait()
@@ -63,44 +63,21 @@ def test_a_download_without_a_terminal_has_a_line_every_ten_seconds(capsys):
     assert capsys.readouterr().err == "fetching a.whl (100 MB)\n  a.whl: 1.0 of 100 MB\n"
 
 
-def draw(live):
-    console = RichConsole(file=io.StringIO(), width=100, force_terminal=False)
-    console.print(live._draw())
-    return console.file.getvalue()
-
-
-@pytest.fixture
-def terminal():
-    return RichConsole(file=io.StringIO(), width=100, force_terminal=True)
-
-
-def test_the_view_shows_what_runs_with_time_and_memory(terminal):
-    live = LiveView(7, lambda: {"1": 2_500_000_000}, terminal)
-    live.started("1", "one.cu")
-    live.started("2", "two.cu")
-    text = draw(live)
-    assert "2.5 GB" in text
-    assert "one.cu" in text
-    live.ended("2")
-    live.stop()
-    text = draw(live)
-    assert "two.cu" not in text
-    assert "1 of 7" in text
-    assert "1 running" in text
-
-
-def test_many_running_actions_do_not_fill_the_screen(terminal):
-    live = LiveView(50, dict, terminal)
-    for number in range(40):
+def test_the_line_on_a_terminal_names_what_runs_for_longest():
+    terminal = RichConsole(file=io.StringIO(), width=200, force_terminal=True)
+    live = LiveLine(7, terminal)
+    for number in range(5):
         live.started(str(number), f"unit{number}.cu")
+    live.ended("4")
+    line = "1 of 7 actions ended, 4 running: unit0.cu (0 s), unit1.cu (0 s), unit2.cu (0 s), 1 more"
+    assert live.text() == f"  {line}"
     live.stop()
-    assert len(draw(live).splitlines()) < 15
-    assert "28 of them not shown" in draw(live)
+    assert "unit0.cu (0 s)" in terminal.file.getvalue()
 
 
 def test_without_a_terminal_each_long_action_is_a_line(capsys):
     said = console.Console()
-    said.planned(2, dict)
+    said.planned(2)
     said.started("1", "one.cu")
     said.ended("1", "one.cu  on worker-7", seconds=12.0, peak_bytes=3 * 10**9, failed=False)
     said.ended("2", "short.cu", seconds=0.1, peak_bytes=3 * 10**9, failed=False)

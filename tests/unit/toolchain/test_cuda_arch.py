@@ -4,7 +4,7 @@ import re
 import pytest
 
 from kernforge.artifact.version import Version2
-from kernforge.errors import ManifestError, ToolchainError
+from kernforge.errors import ManifestError
 from kernforge.toolchain import cuda_arch
 from kernforge.toolchain.cuda_arch import Arch
 
@@ -133,32 +133,6 @@ def test_what_is_not_a_list_is_refused_with_what_to_write(text):
     with pytest.raises(ManifestError, match="TORCH_CUDA_ARCH_LIST is ") as told:
         cuda_arch.listed(text)
     assert "write it like '8.0;9.0+PTX', or name generations: Volta" in told.value.hint
-
-
-@pytest.mark.parametrize(
-    ("archs", "toolkit", "hint"),
-    [
-        ("5.2", (13, 0), "5.2 is compiled for by CUDA 7.0 to 12.9"),
-        ("7.0;9.0", (13, 0), "7.0 is compiled for by CUDA 9.0 to 12.9"),
-        ("10.1", (13, 0), "10.1 is 11.0 since CUDA 13"),
-        ("13.0", (13, 0), "no GPU that is known has 13.0"),
-        ("12.1", (12, 8), "12.1 is compiled for by CUDA 12.9 and later"),
-        ("8.0a", (13, 0), "write 8.0"),
-        ("10.0f", (12, 8), "10.0f"),
-    ],
-)
-def test_a_gpu_that_a_toolkit_lacks_is_refused_before_the_compiler(archs, toolkit, hint):
-    version = Version2(*toolkit)
-    with pytest.raises(ToolchainError, match=f"CUDA {version} does not compile for") as told:
-        cuda_arch.require_compiled(cuda_arch.listed(archs), version)
-    assert hint in told.value.hint
-    assert "8.0, 8.6" in told.value.message
-
-
-@pytest.mark.parametrize("toolkit", [(12, 8), (12, 9), (13, 0), (13, 2)])
-def test_what_a_toolkit_builds_for_unasked_is_compiled(toolkit):
-    cuda_arch.require_compiled(cuda_arch.defaults(Version2(*toolkit)), Version2(*toolkit))
-    cuda_arch.require_compiled(cuda_arch.listed("9.0a;10.0+PTX"), Version2(*toolkit))
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,9 @@ def answers(table):
     return runner
 
 
-def test_the_compiler_here_is_found_and_named():
-    found = host_compiler.find(os.environ, process.run)
+@pytest.mark.parametrize("value", ["", " g++ ", "ccache g++", "/usr/bin/sccache 'g++'"])
+def test_the_compiler_here_is_found_and_named_without_its_launcher(value):
+    found = host_compiler.find({**os.environ, "CXX": value}, process.run)
     assert Path(found.path).is_absolute()
     assert found.target.split("-")[0] in {"x86_64", "aarch64"}
 
@@ -71,23 +72,7 @@ def test_a_compiler_that_cannot_serve_is_refused(identity, version, said):
         host_compiler.find({}, answers(table))
 
 
-@pytest.mark.parametrize("value", ["g++ -m64", "ccache g++ -m64", "/usr/bin/sccache 'g++' -m64"])
-def test_flags_in_cxx_are_kept_and_launchers_left_out(tmp_path, value):
-    found = host_compiler.find({**os.environ, "CXX": value}, process.run)
-    assert found.flags == ("-m64",)
-    assert found.identity.endswith(" -m64")
-    program = found.program(tmp_path)
-    asked = process.Command(argv=(program, "-###", "-E", "-x", "c++", "/dev/null"))
-    assert "-m64" in process.run(asked).stderr
-
-
-@pytest.mark.parametrize("value", ["", " ", "g++", " g++ "])
-def test_a_compiler_without_flags_is_its_own_program(tmp_path, value):
-    found = host_compiler.find({**os.environ, "CXX": value}, process.run)
-    assert found.program(tmp_path) == found.path
-
-
-@pytest.mark.parametrize("value", ["'g++", "ccache", "ccache sccache"])
+@pytest.mark.parametrize("value", ["'g++", "ccache", "ccache sccache", "g++ -m64"])
 def test_a_value_of_cxx_that_is_no_compiler_is_named(value):
     with pytest.raises(ToolchainError) as caught:
         host_compiler.find({**os.environ, "CXX": value}, process.run)

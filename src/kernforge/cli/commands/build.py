@@ -27,7 +27,7 @@ from kernforge.project.api import read_project
 from kernforge.system.console import Console
 from kernforge.system.machine import cores
 from kernforge.system.tables import counted, size, table
-from kernforge.toolchain.local_parts import LocalPartsOptions, find_local_parts
+from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.releases import torch_releases
 
 _FEW = 2
@@ -98,10 +98,8 @@ def _request(
 
 
 def _list(arguments: argparse.Namespace, console: Console) -> None:
-    environment = arguments.environment
     project = read_project(arguments.project)
-    named = LocalPartsOptions.of(environment)
-    parts = find_local_parts(named, units.cutlass(project.manifest), environment)
+    parts = LocalParts.named(arguments.environment, units.cutlass(project.manifest))
     cpu = workspaces.cpu_of(arguments.system) if arguments.system else workspaces.this_cpu()
     candidates = workspaces.candidates(project, cpu, parts)
     document = [

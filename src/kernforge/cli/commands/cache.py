@@ -20,8 +20,6 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     removed = None
     if arguments.trim is not None:
         removed = eviction.trim(store, arguments.trim)
-    elif arguments.clear:
-        removed = eviction.clear(store, arguments.clear)
     kinds = eviction.survey(store)
     total = sum(kind.size for kind in kinds)
     document = {

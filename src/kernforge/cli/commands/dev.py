@@ -13,7 +13,6 @@ from kernforge.dev.session import DevOptions
 from kernforge.dev.watch import Watcher
 from kernforge.project import api as projects
 from kernforge.system.console import Console
-from kernforge.toolchain.local_parts import LocalPartsOptions
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int | None:
@@ -26,7 +25,6 @@ def run(arguments: argparse.Namespace, console: Console) -> int | None:
         environment=environment,
         variants=tuple(arguments.variant),
         arch=tuple(arguments.arch),
-        local_parts=LocalPartsOptions.of(environment),
         sandbox=arguments.sandbox,
         test=not arguments.no_test,
         bench=not arguments.no_bench,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernforge new``: a new project, or a new operator of one."""
+"""``kernforge new``: a new project."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from kernforge.system.tables import counted
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
-    """Write a project; with ``--here`` around what is there, with ``--op`` an operator alone."""
+    """Write a project; with ``--here`` around what is there."""
     root: Path | None = arguments.path
-    if arguments.op:
-        _add_operator(root or Path(), arguments.op, console)
-    elif arguments.here:
+    if arguments.here:
         _fill(root or Path(), arguments, console)
     elif root is None:
         raise UsageError(
@@ -79,14 +77,3 @@ def _next(root: Path, jobs: Collection[str]) -> str:
         f"next: kernforge lock {root}, commit kernforge.lock, and set the variables that "
         f"{workflow} names"
     )
-
-
-def _add_operator(root: Path, name: str, console: Console) -> None:
-    from kernforge.project import operators  # noqa: PLC0415 - an extra
-    from kernforge.project.api import read_project  # noqa: PLC0415
-
-    added = operators.add_operator(read_project(root), name)
-    written, changed = list(map(str, added.written)), list(map(str, added.changed))
-    lines = [*written, *(f"{path}: changed" for path in changed), f"next: kernforge test {root}"]
-    document = {"operator": added.name, "files": written, "changed": changed}
-    console.result(document, "\n".join(lines))

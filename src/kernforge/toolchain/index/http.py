@@ -23,7 +23,6 @@ from urllib3.util import Retry
 from kernforge import untrusted
 from kernforge._version import __version__
 from kernforge.errors import NetworkError
-from kernforge.system import extras
 from kernforge.toolchain.index import pip_config
 from kernforge.toolchain.index.pip_config import PipConfig
 
@@ -32,7 +31,7 @@ _ACCEPT_INDEX = (
     "text/html;q=0.01"
 )
 _CHUNK = 1 << 18
-_OK, _PARTIAL, _NOT_FOUND, _PAST_END = 200, 206, 404, 416
+_OK, _PARTIAL, _NOT_FOUND = 200, 206, 404
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,10 +130,6 @@ class Transport:
         wanted = start != 0 or stop is not None
         header = f"bytes={start}{'' if start < 0 else '-'}{'' if stop is None else stop - 1}"
         response = self._get(url, {"Range": header} if wanted else {})
-        if response.status_code == _PAST_END and start > 0:
-            # All of it was read before: an interrupted download that had just finished.
-            response.close()
-            return Body(start=start, total=start, ranged=True, chunks=iter(()))
         self._refuse(response)
         ranged = response.status_code == _PARTIAL
         length = response.headers.get("Content-Length", "")
@@ -155,9 +150,6 @@ class Transport:
             )
         except requests.RequestException as error:
             raise _unreachable(url, error) from error
-        except ImportError:  # of urllib3, for an address with TLS
-            extras.require_tls(bare(url))
-            raise
 
     def _refuse(self, response: requests.Response) -> None:
         if response.status_code in {_OK, _PARTIAL}:

@@ -39,20 +39,19 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """A wheel or a source distribution that an index lists.
+    """A wheel that an index lists.
 
     Attributes:
         sha256: hex hash as the index gives it; empty when it gives none.
-        build: build tag from the name of a wheel, for ordering.
-        tags: of a wheel; empty for a source distribution.
+        build: build tag from its name, for ordering.
     """
 
     file: str
     url: str
     sha256: str
     version: Version
-    build: BuildTag = ()
-    tags: frozenset[Tag] = frozenset()
+    build: BuildTag
+    tags: frozenset[Tag]
 
 
 class Index:
@@ -61,7 +60,7 @@ class Index:
     def __init__(self, config: pip_config.PipConfig, transport: Transport) -> None:
         self.config = config
         self.transport = transport
-        self._distributions = functools.cache(self._list)
+        self.wheels = functools.cache(self._list)
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> Index:
@@ -98,15 +97,8 @@ class Index:
             hint="check index-url, extra-index-url and find-links in pip's configuration",
         )
 
-    def wheels(self, project: str) -> tuple[Distribution, ...]:
-        """Wheels of a project."""
-        return tuple(each for each in self._distributions(project) if each.tags)
-
-    def sdists(self, project: str) -> tuple[Distribution, ...]:
-        """Source distributions of a project."""
-        return tuple(each for each in self._distributions(project) if not each.tags)
-
     def _list(self, project: str) -> tuple[Distribution, ...]:
+        """Wheels of a project."""
         if not self.config.index_urls and not self.config.find_links:
             raise ToolchainError(
                 f"{project} is wanted from a package index, and pip's configuration says no-index",

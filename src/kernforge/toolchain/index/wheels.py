@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open wheels of the user's indexes: large ones by ranges, the others whole and resumable."""
+"""Open wheels of the user's indexes: large ones by ranges, the others whole."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Wheels:
     Args:
         index: makes the connection to the user's indexes; called at the first use only, so that
             a warm store needs no network.
-        downloads: where unfinished downloads wait for the next attempt.
+        downloads: directory for wheels that are being read.
     """
 
     def __init__(self, index: Callable[[], Index], downloads: Path, progress: Progress) -> None:
@@ -69,8 +69,8 @@ class Wheels:
     def whole(self, file: str, sha256: str) -> LocalWheel:
         """Open a wheel after its hash was found to be this one; empty accepts any.
 
-        An interrupted download goes on where it stopped. The file is removed from the disk as
-        soon as it is open: what counts is what is unpacked from it.
+        The file is removed from the disk as soon as it is open: what counts is what is unpacked
+        from it.
 
         Raises:
             IntegrityError: the bytes are not what the hash promises.
@@ -82,36 +82,13 @@ class Wheels:
             path = Path(unquote(urlsplit(url).path))
             _verify(path, file, sha256)
             return LocalWheel(str(path))
-        part = self._downloads / f"{sha256 or 'any'}-{file}.part"
-        with files.locked(part.with_suffix(".lock")):
-            continued = part.is_file()
-            try:
-                self._download(url, part, file, sha256)
-            except IntegrityError:
-                if not continued:
-                    raise
-                self.progress.note(
-                    f"an earlier download of {file} was damaged: fetching it from the beginning"
-                )
-                self._download(url, part, file, sha256)
-            try:
-                return LocalWheel(str(part))
-            finally:
-                files.remove_tree(part)
-
-    def _download(self, url: str, part: Path, file: str, sha256: str) -> None:
-        """Write a file to ``part``; an interrupted download goes on where it stopped."""
-        have = part.stat().st_size if part.is_file() else 0
-        body = self.index.transport.body(url, start=have)
-        goes_on = body.ranged and body.start == have
-        advance = self.progress.fetching(file, body.total)
-        advance(have if goes_on else 0)
-        files.write_stream(part, body.chunks, append=goes_on, advance=advance)
-        try:
-            _verify(part, file, sha256)
-        except IntegrityError:
-            files.remove_tree(part)
-            raise
+        with files.staging(self._downloads) as directory:
+            path = directory / file
+            body = self.index.transport.body(url)
+            advance = self.progress.fetching(file, body.total)
+            files.write_stream(path, body.chunks, append=False, advance=advance)
+            _verify(path, file, sha256)
+            return LocalWheel(str(path))
 
     def _open_parts(self, file: str, sha256: str) -> LocalWheel:
         url = self.index.find(file, sha256).url

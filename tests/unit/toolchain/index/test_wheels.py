@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from support.wheel_maker import make_wheel
 
-from kernforge.errors import IntegrityError, NetworkError, ToolchainError
+from kernforge.errors import IntegrityError, ToolchainError
 from kernforge.store.local import Store
 from kernforge.toolchain import projects
 from kernforge.toolchain.index.index import Index
@@ -129,19 +129,6 @@ def test_the_index_contradicting_the_lock_is_reported(wheels, index_server):
 def test_a_wheel_that_no_index_lists_is_reported(wheels):
     with pytest.raises(ToolchainError, match="no configured package index lists it"):
         wheels.whole("kit-1.0-py3-none-any.whl", "1" * 64)
-
-
-def test_an_interrupted_download_goes_on_where_it_stopped(wheels, index_server):
-    members = {"a": b"a" * 10, "noise": hashlib.shake_256(b"x").digest(600_000)}
-    path = make_wheel(index_server.root / "files" / "kit-1.0-py3-none-any.whl", members)
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    index_server.add(path)
-    wheels.index.wheels("kit")  # the index page itself must arrive whole
-    index_server.truncate_next = 300_000
-    with pytest.raises(NetworkError):
-        wheels.whole(path.name, sha256)
-    assert dict(wheels.whole(path.name, sha256).fetch(["a"])) == {"a": b"a" * 10}
-    assert any("bytes=262144-" in r or "bytes=300000-" in r for r in index_server.requests)
 
 
 def test_many_threads_make_a_tree_once(toolchains, wheels, torch_wheel, index_server):
