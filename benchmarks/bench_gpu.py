@@ -227,7 +227,7 @@ def main() -> None:
         contenders = [Candidate(name=n, kind="peer", function=f) for n, f in functions.items()]
         report = run.measure(project.each_of([workload], contenders, "cuda"), settings, print)
         (case,) = report.workloads
-        where["gpu"] = report.machine.gpu
+        where["gpu"] = report.machine.device
         first = case.results[0].median_ns
         for each in case.results:
             median = each.median_ns

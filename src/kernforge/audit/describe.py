@@ -25,7 +25,7 @@ from kernforge.trust.policy import Subject
 _SEARCH_LIMIT = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class VariantLocation:
     """A variant on disk.
 
@@ -59,16 +59,9 @@ class FoundKernel:
         """A variant on disk, after a download where it is needed."""
         if (answer := self.answer) is None:
             path = self.directories[name]
-            subject = Subject.of(path)
-            return VariantLocation(
-                path=path, link_root=artifact_directories.link_root(path), subject=subject
-            )
-        registry = answer.registry
-        return VariantLocation(
-            path=registry.fetch(self.where, answer.commit, name),
-            link_root=registry.link_root(self.where),
-            subject=Subject.of(answer),
-        )
+            return VariantLocation(path, artifact_directories.link_root(path), Subject.of(path))
+        path = answer.registry.fetch(self.where, answer.commit, name)
+        return VariantLocation(path, answer.registry.link_root(self.where), Subject.of(answer))
 
     def read(self, name: str) -> tuple[bytes, bytes | None]:
         """A variant's metadata and signature, without its other files."""

@@ -235,11 +235,6 @@ def _project(statement: Statement, source: Path | None, into: Path) -> Project:
 
 def _source_hint(statement: Statement) -> str:
     recorded = statement.origin.git
-    if recorded is None:
-        return "give --source the directory that it was built from: it was not a git checkout"
-    if recorded.dirty:
-        return (
-            f"it was built from commit {recorded.commit} with changes that no commit holds: give "
-            "--source a directory that has them"
-        )
-    return f"give --source a checkout that has commit {recorded.commit}"
+    commit = f"commit {recorded.commit}" if recorded else "a directory that was no git checkout"
+    changes = " with changes that no commit holds" if recorded and recorded.dirty else ""
+    return f"it was built from {commit}{changes}: give --source a directory that has this"

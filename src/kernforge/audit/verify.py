@@ -44,20 +44,12 @@ class Result(StrEnum):
 _OF_SIGNERS = {Result.UNSIGNED, Result.NOT_VERIFIED, Result.OTHER, Result.REFUSED}
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A failed check of a variant."""
-
-    result: Result
-    reason: str
-
-
 @dataclass(slots=True)
 class Verified:
     """The verification of one variant.
 
     Attributes:
-        problems: in the order of checking.
+        problems: the reason of each failed check, in the order of checking.
         signer: name of the accepted signer; None if no accepted signature was verified.
         files: number of files that the digest verifies; None if it does not.
         statement: whether the provenance statement describes exactly these files; None without a
@@ -67,7 +59,7 @@ class Verified:
     """
 
     variant: str
-    problems: list[Problem] = field(default_factory=list)
+    problems: dict[Result, str] = field(default_factory=dict)
     signer: str | None = None
     files: int | None = None
     statement: bool | None = None
@@ -77,7 +69,7 @@ class Verified:
     @property
     def result(self) -> Result:
         """The first problem, or success."""
-        return self.problems[0].result if self.problems else Result.SUCCESS
+        return next(iter(self.problems), Result.SUCCESS)
 
     @contextlib.contextmanager
     def noting(self, result: Result) -> Iterator[None]:
@@ -85,7 +77,7 @@ class Verified:
         try:
             yield
         except (IntegrityError, TrustError) as error:
-            self.problems.append(Problem(result, error.message))
+            self.problems[result] = error.message
 
 
 def verify_variant(
@@ -105,8 +97,7 @@ def verify_variant(
     problems = verified.problems
     data, bundle = _bytes(path / FILE), _bytes(path / SIGNATURE)
     if data is None:
-        verified.refusal = f"{path / FILE} is missing"
-        problems.append(Problem(Result.NO_METADATA, verified.refusal))
+        problems[Result.NO_METADATA] = verified.refusal = f"{path / FILE} is missing"
         return verified
     policies = admission.read_policies(environment)
     rules = matching_rules(policies, location.subject, sha256(data))
@@ -114,7 +105,7 @@ def verify_variant(
     accepted = signers or tuple(dict.fromkeys(of_policy)) or (COMMUNITY,)
 
     if bundle is None:
-        problems.append(Problem(Result.UNSIGNED, f"there is no {SIGNATURE}"))
+        problems[Result.UNSIGNED] = f"there is no {SIGNATURE}"
     else:
         with verified.noting(Result.BAD_BUNDLE):
             signature.is_key_bundle(bundle)
@@ -125,7 +116,7 @@ def verify_variant(
         metadata = Metadata.from_json(data, source=str(path / FILE))
         digest = metadata.digest
         if digest is None:
-            problems.append(Problem(Result.NO_DIGEST, f"{path / FILE} has no digest"))
+            problems[Result.NO_DIGEST] = f"{path / FILE} has no digest"
     if digest is not None:
         with verified.noting(Result.CHANGED):
             verify_tree(path, digest, within=location.link_root)
@@ -142,7 +133,7 @@ def verify_variant(
     by_name = any(rule.admit is Admit.NEVER for rule in rules)
     # The signers of the caller replace those of the policy.
     if verified.refusal and (by_name or not (signers or problems)):
-        problems.append(Problem(Result.REFUSED, verified.refusal))
+        problems[Result.REFUSED] = verified.refusal
     return verified
 
 
@@ -205,7 +196,7 @@ def refuse(verdicts: Sequence[Verified], *, unsigned: bool, undigested: bool) ->
     wrong = {
         verdict.variant: results
         for verdict in verdicts
-        if (results := [p.result for p in verdict.problems if not allowed.get(p.result)])
+        if (results := [result for result in verdict.problems if not allowed.get(result)])
     }
     if not wrong:
         return
@@ -236,6 +227,6 @@ def as_text(verdicts: Sequence[Verified]) -> str:
         mark = "❌" if verdict.problems else "✅"
         lines.append(f"{mark} {verdict.variant}: {signer}; {files}; {statement[verdict.statement]}")
         lines += [f"   built from {verdict.source}"] if verdict.source else []
-        lines += [f"   {p.result}: {p.reason}" for p in verdict.problems]
+        lines += [f"   {result}: {reason}" for result, reason in verdict.problems.items()]
         lines += [f"   would not load here: {verdict.refusal}"] if verdict.refusal else []
     return "\n".join(lines)

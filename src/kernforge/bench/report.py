@@ -62,19 +62,20 @@ def conditions(report: Report) -> Iterator[str]:
     where, most = report.machine, report.settings.most
     if report.partial:
         yield "PARTIAL: the run was interrupted; the last workload has fewer rounds"
-    gpu = f"{where.gpu}, driver {where.driver or 'unknown'}, CUDA {where.cuda}"
-    yield f"{gpu if where.gpu else where.cpu}, torch {where.torch}"
+    gpu = where.gpu
+    known = f", driver {gpu.driver or 'unknown'}, CUDA {where.cuda}" if gpu else ""
+    yield f"{where.device}{known}, torch {where.torch}"
     yield (
         f"{FEWEST} to {most} rounds, until each 95 % interval is {WIDTH:.1%} of its median; new "
         "inputs in each round, a result of each turn verified"
     )
-    if where.clocks_mhz:
-        yield "SM clock {:.0f} to {:.0f} MHz".format(*where.clocks_mhz)
-    if where.slowed:
-        listed = ", ".join(f"{why} in {turns} turns" for why, turns in where.slowed.items())
+    if gpu and gpu.clocks_mhz:
+        yield "SM clock {:.0f} to {:.0f} MHz".format(*gpu.clocks_mhz)
+    if gpu and gpu.slowed:
+        listed = ", ".join(f"{why} in {turns} turns" for why, turns in gpu.slowed.items())
         yield f"the clock was held back: {listed}"
-    if where.unavailable:
-        yield f"the GPU's clock is not known: {where.unavailable}"
+    if gpu and gpu.unavailable:
+        yield f"the GPU's clock is not known: {gpu.unavailable}"
 
 
 def rows(report: Report, mode: Mode) -> list[tuple[str, ...]]:

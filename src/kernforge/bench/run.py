@@ -95,14 +95,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The machine and date of a run.
-
-    Attributes:
-        gpu: name of the GPU; "" for a run on the CPU.
-        unavailable: why the GPU's clock is unknown; "" if it is known.
-        clocks_mhz: the GPU's lowest and highest clock after a turn; empty if unknown.
-        slowed: turns with a clock below the maximum, by the reason.
-    """
+    """The machine and date of a run; ``gpu`` is None for a run on the CPU."""
 
     date: str
     system: str
@@ -111,11 +104,12 @@ class Machine:
     python: str
     torch: str
     cuda: str
-    gpu: str
-    driver: str
-    unavailable: str
-    clocks_mhz: tuple[float, ...]
-    slowed: dict[str, int]
+    gpu: Gpu | None
+
+    @property
+    def device(self) -> str:
+        """The name of the measured device."""
+        return self.gpu.name if self.gpu else self.cpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +131,7 @@ class Report:
     @property
     def title(self) -> str:
         """The project, and the device of the run."""
-        return f"{self.project} on {self.machine.gpu or self.machine.cpu}"
+        return f"{self.project} on {self.machine.device}"
 
 
 Work: TypeAlias = Mapping[str, tuple[Callable[[], Subject], Sequence[Candidate]]]
@@ -200,7 +194,6 @@ def measure(
 def _machine(gpu: Gpu | None) -> Machine:
     import torch
 
-    clocks = gpu.clocks_mhz if gpu else []
     return Machine(
         date=dt.datetime.now(tz=dt.UTC).isoformat(timespec="seconds"),
         system=f"{platform.system()} {platform.machine()}",
@@ -209,11 +202,7 @@ def _machine(gpu: Gpu | None) -> Machine:
         python=platform.python_version(),
         torch=torch.__version__,
         cuda=torch.version.cuda or "",
-        gpu=torch.cuda.get_device_name(0) if gpu else "",
-        driver=gpu.driver if gpu else "",
-        unavailable=gpu.unavailable if gpu else "",
-        clocks_mhz=(min(clocks), max(clocks)) if clocks else (),
-        slowed=dict(gpu.slowed) if gpu else {},
+        gpu=gpu,
     )
 
 

@@ -12,8 +12,8 @@ import contextlib
 import importlib
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 _CPU_CACHE = 64 << 20
@@ -160,22 +160,26 @@ def capture(
     return graph, results
 
 
+@dataclass
 class Gpu:
-    """torch's first GPU as NVML knows it; without NVML it reports nothing.
+    """torch's first GPU as NVML knows it during a run.
 
     Attributes:
-        driver: version of the driver, if known.
-        unavailable: why the clock is unknown; "" if it is known.
-        clocks_mhz: the clock of the multiprocessors at each reading.
+        unavailable: why its clock and driver are unknown; "" if they are known.
+        clocks_mhz: the lowest and the highest clock of the multiprocessors; empty if unknown.
         slowed: readings with a clock below the maximum, by the reason.
     """
 
-    def __init__(self) -> None:
+    name: str = ""
+    driver: str = ""
+    unavailable: str = ""
+    clocks_mhz: tuple[float, ...] = ()
+    slowed: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
         import torch
 
-        self.unavailable, self.driver = "", ""
-        self.clocks_mhz: list[float] = []
-        self.slowed: Counter[str] = Counter()
+        self.name = torch.cuda.get_device_name(0)
         try:
             self._nvml = nvml = importlib.import_module("pynvml")
             nvml.nvmlInit()
@@ -194,7 +198,9 @@ class Gpu:
             return
         nvml = self._nvml
         with contextlib.suppress(nvml.NVMLError):
-            clock = nvml.nvmlDeviceGetClockInfo(self._handle, nvml.NVML_CLOCK_SM)
-            self.clocks_mhz.append(float(clock))
+            clock = float(nvml.nvmlDeviceGetClockInfo(self._handle, nvml.NVML_CLOCK_SM))
+            clocks = (*self.clocks_mhz, clock)
+            self.clocks_mhz = (min(clocks), max(clocks))
             bits = int(nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle))
-            self.slowed.update(name for bit, name in _REASONS.items() if bits & bit)
+            for why in (name for bit, name in _REASONS.items() if bits & bit):
+                self.slowed[why] = self.slowed.get(why, 0) + 1

@@ -77,9 +77,15 @@ class Inputs(Subject):
                     mine.copy_(new)
 
     def _draw(self, place: int) -> tuple[Any, ...]:
-        # A round has the same inputs for all candidates.
-        source = random.Random(f"{self._number}/{place}")  # noqa: S311 - no secret
-        return _draw(self.workload, self._device, source.getrandbits(60))
+        """The arguments of a call, which are the same in a round for all candidates."""
+        import torch
+
+        seed = random.Random(f"{self._number}/{place}").getrandbits(60)  # noqa: S311 - no secret
+        generator = torch.Generator(device=self._device).manual_seed(seed)
+        return tuple(
+            _tensor(each, generator) if isinstance(each, Tensor) else each
+            for each in self.workload.inputs
+        )
 
     def verify(self, place: int, returned: Any) -> str:
         """The error of a call's result, or of its inputs after it; "" without one."""
@@ -121,16 +127,6 @@ def _same(one: Torch, other: Torch) -> bool:
 
     one, other = (each.contiguous().reshape(-1).view(torch.uint8) for each in (one, other))
     return bool(torch.equal(one, other))
-
-
-def _draw(workload: Workload, device: str, seed: int) -> tuple[Any, ...]:
-    """Arguments of one call."""
-    import torch
-
-    generator = torch.Generator(device=device).manual_seed(seed)
-    return tuple(
-        _tensor(each, generator) if isinstance(each, Tensor) else each for each in workload.inputs
-    )
 
 
 def _tensor(wanted: Tensor, generator: Any) -> Torch:

@@ -17,7 +17,7 @@ from typing import Any
 from kernforge.artifact.version import Version2
 from kernforge.builder import sandbox
 from kernforge.check.finding import Problem
-from kernforge.doctor.rules import Directory, MachineFacts, ToolkitFacts, TorchFacts
+from kernforge.doctor.rules import Directory, MachineFacts, TorchFacts
 from kernforge.errors import (
     KernforgeError,
     MissingPackageError,
@@ -88,7 +88,7 @@ def _compiler(
         return None, Problem(error.message, error.hint)
 
 
-def _toolkits(env: Mapping[str, str], runner: Runner) -> Iterator[ToolkitFacts]:
+def _toolkits(env: Mapping[str, str], runner: Runner) -> Iterator[tuple[str, Version2 | Problem]]:
     """The toolkit that ``kernforge.load`` takes, and the one that projects are built with."""
     named = env.get("KERNFORGE_CUDA_HOME", "").strip()
     loads = next((name for name in ("CUDA_HOME", "CUDA_PATH") if env.get(name, "").strip()), "")
@@ -97,14 +97,11 @@ def _toolkits(env: Mapping[str, str], runner: Runner) -> Iterator[ToolkitFacts]:
     wanted += [("KERNFORGE_CUDA_HOME", Path(named))] if named else []
     for variable, path in wanted:
         try:
-            version = installed.identify_cuda(path, env, runner).version
+            yield variable, installed.identify_cuda(path, env, runner).version
         except UsageError as error:
-            yield ToolkitFacts(variable=variable, problem=Problem(error.message, error.hint))
+            yield variable, Problem(error.message, error.hint)
         except OSError as error:
-            problem = Problem(str(error), "install the toolkit again")
-            yield ToolkitFacts(variable=variable, problem=problem)
-        else:
-            yield ToolkitFacts(variable=variable, version=version)
+            yield variable, Problem(str(error), "install the toolkit again")
 
 
 def _torch(runner: Runner) -> TorchFacts | None:
@@ -128,12 +125,10 @@ def _torch(runner: Runner) -> TorchFacts | None:
 
 
 def _directories(temporary: Path, store: Path) -> Iterator[Directory]:
-    free, trouble = machine.room(temporary)
-    yield Directory(use="temporary files", path=str(temporary), free=free, trouble=trouble)
+    yield Directory("temporary files", str(temporary), *machine.room(temporary))
     parts = [store, *(path for name in _STORE_PARTS if (path := store / name).is_dir())]
-    rooms = [(path, *machine.room(path)) for path in parts]
-    path, free, trouble = next((room for room in rooms if room[2]), rooms[0])
-    yield Directory(use="the store", path=str(path), free=free, trouble=trouble)
+    rooms = [Directory("the store", str(path), *machine.room(path)) for path in parts]
+    yield next((room for room in rooms if room.trouble), rooms[0])
 
 
 def _sandbox(compiler: host_compiler.Compiler | None, runner: Runner) -> Problem | None:

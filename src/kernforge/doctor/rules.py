@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import NamedTuple
 
 from kernforge.artifact.version import Version2
 from kernforge.check.finding import Finding, Problem, Severity
@@ -46,28 +47,8 @@ class TorchFacts:
     failure: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolkitFacts:
-    """A CUDA toolkit that the environment names or has on its PATH.
-
-    Attributes:
-        variable: that names it; empty for one on the PATH or in the usual directory.
-        problem: why it is no toolkit; None if it is one.
-    """
-
-    variable: str
-    version: Version2 | None = None
-    problem: Problem | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Directory:
-    """A directory that kernforge writes to.
-
-    Attributes:
-        free: free space in bytes.
-        trouble: why the directory cannot be written; empty if it can.
-    """
+class Directory(NamedTuple):
+    """A directory that kernforge writes to: its use, free bytes, and why it cannot be written."""
 
     use: str
     path: str
@@ -84,7 +65,8 @@ class MachineFacts:
         compiler: why there is no usable host compiler; None if there is one.
         static_libstdcxx: whether the compiler has ``libstdc++.a``.
         missing_header: path where ``Python.h`` should be; empty if it is there.
-        toolkits: CUDA toolkits, in the order in which they are looked for.
+        toolkits: the version of each CUDA toolkit, or why it is none, with the variable that names
+            it; "" for one on the PATH or in the usual directory.
         driver: newest CUDA version of the driver; None without a driver.
         memory: available memory in bytes.
         sandbox: why actions cannot be isolated; None if they can.
@@ -100,7 +82,7 @@ class MachineFacts:
     static_libstdcxx: bool = True
     missing_header: str = ""
     arch_list: str = ""
-    toolkits: tuple[ToolkitFacts, ...] = ()
+    toolkits: tuple[tuple[str, Version2 | Problem], ...] = ()
     gpu_devices: bool = False
     driver: Version2 | None = None
     torch: TorchFacts | None = None
@@ -240,14 +222,11 @@ def _torch(machine: MachineFacts) -> Iterator[Finding]:
 
 def _toolkits(machine: MachineFacts) -> Iterator[Finding]:
     torch = machine.torch.cuda if machine.torch else None
-    for toolkit in machine.toolkits:
-        variable, version = toolkit.variable, toolkit.version
-        if toolkit.problem:
+    for variable, version in machine.toolkits:
+        if isinstance(version, Problem):
             severity: Severity = "error" if variable else "warning"
-            yield Finding("cuda-home", "environment", *toolkit.problem, severity)
-            continue
-        for_jit = variable in {"CUDA_HOME", "CUDA_PATH"}
-        if for_jit and torch and version and torch[0] != version[0]:
+            yield Finding("cuda-home", "environment", *version, severity)
+        elif variable in {"CUDA_HOME", "CUDA_PATH"} and torch and torch[0] != version[0]:
             yield Finding(
                 "cuda-other-major",
                 "environment",

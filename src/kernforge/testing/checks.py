@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kernforge.testing import compare, gpu, guards, large, torch_contract
+from kernforge.testing import compare, gpu, guards, torch_contract
 from kernforge.testing.case import Case, OpDeclaration, Trial, check_options
 from kernforge.testing.inputs import MIXED, Draw
 from kernforge.testing.plugin import environment
@@ -120,8 +120,8 @@ class Checks:
     def test_more_than_2_to_the_31_elements(self, op: Any, device: str) -> None:
         """Indices need 64 bits; skipped without enough memory."""
         trial = self._right_trial(op, device)
-        large.skip_without_memory(trial)
-        large.assert_large(trial)
+        gpu.skip_without_memory(trial)
+        gpu.assert_large(trial)
 
     # -- memory ----------------------------------------------------------------------------
 

@@ -46,12 +46,6 @@ def test_a_statement_is_read_as_it_was_written():
     assert set(statement.lock.trees) == {"torch-2.10"}
 
 
-def test_a_variant_without_machine_code_mentions_no_toolchain():
-    statement = provenance.state("v", ORIGIN, LOCK, ())
-    assert "g++" not in provenance.write(statement)
-    assert "compiler" not in provenance.facts(statement)
-
-
 def test_compilers_are_distinguished_by_their_parts():
     here = LockedCompiler(identity="g++ 12", target="x86_64", parts={"as": "1", "ld.bfd": "3"})
     assert COMPILER.difference(here) == "g++ 12: ld.bfd differ here"

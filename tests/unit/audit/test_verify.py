@@ -121,10 +121,7 @@ def test_allow_unsigned_hides_no_changed_file(build, capsys):
     change_file(build / "torch-cpu")
     code, found = verified(capsys, str(build), "--allow-unsigned")
     assert code == IntegrityError.exit_code
-    assert [p["result"] for p in found[0]["problems"]] == [
-        "SignatureBundleMissing",
-        "DigestVerificationFailure",
-    ]
+    assert [*found[0]["problems"]] == ["SignatureBundleMissing", "DigestVerificationFailure"]
 
 
 def test_a_missing_digest_needs_allow_no_digest(tmp_path, write_variant, capsys):
@@ -169,7 +166,7 @@ def test_an_identity_signs_and_is_verified(build, tmp_path, capsys):
         with instance.as_public():
             code, found = verified(capsys, str(build))
         assert code == expected
-    assert "me@example.org" in found[0]["problems"][0]["reason"]
+    assert "me@example.org" in str(found[0]["problems"])
 
 
 def test_verify_reports_the_decision_of_the_policy(key, build, tmp_path, capsys):

@@ -2,14 +2,12 @@
 """A round as JSON, as text, and on a terminal."""
 
 import io
-import json
 
 import pytest
 from rich.console import Console
 
 from kernforge.binary import kernel_usage
 from kernforge.binary.cubin import FunctionUsage
-from kernforge.dev import report
 from kernforge.dev.rounds import EVERYTHING, GoodBuild, Round
 from kernforge.dev.view import View
 from kernforge.source.diagnostics import Diagnostic
@@ -52,20 +50,6 @@ def tested():
         times=(time | {"ratio": {"value": 1.5, "low": 1.3, "high": 1.7}},),
         exit_code=6,
     )
-
-
-def test_a_round_is_json_and_text(broken, tested):
-    documents = [
-        json.loads(json.dumps(report.document(each), default=str)) for each in (broken, tested)
-    ]
-    assert [(each["ok"], each["exit_code"]) for each in documents] == [(False, 5), (False, 6)]
-    assert documents[1]["kernels"][0]["spill_stores"] == 8
-    text = report.text(tested, None)
-    assert "w, cold: 1.5 us, 1.500 of the last good build's (from 1.300 to 1.700)" in text
-    assert "tests fail" in text
-    for stage, word in (("build", "built"), ("test", "tested"), ("bench", "measured")):
-        broken.seconds[stage] = 1.5
-        assert f"it cannot be {word}: build 1.5 s" in report.text(broken, None)
 
 
 def test_a_terminal_shows_errors_tests_kernels_and_times(broken, tested):

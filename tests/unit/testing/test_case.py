@@ -50,18 +50,6 @@ def test_a_wrong_return_of_the_author_is_named(wrong, message):
         trial.case().check(torch.ones(3))
 
 
-def test_call_replaces_the_call_by_all_arguments():
-    checks = op_tests(
-        op=torch.add,
-        call=lambda op, a, out: op(a, a, out=out),
-        reference=lambda a, out: a + a,
-        inputs=lambda draw, shape: (draw(shape), draw.out(shape)),
-    )
-    case = Trial(declared=checks.declared, op=torch.add, draw=DRAW, shape=(6, 9)).case()
-    assert case.written == {1}
-    assert case.results(checks.declared.call(torch.add, *case.args))[0] is case.args[1]
-
-
 SHAPE = (6, 9)
 
 
@@ -87,16 +75,6 @@ def test_a_layout_changes_no_value(layout):
     laid_out = Draw(device="cpu", dtype=torch.float32, layout=layout)(SHAPE)
     assert torch.equal(plain, laid_out)
     assert not laid_out.is_contiguous() or laid_out.storage_offset()
-
-
-def test_a_crop_has_rows_of_the_larger_tensor():
-    made = Draw(device="cpu", dtype=torch.float32, layout="cropped")(SHAPE)
-    assert (made.stride(), made.storage_offset()) == ((12, 1), 13)
-
-
-def test_one_tensor_alone_may_have_a_layout():
-    draw = Draw(device="cpu", dtype=torch.float32, layout="transposed", only=1)
-    assert [a.is_contiguous() for a in case_of(draw, 3).args] == [True, False, True]
 
 
 @pytest.mark.parametrize(
