@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from kernforge.loader.importer import LoadedKernel, RepoInfo, get_kernel_dep, get_loaded_kernels
     from kernforge.loader.resolve import VariantAccepted, VariantRejected
 
-
 __all__ = [
     "Benchmark",
     "CUDAProperties",

@@ -6,8 +6,6 @@ from __future__ import annotations
 import signal
 import sys
 
-_INTERRUPTED = 130
-
 
 def main() -> None:
     """Run a command and exit; Ctrl-C and SIGTERM let it clean up, a second one ends it at once.
@@ -20,7 +18,7 @@ def main() -> None:
         signal.signal(signal.SIGTERM, _interrupt)
         from kernforge.cli import main as cli  # noqa: PLC0415 - an interrupt of it is one, too
     except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
+        sys.exit(130)
     cli.main()
 
 

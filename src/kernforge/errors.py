@@ -11,12 +11,6 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-
-def page(path: str) -> str:
-    """The file of a page, such as ``how-to/author/use-the-jit``, in the repository."""
-    return f"docs/{path}.md"
-
-
 # C0 and C1 but for tab and line feed, and the characters that change the direction of text.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -35,6 +29,9 @@ class KernforgeError(Exception):
 
     exit_code: ClassVar[int] = 1
 
+    def __init_subclass__(cls, *, exit_code: int = 0) -> None:
+        cls.exit_code = exit_code or cls.exit_code
+
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
@@ -44,10 +41,8 @@ class KernforgeError(Exception):
         return printable(f"{self.message}\n{self.hint}" if self.hint else self.message)
 
 
-class UsageError(KernforgeError):
+class UsageError(KernforgeError, exit_code=2):
     """An invalid command line or argument."""
-
-    exit_code = 2
 
 
 class RequestError(UsageError, ValueError):
@@ -74,48 +69,36 @@ class LayerTypeError(UsageError, TypeError):
     """A layer or mapping of a wrong type."""
 
 
-class ManifestError(KernforgeError):
+class ManifestError(KernforgeError, exit_code=3):
     """An invalid build.toml; the message lists every mistake."""
 
-    exit_code = 3
 
-
-class ToolchainError(KernforgeError):
+class ToolchainError(KernforgeError, exit_code=4):
     """A compiler, header or lock that is missing, damaged or inconsistent."""
 
-    exit_code = 4
 
-
-class BuildError(KernforgeError):
+class BuildError(KernforgeError, exit_code=5):
     """A failed compiler."""
-
-    exit_code = 5
 
 
 class SourceError(BuildError):
     """A mistake in a source, found before compilation; the message has its line."""
 
 
-class CheckError(KernforgeError):
+class CheckError(KernforgeError, exit_code=6):
     """An artifact that breaks a rule, or a failed test."""
 
-    exit_code = 6
 
-
-class NoVariantError(KernforgeError, FileNotFoundError):
+class NoVariantError(KernforgeError, FileNotFoundError, exit_code=7):
     """No variant of a kernel fits this machine."""
-
-    exit_code = 7
 
 
 class MachineError(NoVariantError, RuntimeError):
     """The chosen variant cannot run on this device, driver or loader."""
 
 
-class RegistryError(KernforgeError):
+class RegistryError(KernforgeError, exit_code=8):
     """A missing object in a registry, or a refused operation."""
-
-    exit_code = 8
 
 
 class NotPublishedError(RegistryError, ValueError):
@@ -134,10 +117,8 @@ class MovedError(RegistryError):
     """A race with another publisher; a retry may succeed."""
 
 
-class IntegrityError(KernforgeError):
+class IntegrityError(KernforgeError, exit_code=9):
     """Files that differ from their digest, or have none."""
-
-    exit_code = 9
 
 
 class MetadataError(IntegrityError, ValueError):
@@ -148,25 +129,17 @@ class MissingFileError(IntegrityError, FileNotFoundError):
     """A missing file that every build has."""
 
 
-class NetworkError(KernforgeError):
+class NetworkError(KernforgeError, exit_code=10):
     """An unreachable package index or registry."""
 
-    exit_code = 10
 
-
-class StorageError(KernforgeError):
+class StorageError(KernforgeError, exit_code=11):
     """A disk that is full or read-only, a path of another owner or of a wrong kind."""
 
-    exit_code = 11
 
-
-class TrustError(KernforgeError, ValueError):
+class TrustError(KernforgeError, ValueError, exit_code=12):
     """A refusal by the trust policy, or an invalid policy."""
 
-    exit_code = 12
 
-
-class UntestedError(KernforgeError):
+class UntestedError(KernforgeError, exit_code=13):
     """Every test of a build was skipped."""
-
-    exit_code = 13

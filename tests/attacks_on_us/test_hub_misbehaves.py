@@ -7,10 +7,10 @@ import operator
 import pytest
 from support import bad_server
 
-from kernforge import untrusted
 from kernforge.errors import KernforgeError, NetworkError, RegistryError, UsageError
 from kernforge.registry import remote
 from kernforge.registry.hub import HubEndpoint, HubRegistry, HubTransport
+from kernforge.system import untrusted
 
 REPO = "owner/toy"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

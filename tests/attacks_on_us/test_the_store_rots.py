@@ -12,7 +12,6 @@ import shutil
 
 import pytest
 from support import graphs, projects
-from support.wheel_maker import make_wheel
 
 from kernforge.builder import results
 from kernforge.builder.results import STORE_KIND
@@ -21,8 +20,6 @@ from kernforge.store.local import Store
 from kernforge.system import files
 from kernforge.system.process import run
 from kernforge.toolchain import host_compiler
-from kernforge.toolchain.index.index import Index
-from kernforge.toolchain.index.wheels import Wheels
 
 CPU = "torch-stable-abi210-cpu-x86_64-linux"
 
@@ -131,23 +128,6 @@ def test_what_was_remembered_of_the_compiler_is_damaged(tmp_path, kind):
     (note,) = tmp_path.iterdir()
     ROT[kind](note)
     assert host_compiler.locked(compiler, run, tmp_path) == first
-
-
-@pytest.mark.parametrize("kind", [n for n in ROT if n not in {"a link", "a directory", "missing"}])
-def test_what_was_downloaded_before_an_interruption_is_damaged(
-    index_server, transport, progress, tmp_path, kind
-):
-    members = {"toy/noise": hashlib.shake_256(b"x").digest(100_000)}
-    wheel = make_wheel(index_server.root / "toy-1-py3-none-any.whl", members)
-    index_server.add(wheel)
-    sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    part = tmp_path / f"{sha256}-{wheel.name}.part"
-    part.write_bytes(wheel.read_bytes()[:60_000])
-    ROT[kind](part)
-    wheels = Wheels(lambda: Index(index_server.config, transport), tmp_path, progress)
-    assert dict(wheels.whole(wheel.name, sha256).fetch(members)) == members
-    spoilt = kind in {"a flipped bit", "zeros", "too long"}
-    assert any("from the beginning" in note for note in progress.notes) == spoilt
 
 
 # -- a real build ----------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from fuzz import mutations
 from support.signatures import Sigstore
 from support.wheel_maker import make_wheel
 
-from kernforge import untrusted
 from kernforge.application import download, project_lock
 from kernforge.artifact.metadata import Metadata
 from kernforge.artifact.variant import Variant
@@ -28,7 +27,7 @@ from kernforge.registry import api as registry_api
 from kernforge.registry import hub, remote
 from kernforge.store import tree_archive
 from kernforge.store.local import Store
-from kernforge.system import files
+from kernforge.system import files, untrusted
 from kernforge.toolchain import lockfile, provision, resolver
 from kernforge.toolchain.index import index
 from kernforge.toolchain.index.http import Body, Page

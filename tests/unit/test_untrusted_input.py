@@ -2,8 +2,8 @@
 
 import pytest
 
-from kernforge import untrusted
 from kernforge.errors import CheckError, KernforgeError, NetworkError
+from kernforge.system import untrusted
 
 JSON = {
     "far too deep": ("[" * 100_000, "too deep"),

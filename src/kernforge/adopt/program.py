@@ -19,12 +19,13 @@ from typing import Any
 
 from kernforge.builder import sandbox
 from kernforge.builder.sandbox import Sandbox
-from kernforge.errors import UsageError, page
+from kernforge.errors import UsageError
 from kernforge.extension.request import Tree
 from kernforge.setuptools import stub, target
 from kernforge.source.cpp_text import CUDA_SUFFIXES
 from kernforge.system import files, untrusted_tree
 from kernforge.system.process import Command, run
+from kernforge.system.tables import page
 from kernforge.toolchain.releases import torch_releases
 
 SETUP = "setup.py"

@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kernforge import untrusted
 from kernforge.artifact.metadata import FILE as METADATA
 from kernforge.artifact.metadata import KernelDepend, Metadata
 from kernforge.errors import CheckError, MissingLockError, RegistryError, RequestError, UsageError
@@ -32,7 +31,7 @@ from kernforge.loader.lock import FILE, PINS_FILE, KernelLocks, Pin, pins_text, 
 from kernforge.registry.api import find, locked, refuse_moved
 from kernforge.registry.directory import Registries
 from kernforge.registry.names import Request, request, versions
-from kernforge.system import files
+from kernforge.system import files, untrusted
 from kernforge.system.digest import sha256
 
 NAMES = (FILE, PINS_FILE)

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from kernforge import untrusted
 from kernforge.errors import MetadataError
+from kernforge.system import untrusted
 
 CLIENT_VERSION = "0.18.2"
 """The version of the hub's client, ``kernels``, whose formats are read and written here.

@@ -16,9 +16,9 @@ from pathlib import Path
 from kernforge.bench import project, report
 from kernforge.bench.project import BenchRequest
 from kernforge.bench.run import Case, Report, function_of
-from kernforge.errors import page
 from kernforge.system import process
 from kernforge.system.process import Command
+from kernforge.system.tables import page
 
 _RANGE = "kernforge"
 _WARM_UP = 3

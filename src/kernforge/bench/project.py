@@ -17,13 +17,13 @@ from kernforge.artifact.integrity import tree_files
 from kernforge.bench import hub, run
 from kernforge.bench.verify import Inputs, user_error
 from kernforge.bench.workload import Candidate, Settings, Workload
-from kernforge.errors import NotPublishedError, RequestError, UsageError, page
+from kernforge.errors import NotPublishedError, RequestError, UsageError
 from kernforge.loader import api as loader
 from kernforge.loader.importer import get_loaded_kernels
 from kernforge.registry.api import open_default, open_registry
 from kernforge.registry.names import BENCHMARKS, COMMIT, is_repo_id, specifier
 from kernforge.system.environment import Environment
-from kernforge.system.tables import counted
+from kernforge.system.tables import counted, page
 from kernforge.trust import policy
 from kernforge.trust.admission import Case
 

@@ -15,7 +15,8 @@ from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
 from kernforge.bench.workload import Subject, Tensor, Workload, is_tensor
-from kernforge.errors import KernforgeError, UsageError, page
+from kernforge.errors import KernforgeError, UsageError
+from kernforge.system.tables import page
 
 if TYPE_CHECKING:
     from torch import Tensor as Torch

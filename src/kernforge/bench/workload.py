@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from kernforge.errors import UsageError, page
+from kernforge.errors import UsageError
+from kernforge.system.tables import page
 
 Mode: TypeAlias = Literal["cold", "hot", "graph"]
 Kind: TypeAlias = Literal["kernel", "published", "eager", "compiled", "peer", "reference"]

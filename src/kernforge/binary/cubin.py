@@ -23,9 +23,9 @@ from dataclasses import dataclass
 
 from elftools.elf.sections import SymbolTableSection
 
-from kernforge import untrusted
 from kernforge.binary import elf
 from kernforge.errors import CheckError
+from kernforge.system import untrusted
 
 _SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym: name, info, other, section, value, size
 _OBJECT, _FUNCTION = 1, 2

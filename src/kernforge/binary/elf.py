@@ -18,8 +18,8 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection, GNUVerSymSection
 from elftools.elf.sections import SymbolTableSection
 
-from kernforge import untrusted
 from kernforge.errors import CheckError
+from kernforge.system import untrusted
 
 _MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
 _KINDS = {"STT_FUNC": "function", "STT_OBJECT": "object", "STT_TLS": "tls", "STT_LOOS": "function"}

@@ -17,11 +17,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kernforge import untrusted
 from kernforge.artifact.metadata import GitState
 from kernforge.builder.results import ActionRecord
 from kernforge.errors import IntegrityError
-from kernforge.system import digest
+from kernforge.system import digest, untrusted
 from kernforge.toolchain import lockfile
 from kernforge.toolchain.lockfile import Lock, LockedWheel
 

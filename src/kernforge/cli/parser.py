@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 from kernforge._version import __version__
 from kernforge.cli.table import COMMANDS, COMMON, FORMER, GROUPS, Argument, Command
-from kernforge.errors import KernforgeError, UsageError, page
-from kernforge.system.tables import table
+from kernforge.errors import KernforgeError, UsageError
+from kernforge.system.tables import page, table
 
 SHELLS = ("bash", "zsh", "fish")
 _WITH_PROGRAM = ("run", "shell")  # a program of the user's follows --

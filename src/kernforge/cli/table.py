@@ -27,7 +27,7 @@ class Command:
         arguments: its arguments; a tuple among them has options that exclude each other.
         example: arguments of an example.
         more: more sentences for the command's own help.
-        page: its page of the documentation, as for ``errors.page``.
+        page: its page of the documentation, as for ``tables.page``.
         usage: the usage line, where ``argparse`` cannot write it.
     """
 

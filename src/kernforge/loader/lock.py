@@ -35,11 +35,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from kernforge import untrusted
 from kernforge.artifact.metadata import KernelDepend
 from kernforge.errors import IntegrityError, MissingLockError, RequestError
 from kernforge.registry import names
 from kernforge.registry.names import Request
+from kernforge.system import untrusted
 from kernforge.system.digest import sha256
 
 FILE = "kernels.lock"

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
-from kernforge import untrusted
 from kernforge.errors import ManifestError
 from kernforge.manifest import editions as legacy
 from kernforge.manifest.editions import Edition
@@ -30,6 +29,7 @@ from kernforge.manifest.model import (
     TorchNoarch,
     TvmFfi,
 )
+from kernforge.system import untrusted
 
 _BOM = "\ufeff"
 _MIGRATE = "run `kernforge adopt .`"

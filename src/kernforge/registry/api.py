@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
-from kernforge import untrusted
 from kernforge.errors import AbsentError, NotPublishedError, RegistryError
 from kernforge.registry.directory import Chain, DirectoryRegistry, Registries, Registry
 from kernforge.registry.names import COMMIT, Request, majors, request, versions
+from kernforge.system import untrusted
 from kernforge.system.environment import Environment
 
 REDIRECT = "kernel-status.toml"

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from kernforge import untrusted
 from kernforge._version import __version__
 from kernforge.errors import (
     KernforgeError,
@@ -32,6 +31,7 @@ from kernforge.errors import (
 )
 from kernforge.registry.names import COMMIT, check_repo_id
 from kernforge.registry.remote import BusyError, RemoteFile, RemoteRegistry, again, valid_file
+from kernforge.system import untrusted
 from kernforge.system.environment import Environment, expanded
 
 if TYPE_CHECKING:

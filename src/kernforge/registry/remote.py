@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from kernforge import untrusted
 from kernforge.artifact.integrity import is_bytecode
 from kernforge.errors import IntegrityError, NetworkError, NotPublishedError, StorageError
 from kernforge.registry.directory import (
@@ -34,7 +33,7 @@ from kernforge.registry.directory import (
     refuse_other_bytes,
 )
 from kernforge.registry.names import COMMIT, SHA256, check_repo_id, is_ref
-from kernforge.system import files
+from kernforge.system import files, untrusted
 from kernforge.system.digest import git_blob
 
 T = TypeVar("T")

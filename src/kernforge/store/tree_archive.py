@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from kernforge import untrusted
 from kernforge.errors import IntegrityError
-from kernforge.system import files
+from kernforge.system import files, untrusted
 
 LARGEST = 24 << 30
 """Bytes of the largest tree that the store takes: a CUDA toolkit has some 5 GB."""

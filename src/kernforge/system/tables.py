@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text for people: tables and numbers of bytes."""
+"""Text for people: tables, numbers of bytes, pages of the documentation."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ def first_names(names: Iterable[str], most: int = 5) -> str:
     shown = sorted(names)
     more = len(shown) - most
     return ", ".join(shown[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def page(path: str) -> str:
+    """The file of a page, such as ``how-to/author/use-the-jit``, in the repository."""
+    return f"docs/{path}.md"
 
 
 def table(rows: Iterable[Sequence[str]], *, head: Sequence[str] = ()) -> str:

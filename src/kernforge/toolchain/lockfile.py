@@ -16,10 +16,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kernforge import untrusted
 from kernforge.artifact.version import Version2
 from kernforge.errors import ToolchainError
-from kernforge.system import digest
+from kernforge.system import digest, untrusted
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -20,10 +20,9 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from kernforge import untrusted
 from kernforge.artifact.version import Version2
 from kernforge.errors import IntegrityError, ToolchainError
-from kernforge.system import files
+from kernforge.system import files, untrusted
 from kernforge.system.digest import sha256
 from kernforge.toolchain import front_end, header_libraries, lockfile, projects
 from kernforge.toolchain.index.index import Distribution

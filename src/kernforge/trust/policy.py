@@ -16,8 +16,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from kernforge import untrusted
-from kernforge.errors import TrustError, page
+from kernforge.errors import TrustError
+from kernforge.system import untrusted
+from kernforge.system.tables import page
 
 if TYPE_CHECKING:
     from kernforge.registry.api import Answer

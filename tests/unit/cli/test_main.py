@@ -20,6 +20,7 @@ from kernforge.cli.parser import SHELLS, read
 from kernforge.cli.table import COMMANDS, FORMER, GROUPS
 from kernforge.system import console
 from kernforge.system.environment import Environment, Variable
+from kernforge.system.tables import page
 
 
 def parsed(*words):
@@ -33,7 +34,7 @@ def test_help_of_a_command_has_an_example_and_a_page(verb, capsys):
     assert call(verb, "--help") == call("help", verb) == 0
     out = capsys.readouterr().out
     assert out.count(f"example: kernforge {verb}") == 2
-    assert out.count(f"\nmore: {errors.page(COMMANDS[verb].page)}\n") == 2
+    assert out.count(f"\nmore: {page(COMMANDS[verb].page)}\n") == 2
 
 
 def test_help_lists_all_commands_by_task_on_one_screen(capsys):

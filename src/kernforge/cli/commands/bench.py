@@ -10,9 +10,10 @@ from pathlib import Path
 from kernforge.bench import profile, project, report, stats, workload
 from kernforge.bench.project import BenchRequest
 from kernforge.bench.workload import Settings
-from kernforge.errors import CheckError, StorageError, UsageError, page
+from kernforge.errors import CheckError, StorageError, UsageError
 from kernforge.system import files, machine
 from kernforge.system.console import Console
+from kernforge.system.tables import page
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:

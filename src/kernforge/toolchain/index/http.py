@@ -20,9 +20,9 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
-from kernforge import untrusted
 from kernforge._version import __version__
 from kernforge.errors import NetworkError
+from kernforge.system import untrusted
 from kernforge.toolchain.index import pip_config
 from kernforge.toolchain.index.pip_config import PipConfig
 

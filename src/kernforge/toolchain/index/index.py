@@ -20,8 +20,8 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 
-from kernforge import untrusted
 from kernforge.errors import ToolchainError
+from kernforge.system import untrusted
 from kernforge.system.environment import expanded
 from kernforge.toolchain.index import pip_config
 

@@ -19,8 +19,8 @@ import mmap
 import zipfile
 from typing import IO, TYPE_CHECKING, cast
 
-from kernforge import untrusted
 from kernforge.errors import IntegrityError, NetworkError
+from kernforge.system import untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -5,8 +5,8 @@ import gzip
 import pytest
 from support import bad_server
 
-from kernforge import untrusted
 from kernforge.errors import NetworkError
+from kernforge.system import untrusted
 from kernforge.toolchain.index.http import Transport
 from kernforge.toolchain.index.pip_config import PipConfig
 
