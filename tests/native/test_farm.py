@@ -3,15 +3,11 @@
 
 import json
 import os
-import random
-import shutil
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
-from support import processes, projects, trees
+from support import projects, trees
 
 from kernforge.builder import workspace
 from kernforge.store.local import Store
@@ -19,9 +15,6 @@ from kernforge.toolchain import provision
 from kernforge.toolchain.provision import STORE_KIND
 
 pytestmark = pytest.mark.native
-
-CPU = "torch-stable-abi210-cpu-x86_64-linux"
-KILLS = 15
 
 
 @pytest.fixture
@@ -60,29 +53,6 @@ def test_keys_do_not_depend_on_place_user_or_time(kernforge_cli, tmp_path):
         graphs.append([a["key"] for a in json.loads(done.stdout)["actions"]])
     assert graphs[0] == graphs[1]
     assert len(graphs[0]) > 10
-
-
-def test_a_build_killed_at_any_point_leaves_the_store_usable(kernforge_cli, warm_home, tmp_path):
-    root = projects.write(tmp_path / "project")
-    kernforge_cli("lock", root)
-    argv = [sys.executable, "-m", "kernforge", "build", str(root), "--no-check"]
-    env = {**os.environ, "KERNFORGE_HOME": str(warm_home), "KERNFORGE_STORE_SIZE": "1MB"}
-    graph = json.loads(kernforge_cli("build", root, "--dry-run", "--json").stdout)
-    outputs = {action["key"]: action["outputs"] for action in graph["actions"]}
-    chance = random.Random(7)
-    for _ in range(KILLS):
-        with processes.start(
-            argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        ) as process:
-            time.sleep(0.3 + chance.random() * 2)
-            process.send_signal(signal.SIGKILL)
-        for tree in (warm_home / "store" / "actions").glob("??/" + "?" * 64):
-            assert {p.name for p in tree.iterdir()} >= set(outputs[tree.name])
-        if chance.random() < 0.5:  # so that there is something to do next time
-            shutil.rmtree(warm_home / "store" / "actions")
-    document = json.loads(kernforge_cli("build", root, "--json", home=warm_home).stdout)
-    assert list(document["variants"]) == [CPU]
-    assert [f for f in document["findings"] if f["severity"] == "error"] == []
 
 
 def test_cache_shows_and_trims(kernforge_cli, warm_home, tmp_path):

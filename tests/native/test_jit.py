@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules that are compiled and loaded in this process, with the installed torch."""
 
-import contextlib
 import gc
 import os
 import random
@@ -13,12 +12,10 @@ import threading
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 from support import jit_homes, processes, projects
 
 import kernforge
-from kernforge.builder import sandbox
 from kernforge.errors import BuildError, MissingPackageError, StorageError, UsageError
 
 torch = pytest.importorskip("torch")
@@ -112,17 +109,6 @@ def test_a_changed_header_rebuilds_the_module(tmp_path, monkeypatch, include, fl
         assert made.value() == value
 
 
-def test_another_process_has_a_cache_hit(home):
-    plain("shared", 1)
-    before = results(home)
-    program = (
-        "import kernforge, sys\n"
-        "assert kernforge.load_inline('shared', sys.argv[1], no_implicit_headers=True).value() == 1"
-    )
-    subprocess.run([sys.executable, "-c", program, PLAIN % 1], check=True)
-    assert results(home) == before
-
-
 def test_no_compile_allows_cache_hits_only(monkeypatch):
     plain("shared", 1)
     monkeypatch.setenv("KERNFORGE_NO_COMPILE", "1")
@@ -177,18 +163,6 @@ TORCH_LIBRARY(jit_wrong, m) {
     assert not results(home)
 
 
-def test_messages_have_the_users_lines_and_scratch_is_removed(tmp_path, monkeypatch):
-    monkeypatch.setattr(sandbox, "PLACE", tmp_path)
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
-    source = "__global__ void k(float* x) {\n  x[0] = nonsense;\n}\n"
-    with pytest.raises(
-        BuildError, match=r'cuda_sources\(2\): error: identifier "nonsense"'
-    ) as caught:
-        plain("lines", 1, cuda_sources=source)
-    assert caught.value.message.startswith("cuda_sources cannot be compiled")
-    assert not list(tmp_path.glob("kernforge-*"))
-
-
 def test_a_changed_linked_library_rebuilds_the_module(tmp_path):
     """An object, and a library by its name, that somebody else makes."""
     text = 'extern "C" int given();\n' + PLAIN % "given()"
@@ -214,13 +188,6 @@ def test_a_compilers_warnings_are_reported_with_verbose(tmp_path, capfd, monkeyp
     assert "warning: 'idle' defined but not used" in said
 
 
-def test_a_missing_output_of_a_compiler_is_an_error(tmp_path):
-    source = tmp_path / "a.cpp"
-    source.write_text(PLAIN % 1)
-    with pytest.raises(BuildError, match=r"did not write out\.o"):
-        kernforge.load("quiet", source, extra_cflags=["-fsyntax-only"])
-
-
 def test_the_module_is_put_into_the_build_directory(tmp_path):
     plain("placed", 1, build_directory=tmp_path / "out")
     assert (tmp_path / "out" / "placed.so").is_file()
@@ -230,18 +197,6 @@ def test_the_module_is_put_into_the_build_directory(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"file/placed\.so: File exists"):
         plain("placed", 1, build_directory=tmp_path / "file")
-
-
-def test_alternating_between_two_builds_does_not_leak(home):
-    def mapped():
-        with open("/proc/self/maps") as stream:  # noqa: PTH123
-            return sum(str(home) in line for line in stream)
-
-    plain("alternating", 1), plain("alternating", 2)
-    before = mapped()
-    for number in range(1000):
-        assert plain("alternating", 1 + number % 2).value() == 1 + number % 2
-    assert mapped() == before
 
 
 def test_distinct_builds_leak_nothing_but_their_code(home):
@@ -313,24 +268,6 @@ def test_a_killed_process_blocks_nobody(home):
             time.sleep(random.random())
             os.killpg(process.pid, signal.SIGKILL)
     assert plain("killed", 9).value() == 9
-
-
-def test_the_compilers_of_a_process_that_is_ended_end_with_it(monkeypatch):
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "9.0")
-    source = "torch::Tensor f(torch::Tensor x) { return x + 1; }\n"
-    program = (
-        "import kernforge, sys\nkernforge.load_inline('ended', '', sys.argv[1], functions='f')"
-    )
-    with subprocess.Popen([sys.executable, "-c", program, source]) as process:
-        seen, is_compiling = [], False
-        while not is_compiling:
-            assert process.poll() is None
-            time.sleep(0.05)
-            with contextlib.suppress(psutil.NoSuchProcess):  # one of them ended just now
-                seen = psutil.Process(process.pid).children(recursive=True)
-                is_compiling = any(one.name() in {"cudafe++", "cicc", "cc1plus"} for one in seen)
-        process.terminate()
-    assert psutil.wait_procs(seen, timeout=60)[1] == []
 
 
 TUTORIAL = """

@@ -6,14 +6,11 @@
 on a machine with an installed CUDA toolkit of torch's major version; it reads no network there.
 """
 
-import random
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
-from support import jit_homes, processes
+from support import jit_homes
 
 import kernforge
 
@@ -213,30 +210,3 @@ def test_fifty_builds_take_no_memory_of_the_gpu_but_their_code(x):
 
 
 # -- killed --------------------------------------------------------------------------------
-
-KILLED = """
-import sys
-sys.path.insert(0, sys.argv[1])
-from native.test_jit_gpu import KERNEL, LAUNCH, STABLE
-import kernforge, torch
-for number in range(20):
-    body, block = f"a * x[i] + {number}", 256 if sys.argv[2] == "device" else 32 * (1 + number)
-    kernforge.load_inline("jit_gpu", STABLE, KERNEL % body + LAUNCH.replace("256", str(block)),
-                          is_python_module=False)
-    if not number:
-        print("begun", flush=True)
-"""
-
-
-@pytest.mark.parametrize("part", ["device", "host"])
-def test_a_process_that_is_killed_while_it_compiles_blocks_nobody(x, part):
-    random.seed(part)
-    tests = str(Path(__file__).parents[1])
-    for _ in range(3):
-        argv = [sys.executable, "-c", KILLED, tests, part]
-        with processes.start(argv, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout.readline() == "begun\n"
-            time.sleep(random.random() / 2)
-            process.kill()
-    for number in range(3):
-        assert torch.equal(stable(f"a * x[i] + {number}")(x, 2.0), 2 * x + number)

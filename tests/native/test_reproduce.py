@@ -77,19 +77,6 @@ def test_a_variant_of_one_gpu_with_ptx_is_identical(kernforge_cli, tmp_path):
     assert done.stdout.splitlines()[-1].endswith(": identical")
 
 
-def test_a_variant_built_without_a_sandbox_is_identical(kernforge_cli, kept_home, built, tmp_path):
-    root, _ = built
-    fresh = tmp_path / "home"
-    (fresh / "store").mkdir(parents=True)
-    (fresh / "store" / "toolchains").symlink_to(kept_home / "store" / "toolchains")
-    kernforge_cli("build", root, "--sandbox", "off", "--build-dir", tmp_path / "off", home=fresh)
-    (verdict,) = json.loads(
-        kernforge_cli("verify", "--rebuild", tmp_path / "off", "--source", root, "--json").stdout
-    )
-    assert verdict["identical"]
-    assert "isolation there: none, here: namespaces" in verdict["notes"][0]
-
-
 def test_a_changed_file_with_a_new_digest_is_found(kernforge_cli, built):
     root, artifact = built
     (artifact / "__init__.py").write_text("import os  # evil\n" + projects.PACKAGE)

@@ -8,6 +8,8 @@ import re
 import threading
 from pathlib import Path
 
+from support.wheel_maker import make_wheel
+
 from kernforge.toolchain.index import pip_config
 
 
@@ -37,6 +39,12 @@ class IndexServer:
         page.parent.mkdir(parents=True, exist_ok=True)
         link = f'<a href="/{wheel.relative_to(self.root)}#sha256={sha256}">{wheel.name}</a>\n'
         page.write_text((page.read_text() if page.exists() else "") + link)
+
+    def add_wheel(self, name: str, members: dict[str, bytes], **lies: tuple[str, ...]) -> Path:
+        """Make a wheel and list it; ``tampered`` members are not what its RECORD says."""
+        path = make_wheel(self.root / "files" / name, members, **lies)
+        self.add(path)
+        return path
 
     def close(self) -> None:
         self._server.shutdown()

@@ -2,25 +2,18 @@
 """The loop that runs a graph, with small real programs in the place of compilers."""
 
 import sys
-import time
 
 import pytest
 from support import graphs
 
-from kernforge.builder import executor
 from kernforge.builder.pool import LocalPool, Measures
-from kernforge.store.remote import SharedStore
-from kernforge.system import process as run_module
 from kernforge.system.process import Command, run
-from kernforge.trust.signing import Builders
 
 MB = 10**6
 EAT = "import time; held = bytearray({mb}_000_000); time.sleep({s}); open('out', 'w').close()"
 
 # Where many processes run, memory is looked at twice a second.
 LOOKED_AT_S = 2
-
-EVERYONE = Builders(everyone=True)
 
 
 def eat(title, mb, seconds=0.4):
@@ -99,33 +92,3 @@ def test_only_a_killed_action_is_retried_once_and_memory_named(tmp_path, end, ru
     (failure,) = outcome.failures
     assert ("out of memory?" in failure.output) is (runs == 2)
     assert (tmp_path / "runs").read_text() == "x\n" * runs
-
-
-def test_a_second_machine_takes_results_from_the_shared_store(tmp_path):
-    first = graphs.action("first", "echo hello >out")
-    second = graphs.action("second", "cat in/0 in/0 >out", needs=[first])
-    url = f"file://{tmp_path}/far"
-    made, _ = graphs.go(tmp_path / "a", first, second, shared=SharedStore(url, print, EVERYONE))
-    assert made.ran == 2
-    used, _ = graphs.go(tmp_path / "b", first, second, shared=SharedStore(url, print, EVERYONE))
-    assert (used.ran, used.reused, used.shared) == (0, 2, 2)
-    tree = tmp_path / "b" / "actions" / second.key[:2] / second.key
-    assert (tree / "out").read_text() == "hello\nhello\n"
-
-
-def test_an_interrupt_stops_everything(tmp_path):
-    class Impatient(graphs.Events):
-        def started(self, key, title):
-            super().started(key, title)
-            if title == "b":
-                raise KeyboardInterrupt
-
-    start, running = time.monotonic(), run_module._running
-    actions = [graphs.action(name, "sleep 600") for name in "ab"]
-    context = graphs.context(tmp_path)
-    with pytest.raises(KeyboardInterrupt):
-        executor.run_actions(
-            graphs.plan(*sorted(actions, key=lambda a: a.key)), context, Impatient()
-        )
-    assert time.monotonic() - start < 300
-    assert not running  # not even what was about to start

@@ -5,14 +5,10 @@ from dataclasses import replace
 
 import pytest
 from support.locks import table, tree
-from support.wheel_maker import make_wheel
 
 from kernforge.errors import IntegrityError, ToolchainError
-from kernforge.store.local import Store
 from kernforge.system.process import run
 from kernforge.toolchain import host_compiler, lockfile, provision, resolver
-from kernforge.toolchain.index.index import Index
-from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.lockfile import (
     Lock,
     LockedCompiler,
@@ -20,7 +16,6 @@ from kernforge.toolchain.lockfile import (
     LockedWheel,
     Tree,
 )
-from kernforge.toolchain.provision import Toolchains
 
 NATIVE = LockedCompiler(identity="g++ 12", target="x86_64-linux-gnu")
 CROSS = LockedCompiler(identity="aarch64-linux-gnu-g++ 12", target="aarch64-linux-gnu")
@@ -60,18 +55,15 @@ def resolve(wheels, *wanted, old=None):
 
 
 @pytest.fixture
-def wheels(index_server, transport, tmp_path, progress):
+def wheels(wheels, index_server):
     for cpu in ("x86_64", "aarch64"):
         for file, members in (
             (TORCH, {"torch/include/ATen/ATen.h": cpu.encode()}),
             (RUNTIME, {"nvidia/cu13/lib/libcudart_static.a": cpu.encode()}),
             (RUNTIME.replace("13.0.96", "13.0.99"), {"nvidia/cu13/lib/libcudart_static.a": b"x"}),
         ):
-            index_server.add(
-                make_wheel(index_server.root / "files" / file.format(cpu=cpu), members)
-            )
-    index = Index(index_server.config, transport)
-    return Wheels(lambda: index, tmp_path / "downloads", progress)
+            index_server.add_wheel(file.format(cpu=cpu), members)
+    return wheels
 
 
 def test_the_other_processors_wheels_are_locked_and_the_runtime_is_of_the_same_release(wheels):
@@ -85,7 +77,7 @@ def test_cuda_12_is_linked_with_the_runtime_that_its_toolkit_has(wheels, index_s
     file = "nvidia_cuda_runtime_cu12-{}-py3-none-manylinux_2_17_aarch64.whl"
     members = {"nvidia/cuda_runtime/lib/libcudart_static.a": b"12"}
     for release in ("12.8.90", "12.9.79", "12.9.99"):
-        index_server.add(make_wheel(index_server.root / "files" / file.format(release), members))
+        index_server.add_wheel(file.format(release), members)
     named = {
         name: wheel(f"{name}-1-py3-none-any.whl") for name in ("compiler", "optimizer", "headers")
     }
@@ -102,9 +94,8 @@ def test_cuda_12_is_linked_with_the_runtime_that_its_toolkit_has(wheels, index_s
     assert runtime_of(digest="d") == file.format("12.9.99")
 
 
-def test_what_is_locked_is_put_into_the_store(wheels, tmp_path):
+def test_what_is_locked_is_put_into_the_store(wheels, toolchains):
     found = resolve(wheels, *WANTED, old=locked())
-    toolchains = Toolchains(Store(tmp_path / "store"), wheels)
     runtime = toolchains.path(found["aarch64-cudart-13.0"])
     assert (runtime / "lib" / "libcudart_static.a").read_bytes() == b"aarch64"
     assert [p.name for p in runtime.rglob("*") if p.is_file()] == ["libcudart_static.a"]
@@ -112,10 +103,9 @@ def test_what_is_locked_is_put_into_the_store(wheels, tmp_path):
     assert (headers / "include" / "ATen" / "ATen.h").read_bytes() == b"aarch64"
 
 
-def test_another_runtime_than_the_locked_one_is_refused(wheels, tmp_path):
+def test_another_runtime_than_the_locked_one_is_refused(wheels, toolchains):
     (found,) = resolve(wheels, Tree("cudart", "13.0", "aarch64"), old=locked()).values()
     forged = replace(found, wheels=(replace(found.wheels[0], record="2" * 64),))
-    toolchains = Toolchains(Store(tmp_path / "store"), wheels)
     with pytest.raises(IntegrityError):
         toolchains.path(forged)
     with pytest.raises(ToolchainError, match="not a wheel of"):

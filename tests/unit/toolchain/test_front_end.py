@@ -11,8 +11,6 @@ from kernforge.errors import IntegrityError, ManifestError, ToolchainError
 from kernforge.store.local import Store
 from kernforge.toolchain import front_end, provision
 from kernforge.toolchain.cuda_arch import Arch
-from kernforge.toolchain.index.index import Index
-from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.lockfile import LockedCompiler, Tree, from_json
 from kernforge.toolchain.provision import Toolchains
 from kernforge.toolchain.resolver import lacking, make
@@ -72,26 +70,17 @@ PINS = {
 }
 
 
-def add(server, name, members):
-    server.add(make_wheel(server.root / name, members))
-
-
 @pytest.fixture
-def index(index_server):
+def wheels(wheels, index_server):
     for name, members in WHEELS.items():
-        add(index_server, name, members)
+        index_server.add_wheel(name, members)
     for version, pins in PINS.items():
         lines = ["Metadata-Version: 2.1", "Name: cuda-toolkit", f"Version: {version}"]
         lines += [f"Requires-Dist: nvidia-{pin}.*; extra == 'x'" for pin in pins]
         lines += ["Requires-Dist: nvidia-cublas-cu12==12.8.4.*; extra == 'cublas'"]
         metadata = {f"cuda_toolkit-{version}.dist-info/METADATA": "\n".join(lines).encode()}
-        add(index_server, f"cuda_toolkit-{version}-py2.py3-none-any.whl", metadata)
-    return index_server
-
-
-@pytest.fixture
-def wheels(index, transport, tmp_path, progress):
-    return Wheels(lambda: Index(index.config, transport), tmp_path / "downloads", progress)
+        index_server.add_wheel(f"cuda_toolkit-{version}-py2.py3-none-any.whl", metadata)
+    return wheels
 
 
 def lock_of(wheels, needs=NEEDS, old=None):
@@ -112,9 +101,9 @@ def test_every_part_is_pinned_by_its_record(wheels):
     assert "127.0.0.1" not in lock.to_json()
 
 
-def test_the_tree_has_one_front_end_and_nothing_large(wheels, tmp_path):
+def test_the_tree_has_one_front_end_and_nothing_large(wheels, toolchains):
     kit = lock_of(wheels).trees["cuda-12.8"]
-    tree = Toolchains(Store(tmp_path / "store"), wheels).path(kit)
+    tree = toolchains.path(kit)
     found = {str(p.relative_to(tree)): p.read_bytes() for p in tree.rglob("*") if p.is_file()}
     written = front_end.texts(kit)
     assert {path: found.pop(path).decode() for path in written} == written
@@ -143,9 +132,11 @@ def test_what_kernforge_adds_is_part_of_the_key(wheels, monkeypatch):
     assert provision.key(kit) != before
 
 
-def test_a_damaged_part_is_refused_and_nothing_is_stored(wheels, index, tmp_path):
+def test_a_damaged_part_is_refused_and_nothing_is_stored(wheels, index_server, tmp_path):
     (name,) = [name for name in WHEELS if name.startswith("nvidia_nvvm")]
-    make_wheel(index.root / name, WHEELS[name], tampered=("nvidia/cu13/nvvm/bin/cicc",))
+    make_wheel(
+        index_server.root / "files" / name, WHEELS[name], tampered=("nvidia/cu13/nvvm/bin/cicc",)
+    )
     kit = lock_of(wheels).trees["cuda-12.8"]
     store = Store(tmp_path / "store")
     with pytest.raises(IntegrityError, match="nvvm/bin/cicc"):
@@ -165,18 +156,19 @@ def test_the_headers_of_cudas_libraries_are_those_of_the_same_release(wheels):
     assert not lacking(needs, lock)
 
 
-def test_an_index_without_the_static_runtime_is_reported(wheels, index):
+def test_an_index_without_the_static_runtime_is_reported(wheels, index_server):
     (name,) = [name for name in WHEELS if "12.9.79" in name]
-    make_wheel(index.root / name, {"nvidia/cuda_runtime/include/cuda.h": b"12090"})
+    members = {"nvidia/cuda_runtime/include/cuda.h": b"12090"}
+    make_wheel(index_server.root / "files" / name, members)
     with pytest.raises(ToolchainError, match=r"12\.9\.79.* holds no libcudart_static\.a"):
         lock_of(wheels)
 
 
-def test_a_lock_may_not_take_the_front_end_from_elsewhere(wheels, tmp_path):
+def test_a_lock_may_not_take_the_front_end_from_elsewhere(wheels, toolchains):
     kit = lock_of(wheels).trees["cuda-12.8"]
     other = replace(kit.front_end, optimizer=kit.front_end.runtime)
     with pytest.raises(ToolchainError, match="not a wheel of nvidia-nvvm"):
-        Toolchains(Store(tmp_path / "store"), wheels).path(replace(kit, front_end=other))
+        toolchains.path(replace(kit, front_end=other))
 
 
 @pytest.mark.parametrize("release", ["12.4.1", "13.0.3", "x"])

@@ -2,13 +2,10 @@
 """CUTLASS from a wheel of a real index, and from files that the user names."""
 
 import pytest
-from support.wheel_maker import make_wheel
 
 from kernforge.errors import ToolchainError, UsageError
 from kernforge.store.local import Store
 from kernforge.toolchain import header_libraries
-from kernforge.toolchain.index.index import Index
-from kernforge.toolchain.index.wheels import Wheels
 from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import LockedCompiler, Tree, from_json
 from kernforge.toolchain.provision import Toolchains
@@ -36,12 +33,6 @@ def needs(*names):
 
 
 @pytest.fixture
-def wheels(index_server, transport, tmp_path, progress):
-    found = Index(index_server.config, transport)
-    return Wheels(lambda: found, tmp_path / "downloads", progress)
-
-
-@pytest.fixture
 def checkout(tmp_path):
     for path, data in TREE.items():
         (tmp_path / "cutlass" / path).parent.mkdir(parents=True, exist_ok=True)
@@ -54,15 +45,15 @@ def headers_in(tree):
     return sorted(p.relative_to(below).as_posix() for p in below.rglob("*") if p.is_file())
 
 
-def test_a_wheel_of_the_release_is_read_by_ranges_and_pinned(wheels, index_server, tmp_path):
+def test_a_wheel_of_the_release_is_read_by_ranges_and_pinned(wheels, toolchains, index_server):
     members = {f"cutlass_library/source/{name}": data for name, data in TREE.items()}
     members["cutlass_library/big.bin"] = bytes(100)
     file = "nvidia_cutlass-3.6.0.0-py3-none-any.whl"
-    index_server.add(make_wheel(index_server.root / "files" / file, members))
+    index_server.add_wheel(file, members)
     lock = make(needs("cutlass_3_6"), wheels, cpu="x86_64", compilers=COMPILERS)
     assert lock.trees["cutlass_3_6"].wheels[0].file == file
     assert from_json(lock.to_json()) == lock
-    tree = Toolchains(Store(tmp_path / "store"), wheels).path(lock.trees["cutlass_3_6"])
+    tree = toolchains.path(lock.trees["cutlass_3_6"])
     assert headers_in(tree) == HEADERS
 
 
@@ -73,15 +64,16 @@ def test_a_wheel_of_the_release_is_read_by_ranges_and_pinned(wheels, index_serve
         ("cutlass_4_4", "flashinfer_python-0.6.10-py3-none-any.whl", "flashinfer/data/cutlass"),
     ],
 )
-def test_wheels_of_others_give_cutlass_alone(wheels, index_server, name, file, below):
+def test_wheels_of_others_give_cutlass_alone(
+    wheels, toolchains, index_server, name, file, *, below
+):
     members = {f"{below}/{path}": data for path, data in TREE.items()}
     members |= {f"{below}/include/theirs/x.cuh": b"//", "deep_gemm/jit/cutlass/x.h": b"//"}
-    index_server.add(make_wheel(index_server.root / "files" / file, members))
+    index_server.add_wheel(file, members)
     lock = make(needs(name), wheels, cpu="x86_64", compilers=COMPILERS)
     carried = header_libraries.CARRIED[name]
     assert (lock.trees[name].wheels[0].file, lock.trees[name].release) == (file, carried.release)
-    store = Store(index_server.root / "store")
-    tree = Toolchains(store, wheels).path(lock.trees[name])
+    tree = toolchains.path(lock.trees[name])
     assert headers_in(tree) == HEADERS
 
 

@@ -24,26 +24,9 @@ COMPILER = LockedCompiler(identity="g++ 12", target="x86_64-linux-gnu")
 
 
 @pytest.fixture
-def index(index_server, transport):
-    return Index(index_server.config, transport)
-
-
-@pytest.fixture
-def wheels(index, tmp_path, progress):
-    return Wheels(lambda: index, tmp_path / "downloads", progress)
-
-
-@pytest.fixture
-def toolchains(tmp_path, wheels):
-    return Toolchains(Store(tmp_path / "store"), wheels)
-
-
-@pytest.fixture
 def torch_wheel(index_server):
     members = {"torch/lib/libtorch_cuda.so": b"\0" * 1000, **HEADERS}
-    path = make_wheel(index_server.root / "files" / TORCH, members)
-    index_server.add(path)
-    return path
+    return index_server.add_wheel(TORCH, members)
 
 
 def lock_torch(wheels):
@@ -67,9 +50,9 @@ def test_the_newest_patch_release_and_build_is_locked(wheels, torch_wheel, index
         "torch-2.10.0-cp310-cp310-manylinux_2_28_x86_64.whl",
         TORCH.replace("3-", "1-", 1),
     ):
-        index_server.add(make_wheel(index_server.root / "files" / older, HEADERS))
+        index_server.add_wheel(older, HEADERS)
     cpu_only = "torch-2.10.1+cpu-cp310-cp310-manylinux_2_28_x86_64.whl"
-    index_server.add(make_wheel(index_server.root / "files" / cpu_only, HEADERS))
+    index_server.add_wheel(cpu_only, HEADERS)
     assert lock_torch(wheels).trees["torch-2.10"].wheels[0].file == TORCH
 
 
@@ -101,11 +84,7 @@ def test_a_replaced_wheel_is_refused(toolchains, wheels, torch_wheel, index_serv
 
 
 def test_a_tampered_header_is_refused_and_nothing_is_stored(toolchains, wheels, index_server):
-    members = dict(HEADERS)
-    path = make_wheel(
-        index_server.root / "files" / TORCH, members, tampered=("torch/include/torch/library.h",)
-    )
-    index_server.add(path)
+    index_server.add_wheel(TORCH, HEADERS, tampered=("torch/include/torch/library.h",))
     tree = lock_torch(wheels).trees["torch-2.10"]
     with pytest.raises(IntegrityError, match=r"torch/include/torch/library\.h"):
         toolchains.path(tree)
@@ -120,8 +99,7 @@ def test_a_whole_wheel_with_another_hash_is_refused(wheels, index_server):
 
 
 def test_the_index_contradicting_the_lock_is_reported(wheels, index_server):
-    path = make_wheel(index_server.root / "files" / "kit-1.0-py3-none-any.whl", {"a": b"a"})
-    index_server.add(path)
+    path = index_server.add_wheel("kit-1.0-py3-none-any.whl", {"a": b"a"})
     with pytest.raises(ToolchainError, match="the lock says sha256 1111"):
         wheels.whole(path.name, "1" * 64)
 
