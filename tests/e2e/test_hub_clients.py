@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hub's own tools and ours over one hub: each loads the other's publication."""
+"""The hub's own tools and ours, over a hub or a directory: each loads what the other published."""
 
 import json
 import os
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 from support.hub_server import WRITER
+
+from kernforge.publish.api import publish
+from kernforge.registry.directory import DirectoryRegistry
+from kernforge.system import files
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
@@ -129,3 +134,49 @@ def test_one_cache_serves_both_clients_offline(hub, run, built):
     hub.counted()
     assert_used(run(OURS, home="c"))
     assert hub.counted() == {"GET overview": 1, "GET refs": 1, "GET tree": 1}
+
+
+# -- over a directory --------------------------------------------------------------------------
+
+
+def of_directory(root):
+    """Where both clients find a registry in a directory."""
+    return {"KERNELS_CACHE": root, "KERNFORGE_REGISTRY": root, "HF_HUB_OFFLINE": "1"}
+
+
+@pytest.mark.road
+def test_both_clients_load_a_directory(built, tmp_path, run):
+    root = str(tmp_path / "registry")
+    done = publish(built, DirectoryRegistry(Path(root)), REPO, card="# shift\n")
+    by_commit = THEIRS.replace("version=1", f"revision={done.commit!r}")
+    # The hub's client leaves bytecode behind; it is no reason to refuse the kernel.
+    for program in (THEIRS, by_commit, OURS.replace("=1", "='~=1.0'")):
+        assert_used(run(program, PYTHONDONTWRITEBYTECODE="", **of_directory(root)))
+
+
+LOCKED = f"""
+import pathlib, sys
+from {{client}} import load_kernel
+kernel = load_kernel({REPO!r}, lockfile=pathlib.Path(sys.argv[1]), backend="cpu")
+{USE}
+"""
+
+
+@pytest.mark.road
+def test_both_clients_load_a_locked_download(built, tmp_path, run, kernforge_cli):
+    registry, cache, app = (tmp_path / name for name in ("registry", "cache", "app"))
+    publish(built, DirectoryRegistry(registry), REPO)
+    app.mkdir()
+    (app / "pyproject.toml").write_text(f'[tool.kernels.dependencies]\n"{REPO}" = "~=1.0"\n')
+    kernforge_cli("lock", app, "--registry", registry)
+    out = ("--to", tmp_path / "kernels.tar", "--platform", "torch2.11-cpu-x86_64-linux")
+    kernforge_cli("get", app, "--registry", registry, *out)
+    files.remove_tree(registry)
+    with tarfile.open(tmp_path / "kernels.tar") as archive:
+        archive.extractall(cache, filter="data")
+    for client in ("kernels", "kernforge"):
+        program = LOCKED.format(client=client)
+        assert_used(run(program, app / "kernels.lock", **of_directory(str(cache))))
+    asked = ("get", REPO, "--version", "~=1.0", "--backend", "cpu", "--registry", cache)
+    found = kernforge_cli(*asked).stdout.strip()
+    assert (Path(found) / "metadata.json").is_file()

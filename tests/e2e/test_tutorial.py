@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 
 import pytest
-from e2e.walkthrough import Walk, blocks, matches
+from e2e.walkthrough import Walk, blocks
 
 pytestmark = [pytest.mark.native, pytest.mark.torch]
 torch = pytest.importorskip("torch")
@@ -60,17 +60,3 @@ def test_the_tutorial_works_on_the_gpu(walked):
     for reader in walked:
         assert sum(block.detail == "gpu" for block in blocks(reader.page)) >= 2
         reader.follow(gpu=True)
-
-
-@pytest.mark.parametrize(
-    ("shown", "printed", "same"),
-    [
-        ("a ... c\n", "a b\nc", True),
-        ("...", "", True),
-        ("a\n", "a\nb\n", False),
-        ("1.0.0  x", "1.0.0 x\n", True),
-        ("1.0.0", "1x0.0", False),
-    ],
-)
-def test_what_is_shown_is_compared(shown, printed, same):
-    assert matches(shown, printed) is same

@@ -165,8 +165,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def handle_any(self) -> None:
         size = int(self.headers.get("Content-Length") or 0)
         self.body = self.rfile.read(size)
-        if self.headers.get("Transfer-Encoding") == "chunked":
-            self.body = b"".join(iter(self._chunk, b""))
         url = urlsplit(self.path)
         path = url.path
         self.query = {name: values[-1] for name, values in parse_qs(url.query).items()}
@@ -196,12 +194,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                         self._send(200, json.dumps(answer).encode())
                 return
         self._send(404, b'{"error": "no such page"}')
-
-    def _chunk(self) -> bytes:
-        size = int(self.rfile.readline(), 16)
-        data = self.rfile.read(size)
-        self.rfile.readline()
-        return data
 
     def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
@@ -347,11 +339,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             "trustedKernelPublisher": trusted,
         }
 
-    def whoami(self) -> dict[str, Any]:
-        if self.token not in {WRITER, READER}:
-            raise RefusedError(401, "", "Invalid username or password.")
-        return {"type": "user", "name": "somebody", "orgs": []}
-
     # -- writing ----------------------------------------------------------------------------
 
     def create(self) -> dict[str, Any] | None:
@@ -384,11 +371,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def tag(self, repo_id: str, name: str) -> dict[str, Any]:
         repo = self._writable(repo_id)
-        if self.command == "DELETE":
-            if name not in repo.tags:
-                raise RefusedError(404, "RevisionNotFound", f"Invalid rev id: {name}")
-            repo.tags.pop(name)
-            return {}
         tag = json.loads(self.body)["tag"]
         if tag in repo.tags:
             raise RefusedError(409, "", "Tag reference exists already")
@@ -470,9 +452,6 @@ def _apply(
         if path not in files:
             raise RefusedError(404, "EntryNotFound", "A file with this name doesn't exist")
         del files[path]
-    elif key == "deletedFolder":
-        for inside in [p for p in files if p.startswith(path.rstrip("/") + "/")]:
-            del files[inside]
     else:
         raise RefusedError(400, "", f"unknown operation {key}")
 
@@ -499,11 +478,10 @@ _ROUTES = [
     (rf"/kernels/{_REPO}/resolve/([^/]+)/(.+)", "GET HEAD", "resolve"),
     (r"/cdn/([0-9a-f]+)", "GET HEAD", "cdn"),
     (r"/api/organizations/([^/]+)/overview", "GET", "organization"),
-    (r"/api/whoami-v2", "GET", "whoami"),
     (r"/api/repos/create", "POST", "create"),
     (r"/api/validate-yaml", "POST", "validate_yaml"),
     (rf"/api/kernels/{_REPO}/branch/([^/]+)", "POST DELETE", "branch"),
-    (rf"/api/kernels/{_REPO}/tag/([^/]+)", "POST DELETE", "tag"),
+    (rf"/api/kernels/{_REPO}/tag/([^/]+)", "POST", "tag"),
     (rf"/api/kernels/{_REPO}/preupload/([^/]+)", "POST", "preupload"),
     (rf"/kernels/{_REPO}\.git/info/lfs/objects/batch", "POST", "lfs_batch"),
     (r"/upload/([0-9a-f]+)", "PUT", "upload"),
