@@ -3,12 +3,12 @@
 
 import json
 import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from support.fresh_venv import build_tree_wheel
 from support.variants import write_variant
 
 from kernforge.publish.api import publish
@@ -19,7 +19,6 @@ pytest.importorskip("torch")
 pytest.importorskip("kernels")
 pytest.importorskip("build")
 
-ROOT = Path(__file__).parents[2]
 PYPROJECT = """
 [build-system]
 requires = [{requires}]
@@ -91,12 +90,8 @@ def unpack(wheel, into):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """Kernforge as it is installed, with the entry points that build backends look for."""
-    out = tmp_path_factory.mktemp("wheel")
-    program = f"from hatchling.build import build_wheel; print(build_wheel({str(out)!r}))"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    return unpack(out / done.stdout.split()[-1], tmp_path_factory.mktemp("site"))
+    wheel = build_tree_wheel(tmp_path_factory.mktemp("wheel"))
+    return unpack(wheel, tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture(scope="module")

@@ -2,17 +2,12 @@
 """Faulty servers: slow, endless, with wrong content, or not trusted."""
 
 import contextlib
-import datetime as dt
 import http.server
-import ipaddress
 import json
 import ssl
+import subprocess
 import threading
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from pathlib import Path
 
 
 class BadServer(http.server.ThreadingHTTPServer):
@@ -97,26 +92,9 @@ def dripping(handler):
 
 def self_signed(path):
     """A file with a key and a certificate for 127.0.0.1 that no authority signed."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = dt.datetime.now(dt.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(hours=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
-            critical=False,
-        )
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path.write_bytes(pem + certificate.public_bytes(serialization.Encoding.PEM))
+    argv = ["openssl", "req", "-x509", "-nodes", "-newkey", "rsa:2048", "-days", "1"]
+    argv += ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    argv += ["-keyout", f"{path}.key", "-out", path]
+    subprocess.run(argv, check=True, capture_output=True)
+    path.write_text(Path(f"{path}.key").read_text() + path.read_text())
     return path

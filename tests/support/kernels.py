@@ -7,6 +7,14 @@ from kernforge.artifact.variant import Backend
 from kernforge.artifact.version import Version2
 from kernforge.loader.host import Host
 
+CPU_HOST = Host(
+    cpu="x86_64",
+    os="linux",
+    backend=Backend("cpu"),
+    torch=Version2(2, 13),
+    cxx11=True,
+    python=Version2(3, 12),
+)
 CUDA_HOST = Host(
     cpu="x86_64",
     os="linux",

@@ -12,11 +12,12 @@ from support.registries import commit_of
 from support.variants import contents, replace_linked
 
 from kernforge.application import download, project_lock
-from kernforge.application.download import Selection, parse_platform
+from kernforge.application.download import Selection, parse_platform, platform_name
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import Metadata
-from kernforge.errors import IntegrityError, NoVariantError
+from kernforge.errors import IntegrityError, NoVariantError, UsageError
 from kernforge.loader import lock
+from kernforge.loader.resolve import resolve
 from kernforge.loader.search import Search
 from kernforge.publish.api import publish
 from kernforge.registry.directory import Chain, DirectoryRegistry
@@ -201,6 +202,7 @@ def test_a_tar_is_reproducible(registry, outer, tmp_path):
 CHILD = """
 from kernforge.application import download
 from kernforge.registry.names import request
+from kernforge.loader.resolve import resolve
 from kernforge.loader.search import Search
 from kernforge.registry import DirectoryRegistry
 from kernforge.system.environment import Environment
@@ -252,3 +254,29 @@ def test_a_hub_is_locked_without_downloading_binaries(hub, tmp_path, write_varia
     assert download.copy(*found, target)
     assert_whole(target, [found])
     assert commit_of(target, OUTER, 1) == commit
+
+
+# -- names of platforms -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "variant"),
+    [
+        ("torch2.11-cu130-x86_64-linux", "torch211-cxx11-cu130-x86_64-linux"),
+        ("torch2.11-cpu-aarch64-linux", "torch-stable-abi210-cpu-aarch64-linux"),
+        ("torch2.12-rocm72-x86_64-linux", "torch212-cxx11-rocm72-x86_64-linux"),
+        ("torch2.12-metal-aarch64-darwin", "torch212-metal-aarch64-darwin"),
+        ("cpu-x86_64-linux", "torch-cpu"),
+    ],
+)
+def test_a_short_name_selects_the_fitting_variant(text, variant):
+    assert platform_name(parse_platform(text)) == text
+    assert resolve([variant, "torch-xpu"], parse_platform(text)).best.name == variant
+
+
+@pytest.mark.parametrize(
+    "text", ["", "cu130", "torch2-cpu-x86_64-linux", "torch2.11-gpu-x86_64-linux"]
+)
+def test_an_invalid_platform_is_refused(text):
+    with pytest.raises(UsageError, match=r"is not a platform|is not a backend"):
+        parse_platform(text)

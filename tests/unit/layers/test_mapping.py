@@ -8,7 +8,7 @@ from kernforge.errors import LayerError, LayerTypeError
 from kernforge.layers.mapping import choose_kernel, extend_mapping
 
 I, T, F = Mode.INFERENCE, Mode.TRAINING, Mode.FALLBACK  # noqa: E741 - short in the tables
-CUDA = "registered for cuda"
+CUDA, NONE, IC_ = "registered for cuda", "nothing is registered for cuda", "INFERENCE|TORCH_COMPILE"
 IC, TC = I | Mode.TORCH_COMPILE, T | Mode.TORCH_COMPILE
 
 
@@ -26,37 +26,20 @@ def test_of_equally_narrow_ranges_the_newest_gpus_win():
         assert choice({d: str(d) for d in devices}).repo == "cuda 8.9 to 9.9"
 
 
+ALL, MANY = {gpus(0, 999): "a"}, {T: "b", IC: "c", F: "d", TC: "e"}
+NEEDS_A_GPU = "every registered range of capabilities needs a GPU, and torch sees none"
+
+
 @pytest.mark.parametrize(
     ("devices", "capability", "repo", "reason"),
     [
         ({}, 90, None, "nothing is registered for cuda"),
-        ({"cpu": "a"}, 90, None, "nothing is registered for cuda"),
         ({gpus(70, 89): "a"}, 90, None, "no registered range of capabilities contains 9.0"),
-        (
-            {gpus(90, 90): {T: "a"}, "cuda": "b"},
-            90,
-            None,
-            "nothing is registered for cuda 9.0 to 9.0 that serves INFERENCE|TORCH_COMPILE",
-        ),
-        (
-            {gpus(70, 80): "a", gpus(70, 99): "b"},
-            90,
-            "b",
-            "registered for cuda 7.0 to 9.9 FALLBACK",
-        ),
-        (
-            {"cuda": "a", gpus(90, 99): {T: "b", IC: "c", F: "d", TC: "e"}},
-            90,
-            "c",
-            f"{CUDA} 9.0 to 9.9 INFERENCE|TORCH_COMPILE",
-        ),
-        ({gpus(0, 999): "a", "cuda": "b"}, None, "b", f"{CUDA} FALLBACK"),
-        (
-            {gpus(0, 999): "a"},
-            None,
-            None,
-            "every registered range of capabilities needs a GPU, and torch sees none",
-        ),
+        ({gpus(90, 90): {T: "a"}, "cuda": "b"}, 90, None, f"{NONE} 9.0 to 9.0 that serves {IC_}"),
+        ({gpus(70, 80): "a", gpus(70, 99): "b"}, 90, "b", f"{CUDA} 7.0 to 9.9 FALLBACK"),
+        ({"cuda": "a", gpus(90, 99): MANY}, 90, "c", f"{CUDA} 9.0 to 9.9 {IC_}"),
+        ({**ALL, "cuda": "b"}, None, "b", f"{CUDA} FALLBACK"),
+        (ALL, None, None, NEEDS_A_GPU),
     ],
 )
 def test_the_choice_and_its_reason(devices, capability, repo, reason):

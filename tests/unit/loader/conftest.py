@@ -4,23 +4,13 @@
 import itertools
 
 import pytest
+from support.kernels import CPU_HOST
 
-from kernforge.artifact.variant import Backend
-from kernforge.artifact.version import Version2
 from kernforge.loader import api as loading
 from kernforge.loader import search
-from kernforge.loader.host import Host
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
 
-CPU_HOST = Host(
-    cpu="x86_64",
-    os="linux",
-    backend=Backend("cpu"),
-    torch=Version2(2, 13),
-    cxx11=True,
-    python=Version2(3, 12),
-)
 unique_ids = (f"{number:07x}" for number in itertools.count())
 
 

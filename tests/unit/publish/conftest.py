@@ -9,7 +9,6 @@ from kernforge.artifact.metadata import Metadata
 from kernforge.registry.api import _hub, open_registry
 
 REPO = "owner/toy"
-CPU, CUDA = "torch-cpu", "torch-cuda"
 
 
 @pytest.fixture
@@ -17,7 +16,7 @@ def build(tmp_path, write_variant):
     """A function that makes a build directory whose variants hold a text."""
     made = iter(range(1000))
 
-    def make(text="", variants=(CPU,), **fields):
+    def make(text="", variants=("torch-cpu",), **fields):
         directory = tmp_path / f"build{next(made)}"
         for variant in variants:
             files = {"__init__.py": f"TEXT = {text!r}\n", "sub/data.so": text * 99, "empty.py": ""}

@@ -29,27 +29,18 @@ def changes_between(old, new):
     [
         ("f(x)", "f(x)", []),
         ("f(x)", "f(x, y=1)", ["minor: parameter y is new"]),
-        ("f(x)", "f(x, *a, **k)", ["minor: parameter a is new", "minor: parameter k is new"]),
         ("f(x)", "f(x, y)", ["major: parameter y is new and required"]),
         ("f(x, y=1)", "f(x)", ["major: parameter y is removed"]),
         ("f(x, y=1)", "f(x, y=2)", ["major: parameter y is 2 by default, was 1"]),
-        ("f(x, y=1)", "f(x, y)", ["major: parameter y is required, was 1 by default"]),
         ("f(x, y)", "f(x, y=1)", ["minor: parameter y is 1 by default, was required"]),
         ("f(x, y)", "f(x, *, y)", ["major: parameter y is given by name, was either way"]),
         ("f(x)", "f(x, /)", ["major: parameter x is given by position, was either way"]),
         ("f(x, *, y)", "f(x, y)", []),
-        ("f(x, /)", "f(other, /)", []),
         ("f(x, /)", "f()", ["major: parameter number 1 is removed"]),
-        ("f(x, *a)", "f(x)", ["major: parameter a is removed"]),
         (
             "f(x, y)",
             "f(y, x)",
             ["major: parameter x is number 2, was 1", "major: parameter y is number 1, was 2"],
-        ),
-        (
-            "f(x, y=1)",
-            "f(x, n=0, y=1)",
-            ["major: parameter y is number 3, was 2", "minor: parameter n is new"],
         ),
     ],
 )
@@ -79,7 +70,6 @@ def test_new_and_removed_names_are_reported_once(old, new, changes):
         ("f(Tensor x) -> Tensor", "f(Tensor x) -> Tensor", None),
         ("f(Tensor x) -> Tensor", "f(Tensor x, int n=1) -> Tensor", "minor: parameter n is new"),
         ("f(Tensor x) -> ()", "f(Tensor? x) -> ()", "major: parameter x is Tensor?, was Tensor"),
-        ("f(Tensor x) -> ()", "f(Tensor! x) -> ()", "major: parameter x is Tensor!, was Tensor"),
         ("f(Tensor x) -> ()", "f(Tensor x) -> int", "major: it returns int, was ()"),
         ("f", "f(Tensor x) -> ()", None),
     ],
@@ -127,9 +117,7 @@ def test_device_code_is_compared_by_gpus(old, new, lost):
         (CUDA, "torch-stable-abi210-cu132-x86_64-linux", False),
         (CUDA, "torch-cuda", True),
         ("torch-cuda", CUDA, False),
-        ("torch-universal", "torch-cuda", False),
         ("tvm-ffi01-cpu-x86_64-linux", "tvm-ffi02-cpu-x86_64-linux", False),
-        ("notes", CPU, True),
     ],
 )
 def test_every_machine_keeps_a_variant(old, new, served):
