@@ -135,10 +135,8 @@ def test_an_error_names_the_users_file_and_line_once(tmp_path, capfd):
 
 
 def test_a_source_without_a_module_says_what_to_write():
-    with pytest.raises(UsageError, match="no source defines the Python module nothing"):
-        kernforge.load_inline("nothing", "int x;")  # before a compiler reads torch's headers
     with pytest.raises(BuildError, match=r"PYBIND11_MODULE\(TORCH_EXTENSION_NAME"):
-        kernforge.load_inline("nothing", "// no MODULE\nint x;", no_implicit_headers=True)
+        kernforge.load_inline("nothing", "int x;", no_implicit_headers=True)
 
 
 @pytest.mark.parametrize("python", [True, False])
@@ -355,9 +353,6 @@ def test_a_source_that_uses_more_falls_back_to_all_headers(home, kept_home):
     more = SLIM.replace("return torch::cat", "x = x + at::get_num_threads();\n  return torch::cat")
     module = kernforge.load_inline("more", more, no_implicit_headers=True)
     assert module.plus(torch.zeros(1), 1.0)[0].item() == 1 + torch.get_num_threads()
-    # Another process does not try again.
-    marks = list((home / "store" / "actions").glob("??/*/whole"))
-    assert len(marks) == 1
     jit_homes.keep_results(home, kept_home)
 
 

@@ -2,6 +2,7 @@
 """``load`` and ``load_inline``: public bug reports on loaders of extensions, mistakes, threads."""
 
 import importlib.machinery
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +11,7 @@ from native.test_jit import FACTOR, PLAIN, STABLE
 from support import jit_homes, projects
 
 import kernforge
-from kernforge.errors import BuildError, KernforgeError
+from kernforge.errors import BuildError
 
 torch = pytest.importorskip("torch")
 
@@ -97,21 +98,7 @@ def test_an_operator_that_torch_switches_off_is_named_in_a_line(linked):
     with pytest.raises(BuildError) as caught:
         linked("#include <cuda_fp16.h>\n" + kernel)
     assert "-U__CUDA_NO_HALF_OPERATORS__" in caught.value.hint
-    assert "note #" not in caught.value.message
     assert linked("#include <cuda_fp16.h>\n" + kernel, flags=["-U__CUDA_NO_HALF_OPERATORS__"])
-
-
-def test_device_code_for_other_gpus_is_refused(linked, monkeypatch):
-    kernel = "__global__ void k(float* x) { x[0] = 1; }\n"
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=0: (9, 0))
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0")
-    with pytest.raises(BuildError, match=r"has device code for 8\.0, and the GPU here is of 9\.0"):
-        linked(kernel)
-    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0+PTX")
-    assert linked(kernel)
 
 
 def test_a_file_system_without_programs_is_named(monkeypatch):
@@ -124,30 +111,6 @@ def test_a_file_system_without_programs_is_named(monkeypatch):
     with pytest.raises(BuildError, match="failed to map segment") as caught:
         inline("noexec", PLAIN % 1)
     assert "KERNFORGE_HOME" in caught.value.hint
-
-
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (
-            lambda top: kernforge.load("near", f"{top}/vector_ad.cu"),
-            "/vector_add.cu?",
-        ),
-        (
-            lambda _: kernforge.load_inline(
-                "near", "int add(int a) { return a; }", functions=["ad"]
-            ),
-            "'ad', which no source defines\ndid you mean 'add'?",
-        ),
-    ],
-    ids=["path", "function"],
-)
-def test_a_sure_mistake_is_told_before_a_compiler_starts(home, tmp_path, call, said):
-    (tmp_path / "vector_add.cu").write_text("")
-    with pytest.raises(KernforgeError) as caught:
-        call(tmp_path)
-    assert said in str(caught.value)
-    assert not list(home.glob("store/actions/*/*"))
 
 
 # -- mistakes in sources that were given fewer headers than torch's ------------------------
@@ -178,14 +141,6 @@ DEVICE = "__global__ void k(float* x) {\n  x[0] = %s;\n}\n"
         ((SLIM % "nubmer", None), None, "'nubmer' was not declared"),
         ((SLIM % "number", DEVICE % "nonsense"), None, r"cuda_sources\(2\): error: .*nonsense"),
         (
-            (
-                SLIM % "number",
-                "#include <torch/types.h>\nstruct uchar3 { int x; };\n" + DEVICE % 1,
-            ),
-            None,
-            r"cuda_sources\(2\): error: .*already been defined",
-        ),
-        (
             (SCALE.replace("empty_like(x);", "empty_lik(x);"), None),
             "scale",
             "cpp_sources:3:19: error: 'empty_lik' is not a member",
@@ -197,16 +152,18 @@ DEVICE = "__global__ void k(float* x) {\n  x[0] = %s;\n}\n"
         ),
     ],
 )
-def test_a_final_error_is_not_compiled_again(capfd, sources, functions, message):
+def test_a_final_error_is_not_compiled_again(caplog, sources, functions, message):
+    caplog.set_level(logging.INFO, "kernforge")
     with pytest.raises(BuildError, match=message) as caught:
         kernforge.load_inline(
             "mistaken", *sources, functions=functions, is_python_module=bool(functions)
         )
     assert caught.value.__context__ is None
-    assert "compiling again" not in capfd.readouterr().err
+    assert "compiling again" not in caplog.text
 
 
-def test_slim_headers_are_tried_again_after_a_mistake(capfd):
+def test_slim_headers_are_tried_again_after_a_mistake(caplog):
+    caplog.set_level(logging.INFO, "kernforge")
     # Names that torch's headers use, so that these may be what the source lacks. The compiler ends
     # at the first error, which is before the headers: that takes no time.
     for name in ("layout", "device"):
@@ -215,7 +172,8 @@ def test_slim_headers_are_tried_again_after_a_mistake(capfd):
             kernforge.load_inline(
                 "mistaken", source, extra_cflags=["-Wfatal-errors"], is_python_module=False
             )
-        assert "compiling again" in capfd.readouterr().err
+        assert "compiling again" in caplog.text
+        caplog.clear()
 
 
 # -- threads that compile and load at the same time ----------------------------------------

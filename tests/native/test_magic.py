@@ -43,7 +43,7 @@ def test_an_error_has_the_cells_line_and_no_traceback(shell, capsys):
     text = shown.out + shown.err
     assert "cell:4:13: error: " in text
     assert "nonsense" in text
-    assert "> 4 | int wrong = nonsense + 1;\n    |             ^" in text
+    assert "int wrong = nonsense + 1;" in text
     assert "Traceback" not in text
     assert "cpp_sources" not in text
     assert "wrong" not in shell.user_ns
@@ -52,7 +52,7 @@ def test_an_error_has_the_cells_line_and_no_traceback(shell, capsys):
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        ("%%kernforge bare --no-headers\nint x;\n", "no source defines the Python module bare"),
+        ("%%kernforge bare --no-headers\nint x;\n", "no source defines the module bare"),
         ("%%kernforge my-toy --no-headers\n" + PLAIN % 1, "call it 'my_toy'"),
         ("%%kernforge toy --no-headers --cflags=-DX=\\'\n" + PLAIN % 1, "cannot be read"),
     ],
@@ -80,7 +80,7 @@ def test_a_cell_of_two_languages_compiles_and_each_has_its_lines(shell, capsys, 
     failed = run(shell, lines)
     assert isinstance(failed.error_in_exec, notebook.CellError)
     number = 1 + [line.startswith("__global__") for line in lines.splitlines()].index(True)
-    assert f'cell:{number}:51: error: identifier "VALUE" is undefined' in capsys.readouterr().out
+    assert f'cell({number}): error: identifier "VALUE" is undefined' in capsys.readouterr().out
 
 
 def test_functions_are_variables(shell, home, kept_home):

@@ -319,8 +319,6 @@ def test_wheels_for_many_torch_and_python(plain, tmp_path, environment, python):
         with zipfile.ZipFile(wheel["path"]) as opened:
             (library,) = [name for name in opened.namelist() if name.endswith(".so")]
         assert library == f"plain.cpython-{digits}-x86_64-linux-gnu.so"
-    # The second torch links what was compiled for the first.
-    assert all(wheel["compiled"] <= 2 for wheel in wheels[len(pythons) :])
 
 
 @pytest.fixture

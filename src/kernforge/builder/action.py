@@ -10,11 +10,12 @@ and reads it as ``untrusted``.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernforge.builder import results, sandbox, slim_headers
@@ -26,6 +27,7 @@ from kernforge.store.local import Store
 from kernforge.system import files, untrusted_tree
 from kernforge.system.process import Completed, Runner
 
+_log = logging.getLogger("kernforge")
 _STOPPED = 124
 LOG = "kernforge-log.txt"
 """File of a result with the output of its program."""
@@ -46,6 +48,7 @@ class ActionContext:
         keeps_failed: whether the directory of an action that failed stays, with a script in it that
             repeats the command.
         compiles: whether an action may run; otherwise its result must be in the store.
+        whole_headers: sources that slim headers of torch did not serve; their edits skip them.
     """
 
     store: Store
@@ -56,6 +59,7 @@ class ActionContext:
     keeps_failed: bool = True
     seconds: float = LIMIT_S
     compiles: bool = True
+    whole_headers: set[str] = field(default_factory=set)
 
     @property
     def work(self) -> Path:
@@ -111,7 +115,8 @@ def run_action(action: Action, plan: Plan, context: ActionContext, *, threads: i
 
     def fill(tree: Path) -> None:
         nonlocal completed
-        slim = slim_headers.slim_action(action, plan, context.trees)
+        is_whole = action.source in context.whole_headers
+        slim = None if is_whole else slim_headers.slim_action(action, plan, context.trees)
         if slim is None:
             completed = _run_into(tree, action, plan, context, threads)
             return
@@ -120,7 +125,9 @@ def run_action(action: Action, plan: Plan, context: ActionContext, *, threads: i
         except _FailedError as error:
             if not slim.may_lack_header(error.failure.output):
                 raise
+            _log.info("%s: compiling again with all of torch's headers", action.title)
             done = _run_into(tree, action, plan, context, threads)
+            context.whole_headers.add(action.source)
             first = error.completed
             completed = replace(
                 done, wall_s=first.wall_s + done.wall_s, cpu_s=first.cpu_s + done.cpu_s

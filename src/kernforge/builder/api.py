@@ -299,11 +299,7 @@ def refuse_mistakes(project: Project, targets: Sequence[Target]) -> None:
     texts: dict[str, str] = {}
     for backend, cuda in compiled:
         texts |= _texts(project.sources, backend, cuda)
-    mistakes = sorted(
-        (*binding_mistakes.pybind_modules(texts), *binding_mistakes.unreadable_schemas(texts)),
-        key=lambda mistake: (mistake.path, mistake.line),
-    )
-    if mistakes:
+    if mistakes := sorted(binding_mistakes.find(texts)):
         fixes = dict.fromkeys(mistake.fix for mistake in mistakes)
         raise SourceError("\n".join(map(str, mistakes)), hint="\n".join(fixes))
 

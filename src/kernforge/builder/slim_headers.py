@@ -104,7 +104,7 @@ def slim_action(action: Action, plan: Plan, trees: Mapping[str, str]) -> SlimAct
     tree = next(name for name in names if TORCH.search(name))
     headers = InstalledHeaders(trees[tree])
     texts = {file.path: _text(file, plan) for file in action.inputs}
-    slim = torch_headers.slim_texts(texts, headers)
+    slim = torch_headers.slim_texts(texts, headers.read, headers.defines)
     if slim is None:
         return None
     contents = {digest.sha256(text): text for text in slim[0].values()}

@@ -239,9 +239,16 @@ def _build(
 ) -> LoadedModule:
     toolchain = session.toolchain(extension, console)
     with session.namespaces_of(extension, key) as namespaces:
-        path = make.make_module(
-            session, extension, namespaces, toolchain, console, restore=tree.restore
+        (made,), _ = make.compile_extensions(
+            [extension],
+            toolchain,
+            console,
+            environment=session.environment,
+            restore=tree.restore,
+            namespaces=namespaces,
+            device=session.device,
         )
+        path = make.module_path(made, toolchain.store)
         return loading.load_built(session, extension, path, namespaces, tree.restore)
 
 

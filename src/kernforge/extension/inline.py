@@ -7,11 +7,11 @@ argument, so that compilers' messages have the user's names and lines.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 
 from kernforge.errors import UsageError
+from kernforge.extension.device.split import is_raw
 from kernforge.source import cpp_text
 from kernforge.source.op_namespace import EXTENSION_NAME
 
@@ -44,10 +44,6 @@ _NARROW = {
 }
 _STD = re.compile(r"\bstd\b(?:\s*::\s*(\w+))?")
 _OWN_INCLUDE = re.compile(r"#\s*include\s*(?!<)")
-_OF_TORCH = re.compile(
-    r"\b(?:torch|at|c10|py|pybind11|caffe2)\s*::|\b(?:TORCH|AT|C10|PYBIND11)_\w+|\bTensor\b"
-    r"|[<\"](?:torch|ATen|c10|pybind11|caffe2)/|\bTHC\w*|\bPyObject\b"
-)
 _STABLE_INCLUDE = re.compile(r"#\s*include\s*[<\"]torch/(?:csrc/stable|headeronly)/")
 _NOT_STABLE = re.compile(
     r"#\s*include\s*[<\"](?:torch/(?!csrc/stable/|headeronly/|csrc/inductor/aoti_torch/c/)|ATen/|c10/|pybind11/)"
@@ -55,7 +51,6 @@ _NOT_STABLE = re.compile(
 )
 _UNKNOWN_NAME = re.compile(rf'{CUDA}[^\n]*error: (?:identifier|name|namespace) "')
 _PATH = re.compile(r"\S+\.(?:cpp|cc|cxx|c|cu|cuh|h|hpp)")
-_NEAR = 0.75
 
 
 def inline(
@@ -81,7 +76,6 @@ def inline(
         UsageError: ``functions`` is neither names nor a mapping of names, or a source is not text.
     """
     cpp, cuda = _named(CPP, cpp_sources), _named(CUDA, cuda_sources)
-    _check_functions(functions, "\n".join((*cpp.values(), *cuda.values())))
     bound = {}
     if functions is not None:
         bound = {_FUNCTIONS: _bindings(functions, error_handling=error_handling)}
@@ -105,11 +99,6 @@ def joined(files: Mapping[str, str], unit: str) -> str:
     """The text of a unit with those of the files that it includes."""
     lines = (re.sub(r'^#include "(.+)"$', r"\1", line) for line in files[unit].splitlines())
     return "".join(f"{files.get(line, line).rstrip()}\n" for line in lines)
-
-
-def is_raw(text: str) -> bool:
-    """Whether a source uses nothing of torch outside its comments and strings."""
-    return not _OF_TORCH.search(cpp_text.code(text))
 
 
 def is_stable(text: str) -> bool:
@@ -153,24 +142,6 @@ def _standard(text: str) -> list[str]:
     if _OWN_INCLUDE.search(code) or not all(map(_OF_LIGHT.fullmatch, uses)):
         headers = [*_LIGHT, *_HEAVY]
     return list(dict.fromkeys([*headers, *(n for n, used in _NARROW.items() if used.search(code))]))
-
-
-def _check_functions(functions: object, text: str) -> None:
-    """Refuse a name that the sources do not have, if they have one like it or include nothing.
-
-    An included file may have it, and so may a macro that puts names together.
-    """
-    words = set(re.findall(r"\w+", text))
-    names = [functions] if isinstance(functions, str) else functions
-    for name in names if isinstance(names, list | tuple | dict) else ():
-        if not isinstance(name, str) or name in words or "::" in name or "##" in text:
-            continue
-        near = difflib.get_close_matches(name, words, n=1, cutoff=_NEAR)
-        if near or "#include" not in text:
-            raise UsageError(
-                f"functions names {name!r}, which no source defines",
-                hint=f"did you mean {near[0]!r}?" if near else "name functions of the sources",
-            )
 
 
 def _bindings(functions: str | Sequence[str] | Mapping[str, str], *, error_handling: bool) -> str:

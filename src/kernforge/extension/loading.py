@@ -18,15 +18,17 @@ from kernforge.binary import elf
 from kernforge.binary.elf import Elf
 from kernforge.binary.symbols import bare_name, demangled, one_sided
 from kernforge.errors import BuildError
-from kernforge.extension import machine
+from kernforge.extension import machine, op_names
 from kernforge.extension.plan import Extension
 from kernforge.extension.session import JitSession, LoadedModule
-from kernforge.source import cpp_text, op_namespace
+from kernforge.source import cpp_text
+from kernforge.source.op_namespace import EXTENSION_NAME
 
 _HINTS = {
     "PyInit_": (
         "no source defines the module {name}: write PYBIND11_MODULE(TORCH_EXTENSION_NAME, m), or "
-        "pass is_python_module=False for sources that only register operators"
+        "functions=[...] with load_inline; or pass is_python_module=False for sources that only "
+        "register operators"
     ),
     "already registered": (
         "an earlier build in this process has the class: bind it with py::module_local(), "
@@ -69,11 +71,9 @@ def load_built(
         BuildError: it lacks a symbol, is no Python module, or has no code for this GPU.
     """
     texts = {restore(p): text for unit in extension.units for p, text in unit.texts.items()}
-    written = op_namespace.module_names(texts.values()) - {op_namespace.EXTENSION_NAME}
+    written = op_names.module_names(texts.values()) - {EXTENSION_NAME}
     name = extension.name if not written or extension.name in written else min(written)
     torch = machine.import_torch()
-    if extension.has_device:
-        machine.require_device_code(name, path, torch)
     module = None
     try:
         with session.lock:  # before Python 3.12, imports at once may mix up names

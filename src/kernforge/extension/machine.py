@@ -9,48 +9,32 @@ from __future__ import annotations
 
 import functools
 import sysconfig
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kernforge.artifact.version import Version2
-from kernforge.binary import abi_floor, fatbin
+from kernforge.binary import abi_floor
 from kernforge.builder.workspace import this_cpu
-from kernforge.errors import (
-    BuildError,
-    CheckError,
-    ManifestError,
-    ToolchainError,
-    UsageError,
-)
-from kernforge.extension.plan import (
-    TORCH,
-    ExtensionMachine,
-    ExtensionNeeds,
-    ExtensionToolchain,
-)
+from kernforge.errors import ManifestError, ToolchainError, UsageError
+from kernforge.extension.plan import ExtensionMachine, ExtensionNeeds, ExtensionToolchain
 from kernforge.store.local import Store
 from kernforge.system import extras
 from kernforge.system.environment import Environment
 from kernforge.system.machine import cores
 from kernforge.system.process import run
-from kernforge.toolchain import (
-    cuda_arch,
-    front_end,
-    host_compiler,
-    installed,
-    resolver,
-)
+from kernforge.toolchain import cuda_arch, front_end, host_compiler, installed, resolver
 from kernforge.toolchain.host_compiler import Compiler
 from kernforge.toolchain.index.wheels import Progress, Wheels
+from kernforge.toolchain.installed import LocalTree
+from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import Lock, Tree
 from kernforge.toolchain.provision import Toolchains
+from kernforge.toolchain.releases import USUAL
 
-_DEFAULT_CUDA = "13.0"
 _OWN_CLASS = "__torch__"
 _TOOLCHAIN_VARIABLES = (
     *("CXX", "PATH", "CUDA_HOME", "CUDA_PATH", "TORCH_CUDA_ARCH_LIST", "KERNFORGE_HOME"),
-    *("PIP_INDEX_URL", "PIP_CONFIG_FILE", "KERNFORGE_JIT_SLIM"),
+    *("PIP_INDEX_URL", "PIP_CONFIG_FILE"),
 )
 
 
@@ -69,7 +53,7 @@ def installed_directories(environment: Environment) -> tuple[str, ...]:
 def find_toolchain(
     environment: Environment, needs: ExtensionNeeds, progress: Progress
 ) -> ExtensionToolchain:
-    """Find the compiler, headers and toolkit that a module needs.
+    """Find the compiler, headers and toolkit that a module of this process needs.
 
     Args:
         progress: shows downloads.
@@ -80,40 +64,85 @@ def find_toolchain(
             say what to compile for.
     """
     torch = import_torch()
-    store = Store(environment.home / "store")
-    compiler = find_compiler(environment)
     package = Path(torch.__file__).resolve().parent
-    trees = {"cxx": compiler.path, TORCH.name: str(package)}
-    records = store.root / "compilers"
-    lock = Lock(
-        platform=f"{this_cpu()}-linux",
-        compilers={"cxx": host_compiler.locked(compiler, run, records)},
-        trees={TORCH.name: installed.identify_torch(package, records).locked},
+    series = Version2.leading(torch.__version__) or Version2(0, 0)
+    torch_cuda = Version2.parse(torch.version.cuda) if torch.version.cuda else None
+    parts = {}
+    if needs.torch:
+        parts["torch"] = installed.identify_torch(package, _records(environment))
+    cuda = torch_cuda or USUAL if needs.cuda else None
+    if cuda and (home := _installed_toolkit(environment, torch_cuda)):
+        parts["cuda"], cuda = home, home.version
+    lock, trees = provide(
+        environment, needs, LocalParts(trees=parts), progress, torch=series, cuda=cuda
     )
     if needs.python:
         trees["python"] = str(installed.python_headers())
         lock = lock.having(installed.identify_python())
-    version: Version2 | None = None
-    archs: tuple[str, ...] = ()
-    if needs.cuda:
-        version, lock, more = _find_cuda(
-            environment, torch, lock, store, progress, libraries=needs.libraries
-        )
-        trees |= more
-        gpus = _archs(environment, torch) if needs.device else ()
-        front_end.require(lock.toolkit(version), (*gpus, *needs.archs))
-        archs = tuple(word for arch in gpus for word in arch.gencode())
+    archs = _archs(environment, torch) if cuda and needs.device else ()
+    if cuda:
+        front_end.require(lock.toolkit(cuda), archs)
     named = abi_floor.torch_sonames("cuda" if needs.cuda else "cpu")
     machine = ExtensionMachine(
-        torch=Version2.leading(torch.__version__) or Version2(0, 0),
-        torch_cuda=Version2.parse(torch.version.cuda) if torch.version.cuda else None,
+        torch=series,
+        torch_cuda=torch_cuda,
         sonames=tuple(name for name in named if (package / "lib" / name).is_file()),
-        cuda=version,
-        archs=archs,
+        cuda=cuda,
+        archs=tuple(word for arch in archs for word in arch.gencode()),
         lock=lock,
         cpu=this_cpu(),
     )
-    return ExtensionToolchain(machine=machine, store=store, trees=trees)
+    return ExtensionToolchain(machine=machine, store=store_of(environment), trees=trees)
+
+
+def provide(
+    environment: Environment,
+    needs: ExtensionNeeds,
+    parts: LocalParts,
+    progress: Progress,
+    *,
+    torch: Version2,
+    cuda: Version2 | None,
+) -> tuple[Lock, dict[str, str]]:
+    """Lock and real paths of compiler, torch's headers and toolkit; what is missing is fetched.
+
+    Args:
+        parts: what is on the machine already.
+        cuda: version of the toolkit, if one is needed.
+
+    Raises:
+        NetworkError: a part is missing, and no index can be reached.
+        ToolchainError: there is no compiler, or no index has a part.
+    """
+    store, compiler = store_of(environment), find_compiler(environment)
+    wheels = Wheels.of(environment.variables, store.root / "downloads", progress)
+    wanted = [Tree.of("torch", torch)] if needs.torch else []
+    if cuda:
+        kinds = ("cuda", "cuda-libraries") if needs.libraries else ("cuda",)
+        wanted += [Tree.of(kind, cuda) for kind in kinds]
+    local = {tree: here.locked for tree in wanted if (here := parts.of(tree))}
+    fetched = [tree for tree in wanted if tree not in local]
+    home, cpu = environment.home, this_cpu()
+    found = resolver.complete(home, fetched, wheels, cpu=cpu, local_parts=parts)
+    toolchains = Toolchains(store, wheels, parts)
+    trees = found.having(*local.values()).trees
+    lock = Lock(
+        platform=found.platform,
+        compilers={"cxx": host_compiler.locked(compiler, run, _records(environment))},
+        trees=trees,
+    )
+    paths = {name: str(toolchains.path(tree)) for name, tree in trees.items()}
+    return lock, {"cxx": compiler.path, **paths}
+
+
+def store_of(environment: Environment) -> Store:
+    """The store of compiled extensions."""
+    return Store(environment.home / "store")
+
+
+def _records(environment: Environment) -> Path:
+    """Directory of what is known of compilers and installed headers."""
+    return environment.home / "store" / "compilers"
 
 
 def find_compiler(environment: Environment) -> Compiler:
@@ -186,42 +215,20 @@ def schema_mistake(schema: str) -> str:
     return ""
 
 
-def _find_cuda(
-    environment: Environment,
-    torch: Any,
-    lock: Lock,
-    store: Store,
-    progress: Progress,
-    *,
-    libraries: bool,
-) -> tuple[Version2, Lock, dict[str, str]]:
-    """The toolkit's version, the lock with it, and its trees."""
-    wanted = torch.version.cuda
+def _installed_toolkit(environment: Environment, torch: Version2 | None) -> LocalTree | None:
+    """The installed toolkit, if its major version is torch's or torch is a build for the CPU."""
     path = _cuda(_named(environment, "CUDA_HOME", "CUDA_PATH", "PATH"))
-    if path is not None:
-        home = installed.identify_cuda(path, environment.variables, run)
-        if wanted is None or home.version.major == Version2.parse(wanted).major:
-            trees = {home.locked.name: str(home.directory(store))}
-            return home.version, lock.having(home.locked), trees
-        if environment.cuda_home or environment.cuda_path:
-            raise ToolchainError(
-                f"{path} is CUDA {home.locked.release}, and torch is built for CUDA {wanted}",
-                hint="name a toolkit of that major version; if none is named, wheels bring one",
-            )
-    name = wanted or _DEFAULT_CUDA
-    wheels = Wheels.of(environment.variables, store.root / "downloads", progress)
-    needs = toolkit_needs(name, libraries=libraries)
-    locked = resolver.complete(store.root.parent, needs.values(), wheels, cpu=this_cpu())
-    toolchains = Toolchains(store, wheels)
-    paths = {name: str(toolchains.path(tree)) for name, tree in locked.trees.items()}
-    return Version2.parse(name), lock.merged(locked), paths
-
-
-def toolkit_needs(cuda: str, *, libraries: bool) -> dict[str, Tree]:
-    """The trees of a toolkit by name, with the headers of CUDA's libraries or without."""
-    kinds = ("cuda", "cuda-libraries") if libraries else ("cuda",)
-    trees = (Tree(kind, cuda) for kind in kinds)
-    return {tree.name: tree for tree in trees}
+    if path is None:
+        return None
+    home = installed.identify_cuda(path, environment.variables, run)
+    if torch is None or home.version.major == torch.major:
+        return home
+    if environment.cuda_home or environment.cuda_path:
+        raise ToolchainError(
+            f"{path} is CUDA {home.locked.release}, and torch is built for CUDA {torch}",
+            hint="name a toolkit of that major version; if none is named, wheels bring one",
+        )
+    return None
 
 
 def jobs(environment: Environment) -> int:
@@ -255,43 +262,24 @@ def named_archs(environment: Environment) -> tuple[cuda_arch.Arch, ...]:
 
 
 def _archs(environment: Environment, torch: Any) -> tuple[cuda_arch.Arch, ...]:
-    """Architectures of ``TORCH_CUDA_ARCH_LIST``, else of the visible GPUs."""
-    if named := named_archs(environment):
-        return named
-    if not (gpus := _gpus(torch)):
+    """Architectures of ``TORCH_CUDA_ARCH_LIST``, else of the visible GPUs.
+
+    Raises:
+        UsageError: there are none, or code for them would not run on a GPU that is visible.
+    """
+    count = torch.cuda.device_count()
+    gpus = sorted({Version2(*torch.cuda.get_device_capability(n)) for n in range(count)})
+    archs = named_archs(environment) or tuple(cuda_arch.Arch(*gpu) for gpu in gpus)
+    if not archs:
         raise UsageError(
             "no GPU is visible, and TORCH_CUDA_ARCH_LIST names no compute capability",
             hint="set TORCH_CUDA_ARCH_LIST to that of the GPU to compile for, as 9.0",
         )
-    return tuple(cuda_arch.Arch(gpu.major, gpu.minor) for gpu in gpus)
-
-
-def _gpus(torch: Any) -> list[Version2]:
-    """Compute capabilities of the GPUs that this process sees."""
-    count = torch.cuda.device_count()
-    return sorted({Version2(*torch.cuda.get_device_capability(number)) for number in range(count)})
-
-
-def require_device_code(name: str, module: Path, torch: Any) -> None:
-    """Refuse a module without code for the GPUs of this process: its launches would do nothing.
-
-    Raises:
-        BuildError: none of its device code runs on any of them.
-    """
-    if torch.version.cuda is None or not torch.cuda.is_available():
-        return
-    gpus = _gpus(torch)
-    try:
-        has = fatbin.architectures(module.read_bytes())
-    except CheckError:  # of a toolkit that is newer than this reader
-        return
-    archs = [cuda_arch.Arch.parse(text) for text in has.cubins]
-    archs += [replace(cuda_arch.Arch.parse(text), ptx=True) for text in has.ptx]
-    if archs and not any(arch.serves(gpu) for arch in archs for gpu in gpus):
+    if gpus and not any(arch.serves(gpu) for arch in archs for gpu in gpus):
         made_for, here = (", ".join(map(str, each)) for each in (archs, gpus))
-        raise BuildError(
-            f"{name} has device code for {made_for}, and the GPU here is of {here}: it would not "
-            "run",
-            hint=f"add {gpus[0]} to TORCH_CUDA_ARCH_LIST, or unset it, or change -gencode in "
-            "extra_cuda_cflags",
+        raise UsageError(
+            f"TORCH_CUDA_ARCH_LIST asks for device code for {made_for}, and the GPU here is of "
+            f"{here}: it would not run",
+            hint=f"add {gpus[0]} to TORCH_CUDA_ARCH_LIST, or unset it",
         )
+    return archs

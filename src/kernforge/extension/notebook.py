@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from kernforge.errors import BuildError, KernforgeError
-from kernforge.extension import flags, inline
+from kernforge.extension import flags, inline, op_names
 from kernforge.extension.api import load_inline
 from kernforge.extension.machine import import_torch
-from kernforge.source import diagnostics, op_namespace
+from kernforge.source.op_namespace import EXTENSION_NAME
 
 _SWITCH = re.compile(r"//\s*%%\s*(cpp|cuda)\s*$")
-_SOURCES = (inline.CPP, inline.CUDA)
-_LABEL = "cell"
+_SOURCES = re.compile(rf"\b(?:{inline.CPP}|{inline.CUDA})\b")
 
 
 class CellError(BuildError):
@@ -101,7 +99,8 @@ class KernforgeMagics(Magics):  # type: ignore[misc] # traitlets has no types
                 verbose=options.verbose,
             )
         except KernforgeError as error:
-            raise explain_error(error, cell) from None
+            text = _SOURCES.sub("cell", error.message)
+            raise CellError(text, hint=error.hint) from None
         if space:
             module = getattr(import_torch().ops, space)
             if unknown := [name for name in functions if not hasattr(module, name)]:
@@ -130,10 +129,10 @@ def operators(texts: Iterable[str], name: str) -> str:
         name: the module's, which ``TORCH_EXTENSION_NAME`` stands for.
     """
     texts = tuple(texts)
-    spaces = sorted(op_namespace.namespaces(texts))
-    if not spaces or op_namespace.module_names(texts):
+    spaces = sorted(op_names.namespaces(texts))
+    if not spaces or op_names.module_names(texts):
         return ""
-    return name if spaces[0] == op_namespace.EXTENSION_NAME else spaces[0]
+    return name if spaces[0] == EXTENSION_NAME else spaces[0]
 
 
 def declaration(cuda: str, name: str) -> str:
@@ -144,16 +143,3 @@ def declaration(cuda: str, name: str) -> str:
         re.MULTILINE,
     )
     return f"{' '.join(match[1].split())};" if match else ""
-
-
-def explain_error(error: KernforgeError, cell: str) -> CellError:
-    """An error with the cell's line numbers, and the lines that the compiler means."""
-    errors = diagnostics.errors(diagnostics.parse(error.message))
-    if not errors:
-        return CellError(error.message, hint=error.hint)
-    texts = {_LABEL: f"\n{cell}"}  # one line for the magic
-    lines: list[str] = []
-    for each in errors:
-        named = replace(each, file=_LABEL) if each.file in _SOURCES else each
-        lines += [diagnostics.title(named), *diagnostics.excerpt(named, texts.get)]
-    return CellError("\n".join(lines))

@@ -24,18 +24,16 @@ from kernforge.builder import flags, linking
 from kernforge.builder.graph import Action, ActionKind, ActionSet, Input, Plan
 from kernforge.builder.linking import OBJECT
 from kernforge.extension import flags as user_flags
+from kernforge.extension import op_names
 from kernforge.extension.device.units import CudaUnit, ExtensionUnit, ModulePlan
 from kernforge.project.targets import Target
-from kernforge.source import op_namespace
+from kernforge.source import torch_headers
 from kernforge.source.op_namespace import EXTENSION_NAME
-from kernforge.source.torch_headers import SLIM_DIRECTORY
 from kernforge.store.local import Store
 from kernforge.toolchain import front_end
 from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import CXX, THREADS, Lock, Tree
 
-TORCH = Tree("installed-torch")
-"""The tree of the installed torch."""
 NVCC_FLAGS = (
     *("-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__"),
     *("-D__CUDA_NO_BFLOAT16_CONVERSIONS__", "-D__CUDA_NO_HALF2_OPERATORS__"),
@@ -73,7 +71,6 @@ _LIBRARIES = {
 }
 _CUDA_13 = 13
 _PLAIN_SONAME = 12  # the runtime's soname has the minor version before
-_NAMED_ARCH = re.compile(r"\b(?:compute|sm)_(\d+)(\d)([af]?)\b")
 _DEBUG = re.compile(r"-g[0-3]?|-ggdb\d?|--debug")
 _STRIP = "-Wl,-s"
 # The link is always that of a shared object; OpenMP's runtime is the one that torch has loaded.
@@ -87,7 +84,6 @@ class ExtensionMachine:
     Attributes:
         torch: release series of torch.
         torch_cuda: CUDA that torch was built with; None for a CPU build.
-        torch_tree: the tree of torch's headers.
         cpu: as variant names spell it.
         cuda: the toolkit; None where no source needs one.
         archs: arguments for nvcc that say what to compile for.
@@ -102,7 +98,6 @@ class ExtensionMachine:
 
     torch: Version2
     torch_cuda: Version2 | None = None
-    torch_tree: Tree = TORCH
     cpu: str
     cuda: Version2 | None = None
     archs: tuple[str, ...] = ()
@@ -113,6 +108,11 @@ class ExtensionMachine:
     standard: int = 17
     static_libstdcxx: bool = True
     trees: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def torch_tree(self) -> Tree:
+        """The tree of torch's headers."""
+        return Tree.of("torch", self.torch)
 
     @property
     def runtime(self) -> str:
@@ -134,11 +134,6 @@ class ExtensionToolchain:
     machine: ExtensionMachine
     store: Store
     trees: Mapping[str, str]
-
-    @property
-    def torch(self) -> str | None:
-        """Directory of torch's package or headers."""
-        return self.trees.get(self.machine.torch_tree.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +217,6 @@ class ExtensionNeeds:
 
     Attributes:
         device: whether flags must say which GPUs to compile for.
-        archs: architectures that their own flags name.
     """
 
     torch: bool = False
@@ -230,22 +224,18 @@ class ExtensionNeeds:
     libraries: bool = False
     python: bool = False
     device: bool = False
-    archs: tuple[Arch, ...] = ()
 
     @classmethod
     def of(cls, extensions: Sequence[Extension]) -> ExtensionNeeds:
         """Needs of some extensions together."""
         cuda = any(each.has_cuda for each in extensions)
         units = [(each, unit) for each in extensions for unit in each.units]
-        flags = " ".join(word for each in extensions for word in each.cuda_cflags)
-        named = _NAMED_ARCH.findall(flags) if cuda else ()
         return cls(
             torch=any(each.reads_torch for each in extensions),
             cuda=cuda,
             libraries=cuda and any(unit.closure.reaches_cuda_libraries for _, unit in units),
             python=any(unit.reads_python or not each.with_torch for each, unit in units),
             device=any(each.has_device and not each.names_arch for each in extensions),
-            archs=tuple(sorted({Arch(int(a), int(b), suffix) for a, b, suffix in named})),
         )
 
 
@@ -280,7 +270,7 @@ def plan_extensions(
 
 def op_namespaces(extension: Extension) -> dict[str, str]:
     """Op namespaces that sources register, by the word that they write."""
-    defined = op_namespace.namespaces([t for u in extension.units for t in u.texts.values()])
+    defined = op_names.namespaces([t for u in extension.units for t in u.texts.values()])
     return {word: extension.last_name if word == EXTENSION_NAME else word for word in defined}
 
 
@@ -320,8 +310,8 @@ class _ExtensionPlanner:
     def _compile(self, unit: ExtensionUnit) -> Action:
         texts = self._texts(unit)
         inputs = [self._actions.text(path, text) for path, text in texts.items()]
-        common = tuple(self._common(unit, texts))
-        header = op_namespace.NAMES_HEADER
+        common = tuple(self._common(unit))
+        header = op_names.NAMES_HEADER
         included = ("-include", header) if header in texts else ()
         if unit.is_cuda:
             argv = self._nvcc(unit, (*included, *common))
@@ -341,6 +331,7 @@ class _ExtensionPlanner:
             kind=kind,
             source=unit.path,
             archs=user_flags.architectures(argv) if unit.is_cuda else (),
+            slim=self._extension.with_torch and torch_headers.may_be_slim(unit.closure),
         )
         if unit.is_cuda:
             self.cuda.append(
@@ -351,9 +342,9 @@ class _ExtensionPlanner:
     def _texts(self, unit: ExtensionUnit) -> dict[str, str]:
         """The files of a unit, with a header for op namespaces that come from the link."""
         defined = frozenset(self._names)
-        texts = {path: op_namespace.register(text, defined) for path, text in unit.texts.items()}
+        texts = {path: op_names.register(text, defined) for path, text in unit.texts.items()}
         if texts != unit.texts:
-            texts[op_namespace.NAMES_HEADER] = op_namespace.names_header(defined)
+            texts[op_names.NAMES_HEADER] = op_names.names_header(defined)
         return texts
 
     def _nvcc(self, unit: ExtensionUnit, common: tuple[str, ...]) -> tuple[str, ...]:
@@ -377,7 +368,7 @@ class _ExtensionPlanner:
         toolkit = self._machine.lock.toolkit(self._machine.cuda)
         return front_end.nvcc_flags(toolkit, (*self._extension.nvcc_defaults, *user), title)
 
-    def _common(self, unit: ExtensionUnit, texts: Mapping[str, str]) -> Iterator[str]:
+    def _common(self, unit: ExtensionUnit) -> Iterator[str]:
         """Definitions and search paths of both compilers."""
         extension = self._extension
         if unit.closure.reaches_torch and extension.with_torch:
@@ -386,8 +377,6 @@ class _ExtensionPlanner:
             yield f"-D{EXTENSION_NAME}={extension.last_name}"
         if extension.limited_api and extension.with_torch:
             yield _LIMITED_API
-        if any(path.startswith(f"{SLIM_DIRECTORY}/") for path in texts):
-            yield f"-I{SLIM_DIRECTORY}"
         yield from (f"-I{directory}" for directory in extension.includes)
         for directory in extension.installed:
             tree = self._tree_of(directory)
@@ -425,7 +414,7 @@ class _ExtensionPlanner:
         return (*words, f"-std=c++{flags.standard(self.target) if torch else '20'}")
 
     def _compile_names(self) -> Action:
-        text = self._actions.text(_NAMES, op_namespace.names_source(self._names))
+        text = self._actions.text(_NAMES, op_names.names_source(self._names))
         argv = (CXX, "-c", *_SHARED, _NAMES, "-o", OBJECT)
         return self._actions.add("op namespaces", argv, [text], (OBJECT,), self.target, kind="c++")
 

@@ -10,7 +10,6 @@ of the inode: it shows a change also if the time of the content was set back.
 
 from __future__ import annotations
 
-import difflib
 import os
 import posixpath
 import re
@@ -44,10 +43,7 @@ SUFFIXES = (
     *CUDA_SUFFIXES,
 )
 """Suffixes of the files that are compiled."""
-_SYCL = ".sycl"
 _TYPES = "types of a schema are Tensor, int, float, bool, str, ScalarType, Device, T? and T[]"
-# Every way in which a source may become a Python module: pybind11, nanobind, Boost and by hand.
-_MODULE = re.compile(rf"MODULE|PyInit|PLUGIN|{EXTENSION_NAME}")
 
 
 def read_extension(request: Extension, tree: Tree) -> Extension:
@@ -121,7 +117,6 @@ def _check_sources(sources: Sequence[str], cflags: Iterable[str]) -> None:
     """Refuse files that a compiler would ignore or hand to the linker, unless flags have ``-x``."""
     if not sources:
         raise UsageError("there are no sources", hint="name at least one .cpp or .cu file")
-    refuse_sycl([path for path in sources if path.endswith(_SYCL)], wanted=False)
     if any(flag.startswith("-x") for flag in cflags):
         return
     for path in sources:
@@ -142,7 +137,7 @@ def check_module(module: Extension, restore: Callable[[str], str]) -> None:
     Raises:
         BuildError: torch does not accept the schema of an operator, and would end the process while
             it loads the module; the message has the form of a compiler's.
-        UsageError: a source does not define the module, or its name is invalid.
+        UsageError: the module's name is invalid.
     """
     texts = {path: text for unit in module.units for path, text in unit.texts.items()}
     _check_name(module.name, texts.values())
@@ -154,14 +149,6 @@ def check_module(module: Extension, restore: Callable[[str], str]) -> None:
     ]
     if wrong:
         raise BuildError("\n".join(wrong), hint=_TYPES)
-    # A file that flags name may define the module.
-    more = module.ldflags or "-include" in (*module.cflags, *module.cuda_cflags)
-    if module.is_python_module and not more and not any(map(_MODULE.search, texts.values())):
-        raise UsageError(
-            f"no source defines the Python module {module.name}",
-            hint=f"write PYBIND11_MODULE({EXTENSION_NAME}, m), or functions=[...] with "
-            "load_inline; or pass is_python_module=False for sources that only register operators",
-        )
 
 
 def _check_name(name: str, texts: Iterable[str]) -> None:
@@ -325,11 +312,7 @@ class Tree:
                 f"the source {real} is a directory",
                 hint="name files; load(directory) without sources builds a kernel project",
             )
-        names = {each.name: each for each in Path(real).parent.glob(f"*{Path(real).suffix}")}
-        near = difflib.get_close_matches(posixpath.basename(real), names, n=1)
-        return UsageError(
-            f"there is no source {real}", hint=f"did you mean {names[near[0]]}?" if near else ""
-        )
+        return UsageError(f"there is no source {real}", hint="name a file that is there")
 
 
 def _stamp(path: str) -> Stamp | None:

@@ -69,8 +69,7 @@ class JitSession:
         namespaces: op namespaces that are registered, or planned by a thread.
         imports: how many modules of a name were imported.
         toolchains: by what modules need of them.
-        whole_headers: paths of the sources that need all of torch's headers, by module.
-        device: history of device code, for edits.
+        device: history of compilations, for edits.
         lock: held while op namespaces are planned and while a module is imported.
     """
 
@@ -80,7 +79,6 @@ class JitSession:
     namespaces: set[str] = field(default_factory=set)
     imports: Counter[str] = field(default_factory=Counter)
     toolchains: dict[Hashable, ExtensionToolchain] = field(default_factory=dict)
-    whole_headers: dict[str, set[str]] = field(default_factory=dict)
     device: DeviceSession = field(default_factory=DeviceSession)
     lock: threading.RLock = field(default_factory=threading.RLock)
     _locks: dict[Hashable, threading.Lock] = field(default_factory=dict)

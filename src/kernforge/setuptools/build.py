@@ -18,7 +18,6 @@ from typing import Literal
 
 from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor, elf
-from kernforge.builder.action import ActionContext
 from kernforge.builder.workspace import this_cpu
 from kernforge.errors import BuildError, ManifestError, NetworkError, ToolchainError
 from kernforge.extension import flags, machine, make
@@ -34,15 +33,13 @@ from kernforge.extension.request import read_extension
 from kernforge.project import git
 from kernforge.setuptools import python_headers
 from kernforge.setuptools.target import TorchTarget, find_target
-from kernforge.store.local import Store
 from kernforge.system.console import Console
 from kernforge.system.environment import Environment
 from kernforge.system.process import Command, run
-from kernforge.toolchain import cuda_arch, front_end, host_compiler, installed, resolver
-from kernforge.toolchain.index.wheels import Progress, Wheels
+from kernforge.toolchain import cuda_arch, front_end, installed
+from kernforge.toolchain.index.wheels import Progress
 from kernforge.toolchain.local_parts import LocalParts
 from kernforge.toolchain.lockfile import Lock, Tree
-from kernforge.toolchain.provision import Toolchains
 from kernforge.toolchain.releases import USUAL
 
 _log = logging.getLogger("kernforge")
@@ -87,22 +84,9 @@ def build_extensions(
         )
     restore = trees[0].restore
     toolchain = _find_toolchain(target, needs, environment, console)
-    context = ActionContext(
-        store=toolchain.store,
-        trees=toolchain.trees,
-        runner=run,
-        jobs=machine.jobs(environment),
-        compiles=environment.may_compile,
-    )
     try:
         planned, ran = make.compile_extensions(
-            extensions,
-            toolchain,
-            context,
-            console,
-            environment=environment,
-            restore=restore,
-            retry_note=_log.info,
+            extensions, toolchain, console, environment=environment, restore=restore
         )
     except BuildError as error:
         missing = _MISSING.search(error.message)
@@ -179,33 +163,18 @@ def _find_toolchain(
         ToolchainError: a compiler, a toolkit or Python's headers are missing.
         UsageError: a variable, such as ``TORCH_CUDA_ARCH_LIST`` or ``CFLAGS``, cannot be read.
     """
-    store = Store(environment.home / "store")
-    wheels = Wheels.of(environment.variables, store.root / "downloads", progress)
-    compiler = host_compiler.find(environment.variables, run)
+    compiler = machine.find_compiler(environment)
     cuda = _toolkit_version(target) if needs.cuda else None
-    needed = machine.toolkit_needs(str(cuda), libraries=needs.libraries) if cuda else {}
-    if needs.torch:
-        torch = Tree("torch", str(target.torch))
-        needed[torch.name] = torch
-    lock, parts = _lock(target, needed, environment, wheels)
-    lock = replace(
-        lock.part(needed),
-        compilers={"cxx": host_compiler.locked(compiler, run, store.root / "compilers")},
-    )
-    trees = {"cxx": compiler.path}
-    toolchains = Toolchains(store, wheels, parts)
-    trees |= {name: str(toolchains.path(tree)) for name, tree in lock.trees.items()}
+    lock, trees = _provide(target, needs, cuda, environment, progress)
     if needs.python:
         path, locked = python_headers.find(target.python, environment.variables)
         lock, trees["python"] = lock.having(locked), str(path)
     archs = find_archs(cuda, environment, progress) if cuda and needs.device else ()
     if cuda:
         front_end.require(lock.toolkit(cuda), archs)
-    torch_tree = Tree.of("torch", target.torch)
     extension_machine = ExtensionMachine(
         torch=target.torch,
         torch_cuda=target.cuda,
-        torch_tree=torch_tree,
         cpu=this_cpu(),
         lock=lock,
         cuda=cuda,
@@ -213,10 +182,11 @@ def _find_toolchain(
         only=machine.named_archs(environment) if cuda else (),
         portable=True,
         sonames=abi_floor.torch_sonames("cuda" if target.cuda else "cpu"),
-        standard=_standard(trees.get(torch_tree.name, "")),
+        standard=_standard(trees.get(Tree.of("torch", target.torch).name, "")),
         static_libstdcxx=compiler.static_libstdcxx,
         trees=tuple(_named_trees(trees, environment)),
     )
+    store = machine.store_of(environment)
     return ExtensionToolchain(machine=extension_machine, store=store, trees=trees)
 
 
@@ -243,34 +213,30 @@ def toolchain_directory(
     return Path(toolchain.trees[Tree.of(kind, version).name])
 
 
-def _lock(
-    target: TorchTarget, needed: Mapping[str, Tree], environment: Environment, wheels: Wheels
-) -> tuple[Lock, LocalParts]:
-    """Lock of the index's wheels, with the installed torch and toolkit as the fallback."""
-    kinds = {tree.kind for tree in needed.values()}
+def _provide(
+    target: TorchTarget,
+    needs: ExtensionNeeds,
+    cuda: Version2 | None,
+    environment: Environment,
+    progress: Progress,
+) -> tuple[Lock, dict[str, str]]:
+    """Lock and paths of the index's wheels; the installed torch and toolkit are the fallback."""
 
-    def complete(parts: LocalParts) -> tuple[Lock, LocalParts]:
-        if note := parts.unused_note([t.version for t in needed.values() if t.kind == "cuda"]):
-            wheels.progress.note(f"note: {note}, which comes from wheels")
-        home, cpu = environment.home, this_cpu()
-        lock = resolver.complete(home, needed.values(), wheels, cpu=cpu, local_parts=parts)
-        return lock, parts
+    def provide(parts: LocalParts) -> tuple[Lock, dict[str, str]]:
+        if note := parts.unused_note([str(cuda)] if cuda else []):
+            progress.note(f"note: {note}, which comes from wheels")
+        return machine.provide(environment, needs, parts, progress, torch=target.torch, cuda=cuda)
 
     parts = LocalParts.named(environment)
     try:
-        return complete(parts)
+        return provide(parts)
     except (NetworkError, ToolchainError) as error:
         if not target.installed:
             raise
         _log.warning("%s; the installed torch and CUDA toolkit are used", error.message)
     toolkit = parts.cuda.path if parts.cuda else installed.find_cuda(environment.variables)
-    return complete(
-        LocalParts.installed(
-            environment,
-            torch_home=target.installed if "torch" in kinds else None,
-            cuda_home=toolkit if "cuda" in kinds else None,
-        )
-    )
+    torch_home, cuda_home = target.installed if needs.torch else None, toolkit if cuda else None
+    return provide(LocalParts.installed(environment, torch_home=torch_home, cuda_home=cuda_home))
 
 
 def _standard(torch: str) -> int:

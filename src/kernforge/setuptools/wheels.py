@@ -37,7 +37,6 @@ from kernforge.wheel import plan as wheel_plan
 from kernforge.wheel.needs import libraries
 from kernforge.wheel.plan import WheelPlan
 
-_COUNTS = re.compile(r"(\d+) of (\d+) actions were run")  # as BuildExtension says it
 _INFO = re.compile(r"[^/]+\.(dist-info|data)/(.*)")
 _OURS = {"METADATA", "WHEEL", "RECORD", "RECORD.jws", "RECORD.p7s"}
 _POLICY = EmailPolicy(utf8=True, mangle_from_=False, refold_source="none")
@@ -49,16 +48,12 @@ class ExtensionWheel:
 
     Attributes:
         requires: its ``Requires-Dist`` lines.
-        compiled: actions that ran.
-        actions: all actions; the others were cache hits.
         seconds: duration of the build.
     """
 
     path: Path
     target: TorchTarget
     requires: tuple[str, ...]
-    compiled: int
-    actions: int
     seconds: float
 
 
@@ -127,15 +122,13 @@ def make_wheels(
         if pair not in limited:
             start = time.monotonic()
             with files.staging(environment.home / "setuptools" / "work") as place:
-                built, counts = _build(project.absolute(), each, place, environment, console)
+                built = _build(project.absolute(), each, place, environment, console)
                 _audit(built)
                 path, requires, tag = relabel(built, each, out, place / "files", seconds=seconds)
             yield ExtensionWheel(
                 path=path,
                 target=each,
                 requires=requires,
-                compiled=sum(int(ran) for ran, _ in counts),
-                actions=sum(int(needed) for _, needed in counts),
                 seconds=time.monotonic() - start,
             )
             if tag[1] == "abi3":
@@ -154,8 +147,8 @@ def _loads_in(oldest: str, python: str) -> bool:
 
 def _build(
     project: Path, wanted: TorchTarget, place: Path, environment: Environment, console: Console
-) -> tuple[Path, list[tuple[str, str]]]:
-    """Build a wheel in a copy of the project; also counts of actions: run, and all."""
+) -> Path:
+    """Build a wheel in a copy of the project."""
     copy = place / project.name
     stub.copy_project(project, copy)
     if (project / ".git").is_dir():  # setuptools-scm asks git for the version
@@ -165,13 +158,12 @@ def _build(
     if not console.quiet:
         chosen["KERNFORGE_PROGRESS"] = files.shared_path(2)
     done = run(Command(argv=(*pip.PROGRAM, *words), env=environment.variables, added=chosen))
-    printed = done.stdout + done.stderr
     if done.returncode != 0:
-        text = printed.partition("error: subprocess-exited-with-error")[0]
+        text = (done.stdout + done.stderr).partition("error: subprocess-exited-with-error")[0]
         text = text.rpartition("running build_ext\n")[2].strip()
         raise BuildError(f"{project.name} cannot be built for {wanted}\n{text}")
     (built,) = (place / "built").iterdir()
-    return built, _COUNTS.findall(printed)
+    return built
 
 
 def _audit(wheel: Path) -> None:

@@ -21,11 +21,6 @@ _ADVICE = {
         "cpp_sources must declare each name of functions=, also what cuda_sources defines: "
         "torch::Tensor {name}(...);"
     ),
-    # Of a binding that was copied from a kernel project.
-    r"error: [^\n]*\n[^\n]*\b(?P<name>REGISTER_EXTENSION|(?:STABLE_)?TORCH_LIBRARY\w*_EXPAND)\b": (
-        '#include "registration.h" of a kernel project defines {name}; torch\'s own macros are '
-        "TORCH_LIBRARY(name, m) and PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)"
-    ),
     r"error: redefinition of '[^']*\bPyInit_\w+": (
         "functions= writes PYBIND11_MODULE: leave functions= out, or the PYBIND11_MODULE of the"
         " source"
@@ -34,18 +29,13 @@ _ADVICE = {
     r"|unknown type name '__(?:global|device|shared)__')": (
         "a C++ compiler reads no kernels: they belong into a .cu file, or into cuda_sources"
     ),
-    r"\bTHC/\w+\.c?u?h\b": (
-        "torch has no THC any more: include <ATen/cuda/CUDAContext.h> for the stream and "
-        "<c10/cuda/CUDAException.h> for C10_CUDA_CHECK"
-    ),
     r"error: [^\n]*\bgetCurrentCUDAStream\b": (
         "#include <ATen/cuda/CUDAContext.h> declares at::cuda::getCurrentCUDAStream()"
     ),
-    r"error: [^\n]*(?:DeprecatedTypeProperties)": (
+    r"error: [^\n]*DeprecatedTypeProperties": (
         "torch has x.scalar_type() where tutorials have x.type(), as in "
         "AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), ...)"
     ),
-    r"error: [^\n]*\bAT_CHECK\b": "AT_CHECK is TORCH_CHECK now",
     r"Unresolved extern function|requires separate compilation mode"
     r"|undefined reference to `__cudaRegisterLinked": (
         "a kernel that calls a __device__ function of another .cu file, or launches a kernel, "
@@ -66,14 +56,6 @@ _ADVICE = {
     ),
 }
 """Advice by the pattern of a message; ``{name}`` stands for the text of its first group."""
-# Functions that nvcc lists because they do not match.
-_CANDIDATES = re.compile(r"^\S[^\n]*: note #33\d\d-D: [^\n]*\n(?:[ \t]+[^\n]*\n)*", re.MULTILINE)
-_OF_HALF = re.compile(r"operand types are:[^\n]*(?:half|bfloat16)")
-
-
-def shortened(output: str) -> str:
-    """A compiler's output without the candidates for an operator of half-precision types."""
-    return _CANDIDATES.sub("", output) if _OF_HALF.search(output) else output
 
 
 def advice(output: str) -> str:

@@ -76,21 +76,18 @@ def excerpt(diagnostic: Diagnostic, read: Callable[[str], str | None]) -> tuple[
     Returns:
         Lines with their numbers; empty if there is nothing to show.
     """
-    text = read(diagnostic.file) if diagnostic.file and diagnostic.line else None
-    lines = [] if text is None else text.splitlines()
+    lines = ((read(diagnostic.file) if diagnostic.file else None) or "").splitlines()
     if not 1 <= diagnostic.line <= len(lines):
         return ()
-    first = max(1, diagnostic.line - _AROUND)
-    last = min(len(lines), diagnostic.line + _AROUND)
+    first, last = max(1, diagnostic.line - _AROUND), min(len(lines), diagnostic.line + _AROUND)
     width = len(str(last))
     shown = []
     for number in range(first, last + 1):
-        mark = ">" if number == diagnostic.line else " "
-        shown.append(f"{mark} {number:>{width}} | {lines[number - 1]}".rstrip())
-        if number == diagnostic.line and diagnostic.column:
-            before = lines[number - 1][: diagnostic.column - 1]
+        line, is_meant = lines[number - 1], number == diagnostic.line
+        shown.append(f"{'>' if is_meant else ' '} {number:>{width}} | {line}".rstrip())
+        if is_meant and diagnostic.column:
             # Tabs stay tabs, or the caret would be in another column.
-            blank = "".join("\t" if letter == "\t" else " " for letter in before)
+            blank = re.sub(r"[^\t]", " ", line[: diagnostic.column - 1])
             shown.append(f"  {'':{width}} | {blank}^")
     return tuple(shown)
 

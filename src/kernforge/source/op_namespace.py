@@ -4,17 +4,12 @@
 A source of a project that uses the namespace's macro anywhere must be compiled for each name. A
 source that uses it only in the macros of kernforge's ``registration.h`` takes the name from another
 object at link time, so that its object file serves every build. See decision 13 in docs/decisions.
-
-For the JIT, ``register`` rewrites a source to the same end: a process can register a namespace
-once, so that each further build needs another name, and a new name must not compile a binding
-again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
+from collections.abc import Iterable, Sequence
 from typing import Literal, TypeAlias
 
 EXTENSION_NAME = "TORCH_EXTENSION_NAME"
@@ -23,7 +18,6 @@ LIBRARY = re.compile(
     r"(?P<name>\w+)\s*,"
 )
 """The start of a block that registers operators."""
-NAMES_HEADER = "kernforge_names.h"
 SOURCE = "namespace.cpp"
 AT_LINK = "-DKERNFORGE_NAMESPACE_AT_LINK"
 _MACROS = (EXTENSION_NAME, "TVM_FFI_EXTENSION_NAME")
@@ -35,8 +29,6 @@ _LIBRARY = re.compile(
 _OTHERWISE = re.compile(r"\b(?:(?:STABLE_)?TORCH_LIBRARY(?:_IMPL)?_EXPAND|REGISTER_EXTENSION)\b")
 _STABLE = re.compile(r"\bSTABLE_TORCH_LIBRARY")
 _STABLE_SINCE = (2, 10)
-_MODULE = re.compile(r"\bPYBIND11_MODULE\s*\(\s*(\w+)\s*,|\bPyInit_(\w+)\s*\(")
-_DECLARATION = 'extern "C" __attribute__((visibility("hidden"))) const char {symbol}[];'
 _TEXT = """// The op namespace of one build, and Python's way into it.
 extern "C" {{
 struct _object;
@@ -92,50 +84,3 @@ def together(uses: Sequence[NamespaceUse]) -> list[NamespaceUse]:
 def source(name: str) -> str:
     """Source of the object that holds the namespace."""
     return _TEXT.format(name=name)
-
-
-# -- of a module of the JIT ----------------------------------------------------------------
-
-
-def namespaces(texts: Iterable[str]) -> frozenset[str]:
-    """Names of the op namespaces that sources define; an extended one does not count."""
-    matches = (match for text in texts for match in LIBRARY.finditer(text))
-    return frozenset(match["name"] for match in matches if not match["kind"])
-
-
-def module_names(texts: Iterable[str]) -> frozenset[str]:
-    """Names of the Python modules that sources define, as written in the sources."""
-    return frozenset(a or b for text in texts for a, b in _MODULE.findall(text))
-
-
-def register(text: str, defined: frozenset[str]) -> str:
-    """Take the names of these namespaces from ``NAMES_HEADER``; line numbers do not change."""
-
-    def replacement(match: re.Match[str]) -> str:
-        if match["name"] not in defined:
-            return match[0]
-        kind = f"{match['stable'] or ''}LIBRARY{match['kind'] or ''}"
-        return f"KERNFORGE_{kind}({_symbol(match['name'])},"
-
-    return LIBRARY.sub(replacement, text)
-
-
-def names_header(defined: frozenset[str]) -> str:
-    """Text of the header that the output of ``register`` includes."""
-    lines = (_DECLARATION.format(symbol=_symbol(name)) for name in sorted(defined))
-    macros = resources.files("kernforge") / "data" / "op_namespaces.h"
-    return "\n".join(("#pragma once", *lines, macros.read_text(encoding="utf-8")))
-
-
-def names_source(names: Mapping[str, str]) -> str:
-    """Source of the object that holds the names of this build, by the names in the sources."""
-    lines = [
-        f'{_DECLARATION.format(symbol=_symbol(name))}\nconst char {_symbol(name)}[] = "{actual}";'
-        for name, actual in sorted(names.items())
-    ]
-    return "\n".join([*lines, ""])
-
-
-def _symbol(name: str) -> str:
-    """The symbol that holds a namespace's name."""
-    return f"kernforge_namespace_of_{name}"

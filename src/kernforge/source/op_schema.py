@@ -17,12 +17,12 @@ from kernforge.source.python_api import ApiEntry, Parameter
 
 _DEFINES = re.compile(r"[.>]\s*def\s*\((?=(\s*))")
 _SCHEMA = re.compile(
-    r"(?:\w+::)?(?P<name>\w+(?:\.\w+)?)\s*\((?P<args>.*)\)\s*->\s*(?P<returns>.+)", re.DOTALL
+    r"(?:\w+::)?(?P<name>[A-Za-z_]\w*(?:\.\w+)?)\s*\((?P<args>.*)\)\s*->\s*(?P<returns>.+)",
+    re.DOTALL,
 )
 _NAME = re.compile(r"(?:\w+::)?(\w+(?:\.\w+)?)")
 _MUTATED = re.compile(r"\([a-z]+!(?:\s*->\s*[^)]*)?\)")
 _ARGUMENT = re.compile(r"(?P<type>\S.*?)(?:\s+(?P<name>[A-Za-z_]\w*))?", re.DOTALL)
-_HEAD = re.compile(r"\s*(?:\w+::)?[A-Za-z_]\w*(?:\.\w+)?\s*\(")
 _FORM = re.compile(
     r"(?:(?P<type>[\w.]+)\b|(?=\())(?:\s*(?:\((?:[^()]|\([^()]*\))*\)|\[\d*\]|[?!]))*"
     r"\s*\b[A-Za-z_]\w*(?:\s*=\s*\S.*)?",
@@ -67,17 +67,10 @@ def mistake(schema: str) -> str:
 
     The grammar is that of ``torch/csrc/jit/frontend/function_schema_parser.cpp``.
     """
-    head = _HEAD.match(schema)
-    if head is None:
-        return "it does not begin with a name and its arguments"
-    end = cpp_text.closing(cpp_text.code(schema), head.end() - 1)
-    if end < 0:
-        return "a parenthesis of its arguments is not closed"
-    arrow, _, returns = schema[end + 1 :].lstrip().partition("->")
-    if arrow or not returns.strip() or returns.count("(") != returns.count(")"):
-        return "its arguments are not followed by -> and what it returns"
-    arguments = schema[head.end() : end]
-    for text in cpp_text.split(arguments) if arguments.strip() else ():
+    match = _SCHEMA.fullmatch(schema)
+    if match is None or match["returns"].count("(") != match["returns"].count(")"):
+        return "it is not a name, its arguments in parentheses, -> and what it returns"
+    for text in cpp_text.split(match["args"]) if match["args"].strip() else ():
         form = _FORM.fullmatch(text)
         if form and (meant := _MEANT.get(form["type"])):
             return f"{form['type']} is no type of a schema, write {meant}"

@@ -9,8 +9,9 @@ from one of its own modules. The names of ``layers``, which the layer API loads,
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from kernforge.errors import CheckError
@@ -19,11 +20,10 @@ Passed: TypeAlias = Literal["by position", "either way", "rest", "by name", "oth
 """How a caller may give a parameter; ``rest`` is ``*args``, ``other names`` is ``**kwargs``."""
 Kind: TypeAlias = Literal["function", "class", "module", "value", "operator"]
 
-_CUSTOM_OPS = frozenset({"custom_op", "triton_op"})
-_GENERATED = ("_ops",)
-"""The module that the builder writes; its names are not public."""
-_SHOWN_DUNDERS = frozenset({"__init__", "__call__"})
+_GENERATED = ("_ops",)  # the module that the builder writes
+_SHOWN = re.compile(r"\.(?:[^_]|__init__$|__call__$)")
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+_Dotted: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +58,34 @@ class ApiEntry:
     returns: str = ""
 
 
+_Entries: TypeAlias = Mapping[str, ApiEntry]
+"""What a name stands for, under the empty text, and its members, as under ``.forward``."""
+_VALUE: _Entries = {"": ApiEntry(kind="value")}
+
+
+@dataclass(slots=True)
+class _Scope:
+    """The names that a module binds at its top level.
+
+    Attributes:
+        names: what each name stands for; the path of a module of the package; None for what comes
+            from elsewhere.
+        listed: the names of ``__all__``; None where it is no literal list.
+    """
+
+    names: dict[str, _Entries | _Dotted | None] = field(default_factory=dict)
+    listed: list[str] | None = None
+
+    @property
+    def public(self) -> list[str]:
+        """The public names, in order."""
+        if self.listed is not None:
+            return self.listed
+        return [n for n, value in self.names.items() if value is not None and n[0] != "_"]
+
+
 def read_package(sources: Mapping[str, str]) -> dict[str, ApiEntry]:
     """Every public name of a package with its dotted path, such as ``layers.SiluAndMul.forward``.
-
-    Operators that the package defines in Python have the path ``ops.<name>``.
 
     Args:
         sources: text of each ``.py`` file by its path in the package, with ``/``.
@@ -69,37 +93,106 @@ def read_package(sources: Mapping[str, str]) -> dict[str, ApiEntry]:
     Raises:
         CheckError: the running Python cannot parse a file.
     """
-    package = _Package({_module_name(path): _Module(path, text) for path, text in sources.items()})
-    names = dict(package.public((), frozenset()))
-    if ("layers",) in package.modules:
+    package = _Package(sources)
+    names = dict(package.public(()))
+    if ("layers",) in package.trees:
         names["layers"] = ApiEntry(kind="module")
-        names |= {
-            f"layers.{name}": entry for name, entry in package.public(("layers",), frozenset())
-        }
-    for module in package.modules.values():
-        names |= {f"ops.{name}": entry for name, entry in module.operators.items()}
+        names |= {f"layers.{name}": entry for name, entry in package.public(("layers",))}
     return dict(sorted(names.items()))
 
 
 def listed_names(text: str) -> list[str]:
     """The names of ``__all__`` of a module in their order; empty where it is no literal list."""
-    return _Module("__init__.py", text).listed or []
+    return _Package({"__init__.py": text}).scope(()).listed or []
 
 
-_Dotted: TypeAlias = tuple[str, ...]
+class _Package:
+    """The modules of a package, whose statements are read in the order in which Python runs them.
+
+    Args:
+        sources: text of each file by its path.
+    """
+
+    def __init__(self, sources: Mapping[str, str]) -> None:
+        self.trees = {_module_name(path): _parse(path, text) for path, text in sources.items()}
+        self._is_file = {_module_name(path): not path.endswith("__init__.py") for path in sources}
+        self._scopes: dict[_Dotted, _Scope] = {}
+
+    def scope(self, where: _Dotted) -> _Scope:
+        """The scope of a module; in a cycle of imports, as far as it was read."""
+        if where not in self._scopes:
+            scope = self._scopes[where] = _Scope()
+            tree = self.trees.get(where)
+            for statement in _flat(tree.body if tree else ()):
+                self._read(where, scope, statement)
+        return self._scopes[where]
+
+    def public(
+        self, where: _Dotted, above: frozenset[_Dotted] = frozenset()
+    ) -> Iterator[tuple[str, ApiEntry]]:
+        """The public names of a module, with the names of their members.
+
+        Args:
+            above: modules that this one is a name of.
+        """
+        scope = self.scope(where)
+        for name in scope.public:
+            value = scope.names.get(name) or _VALUE
+            if isinstance(value, Mapping):
+                yield from ((f"{name}{below}", entry) for below, entry in value.items())
+            elif value in {where, *above}:
+                yield name, ApiEntry(kind="value")
+            else:
+                yield name, ApiEntry(kind="module")
+                members = self.public(value, above | {where})
+                yield from ((f"{name}.{below}", entry) for below, entry in members)
+
+    def _read(self, where: _Dotted, scope: _Scope, statement: ast.stmt) -> None:
+        match statement:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                entry = ApiEntry(kind="function", parameters=_parameters(statement))
+                scope.names[statement.name] = {"": entry}
+            case ast.ClassDef():
+                scope.names[statement.name] = _class(statement, scope)
+            case ast.ImportFrom() if statement.level:
+                self._import(where, scope, statement)
+            case ast.Import() | ast.ImportFrom():
+                for alias in statement.names:
+                    scope.names.setdefault(alias.asname or alias.name.partition(".")[0])
+            case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
+                _assign(scope, statement)
+            case _:
+                pass
+
+    def _import(self, where: _Dotted, scope: _Scope, statement: ast.ImportFrom) -> None:
+        """Bind what is imported from a module of the package."""
+        above = where[: len(where) - (statement.level - 1) - self._is_file[where]]
+        module = (*above, *(statement.module.split(".") if statement.module else ()))
+        for alias in statement.names:
+            source = self.scope(module)
+            if alias.name == "*":
+                scope.names |= {name: source.names.get(name, _VALUE) for name in source.public}
+                continue
+            below = (*module, alias.name)
+            value = source.names.get(alias.name)
+            if value is None:
+                value = below if below in self.trees else None if module == _GENERATED else _VALUE
+            scope.names[alias.asname or alias.name] = value
+
+
+def _parse(path: str, text: str) -> ast.Module:
+    try:
+        return ast.parse(text, filename=path)
+    except SyntaxError as error:
+        raise CheckError(
+            f"{path}, line {error.lineno}: {error.msg}",
+            hint="the public names cannot be read; use a Python version that has this syntax",
+        ) from None
 
 
 def _module_name(path: str) -> _Dotted:
     parts = path.removesuffix(".py").split("/")
     return tuple(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Import:
-    """A name imported from a module of the package; ``name`` is None for the module itself."""
-
-    module: _Dotted
-    name: str | None
 
 
 def _flat(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
@@ -112,175 +205,37 @@ def _flat(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
                 yield from _flat(inner)
 
 
-class _Module:
-    """The names that one file binds at its top level."""
-
-    def __init__(self, path: str, text: str) -> None:
-        try:
-            tree = ast.parse(text, filename=path)
-        except SyntaxError as error:
-            raise CheckError(
-                f"{path}, line {error.lineno}: {error.msg}",
-                hint="the public names cannot be read; use a Python version that has this syntax",
-            ) from None
-        self._here = tuple(path.split("/")[:-1])
-        self.bound: dict[str, ast.stmt | _Import | None] = {}
-        self.stars: list[_Dotted] = []
-        self.listed: list[str] | None = None
-        self.operators: dict[str, ApiEntry] = {}
-        for statement in _flat(tree.body):
-            self._add(statement)
-
-    def _add(self, statement: ast.stmt) -> None:
-        match statement:
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
-                self._bind(statement.name, statement)
-                if name := _operator_name(statement):
-                    parameters = _parameters(statement, typed=True)
-                    returns = ast.unparse(statement.returns) if statement.returns else ""
-                    self.operators[name] = ApiEntry(
-                        kind="operator", parameters=parameters, returns=returns
-                    )
-            case ast.ClassDef():
-                self._bind(statement.name, statement)
-            case ast.ImportFrom():
-                self._import(statement)
-            case ast.Import():
-                for alias in statement.names:
-                    self._bind(alias.asname or alias.name.partition(".")[0], None)
-            case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
-                self._assign(statement)
-            case _:
-                pass
-
-    def _bind(self, name: str, value: ast.stmt | _Import | None) -> None:
-        """Bind a name; a definition or import is not replaced by a fallback value."""
-        is_known = isinstance(self.bound.get(name), _Function | ast.ClassDef | _Import)
-        if not is_known or isinstance(value, _Function | ast.ClassDef | _Import):
-            self.bound[name] = value
-
-    def _import(self, statement: ast.ImportFrom) -> None:
-        if not statement.level:
-            for alias in statement.names:
-                self._bind(alias.asname or alias.name, None)
-            return
-        above = self._here[: len(self._here) - (statement.level - 1)]
-        module = (*above, *(statement.module.split(".") if statement.module else ()))
-        for alias in statement.names:
-            if alias.name == "*":
-                self.stars.append(module)
-            else:
-                source = _Import(module=module, name=alias.name)
-                self._bind(alias.asname or alias.name, source)
-
-    def _assign(self, statement: ast.Assign | ast.AnnAssign | ast.AugAssign) -> None:
-        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        for target in targets:
-            for node in ast.walk(target):
-                if isinstance(node, ast.Name) and node.id == "__all__":
-                    names = _strings(statement.value)
-                    before = self.listed if isinstance(statement, ast.AugAssign) else []
-                    self.listed = None if names is None or before is None else [*before, *names]
-                elif isinstance(node, ast.Name):
-                    self._bind(node.id, statement)
+def _assign(scope: _Scope, statement: ast.Assign | ast.AnnAssign | ast.AugAssign) -> None:
+    """Bind values; a definition or an import is not replaced by a fallback value."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    for node in (each for target in targets for each in ast.walk(target)):
+        if isinstance(node, ast.Name) and node.id == "__all__":
+            names = _strings(statement.value)
+            before = scope.listed if isinstance(statement, ast.AugAssign) else []
+            scope.listed = None if names is None or before is None else [*before, *names]
+        elif isinstance(node, ast.Name):
+            scope.names.setdefault(node.id, _VALUE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Package:
-    modules: Mapping[_Dotted, _Module]
-
-    def public(self, where: _Dotted, seen: frozenset[_Dotted]) -> Iterator[tuple[str, ApiEntry]]:
-        """The public names of a module, with the names of their members."""
-        for name in self._names(where, seen):
-            for below, entry in self._described(where, name, seen | {where}):
-                yield f"{name}{below}", entry
-
-    def _names(self, where: _Dotted, seen: frozenset[_Dotted]) -> list[str]:
-        module = self.modules.get(where)
-        if module is None or where in seen:
-            return []
-        if module.listed is not None:
-            return module.listed
-        own = [
-            name
-            for name, value in module.bound.items()
-            if value is not None and not (isinstance(value, _Import) and value.module == _GENERATED)
-        ]
-        stars = [n for star in module.stars for n in self._names(star, seen | {where})]
-        return [name for name in (*own, *stars) if not name.startswith("_")]
-
-    def _described(
-        self, where: _Dotted, name: str, seen: frozenset[_Dotted]
-    ) -> Iterator[tuple[str, ApiEntry]]:
-        home, definition = self._find(where, name)
-        match definition:
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
-                yield "", ApiEntry(kind="function", parameters=_parameters(definition))
-            case ast.ClassDef():
-                yield "", ApiEntry(kind="class")
-                yield from ((f".{n}", e) for n, e in self._members(home, definition, ()).items())
-            case _Import(name=None) if definition.module not in seen:
-                yield "", ApiEntry(kind="module")
-                yield from ((f".{n}", e) for n, e in self.public(definition.module, seen))
-            case _:
-                yield "", ApiEntry(kind="value")
-
-    def _find(self, where: _Dotted, name: str) -> tuple[_Dotted, ast.stmt | _Import | None]:
-        """The definition of a name, through imports between modules of the package."""
-        visited: set[tuple[_Dotted, str]] = set()
-        while (where, name) not in visited:
-            visited.add((where, name))
-            module = self.modules.get(where)
-            definition = None if module is None else module.bound.get(name)
-            if module is not None and name not in module.bound:
-                star = next((s for s in module.stars if name in self._names(s, frozenset())), None)
-                if star is not None:
-                    where = star
-                    continue
-            below = (*where, name)
-            if below in self.modules and (definition is None or isinstance(definition, _Import)):
-                return where, _Import(module=below, name=None)
-            if not isinstance(definition, _Import) or definition.name is None:
-                return where, definition
-            where, name = definition.module, definition.name
-        return where, None
-
-    def _members(
-        self, where: _Dotted, node: ast.ClassDef, above: tuple[str, ...]
-    ) -> dict[str, ApiEntry]:
-        members: dict[str, ApiEntry] = {}
-        for base in node.bases:
-            if isinstance(base, ast.Name) and base.id not in above:
-                home, inherited = self._find(where, base.id)
-                if isinstance(inherited, ast.ClassDef):
-                    members |= self._members(home, inherited, (*above, node.name, base.id))
-        for statement in node.body:
-            if isinstance(statement, _Function) and _is_shown(statement.name):
-                members[statement.name] = _method(statement)
-            elif isinstance(statement, ast.Assign | ast.AnnAssign):
-                targets = (
-                    statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-                )
-                names = [t.id for t in targets if isinstance(t, ast.Name) and _is_shown(t.id)]
-                members |= dict.fromkeys(names, ApiEntry(kind="value"))
-        return members
+def _class(node: ast.ClassDef, scope: _Scope) -> _Entries:
+    """A class with its members, and those that it inherits from classes of the package."""
+    members: dict[str, ApiEntry] = {}
+    for base in node.bases:
+        inherited = scope.names.get(base.id) if isinstance(base, ast.Name) else None
+        members |= inherited if isinstance(inherited, Mapping) else {}
+    for statement in node.body:
+        if isinstance(statement, _Function):
+            parameters = _parameters(statement)[1:]
+            entry = ApiEntry(kind="function", parameters=parameters)
+            members[f".{statement.name}"] = entry
+        elif isinstance(statement, ast.Assign | ast.AnnAssign):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            members |= {f".{t.id}": _VALUE[""] for t in targets if isinstance(t, ast.Name)}
+    shown = {name: entry for name, entry in members.items() if _SHOWN.match(name)}
+    return shown | {"": ApiEntry(kind="class")}
 
 
-def _is_shown(name: str) -> bool:
-    return not name.startswith("_") or name in _SHOWN_DUNDERS
-
-
-def _method(node: _Function) -> ApiEntry:
-    names = {_last_name(decorator) for decorator in node.decorator_list}
-    if names & {"property", "cached_property"}:
-        return ApiEntry(kind="value")
-    parameters = _parameters(node)
-    return ApiEntry(
-        kind="function", parameters=parameters if "staticmethod" in names else parameters[1:]
-    )
-
-
-def _parameters(node: _Function, *, typed: bool = False) -> tuple[Parameter, ...]:
+def _parameters(node: _Function) -> tuple[Parameter, ...]:
     arguments = node.args
     positional: list[tuple[ast.arg, Passed]] = [(a, "by position") for a in arguments.posonlyargs]
     positional += [(a, "either way") for a in arguments.args]
@@ -295,29 +250,9 @@ def _parameters(node: _Function, *, typed: bool = False) -> tuple[Parameter, ...
     if arguments.kwarg:
         rows.append((arguments.kwarg, "other names", None))
     return tuple(
-        Parameter(
-            name=a.arg,
-            passed=passed,
-            default=None if d is None else ast.unparse(d),
-            type=ast.unparse(a.annotation) if typed and a.annotation else "",
-        )
+        Parameter(name=a.arg, passed=passed, default=None if d is None else ast.unparse(d))
         for a, passed, d in rows
     )
-
-
-def _operator_name(node: _Function) -> str:
-    """Name of the operator that ``@torch.library.custom_op(...)`` makes of a function, or empty."""
-    for decorator in node.decorator_list:
-        if isinstance(decorator, ast.Call) and _last_name(decorator.func) in _CUSTOM_OPS:
-            for inner in ast.walk(decorator.args[0]) if decorator.args else ():
-                if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
-                    return inner.value.rpartition("::")[2]
-    return ""
-
-
-def _last_name(node: ast.expr) -> str:
-    node = node.func if isinstance(node, ast.Call) else node
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def _strings(node: ast.expr | None) -> list[str] | None:

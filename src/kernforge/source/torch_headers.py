@@ -15,16 +15,14 @@ except that they set ``requires_grad`` by the tensor's method instead of
 ``autograd::make_variable``, whose header is as large as all of ATen's.
 
 To compile again takes long, and is in vain if the mistake is the user's. Headers bring names: an
-error is final if it is not about a name that is missing, if the name is in no header, or if what is
-defined twice is not torch's. The messages are those of GCC, of Clang and of nvcc's front end.
+error is final if it is not about a name that is missing, or if the name is in no header. The
+messages are those of GCC, of Clang and of nvcc's front end.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Protocol
 
 from kernforge.source import cpp_text, diagnostics
 from kernforge.source.diagnostics import Diagnostic
@@ -57,7 +55,7 @@ _UNSUPPORTED = re.compile(
 _PYBIND = re.compile(r"\bPYBIND11_\w+|\b(?:py|pybind11)\s*::|\bwrap_pybind_function|\bTHP\w+")
 _PYTHON = re.compile(r"\bPy[A-Z_]\w*|\bPY_\w+")
 _GUARD = re.compile(r"\bdevice_of\b")
-_LIBRARY = re.compile(r"\bTORCH_LIBRARY")
+_LIBRARY = re.compile(r"\bTORCH_LIBRARY|\btorch\s*::\s*Library\b")
 _AUTOGRAD = re.compile(r"\bautograd\s*::")
 # Torch's headers for autograd include all operators, unless this is defined: then those that they
 # use.
@@ -98,7 +96,6 @@ _ABOUT_A_NAME = re.compile(
     r"declared|undefined|defin|member|does not name|incomplete|ambiguous|must be a class"
     r"|no (?:instance|match|suitable|operator)|expected|cannot convert|unknown type|No such file"
 )
-_REDEFINED = re.compile(r"redefinition|already been defined|conflicting declaration")
 # Names of torch and Python that macros put together, and names that any header of C++ may bring.
 _ANYWHERE = re.compile(r"k[A-Z]|_?Py")
 _OF_STD = re.compile(r"""["']std\b""")
@@ -109,10 +106,9 @@ _FINAL = re.compile(
     r"""|(?!.*<)(?!namespace).* has no member|(?!.*<)no member named .* in '"""
     r"""|(?![\s\S]*\b(?:at|c10|torch|std)::)no (?:match for 'operator|operator ")"""
 )
-# GCC: expected ',' or ';' before 'auto'. Clang and nvcc name only what they expect.
-_EXPECTED = re.compile(r"""expected (?:a )?['"][,;)\]]['"](?: or '[;)]')?(?: before '(\w+)')?""")
-_MACRO = re.compile(r"\s*_*[A-Z][A-Z0-9_]+\b")
-_BODY = re.compile(r"\)\s*(?:const\s*|noexcept\s*|mutable\s*)*(?:->[^;{}]*)?$")
+_EXPECTED = re.compile(r"""expected (?:a )?['"][,;)\]]['"]""")
+# A macro may be missing, but for those that slim headers always have.
+_MACRO = re.compile(r"\b(?!TORCH_CHECK\b|AT_DISPATCH_)_*[A-Z][A-Z0-9_]+\b")
 _MISSING = re.compile(
     r"""['"](?P<a>\w+)['"] (?:was not declared|has not been declared|does not name|is undefined)"""
     r"|'(?P<b>\w+)' (?:is not a member of '|in (?:namespace|class|struct) '[^']*' does not name)"
@@ -120,18 +116,6 @@ _MISSING = re.compile(
     r"|no (?:member|type|template) named '(?P<d>\w+)' in (?:the global )?namespace"
     r'|(?:identifier|namespace "[^"]*" has no (?:actual )?member) "(?P<e>\w+)"'
 )
-
-
-class TorchHeaders(Protocol):
-    """The headers of a torch."""
-
-    def read(self, name: str) -> str | None:
-        """Text of a header below ``include``; None if there is none."""
-        ...
-
-    def defines(self, macros: Collection[str]) -> bool:
-        """Whether a header defines one of these macros."""
-        ...
 
 
 def may_lack_header(
@@ -150,15 +134,11 @@ def may_lack_header(
         torch: parts of the paths of torch's headers, and of those that are in their place.
         occurs: whether a name is anywhere in torch's headers or in the system's.
     """
-    error, *rest = diagnostics.errors(diagnostics.parse(output)) or (None,)
+    error, *_ = diagnostics.errors(diagnostics.parse(output)) or (None,)
     if error is None or not _ABOUT_A_NAME.search(error.message):
         return False
-    notes = itertools.takewhile(lambda each: each.severity == "note", rest)
     if "/" in error.file and error.file not in texts:
         return "incomplete" in error.message or any(part in error.file for part in torch)
-    if _REDEFINED.search(error.message):
-        places = (error.message, *(note.file for note in notes))
-        return any(part in place for part in torch for place in places)
     if missing := _MISSING.match(error.message):
         name = next(filter(None, missing.groups()))
         anywhere = _ANYWHERE.match(name) or _OF_STD.search(error.message)
@@ -167,31 +147,10 @@ def may_lack_header(
 
 
 def _is_unfinished(error: Diagnostic, texts: Mapping[str, str]) -> bool:
-    """Whether a bracket or a semicolon is missing in the body of one of the user's functions.
-
-    Outside of one, a macro whose header is missing looks like the declaration of a function.
-    """
-    expected = _EXPECTED.match(error.message)
-    if expected is None:
-        return False
-    text = texts.get(error.file)
-    if text is None:
-        return False
-    code = cpp_text.code(text)
-    lines = code.splitlines(keepends=True)[: error.line - 1]
-    offset = sum(map(len, lines)) + max(0, error.column - 1)
-    return not _MACRO.match(expected[1] or code[offset:]) and _is_in_body(code[:offset])
-
-
-def _is_in_body(code: str) -> bool:
-    """Whether a text of code ends in the body of a function."""
-    is_body: list[bool] = []
-    for match in re.finditer(r"[{}]", code):
-        if match[0] == "{":
-            is_body.append(bool(_BODY.search(code[: match.start()].rstrip()[-300:])))
-        elif is_body:
-            is_body.pop()
-    return any(is_body)
+    """Whether a bracket or a semicolon is missing, and no macro in this line or the one before."""
+    lines = cpp_text.code(texts.get(error.file, "")).splitlines()
+    near = lines[max(0, error.line - 2) : error.line]
+    return bool(_EXPECTED.match(error.message) and near) and not any(map(_MACRO.search, near))
 
 
 # -- the written header --------------------------------------------------------------------
@@ -208,12 +167,16 @@ def may_be_slim(closure: Closure) -> bool:
 
 
 def slim_texts(
-    texts: Mapping[str, str], headers: TorchHeaders
+    texts: Mapping[str, str],
+    read: Callable[[str], str | None],
+    defines: Callable[[Collection[str]], bool],
 ) -> tuple[dict[str, str], tuple[str, ...]] | None:
     """The files of a unit with a slim header among them, and what that header includes.
 
     Args:
         texts: of a unit that ``may_be_slim``, by path.
+        read: text of a header below torch's ``include``; None if there is none.
+        defines: whether a header of torch defines one of these macros.
 
     Returns:
         None if the unit uses more of torch, or torch's headers are not as expected.
@@ -223,9 +186,9 @@ def slim_texts(
     # Python's are where they are named.
     tested = {n for n in tested_macros(texts.values()) if not n.startswith(("__", _VERSION))}
     asked = {name for name in tested if not _PYTHON.match(name)}
-    if _UNSUPPORTED.search(code) or (asked and headers.defines(asked)):
+    if _UNSUPPORTED.search(code) or (asked and defines(asked)):
         return None
-    written = write_header(code, headers.read)
+    written = write_header(code, read)
     if written is None:
         return None
     text, included = written

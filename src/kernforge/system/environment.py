@@ -142,9 +142,6 @@ class Environment:
         "KERNFORGE_NO_COMPILE",
         "1: no compiler runs; `load`, `load_inline` and builds take what the store has",
     )
-    kernforge_jit_slim = Variable(
-        "KERNFORGE_JIT_SLIM", "0: `kernforge.load` compiles torch's headers as they are"
-    )
 
     kernforge_kernel_dir = Variable(
         "KERNFORGE_KERNEL_DIR",

@@ -70,5 +70,5 @@ def test_load_inline_in_an_uncalled_function(old, tmp_path):
     assert adopted.operators == {"go": "go(int n) -> int"}
     assert "void run() {}" in (tmp_path / "new/my_mod.cu").read_text()
     module = (tmp_path / "new/torch-ext/my_mod/__init__.py").read_text()
-    assert "def go(n: int) -> int:" in module
+    assert "def go(n):" in module
     assert '"""Runs."""' in module

@@ -3,6 +3,7 @@ import pytest
 
 from kernforge.errors import UsageError
 from kernforge.extension import inline
+from kernforge.extension.device import split
 
 RAW = "__global__ void f(float* x) { x[0] = 1; }  // as torch::relu does\n"
 STABLE = "#include <torch/csrc/stable/library.h>\nSTABLE_TORCH_LIBRARY(ops, m) {}\n"
@@ -22,7 +23,7 @@ STABLE = "#include <torch/csrc/stable/library.h>\nSTABLE_TORCH_LIBRARY(ops, m) {
     ],
 )
 def test_raw_cuda_is_distinguished_from_cuda_that_uses_torch(text, raw):
-    assert inline.is_raw(text) is raw
+    assert split.is_raw(text) is raw
 
 
 @pytest.mark.parametrize(

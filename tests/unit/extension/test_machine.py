@@ -45,12 +45,18 @@ class Torch:
         ("", "8.0 9.0"),
         ("native", "8.0 9.0"),
         ("9.0a;10.0+PTX", "9.0a 10.0+PTX"),
-        ("Ampere+Tegra", "8.7"),
+        ("8.7 8.0", "8.0 8.7"),
     ],
 )
 def test_architectures_are_named_as_torchs_loader_takes_them(named, archs):
     environment = Environment({"TORCH_CUDA_ARCH_LIST": named})
     assert " ".join(map(str, machine._archs(environment, Torch))) == archs
+
+
+def test_device_code_for_other_gpus_is_refused():
+    environment = Environment({"TORCH_CUDA_ARCH_LIST": "Ampere+Tegra"})
+    with pytest.raises(UsageError, match=r"for 8\.7, and the GPU here is of 8\.0, 9\.0"):
+        machine._archs(environment, Torch)
 
 
 def test_a_wrong_architecture_names_the_variable_it_is_in():

@@ -26,19 +26,12 @@ def test_paths_are_one_or_several():
         ([], "there are no sources"),
         (["a.cpp", "x.txt"], r"x\.txt is not a source: \.txt is not compiled"),
         (["kernel"], "a file without a suffix"),
-        (["k.sycl"], "SYCL"),
         (["/nowhere/dir.with/dots.c++"], "there is no source"),
     ],
 )
 def test_files_that_nothing_compiles_are_refused(sources, words):
     with pytest.raises(UsageError, match=words):
         kernforge.load("toy", sources)
-
-
-def test_flags_may_name_the_language(tmp_path):
-    (tmp_path / "a.inl").write_text("int x;\n")
-    with pytest.raises(UsageError, match="no source defines"):
-        kernforge.load("toy", tmp_path / "a.inl", extra_cflags=["-x", "c++"])
 
 
 def test_a_projects_flags_are_its_own(tmp_path):
@@ -59,12 +52,6 @@ def test_a_name_that_is_no_identifier_is_refused_where_sources_use_it(name, bett
     with pytest.raises(UsageError, match="not an identifier of C") as caught:
         kernforge.load_inline(name, MODULE)
     assert better in caught.value.hint
-
-
-def test_a_module_must_be_defined_somewhere():
-    with pytest.raises(UsageError, match="no source defines the Python module toy") as caught:
-        kernforge.load_inline("toy", ["int x;", ""])
-    assert "functions=[...]" in caught.value.hint
 
 
 def test_programs_and_sycl_are_refused():

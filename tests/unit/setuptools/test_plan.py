@@ -11,7 +11,7 @@ from kernforge.extension.request import read_extension
 from kernforge.setuptools import build, extension
 from kernforge.setuptools.extension import CUDAExtension as Extension
 from kernforge.toolchain.cuda_arch import Arch
-from kernforge.toolchain.lockfile import Lock, LockedCompiler, LockedWheel, Tree
+from kernforge.toolchain.lockfile import Lock, LockedCompiler, LockedWheel
 
 
 def lock():
@@ -35,7 +35,6 @@ def machine(torch="2.11", **fields):
     given = {
         "torch": version,
         "torch_cuda": Version2(13, 0),
-        "torch_tree": Tree.of("torch", version),
         "cpu": "x86_64",
         "lock": lock(),
         "cuda": Version2(13, 0),

@@ -3,7 +3,6 @@
 
 import pytest
 
-from kernforge.source import op_namespace
 from kernforge.source.op_namespace import together, use
 
 NAME = "TORCH_EXTENSION_NAME"
@@ -44,25 +43,3 @@ def test_one_unit_with_a_module_of_its_own_has_all_compiled_with_the_name():
     nothing = "none"
     assert together([LINKED, OWN, nothing, COMPILED]) == [COMPILED, OWN, nothing, COMPILED]
     assert together([LINKED, COMPILED, nothing]) == [LINKED, COMPILED, nothing]
-
-
-def test_defined_namespaces_are_found_and_taken_from_the_link():
-    text = (
-        "TORCH_LIBRARY(mine, m) {}\nTORCH_LIBRARY_IMPL(mine, CPU, m) {}\n"
-        "TORCH_LIBRARY_IMPL(aten, CPU, m) {}"
-    )
-    assert op_namespace.namespaces([text]) == {"mine"}
-    changed = op_namespace.register(text, frozenset({"mine"}))
-    assert changed.splitlines() == [
-        "KERNFORGE_LIBRARY(kernforge_namespace_of_mine, m) {}",
-        "KERNFORGE_LIBRARY_IMPL(kernforge_namespace_of_mine, CPU, m) {}",
-        "TORCH_LIBRARY_IMPL(aten, CPU, m) {}",
-    ]
-    assert '= "mine_2"' in op_namespace.names_source({"mine": "mine_2"})
-
-
-def test_module_names_are_read_from_the_sources():
-    found = op_namespace.module_names(
-        ["PYBIND11_MODULE(a, m) {}", "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)"]
-    )
-    assert found == {"a", "TORCH_EXTENSION_NAME"}

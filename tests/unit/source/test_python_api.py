@@ -4,12 +4,6 @@ import pytest
 from kernforge.errors import CheckError
 from kernforge.source.python_api import Parameter, read_package
 
-OPS = "def add_op_namespace_prefix(name): return name\n"
-
-
-def names(**files):
-    return list(read_package({f"{k.replace('__', '/')}.py": v for k, v in files.items()}))
-
 
 def package(init, **files):
     return read_package({"__init__.py": init, **{f"{k}.py": v for k, v in files.items()}})
@@ -51,16 +45,13 @@ def test_classes_have_members_and_inherit_those_of_the_package():
         "from .m import Layer\n",
         m="class Base:\n    def both(self, x): ...\n"
         "class Layer(Base):\n    has_backward: bool = True\n    def forward(self, x, y=2): ...\n"
-        "    def _own(self): ...\n    @staticmethod\n    def make(n): ...\n"
-        "    @property\n    def size(self): ...\n",
+        "    def _own(self): ...\n",
     )
     assert {n: e.parameters and [p.name for p in e.parameters] for n, e in found.items()} == {
         "Layer": None,
         "Layer.both": ["x"],
         "Layer.forward": ["x", "y"],
         "Layer.has_backward": None,
-        "Layer.make": ["n"],
-        "Layer.size": None,
     }
 
 
@@ -72,18 +63,6 @@ def test_layers_are_public_even_where_all_leaves_them_out():
 def test_a_module_is_public_with_its_names_and_cycles_end():
     found = package("from . import sub\n", sub="from . import sub\ndef f(): ...\nfrom . import x\n")
     assert list(found) == ["sub", "sub.f", "sub.sub", "sub.x"]
-
-
-def test_operators_made_in_python_are_known_with_their_types():
-    found = package(
-        "import torch\nfrom ._ops import add_op_namespace_prefix\n"
-        "@torch.library.custom_op(add_op_namespace_prefix('relu'), mutates_args=())\n"
-        "def _relu(x: torch.Tensor, a: float = 0.0) -> torch.Tensor: ...\n",
-        _ops=OPS,
-    )
-    assert list(found) == ["ops.relu"]
-    assert [p.type for p in found["ops.relu"].parameters] == ["torch.Tensor", "float"]
-    assert found["ops.relu"].returns == "torch.Tensor"
 
 
 def test_nothing_is_run_and_a_syntax_error_names_its_place():

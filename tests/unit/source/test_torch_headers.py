@@ -67,7 +67,8 @@ def cut(source=SOURCE, known=HEADERS):
     texts = {"me/a.cu": source}
     if not torch_headers.may_be_slim(closure("me/a.cu", texts, ())):
         return None
-    slim = torch_headers.slim_texts(texts, Headers(known))
+    headers = Headers(known)
+    slim = torch_headers.slim_texts(texts, headers.read, headers.defines)
     return slim and (slim[0]["me/a.cu"], slim[0]["kernforge-slim/kernforge_torch.h"])
 
 

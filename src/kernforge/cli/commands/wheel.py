@@ -82,10 +82,7 @@ def _from_setup_py(arguments: argparse.Namespace, console: Console) -> list[dict
         console,
         seconds=_epoch(environment),
     ):
-        console.note(
-            f"{each.path.name}: {each.compiled} of {each.actions} actions were run in "
-            f"{each.seconds:.0f} s"
-        )
+        console.note(f"{each.path.name}: built in {each.seconds:.0f} s")
         documents.append(
             {
                 "path": str(each.path),
@@ -93,8 +90,6 @@ def _from_setup_py(arguments: argparse.Namespace, console: Console) -> list[dict
                 "cuda": str(each.target.cuda) if each.target.cuda else None,
                 "python": each.target.python,
                 "requires": list(each.requires),
-                "actions": each.actions,
-                "compiled": each.compiled,
                 "seconds": round(each.seconds, 1),
             }
         )

@@ -23,6 +23,10 @@ _PRAGMA = re.compile(r"#\s*pragma\s+(?:no)?unroll\b")
 _TORCH = re.compile(
     r"""^[ \t]*#\s*include\s*[<"](?:torch|ATen|c10|pybind11)/[^\n]*""", re.MULTILINE
 )
+_OF_TORCH = re.compile(
+    r"\b(?:torch|at|c10|py|pybind11|caffe2)\s*::|\b(?:TORCH|AT|C10|PYBIND11)_\w+|\bTensor\b"
+    r"|[<\"](?:torch|ATen|c10|pybind11|caffe2)/|\bTHC\w*|\bPyObject\b"
+)
 # A tenth of the time; its types that an edit uses are missed as torch's are, but for these.
 _DRIVER = re.compile(r"^[ \t]*#\s*include\s*<cuda\.h>[^\n]*", re.MULTILINE)
 _INTEGERS = "#include <stdint.h>"
@@ -76,6 +80,11 @@ class Split:
     shared: frozenset[str]
     alone: frozenset[str]
     device: str
+
+
+def is_raw(text: str) -> bool:
+    """Whether a source uses nothing of torch outside its comments and strings."""
+    return not _OF_TORCH.search(cpp_text.code(text))
 
 
 def macros(text: str) -> frozenset[str]:

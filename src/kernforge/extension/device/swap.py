@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernforge.binary import cubin, elf, fatbin
+from kernforge.binary.symbols import demangled
 from kernforge.builder import action as execute_action
 from kernforge.builder import executor, results
 from kernforge.builder.action import ActionContext
@@ -31,7 +32,7 @@ from kernforge.extension.device import split as device_split
 from kernforge.extension.device.split import Split
 from kernforge.extension.device.units import CudaUnit, DeviceSession, ModulePlan
 from kernforge.project.units import Sources
-from kernforge.source.torch_headers import SLIM_DIRECTORY, tested_macros
+from kernforge.source.torch_headers import tested_macros
 from kernforge.store.local import Store
 from kernforge.system import digest, files
 from kernforge.system.console import Console
@@ -55,6 +56,7 @@ _PLAIN_HEADER = re.compile(
 _LINE_FLAG = re.compile(r"(?:^|.*[,=])-(?:g|G|pg)|.*(?:debug|line-?info|coverage|sanitize|profile)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _KNOWN = frozenset({"__CUDA_ARCH__", "__CUDACC__", "__cplusplus"})
+_LIBRARY_CONSTANT = re.compile(r"_INTERNAL_\w+::((?:cuda|thrust|cub)::.+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +67,7 @@ class DevicePart:
         host: key of the host's part with all that decides its code; units that share it differ in
             device code alone.
         bare: files of the unit by path, without torch's headers and what the host alone needs: a
-            tenth of the time. Empty where other code might come of them.
+            tenth of the time. Empty where the device code may need them.
     """
 
     host: str
@@ -97,11 +99,15 @@ def device_part(
 
 
 def compile_device(
-    unit: CudaUnit, texts: Mapping[str, str], module: ModulePlan
+    unit: CudaUnit, bare: Mapping[str, str], module: ModulePlan
 ) -> tuple[Action, Mapping[str, str]]:
-    """Plan nvcc's device stages for these files of a unit by path, and the files by content."""
+    """Plan nvcc's device stages for a unit; returns the action and its files by content.
+
+    Args:
+        bare: files in the place of the unit's, by path; empty for the unit's own.
+    """
     alone = ActionSet(module.lock)
-    inputs = [alone.text(path, text) for path, text in texts.items()]
+    inputs = [alone.text(path, text) for path, text in (bare or unit.texts).items()]
     words = ["-cubin" if word == "-c" else word for word in unit.action.argv[:-1]]
     title = f"{unit.path} (device code)"
     target = module.target
@@ -113,7 +119,7 @@ def compile_device(
         target,
         kind="cuda",
         archs=unit.action.archs,
-        slim=unit.action.slim,
+        slim=unit.action.slim and not bare,
     )
     return action, alone.texts
 
@@ -125,44 +131,28 @@ def library_constants(code: bytes) -> str:
     """
     lines = []
     for name, size in sorted(cubin.variables(code).items()):
-        words = _nested_names(name)
-        if size != 1 or not words or words[0] not in {"cuda", "thrust", "cub"}:
+        match = _LIBRARY_CONSTANT.fullmatch(demangled(name))
+        if size != 1 or match is None:
             continue
-        *spaces, constant = ("" if word.startswith("_GLOBAL__N_") else word for word in words)
-        opened = " ".join(f"namespace {space} {{" for space in spaces)
-        lines.append(
-            f"{opened} static constexpr __device__ char {constant}[1] = {{}}; {'}' * len(spaces)}\n"
-        )
+        *spaces, constant = match[1].replace("(anonymous namespace)", "").split("::")
+        opened = "".join(f"namespace {each} {{ " for each in spaces)
+        declared = f"static constexpr __device__ char {constant}[1] = {{}};"
+        lines.append(f"{opened}{declared}{' }' * len(spaces)}\n")
     return "".join(lines)
-
-
-def _nested_names(mangled: str) -> list[str]:
-    """The namespaces and the name of an internal variable, as the Itanium C++ ABI mangles them."""
-    words, at = [], len("_ZN")
-    while mangled.startswith("_ZN") and (length := re.match(r"\d+", mangled[at:])):
-        begin = at + length.end()
-        at = begin + int(length[0])
-        words.append(mangled[begin:at])
-    internal = words and words[0].startswith("_INTERNAL_") and mangled[at:] == "E"
-    return words[1:] if internal else []
 
 
 def _bare_texts(unit: CudaUnit, parts: Mapping[str, Split | None]) -> dict[str, str]:
     """A unit's texts for the GPU, without torch's headers.
 
-    What the GPU's code needs of them does not compile then. A macro would be missed silently: a
-    unit that asks for one that is not its own has no such texts. Nor has one without these headers,
-    or with others that bring CCCL.
+    None for a unit that names something of torch in what is left, asks for a macro that is not its
+    own, has no header of torch, or has others that bring CCCL.
     """
     heads = {name.partition("/")[0] for name in unit.closure.foreign}
     if not heads & {"torch", "ATen", "c10", "pybind11"} or heads & {"cuda", "thrust", "cub"}:
         return {}
-    texts = {}
-    for path, text in unit.texts.items():
-        part = parts.get(path)
-        is_torchs = path.startswith(f"{SLIM_DIRECTORY}/")
-        texts[path] = device_split.QUIET + "\n" if is_torchs else part.device if part else text
-    return texts if tested_macros(texts.values()) <= _KNOWN else {}
+    texts = {p: part.device if (part := parts.get(p)) else t for p, t in unit.texts.items()}
+    is_raw = all(map(device_split.is_raw, texts.values()))
+    return texts if is_raw and tested_macros(texts.values()) <= _KNOWN else {}
 
 
 def _split_unit(
@@ -195,23 +185,17 @@ class _Edit:
     """A unit of which only the device code is new.
 
     Attributes:
+        bare: files for its device code alone, by path; empty if that needs the unit's own.
         before: its earlier object.
         section: the section of that object with the machine code.
         code: the machine code.
     """
 
     unit: CudaUnit
-    part: DevicePart
+    bare: Mapping[str, str]
     before: Path
     section: bytes
     code: bytes
-
-    def texts(self, *, bare: bool) -> Mapping[str, str]:
-        """The files that nvcc's device stages read; empty where there are no bare ones."""
-        if not bare or not self.part.bare:
-            return {} if bare else self.unit.texts
-        own = f"{self.part.bare[self.unit.path]}\n{library_constants(self.code)}"
-        return {**self.part.bare, self.unit.path: own}
 
 
 class _SwapError(Exception):
@@ -222,8 +206,6 @@ def swap_device_code(
     session: DeviceSession, module: ModulePlan, context: ActionContext
 ) -> ModulePlan:
     """Compile only the device code of edited units.
-
-    First without torch's headers; where that fails, with them.
 
     Returns:
         The plan that links the new objects; the given one if no unit could be compiled so.
@@ -239,27 +221,17 @@ def swap_device_code(
         for unit in missing
         if unit.path not in objects and (edit := _find_edit(session, unit, module, store))
     ]
-    for bare in (True, False):
-        stages = {
-            edit.unit.path: compile_device(edit.unit, texts, module)
-            for edit in edits
-            if edit.unit.path not in objects
-            and not (bare and edit.part.host in session.whole)
-            and (texts := edit.texts(bare=bare))
-        }
-        if not stages:
-            continue
+    if edits:
+        stages = {e.unit.path: compile_device(e.unit, e.bare, module) for e in edits}
         # Failures are reported when the whole plan is run.
         quiet = Console(quiet=True, failures=False)
         outcome = executor.run_actions(_device_plan(module, stages), context, quiet)
         failed = {failure.action.key for failure in outcome.failures}
         for edit in edits:
-            compiles, _ = stages.get(edit.unit.path, (None, {}))
-            if compiles and compiles.key not in failed:
-                compiled = store.path(STORE_KIND, compiles.key)
-                if _swap(edit, swapped[edit.unit.path], compiled, store):
-                    objects[edit.unit.path] = swapped[edit.unit.path]
-                    session.whole |= set() if bare else {edit.part.host}
+            path, (compiles, _) = edit.unit.path, stages[edit.unit.path]
+            compiled = store.path(STORE_KIND, compiles.key)
+            if compiles.key not in failed and _swap(edit, swapped[path], compiled, store):
+                objects[path] = swapped[path]
     return module.with_objects(objects) if objects else module
 
 
@@ -274,8 +246,12 @@ def _find_edit(
         if not old or old.host != part.host or not before.is_file():
             continue
         section = elf.section(before.read_bytes(), fatbin.SECTION)
-        code = fatbin.one_cubin(section)
-        return None if code is None else _Edit(unit, part, before, section, code)
+        if (code := fatbin.one_cubin(section)) is None:
+            return None
+        bare = dict(part.bare)
+        if bare:
+            bare[unit.path] += f"\n{library_constants(code)}"
+        return _Edit(unit, bare, before, section, code)
     return None
 
 

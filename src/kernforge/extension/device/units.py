@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -109,7 +109,7 @@ class ModulePlan:
 
 
 class DeviceSession:
-    """History of device code, of one process of the JIT or one session of ``dev``.
+    """History of compilations, of one process of the JIT or one session of ``dev``.
 
     Threads may share it.
     """
@@ -117,8 +117,8 @@ class DeviceSession:
     def __init__(self) -> None:
         self.split = functools.lru_cache(_MOST_SPLITS)(split.split)
         """``split.split``, which remembers: most files of a unit stay as they were."""
-        self.whole: set[str] = set()
-        """Host's parts of units whose device code needs torch's headers."""
+        self.whole_headers: defaultdict[str, set[str]] = defaultdict(set)
+        """Sources that slim headers of torch did not serve, by the name of their module."""
         self.units: dict[str, deque[CudaUnit]] = {}
         """By path, the last units whose objects nvcc compiled as a whole."""
         self.last: ModulePlan | None = None

@@ -20,7 +20,7 @@ MACHINE = jit_plan.ExtensionMachine(
         compilers={"cxx": LockedCompiler(identity="g++ 13", target="x86_64-linux-gnu")},
         trees=table(
             tree("cuda", "13.0", digest="kit"),
-            tree(jit_plan.TORCH.kind, release="2.11.0", digest="torch"),
+            tree("torch", "2.11", digest="torch"),
             tree("python", release="3.12", digest="python"),
         ),
     ),
@@ -52,7 +52,7 @@ def part(*args, **more):
 
 def stages(*args, **more):
     unit, module = planned(*args, **more)
-    return swap.compile_device(unit, unit.texts, module)[0]
+    return swap.compile_device(unit, {}, module)[0]
 
 
 def test_units_that_differ_in_device_code_share_the_hosts_part():
@@ -109,7 +109,7 @@ def test_device_text_keeps_lines_without_torch_and_host_functions():
         (True, "constexpr int twice(int x) { return 2 * x; }"),
         (True, "MARKED float g(float x) { return x; }"),
         (True, "template __global__ void t<int>(int*);"),
-        (True, "using at::Tensor;"),
+        (True, "using mine::f;"),
         (False, "template <class T> T g(T x) { return x; }"),
     ],
 )
@@ -121,11 +121,12 @@ def test_device_text_keeps_all_that_a_gpu_might_need(kept, line):
     "source",
     [
         SOURCE,  # there is nothing to gain
+        TORCH + SOURCE.replace("x[0]);", "c10::Half(x[0]));"),
         TORCH + "#ifdef TORCH_API\n#define N 1\n#endif\n" + SOURCE,
         TORCH + "#include <thrust/complex.h>\n" + SOURCE,
     ],
 )
-def test_conditions_on_torchs_macros_keep_its_headers(source):
+def test_device_code_that_may_need_torchs_headers_keeps_them(source):
     assert not part(source).bare
 
 
