@@ -18,7 +18,7 @@ from kernforge.registry import api
 from kernforge.registry.api import Answer
 from kernforge.registry.directory import Registries, Registry
 from kernforge.registry.hub import HubRegistry
-from kernforge.registry.names import majors, request, versions
+from kernforge.registry.names import majors, versions
 from kernforge.system.tables import counted
 from kernforge.trust.policy import Subject
 
@@ -31,7 +31,6 @@ class VariantLocation:
 
     Attributes:
         link_root: directory that contains the targets of its symbolic links.
-        subject: the variant as a trust policy names it.
     """
 
     path: Path
@@ -45,7 +44,6 @@ class FoundKernel:
 
     Attributes:
         where: repo id or path, as the user wrote it.
-        names: names of the variants, sorted.
         answer: the commit; None for a directory.
         directories: directory of each variant by its name, for a directory.
     """
@@ -86,10 +84,6 @@ def find(
         version: version of a repo id: a major version, ``X.Y.Z`` or a range.
         revision: branch, tag or commit of a repo id. Without a version and a revision, the newest
             version.
-
-    Raises:
-        UsageError: the path does not exist, or a version was given for a directory.
-        RegistryError: the registry has no such kernel, or the directory has no variants.
     """
     directory = artifact_directories.directory_of(where)
     if directory is not None:
@@ -108,20 +102,12 @@ def find(
     return FoundKernel(where=where, names=names, answer=answer)
 
 
-def published_versions(registry: Registries, repo_id: str) -> list[dict[str, Any]]:
+def published_versions(registries: Registries, repo_id: str) -> list[dict[str, Any]]:
     """Every version of a kernel, oldest first: its name, its commit, its number of variants.
 
-    Raises:
-        RegistryError: the registry has no such kernel.
+    Versions are tags ``vX.Y.Z``, and branches ``v<major>`` of majors that have no tag.
     """
-    published = _versions(registry.member(repo_id), repo_id)
-    if not published:
-        api.find(registry, request(repo_id, revision="main"))  # raises an error with a hint
-    return published
-
-
-def _versions(registry: Registry, repo_id: str) -> list[dict[str, Any]]:
-    """The versions: tags ``vX.Y.Z``, and branches ``v<major>`` of majors that have no tag."""
+    registry = registries.member(repo_id)
     refs = registry.refs(repo_id)
     tags = versions(refs)
     tagged = {version[0] for version in tags}
@@ -141,9 +127,7 @@ class ListedKernel:
     """A kernel of a registry.
 
     Attributes:
-        registry: URL of the registry.
         version: the newest version on this machine; empty if none has a name.
-        variants: number of its variants on this machine.
     """
 
     repo_id: str
@@ -162,9 +146,6 @@ def search(
 
     Returns:
         The kernels, and why a registry could not be searched, by its URL.
-
-    Raises:
-        KernforgeError: no registry could be searched.
     """
     kernels: list[ListedKernel] = []
     errors: dict[str, KernforgeError] = {}
@@ -189,7 +170,7 @@ def _search(registry: Registry, text: str) -> list[ListedKernel]:
 
 
 def _listed(registry: Registry, repo_id: str) -> ListedKernel:
-    if published := _versions(registry, repo_id):
+    if published := published_versions(registry, repo_id):
         version, variants = published[-1]["version"], published[-1]["variants"]
     else:  # it was loaded by its commit
         commits = registry.commits(repo_id)[-1:]
@@ -203,9 +184,6 @@ def describe(source: FoundKernel) -> dict[str, Any]:
     Returns:
         JSON values. ``variants`` has those that would load on this machine first, the best one at
         the top.
-
-    Raises:
-        IntegrityError: a ``metadata.json`` cannot be read.
     """
     decisions = resolve(source.names, probe_to_load()).decisions
     ranked = {decision.name: decision for decision in decisions}
@@ -233,7 +211,7 @@ def describe(source: FoundKernel) -> dict[str, Any]:
         **({"path": source.where} if answer is None else {"repo_id": source.where}),
         "registry": answer.registry.url if answer else None,
         "commit": answer.commit if answer else None,
-        "versions": _versions(answer.registry, source.where) if answer else [],
+        "versions": published_versions(answer.registry, source.where) if answer else [],
         "name": first.name,
         "version": first.version,
         "kernels_minver": first.kernels_minver,

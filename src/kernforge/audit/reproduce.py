@@ -40,7 +40,6 @@ class Verdict:
     Attributes:
         differences: the reason for each file that differs, above all the first action whose
             result differs.
-        notes: what was not compared, and why.
     """
 
     variant: str
@@ -67,12 +66,6 @@ def rebuild(
             the statement names.
         workplace: a directory for this variant's sources and files; variants whose workplaces
             have one parent share their results.
-
-    Raises:
-        IntegrityError: the variant differs from its digest, or has no statement.
-        ToolchainError: the host compiler here is not the locked one.
-        UsageError: the sources are unavailable.
-        BuildError: an action fails here.
     """
     files_there, metadata, statement = _read(location)
     project = _project(statement, source, workplace / "source")
@@ -214,11 +207,7 @@ def _fresh_store(old: Store, home: Path) -> Store:
 
 
 def _project(statement: Statement, source: Path | None, into: Path) -> Project:
-    """The project with the sources of a variant.
-
-    Raises:
-        UsageError: they are unavailable.
-    """
+    """The project with the sources of a variant."""
     origin = statement.origin
     checkout = source and git.find(source)
     if origin.git and not origin.git.dirty and (source is None or checkout):

@@ -87,10 +87,6 @@ def verify_variant(
 
     Args:
         signers: the accepted signers; none takes those of the policy, else the hub's community.
-
-    Raises:
-        UsageError: the package that verifies signatures is not installed.
-        TrustError: the trust policy is invalid.
     """
     path = location.path
     verified = Verified(path.name)
@@ -138,11 +134,7 @@ def verify_variant(
 
 
 def _source(where: Path, files: Mapping[str, str]) -> str | None:
-    """The source that a provenance statement names, if its subjects are these files.
-
-    Raises:
-        IntegrityError: they are not, or the statement cannot be read.
-    """
+    """The source that a provenance statement names, if its subjects are these files."""
     try:
         text = where.read_text()
         statement = provenance.read(text, source=str(where))
@@ -182,16 +174,7 @@ def _bytes(path: Path) -> bytes | None:
 
 
 def refuse(verdicts: Sequence[Verified], *, unsigned: bool, undigested: bool) -> None:
-    """Raise an error if a variant has a problem that is not allowed.
-
-    Args:
-        unsigned: allow variants without a signature.
-        undigested: allow variants without a digest.
-
-    Raises:
-        IntegrityError: files of a variant differ from its digest.
-        TrustError: a variant has no signature, or that of another signer.
-    """
+    """Raise an error if a variant has a problem that is not allowed."""
     allowed = {Result.UNSIGNED: unsigned, Result.NO_DIGEST: undigested}
     wrong = {
         verdict.variant: results

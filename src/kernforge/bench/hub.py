@@ -53,7 +53,6 @@ class ClassWorkload(Subject):
 
     Args:
         workload: the method's name after ``benchmark_``.
-        kernel: the kernel that instances are set up with.
     """
 
     call_bytes = _CALL_BYTES
@@ -98,7 +97,6 @@ def work(modules: Iterable[Any], kernels: Mapping[str, Any], device: str) -> Wor
     """The workloads ``Class.workload`` of the classes that scripts define.
 
     Args:
-        modules: the scripts.
         kernels: the measured kernel, as ``KERNEL``, and those to compare with.
     """
     return {

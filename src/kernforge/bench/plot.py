@@ -18,11 +18,7 @@ _WIDTH_IN, _ROW_IN = 8.0, 0.3
 
 
 def draw(report: Report, kind: str) -> bytes:
-    """The candidates beside the kernel in the first mode; of ``.html`` all charts and the text.
-
-    Args:
-        kind: one of ``KINDS``.
-    """
+    """The candidates beside the kernel in the first mode; of ``.html`` all charts and the text."""
     if kind != ".html":
         return _bytes(beside(report, report.settings.modes[0]), kind.removeprefix("."))
     title = html.escape(report.title)

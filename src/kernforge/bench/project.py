@@ -40,11 +40,9 @@ class BenchRequest:
         kernel: directory of the built kernel; None: none is loaded.
         against: ``owner/name@version`` of published kernels to compare with, or directories of
             built ones.
-        registry: where published kernels are looked up; None: the default registry.
         only: workloads to measure; all when empty.
         named: candidates to measure beside the kernel and ``against``; all when None.
         sizes: the project's ``sized`` at these instead of its ``WORKLOADS``; none when empty.
-        device: ``cpu`` or ``cuda``, which the kernels are loaded for.
         trusted: the user's word that kernels of any publisher may be loaded.
     """
 
@@ -158,7 +156,7 @@ def _with_classes(request: BenchRequest) -> tuple[Path, Any]:
 
 def workloads(request: BenchRequest) -> list[Workload]:
     """The project's workloads, those in ``only`` if it names any."""
-    path = _file(request.project, "workloads.py")
+    path = request.project.resolve() / BENCHMARKS / "workloads.py"
     module = load_file(path, request.project)
     work = list(getattr(module, "WORKLOADS", ()))
     if request.sizes:
@@ -190,7 +188,7 @@ def check_known(what: str, wanted: Iterable[str], names: Sequence[str]) -> None:
 
 def candidates(request: BenchRequest) -> list[Candidate]:
     """The candidates of ``benchmarks/candidates.py``, with the kernels loaded; the kernel first."""
-    path = _file(request.project, "candidates.py")
+    path = request.project.resolve() / BENCHMARKS / "candidates.py"
     module = load_file(path, request.project)
     kernel, eager = (getattr(module, name, None) for name in ("kernel", "eager"))
     peers = getattr(module, "PEERS", {})
@@ -228,11 +226,7 @@ def load_peer(where: str, request: BenchRequest) -> Any:
 def load_kernel(
     where: str, registry: loader.AnyRegistry, device: str, *, trust: bool = False
 ) -> Any:
-    """A kernel from a directory, or of a registry as ``owner/name@version``.
-
-    Args:
-        trust: the user's word that the kernel may be loaded.
-    """
+    """A kernel from a directory, or of a registry as ``owner/name@version``."""
     backend = "cpu" if device == "cpu" else None
     if Path(where).is_dir():
         return loader.get_local_kernel(Path(where), backend=backend, trust_remote_code=trust)
@@ -258,18 +252,11 @@ def load_kernel(
     )
 
 
-def _file(project: Path, name: str) -> Path:
-    path = (project / "benchmarks" / name).resolve()
-    if not path.is_file():
-        raise UsageError(f"{path} does not exist", hint=_HINT)
-    return path
-
-
 def load_file(path: Path, project: Path) -> Any:
     """A file of the project as a module, which may import the project's other files."""
     spec = importlib.util.spec_from_file_location(f"kernforge_benchmark_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{path} is not a Python file")
+    if spec is None or spec.loader is None or not path.is_file():
+        raise UsageError(f"{path} does not exist", hint=_HINT)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     sys.path[:0] = [str(project.resolve()), str(path.parent)]
     try:

@@ -71,9 +71,6 @@ def conditions(report: Report) -> Iterator[str]:
     )
     if gpu and gpu.clocks_mhz:
         yield "SM clock {:.0f} to {:.0f} MHz".format(*gpu.clocks_mhz)
-    if gpu and gpu.slowed:
-        listed = ", ".join(f"{why} in {turns} turns" for why, turns in gpu.slowed.items())
-        yield f"the clock was held back: {listed}"
     if gpu and gpu.unavailable:
         yield f"the GPU's clock is not known: {gpu.unavailable}"
 

@@ -38,16 +38,15 @@ _WIDEST = 1.5
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """A candidate on a workload in one mode, filled by the loop; times are nanoseconds of a call.
+    """A candidate on a workload in one mode, filled by the loop.
+
+    The times are nanoseconds of a call: the median of the rounds and its 95 % interval, None where
+    there are too few rounds.
 
     Attributes:
-        rounds: number of rounds with a time.
         checked: how many results were compared with the reference.
         refused: the error of the candidate; "" without one.
         skipped: the reason why it does not take part; "" if it does.
-        median_ns: the median of the rounds; None where the candidate has no time.
-        low_ns: lower end of the median's 95 % interval.
-        high_ns: upper end of the interval.
         inconclusive: whether the interval is too wide to be a result.
         ratio: how many times as long it takes as the first candidate, which is the kernel.
         roof_ns: the least time by the machine's ceilings, a copy or a product; 0 if not known. This
@@ -166,7 +165,6 @@ def measure(
 
     Args:
         note: called with a line for each workload and each refusal.
-        project: name for the title.
     """
     loop = _Loop(settings, note)
     cases: list[Case] = []
@@ -319,10 +317,10 @@ class _Loop:
         times: list[float] = []
         try:
             if runner.graph is not None:
-                times, _ = self._timer.block(runner.graph.replay, [()], self._flush, 0)
+                times, _ = self._timer.block(runner.graph.replay, [()], self._timer.flush, 0)
                 times, result = [times[0] / runner.count], runner.graph_results[checked]
             else:
-                before = subject.touch if runner.result.mode == "hot" else self._flush
+                before = subject.touch if runner.result.mode == "hot" else self._timer.flush
                 calls = subject.calls[: runner.count]
                 times, result = self._timer.block(runner.call, calls, before, checked)
             is_reference = runner.result.kind == "reference"
@@ -338,9 +336,6 @@ class _Loop:
         if self.gpu:
             self.gpu.read()
         runner.rounds[number] = stats.of_calls(times)
-
-    def _flush(self, _place: int) -> None:
-        self._timer.flush()
 
     def _product_rate(self, dtype: str) -> float:
         """Operations a second of torch's product of large square matrices; 0 where it has none."""

@@ -13,21 +13,13 @@ import importlib
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 _CPU_CACHE = 64 << 20
 _LONGEST_SLEEP_S = 0.1
 _CALIBRATION_CYCLES = 20_000_000
 _CAPTURE_WARM_UP = 3
-# ``nvmlClocksEventReasons`` of nvml.h: power, heat, and faults of the hardware.
-_REASONS = {
-    0x4: "power cap",
-    0x8: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "power brake",
-}
 
 
 class CpuTimer:
@@ -42,7 +34,7 @@ class CpuTimer:
 
         return torch.zeros(_CPU_CACHE, dtype=torch.uint8)
 
-    def flush(self) -> None:
+    def flush(self, _place: int) -> None:
         """Write over the caches."""
         self._dirt.add_(1)
 
@@ -167,14 +159,12 @@ class Gpu:
     Attributes:
         unavailable: why its clock and driver are unknown; "" if they are known.
         clocks_mhz: the lowest and the highest clock of the multiprocessors; empty if unknown.
-        slowed: readings with a clock below the maximum, by the reason.
     """
 
     name: str = ""
     driver: str = ""
     unavailable: str = ""
     clocks_mhz: tuple[float, ...] = ()
-    slowed: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         import torch
@@ -193,7 +183,7 @@ class Gpu:
             self.unavailable = str(error) or type(error).__name__
 
     def read(self) -> None:
-        """Record the clock, and the reasons why it is below its maximum."""
+        """Record the clock."""
         if self.unavailable:
             return
         nvml = self._nvml
@@ -201,6 +191,3 @@ class Gpu:
             clock = float(nvml.nvmlDeviceGetClockInfo(self._handle, nvml.NVML_CLOCK_SM))
             clocks = (*self.clocks_mhz, clock)
             self.clocks_mhz = (min(clocks), max(clocks))
-            bits = int(nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle))
-            for why in (name for bit, name in _REASONS.items() if bits & bit):
-                self.slowed[why] = self.slowed.get(why, 0) + 1

@@ -33,9 +33,6 @@ class Inputs(Subject):
 
     Values change and addresses stay, so that a result that was cached by its inputs' addresses is
     wrong.
-
-    Args:
-        device: ``cpu`` or ``cuda``.
     """
 
     def __init__(self, workload: Workload, device: str) -> None:
@@ -110,10 +107,6 @@ class Inputs(Subject):
         for at, (mine, before) in enumerate(zip(self.calls[place], given, strict=True)):
             if is_tensor(mine) and at not in self.workload.inplace and not _same(mine, before):
                 return f"input {at} was changed, which inplace does not allow"
-        return self._difference(results, right)
-
-    def _difference(self, results: tuple[Torch, ...], right: tuple[Torch, ...]) -> str:
-        """The first wrong element with the expected one; empty when all are right."""
         accepts, tolerance = self.workload.accepts, self.workload.tolerance
         for number, (mine, theirs) in enumerate(zip(results, right, strict=True)):
             usual = TOLERANCES.get(self._dtypes[number], _EIGHT_BIT_FLOAT)

@@ -120,8 +120,6 @@ class Subject(ABC):
         flops: operations that must be done at least; 0 where they do not matter.
         dtype: type of the matrix product that is the arithmetic ceiling.
         call_bytes: memory of the tensors of a call.
-        verifies: whether results are compared with a reference.
-        calls: the arguments of each call of a round.
     """
 
     name: str
@@ -164,7 +162,6 @@ class Candidate:
     """One implementation to time.
 
     Attributes:
-        name: name in the tables.
         kind: its role: a ``published`` one that is faster than ``kernel`` is a regression.
         function: function of a workload's arguments; for ``compiled``, before its compilation.
     """
@@ -179,8 +176,6 @@ class Settings:
     """The device, the modes and the length of a run.
 
     Attributes:
-        device: ``cpu`` or ``cuda``.
-        modes: see ``MEANING``.
         most: rounds at most.
         block_s: seconds of calls that a candidate's turn should have.
     """

@@ -54,11 +54,7 @@ Problems: TypeAlias = Iterator[Problem]
 
 
 def check_library(library: Library, *, where: str) -> Iterator[Finding]:
-    """The findings of every rule for a library.
-
-    Args:
-        where: its path, for the findings.
-    """
+    """The findings of every rule for a library."""
     for rule, problems in RULES.items():
         for message, hint in problems(library):
             yield Finding(rule, where, message, hint, "warning" if rule == "unique" else "error")
@@ -102,9 +98,6 @@ def manylinux_policy(elf: Elf) -> tuple[WheelPolicies, Policy]:
     """The policies of auditwheel for a CPU, and the oldest that a library's symbols satisfy.
 
     The libraries of torch that it depends on do not count: the process that imports it has them.
-
-    Raises:
-        ValueError: there is no policy for the CPU.
     """
     # Late: the import takes a while, and only this needs it.
     from auditwheel.architecture import Architecture  # noqa: PLC0415

@@ -102,8 +102,6 @@ def check_variant(path: Path, *, run: Runner, python: str | None) -> tuple[Findi
     """Check one variant by every rule that applies to it.
 
     Args:
-        path: its directory.
-        run: starts programs.
         python: the interpreter to import with; None skips the import.
     """
     path = path.resolve()

@@ -44,11 +44,7 @@ class Finding:
 
 
 def refuse_errors(findings: Iterable[Finding]) -> None:
-    """Refuse an artifact with findings that are errors.
-
-    Raises:
-        CheckError: there is one.
-    """
+    """Refuse an artifact with findings that are errors."""
     count = sum(finding.severity == "error" for finding in findings)
     if count:
         raise CheckError(

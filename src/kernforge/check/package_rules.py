@@ -27,9 +27,7 @@ def layout(
     """Find missing and excess files, and a name that contradicts the metadata.
 
     Args:
-        variant: the variant of the directory's name.
         files: paths of all files, relative to the variant, with ``/``, bytecode included.
-        where: the variant's directory, for the findings.
     """
     for required in ("__init__.py", "_ops.py"):
         if required not in files:

@@ -34,7 +34,6 @@ class Work:
         build: whether a built file may change.
         tests: test files to run, relative to the project; None for all.
         bench: whether to measure, even if the build is unchanged.
-        reason: the reason, for people.
     """
 
     build: bool = False
@@ -61,9 +60,7 @@ def work(files: tuple[str, ...], *, built: bool, passed: bool) -> Work:
     """The work that changed files need.
 
     Args:
-        files: paths relative to the project, with ``/``.
         built: whether there is a build that tests can run on.
-        passed: whether it passed all tests.
     """
     kinds = {path: _kind(path) for path in files}
     found_kinds = set(kinds.values()) - {"prose"}
@@ -102,7 +99,6 @@ class Round:
         error: class, message and hint of an error that is not a compiler's; None without one.
         diagnostics: messages of compilers, each with the lines of source that it refers to.
         output: title and output of each failed compiler.
-        variants: directories of the built variants, by name.
         untested: reasons of the variants that were not tested, by name.
         times: of the short benchmark, as ``bench.measure`` gives them.
         unmeasured: why there are no times; empty if there are.

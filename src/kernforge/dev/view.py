@@ -13,11 +13,7 @@ _WAITING = "waiting for a change; Ctrl-C ends"
 
 
 class View:
-    """Prints the report of each round; the last line is live and shows the present step.
-
-    Args:
-        console: console to draw on; standard output by default.
-    """
+    """Prints the report of each round; the last line is live and shows the present step."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console()

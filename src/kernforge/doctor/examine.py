@@ -48,11 +48,7 @@ _STORE_PARTS = ("toolchains", "actions", "locks")
 
 
 def examine(environment: Environment, runner: Runner, *, ask_network: bool = True) -> MachineFacts:
-    """Collect the facts.
-
-    Raises:
-        StorageError: no directory for temporary files is writable, so that no program can run.
-    """
+    """Collect the facts."""
     env, store = environment.variables, environment.home / "store"
     temporary = files.temporary()
     compiler, no_compiler = _compiler(env, runner)

@@ -33,9 +33,7 @@ class TorchFacts:
     """The installed torch, as imported by another process.
 
     Attributes:
-        version: version, such as ``2.13.0+cpu``.
         cuda: CUDA version that it is built for; None for a build without CUDA.
-        archs: architectures of its device code, such as ``sm_90`` and ``compute_90``.
         gpus: name and compute capability of each visible GPU.
         failure: why it cannot be imported; the other attributes have no meaning then.
     """
@@ -63,12 +61,10 @@ class MachineFacts:
     Attributes:
         glibc: version of glibc; None if the C library is another one.
         compiler: why there is no usable host compiler; None if there is one.
-        static_libstdcxx: whether the compiler has ``libstdc++.a``.
         missing_header: path where ``Python.h`` should be; empty if it is there.
         toolkits: the version of each CUDA toolkit, or why it is none, with the variable that names
             it; "" for one on the PATH or in the usual directory.
         driver: newest CUDA version of the driver; None without a driver.
-        memory: available memory in bytes.
         sandbox: why actions cannot be isolated; None if they can.
         unreachable: indexes of pip's configuration that do not answer, and why; their URLs have
             no credentials.

@@ -24,14 +24,8 @@ class OpDeclaration:
     """An operator to check.
 
     Attributes:
-        op: a callable, or the name of an attribute of the tested build, such as ``"relu"``.
         call: function of the operator and the arguments that makes the call; None for
             ``op(*arguments)``.
-        reference: the same computation in plain torch; takes the same arguments and returns the
-            results.
-        inputs: makes the arguments of a case from ``draw`` and a shape.
-        shapes: shapes by their names.
-        dtypes: names of the dtypes that the operator takes.
         devices: types of the devices that the operator runs on, ``cpu`` and ``cuda``.
         views: names of the layouts that the operator takes, of ``VIEWS``.
         backward: whether the operator has a first derivative.
@@ -142,11 +136,7 @@ class Case:
         self.compare(self.results(returned))
 
     def compare(self, results: tuple[Tensor, ...]) -> None:
-        """Compare results with the reference's results for the arguments before the call.
-
-        Raises:
-            AssertionError: the number of results or one of them differs.
-        """
+        """Compare results with the reference's results for the arguments before the call."""
         pairs = self.declared.expected(self.before)
         # A reference that computes in a higher precision throughout does not determine the dtype.
         taken = {a.dtype for a in self.before if is_tensor(a)}
@@ -195,9 +185,6 @@ class Trial:
         Args:
             keep: whether to copy arguments that are not results, too; without copies they are
                 assumed to be unchanged, which saves memory.
-
-        Raises:
-            UsageError: the author's ``inputs`` does not return a tuple.
         """
         draw = self.draw.afresh()
         args = self.declared.inputs(draw, self.shape)

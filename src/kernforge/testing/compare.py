@@ -32,7 +32,6 @@ def ulp(value: Tensor, dtype: Any) -> Tensor:
 
     Args:
         value: float64 tensor of any shape; values that are not finite count as zero.
-        dtype: a floating dtype.
 
     Returns:
         float64 tensor of the same shape: the spacing of ``dtype`` at each value, with subnormals.
@@ -51,7 +50,6 @@ def tolerance(exact: Tensor, same: Tensor, dtype: Any, *, factor: float = FACTOR
     Args:
         exact: the reference's result, computed in float64.
         same: the reference's result, computed in the tested dtype (in float32 for float64).
-        dtype: floating dtype of the tested result.
         factor: allowed multiple of the reference's own error.
 
     Returns:
@@ -76,8 +74,6 @@ class Difference:
 
     Attributes:
         first: index of the first wrong element in row-major order.
-        got: value of the element.
-        wanted: expected value of the element.
         ulps: units in the last place between the two, and the allowed number; None if the result
             is not a float or must be equal bit for bit.
     """
@@ -109,10 +105,8 @@ def assert_near(
     """Compare a result with its reference; NaN equals NaN, an infinity equals itself.
 
     Args:
-        got: the kernel's result.
         exact: the reference, computed in float64, or in the result's dtype if that is not a float.
         same: the reference, computed in the tested dtype (in float32 for float64).
-        what: name of the result for the message.
         factor: allowed multiple of the reference's own error.
 
     Raises:

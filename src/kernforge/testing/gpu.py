@@ -216,7 +216,6 @@ def assert_sanitized(tool: str, node: str, config: pytest.Config, environment: E
     Every tensor is a separate allocation there, so that an access of one byte too many is found.
 
     Args:
-        node: node id of a test of the operator.
         config: configuration of this run of pytest, which the other run takes over.
     """
     root, of_class = config.rootpath, node.rpartition("::")[0]

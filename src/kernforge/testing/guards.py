@@ -110,7 +110,6 @@ def watched(function: Callable[[], Any], *, settled: bool = True) -> tuple[Any, 
     """Run a function with guards around all memory that it allocates through torch.
 
     Args:
-        function: the function to run.
         settled: whether to synchronise the GPU before and after it and for each allocation: a
             launch on a wrong stream gives right results then, and only the checks of streams find
             it.

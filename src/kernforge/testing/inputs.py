@@ -46,7 +46,6 @@ class Draw:
     """Makes the tensors of a case.
 
     Attributes:
-        device: device of the tensors.
         dtype: dtype of the tensors; a call may give another.
         seed: seed of the numbers, which are the same on every device.
         layout: a name of ``VIEWS``, or empty for contiguous tensors.
@@ -71,7 +70,6 @@ class Draw:
         """A tensor of normally distributed floats, or of integers from the dtype's whole range.
 
         Args:
-            shape: shape of the tensor.
             dtype: another dtype than the checked one, by name or as ``torch.dtype``.
 
         Raises:

@@ -42,7 +42,6 @@ class Tested:
 
     Attributes:
         tests: outcome and reason by test.
-        output: the output of pytest.
     """
 
     variant: str
