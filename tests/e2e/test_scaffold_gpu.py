@@ -47,7 +47,6 @@ def test_the_scaffold_is_built_by_the_toolkit_here_and_passes_on_the_gpu(
         return done.stdout
 
     call("new", "my-kernel", *([] if layout == "full" else [f"--{layout}"]))
-    call("new", "--op", "square", "my-kernel")
     shutil.copy(LOCK, tmp_path / "my-kernel")
     arch = "{}.{}".format(*torch.cuda.get_device_capability())
     chosen = ("--variant", f"torch-stable-abi*-cu{torch.version.cuda.replace('.', '')}-*")

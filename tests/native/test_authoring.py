@@ -38,14 +38,3 @@ def test_an_existing_directory_builds_beside_what_is_in_it(tmp_path, kernforge_c
     counts, names = counted(kernforge_cli, project, "--pytest=-k", "--pytest=mine or determinism")
     assert counts["passed"] >= 2
     assert "test_mine" in names
-
-
-@pytest.mark.parametrize("layout", ["full", "minimal"])
-def test_an_added_operator_builds_and_passes_its_tests(tmp_path, kernforge_cli, layout):
-    chosen = () if layout == "full" else ("--minimal",)
-    kernforge_cli("new", "my-op", *chosen, "--backends", "cpu", cwd=tmp_path)
-    kernforge_cli("new", "--op", "square", cwd=tmp_path / "my-op")
-    few = ("--pytest=-k", "--pytest=values or compile or determinism")
-    counts, names = counted(kernforge_cli, tmp_path / "my-op", *few)
-    assert counts["failed"] + counts["error"] == 0
-    assert names.count("test_compile") == 2

@@ -101,21 +101,16 @@ def _is_ours(path: Path) -> bool:
 def survey(store: Store) -> tuple[KindUsage, ...]:
     """What the store holds, by kind."""
     trees = list(entries(store))
-    kinds = [_usage(name, [entry for entry in trees if entry.kind == name]) for name in STORE_KINDS]
+    kinds = []
+    for kind in STORE_KINDS:
+        here = [entry for entry in trees if entry.kind == kind]
+        size, oldest = sum(e.size for e in here), min((e.used for e in here), default=None)
+        kinds.append(KindUsage(name=kind, entries=len(here), size=size, oldest=oldest))
     for name in _OTHERS:
         count = sum(1 for path in (store.root / name).rglob("*") if path.is_file())
         size = files.tree_bytes(store.root / name)
         kinds.append(KindUsage(name=name, entries=count, size=size, oldest=None))
     return tuple(kinds)
-
-
-def _usage(name: str, here: list[StoreEntry]) -> KindUsage:
-    return KindUsage(
-        name=name,
-        entries=len(here),
-        size=sum(entry.size for entry in here),
-        oldest=min((entry.used for entry in here), default=None),
-    )
 
 
 def trim(store: Store, size: int) -> list[StoreEntry]:

@@ -33,18 +33,6 @@ _GPUS = (
 )
 CAPABILITIES = tuple(Version2.parse(number) for number in _GPUS.split())
 """Compute capabilities of the GPUs that CUDA 9 to 13.5 compile for."""
-GENERATIONS = {
-    "Volta": "7.0+PTX",
-    "Turing": "7.5+PTX",
-    "Ampere": "8.0 8.6+PTX",
-    "Ampere+Tegra": "8.7",
-    "Ada": "8.9+PTX",
-    "Hopper": "9.0+PTX",
-    "Blackwell": "10.0 10.3 12.0 12.1+PTX",
-    "Blackwell+Tegra": "11.0",
-    "Rubin": "10.7+PTX",
-}
-"""Names that torch's loader takes too, of what a toolkit of CUDA 12 or 13 compiles for."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -102,19 +90,18 @@ class Arch:
 
 
 def listed(text: str) -> tuple[Arch, ...]:
-    """Architectures that ``TORCH_CUDA_ARCH_LIST`` names by number or generation, ascending.
+    """Architectures that ``TORCH_CUDA_ARCH_LIST`` names, ascending.
 
     Raises:
         ManifestError: it names something else, or nothing.
     """
     names = [name for name in re.split(r"[; ]", text) if name]
-    parts = [part for name in names for part in GENERATIONS.get(name, name).split()] or [""]
     try:
-        return merged(Arch.parse(part) for part in parts)
+        return merged(map(Arch.parse, names or [""]))
     except ManifestError as error:
         raise ManifestError(
             f"TORCH_CUDA_ARCH_LIST is {text!r}, which is not a list of compute capabilities",
-            hint=f"write it like '8.0;9.0+PTX', or name generations: {', '.join(GENERATIONS)}",
+            hint="write it like '8.0;9.0+PTX'",
         ) from error
 
 

@@ -248,14 +248,7 @@ class _Resolver:
         # Of CUDA 12 only the last series has the library in its wheels.
         series = front_end.RUNTIME_OF if old else tree.version
         own = [file for file in files if file.startswith(start) and (not old or series in file)]
-        try:
-            return self._newest(tree, project, own[0].split("-")[1] if own else f"{series}.*")
-        except ToolchainError as error:
-            raise ToolchainError(
-                error.message,
-                hint=f"without it no variant for CUDA {tree.version} is linked for {tree.cpu}: ask "
-                "for another CUDA, or use an index that has the wheel",
-            ) from error
+        return self._newest(tree, project, own[0].split("-")[1] if own else f"{series}.*")
 
 
 def _locked(tree: Tree, release: str, *wheels: LockedWheel) -> LockedTree:

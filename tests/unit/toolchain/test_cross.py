@@ -113,9 +113,8 @@ def test_another_runtime_than_the_locked_one_is_refused(wheels, toolchains):
 
 
 def test_an_index_without_the_runtime_says_so(wheels):
-    with pytest.raises(ToolchainError, match=r"13\.2") as caught:
+    with pytest.raises(ToolchainError, match=r"has nvidia-cuda-runtime==13\.2.* for aarch64 Linux"):
         resolve(wheels, Tree("cudart", "13.2", "aarch64"))
-    assert "aarch64" in caught.value.hint
 
 
 def test_what_a_lock_lacks_is_named_with_the_processor():

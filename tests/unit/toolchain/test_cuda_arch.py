@@ -119,8 +119,6 @@ def test_what_can_have_ptx_is_not_refused():
     [
         ("9.0", "9.0"),
         ("9.0; 8.0+PTX", "8.0+PTX 9.0"),
-        (" Hopper 9.0a", "9.0+PTX 9.0a"),
-        ("Ampere", "8.0 8.6+PTX"),
         ("9.0;9.0+PTX", "9.0+PTX"),
     ],
 )
@@ -132,7 +130,7 @@ def test_a_list_as_torchs_loader_reads_it(text, found):
 def test_what_is_not_a_list_is_refused_with_what_to_write(text):
     with pytest.raises(ManifestError, match="TORCH_CUDA_ARCH_LIST is ") as told:
         cuda_arch.listed(text)
-    assert "write it like '8.0;9.0+PTX', or name generations: Volta" in told.value.hint
+    assert "write it like '8.0;9.0+PTX'" in told.value.hint
 
 
 @pytest.mark.parametrize(
