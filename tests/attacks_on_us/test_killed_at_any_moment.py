@@ -17,7 +17,7 @@ import pytest
 from kernforge.store.local import Store
 from kernforge.store.remote import SharedStore
 from kernforge.system import files
-from kernforge.trust.builders import Builders
+from kernforge.trust.signing import Builders
 
 KILLS = int(os.environ.get("KERNFORGE_TEST_KILLS", "15"))
 

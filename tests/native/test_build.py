@@ -7,11 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
-from support import processes, projects
+from support import clusters, processes, projects
 
 import kernforge
 from kernforge.artifact.metadata import Metadata
@@ -38,16 +37,6 @@ def within(prefix, home, *arguments, expect=0):
     done = subprocess.run(argv, capture_output=True, text=True, env=env, check=False)
     assert done.returncode == expect, done.stdout + done.stderr
     return done
-
-
-@pytest.fixture
-def fresh_home(kernforge_cli, kept_home, tmp_path):
-    """A home without results that has the toolchain."""
-    kernforge_cli("build", projects.write(tmp_path / "other"))
-    home = tmp_path / "home"
-    (home / "store").mkdir(parents=True)
-    (home / "store" / "toolchains").symlink_to(kept_home / "store" / "toolchains")
-    return home
 
 
 @pytest.mark.road
@@ -258,15 +247,19 @@ def test_a_compiler_error_stops_its_own_variant_alone(kernforge_cli, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
-def test_an_interrupted_build_leaves_nothing_half_done(kernforge_cli, fresh_home, tmp_path, name):
+def test_an_interrupted_build_leaves_nothing_half_done(kernforge_cli, kept_home, tmp_path, name):
+    kernforge_cli("build", projects.write(tmp_path / "other"))
+    home = tmp_path / "home"
+    (home / "store").mkdir(parents=True)
+    (home / "store" / "toolchains").symlink_to(kept_home / "store" / "toolchains")
     # Unlike any other source, so that the compiler really runs.
     root = projects.write(tmp_path / "project", cpp=HEAVY + f"// {name} {time.time_ns()}\n")
-    env = {**os.environ, "KERNFORGE_HOME": str(fresh_home)}
+    env = {**os.environ, "KERNFORGE_HOME": str(home)}
     chosen = ("build", root, "--variant", CPU)
 
     def places():
-        graph = kernforge_cli(*chosen, "--dry-run", "--json", home=fresh_home).stdout
-        actions = fresh_home / "store" / "actions"
+        graph = kernforge_cli(*chosen, "--dry-run", "--json", home=home).stdout
+        actions = home / "store" / "actions"
         keys = {one["title"]: one["key"] for one in json.loads(graph)["actions"]}
         return {title: actions / key[:2] / key for title, key in keys.items()}
 
@@ -274,7 +267,10 @@ def test_an_interrupted_build_leaves_nothing_half_done(kernforge_cli, fresh_home
     options = {"env": env, "stderr": subprocess.PIPE, "text": True}
     argv = [sys.executable, "-m", "kernforge", *map(str, chosen)]
     with processes.start(argv, **options) as process:
-        wait_for_compiler(fresh_home)
+        clusters.wait_for(
+            lambda: any((home / "store" / "work").glob("*/work/times_two.cpp")), "a compiler"
+        )
+        time.sleep(0.3)
         process.send_signal(getattr(signal, name))
         process.communicate()
     assert process.returncode == (-9 if name == "SIGKILL" else 130)
@@ -282,19 +278,8 @@ def test_an_interrupted_build_leaves_nothing_half_done(kernforge_cli, fresh_home
     assert not list(compiled.parent.glob(f"{compiled.name}*"))
     (root / "times_two.cpp").write_text(projects.CPP)
     there = [place for place in places().values() if place.exists()]
-    document = json.loads(kernforge_cli(*chosen, "--json", home=fresh_home).stdout)
+    document = json.loads(kernforge_cli(*chosen, "--json", home=home).stdout)
     assert document["actions"]["ran"] == len(places()) - len(there)
     # Where nothing was left is where the results are.
     assert all((place / "kernforge-made.json").is_file() for place in places().values())
     assert list(root.glob("build/*")) == [root / "build" / CPU]
-
-
-def wait_for_compiler(home: Path) -> None:
-    """Wait until the heavy unit is being compiled."""
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
-        if any((home / "store" / "work").glob("*/work/times_two.cpp")):
-            time.sleep(0.3)
-            return
-        time.sleep(0.02)
-    pytest.fail("the compiler was not started")

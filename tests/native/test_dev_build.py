@@ -17,6 +17,7 @@ from kernforge.dev.session import DevOptions, Session
 from kernforge.errors import ToolchainError
 from kernforge.loader import host
 from kernforge.system.environment import Environment
+from kernforge.toolchain.local_parts import LocalParts
 
 torch = pytest.importorskip("torch")
 
@@ -118,19 +119,19 @@ PYTEST = ("-k", "cuda and not compile and not large and not 2_to")
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-def test_edits_are_compiled_alone_and_tested_on_a_gpu(tmp_path, home):
+def test_edits_are_compiled_alone_and_tested_on_a_gpu(tmp_path, home, monkeypatch):
     """Where a CUDA toolkit of torch's major version is installed; it reads no network."""
     subprocess.run([sys.executable, "-m", "kernforge", "new", "toy"], cwd=tmp_path, check=True)
     root = tmp_path / "toy"
     source = root / "toy.cu"
     text = source.read_text()
     environment = Environment.read()
-    why = ToolchainError("nothing is fetched here")
+    parts = from_source.local_fallback(host.probe(), environment, ToolchainError("no index here"))
+    monkeypatch.setattr(LocalParts, "named", lambda *_: parts)
     options = DevOptions(
         root=root,
         place=tmp_path / "place",
         environment=environment,
-        local_parts=from_source.local_fallback(host.probe(), environment, why),
         pytest=PYTEST,
         bench=False,
     )

@@ -27,16 +27,17 @@ SEARCH = (f"-I{INCLUDE}/csrc", f"-I{INCLUDE}/torch-ext")
 TORCH = Path(torch.__file__).parent / "include"
 MANIFEST = """
 [general]
-name = "header-probe"
+name = "%s"
 version = 1
 edition = 5
 license = "Apache-2.0"
-backends = ["cpu", "cuda"]
+backends = [%s]
 
 [torch]
 src = ["torch-ext/binding.cpp"]
 stable-abi = "2.10"
-
+"""
+SECTIONS = """
 [kernel.cpu]
 backend = "cpu"
 depends = ["torch"]
@@ -272,18 +273,8 @@ STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, KERNFORGE_BUILT_KEY, ops)
 REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
 """
 HOPPER_FILES = {
-    "build.toml": """
-[general]
-name = "hopper-probe"
-version = 1
-edition = 5
-license = "Apache-2.0"
-backends = ["cuda"]
-
-[torch]
-src = ["torch-ext/binding.cpp"]
-stable-abi = "2.10"
-
+    "build.toml": MANIFEST % ("hopper-probe", '"cuda"')
+    + """
 [kernel.cuda]
 backend = "cuda"
 depends = []
@@ -295,7 +286,7 @@ src = ["probe.cu"]
     "torch-ext/hopper_probe/__init__.py": "from ._ops import ops\n",
 }
 FILES = {
-    "build.toml": MANIFEST,
+    "build.toml": MANIFEST % ("header-probe", '"cpu", "cuda"') + SECTIONS,
     "probe.h": PROBE,
     "probe_cpu.cpp": CPU,
     "probe.cu": CUDA,
@@ -308,10 +299,26 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 LENGTHS = (0, 1, 3, 8, 255, 1024, 1031, 4096 + 7, (1 << 20) + 5)
 
 
+def write(root, files):
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+
+
 def compiled(*argv):
     done = subprocess.run(list(map(str, argv)), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+
+
+def ptx(place, standard, arch):
+    """What nvcc makes of a directory's probe."""
+    toolkit = find_cuda(os.environ)
+    if toolkit is None:
+        pytest.skip("there is no installed toolkit")
+    flags = ("-Werror", "all-warnings", "-Wno-deprecated-gpu-targets", SEARCH[0])
+    argv = (f"-std={standard}", "-ptx", f"-arch=compute_{arch}", *flags, place / "probe.cu")
+    compiled(toolkit / "bin/nvcc", *argv, "-o", place / "a.ptx")
+    return (place / "a.ptx").read_text()
 
 
 @pytest.mark.parametrize(
@@ -332,35 +339,17 @@ def test_a_header_for_the_host_compiles_by_itself(tmp_path, header):
 @pytest.mark.parametrize("standard", ["c++17", "c++20"])
 @pytest.mark.parametrize(("arch", "waits"), [("80", False), ("90", True)])
 def test_device_code_waits_from_hopper_on(tmp_path, arch, waits, standard):
-    toolkit = find_cuda(os.environ)
-    if toolkit is None:
-        pytest.skip("there is no installed toolkit")
-    for name in ("probe.h", "probe.cu"):
-        (tmp_path / name).write_text(FILES[name])
-    flags = (
-        "-ptx",
-        f"-arch=compute_{arch}",
-        "-Werror",
-        "all-warnings",
-        "-Wno-deprecated-gpu-targets",
-    )
-    argv = (toolkit / "bin/nvcc", f"-std={standard}", *flags, SEARCH[0], tmp_path / "probe.cu")
-    compiled(*argv, "-o", tmp_path / "a.ptx")
-    kernels = (tmp_path / "a.ptx").read_text().split(".entry")[1:]
+    write(tmp_path, {name: FILES[name] for name in ("probe.h", "probe.cu")})
+    kernels = ptx(tmp_path, standard, arch).split(".entry")[1:]
     waiting = sum("griddepcontrol.wait" in kernel for kernel in kernels)
     assert waiting == (len(kernels) - 1 if waits else 0), "all but the probe"
     assert len(kernels) > 20
 
 
 def test_hopper_names_each_instruction_with_its_operands(tmp_path):
-    toolkit = find_cuda(os.environ)
-    if toolkit is None:
-        pytest.skip("there is no installed toolkit")
-    (tmp_path / "probe.cu").write_text(HOPPER)
-    flags = ("-ptx", "-arch=compute_90a", "-Werror", "all-warnings")
-    argv = (toolkit / "bin/nvcc", "-std=c++17", *flags, SEARCH[0], tmp_path / "probe.cu")
-    compiled(*argv, "-o", tmp_path / "a.ptx")
-    products = set(re.findall(r"wgmma\.mma_async\.\S+ .*?;", (tmp_path / "a.ptx").read_text()))
+    write(tmp_path, {"probe.cu": HOPPER})
+    text = ptx(tmp_path, "c++17", "90a")
+    products = set(re.findall(r"wgmma\.mma_async\.\S+ .*?;", text))
     shapes = {line.split()[0].split("aligned.")[1] for line in products}
     types = ("k16.f32.bf16.bf16", "k16.f32.f16.f16", "k8.f32.tf32.tf32", "k32.f32.e4m3.e4m3")
     widths = (16, 32, 64, 96, 128, 192, 256)
@@ -378,9 +367,7 @@ def test_hopper_names_each_instruction_with_its_operands(tmp_path):
     reason="no GPU of compute capability 9.0 here",
 )
 def test_products_of_hopper_in_every_layout(tmp_path, kept_home, monkeypatch):
-    for path, text in HOPPER_FILES.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
+    write(tmp_path, HOPPER_FILES)
     jit_homes.use_kept(kept_home, monkeypatch)
     product = kernforge.load(tmp_path).ops.product
     dtypes = ("bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2")
@@ -406,9 +393,7 @@ def test_products_of_hopper_in_every_layout(tmp_path, kept_home, monkeypatch):
 def probes(tmp_path_factory, kept_home):
     """The project's op, built for a device when it is first asked for."""
     root = tmp_path_factory.mktemp("probe")
-    for path, text in FILES.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
+    write(root, FILES)
     with pytest.MonkeyPatch.context() as patch:
         jit_homes.use_kept(kept_home, patch)
         module = kernforge.load(root)

@@ -9,6 +9,7 @@ import sys
 import pytest
 from support import projects
 
+from kernforge.binary import elf
 from kernforge.builder import workspace
 from kernforge.store.local import Store
 from kernforge.toolchain.provision import Toolchains
@@ -93,7 +94,8 @@ def test_a_tvm_ffi_kernel_builds_and_runs(build, tmp_path):
     (variant,) = (tmp_path / "build").iterdir()
     assert variant.name == "tvm-ffi01-cpu-x86_64-linux"
     metadata = json.loads((variant / "metadata.json").read_text())
-    assert (variant / f"{metadata['id']}.so").is_file()
+    needed = elf.parse((variant / f"{metadata['id']}.so").read_bytes()).needed
+    assert not [name for name in needed if "torch" in name or "python" in name]
     pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed")
     code = (
         "import kernforge, numpy\nfrom pathlib import Path\n"

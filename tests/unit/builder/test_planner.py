@@ -291,49 +291,6 @@ def test_a_section_that_serves_no_wanted_gpu_stays_whole():
         make(["torch213-*-cu130-*"], only=(Arch.parse("12.0"),))
 
 
-TVM_FFI = """
-[general]
-name = "my-op"
-version = 1
-edition = 5
-license = "Apache-2.0"
-backends = ["cpu", "cuda"]
-[tvm-ffi]
-src = ["tvm-ffi-ext/binding.cpp"]
-[kernel.c]
-backend = "cpu"
-depends = []
-src = ["op.cpp"]
-[kernel.g]
-backend = "cuda"
-depends = []
-src = ["op.cu"]
-"""
-
-
-def test_tvm_ffi_knows_nothing_of_torch_and_python():
-    lock = LOCK.having(tree("tvm-ffi", "0.1", wheel("apache_tvm_ffi")))
-    files = {
-        "tvm-ffi-ext/binding.cpp": "#include <tvm/ffi/tvm_ffi.h>\n// TVM_FFI_EXTENSION_NAME\n",
-        "tvm-ffi-ext/my_op/__init__.py": "",
-        "op.cu": "#include <tvm/ffi/tvm_ffi.h>\n",
-    }
-    made = make(files=files, manifest_text=TVM_FFI, lock=lock)
-    cpu = made.artifacts[0]
-    (binding,) = titled(made, "tvm-ffi-ext/binding.cpp, CUDA 13.0")
-    assert f"-DTVM_FFI_EXTENSION_NAME={made.artifacts[1].ops_name}" in binding.argv
-    assert "-DCUDA_KERNEL" in binding.argv
-    assert "-std=gnu++17" in binding.argv
-    assert "tvm-ffi-0.1" in binding.trees
-    assert not [
-        part for a in made.actions for part in a.argv if "Py_LIMITED" in part or "torch" in part
-    ]
-    (link,) = titled(made, f"link {cpu.target.name}")
-    assert link.outputs == (f"{cpu.ops_name}.so",)
-    assert "stubs/libtvm_ffi.so" in link.argv
-    assert cpu.package == {"__init__.py": "tvm-ffi-ext/my_op/__init__.py"}
-
-
 def test_python_headers_are_in_the_keys_of_their_readers():
     binding = {"torch-ext/torch_binding.cpp": "#include <torch/extension.h>\n"}
     keys = set()

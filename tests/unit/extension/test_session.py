@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An op namespace is one build's in a process; native/test_jit_threads.py has the race."""
+"""An op namespace is one build's in a process; native/test_jit_reports.py has the race."""
 
 import pytest
 

@@ -77,18 +77,6 @@ def test_the_hosts_part_holds_all_else_that_makes_the_object(more):
     assert one.host != other.host
 
 
-def test_a_function_that_another_file_declares_for_the_host_is_the_hosts_too():
-    source = SOURCE.replace(
-        "__global__", "__device__ int twice(int x) { return 2 * x; }\n__global__"
-    )
-    edited = source.replace("2 * x", "x + x")
-    assert part(source).host == part(edited).host
-    header = HEADER + "__host__ __device__ int twice(int);\n"
-    assert part(source, header).host != part(edited, header).host
-    unread = 'const char* text = R"()";\n' + header  # a file that is not followed
-    assert part(source, unread).host != part(edited, unread).host
-
-
 TORCH = "#include <torch/extension.h>\n"
 HOSTS = "at::Tensor launch(at::Tensor x);\nTORCH_LIBRARY(a, m) {\n  m.def(launch);\n}\n"
 
@@ -143,12 +131,3 @@ def test_device_code_that_may_need_torchs_headers_keeps_them(source):
 )
 def test_an_object_with_more_than_one_piece_of_code_has_no_part(flags, archs):
     assert part(flags=flags, archs=archs) is None
-
-
-def test_where_flags_or_headers_are_not_known_lines_count():
-    moved = SOURCE.replace("x[0] = f(x[0]);", "x[0] =\n f(x[0]);")
-    for head, flags in (("", ["-lineinfo"]), ("#include <other.h>\n", [])):
-        one, other = part(head + SOURCE, flags=flags), part(head + moved, flags=flags)
-        assert one.host != other.host
-    one, other = part(), part(moved)
-    assert one.host == other.host
