@@ -3,6 +3,7 @@
 
 import contextlib
 import functools
+import itertools
 import os
 import sys
 import tempfile
@@ -15,7 +16,10 @@ from support.fresh_venv import FreshVenv, build_tree_wheel
 from support.hub_server import HubServer
 from support.index_server import IndexServer
 
+from kernforge.registry.directory import DirectoryRegistry
 from kernforge.toolchain.index.http import Transport
+
+UNIQUE_IDS = (f"{number:07x}" for number in itertools.count())
 
 # Every core has a worker of pytest. It is set before torch is imported, and programs inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -93,6 +97,25 @@ def usual_hub(hub, tmp_path, monkeypatch):
 def write_variant():
     """A function that lays out a variant of a pure Python kernel, digest and all."""
     return variants.write_variant
+
+
+@pytest.fixture
+def registry(tmp_path):
+    """A registry in a directory."""
+    return DirectoryRegistry(tmp_path / "registry")
+
+
+@pytest.fixture
+def build(tmp_path, write_variant):
+    """A function that creates a build directory with one variant and an id of its own."""
+
+    def make_build(**fields):
+        unique = fields.pop("unique", None) or next(UNIQUE_IDS)
+        directory = tmp_path / f"build-{unique}"
+        write_variant(directory, unique=unique, **fields)
+        return directory
+
+    return make_build
 
 
 @pytest.fixture(scope="session")

@@ -99,11 +99,6 @@ REPO = "acme/toy"
 
 
 @pytest.fixture
-def registry(tmp_path):
-    return DirectoryRegistry(tmp_path / "registry")
-
-
-@pytest.fixture
 def search(registry, tmp_path):
     return Search(registry, "cpu", Environment({"KERNFORGE_HOME": str(tmp_path / "home")}))
 

@@ -6,23 +6,14 @@ same in a bare repository that came as an ordinary subdirectory of a clone.
 """
 
 import os
-import subprocess
 
 import pytest
 from support import projects
+from support.projects import git
 
 from kernforge.errors import UsageError
 from kernforge.project import api as project
 from kernforge.project import git as checkout
-
-
-def git(root, *arguments):
-    env = {"PATH": os.environ["PATH"], "HOME": str(root), "GIT_CONFIG_GLOBAL": "/dev/null"}
-    user = ("-c", "user.name=x", "-c", "user.email=x@example")
-    done = subprocess.run(
-        ["git", *user, *arguments], cwd=root, env=env, capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
 
 
 @pytest.fixture

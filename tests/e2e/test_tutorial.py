@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands and programs of README, the tutorial and the page after it, run as they stand.
+"""The commands and programs of README and pages of the documentation, run as they stand.
 
 The tutorial is for two machines, and ``KERNFORGE_TUTORIAL_DIR`` is the folder that its reader
 copies from one to the other: where that is empty or not there, all before the last chapter is
@@ -10,6 +10,7 @@ done in it; where it is not, it was carried here, and the last chapter follows:
 """
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,10 @@ torch = pytest.importorskip("torch")
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = (DOCS / "tutorial.md", DOCS / "how-to/release/from-a-kernel-to-a-model.md")
 README = DOCS.parent / "README.md"
+
+
+COME_FROM = DOCS / "how-to/author/come-from-a-tutorial.md"
+SECTIONS = dict.fromkeys(b.section for b in blocks(COME_FROM) if b.mark == "run" and b.section)
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +65,12 @@ def test_the_tutorial_works_on_the_gpu(walked):
     for reader in walked:
         assert sum(block.detail == "gpu" for block in blocks(reader.page)) >= 2
         reader.follow(gpu=True)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_readers_of_other_tutorials_bring_their_files(section, tmp_path, kept_home, fresh_venv):
+    top = tmp_path / "work"
+    shutil.copytree(DOCS.parent / "tests/tutorials/img2gray", top / "img2gray")
+    venv = fresh_venv()
+    venv.install("pip")  # as every environment of Python's own venv module has it
+    Walk(COME_FROM, top, kept_home, venv).follow(gpu=False, section=section)

@@ -3,12 +3,12 @@
 
 import json
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support import projects
+from support.projects import git
 
 from kernforge.artifact import integrity
 from kernforge.artifact.metadata import Metadata
@@ -18,12 +18,6 @@ from kernforge.builder import provenance
 pytestmark = pytest.mark.native
 
 CPU = "torch-stable-abi210-cpu-x86_64-linux"
-
-
-def git(root: Path, *arguments: str) -> str:
-    identity = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
-    argv = ("git", "-C", str(root), *identity, *arguments)
-    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
 
 
 @pytest.fixture(scope="module")

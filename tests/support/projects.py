@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small kernel projects that tests build for real."""
 
+import os
+import subprocess
 from pathlib import Path
 
 MANIFEST = """
@@ -129,6 +131,14 @@ backends = ["cpu"]
 
 [torch-noarch]
 """
+
+
+def git(root: Path, *arguments: str) -> str:
+    """What git prints in a directory, for an author and without anybody's configuration."""
+    env = {"PATH": os.environ["PATH"], "HOME": str(root), "GIT_CONFIG_GLOBAL": "/dev/null"}
+    argv = ["git", "-c", "user.name=x", "-c", "user.email=x@example", *arguments]
+    done = subprocess.run(argv, cwd=root, env=env, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def write_toy(root: Path) -> Path:

@@ -7,14 +7,8 @@ import pytest
 
 from kernforge.application import project_lock
 from kernforge.publish.api import publish
-from kernforge.registry.directory import DirectoryRegistry
 
 _unique = (f"{number:07x}" for number in itertools.count(0x100))
-
-
-@pytest.fixture
-def registry(tmp_path):
-    return DirectoryRegistry(tmp_path / "registry")
 
 
 @pytest.fixture

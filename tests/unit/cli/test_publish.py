@@ -2,11 +2,11 @@
 """The destination, the version and the refusals of ``kernforge publish``."""
 
 import json
-import subprocess
 
 import pytest
 from support.commands import call
 from support.manifests import CPU_AND_METAL
+from support.projects import git
 
 
 @pytest.fixture
@@ -126,11 +126,6 @@ def toy(tmp_path, monkeypatch):
     assert call("build", str(root)) == 0
     assert call("publish", str(root), "--registry", str(registry)) == 0
     return root, registry
-
-
-def git(root, *words):
-    names = ("-c", "user.name=a", "-c", "user.email=a@b.c")
-    subprocess.run(["git", *names, *words], cwd=root, check=True, capture_output=True)
 
 
 def refs(registry):

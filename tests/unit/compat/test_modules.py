@@ -2,7 +2,6 @@
 """``import kernels`` answered by kernforge: in a process, for a command, and from a wheel."""
 
 import argparse
-import itertools
 import json
 import subprocess
 import sys
@@ -20,7 +19,6 @@ from kernforge.cli.parser import read
 from kernforge.compat import shim
 from kernforge.errors import RequestError
 from kernforge.publish.api import publish
-from kernforge.registry.directory import DirectoryRegistry
 from kernforge.system.environment import Environment
 
 SRC = Path(__file__).parents[3] / "src"
@@ -38,25 +36,6 @@ def python(program, **variables):
     done = run(sys.executable, "-c", program, **variables)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-NUMBERS = itertools.count()
-
-
-@pytest.fixture
-def registry(tmp_path):
-    return DirectoryRegistry(tmp_path / "registry")
-
-
-@pytest.fixture
-def build(tmp_path, write_variant):
-    def make_build(**fields):
-        unique = f"compat{next(NUMBERS)}"
-        directory = tmp_path / f"build-{unique}"
-        write_variant(directory, unique=unique, **fields)
-        return directory
-
-    return make_build
 
 
 FACTS = """

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A machine with torch for the CPU, a registry, and kernels to publish in it."""
-
-import itertools
+"""A machine with torch for the CPU, and kernels to publish in its registry."""
 
 import pytest
 from support.kernels import CPU_HOST
@@ -9,9 +7,6 @@ from support.kernels import CPU_HOST
 from kernforge.loader import api as loading
 from kernforge.loader import search
 from kernforge.publish.api import publish
-from kernforge.registry.directory import DirectoryRegistry
-
-unique_ids = (f"{number:07x}" for number in itertools.count())
 
 
 @pytest.fixture
@@ -30,25 +25,7 @@ def machine(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def registry(tmp_path, machine):
-    return DirectoryRegistry(tmp_path / "registry")
-
-
-@pytest.fixture
-def build(tmp_path, write_variant):
-    """A function that creates a build directory with one variant and an id of its own."""
-
-    def make_build(**fields):
-        unique = fields.pop("unique", None) or next(unique_ids)
-        directory = tmp_path / f"build-{unique}"
-        write_variant(directory, unique=unique, **fields)
-        return directory
-
-    return make_build
-
-
-@pytest.fixture
-def put(tmp_path, write_variant, registry, request):
+def put(tmp_path, write_variant, machine, registry, request):
     """A function that publishes a kernel and returns its commit."""
     count = iter(range(100))
 

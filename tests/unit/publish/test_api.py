@@ -90,11 +90,6 @@ def test_a_dry_run_writes_nothing(place, build):
     assert refs == ()
 
 
-@pytest.fixture
-def registry(tmp_path):
-    return DirectoryRegistry(tmp_path / "registry")
-
-
 def test_variants_of_two_kernels_or_versions_are_refused(registry, build, write_variant):
     directory = build("a")
     write_variant(directory, variant=CUDA, version=2)

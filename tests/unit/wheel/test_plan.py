@@ -6,7 +6,6 @@ from packaging.version import Version
 
 from kernforge.artifact.metadata import GitState, KernelDepend, Metadata, Provenance
 from kernforge.artifact.variant import Variant
-from kernforge.artifact.version import Version2
 from kernforge.errors import CheckError, UsageError
 from kernforge.wheel.plan import Library, local_version, needs_label, plan
 
@@ -44,14 +43,12 @@ OTHER = module(path="lib.so", python=None, platform="manylinux_2_34_x86_64")
     [
         ("torch-universal", [], "py3-none-any"),
         (STABLE, [module()], f"cp39-abi3-{LINUX}"),
-        (STABLE, [module(python=Version2(3, 11))], f"cp311-abi3-{LINUX}"),
         ("tvm-ffi01-cpu-x86_64-linux", [module(python=None)], f"py3-none-{LINUX}"),
         (
             STABLE,
             [module(path="a.cpython-312-x86_64-linux-gnu.so", outside=("_PyX",))],
             f"cp312-cp312-{LINUX}",
         ),
-        (STABLE, [module(platform="manylinux_2_17_x86_64")], "cp39-abi3-manylinux_2_17_x86_64"),
         (STABLE, [module(), OTHER], "cp39-abi3-manylinux_2_34_x86_64"),
         (STABLE, [OTHER, module(platform="linux_x86_64")], "cp39-abi3-linux_x86_64"),
     ],
@@ -91,9 +88,7 @@ def test_python_depends_are_required_by_package():
     ("variant", "label"),
     [
         (STABLE, "torchabi2.10.cu130"),
-        (FULL, "torch2.13.cpu"),
         ("torch29-cxx98-cu126-x86_64-linux", "torch2.9.cxx98.cu126"),
-        ("tvm-ffi01-cu130-x86_64-linux", "tvmffi0.1.cu130"),
         ("torch-cuda", "cuda"),
     ],
 )
@@ -110,9 +105,7 @@ def test_the_local_version_names_interface_and_backend(variant, label):
     [
         ([STABLE], False),
         ([STABLE, STABLE.replace("x86_64", "aarch64")], False),
-        ([STABLE, "torch213-metal-aarch64-darwin"], False),
         ([STABLE, STABLE.replace("cu130", "cpu")], True),
-        (["torch-universal"], False),
         (["torch-cuda", "torch-rocm"], True),
         ([STABLE, "torch-cpu"], True),
     ],
@@ -161,7 +154,6 @@ def test_a_licence_cannot_inject_a_header():
     ("fields", "words"),
     [
         ({"version": "one"}, "version"),
-        ({"version": "1.0+cu130"}, "version"),
         ({"version": "../1"}, "version"),
         ({"options": {"name": "../toy"}}, "name"),
         ({"kernel_depends": (KernelDepend(repo_id="owner/other", version=1),)}, "owner/other"),
