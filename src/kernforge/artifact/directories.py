@@ -28,11 +28,7 @@ class BuiltVariant:
 
     @classmethod
     def read(cls, path: Path, root: Path | None = None) -> Self:
-        """The variant in a directory.
-
-        Raises:
-            IntegrityError: its metadata is invalid.
-        """
+        """The variant in a directory."""
         source = path / FILE
         metadata = Metadata.from_json(source.read_bytes(), source=str(source))
         return cls(path=path, link_root=root or link_root(path), metadata=metadata)
@@ -56,11 +52,7 @@ def link_root(path: Path) -> Path:
 
 
 def variants(directory: Path) -> tuple[Path, ...]:
-    """The built variants of a project or of a directory, or the directory itself if it is one.
-
-    Raises:
-        UsageError: the directory has no variant.
-    """
+    """The built variants of a project or of a directory, or the directory itself if it is one."""
     if (directory / FILE).is_file():
         return (directory,)
     for base in (directory, directory / "build"):
@@ -78,9 +70,6 @@ def directory_of(where: str) -> Path | None:
     """The directory that a command's argument names; None for a repo id ``owner/name``.
 
     If a directory ``owner/name`` exists, it is taken.
-
-    Raises:
-        UsageError: the argument is a file or a path that does not exist.
     """
     path = Path(where)
     if path.is_dir():
@@ -96,10 +85,6 @@ def refuse_mixture(built: Collection[BuiltVariant], version: str | None) -> None
 
     Args:
         version: a version ``X.Y.Z`` for all of them; its major version must be theirs.
-
-    Raises:
-        RegistryError: the variants are not of one kernel and major version.
-        UsageError: the version has another major version.
     """
     kernels = {(each.metadata.name, each.metadata.version) for each in built}
     if len(kernels) > 1:
@@ -125,7 +110,6 @@ def other_sources(built: Mapping[str, Metadata], project: str | None) -> str | N
     Variants whose build did not record their sources are not compared.
 
     Args:
-        built: the metadata of each variant, by name.
         project: the digest of the project's current sources; None without a project.
     """
     recorded = {

@@ -34,11 +34,7 @@ def tree_files(root: Path, *, within: Path | None = None) -> dict[str, Path]:
     """The files of a variant without bytecode: path on the disk by relative path with ``/``.
 
     Args:
-        root: directory of the variant.
         within: directory that symbolic links must not leave; the default is the variant.
-
-    Raises:
-        IntegrityError: an entry is neither a file nor a directory, or a link leads elsewhere.
     """
     allowed = os.path.realpath(within or root) + os.sep
     files: dict[str, Path] = {}

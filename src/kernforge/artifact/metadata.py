@@ -160,9 +160,6 @@ class Metadata:
     def from_json(cls, data: bytes, *, source: str = FILE) -> Metadata:
         """Parse the document.
 
-        Args:
-            source: name of the file for messages.
-
         Raises:
             MetadataError: the document is invalid; the message has the file and the key.
         """

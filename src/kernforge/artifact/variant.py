@@ -82,9 +82,6 @@ class Variant:
         cpu: architecture of the CPU, such as ``x86_64`` or ``aarch64``; empty without machine code.
         os: ``linux``, ``darwin`` or ``windows``; empty without machine code.
         cxx11: the C++ ABI tag of a ``torch`` build; None if the name has none.
-
-    Raises:
-        UsageError: no name can express a version.
     """
 
     framework: Framework

@@ -93,11 +93,7 @@ class StubLibrary:
 
 @cache
 def system_stubs(cpu: str) -> tuple[StubLibrary, ...]:
-    """Stubs of glibc 2.28 and GCC 8 for one CPU, in the order of the link line.
-
-    Raises:
-        ToolchainError: there is no symbol list for this CPU.
-    """
+    """Stubs of glibc 2.28 and GCC 8 for one CPU, in the order of the link line."""
     if cpu not in CPUS:
         raise ToolchainError(
             f"there is no ABI floor for the CPU {cpu!r}", hint=f"build for one of {', '.join(CPUS)}"

@@ -59,22 +59,14 @@ def _contents(data: bytes) -> dict[str, bytes]:
 
 
 def kernels(data: bytes) -> tuple[str, ...]:
-    """Mangled names of the kernels, in the order of the symbol table.
-
-    Raises:
-        CheckError: the bytes are not an ELF file, or the file is damaged.
-    """
+    """Mangled names of the kernels, in the order of the symbol table."""
     with untrusted.foreign_parser(elf.damaged):
         symbols = _symbols(_contents(data))
     return tuple(n for n, kind, other, _ in symbols if kind == _FUNCTION and other & _ENTRY)
 
 
 def variables(data: bytes) -> dict[str, int]:
-    """Bytes of the variables that host code may use by mangled name, without the compiler's own.
-
-    Raises:
-        CheckError: the bytes are not an ELF file, or the file is damaged.
-    """
+    """Bytes of the variables that host code may use by mangled name, without the compiler's own."""
     with untrusted.foreign_parser(elf.damaged):
         symbols = _symbols(_contents(data))
     return {n: size for n, kind, _, size in symbols if kind == _OBJECT and not n.startswith(_OWN)}
@@ -154,9 +146,6 @@ def uses(data: bytes, major: int) -> tuple[FunctionUsage, ...]:
 
     Args:
         major: major number of its compute capability.
-
-    Raises:
-        CheckError: the cubin is compressed or has an unknown format.
     """
     if not data.startswith(_MAGIC):
         raise CheckError(

@@ -89,21 +89,13 @@ class Elf:
 
 
 def parse(data: bytes) -> Elf:
-    """Parse the dynamic part of an ELF file.
-
-    Raises:
-        CheckError: the bytes are not an ELF file, or the file is damaged.
-    """
+    """Parse the dynamic part of an ELF file."""
     with untrusted.foreign_parser(damaged):
         return _parse(opened(data), len(data))
 
 
 def section(data: bytes, name: str) -> bytes:
-    """Bytes of one section; empty if the file has no such section.
-
-    Raises:
-        CheckError: the bytes are not an ELF file, or the file is damaged.
-    """
+    """Bytes of one section; empty if the file has no such section."""
     with untrusted.foreign_parser(damaged):
         if not data.startswith(_ELF_64):
             raise ELFError("it is not an ELF file of 64 bits")
@@ -123,9 +115,6 @@ def opened(data: bytes) -> ELFFile:
     """An ELF file whose sections lie in it, and are not more than it can hold.
 
     A header of a few bytes can name millions of records; pyelftools would make an object of each.
-
-    Raises:
-        ELFError: they do not, or are more than ``untrusted`` allows.
     """
     file = ELFFile(io.BytesIO(data))
     count = file.num_sections()
@@ -258,11 +247,7 @@ def _versions(file: ELFFile) -> tuple[dict[int, tuple[str, str]], dict[int, str]
 
 
 def contents(data: bytes) -> dict[str, bytes]:
-    """Bytes of every named section that has contents in the file, in the order of the table.
-
-    Raises:
-        CheckError: the bytes are not an ELF file, or the file is damaged.
-    """
+    """Bytes of every named section that has contents in the file, in the order of the table."""
     with untrusted.foreign_parser(damaged):
         return {
             section.name: bytes(section.data())

@@ -46,11 +46,7 @@ class Architectures:
 
 
 def architectures(elf_bytes: bytes) -> Architectures:
-    """Architectures in the fat binaries of a shared object; both lists are empty without any.
-
-    Raises:
-        CheckError: the file is not an ELF file, or its fat binaries cannot be read.
-    """
+    """Architectures in the fat binaries of a shared object; both lists are empty without any."""
     entries = [(kind, arch) for kind, arch, _ in _entries(elf_bytes)]
     return Architectures(
         cubins=_names(arch for kind, arch in entries if kind == _CUBIN),
@@ -64,9 +60,6 @@ def cubins(elf_bytes: bytes) -> tuple[tuple[str, bytes], ...]:
     Returns:
         Pairs of a compute capability, such as ``9.0`` or ``9.0a``, and a cubin, which may be
         compressed.
-
-    Raises:
-        CheckError: the file is not an ELF file, or its fat binaries cannot be read.
     """
     return tuple(
         (_names([arch])[0], data) for kind, arch, data in _entries(elf_bytes) if kind == _CUBIN

@@ -113,9 +113,6 @@ def read(data: bytes) -> tuple[Kernel, ...]:
     """The kernels of an object or a shared object, sorted by name, then architecture.
 
     A function that kernels call is included if it has a stack.
-
-    Raises:
-        CheckError: the file or its machine code cannot be read.
     """
     kernels: dict[tuple[str, str], Kernel] = {}
     for name, code in fatbin.cubins(data):

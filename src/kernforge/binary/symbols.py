@@ -21,9 +21,6 @@ _RUNTIME = "libstdc++.so.6"
 def demangled(symbol: str) -> str:
     """A symbol's name in C++.
 
-    Args:
-        symbol: name of the linker, such as ``_Z6kernelPf``.
-
     Returns:
         The name, such as ``kernel(float*)``; the symbol itself if it is not a mangled name, or if
         this machine has no C++ runtime.

@@ -60,11 +60,7 @@ def kernel(arguments: argparse.Namespace) -> FoundKernel:
 
 
 def matching(pattern: str, names: Iterable[str], what: str) -> list[str]:
-    """The names of variants that match ``--variant``.
-
-    Raises:
-        UsageError: no name matches.
-    """
+    """The names of variants that match ``--variant``."""
     known = list(names)
     if not (matched := fnmatch.filter(known, pattern)):
         raise UsageError(

@@ -94,9 +94,6 @@ def read(words: Sequence[str], namespace: argparse.Namespace) -> argparse.Namesp
     Args:
         namespace: gets the arguments; ``command`` is the command's name, None without one, and
             ``program`` the words after ``--`` for a command that runs a program.
-
-    Raises:
-        UsageError: an argument is wrong, missing or not known.
     """
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]

@@ -22,11 +22,8 @@ class Command:
     """A command of the command line.
 
     Args:
-        name: what a user types.
         summary: a line for the list of commands, beginning in lower case, without a full stop.
         arguments: its arguments; a tuple among them has options that exclude each other.
-        example: arguments of an example.
-        more: more sentences for the command's own help.
         page: its page of the documentation, as for ``tables.page``.
         usage: the usage line, where ``argparse`` cannot write it.
     """
@@ -55,7 +52,6 @@ def _value(spec: str, text: str, **keywords: Any) -> Argument:
 
     Args:
         spec: its names, and the name of the value in the help, as ``-j --jobs N``.
-        text: its help.
         keywords: more keywords of ``add_argument``.
     """
     words = spec.split()

@@ -172,7 +172,6 @@ def write(
     No link is followed: a project may be untrusted.
 
     Args:
-        texts: text of each generated file by its path.
         force: replace files that no export wrote.
 
     Returns:

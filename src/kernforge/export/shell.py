@@ -48,10 +48,6 @@ def setting(
         env: the user's environment, whose entries come after those of the variant in variables
             that are lists of paths.
         links: directory for a link that gives the built variant its package's name.
-
-    Raises:
-        ToolchainError: no index has the toolchain.
-        NetworkError: a file of the toolchain is missing and no index can be reached.
     """
     trees = _trees(workspace, target)
     cuda = trees.get(Tree.of("cuda", target.cuda).name) if target.cuda else None
@@ -108,11 +104,7 @@ def _importable(workspace: Workspace, built: Path, links: Path) -> Path:
 
 
 def enter(setting: Setting, command: Sequence[str], environment: Environment) -> int:
-    """Run a command or the user's shell with the setting; returns its exit code.
-
-    Raises:
-        FileNotFoundError: the program does not exist.
-    """
+    """Run a command or the user's shell with the setting; returns its exit code."""
     env, values = environment.variables, setting.variables
     if command:
         return attached(Command(argv=tuple(command), env=env, added=values))

@@ -85,7 +85,6 @@ def parse(text: str, *, source: str = "build.toml") -> Manifest:
     """Parse a manifest of edition 5 or 6, or of an older one, which is upgraded in memory.
 
     Args:
-        text: the content of build.toml.
         source: name of the file for messages.
 
     Raises:
@@ -123,20 +122,12 @@ def _note(data: legacy.Data, edition: Edition, document: Document, source: str) 
 
 
 def edition_of(text: str, *, source: str = "build.toml") -> Edition:
-    """The edition in which a file is valid; a file before edition 4 may lack the license.
-
-    Raises:
-        ManifestError: the file is valid in no edition; the message has one line for each mistake.
-    """
+    """The edition in which a file is valid; a file before edition 4 may lack the license."""
     return _validate(read_data(text, source=source), text, source)[0]
 
 
 def read_data(text: str, *, source: str) -> legacy.Data:
-    """The plain data of a file.
-
-    Raises:
-        ManifestError: it is not TOML.
-    """
+    """The plain data of a file."""
     try:
         return untrusted.parse_toml(text.removeprefix(_BOM))
     except untrusted.DocumentError as error:

@@ -29,11 +29,7 @@ def migrate(text: str, *, source: str = "build.toml", license_name: str = "") ->
     its mistakes, and it drops ``python-depends`` of edition 2, which this function keeps.
 
     Args:
-        source: name of the file for messages.
         license_name: license of a file that names none, best as an SPDX identifier.
-
-    Raises:
-        ManifestError: the file is wrong, or names no license and none is given.
     """
     edition = manifest.edition_of(text, source=source)
     if edition >= Edition.V5:

@@ -84,12 +84,7 @@ def from_pydantic(error: ErrorDetails, data: Data) -> Mistake:
 
 
 def report(mistakes: Iterable[Mistake], data: Data, *, text: str, source: str) -> str:
-    """The mistakes as text, one on a line, in the order of the file.
-
-    Args:
-        data: the file's content, for the values.
-        text: the file's text, for the line numbers.
-    """
+    """The mistakes as text, one on a line, in the order of the file."""
     begun = _begun(text)
     ordered = sorted(((_line(m.path, begun), m) for m in mistakes), key=lambda pair: pair[0])
     return "\n".join(

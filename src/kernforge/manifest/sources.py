@@ -45,11 +45,7 @@ def expanded(manifest: Manifest, paths: Collection[str]) -> Manifest:
 
 
 def check_files(manifest: Manifest, paths: Collection[str]) -> list[Mistake]:
-    """A mistake for each source that the manifest names and the project lacks.
-
-    Args:
-        paths: paths of the project's files, relative to the project, with ``/``.
-    """
+    """A mistake for each source that the manifest names and the project lacks."""
     problems = ((path, _problem(src, paths)) for path, src in _named(manifest))
     return [Mistake(path=path, problem=problem) for path, problem in problems if problem]
 

@@ -50,11 +50,7 @@ class CardTemplate:
     values: dict[str, Any]
 
     def fill(self, repo_id: str, variants: Sequence[str] = ()) -> str:
-        """The card as Markdown.
-
-        Raises:
-            SourceError: the template is wrong; the message has its line.
-        """
+        """The card as Markdown."""
         if not _TEMPLATE.search(self.text):
             return self.text
         import jinja2  # noqa: PLC0415 - an optional dependency
@@ -80,12 +76,7 @@ class CardTemplate:
 
 
 def read(project: Project) -> CardTemplate:
-    """The card of a project.
-
-    Raises:
-        CheckError: the running Python cannot parse a file of the package.
-        SourceError: CARD.md is not UTF-8.
-    """
+    """The card of a project."""
     data = api.read_document(project.root, FILE)
     general = project.manifest.general
     functions, layers = _names(project)

@@ -165,9 +165,6 @@ def clone(repository: str | None, commit: str, into: Path) -> None:
     Args:
         repository: its address, or the path of a checkout, which must stay as long as the new one
             is used; None where it is not known.
-
-    Raises:
-        UsageError: it is unavailable.
     """
     if not repository:
         raise UsageError(

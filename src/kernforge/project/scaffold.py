@@ -59,14 +59,7 @@ def create(files: Mapping[str, str], dest: Path) -> tuple[Path, ...]:
     """Write a new kernel project; it appears whole or not at all.
 
     Args:
-        files: from ``project_files``.
         dest: the project's directory, which must not exist yet or must be empty.
-
-    Returns:
-        The files, in the order of their names.
-
-    Raises:
-        UsageError: something is at ``dest``.
     """
     check_free(dest)
     with staging(dest.absolute().parent) as stage:
@@ -79,15 +72,7 @@ def create(files: Mapping[str, str], dest: Path) -> tuple[Path, ...]:
 
 
 def fill(files: Mapping[str, str], dest: Path) -> Filled:
-    """Make a directory a kernel project; no file that is there is changed.
-
-    Args:
-        files: from ``project_files``.
-        dest: the directory.
-
-    Raises:
-        UsageError: it is a project already.
-    """
+    """Make a directory a kernel project; no file that is there is changed."""
     if (dest / MANIFEST).exists():
         raise UsageError(
             f"{dest / MANIFEST} exists already: {dest} is a kernel project",
@@ -144,12 +129,6 @@ def project_files(
     Args:
         name: the kernel's name on a registry, as in ``"scaled-relu"``; the Python package has
             underscores for dashes.
-        backends: some of ``BACKENDS``.
-        layout: which files.
-        more: text of other files by path.
-
-    Raises:
-        UsageError: the name is not usable.
     """
     check_project(name, license=_LICENSED)
     chosen = [backend for backend in BACKENDS if backend in backends]

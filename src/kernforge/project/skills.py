@@ -65,7 +65,6 @@ def directories(root: Path, wanted: tuple[str, ...], *, user: bool) -> tuple[Pat
     Args:
         root: the project, or the home directory.
         wanted: some of ``PLACES``; none: those whose first directory is there, else ``OPEN``.
-        user: the places for all projects of the user.
     """
     paths = {name: root / places[user] for name, places in PLACES.items()}
     chosen = wanted or tuple(name for name, path in paths.items() if path.parent.is_dir())
@@ -77,10 +76,6 @@ def write(directory: Path) -> Path:
 
     Returns:
         The skill's directory.
-
-    Raises:
-        UsageError: it would replace a skill that kernforge did not write.
-        StorageError: it cannot be written.
     """
     target = directory / NAME
     if target.is_dir() and any(target.iterdir()) and not (target / MARK).is_file():

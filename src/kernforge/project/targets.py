@@ -113,9 +113,7 @@ def candidates(
     """Every variant of a manifest, buildable or with the reason why not.
 
     Args:
-        manifest: the project's.
         cpu: processor of the machines to build for, as ``"x86_64"``.
-        releases: what ``torch_releases`` gives; tests pass their own.
         local_toolkits: CUDA versions that the user has compilers for, in addition to the index.
         torch_here: the torch that is installed here. What is built for one torch is built for this
             one by default, and where there is none, or no compiler for its CUDA, for the newest.
@@ -139,11 +137,7 @@ def candidates(
 
 
 def for_another_cpu(considered: Iterable[TargetCandidate], cpu: str) -> tuple[TargetCandidate, ...]:
-    """Make the candidates of another processor opt-in.
-
-    Args:
-        considered: from ``candidates``, for the other processor.
-    """
+    """Make the candidates of another processor opt-in."""
     reason = f"for {cpu}: ask for it with --system {cpu}-linux, or with --variant and that name"
     return tuple(
         replace(
@@ -208,12 +202,8 @@ def choose(considered: Sequence[TargetCandidate], patterns: Sequence[str]) -> tu
     """Select targets by patterns, or the defaults without one.
 
     Args:
-        considered: from ``candidates``.
         patterns: names, with ``*`` and ``?`` as in a shell. Variants for another processor than the
             building machine's are meant by a pattern that names it, or that fits no others.
-
-    Raises:
-        UsageError: a pattern names nothing that can be built, or nothing is left.
     """
     buildable = {c.name: c.target for c in considered if c.target is not None}
     if not patterns:

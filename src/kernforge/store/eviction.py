@@ -63,11 +63,7 @@ class KindUsage:
 
 
 def limit(environment: Environment) -> int:
-    """Bytes that the store may take: ``KERNFORGE_STORE_SIZE``, else 30 GB.
-
-    Raises:
-        UsageError: the variable is not a size.
-    """
+    """Bytes that the store may take: ``KERNFORGE_STORE_SIZE``, else 30 GB."""
     text = environment.kernforge_store_size
     if not text:
         return DEFAULT_SIZE

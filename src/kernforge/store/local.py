@@ -32,7 +32,6 @@ class Store:
     """A store in a directory.
 
     Args:
-        root: the directory; made on first use.
         shared: where trees are looked for that are not here, and put after they were made.
 
     Attributes:
@@ -71,8 +70,6 @@ class Store:
         """Return the tree with this key, made by ``fill`` if it is not there yet.
 
         Args:
-            kind: of the tree, as ``"toolchains"``.
-            key: the tree's key, from ``digest.key``.
             fill: writes the content into the empty directory that it is given; when it raises,
                 nothing is stored.
             shared: whether the second level is read and written.

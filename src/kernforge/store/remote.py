@@ -54,9 +54,6 @@ class SharedStore:
 
     Attributes:
         good: kind and key of each tree that was brought or put there.
-
-    Raises:
-        UsageError: fsspec does not know such URLs, or lacks the package that would.
     """
 
     def __init__(self, url: str, note: Callable[[str], None], writers: Writers) -> None:

@@ -56,11 +56,7 @@ def pack(tree: Path, out: IO[bytes], sha256: str = "") -> None:
 
 
 def read_hash(stream: IO[bytes]) -> str:
-    """The hash in the first line of a stream.
-
-    Raises:
-        IntegrityError: it is not a packed tree.
-    """
+    """The hash in the first line of a stream."""
     line = stream.read(_LINE)
     if not line.startswith(_MAGIC) or len(line) != _LINE:
         raise IntegrityError("it is not a packed tree of this version of kernforge")
@@ -72,10 +68,6 @@ def unpack(stream: IO[bytes], into: Path, sha256: str = "") -> None:
 
     Args:
         sha256: the hash of the stream's first line, where that line was read before.
-
-    Raises:
-        IntegrityError: the stream is cut off, damaged, of another kind, too large, or leads out of
-            the directory. The directory may then hold a part, and the caller removes it.
     """
     expected = sha256 or read_hash(stream)
     with (

@@ -29,9 +29,6 @@ class Console:
     """The output of a command.
 
     Args:
-        as_json: whether the result is one JSON document.
-        quiet: whether to print no progress and no notes.
-        verbose: whether to print every action, and where an error was raised.
         failures: whether to print a compiler's errors when they occur; False for a caller whose
             own error contains them.
         every_s: seconds between two lines of progress where there is no terminal.

@@ -25,9 +25,6 @@ def key(kind: str, **fields: Value) -> str:
     Args:
         kind: what the key names, as in ``"compile"``; keys of two kinds never meet.
         fields: text, bytes, whole numbers, None, and sequences and mappings of them.
-
-    Raises:
-        TypeError: a field is of another type, so its identity cannot be known.
     """
     return hashlib.sha256(_encode({"kind": kind, "schema": SCHEMA, "fields": fields})).hexdigest()
 

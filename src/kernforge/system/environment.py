@@ -197,11 +197,7 @@ def _user_directory(kind: str, chosen: str | None, usual: str) -> Path:
 
 
 def expanded(path: str) -> Path:
-    """An absolute path, with the user's home directory in the place of ``~``.
-
-    Raises:
-        UsageError: this user has no home directory.
-    """
+    """An absolute path, with the user's home directory in the place of ``~``."""
     try:
         return Path(path).expanduser().absolute()
     except RuntimeError:

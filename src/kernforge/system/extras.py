@@ -51,11 +51,7 @@ def require(modules: Iterable[str], what: str, *, otherwise: str = "") -> None:
 
     Args:
         modules: names; they are looked for and not imported.
-        what: what needs them, such as "this command".
         otherwise: what else to do than to install them.
-
-    Raises:
-        MissingPackageError: one is not installed.
     """
     for name in modules:
         if importlib.util.find_spec(name) is None:

@@ -80,11 +80,7 @@ def storage_error(error: OSError, what: str = "") -> StorageError:
 
 
 def temporary() -> Path:
-    """Directory for the temporary files of this process and its programs.
-
-    Raises:
-        StorageError: no such directory is writable.
-    """
+    """Directory for the temporary files of this process and its programs."""
     try:
         return Path(tempfile.gettempdir())
     except FileNotFoundError as error:
@@ -233,11 +229,7 @@ def read_json(path: Path) -> Any:
 
 @contextlib.contextmanager
 def atomic_stream(path: Path, *, mode: int = 0o644, durable: bool = True) -> Iterator[BinaryIO]:
-    """Write a large file in pieces; it gets its final name when it is complete.
-
-    Args:
-        durable: as for ``write_atomic``.
-    """
+    """Write a large file in pieces; it gets its final name when it is complete."""
     with disk_errors(f"writing {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=_PREFIX, dir=path.parent)
@@ -496,9 +488,6 @@ def refuse_writable(path: Path) -> None:
     """Refuse a file or directory that every user of this machine may write to.
 
     In a directory with the sticky bit, such as ``/tmp``, a user cannot replace the file of another.
-
-    Raises:
-        StorageError: it is so; the hint has the command that mends it.
     """
     mode = path.stat().st_mode
     if mode & stat.S_IWOTH and not (stat.S_ISDIR(mode) and mode & stat.S_ISVTX):

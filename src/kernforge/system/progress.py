@@ -31,12 +31,7 @@ def repeat(
 
 
 class ProgressLines:
-    """The running actions of a build as a line from time to time.
-
-    Args:
-        total: number of actions.
-        say: prints a line.
-    """
+    """The running actions of a build as a line from time to time."""
 
     def __init__(self, total: int, say: Callable[[str], None], every_s: float = EVERY_S) -> None:
         self._total, self.say, self._every_s = total, say, every_s

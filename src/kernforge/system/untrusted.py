@@ -99,9 +99,6 @@ def bounded(
 
     Args:
         chunks: bytes as they arrive: a chunk that waits until it is full hides a slow server.
-        source: the address, for errors.
-        most: largest size in bytes.
-        clock: monotonic seconds.
 
     Raises:
         StreamError: more came, or fewer than ``SLOWEST`` a second over half a minute.

@@ -51,11 +51,7 @@ class Arch:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``9.0``, ``9.0a``, ``10.0f`` or ``12.1+PTX``.
-
-        Raises:
-            ManifestError: it is none of these.
-        """
+        """Read ``9.0``, ``9.0a``, ``10.0f`` or ``12.1+PTX``."""
         match = _ARCH.fullmatch(text.strip())
         if match is None:
             raise ManifestError(
@@ -90,11 +86,7 @@ class Arch:
 
 
 def listed(text: str) -> tuple[Arch, ...]:
-    """Architectures that ``TORCH_CUDA_ARCH_LIST`` names, ascending.
-
-    Raises:
-        ManifestError: it names something else, or nothing.
-    """
+    """Architectures that ``TORCH_CUDA_ARCH_LIST`` names, ascending."""
     names = [name for name in re.split(r"[; ]", text) if name]
     try:
         return merged(map(Arch.parse, names or [""]))
@@ -131,12 +123,6 @@ def choose(wanted: Iterable[str] | None, toolkit: Version2) -> tuple[Arch, ...]:
 
     Args:
         wanted: the section's ``cuda-capabilities``; None takes the toolkit's list.
-
-    Returns:
-        The architectures in ascending order.
-
-    Raises:
-        ManifestError: nothing is left.
     """
     if wanted is None:
         return defaults(toolkit)
@@ -179,11 +165,7 @@ def narrow(chosen: tuple[Arch, ...], only: tuple[Arch, ...]) -> tuple[Arch, ...]
 
 
 def require(chosen: tuple[Arch, ...], only: tuple[Arch, ...]) -> None:
-    """Refuse GPUs, and PTX for newer ones, that no chosen architecture can give.
-
-    Raises:
-        ManifestError: none serves one of the GPUs, or none that serves it can have PTX.
-    """
+    """Refuse GPUs, and PTX for newer ones, that no chosen architecture can give."""
     named = ", ".join(map(str, chosen))
     for gpu in only:
         serving = _serving(chosen, gpu)

@@ -99,11 +99,7 @@ def placed(starts: dict[str, str], name: str) -> str:
 
 
 def texts(toolkit: LockedTree) -> dict[str, str]:
-    """The files of the tree that no wheel has, by path.
-
-    Raises:
-        ToolchainError: the toolkit is not one that is made in this way.
-    """
+    """The files of the tree that no wheel has, by path."""
     cuda, front = Version2.leading(toolkit.release), toolkit.front_end
     # The version of ptxas, as 12.8.93: what a whole nvcc of that release has too.
     releases = [m[1] for wheel in toolkit.wheels if (m := _PTXAS.match(wheel.file))]
@@ -134,11 +130,7 @@ def nvcc_flags(toolkit: LockedTree, given: Sequence[str], source: str) -> tuple[
     """Flags that a toolkit's nvcc gets before all others; none for one that is of one CUDA.
 
     Args:
-        given: flags of the user for a source.
         source: what they are given for, as an error names it.
-
-    Raises:
-        ToolchainError: the flags need a device linker or name a GPU, and the toolkit lacks that.
     """
     if not toolkit.front_end:
         return ()
@@ -168,11 +160,7 @@ def usual_flags(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def refuse_device_link(given: Sequence[str], source: str, cuda: str) -> None:
-    """Refuse flags of code that a device linker finishes: that of CUDA 12 is in no wheel.
-
-    Raises:
-        ToolchainError: there are such flags.
-    """
+    """Refuse flags of code that a device linker finishes: that of CUDA 12 is in no wheel."""
     for flag, following in itertools.zip_longest(given, given[1:], fillvalue=""):
         if not _LINKED_LATER.fullmatch(flag) or (flag in _RELOCATABLE and following == "false"):
             continue
@@ -197,11 +185,7 @@ def compiled_as(arch: Arch) -> Arch | None:
 
 
 def require(toolkit: LockedTree, archs: Iterable[Arch]) -> None:
-    """Refuse GPUs that a toolkit has no code for.
-
-    Raises:
-        ToolchainError: there is one.
-    """
+    """Refuse GPUs that a toolkit has no code for."""
     lacking = [str(arch) for arch in archs if toolkit.front_end and compiled_as(arch) != arch]
     if lacking:
         raise ToolchainError(
@@ -213,11 +197,7 @@ def require(toolkit: LockedTree, archs: Iterable[Arch]) -> None:
 
 
 def supported(archs: Sequence[Arch], cuda: Version2) -> tuple[Arch, ...]:
-    """What the front end compiles for in the place of some architectures.
-
-    Raises:
-        ManifestError: it is nothing.
-    """
+    """What the front end compiles for in the place of some architectures."""
     supported_archs = cuda_arch.merged(served for arch in archs if (served := compiled_as(arch)))
     if not supported_archs:
         raise ManifestError(

@@ -93,11 +93,7 @@ def release(contents: Mapping[str, bytes]) -> str:
 
 
 def identify(name: str, checkout: Path) -> LocalTree:
-    """The headers of a CUTLASS checkout, for this name in ``depends``.
-
-    Raises:
-        UsageError: the directory holds no CUTLASS.
-    """
+    """The headers of a CUTLASS checkout, for this name in ``depends``."""
     contents = {
         path.relative_to(checkout / top).as_posix(): path.read_bytes()
         for top in HEADERS

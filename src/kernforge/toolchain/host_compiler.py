@@ -63,9 +63,6 @@ def find(env: Mapping[str, str], runner: Runner) -> Compiler:
     """Find the compiler that ``CXX`` names, else ``g++``, else ``c++``.
 
     A launcher, as in ``ccache g++``, is left out: results are in kernforge's own store.
-
-    Raises:
-        ToolchainError: there is none, or it is not a GCC of a version that can serve.
     """
     named = env.get("CXX", "").strip()
     for program in [_compiler(named)] if named else ["g++", "c++"]:
@@ -93,15 +90,7 @@ def _compiler(named: str) -> str:
 
 
 def find_cross(cpu: str, search_path: str, runner: Runner) -> Compiler:
-    """Find the compiler that makes machine code of another processor.
-
-    Args:
-        cpu: the processor, as ``"aarch64"``.
-        search_path: the PATH in which to look for it.
-
-    Raises:
-        ToolchainError: there is none, or it is not a GCC of a version that can serve.
-    """
+    """Find the compiler that makes machine code of another processor."""
     if not any(cpu in others for others in CROSS.values()):  # a lock is untrusted input
         raise ToolchainError(
             f"nothing is built for {cpu!r} on machines of another processor",

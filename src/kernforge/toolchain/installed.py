@@ -114,11 +114,7 @@ def find_cuda(env: Mapping[str, str]) -> Path | None:
 
 
 def identify_cuda(path: Path, env: Mapping[str, str], runner: Runner) -> LocalTree:
-    """Say which toolkit is in a directory.
-
-    Raises:
-        UsageError: there is none, or a part of it is missing; it names the variable that named it.
-    """
+    """Say which toolkit is in a directory."""
     named = [f"{n}={env[n]}" for n in _VARIABLES if Path(env.get(n, "").strip() or "/") == path]
     path = path.resolve()
     parts = _parts(path)
@@ -167,13 +163,6 @@ def identify_torch(path: Path, records: Path) -> LocalTree:
     """Say which torch is in the directory of a package.
 
     Its 10,000 headers are looked at once: the digest is recorded until ``version.py`` changes.
-
-    Args:
-        path: directory of torch's package.
-        records: directory of the record.
-
-    Raises:
-        UsageError: there is none, or its headers were left out.
     """
     stated = path / "version.py"
     text = stated.read_text() if stated.is_file() else ""
@@ -225,11 +214,7 @@ def torch_here() -> TorchHere | None:
 
 
 def python_headers() -> Path:
-    """Directory of Python's own headers.
-
-    Raises:
-        ToolchainError: they are not installed.
-    """
+    """Directory of Python's own headers."""
     include = Path(sysconfig.get_path("include"))
     if not (include / "Python.h").is_file():
         raise ToolchainError(
@@ -242,22 +227,13 @@ def python_headers() -> Path:
 
 @functools.cache
 def identify_python() -> LockedTree:
-    """Python's own headers as a lock records them.
-
-    Raises:
-        ToolchainError: they are not installed.
-    """
+    """Python's own headers as a lock records them."""
     return identify_headers(python_headers(), platform.python_version())
 
 
 @functools.cache
 def identify_headers(top: Path, release: str) -> LockedTree:
-    """The headers of a Python as a lock records them.
-
-    Args:
-        top: directory with ``Python.h``.
-        release: full version of that Python.
-    """
+    """The headers of a Python as a lock records them."""
     headers = {str(path.relative_to(top)): path for path in top.rglob("*") if path.is_file()}
     # Debian's pyconfig.h only includes another one, among the system's headers.
     multiarch = sysconfig.get_config_var("MULTIARCH") or ""

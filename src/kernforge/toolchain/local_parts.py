@@ -27,9 +27,6 @@ class LocalParts:
 
         Args:
             cutlass: the CUTLASS that the project depends on; empty without one.
-
-        Raises:
-            UsageError: something is not there or not what it should be.
         """
         toolkit, checkout = environment.kernforge_cuda_home, environment.cutlass_src_dir
         parts = cls.installed(environment, cuda_home=Path(toolkit) if toolkit else None)
@@ -46,11 +43,7 @@ class LocalParts:
         cuda_home: Path | None = None,
         torch_home: Path | None = None,
     ) -> Self:
-        """What is installed on this machine: a toolkit, and a torch for any release's headers.
-
-        Raises:
-            UsageError: something is not there or not what it should be.
-        """
+        """What is installed on this machine: a toolkit, and a torch for any release's headers."""
         trees = {}
         if cuda_home:
             trees["cuda"] = installed.identify_cuda(cuda_home, environment.variables, run)

@@ -192,11 +192,7 @@ class Lock:
         return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
     def tree(self, name: str) -> LockedTree:
-        """The tree of this name.
-
-        Raises:
-            ToolchainError: it has none.
-        """
+        """The tree of this name."""
         if name not in self.trees:
             raise ToolchainError(
                 f"the toolchain lock has no {_WORDS.get(name, name)}",
@@ -205,7 +201,7 @@ class Lock:
         return self.trees[name]
 
     def toolkit(self, version: Version2 | None) -> LockedTree:
-        """The toolkit of a CUDA version; raises what ``tree`` does."""
+        """The toolkit of a CUDA version."""
         return self.tree(Tree("cuda", str(version)).name)
 
     def versions(self, kind: str, cpu: str = "") -> tuple[str, ...]:
@@ -235,11 +231,7 @@ class Lock:
 
 @functools.lru_cache(maxsize=8)
 def from_json(text: str, *, source: str = FILE_NAME) -> Lock:
-    """Parse a lock file.
-
-    Raises:
-        ToolchainError: it is not one, or of a version that this kernforge does not know.
-    """
+    """Parse a lock file."""
     try:
         data = untrusted.parse_json(text)
         version = data.pop("lock-version")

@@ -71,11 +71,7 @@ def known_hashes() -> Mapping[str, str]:
 
 
 def check(tree: LockedTree) -> None:
-    """Refuse a lock that takes a part of a toolchain from elsewhere than the part's own projects.
-
-    Raises:
-        ToolchainError: a wheel is of another project, or differs from the one that is known.
-    """
+    """Refuse a lock that takes a part of a toolchain from elsewhere than its own projects."""
     part = f"CUDA {tree.release}" if tree.kind == "cuda" else str(tree)
     if front := tree.front_end:
         _check(tree.wheels, TOOLKIT_12, part)

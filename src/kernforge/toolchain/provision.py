@@ -29,11 +29,7 @@ _PROGRAMS = ("bin/", "nvvm/bin/")
 
 
 def identity(name: str, lock: Lock) -> str:
-    """Fingerprint of a tree or compiler of a lock, whatever its path: for keys of actions.
-
-    Raises:
-        ToolchainError: the lock does not have it.
-    """
+    """Fingerprint of a tree or compiler of a lock, whatever its path: for keys of actions."""
     compiler = lock.compilers.get(name)
     return compiler.key if compiler else key(lock.tree(name))
 
@@ -43,9 +39,6 @@ def key(tree: LockedTree) -> str:
     """Fingerprint of what a tree is made of, also its key in the store.
 
     Different kinds take different members of one wheel, so that each has keys of its own.
-
-    Raises:
-        ToolchainError: it is a toolkit whose front end kernforge cannot adapt.
     """
     added = front_end.texts(tree) if tree.front_end else {}
     return digest.key(
@@ -70,11 +63,6 @@ class Toolchains:
 
         That of a toolkit holds ``bin/nvcc``, ``include``, ``lib64`` and ``nvvm``; that of headers
         ``include``; that of a static runtime ``lib/libcudart_static.a``.
-
-        Raises:
-            IntegrityError: a wheel is not what the lock says.
-            ToolchainError: nothing has it, or a wheel is of another project.
-            NetworkError: the index cannot be reached.
         """
         if tree.digest and tree.kind in header_libraries.RELEASES:
             fill = functools.partial(self._copy, tree)

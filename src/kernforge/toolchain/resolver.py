@@ -77,10 +77,6 @@ def make(
 
     Args:
         compilers: of this machine, by the names of their trees.
-
-    Raises:
-        ToolchainError: nothing has a release that is asked for.
-        NetworkError: no index can be reached.
     """
     resolver = _Resolver(wheels, cpu, local_parts, old)
     # The runtime for another processor follows the toolkit.
@@ -261,11 +257,7 @@ def _locked(tree: Tree, release: str, *wheels: LockedWheel) -> LockedTree:
 
 
 def matching(wheels: Wheels, project: str, specifier: SpecifierSet, cpu: str) -> Distribution:
-    """Newest wheel of a project that a specifier admits, of no local version.
-
-    Raises:
-        ToolchainError: there is none.
-    """
+    """Newest wheel of a project that a specifier admits, of no local version."""
     listed = wheels.index.wheels(project)
     candidates = [
         wheel
@@ -290,11 +282,7 @@ def _runs_on(wheel: Distribution, cpu: str) -> bool:
 
 
 def requirements(wheel: LocalWheel) -> dict[str, SpecifierSet]:
-    """What a wheel's METADATA requires, by project.
-
-    Raises:
-        IntegrityError: the wheel is damaged.
-    """
+    """What a wheel's METADATA requires, by project."""
     with untrusted.foreign_parser(
         lambda reason: IntegrityError(
             f"{wheel.name} has no METADATA that can be read: {reason}", hint="use another index"

@@ -90,10 +90,8 @@ def from_registry(
     """The variants of a published kernel that the trust policy admits, and their version ``X.Y.Z``.
 
     Args:
-        repo_id: ``owner/name``.
         version: a major version, ``X.Y.Z`` or a range; None takes the newest if ``revision`` is
             None too.
-        revision: a branch, tag or commit.
         environment: names the trust policies. A user who makes a wheel of a kernel trusts it.
 
     Raises:

@@ -34,9 +34,6 @@ def write(
     Args:
         members: files of the package by their path in the wheel.
         seconds: time of all members in seconds since 1970; a time before 1980 becomes 1980.
-
-    Returns:
-        Path of the wheel.
     """
     info = f"{plan.stem}.dist-info"
     pure = "true" if plan.tag[2] == "any" else "false"

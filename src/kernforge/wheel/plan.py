@@ -105,9 +105,6 @@ def plan(
     Args:
         version: version of the kernel, without a local part.
         siblings: all variants of this version, with the variant itself.
-        name: name of the distribution; the default is the kernel's name.
-        card: Markdown that describes the kernel; empty if there is none.
-        licences: the licence files, by name.
     """
     if metadata.kernel_depends:
         needed = ", ".join(depend.repo_id for depend in metadata.kernel_depends)

@@ -65,11 +65,7 @@ def _check_places(arguments: argparse.Namespace) -> None:
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
-    """The settings of the measurement.
-
-    Raises:
-        UsageError: the device has no such mode, or there are too few rounds.
-    """
+    """The settings of the measurement."""
     device = arguments.device
     known = workload.MODES[device]
     if not project.has_workloads(arguments.project):  # a graph cannot have a class's new inputs

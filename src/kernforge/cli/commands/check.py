@@ -59,12 +59,7 @@ def _other_sources(directory: Path, variants: Iterable[Path]) -> Iterator[Findin
 
 
 def _show_resources(what: Path, console: Console) -> None:
-    """Print the resources of the kernels in shared objects.
-
-    Raises:
-        UsageError: there is no shared object.
-        CheckError: a shared object cannot be read.
-    """
+    """Print the resources of the kernels in shared objects."""
     # Only the variants of a project: a virtual environment in it has libraries too.
     roots = () if what.is_file() else directories.variants(what)
     libraries = [path for variant in roots for path in variant.rglob("*.so")]

@@ -98,11 +98,7 @@ class Transport:
         self._session.close()
 
     def page(self, url: str) -> Page | None:
-        """Read an index page; None where there is none.
-
-        Raises:
-            NetworkError: the host cannot be reached, refuses, or sends too much or too slowly.
-        """
+        """Read an index page; None where there is none."""
         if path := local_path(url):
             return _local_page(path)
         with self._get(url, {"Accept": _ACCEPT_INDEX}) as response:
@@ -120,10 +116,6 @@ class Transport:
         Args:
             start: the first byte; negative counts from the end, as in ``bytes=-n``.
             stop: one past the last byte; None reads to the end.
-
-        Raises:
-            NetworkError: the host cannot be reached, refuses or breaks off, or it sends more than
-                was asked for, or too slowly.
         """
         if path := local_path(url):
             return _local_body(path)

@@ -75,11 +75,7 @@ class Index:
         return cls(config, Transport(config))
 
     def find(self, file: str, sha256: str) -> Distribution:
-        """Return the wheel that a lock names.
-
-        Raises:
-            ToolchainError: no index lists it, or only with another hash.
-        """
+        """Return the wheel that a lock names."""
         project = file.partition("-")[0]
         named = [wheel for wheel in self.wheels(project) if wheel.file == file]
         fitting = [wheel for wheel in named if wheel.sha256 in {"", sha256}]
@@ -126,11 +122,7 @@ def _is_of(file: str, project: str) -> bool:
 
 
 def _listed(project: str, page: Page) -> list[tuple[str, str, str]]:
-    """Name, address and hash of each file of an index page.
-
-    Raises:
-        ToolchainError: it is not such a page.
-    """
+    """Name, address and hash of each file of an index page."""
     from pypi_simple import ProjectPage  # noqa: PLC0415 - only where an index is asked
 
     most = untrusted.MEMBERS

@@ -51,9 +51,6 @@ def read(
     Args:
         files: (name, text) of each file, the least specific first.
         default_index: the index when none is configured.
-
-    Raises:
-        UsageError: a file is not in pip's format, or a number is none.
     """
     options: dict[str, str] = {}
     for name, text in files:

@@ -56,11 +56,7 @@ class LocalWheel:
             yield info.filename, self._read(info)
 
     def record(self) -> bytes:
-        """Content of the wheel's RECORD.
-
-        Raises:
-            IntegrityError: there is none, so nothing in the wheel can be verified.
-        """
+        """Content of the wheel's RECORD."""
         for name in self.names():
             if name.endswith(".dist-info/RECORD") and name.count("/") == 1:
                 ((_, content),) = self.fetch([name])
@@ -68,14 +64,7 @@ class LocalWheel:
         raise IntegrityError(f"{self.name} has no RECORD: its files cannot be verified")
 
     def verified(self, names: Iterable[str], sha256: str) -> Iterator[tuple[str, bytes]]:
-        """Yield each wanted member, whose bytes are those that the RECORD promises.
-
-        Args:
-            sha256: hex hash of the RECORD.
-
-        Raises:
-            IntegrityError: the RECORD is another one, or a member differs.
-        """
+        """Yield each wanted member, whose bytes are those that the RECORD promises."""
         record = self.record()
         if (actual := hashlib.sha256(record).hexdigest()) != sha256:
             raise IntegrityError(
@@ -102,12 +91,7 @@ class LocalWheel:
 
 
 class RemoteWheel(LocalWheel):
-    """A wheel read by ranges; ``progress`` gets the number of bytes of each answer.
-
-    Raises:
-        RangesUnsupportedError: the server ignores ranges.
-        NetworkError: it cannot be reached.
-    """
+    """A wheel read by ranges; ``progress`` gets the number of bytes of each answer."""
 
     def __init__(
         self, transport: Transport, url: str, progress: Callable[[int], None] = lambda _: None
