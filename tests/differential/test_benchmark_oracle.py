@@ -188,9 +188,16 @@ def test_scripts_of_a_hub_need_trust(repo, hub, tmp_path, ours):
     assert json.loads(done.stdout)["workloads"][0]["name"] == "Small.relu"
 
 
-def test_a_repository_without_scripts_is_reported(repo, tmp_path, ours):
+def test_what_cannot_be_measured_is_reported(repo, tmp_path, ours):
     root, registry = repo(), DirectoryRegistry(tmp_path / "registry")
     publish(root / "build", registry, REPO)
-    done = ours(f"{REPO}@v1", "--registry", registry.root)
-    assert done.returncode == 8
-    assert "has no benchmarks/" in done.stderr
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "benchmark_relu.py").write_text(SCRIPT)
+    for asked, code, words in (
+        ((tmp_path,), 2, "has no build/ to measure"),
+        (("owner/toy",), 2, "owner/toy needs a version"),
+        (("owner/toy@v1", "--registry", "nowhere"), 8, "has no kernel 'owner/toy'"),
+        ((f"{REPO}@v1", "--registry", registry.root), 8, "has no benchmarks/"),
+    ):
+        done = ours(*asked)
+        assert (done.returncode, words in done.stderr) == (code, True), done.stderr

@@ -187,10 +187,3 @@ def test_faster_than_published_and_than_a_directory_is_no_regression(builds, aga
     assert document["regressions"] == []
     rows = {row["candidate"]: row for row in document["workloads"][0]["results"]}
     assert rows[str(builds / "slow")]["ratio"]["verdict"] == "slower"
-
-
-def test_an_unpublished_version_is_reported_before_the_measurement(builds, against):
-    done = against(builds, "fast", "--against", f"{REPO}@7")
-    assert done.returncode == 8, done.stderr
-    assert "7" in done.stderr
-    assert "candidates" not in done.stderr

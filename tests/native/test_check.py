@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support import abi_stubs
 
-from kernforge.artifact import directories, integrity
+from kernforge.artifact import integrity
 from kernforge.artifact.metadata import Metadata
 from kernforge.artifact.variant import Variant
 from kernforge.binary import abi_floor
@@ -96,13 +96,6 @@ def with_extension(path: Path, module: Path) -> Path:
 def test_a_good_variant_has_no_finding(good):
     assert found(good, python=sys.executable) == {}
     assert not list(good.rglob("__pycache__"))
-
-
-def test_project_build_directory_and_variant_name_the_same(variant):
-    for root in (variant.parent.parent, variant.parent, variant):
-        assert directories.variants(root) == (variant,)
-    findings = check.check_variant(variant, run=process.run, python=None)
-    assert [f.rule for f in findings] == ["import"]
 
 
 def test_links_to_a_registrys_blobs_are_allowed(variant, tmp_path):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernforge._version import __version__
-from kernforge.artifact import integrity
+from kernforge.artifact.directories import BuiltVariant
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.audit.describe import VariantLocation
 from kernforge.builder import api as build
@@ -102,24 +102,22 @@ def rebuild(
         )
     result = build.build_project(workspace, request, planned)
     result.refuse_failures()
-    files_here = _contents(result.variants[statement.variant], workplace / "out")
+    files_here = _contents(BuiltVariant.read(result.variants[statement.variant]))
     records = results.records(result.plan, result.plan.artifacts[0], workspace.store)
     return _verdict(statement, files_there, files_here, records)
 
 
 def _read(location: VariantLocation) -> tuple[dict[str, bytes], Metadata, Statement]:
     """The verified files of a variant by path, its metadata and its statement."""
-    path = location.path
-    contents = _contents(path, location.link_root)
-    metadata = Metadata.from_json(contents[FILE], source=str(path / FILE))
-    if metadata.digest is None or provenance.FILE not in contents:
+    built = BuiltVariant.read(location.path, location.link_root)
+    contents = _contents(built)
+    if built.metadata.digest is None or provenance.FILE not in contents:
         raise IntegrityError(
-            f"{path} has no digest or no {provenance.FILE}, so it cannot be built again",
+            f"{built.path} has no digest or no {provenance.FILE}, so it cannot be built again",
             hint="build and publish the kernel again with `kernforge build`",
         )
-    integrity.verify_tree(path, metadata.digest, within=location.link_root)
     text = contents[provenance.FILE].decode()
-    return contents, metadata, provenance.read(text, source=str(path / provenance.FILE))
+    return contents, built.metadata, provenance.read(text, source=str(built.path))
 
 
 def _verdict(
@@ -192,9 +190,9 @@ def first_difference(there: Sequence[ActionRecord], here: Sequence[ActionRecord]
     return "every action gave the same result, so it was changed after it was linked"
 
 
-def _contents(path: Path, link_root: Path) -> dict[str, bytes]:
-    paths = integrity.tree_files(path, within=link_root)
-    return {name: real.read_bytes() for name, real in paths.items() if name != SIGNATURE}
+def _contents(built: BuiltVariant) -> dict[str, bytes]:
+    paths = built.verified_files()
+    return {name: path.read_bytes() for name, path in paths.items() if name != SIGNATURE}
 
 
 def _fresh_store(old: Store, home: Path) -> Store:

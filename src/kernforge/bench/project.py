@@ -78,8 +78,8 @@ def measure(request: BenchRequest, settings: Settings, note: Callable[[str], Non
 def has_workloads(project: Path) -> bool:
     """Whether kernforge's two files are measured, or else classes for the hub."""
     folder = project / BENCHMARKS
-    only_classes = not (folder / "workloads.py").exists() and any(folder.glob(hub.PATTERN))
-    return project.is_dir() and not only_classes
+    own = (folder / "workloads.py").exists() or not any(folder.glob(hub.PATTERN))
+    return project.is_dir() and own
 
 
 def work(request: BenchRequest) -> run.Work:

@@ -13,7 +13,7 @@ from kernforge.bench.stats import FEWEST
 from kernforge.bench.workload import MEANING, Mode
 from kernforge.system.tables import table
 
-FORMAT = "kernforge-bench-2"
+FORMAT = "kernforge-bench-3"
 ALLOWED = 0.05
 """Share by which the kernel may be slower than one of ``--against``."""
 HEAD = (
@@ -110,7 +110,7 @@ def cells(case: Case, result: Result) -> tuple[str, ...]:
 
 
 def document(report: Report) -> dict[str, Any]:
-    """The report as JSON values, of format ``kernforge-bench-2``."""
+    """The report as JSON values, of format ``kernforge-bench-3``."""
     more = {"regressions": regressions(report), "table": summary(report)}
     return {"format": FORMAT, **asdict(report), **more}
 

@@ -18,8 +18,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from kernforge.artifact import directories
-from kernforge.artifact.integrity import verify_tree
-from kernforge.artifact.metadata import FILE, Metadata
+from kernforge.artifact.directories import BuiltVariant
 from kernforge.errors import NoVariantError, UsageError
 from kernforge.loader.host import probe
 from kernforge.loader.resolve import resolve
@@ -106,10 +105,7 @@ def built_in(directory: Path, patterns: Sequence[str]) -> dict[str, Path]:
             hint=f"there are {', '.join(variants)}",
         )
     for name in names:
-        path = variants[name] / FILE
-        expected = Metadata.from_json(path.read_bytes(), source=str(path)).digest
-        if expected is not None:
-            verify_tree(variants[name], expected)
+        BuiltVariant.read(variants[name]).verified_files()
     return {name: variants[name] for name in names}
 
 
@@ -173,8 +169,6 @@ def _not_run(project: Path, status: int, output: str) -> UsageError:
             f"no tests were selected in {project}",
             hint="write some below tests/, or choose less narrowly",
         )
-    if "No module named pytest" in output:
-        return UsageError("pytest is not installed", hint="pip install 'kernforge[testing]'")
     if _UNREADABLE in output:
         # Nothing before the first of these files, and after them, names a cause.
         errors = output[output.index(_UNREADABLE) :].partition("\n")[2].partition(_SUMMARY)[0]

@@ -20,14 +20,10 @@ def test_variants_for_other_machines_are_counted_and_named(backends, hint):
     assert raised.value.hint.startswith(hint)
 
 
-@pytest.mark.parametrize(
-    ("printed", "message"),
-    [("No module named pytest", "pytest is not installed"), ("oh", "pytest ended with status 1")],
-)
-def test_a_pytest_that_does_not_start_is_a_usage_error(tmp_path, printed, message):
+def test_a_pytest_that_does_not_start_is_a_usage_error(tmp_path):
     def runner(command):
-        return Completed(returncode=1, stdout="", stderr=printed, wall_s=0.1)
+        return Completed(returncode=1, stdout="", stderr="oh", wall_s=0.1)
 
     environment = Environment({"KERNFORGE_HOME": str(tmp_path)})
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match="pytest ended with status 1"):
         run_variant(tmp_path, tmp_path, (), environment=environment, runner=runner)
