@@ -102,13 +102,10 @@ STABLE_TORCH_LIBRARY_IMPL(cell_twice, CompositeExplicitAutograd, m) {
 """
 
 
-def test_a_cell_on_the_stable_abi_gives_its_operators(shell, capsys):
+def test_a_cell_on_the_stable_abi_gives_its_operators(shell):
     run(shell, STABLE).raise_error()
     assert shell.user_ns["cell_twice"].twice(21) == 42
     assert shell.user_ns["twice"](1) == 2
-    failed = run(shell, STABLE.replace("--functions twice", "--functions tvice"))
-    assert isinstance(failed.error_in_exec, notebook.CellError)
-    assert "registers no operator tvice in cell_twice" in capsys.readouterr().out
 
 
 def test_flags_reach_the_compiler(shell):

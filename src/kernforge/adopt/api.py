@@ -115,7 +115,6 @@ def adopt(
             text = f'build.toml says license = "{chosen}", as the old project names none: '
             old.remark(f"{text}write its own", "check")
         texts, groups = _translate(old)
-        bindings = [_BINDING, *_shared_bindings(old, groups)]
         python_name = kernel.replace("-", "_")
         python = _python_package(python_name, groups, old.file)
         schemas = {
@@ -126,7 +125,7 @@ def adopt(
         contents = {
             **texts,
             _BINDING: _BINDING_TEXT,
-            "build.toml": _manifest(kernel, chosen, bindings, _sections(old, bindings)),
+            "build.toml": _manifest(kernel, chosen, _sections(old)),
             **{f"torch-ext/{file}": text for file, text in python.items()},
             f"tests/test_{python_name}.py": _TESTS.format(names=json.dumps([*schemas])),
             ".gitignore": "build/\n__pycache__/\n*.pyc\n.pytest_cache/\n",
@@ -184,30 +183,13 @@ def _translate(old: Program) -> tuple[dict[str, str], dict[str, list[Operator]]]
     return texts, groups
 
 
-def _shared_bindings(old: Program, groups: Mapping[str, list[Operator]]) -> list[str]:
-    """C++ sources of ``[torch]``: the device code beside them may then be compiled without torch.
-
-    They bind what other sources of their module define, and need no flags.
-    """
-    if len({module.backend for module in old.modules}) > 1:
-        return []
-    registering = {each.path for operators in groups.values() for each in operators}
-    shared: list[str] = []
-    for module in old.modules:
-        own = [p for p in module.sources if p in registering and not p.endswith(CUDA_SUFFIXES)]
-        if len(own) < len(module.sources) and not (module.include or module.cxx_flags):
-            shared += own
-    return shared
-
-
-def _sections(old: Program, bindings: list[str]) -> dict[str, dict[str, Any]]:
+def _sections(old: Program) -> dict[str, dict[str, Any]]:
     """The ``[kernel.*]`` tables of build.toml."""
     sections: dict[str, dict[str, Any]] = {}
     for module in old.modules:
-        compiled = [path for path in module.sources if path not in bindings]
-        read = old.files(compiled, module.include)
+        read = old.files(module.sources, module.include)
         headers = sorted(path for path in read if path.endswith(HEADER_SUFFIXES))
-        src = [*compiled, *headers]
+        src = [*module.sources, *headers]
         raw = all(split.is_raw(old.get(path)) for path in src)
         table = {
             "backend": module.backend,
@@ -229,17 +211,12 @@ def _sections(old: Program, bindings: list[str]) -> dict[str, dict[str, Any]]:
 def _manifest(
     name: str,
     license: str,  # noqa: A002 - the word of build.toml
-    bindings: Sequence[str],
     sections: Mapping[str, Mapping[str, Any]],
 ) -> str:
     """Text of build.toml, edition 5.
 
     Args:
-        bindings: sources of ``[torch]``.
         sections: the ``[kernel.*]`` tables.
-
-    Raises:
-        ManifestError: the text is not a valid manifest.
     """
     general = {
         "name": name,
@@ -248,7 +225,7 @@ def _manifest(
         "license": license,
         "backends": sorted({section["backend"] for section in sections.values()}),
     }
-    tables = {"general": general, "torch": {"src": list(bindings)}, "kernel": sections}
+    tables = {"general": general, "torch": {"src": [_BINDING]}, "kernel": sections}
     item = tomlkit.item(tables)
     for table in item["kernel"].values():
         for value in table.values():

@@ -15,6 +15,7 @@ import re
 import string
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kernforge.adopt.program import Remark
 from kernforge.source import cpp_text, op_namespace, op_schema
@@ -104,33 +105,22 @@ class TranslationError(Exception):
     """A binding that cannot be translated; the text is the reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Type:
-    """A C++ type and its type in an operator.
-
-    Attributes:
-        schema: torch's name in a schema.
-        cpp: spelling in the source.
-        wide: wider number type of the operator; empty if it is the same.
-    """
+class Type(NamedTuple):
+    """A type in a schema, its C++ spelling, and the wider number of the operator, if it differs."""
 
     schema: str
     cpp: str
-    wide: str = ""
+    wide: str
 
-    @classmethod
-    def of(cls, written: str, use: str) -> Type:
-        """The type of a C++ spelling.
 
-        Raises:
-            TranslationError: schemas have no such type.
-        """
-        plain = " ".join(re.sub(r"\bconst\b|&", " ", _PREFIX.sub("", written)).split())
-        wide = _WIDENED.get(plain, "")
-        schema = _schema_type(wide or plain)
-        if not schema or written.endswith("&&"):
-            raise TranslationError(f"an operator cannot {use}")
-        return cls(schema=schema, cpp=plain if wide else written, wide=wide)
+def _type(written: str, use: str) -> Type:
+    """The type of a C++ spelling."""
+    plain = " ".join(re.sub(r"\bconst\b|&", " ", _PREFIX.sub("", written)).split())
+    wide = _WIDENED.get(plain, "")
+    schema = _schema_type(wide or plain)
+    if not schema or written.endswith("&&"):
+        raise TranslationError(f"an operator cannot {use}")
+    return Type(schema, plain if wide else written, wide)
 
 
 def _schema_type(plain: str) -> str:
@@ -204,13 +194,11 @@ class Operator:
         schema: with the operator's name in the build's namespace, which is another one where
             modules have the same name; that name alone where the registration gives no schema.
         doc: docstring of the Python function.
-        path: the source.
     """
 
     name: str
     schema: str
     doc: str
-    path: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -277,7 +265,7 @@ class Source:
 
     def _add(self, name: str, schema: str, doc: str = "") -> None:
         doc = doc or f"The operator {schema.partition('(')[0]} of {self.path}."
-        self.operators.append(Operator(name=name, schema=schema, doc=doc, path=self.path))
+        self.operators.append(Operator(name=name, schema=schema, doc=doc))
 
     def _block(self, code: str, begin: int, handle: str) -> Iterator[str]:
         """Registrations for the statements of a PYBIND11_MODULE block."""
@@ -309,9 +297,6 @@ class Source:
         Args:
             parts: arguments of ``m.def``: the name, the function, then its docstring and arguments.
             at: offset of the name.
-
-        Raises:
-            TranslationError: an operator cannot be what is bound.
         """
         name = (cpp_text.literal(parts[0]) or (0, ""))[1]
         if not name.isidentifier() or keyword.iskeyword(name):
@@ -320,8 +305,8 @@ class Source:
             raise TranslationError("bound twice; rename an overload")
         called = "".join(parts[1:2]).removeprefix("&").strip()
         function = self._function(called)
-        types = [Type.of(cpp, f"take `{f'{cpp} {n}'.strip()}`") for cpp, n in function.parameters]
-        result = Type.of(function.returns, f"return `{function.returns}`")
+        types = [_type(cpp, f"take `{f'{cpp} {n}'.strip()}`") for cpp, n in function.parameters]
+        result = _type(function.returns, f"return `{function.returns}`")
         docs = [literal[1] for part in parts[2:] if (literal := cpp_text.literal(part))]
         arguments = [m for part in parts[2:] if (m := _ARG.fullmatch(part))]
         if arguments and len(arguments) != len(types):
@@ -393,9 +378,6 @@ def _default(text: str | None, kind: str) -> str:
 
     Args:
         kind: type of the argument in the schema.
-
-    Raises:
-        TranslationError: it is not a literal.
     """
     if text is None:
         return ""

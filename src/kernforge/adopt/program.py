@@ -207,9 +207,6 @@ def read(source: Path, place: Path) -> Program:
 
     Args:
         place: directory of the copy of a setup.py project.
-
-    Raises:
-        UsageError: there is none, it fails, or it has no extension.
     """
     path = (source / SETUP if source.is_dir() else source).resolve()
     if not path.is_file():
@@ -239,11 +236,7 @@ def read(source: Path, place: Path) -> Program:
 
 
 def _describe(program: Path, place: Path, isolation: Sandbox) -> dict[str, Any]:
-    """Run ``describe`` on a program; returns its output.
-
-    Raises:
-        UsageError: the program ends with an error.
-    """
+    """Run ``describe`` on a program; returns its output."""
     wanted = target.named_target(str(max(torch_releases())), None, target.running_python())
     package = stub.write_package(place / "torch", wanted, [(9, 0)])
     toolkit, out = place / "cuda", place / "described.json"
@@ -267,7 +260,6 @@ def _describe(program: Path, place: Path, isolation: Sandbox) -> dict[str, Any]:
         "KERNFORGE_HOME": str(place / "home"),
         "KERNFORGE_STUB": str(package),
         **wanted.variables,
-        **stub.skip_download_variables(program.read_text(encoding="utf-8", errors="replace")),
     }
     done = run(Command(argv=argv, cwd=program.parent, env=env, timeout=_SECONDS))
     if done.returncode != 0 or not out.is_file():

@@ -191,11 +191,6 @@ def load_request(session: JitSession, request: Extension, *, verbose: bool = Fal
 
     Returns:
         The module; the path of the shared object if it is not a Python module.
-
-    Raises:
-        BuildError: a compiler failed; the message is its output.
-        ToolchainError: a compiler or toolkit is missing.
-        UsageError: the request is not valid.
     """
     cached = session.cache.get(request)
     if not _is_current(cached):
@@ -239,7 +234,7 @@ def _build(
 ) -> LoadedModule:
     toolchain = session.toolchain(extension, console)
     with session.namespaces_of(extension, key) as namespaces:
-        (made,), _ = make.compile_extensions(
+        (path,), _ = make.compile_extensions(
             [extension],
             toolchain,
             console,
@@ -248,7 +243,6 @@ def _build(
             namespaces=namespaces,
             device=session.device,
         )
-        path = make.module_path(made, toolchain.store)
         return loading.load_built(session, extension, path, namespaces, tree.restore)
 
 

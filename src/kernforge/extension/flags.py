@@ -27,10 +27,7 @@ _PATH = re.compile(
 )
 _OBJECT = re.compile(r"\.(?:o|a|so(?:\.[\d.]+)?)$")
 _RDC = re.compile(r"-?-(?:rdc|relocatable-device-code)")
-_RELOCATABLE = re.compile(
-    rf"{_RDC.pattern}=true|-?-(?:dc|device-c|dlto|dlink-time-opt|lto)|.*code=\S*lto_.*"
-)
-_LINK_TIME = re.compile(r"-?-(?:dlto|dlink-time-opt|lto)")
+_RELOCATABLE = re.compile(rf"{_RDC.pattern}=true|-?-(?:dc|device-c)")
 _ARCH = re.compile(r"-?-(?:gencode|generate-code|arch|gpu-architecture|code|gpu-code)")
 _SEARCHED = re.compile("-L")
 _LIBRARIES = ("lib{}.so", "lib{}.a")
@@ -79,9 +76,6 @@ def words(flags: str | Sequence[str] | None, what: str = "flags") -> tuple[str, 
 
     Args:
         what: the argument's name, for the errors.
-
-    Raises:
-        UsageError: a quotation has no end.
     """
     arguments: list[str] = []
     for flag in map(str, [flags] if isinstance(flags, str) else flags or ()):
@@ -111,17 +105,10 @@ def is_relocatable(cuda_flags: Sequence[str]) -> bool:
     return any(map(_RELOCATABLE.fullmatch, _joined(cuda_flags, _RDC)))
 
 
-def split_device_link(cuda_flags: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Flags for nvcc that a compilation has, and those that the device link has.
-
-    Link-time optimization is asked for at the link; objects then hold ``code=lto_...``.
-    """
-    compiled = tuple(word for word in cuda_flags if not _LINK_TIME.fullmatch(word))
-    linked = [w for w in _joined(compiled, _ARCH) if _ARCH.fullmatch(w.partition("=")[0])]
-    if compiled == tuple(cuda_flags):
-        return compiled, tuple(linked)
-    code = (re.sub(r"(code=\[?)sm_", r"\1lto_", word) for word in compiled)
-    return ("-rdc=true", *code), ("-dlto", *linked)
+def architecture_flags(cuda_flags: Iterable[str]) -> tuple[str, ...]:
+    """Flags that say what to compile for, which a device link gets too."""
+    joined = _joined(cuda_flags, _ARCH)
+    return tuple(word for word in joined if _ARCH.fullmatch(word.partition("=")[0]))
 
 
 def raised(words: Iterable[str], standard: int) -> tuple[str, ...]:
@@ -151,30 +138,21 @@ def architectures(words: Iterable[str]) -> Iterator[str]:
 
 
 def narrowed(words: Sequence[str], archs: Collection[Arch]) -> tuple[str, ...]:
-    """Flags of nvcc without those for GPUs that were not asked for, and with the PTX that was.
+    """Flags of nvcc without those for GPUs that were not asked for.
 
     >>> narrowed(["-gencode", "arch=compute_80,code=sm_80", "-gencode=arch=compute_90,code=sm_90"],
     ...          [Arch(9, 0)])
     ('-gencode=arch=compute_90,code=sm_90',)
 
     Args:
-        archs: the architectures that were asked for; if the flags name none of them, all stay. PTX
-            is added where the flags compile for that number without a suffix.
+        archs: the architectures that were asked for; if the flags name none of them, all stay.
     """
     digits = {f"{arch.major}{arch.minor}" for arch in archs}
-    with_ptx = sorted(f"{arch.major}{arch.minor}" for arch in archs if arch.ptx)
     joined = _joined(words, _ARCH)
-    named = {word: match for word in joined if (match := _GENCODE.search(word))}
-    wanted = {word: match for word, match in named.items() if match[1] in digits}
-    if not wanted:
+    named = {word: match[1] for word in joined if (match := _GENCODE.search(word))}
+    if digits.isdisjoint(named.values()):
         return tuple(words)
-    plain = {match[1] for match in wanted.values() if not match[2]}
-    there = {match[1] for match in wanted.values() if "compute_" in match[3]}
-    ptx = (number for number in with_ptx if number in plain - there)
-    return (
-        *(word for word in joined if word in wanted or word not in named),
-        *(f"-gencode=arch=compute_{each},code=compute_{each}" for each in ptx),
-    )
+    return tuple(word for word in joined if word not in named or named[word] in digits)
 
 
 def parse_flags(flags: Iterable[str], here: str, installed: Iterable[str] = ()) -> Flags:

@@ -71,9 +71,6 @@ def inline(
         error_handling: call each function through torch's translation of errors.
         implicit_headers: put torch's headers before the sources.
         gil_not_used: say in the binding that the functions may run without the GIL.
-
-    Raises:
-        UsageError: ``functions`` is neither names nor a mapping of names, or a source is not text.
     """
     cpp, cuda = _named(CPP, cpp_sources), _named(CUDA, cuda_sources)
     bound = {}

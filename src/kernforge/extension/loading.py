@@ -66,9 +66,6 @@ def load_built(
     Args:
         namespaces: op namespaces that it registers, by the names that its sources write.
         restore: gives a source's path as the user knows it.
-
-    Raises:
-        BuildError: it lacks a symbol, is no Python module, or has no code for this GPU.
     """
     texts = {restore(p): text for unit in extension.units for p, text in unit.texts.items()}
     written = op_names.module_names(texts.values()) - {EXTENSION_NAME}

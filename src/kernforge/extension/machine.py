@@ -16,7 +16,7 @@ from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor
 from kernforge.builder.workspace import this_cpu
 from kernforge.errors import ManifestError, ToolchainError, UsageError
-from kernforge.extension.plan import ExtensionMachine, ExtensionNeeds, ExtensionToolchain
+from kernforge.extension.plan import ExtensionMachine, ExtensionNeeds
 from kernforge.store.local import Store
 from kernforge.system import extras
 from kernforge.system.environment import Environment
@@ -52,16 +52,11 @@ def installed_directories(environment: Environment) -> tuple[str, ...]:
 
 def find_toolchain(
     environment: Environment, needs: ExtensionNeeds, progress: Progress
-) -> ExtensionToolchain:
+) -> ExtensionMachine:
     """Find the compiler, headers and toolkit that a module of this process needs.
 
     Args:
         progress: shows downloads.
-
-    Raises:
-        ToolchainError: a compiler, a toolkit or Python's headers are missing.
-        UsageError: torch is not installed, or there is no GPU and ``TORCH_CUDA_ARCH_LIST`` does not
-            say what to compile for.
     """
     torch = import_torch()
     package = Path(torch.__file__).resolve().parent
@@ -83,7 +78,7 @@ def find_toolchain(
     if cuda:
         front_end.require(lock.toolkit(cuda), archs)
     named = abi_floor.torch_sonames("cuda" if needs.cuda else "cpu")
-    machine = ExtensionMachine(
+    return ExtensionMachine(
         torch=series,
         torch_cuda=torch_cuda,
         sonames=tuple(name for name in named if (package / "lib" / name).is_file()),
@@ -91,8 +86,8 @@ def find_toolchain(
         archs=tuple(word for arch in archs for word in arch.gencode()),
         lock=lock,
         cpu=this_cpu(),
+        paths=trees,
     )
-    return ExtensionToolchain(machine=machine, store=store_of(environment), trees=trees)
 
 
 def provide(
@@ -109,10 +104,6 @@ def provide(
     Args:
         parts: what is on the machine already.
         cuda: version of the toolkit, if one is needed.
-
-    Raises:
-        NetworkError: a part is missing, and no index can be reached.
-        ToolchainError: there is no compiler, or no index has a part.
     """
     store, compiler = store_of(environment), find_compiler(environment)
     wheels = Wheels.of(environment.variables, store.root / "downloads", progress)
@@ -146,11 +137,7 @@ def _records(environment: Environment) -> Path:
 
 
 def find_compiler(environment: Environment) -> Compiler:
-    """The C++ compiler.
-
-    Raises:
-        ToolchainError: there is none.
-    """
+    """The C++ compiler."""
     return _compiler(_named(environment, "CXX", "PATH"))
 
 
@@ -177,12 +164,7 @@ def torch_package() -> Path:
 
 
 def import_torch() -> Any:
-    """The installed torch.
-
-    Raises:
-        MissingPackageError: there is none.
-        UsageError: it cannot be imported.
-    """
+    """The installed torch."""
     try:
         import torch
     except ImportError as error:
@@ -232,11 +214,7 @@ def _installed_toolkit(environment: Environment, torch: Version2 | None) -> Loca
 
 
 def jobs(environment: Environment) -> int:
-    """How many actions run at once: ``MAX_JOBS``, as for torch's loader, else one for each core.
-
-    Raises:
-        UsageError: ``MAX_JOBS`` is not a number.
-    """
+    """How many actions run at once: ``MAX_JOBS``, as for torch's loader, else one for each core."""
     given = (environment.max_jobs or "").strip()
     if given and not given.isdecimal():
         raise UsageError(
@@ -247,11 +225,7 @@ def jobs(environment: Environment) -> int:
 
 
 def named_archs(environment: Environment) -> tuple[cuda_arch.Arch, ...]:
-    """Architectures of ``TORCH_CUDA_ARCH_LIST``; empty if the variable is unset or ``native``.
-
-    Raises:
-        UsageError: it is not a list of compute capabilities.
-    """
+    """Architectures of ``TORCH_CUDA_ARCH_LIST``; empty if the variable is unset or ``native``."""
     named = (environment.torch_cuda_arch_list or "").strip()
     if named in {"", "native"}:
         return ()
@@ -262,11 +236,7 @@ def named_archs(environment: Environment) -> tuple[cuda_arch.Arch, ...]:
 
 
 def _archs(environment: Environment, torch: Any) -> tuple[cuda_arch.Arch, ...]:
-    """Architectures of ``TORCH_CUDA_ARCH_LIST``, else of the visible GPUs.
-
-    Raises:
-        UsageError: there are none, or code for them would not run on a GPU that is visible.
-    """
+    """Architectures of ``TORCH_CUDA_ARCH_LIST``, else of the visible GPUs."""
     count = torch.cuda.device_count()
     gpus = sorted({Version2(*torch.cuda.get_device_capability(n)) for n in range(count)})
     archs = named_archs(environment) or tuple(cuda_arch.Arch(*gpu) for gpu in gpus)

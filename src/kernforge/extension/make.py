@@ -9,13 +9,14 @@ from pathlib import Path
 from kernforge.builder import action as execute_action
 from kernforge.builder import executor
 from kernforge.builder.action import ActionContext, Failure
+from kernforge.builder.executor import Outcome
 from kernforge.builder.graph import Plan
 from kernforge.builder.results import STORE_KIND
 from kernforge.errors import BuildError
 from kernforge.extension import machine
 from kernforge.extension.device import nvcc_stages, swap
-from kernforge.extension.device.units import DeviceSession, ModulePlan
-from kernforge.extension.plan import Extension, ExtensionToolchain, plan_extensions
+from kernforge.extension.device.units import DeviceSession
+from kernforge.extension.plan import Extension, ExtensionMachine, plan_extensions
 from kernforge.source import compiler_advice
 from kernforge.store import eviction
 from kernforge.store.local import Store
@@ -26,14 +27,14 @@ from kernforge.system.process import run
 
 def compile_extensions(
     extensions: Sequence[Extension],
-    toolchain: ExtensionToolchain,
+    toolchain: ExtensionMachine,
     console: Console,
     *,
     environment: Environment,
     restore: Callable[[str], str],
     namespaces: Mapping[str, str] | None = None,
     device: DeviceSession | None = None,
-) -> tuple[tuple[ModulePlan, ...], int]:
+) -> tuple[tuple[Path, ...], Outcome]:
     """Compile extensions into the store.
 
     Args:
@@ -43,23 +44,19 @@ def compile_extensions(
             device code is compiled where only that is new.
 
     Returns:
-        The plans that were carried out, and how many actions ran.
-
-    Raises:
-        BuildError: a compiler failed; the message is its output, with the user's paths.
-        StorageError: the disk is full or read-only.
+        Paths of the shared objects in the store, and how the actions ended.
     """
-    store = toolchain.store
+    store = machine.store_of(environment)
     context = ActionContext(
         store=store,
-        trees=toolchain.trees,
+        trees=toolchain.paths,
         runner=nvcc_stages.run_stages if device else run,
         jobs=machine.jobs(environment),
         keeps_failed=device is None,
         compiles=environment.may_compile,
         whole_headers=device.whole_headers[extensions[0].name] if device else set(),
     )
-    planned = made = plan_extensions(extensions, toolchain.machine, namespaces)
+    planned = made = plan_extensions(extensions, toolchain, namespaces)
     if device:
         made = (swap.swap_device_code(device, planned[0], context),)
     outcome = executor.run_actions(made[0].plan, context, console)
@@ -70,12 +67,8 @@ def compile_extensions(
     _show_logs(made[0].plan, store, console, restore)
     if store.made:
         eviction.keep(store, eviction.limit(environment))
-    return made, outcome.ran
-
-
-def module_path(module: ModulePlan, store: Store) -> Path:
-    """Path in the store of a linked shared object."""
-    return store.path(STORE_KIND, module.link.key) / module.link.outputs[0]
+    links = (module.link for module in made)
+    return tuple(store.path(STORE_KIND, link.key) / link.outputs[0] for link in links), outcome
 
 
 # -- messages ------------------------------------------------------------------------------

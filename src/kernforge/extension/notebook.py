@@ -8,7 +8,6 @@ that messages have the numbers that the notebook shows.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from IPython.core.magic import Magics, cell_magic, magics_class
@@ -18,7 +17,6 @@ from kernforge.errors import BuildError, KernforgeError
 from kernforge.extension import flags, inline, op_names
 from kernforge.extension.api import load_inline
 from kernforge.extension.machine import import_torch
-from kernforge.source.op_namespace import EXTENSION_NAME
 
 _SWITCH = re.compile(r"//\s*%%\s*(cpp|cuda)\s*$")
 _SOURCES = re.compile(rf"\b(?:{inline.CPP}|{inline.CUDA})\b")
@@ -66,9 +64,8 @@ class KernforgeMagics(Magics):  # type: ignore[misc] # traitlets has no types
         and what was made with the old module stays valid.
 
         A cell that registers operators (``TORCH_LIBRARY``, or ``STABLE_TORCH_LIBRARY`` of torch's
-        stable ABI, which compiles in seconds) and defines no Python module needs no
-        ``--functions``: the name is then that of its operators, ``torch.ops.<namespace>``. With
-        ``--functions`` these operators are variables too.
+        stable ABI, which compiles in seconds) and defines no Python module has the name of their
+        namespace: it is then ``torch.ops.<name>``, and ``--functions`` makes operators variables.
 
         Example::
 
@@ -80,8 +77,9 @@ class KernforgeMagics(Magics):  # type: ignore[misc] # traitlets has no types
         options = parse_argstring(self.kernforge, line)
         functions = [name.strip() for name in options.functions.split(",") if name.strip()]
         texts = split_cell(cell, cuda=options.cuda)
-        space = operators(texts.values(), options.name)
-        bound = [] if space else functions
+        sources = tuple(texts.values())
+        registers = bool(op_names.namespaces(sources)) and not op_names.module_names(sources)
+        bound = [] if registers else functions
         declared = " ".join(declaration(texts["cuda"], name) for name in bound)
         cuda = f"\n{texts['cuda']}" if texts["cuda"].strip() else None
         try:
@@ -90,7 +88,7 @@ class KernforgeMagics(Magics):  # type: ignore[misc] # traitlets has no types
                 f"{declared}\n{texts['cpp']}",
                 cuda,
                 functions=bound or None,
-                is_python_module=not space,
+                is_python_module=not registers,
                 extra_cflags=flags.words(options.cflags),
                 extra_cuda_cflags=flags.words(options.cuda_cflags),
                 extra_ldflags=flags.words(options.ldflags),
@@ -101,10 +99,8 @@ class KernforgeMagics(Magics):  # type: ignore[misc] # traitlets has no types
         except KernforgeError as error:
             text = _SOURCES.sub("cell", error.message)
             raise CellError(text, hint=error.hint) from None
-        if space:
-            module = getattr(import_torch().ops, space)
-            if unknown := [name for name in functions if not hasattr(module, name)]:
-                raise CellError(f"the cell registers no operator {', '.join(unknown)} in {space}")
+        if registers:
+            module = getattr(import_torch().ops, options.name)
         variables = {options.name: module} | {name: getattr(module, name) for name in functions}
         self.shell.push(variables)
 
@@ -119,20 +115,6 @@ def split_cell(cell: str, *, cuda: bool) -> dict[str, str]:
         for language, text in lines.items():
             text.append(line if language == current and not switch else "")
     return {language: "\n".join(text) for language, text in lines.items()}
-
-
-def operators(texts: Iterable[str], name: str) -> str:
-    """The op namespace that a cell registers; empty if the cell is a Python module.
-
-    Args:
-        texts: the cell's C++ and CUDA.
-        name: the module's, which ``TORCH_EXTENSION_NAME`` stands for.
-    """
-    texts = tuple(texts)
-    spaces = sorted(op_names.namespaces(texts))
-    if not spaces or op_names.module_names(texts):
-        return ""
-    return name if spaces[0] == EXTENSION_NAME else spaces[0]
 
 
 def declaration(cuda: str, name: str) -> str:

@@ -29,7 +29,6 @@ from kernforge.extension.device.units import CudaUnit, ExtensionUnit, ModulePlan
 from kernforge.project.targets import Target
 from kernforge.source import torch_headers
 from kernforge.source.op_namespace import EXTENSION_NAME
-from kernforge.store.local import Store
 from kernforge.toolchain import front_end
 from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import CXX, THREADS, Lock, Tree
@@ -93,6 +92,7 @@ class ExtensionMachine:
         portable: whether the result is for other machines too.
         standard: the least C++ standard that torch's headers take, as 20.
         static_libstdcxx: whether the host compiler has a ``libstdc++.a``.
+        paths: real path of each tree and program by name.
         trees: directories of the toolchain that a setup.py may name, and the trees they are.
     """
 
@@ -107,6 +107,7 @@ class ExtensionMachine:
     portable: bool = False
     standard: int = 17
     static_libstdcxx: bool = True
+    paths: Mapping[str, str] = field(default_factory=dict)
     trees: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -121,19 +122,6 @@ class ExtensionMachine:
         if torch is None or cuda is None or cuda.major < _PLAIN_SONAME:
             return ""
         return f"libcudart.so.{cuda.major}" if torch.major == cuda.major and torch >= cuda else ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExtensionToolchain:
-    """A machine, with the directories of its parts.
-
-    Attributes:
-        trees: real path of each tree and program by name.
-    """
-
-    machine: ExtensionMachine
-    store: Store
-    trees: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,11 +287,9 @@ class _ExtensionPlanner:
         self.target = Target(variant=variant, torch=machine.torch, cuda=machine.cuda)
         words = user_flags.without_scheduling(self._words(extension.cuda_cflags))
         archs = () if extension.names_arch else machine.archs
-        given = (*archs, *user_flags.narrowed(words, machine.only))
-        relocatable = extension.has_device and user_flags.is_relocatable(given)
+        self._cuda_flags = (*archs, *user_flags.narrowed(words, machine.only))
+        relocatable = extension.has_device and user_flags.is_relocatable(self._cuda_flags)
         self._links_device = relocatable or extension.dlink is not None
-        compiled, self._linked_flags = user_flags.split_device_link(given)
-        self._cuda_flags = compiled if relocatable else given
 
     # -- compiling -------------------------------------------------------------------------
 
@@ -451,7 +437,7 @@ class _ExtensionPlanner:
         argv = (
             self._toolkit("bin/nvcc"),
             *("-dlink", "-Xcompiler", "-fPIC", f"-ccbin={CXX}"),
-            *(word for word in self._linked_flags if not own or word == "-dlto"),
+            *(() if own else user_flags.architecture_flags(self._cuda_flags)),
             *given,
             *names,
             *linked,

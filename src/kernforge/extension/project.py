@@ -17,10 +17,9 @@ from types import ModuleType
 from kernforge.binary import elf
 from kernforge.builder import api as build
 from kernforge.builder import from_source
-from kernforge.builder import workspace as build_workspace
 from kernforge.builder.api import BuildRequest
-from kernforge.builder.workspace import Workspace
-from kernforge.errors import BuildError, KernforgeError, NetworkError, ToolchainError
+from kernforge.builder.workspace import Workspace, open_workspace
+from kernforge.errors import BuildError, NetworkError, ToolchainError
 from kernforge.extension import machine
 from kernforge.extension.device import nvcc_stages
 from kernforge.extension.device.swap import replace_edited
@@ -45,13 +44,6 @@ def load_project(session: JitSession, directory: Path, *, verbose: bool = False)
     Args:
         directory: the project's root, or a directory in it.
         verbose: say what is compiled, on stderr.
-
-    Raises:
-        BuildError: a compiler failed, and the message is its output; or no source defines a
-            function that is called.
-        ManifestError: its build.toml is wrong.
-        NoVariantError: it has no variant for this process.
-        UsageError: there is no project, or no torch.
     """
     project = project_api.read_project(project_api.find(directory))
     if not isinstance(project.manifest.framework, TvmFfi):
@@ -96,29 +88,18 @@ def _build_variant(session: JitSession, project: Project, console: Console) -> P
     With what the lock names, or, if that is not available, with the headers of this machine's torch
     and the compilers of the installed toolkit.
     """
-    lock, environment = build_workspace.read_lock(project.root), session.environment
-    lent = lock is not None and any(
-        tree.kind == "torch" and tree.digest for tree in lock.trees.values()
-    )
-    reason: KernforgeError = ToolchainError("the lock names an installed torch")
-    while True:
-        parts = LocalParts()
-        if lent:
-            parts = from_source.local_fallback(host.probe_to_load(), environment, reason)
-        try:
-            workspace = build_workspace.open_workspace(
-                project,
-                console,
-                session.environment,
-                parts,
-                cxx=machine.find_compiler(session.environment),
-            )
-            return _build(session, workspace, console)
-        except (NetworkError, ToolchainError) as error:
-            if lent:
-                raise
-            lent, reason = True, error
-            _log.warning("%s; %s", error.message, from_source.LOCAL_FALLBACK)
+
+    def build_with(parts: LocalParts) -> Path:
+        cxx = machine.find_compiler(session.environment)
+        workspace = open_workspace(project, console, session.environment, parts, cxx=cxx)
+        return _build(session, workspace, console)
+
+    try:
+        return build_with(LocalParts())
+    except (NetworkError, ToolchainError) as error:
+        parts = from_source.local_fallback(host.probe_to_load(), session.environment, error)
+        _log.warning("%s; %s", error.message, from_source.LOCAL_FALLBACK)
+    return build_with(parts)
 
 
 def _build(session: JitSession, workspace: Workspace, console: Console) -> Path:

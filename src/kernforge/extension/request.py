@@ -47,11 +47,7 @@ _TYPES = "types of a schema are Tensor, int, float, bool, str, ScalarType, Devic
 
 
 def read_extension(request: Extension, tree: Tree) -> Extension:
-    """Read the user's files, and separate the user's flags and directories from the toolchain's.
-
-    Raises:
-        UsageError: a source is not there, or in a language that is not compiled here.
-    """
+    """Read the user's files, and separate the user's flags and directories from the toolchain's."""
     if not request.texts:
         _check_sources(request.sources, request.cflags)
 
@@ -104,11 +100,7 @@ def paths(given: Any) -> tuple[str, ...]:
 
 
 def refuse_sycl(given: object, wanted: bool | None) -> None:  # noqa: FBT001
-    """Refuse what only torch's loader does.
-
-    Raises:
-        UsageError: there are sources or flags for SYCL.
-    """
+    """Refuse what only torch's loader does."""
     if given or wanted:
         raise UsageError("SYCL sources are not compiled here", hint="use torch's own loader")
 
@@ -129,15 +121,12 @@ def _check_sources(sources: Sequence[str], cflags: Iterable[str]) -> None:
 
 
 def check_module(module: Extension, restore: Callable[[str], str]) -> None:
-    """Refuse what cannot succeed in this process, before a compiler is started for it.
+    """Refuse an invalid name, and a schema of which torch would end the process at the import.
+
+    No compiler has started yet; the message has the form of a compiler's.
 
     Args:
         restore: puts the user's paths into a message.
-
-    Raises:
-        BuildError: torch does not accept the schema of an operator, and would end the process while
-            it loads the module; the message has the form of a compiler's.
-        UsageError: the module's name is invalid.
     """
     texts = {path: text for unit in module.units for path, text in unit.texts.items()}
     _check_name(module.name, texts.values())
@@ -252,9 +241,6 @@ class Tree:
             source: its path in an action, as all others.
             directories: search path.
             first: files that flags include.
-
-        Raises:
-            UsageError: there is no such source, or a file cannot be read.
         """
         if source not in self:
             raise self._no_source(source)
@@ -327,11 +313,7 @@ def _stamp(path: str) -> Stamp | None:
 
 
 def _read_text(path: str) -> str | None:
-    """Text of a file, as compilers take it; None if there is none.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
+    """Text of a file, as compilers take it; None if there is none."""
     try:
         # Compilers take any bytes, in comments above all: what is not UTF-8 becomes surrogates.
         return Path(path).read_bytes().decode(errors="surrogateescape")

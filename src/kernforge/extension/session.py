@@ -26,8 +26,8 @@ from kernforge.extension import machine
 from kernforge.extension.device.units import DeviceSession
 from kernforge.extension.plan import (
     Extension,
+    ExtensionMachine,
     ExtensionNeeds,
-    ExtensionToolchain,
     op_namespaces,
 )
 from kernforge.extension.request import Tree
@@ -78,7 +78,7 @@ class JitSession:
     modules: dict[str, LoadedModule] = field(default_factory=dict)
     namespaces: set[str] = field(default_factory=set)
     imports: Counter[str] = field(default_factory=Counter)
-    toolchains: dict[Hashable, ExtensionToolchain] = field(default_factory=dict)
+    toolchains: dict[Hashable, ExtensionMachine] = field(default_factory=dict)
     device: DeviceSession = field(default_factory=DeviceSession)
     lock: threading.RLock = field(default_factory=threading.RLock)
     _locks: dict[Hashable, threading.Lock] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class JitSession:
         with lock:
             yield
 
-    def toolchain(self, module: Extension, progress: Progress) -> ExtensionToolchain:
+    def toolchain(self, module: Extension, progress: Progress) -> ExtensionMachine:
         """Toolchain of a module, found once for all modules that need the same."""
         needs = ExtensionNeeds.of([module])
         key = (machine.toolchain_variables(self.environment), needs)

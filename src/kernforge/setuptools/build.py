@@ -26,7 +26,6 @@ from kernforge.extension.plan import (
     Extension,
     ExtensionMachine,
     ExtensionNeeds,
-    ExtensionToolchain,
 )
 from kernforge.extension.request import Tree as Files
 from kernforge.extension.request import read_extension
@@ -55,12 +54,6 @@ def build_extensions(
 
     Returns:
         Path of the shared object in the store, by the extension's name.
-
-    Raises:
-        BuildError: a compiler failed, or a function that is called is not defined.
-        NetworkError: a part of the toolchain is missing, and no index can be reached.
-        ToolchainError: a compiler, a toolkit or Python's headers are missing.
-        UsageError: a source is not there or in a language that is not compiled here.
     """
     if not requests:
         return {}
@@ -85,7 +78,7 @@ def build_extensions(
     restore = trees[0].restore
     toolchain = _find_toolchain(target, needs, environment, console)
     try:
-        planned, ran = make.compile_extensions(
+        built, outcome = make.compile_extensions(
             extensions, toolchain, console, environment=environment, restore=restore
         )
     except BuildError as error:
@@ -96,16 +89,14 @@ def build_extensions(
                 f"`git submodule update --init`\n{error.hint}"
             )
         raise
-    count = max(ran, len(planned[0].plan.actions))
-    console.note(f"{ran} of {count} actions were run, the rest came from the store")
-    paths = {}
-    for extension, module in zip(extensions, planned, strict=True):
-        path = paths[extension.name] = make.module_path(module, toolchain.store)
+    count = outcome.ran + outcome.reused
+    console.note(f"{outcome.ran} of {count} actions were run, the rest came from the store")
+    for extension, path in zip(extensions, built, strict=True):
         texts = {restore(p): text for unit in extension.units for p, text in unit.texts.items()}
         library = elf.parse(path.read_bytes())
         if undefined := undefined_error(extension.name, library, texts, "its list of sources"):
             raise undefined
-    return paths
+    return {each.name: path for each, path in zip(extensions, built, strict=True)}
 
 
 def project_tree(request: Extension, installed: tuple[str, ...]) -> Files:
@@ -122,11 +113,7 @@ def project_tree(request: Extension, installed: tuple[str, ...]) -> Files:
 
 
 def with_variables(request: Extension, variables: Mapping[str, str]) -> Extension:
-    """An extension with the flags of ``CFLAGS``, ``LDFLAGS`` and the like.
-
-    Raises:
-        UsageError: one of them cannot be read.
-    """
+    """An extension with the flags of ``CFLAGS``, ``LDFLAGS`` and the like."""
 
     def words(*names: str) -> tuple[str, ...]:
         return flags.words([variables.get(name, "") for name in names])
@@ -155,14 +142,8 @@ def _installed_directories(environment: Environment) -> tuple[str, ...]:
 
 def _find_toolchain(
     target: TorchTarget, needs: ExtensionNeeds, environment: Environment, progress: Progress
-) -> ExtensionToolchain:
-    """Find the toolchain of extensions; missing parts are fetched.
-
-    Raises:
-        NetworkError: a part is missing, and no index can be reached.
-        ToolchainError: a compiler, a toolkit or Python's headers are missing.
-        UsageError: a variable, such as ``TORCH_CUDA_ARCH_LIST`` or ``CFLAGS``, cannot be read.
-    """
+) -> ExtensionMachine:
+    """Find the toolchain of extensions; missing parts are fetched."""
     compiler = machine.find_compiler(environment)
     cuda = _toolkit_version(target) if needs.cuda else None
     lock, trees = _provide(target, needs, cuda, environment, progress)
@@ -172,7 +153,7 @@ def _find_toolchain(
     archs = find_archs(cuda, environment, progress) if cuda and needs.device else ()
     if cuda:
         front_end.require(lock.toolkit(cuda), archs)
-    extension_machine = ExtensionMachine(
+    return ExtensionMachine(
         torch=target.torch,
         torch_cuda=target.cuda,
         cpu=this_cpu(),
@@ -184,10 +165,9 @@ def _find_toolchain(
         sonames=abi_floor.torch_sonames("cuda" if target.cuda else "cpu"),
         standard=_standard(trees.get(Tree.of("torch", target.torch).name, "")),
         static_libstdcxx=compiler.static_libstdcxx,
+        paths=trees,
         trees=tuple(_named_trees(trees, environment)),
     )
-    store = machine.store_of(environment)
-    return ExtensionToolchain(machine=extension_machine, store=store, trees=trees)
 
 
 def _toolkit_version(target: TorchTarget) -> Version2:
@@ -201,16 +181,11 @@ def toolchain_directory(
     environment: Environment,
     progress: Progress,
 ) -> Path:
-    """Directory of a target's torch or toolkit, for a setup.py that looks into it.
-
-    Raises:
-        NetworkError: it is not here, and no index can be reached.
-        ToolchainError: no index has it.
-    """
+    """Directory of a target's torch or toolkit, for a setup.py that looks into it."""
     needs = ExtensionNeeds(torch=kind == "torch", cuda=kind == "cuda")
     toolchain = _find_toolchain(target, needs, environment, progress)
     version = target.torch if kind == "torch" else _toolkit_version(target)
-    return Path(toolchain.trees[Tree.of(kind, version).name])
+    return Path(toolchain.paths[Tree.of(kind, version).name])
 
 
 def _provide(

@@ -66,9 +66,6 @@ def take_choices(words: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]
 
     >>> take_choices(["install", ".", "--torch", "2.11", "--cuda=13.0"])
     ({'torch': '2.11', 'cuda': '13.0'}, ('install', '.'))
-
-    Raises:
-        UsageError: one has no value.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for name in _CHOICES:
@@ -103,12 +100,7 @@ class _Builds:
         return stub.write(directory, self._target, self._environment, self._console)
 
     def interpreter(self, project: Path) -> Path:
-        """Write a wrapper of this Python that sets the variables of a project's build.
-
-        Raises:
-            NetworkError: torch's headers are missing, and no index can be reached.
-            ToolchainError: a build requirement cannot be installed.
-        """
+        """Write a wrapper of this Python that sets the variables of a project's build."""
         self._count += 1
         place, wanted = self._place / str(self._count), self._target
         why = f" ({wanted.why})" if wanted.why else ""

@@ -30,9 +30,6 @@ def find(python: str, variables: Mapping[str, str]) -> tuple[Path, LockedTree]:
 
     Args:
         python: as targets name it.
-
-    Raises:
-        ToolchainError: they are not on this machine.
     """
     installed_ones = available(variables)
     if path := installed_ones.get(python):

@@ -27,7 +27,6 @@ from kernforge.toolchain.index.wheels import Progress
 
 _RESULTS = {"build", "dist"}  # at the top: a package or a source below may have such a name
 _BUILT = re.compile(r"\.(?:cpython-|abi3).*\.so$")
-_FORCE = re.compile(r"\b([A-Z][A-Z0-9_]*_FORCE_BUILD)\b")
 # A setup.py without such a word looks for no toolkit; CUDA_HOME of the stub fetches one when
 # asked.
 _ASKS_CUDA = re.compile(r"cuda|nvcc", re.IGNORECASE)
@@ -40,10 +39,6 @@ def write(
 
     Returns:
         The package ``torch`` in the directory.
-
-    Raises:
-        NetworkError: torch's headers are not here, and no index can be reached.
-        ToolchainError: no index has that release.
     """
     quiet = Console(quiet=True)  # the build says what it compiles for, if it has device code
     archs = build.find_archs(target.cuda, environment, quiet) if target.cuda else ()
@@ -87,15 +82,13 @@ def variables(
     Args:
         package: the stub's package.
         packages: directory of the project's build requirements.
-        setup: text of the setup.py, whose switches against the download of a prebuilt wheel are
-            set.
+        setup: text of the setup.py.
     """
     given, programs = environment.variables, [packages / "bin"]
     values = {
         "KERNFORGE_HOME": str(environment.home),
         "KERNFORGE_STUB": str(package),
         **(target.variables if target.installed is None else {}),
-        **skip_download_variables(setup),
     }
     if target.cuda and _ASKS_CUDA.search(setup):
         home = build.toolchain_directory("cuda", target, environment, progress)
@@ -104,11 +97,6 @@ def variables(
     for name, places in (("PYTHONPATH", [package.parent, packages]), ("PATH", programs)):
         values[name] = os.pathsep.join([*map(str, places), *filter(None, [given.get(name)])])
     return values
-
-
-def skip_download_variables(setup: str) -> dict[str, str]:
-    """Variables by which a setup.py skips the download of a prebuilt wheel."""
-    return dict.fromkeys(_FORCE.findall(setup), "TRUE")
 
 
 class _FollowedConsole(Console):

@@ -20,13 +20,12 @@ from pathlib import Path
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 from kernforge.system.environment import Environment
+from kernforge.toolchain import installed
 from kernforge.toolchain.releases import TOOLKITS, USUAL, torch_releases
 
 STUB = "kernforge-stub"
 """File that marks a torch package as the stub."""
 NO_CUDA = "cpu"
-_VERSION = re.compile(r"^__version__\b[^=\n]*= *['\"]([^'\"]+)['\"]", re.MULTILINE)
-_CUDA = re.compile(r"^cuda\b[^=\n]*= *(?:['\"]([\d.]+)['\"]|None)", re.MULTILINE)
 _PYTHON = re.compile(r"3\.(\d+)(t?)")
 _RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.\d+)*")
 
@@ -74,17 +73,13 @@ def running_python() -> str:
 
 
 def find_target(environment: Environment) -> TorchTarget:
-    """The target that the environment selects, else the installed torch, else the newest release.
-
-    Raises:
-        UsageError: a variable does not name a version.
-    """
+    """The target of the environment, else the installed torch, else the newest release."""
     python = parse_python(environment.kernforge_python or running_python())
     cuda = environment.kernforge_cuda
     if named := environment.kernforge_torch:
         return named_target(named, cuda, python, why="as asked for")
-    if installed := find_installed(_package_directories(), python):
-        return replace(installed, cuda=parse_cuda(cuda)) if cuda else installed
+    if here := find_installed(_package_directories(), python):
+        return replace(here, cuda=parse_cuda(cuda)) if cuda else here
     newest = max(torch_releases())
     return named_target(str(newest), cuda, python, why="the newest release; no torch is installed")
 
@@ -97,9 +92,6 @@ def named_target(torch: str, cuda: str | None, python: str, *, why: str = "") ->
         cuda: as ``"13.0"``, or ``"cpu"``; None takes the newest of that release that is compiled
             here.
         python: as ``parse_python`` gives it.
-
-    Raises:
-        UsageError: it is not a version, or torch was not published for that CUDA.
     """
     number, _, local = torch.partition("+")
     match = _RELEASE.fullmatch(number)
@@ -122,11 +114,7 @@ def named_target(torch: str, cuda: str | None, python: str, *, why: str = "") ->
 
 
 def parse_cuda(text: str) -> Version2 | None:
-    """``"13.0"`` or ``"cu130"``; None for ``"cpu"``.
-
-    Raises:
-        UsageError: it is neither.
-    """
+    """``"13.0"`` or ``"cu130"``; None for ``"cpu"``."""
     if text.lower() in {NO_CUDA, "none"}:
         return None
     match = re.fullmatch(r"cu(\d+)(\d)", text) or re.fullmatch(r"(\d+)\.(\d+)", text)
@@ -136,11 +124,7 @@ def parse_cuda(text: str) -> Version2 | None:
 
 
 def parse_python(text: str) -> str:
-    """A version of Python, as ``"3.12"`` or ``"3.14t"``.
-
-    Raises:
-        UsageError: it is not one.
-    """
+    """A version of Python, as ``"3.12"`` or ``"3.14t"``."""
     if not _PYTHON.fullmatch(text):
         raise UsageError(f"{text!r} is not a version of Python", hint="write it like 3.12 or 3.14t")
     return text
@@ -156,16 +140,12 @@ def find_installed(places: Iterable[str], python: str) -> TorchTarget | None:
     """The first torch in some directories of packages; a stub does not count."""
     for place in places:
         package = Path(place) / "torch"
-        about = package / "version.py"
-        if not about.is_file() or (package / STUB).exists():
-            continue
-        text = about.read_text(errors="replace")
-        stated, cuda = _VERSION.search(text), _CUDA.search(text)
-        if stated and (series := Version2.leading(stated[1])):
+        here = None if (package / STUB).exists() else installed.read_torch(package)
+        if here:
             return TorchTarget(
-                torch=series,
-                release=stated[1],
-                cuda=Version2.parse(cuda[1]) if cuda and cuda[1] else None,
+                torch=here.version,
+                release=here.release,
+                cuda=here.cuda,
                 python=python,
                 installed=package,
                 why=f"installed in {place}",

@@ -66,10 +66,6 @@ def targets(
         torch: releases, as ``2.11``; none takes the installed torch, else the newest.
         cuda: as ``13.0`` or ``cpu``; none takes the newest of each torch that is compiled here.
         python: as ``3.12``; none takes the running one.
-
-    Raises:
-        ToolchainError: the headers of a Python are not on this machine.
-        UsageError: a text is not a version, or a torch was published for no CUDA that is asked for.
     """
     pythons = [target.parse_python(each) for each in python] or [target.running_python()]
     for each in pythons:
@@ -167,11 +163,7 @@ def _build(
 
 
 def _audit(wheel: Path) -> None:
-    """Refuse an abi3 wheel whose libraries exceed the limited API.
-
-    Raises:
-        CheckError: other Pythons would fail to import it.
-    """
+    """Refuse an abi3 wheel whose libraries exceed the limited API."""
     if "abi3" not in {tag.abi for tag in parse_wheel_filename(wheel.name)[3]}:
         return
     for library, symbols in beyond_limited_api([wheel], run).items():
@@ -202,10 +194,6 @@ def relabel(
 
     Returns:
         The new wheel, its ``Requires-Dist`` lines and its tag.
-
-    Raises:
-        CheckError: a library is damaged.
-        UsageError: there is no extension in it.
     """
     with zipfile.ZipFile(wheel) as opened:
         opened.extractall(place)

@@ -89,9 +89,6 @@ def read_package(sources: Mapping[str, str]) -> dict[str, ApiEntry]:
 
     Args:
         sources: text of each ``.py`` file by its path in the package, with ``/``.
-
-    Raises:
-        CheckError: the running Python cannot parse a file.
     """
     package = _Package(sources)
     names = dict(package.public(()))

@@ -191,10 +191,12 @@ class TorchHere:
     Attributes:
         version: major and minor.
         cuda: the CUDA that it is built for; None for a build without CUDA.
+        release: its full version, as ``"2.11.0+cu130"``.
     """
 
     version: Version2
     cuda: Version2 | None
+    release: str = ""
 
 
 def torch_here() -> TorchHere | None:
@@ -202,15 +204,21 @@ def torch_here() -> TorchHere | None:
     spec = None
     with contextlib.suppress(ValueError):  # a module that a program made has no spec
         spec = importlib.util.find_spec("torch")
+    packages = (spec.submodule_search_locations or ()) if spec else ()
+    return next(filter(None, (read_torch(Path(package)) for package in packages)), None)
+
+
+def read_torch(package: Path) -> TorchHere | None:
+    """The torch in the directory of a package, read from its files; None if there is none."""
     text = ""
-    for package in (spec.submodule_search_locations or ()) if spec else ():
-        with contextlib.suppress(OSError):
-            text = text or Path(package, "version.py").read_text(encoding="utf-8")
+    with contextlib.suppress(OSError):
+        text = (package / "version.py").read_text(encoding="utf-8")
     stated, cuda = _TORCH_VERSION.search(text), _TORCH_CUDA.search(text)
     version = Version2.leading(stated[1]) if stated else None
-    if version is None:
+    if stated is None or version is None:
         return None
-    return TorchHere(version=version, cuda=Version2.leading(cuda[1]) if cuda else None)
+    built_for = Version2.leading(cuda[1]) if cuda else None
+    return TorchHere(version=version, cuda=built_for, release=stated[1])
 
 
 def python_headers() -> Path:

@@ -94,23 +94,10 @@ def test_files_that_a_linker_reads_are_found():
 @pytest.mark.parametrize(
     "given",
     [
-        *("-rdc=true", "-rdc true", "--relocatable-device-code=true", "-dc", "--device-c", "-dlto"),
-        *("--relocatable-device-code true", "-gencode arch=compute_90,code=lto_90"),
+        *("-rdc=true", "-rdc true", "--relocatable-device-code=true", "-dc", "--device-c"),
+        "--relocatable-device-code true",
     ],
 )
 def test_relocatable_device_code_is_known_in_every_spelling(given):
     assert jit_flags.is_relocatable(given.split())
     assert not jit_flags.is_relocatable(["-rdc=false", "-O3", "-DRDC=true"])
-
-
-def test_optimization_at_the_link_is_asked_for_there():
-    given = ("-O3", "-dlto", "-gencode", "arch=compute_90,code=sm_90", "-arch=sm_80")
-    compiled, linked = jit_flags.split_device_link(given)
-    assert compiled == (
-        "-rdc=true",
-        "-O3",
-        "-gencode",
-        "arch=compute_90,code=lto_90",
-        "-arch=sm_80",
-    )
-    assert linked == ("-dlto", "-gencode=arch=compute_90,code=sm_90", "-arch=sm_80")

@@ -136,20 +136,6 @@ def test_arch_list_narrows_gencode_flags(project):
     assert flags.narrowed(both, [Arch(7, 5)]) == both
 
 
-@pytest.mark.parametrize(
-    ("flag", "added"),
-    [
-        ("arch=compute_90,code=sm_90", True),
-        ("arch=compute_90,code=[sm_90,compute_90]", False),  # is there
-        ("arch=compute_90a,code=sm_90a", False),  # PTX for 9.0 alone serves no newer GPU
-    ],
-)
-def test_requested_ptx_is_added_to_gencode_flags(flag, added):
-    found = flags.narrowed(["-gencode", flag], [Arch(9, 0, ptx=True), Arch(9, 0, "a")])
-    ptx = ("-gencode=arch=compute_90,code=compute_90",) if added else ()
-    assert found == (f"-gencode={flag}", *ptx)
-
-
 def test_sources_may_lie_above_setup_py(project):
     (project / "python").mkdir()
     found = read(project / "python", sources=["../b.cpp"], include_dirs=["../include"])

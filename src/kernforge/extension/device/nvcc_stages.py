@@ -41,9 +41,6 @@ def run_stages(command: Command) -> Completed:
     """Run a program; if it is nvcc for one object and one architecture, its stages side by side.
 
     The words of a sandbox may stand before nvcc's.
-
-    Raises:
-        FileNotFoundError: there is no such program.
     """
     if not any(map(_is_nvcc, command.argv)) or not {"-c", "-cubin"} & set(command.argv):
         return run(command)
