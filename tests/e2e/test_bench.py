@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``kernforge bench``: a project's two files, results, pictures, exit code, published versions."""
+"""``kernforge bench``: a project's two files, results, published versions, the client's scripts."""
 
 import json
 import os
@@ -10,6 +10,7 @@ import time
 import xml.etree.ElementTree as ET
 
 import pytest
+from support.variants import contents
 
 from kernforge.publish.api import publish
 from kernforge.registry.directory import DirectoryRegistry
@@ -41,8 +42,8 @@ def arguments(project, *more):
 
 @pytest.fixture
 def bench(fork_server):
-    def call(project, *more):
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    def call(project, *more, **environ):
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **environ}
         return fork_server.run(arguments(project, *more), env=environment)
 
     return call
@@ -187,3 +188,175 @@ def test_faster_than_published_and_than_a_directory_is_no_regression(builds, aga
     assert document["regressions"] == []
     rows = {row["candidate"]: row for row in document["workloads"][0]["results"]}
     assert rows[str(builds / "slow")]["ratio"]["verdict"] == "slower"
+
+
+# -- scripts of ``kernels benchmark``, unchanged, beside that command ----------------------------
+
+TOY = {
+    "__init__.py": """
+import torch
+
+def relu(x):
+    return x.relu()
+
+def relu_into(out, x):
+    out.copy_(x.relu())
+"""
+}
+SCRIPT = """
+import torch
+from kernels.benchmark import Benchmark
+
+class Relu(Benchmark):
+    seed = 42
+
+    def setup(self):
+        self.x = torch.randn(64, 1000, device=self.device)
+        self.out = torch.empty_like(self.x)
+
+    def benchmark_given(self):
+        self.kernel.relu_into(self.out, self.x)
+
+    def verify_given(self):
+        return self.x.clamp(min=0)
+
+    def setup_own(self):
+        self.x = torch.randn(70000, device=self.device, dtype=torch.float16)
+
+    def benchmark_own(self):
+        self.out = self.kernel.relu(self.x)
+
+    def verify_own(self):
+        return self.x.clamp(min=0)
+
+class Halves(Benchmark):
+    def setup(self):
+        self.a, self.b = torch.randn(2, 30000, device=self.device)
+
+    def benchmark_put_together(self):
+        self.c, self.d = self.kernel.relu(self.a), self.kernel.relu(self.b)
+
+    def verify_put_together(self):
+        self.out = torch.cat([self.c, self.d])
+        return torch.cat([self.a.clamp(min=0), self.b.clamp(min=0)])
+
+    def benchmark_unverified(self):
+        self.kernel.relu(self.a)
+"""
+# Every value is so small that the client's check accepts anything.
+SMALL = """
+import torch
+from kernels.benchmark import Benchmark
+
+class Small(Benchmark):
+    def setup(self):
+        self.x = torch.rand(50000, device=self.device) * 1e-3
+
+    def benchmark_relu(self):
+        self.out = self.kernel.relu(self.x)
+
+    def verify_relu(self):
+        return self.x.clamp(min=0)
+"""
+THEIRS = "import sys; from kernels.cli import main; sys.argv.insert(1, 'benchmark'); main()"
+
+
+@pytest.fixture
+def repo(tmp_path, write_variant):
+    """A repository with one build in pure Python; a function that writes it."""
+
+    def write(script=SCRIPT, kernel=TOY):
+        root = tmp_path / "repo"
+        write_variant(root / "build", files=kernel)
+        (root / "benchmarks").mkdir()
+        (root / "benchmarks" / "benchmark.py").write_text(script)
+        return root
+
+    return write
+
+
+@pytest.fixture
+def theirs(fork_server):
+    """The command of the client."""
+    pytest.importorskip("tabulate")
+
+    def call(*arguments):
+        argv = [sys.executable, "-c", THEIRS, *arguments, "--iterations", "5", "--json"]
+        return fork_server.run(argv, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+    return call
+
+
+def test_scripts_of_the_client_are_measured_unchanged(repo, tmp_path, bench, theirs):
+    root = repo()
+    done, other = bench(root, "--visual", tmp_path / "seen.svg"), theirs(root)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "seen.svg").read_text().startswith("<?xml")
+    assert other.returncode == 0, other.stderr
+    rows = {each["name"]: each["results"][0] for each in json.loads(done.stdout)["workloads"]}
+    assert {name: row["checked"] > 0 for name, row in rows.items()} == {
+        each["workload"]: bool(each.get("verified")) for each in json.loads(other.stdout)["results"]
+    }
+    assert list(rows) == ["Halves.put_together", "Halves.unverified", "Relu.given", "Relu.own"]
+    assert all(0 < row["low_ns"] <= row["median_ns"] <= row["high_ns"] for row in rows.values())
+
+
+def test_both_clients_refuse_a_wrong_kernel(repo, bench, theirs):
+    wrong = {"__init__.py": TOY["__init__.py"].replace("x.relu()", "x.abs()")}
+    root = repo(kernel=wrong)
+    other, done = theirs(root), bench(root, "--workload", "Relu.own")
+    assert other.returncode == 1
+    assert "Verification failed" in other.stderr
+    assert done.returncode == 6, done.stderr
+    assert "Relu.own, kernel, hot: call" in done.stderr
+
+
+def test_zeros_within_the_client_tolerance_are_refused(repo, bench, theirs):
+    zeros = {"__init__.py": "import torch\n\ndef relu(x):\n    return torch.zeros_like(x)\n"}
+    root = repo(script=SMALL, kernel=zeros)
+    assert theirs(root).returncode == 0
+    done = bench(root)
+    assert done.returncode == 6
+    assert "the result is wrong at" in done.stderr
+
+
+def test_a_published_kernel_is_measured_by_its_scripts(repo, tmp_path, bench):
+    root, registry = repo(script=SMALL), DirectoryRegistry(tmp_path / "registry")
+    scripts = {"benchmark.py": root / "benchmarks" / "benchmark.py"}
+    publish(root / "build", registry, REPO, benchmarks=scripts)
+    done = bench(f"{REPO}@v1", "--registry", registry.root)
+    assert done.returncode == 0, done.stderr
+    (case,) = json.loads(done.stdout)["workloads"]
+    assert case["results"][0]["checked"]
+
+
+def test_scripts_of_a_hub_need_trust(repo, hub, tmp_path, bench):
+    root = repo(script=SMALL)
+    script = (root / "benchmarks" / "benchmark.py").read_bytes()
+    hub.add(REPO, "v1", {**contents(root / "build"), "benchmarks/benchmark.py": script})
+    home = {
+        "HF_ENDPOINT": hub.url,
+        "HF_HOME": str(tmp_path / "hf"),
+        "KERNFORGE_HOME": str(tmp_path / "home"),
+    }
+    for asked in ((f"{REPO}@v1",), (root, "--against", f"{REPO}@v1")):
+        refused = bench(*asked, "--registry", "hf://", **home)
+        assert refused.returncode == 12, refused.stderr
+    done = bench(f"{REPO}@v1", "--registry", "hf://", "--trust-remote-code", **home)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["workloads"][0]["name"] == "Small.relu"
+
+
+def test_what_cannot_be_measured_is_reported(repo, tmp_path, bench):
+    root, registry = repo(), DirectoryRegistry(tmp_path / "registry")
+    publish(root / "build", registry, REPO)
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "benchmark_relu.py").write_text(SCRIPT)
+    for asked, code, words in (
+        ((tmp_path,), 2, "has no build/ to measure"),
+        (("owner/toy",), 2, "owner/toy needs a version"),
+        (("owner/toy@v1", "--registry", "nowhere"), 8, "has no kernel 'owner/toy'"),
+        ((f"{REPO}@v1", "--registry", registry.root), 8, "has no benchmarks/"),
+    ):
+        done = bench(*asked)
+        assert (done.returncode, words in done.stderr) == (code, True), done.stderr

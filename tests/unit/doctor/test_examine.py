@@ -5,8 +5,8 @@ import json
 import os
 
 import pytest
+from support.commands import call
 
-from kernforge.cli.main import main
 from kernforge.doctor import examine
 from kernforge.errors import StorageError
 from kernforge.system.environment import Environment
@@ -19,13 +19,11 @@ def doctor(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(examine.host, "has_module", lambda _name: False)  # seconds to import
 
-    def call(*argv):
-        with pytest.raises(SystemExit) as stop:
-            main(["doctor", "--offline", "--json", *argv])
-        text = capsys.readouterr().out
-        return stop.value.code, json.loads(text)
+    def ask():
+        code = call("doctor", "--offline", "--json")
+        return code, json.loads(capsys.readouterr().out)
 
-    return call
+    return ask
 
 
 def _rules(document):

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The second level can only help: whatever is wrong with it, the build goes on."""
+"""The local store, and the shared one: whatever is wrong with that, the build goes on."""
 
 import io
 import os
+import time
 import uuid
 
 import pytest
 
-from kernforge.errors import UsageError
+from kernforge.errors import StorageError, UsageError
 from kernforge.store import tree_archive
 from kernforge.store.local import Store
 from kernforge.store.remote import SharedStore
@@ -18,17 +19,78 @@ EVERYONE = Builders(everyone=True)
 KEY = "ab" + "0" * 62
 
 
-@pytest.fixture(params=["file", "memory"])
-def url(request, tmp_path):
-    return f"file://{tmp_path}/far" if request.param == "file" else f"memory://{uuid.uuid4().hex}"
-
-
-def fill_with(text, calls):
+def fill_with(text, calls=None):
     def fill(tree):
-        calls.append(text)
+        if calls is not None:
+            calls.append(text)
         files.write_new(tree / "content", text)
 
     return fill
+
+
+def test_a_tree_is_made_once_until_forgotten(tmp_path):
+    store = Store(tmp_path)
+    first = store.tree("things", KEY, fill_with("one"))
+    assert store.tree("things", KEY, fill_with("two")) == first
+    assert (first / "content").read_text() == "one"
+    store.forget("things", KEY)
+    store.forget("things", KEY)
+    assert not store.has("things", KEY)
+    assert (store.tree("things", KEY, fill_with("two")) / "content").read_text() == "two"
+
+
+def test_nothing_is_stored_when_making_it_fails(tmp_path):
+    store = Store(tmp_path)
+
+    def fail(tree):
+        files.write_new(tree / "half", "half")
+        raise ValueError("half way")
+
+    with pytest.raises(ValueError, match="half way"):
+        store.tree("things", KEY, fail)
+    assert not store.has("things", KEY)
+    assert not list(tmp_path.rglob("half"))
+    assert (store.tree("things", KEY, fill_with("one")) / "content").read_text() == "one"
+
+
+def test_old_leavings_are_swept_and_nothing_else(tmp_path):
+    shelf = tmp_path / "things" / KEY[:2]
+    ours = "tmp-kernforge-"
+    for name, age in ((f"{ours}old_4567", 3), (f"{ours}young567", 0), (f"{ours}mine", 3)):
+        (shelf / name).mkdir(parents=True)
+        os.utime(shelf / name, times=(time.time() - age * 86400,) * 2)
+    (shelf / f"{ours}link_567").symlink_to(tmp_path)
+    Store(tmp_path).tree("things", KEY, fill_with("one"))
+    left = [f"{ours}link_567", f"{ours}mine", f"{ours}young567"]
+    assert sorted(p.name for p in shelf.glob("tmp-*")) == left
+
+
+def test_a_full_disk_is_a_storage_error_with_a_hint(tmp_path):
+    def fill(tree):
+        with files.disk_errors(f"writing {tree}"):
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(StorageError) as caught:
+        Store(tmp_path).tree("things", KEY, fill)
+    assert "KERNFORGE_HOME" in caught.value.hint
+
+
+def test_replacing_a_tree_leaves_no_trace_of_the_old_one(tmp_path):
+    final = tmp_path / "final"
+    for text in ("one", "two"):
+        with files.staging(tmp_path) as staged:
+            files.write_new(staged / "new" / text, text)
+            files.replace_tree(staged / "new", final)
+    assert [p.name for p in final.iterdir()] == ["two"]
+    assert [p.name for p in tmp_path.iterdir()] == ["final"]
+
+
+# -- the shared store ----------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["file", "memory"])
+def url(request, tmp_path):
+    return f"file://{tmp_path}/far" if request.param == "file" else f"memory://{uuid.uuid4().hex}"
 
 
 def make(root, url, text, *, kind="actions"):
@@ -46,7 +108,7 @@ def test_a_store_that_cannot_be_reached_is_named_once(tmp_path):
     notes = []
     store = Store(tmp_path / "a", SharedStore(url, notes.append, EVERYONE))
     for number in range(3):
-        store.tree("actions", f"{number}b" + "0" * 62, fill_with("one", []))
+        store.tree("actions", f"{number}b" + "0" * 62, fill_with("one"))
     assert 1 <= len(notes) <= 2
     assert url in notes[0]
 
