@@ -21,7 +21,6 @@ from kernforge.bench.workload import Candidate, Subject
 
 PATTERN = "benchmark*.py"
 KERNEL, REFERENCE = "kernel", "reference"
-"""Names of the candidates that every workload has."""
 _PREFIX = "benchmark_"
 _TOLERANCE = 1e-2
 _CALL_BYTES = 64 << 20  # Few calls a turn: each needs an instance that was set up.

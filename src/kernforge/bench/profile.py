@@ -111,15 +111,10 @@ def _prepared(request: BenchRequest, name: str) -> Callable[[], None]:
     return call
 
 
-def main(request: BenchRequest, name: str) -> None:
-    """Make the call that Nsight Compute counts."""
+if __name__ == "__main__":
     import torch
 
-    call = _prepared(request, name)
+    prepared = _prepared(project.from_json(sys.argv[1]), sys.argv[2])
     torch.cuda.nvtx.range_push(_RANGE)
-    call()
+    prepared()
     torch.cuda.nvtx.range_pop()
-
-
-if __name__ == "__main__":
-    main(project.from_json(sys.argv[1]), sys.argv[2])

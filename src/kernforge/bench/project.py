@@ -8,7 +8,7 @@ import functools
 import importlib.util
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,14 @@ from typing import Any
 from kernforge.artifact.integrity import tree_files
 from kernforge.bench import hub, run
 from kernforge.bench.verify import Inputs, user_error
-from kernforge.bench.workload import Candidate, Settings, Workload
+from kernforge.bench.workload import Candidate, Workload
 from kernforge.errors import NotPublishedError, RequestError, UsageError
 from kernforge.loader import api as loader
 from kernforge.loader.importer import get_loaded_kernels
 from kernforge.registry.api import open_default, open_registry
 from kernforge.registry.names import BENCHMARKS, COMMIT, is_repo_id, specifier
 from kernforge.system.environment import Environment
-from kernforge.system.tables import counted, page
+from kernforge.system.tables import page
 from kernforge.trust import policy
 from kernforge.trust.admission import Case
 
@@ -66,13 +66,6 @@ def from_json(text: str) -> BenchRequest:
     given = json.loads(text)
     kernel = given["kernel"] and Path(given["kernel"])
     return BenchRequest(**given | {"project": Path(given["project"]), "kernel": kernel})
-
-
-def measure(request: BenchRequest, settings: Settings, note: Callable[[str], None]) -> run.Report:
-    """Measure every workload of a project or of a published kernel."""
-    loads = work(request)
-    note(counted(len(loads), "workload"))
-    return run.measure(loads, settings, note, request.project.resolve().name)
 
 
 def has_workloads(project: Path) -> bool:

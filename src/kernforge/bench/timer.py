@@ -177,9 +177,7 @@ class Gpu:
             uuid = torch.cuda.get_device_properties(0).uuid
             self._handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
             self.driver = str(nvml.nvmlSystemGetDriverVersion())
-        except ImportError:
-            self.unavailable = "NVML's package is not installed: pip install nvidia-ml-py"
-        except Exception as error:  # noqa: BLE001 - NVML's; a torch before 2.5 has no uuid
+        except Exception as error:  # noqa: BLE001 - NVML's; it is missing, or torch has no uuid
             self.unavailable = str(error) or type(error).__name__
 
     def read(self) -> None:

@@ -36,6 +36,7 @@ class Inputs(Subject):
     """
 
     def __init__(self, workload: Workload, device: str) -> None:
+        import torch
         from torch.utils.flop_counter import FlopCounterMode
 
         super().__init__()
@@ -55,11 +56,9 @@ class Inputs(Subject):
                 f"workload {self.name} names {len(self._dtypes)} dtypes for {len(results)} results",
                 hint="outputs must have as many as the reference returns",
             )
-        written = (
-            Tensor(shape=tuple(each.shape), dtype=dtype)
-            for each, dtype in zip(results, self._dtypes, strict=True)
-        )
-        self.call_bytes = sum(each.nbytes for each in (*workload.tensors, *written))
+        written = zip(results, self._dtypes, strict=True)
+        self.call_bytes = sum(each.nbytes for each in workload.tensors)
+        self.call_bytes += sum(r.numel() * getattr(torch, name).itemsize for r, name in written)
         self.bytes = workload.bytes if workload.bytes is not None else self.call_bytes
 
     def renew(self, number: int, count: int) -> None:

@@ -95,15 +95,12 @@ class Workload:
     accepts: Callable[[tuple[Any, ...], tuple[Any, ...]], bool] | None = None
 
     def __post_init__(self) -> None:
-        mistake = ""
-        if not isinstance(self.inputs, tuple | list):
-            mistake = "inputs is not a tuple; one input is written (Tensor(...),)"
-        elif not self.tensors:
-            mistake = "inputs has no Tensor, so there is nothing to draw"
-        if mistake:
+        given: Any = self.inputs
+        if not isinstance(given, tuple | list) or not self.tensors:
             raise UsageError(
-                f"workload {self.name}: {mistake}",
-                hint=f"each field is explained in {page('how-to/author/measure-a-kernel')}",
+                f"workload {self.name}: inputs is not a tuple with a Tensor",
+                hint="one input is written (Tensor(...),); each field is explained in "
+                f"{page('how-to/author/measure-a-kernel')}",
             )
 
     @property

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from kernforge.bench import profile, project, report, stats, workload
 from kernforge.bench.project import BenchRequest
+from kernforge.bench.run import measure
 from kernforge.bench.workload import Settings
 from kernforge.errors import CheckError, StorageError, UsageError
 from kernforge.system import files, machine
 from kernforge.system.console import Console
-from kernforge.system.tables import page
+from kernforge.system.tables import counted, page
 
 
 def run(arguments: argparse.Namespace, console: Console) -> None:
@@ -21,7 +22,9 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     _check_places(arguments)
     arguments.device = arguments.device or _device()
     settings, request = _settings(arguments), _request(arguments)
-    measured = project.measure(request, settings, console.note)
+    work = project.work(request)
+    console.note(counted(len(work), "workload"))
+    measured = measure(work, settings, console.note, arguments.project.resolve().name)
     document = report.document(measured)
     if arguments.out:
         files.write_atomic(arguments.out, json.dumps(document, indent=1) + "\n")
