@@ -50,7 +50,6 @@ class Symbol:
     """One entry of the dynamic symbol table.
 
     Attributes:
-        name: mangled name.
         version: version such as ``GLIBC_2.17``; empty if the symbol has none.
         library: soname of the library that must have the version, for an undefined symbol with a
             version.

@@ -59,9 +59,7 @@ def _run(arguments: argparse.Namespace, console: Console) -> int:
         command = importlib.import_module(f"kernforge.cli.commands.{arguments.command}")
         code = command.run(arguments, console) or 0
     elif shell := arguments.print_completion:
-        from kernforge.cli import completion  # noqa: PLC0415 - an extra
-
-        text = completion.script(shell)
+        text = parser.completion_script(shell)
         console.result({"shell": shell, "script": text}, text)
     else:
         parser.top_parser().print_help()

@@ -8,6 +8,7 @@ import difflib
 import functools
 import textwrap
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from kernforge._version import __version__
@@ -78,6 +79,21 @@ def described(command: Command) -> dict[str, Any]:
         "epilog": f"{example}\n\nmore: {page(command.page)}",
         "formatter_class": _FORMATTER,
     }
+
+
+def completion_script(shell: str) -> str:
+    """The script that lets one of ``SHELLS`` complete commands and options, without a Python."""
+    import shtab  # noqa: PLC0415 - an extra
+
+    top = top_parser()
+    verbs = top.add_subparsers(prog="kernforge")
+    for command in COMMANDS.values():
+        verb: Parser = verbs.add_parser(command.name, help=command.summary, **described(command))
+        verb.add((*command.arguments, *COMMON))
+        for action in verb._actions:  # noqa: SLF001 - argparse has no public way to list them
+            if action.type is Path:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+    return str(shtab.complete(top, shell=shell))
 
 
 def command_parser(command: Command) -> Parser:

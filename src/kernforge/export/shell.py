@@ -30,7 +30,6 @@ class Setting:
     """The environment of a variant.
 
     Attributes:
-        variables: to add to the user's environment.
         built: directory of the built variant; None if it is not built.
     """
 

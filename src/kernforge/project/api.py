@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import os
 import posixpath
@@ -65,14 +64,9 @@ def find(start: Path) -> Path:
         UsageError: there is no such directory, or no build.toml in it or above.
     """
     if not start.exists():
-        # What holds it may be a project, and is not the one that was meant.
-        siblings = [path.parent.name for path in start.absolute().parent.glob(f"*/{MANIFEST}")]
-        near = difflib.get_close_matches(start.name, siblings, n=1, cutoff=0.6)
         raise UsageError(
             f"there is no directory {start}",
-            hint=f"did you mean {start.with_name(near[0])}?"
-            if near
-            else "name the project's directory, or make a project with `kernforge new NAME`",
+            hint="name the project's directory, or make a project with `kernforge new NAME`",
         )
     start = start.resolve()
     for directory in (start, *start.parents):

@@ -41,7 +41,6 @@ class CardTemplate:
 
     Attributes:
         text: the template; without variables it is the card.
-        authored: whether it is the project's own CARD.md.
         values: its variables but for ``repo_id`` and ``variants``.
     """
 

@@ -47,11 +47,7 @@ _SUBMODULE = re.compile(r"^\s*path\s*=\s*(.+?)\s*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitCheckout:
-    """A checkout of a repository.
-
-    Attributes:
-        head: the commit that is checked out.
-    """
+    """A checkout of a repository."""
 
     top: Path
     head: str

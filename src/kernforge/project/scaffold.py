@@ -22,6 +22,7 @@ from typing import Literal
 
 from kernforge.errors import UsageError
 from kernforge.system.files import publish_tree, staging, write_new
+from kernforge.system.tables import page
 
 BACKENDS = ("cpu", "cuda")
 """What a new project can be made for."""
@@ -76,7 +77,7 @@ def fill(files: Mapping[str, str], dest: Path) -> Filled:
     if (dest / MANIFEST).exists():
         raise UsageError(
             f"{dest / MANIFEST} exists already: {dest} is a kernel project",
-            hint="add a kernel to it as its page `Add an operator` says",
+            hint=f"one more operator in it: {page('how-to/author/add-an-operator')}",
         )
     return add_files(files, dest)
 
@@ -161,7 +162,12 @@ def check_project(name: str, *, license: str) -> None:  # noqa: A002
             hint="a name has lower-case letters, digits and dashes, at least two of them; "
             "it begins with a letter and does not end with a dash",
         )
-    check_function(name.replace("-", "_"))
+    function = name.replace("-", "_")
+    if keyword.iskeyword(function) or function in _TAKEN:
+        raise UsageError(
+            f"{function!r} cannot be the name of a function next to others in a Python module",
+            hint=f"choose another name, such as 'my-{name}'",
+        )
     if not _LICENSE.fullmatch(license):
         raise UsageError(
             f"{license!r} is not a license expression",
@@ -173,15 +179,6 @@ def is_license(text: str) -> bool:
     """Whether build.toml can have a license expression: one word, or words joined by operators."""
     words = text.split()
     return bool(_LICENSE.fullmatch(text)) and all(w in {"AND", "OR", "WITH"} for w in words[1::2])
-
-
-def check_function(name: str) -> None:
-    """Refuse a name that no function of a kernel's package can have."""
-    if keyword.iskeyword(name) or name in _TAKEN:
-        raise UsageError(
-            f"{name!r} cannot be the name of a function next to others in a Python module",
-            hint="choose another name, such as 'my-" + name.replace("_", "-") + "'",
-        )
 
 
 def check_free(dest: Path) -> None:

@@ -88,11 +88,9 @@ class Sources:
     """Files of a project that a build reads.
 
     Attributes:
-        manifest: the project's, with the files in the place of patterns.
         digests: hex SHA-256 of every file by relative path.
         texts: content of those that a compiler could read.
         bundled: text of the bundled headers by path; the project may replace them.
-        paths: where every file of the project lies, by relative path.
     """
 
     manifest: Manifest

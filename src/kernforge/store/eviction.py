@@ -52,7 +52,6 @@ class KindUsage:
     """A part of the store.
 
     Attributes:
-        size: their bytes.
         oldest: when its least recently used tree was used; None where nothing is evicted.
     """
 

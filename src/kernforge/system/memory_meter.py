@@ -27,12 +27,7 @@ _KB = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Memory of a program and of all processes that it started.
-
-    Attributes:
-        current: bytes at the last measurement.
-        peak: highest number of bytes so far.
-    """
+    """Memory of a program and of all processes that it started."""
 
     current: int = 0
     peak: int = 0

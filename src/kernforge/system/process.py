@@ -65,11 +65,7 @@ class Completed:
 
     Attributes:
         returncode: exit status; the negative number of the signal that ended the program.
-        stdout: standard output, decoded with replacement characters.
-        stderr: standard error, decoded with replacement characters.
-        wall_s: seconds from start to end.
         cpu_s: user and system seconds of the program and of the children that it waited for.
-        timed_out: whether the program was killed because of its timeout.
         peak_bytes: highest memory of the program and of all processes that it started; 0 if it
             was too small to be measured.
     """

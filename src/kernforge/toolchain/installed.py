@@ -53,7 +53,6 @@ class LocalTree:
 
     Attributes:
         locked: it as a lock records it; its version is empty where it stands for any release's.
-        path: its directory.
         parts: where a toolkit's ``bin``, ``include``, ``lib64`` and ``nvvm`` are, if not all below
             ``path`` by these names: conda and the wheels have other layouts.
         files: of a header library, content by path below ``include``.
@@ -189,7 +188,6 @@ class TorchHere:
     """The torch that this Python would import.
 
     Attributes:
-        version: major and minor.
         cuda: the CUDA that it is built for; None for a build without CUDA.
         release: its full version, as ``"2.11.0+cu130"``.
     """

@@ -171,7 +171,6 @@ class Lock:
     Attributes:
         platform: the building machine's kind, as ``"x86_64-linux"``.
         compilers: by the names of their trees, as ``cxx`` and ``aarch64-cxx``.
-        trees: by name.
     """
 
     platform: str

@@ -65,9 +65,7 @@ class WheelPlan:
     """The plan of one wheel.
 
     Attributes:
-        distribution: name of the distribution, for pip.
         requires: the ``Requires-Dist`` lines.
-        licences: the licence files, by name.
     """
 
     distribution: str

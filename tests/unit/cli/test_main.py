@@ -162,7 +162,7 @@ def test_a_file_in_place_of_a_directory_is_a_storage_error(tmp_path, capsys):
     [
         ("wrong manifest", 3, "[general] licence"),
         ("missing source", 3, "[kernel.cpu] src[0]"),
-        ("missing project", 2, "did you mean {0}/my-relu?"),
+        ("missing project", 2, "there is no directory {0}/my-relu"),
         ("no manifest", 2, "kernforge new"),
     ],
 )
@@ -170,12 +170,10 @@ def test_an_unreadable_project_is_an_error_with_its_place(name, code, told, proj
     directory, manifest = project, CPU_AND_METAL
     if name == "wrong manifest":
         manifest = manifest.replace("license", "licence")
-    (project / "my-relu").mkdir()
-    (project / "my-relu" / "build.toml").write_text(manifest)
     if name == "missing source":
         (project / "op.cpp").unlink()
     if name == "missing project":
-        directory = project / "my-rleu"
+        directory = project / "my-relu"
     (project / "build.toml").write_text(manifest)
     if name == "no manifest":
         (project / "build.toml").unlink()
