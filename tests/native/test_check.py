@@ -3,13 +3,13 @@
 
 import platform
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support import abi_stubs
+from support.programs import output
 
 from kernforge.artifact import integrity
 from kernforge.artifact.metadata import Metadata
@@ -30,11 +30,6 @@ MODULE = '#include "registration.h"\nREGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n'
 INIT = "from . import _ops\n"
 
 
-def start(argv, cwd):
-    done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory):
     """A directory with stubs/."""
@@ -47,9 +42,9 @@ def compiled(workshop: Path, source: str, flags=("-fno-gnu-unique",), link=()) -
     """An extension module of this source, linked against the stubs."""
     (workshop / "a.cpp").write_text(source)
     defines = (f"-DTORCH_EXTENSION_NAME={ID}", f"-I{INCLUDE}")
-    start(("g++", "-std=c++17", "-fPIC", *defines, *flags, "-c", "a.cpp", "-o", "a.o"), workshop)
+    output(("g++", "-std=c++17", "-fPIC", *defines, *flags, "-c", "a.cpp", "-o", "a.o"), workshop)
     args = (*abi_floor.link_args(stub_dir="stubs", backend="cpu"), *link)
-    start(("g++", "-shared", "-o", "a.so", "a.o", *args), workshop)
+    output(("g++", "-shared", "-o", "a.so", "a.o", *args), workshop)
     return workshop / "a.so"
 
 
@@ -145,7 +140,7 @@ def test_a_link_above_the_floor_is_found(variant, workshop):
     source += 'extern "C" int go(pthread_t* t) { return pthread_create(t, 0, 0, 0); }'
     (workshop / "b.cpp").write_text(source)
     flags = ("-fPIC", f"-DTORCH_EXTENSION_NAME={ID}", f"-I{INCLUDE}")
-    start(("g++", "-shared", *flags, "b.cpp", "-o", "b.so"), workshop)
+    output(("g++", "-shared", *flags, "b.cpp", "-o", "b.so"), workshop)
     message = found(with_extension(variant, workshop / "b.so"))["manylinux"]
     assert "GLIBC_2.34: pthread_create" in message
 
@@ -190,7 +185,7 @@ def test_a_librarys_fault_is_found(variant, workshop, *, source, options, rule, 
 def test_unlisted_device_code_is_found(variant, workshop):
     shutil.copy(variant / f"{ID}.abi3.so", workshop / "fat.so")
     section = TESTS / "data" / "elf" / "nvcc.fatbin"
-    start(("objcopy", f"--add-section=.nv_fatbin={section}", "fat.so"), workshop)
+    output(("objcopy", f"--add-section=.nv_fatbin={section}", "fat.so"), workshop)
     message = found(with_extension(variant, workshop / "fat.so"))["archs"]
     assert "machine code for 7.5, 9.0, 9.0a, 10.0f, 12.1 is not listed" in message
 

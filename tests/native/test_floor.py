@@ -2,7 +2,6 @@
 """Link real objects against the stubs, run them here, and let auditwheel judge them."""
 
 import ctypes
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from auditwheel.architecture import Architecture
 from auditwheel.libc import Libc
 from auditwheel.policy import WheelPolicies
 from support import abi_stubs
+from support.programs import output
 
 from kernforge.binary import abi_floor, elf
 
@@ -18,12 +18,6 @@ pytestmark = pytest.mark.native
 
 DATA = Path(__file__).parents[1] / "data" / "native"
 CPU = Architecture.detect().value
-
-
-def run(argv, cwd):
-    done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +32,13 @@ def workshop(tmp_path_factory):
 def compile_text(path: Path, name: str, text: str) -> str:
     (path / f"{name}.cpp").write_text(text)
     flags = ("-std=c++17", "-O1", "-fPIC", "-fno-gnu-unique")
-    run(("g++", *flags, "-c", f"{name}.cpp", "-o", f"{name}.o"), path)
+    output(("g++", *flags, "-c", f"{name}.cpp", "-o", f"{name}.o"), path)
     return f"{name}.o"
 
 
 def link(path: Path, name: str, *objects: str, **options) -> elf.Elf:
     args = abi_floor.link_args(stub_dir="stubs", backend="cpu", **options)
-    run(("g++", "-o", f"{name}.so", *objects, *args), path)
+    output(("g++", "-o", f"{name}.so", *objects, *args), path)
     return elf.parse((path / f"{name}.so").read_bytes())
 
 
@@ -76,7 +70,7 @@ def test_heavy_cpp17_keeps_to_the_floor(heavy):
 
 
 def test_the_machines_own_link_does_not(workshop):
-    run(("g++", "-shared", "-o", "plain.so", "heavy.o"), workshop)
+    output(("g++", "-shared", "-o", "plain.so", "heavy.o"), workshop)
     found = elf.parse((workshop / "plain.so").read_bytes())
     # The same sources, so that the test above can fail at all.
     assert policy(found)[0] < floor_priority()
@@ -103,7 +97,7 @@ def test_it_loads_beside_torch_and_runs(workshop, heavy, tmp_path):
         "print('after')\n"
     )
     argv = ("env", "LD_BIND_NOW=1", sys.executable, "-c", program)
-    out = run((*argv, str(workshop / "heavy.so"), str(tmp_path)), workshop)
+    out = output((*argv, str(workshop / "heavy.so"), str(tmp_path)), workshop)
     # "closed" comes from a static destructor, which has to run when the library goes.
     assert out.split() == ["205", "370", "122", "17511", "closed", "after"]
 
@@ -171,7 +165,7 @@ def test_what_newer_headers_ask_for_works(workshop):
     # torch's stubs are needed but not there: leave them out to run without torch.
     args = [a for a in abi_floor.link_args(stub_dir="stubs", backend="cpu") if "torch" not in a]
     args = [a for a in args if "libc10" not in a]
-    run(("g++", "-o", "compat.so", "compat.o", *args), workshop)
+    output(("g++", "-o", "compat.so", "compat.o", *args), workshop)
     library = ctypes.CDLL(str(workshop / "compat.so"))
     realtime, monotonic = 0, 1
     for clock in (realtime, monotonic):

@@ -9,11 +9,11 @@ runs the CUDA part on a machine with a GPU and an installed CUDA toolkit; it rea
 import itertools
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 from support import jit_homes
+from support.programs import output
 
 import kernforge
 from kernforge.toolchain.installed import find_cuda
@@ -305,11 +305,6 @@ def write(root, files):
         (root / path).write_text(text)
 
 
-def compiled(*argv):
-    done = subprocess.run(list(map(str, argv)), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def ptx(place, standard, arch):
     """What nvcc makes of a directory's probe."""
     toolkit = find_cuda(os.environ)
@@ -317,7 +312,7 @@ def ptx(place, standard, arch):
         pytest.skip("there is no installed toolkit")
     flags = ("-Werror", "all-warnings", "-Wno-deprecated-gpu-targets", SEARCH[0])
     argv = (f"-std={standard}", "-ptx", f"-arch=compute_{arch}", *flags, place / "probe.cu")
-    compiled(toolkit / "bin/nvcc", *argv, "-o", place / "a.ptx")
+    output((toolkit / "bin/nvcc", *argv, "-o", place / "a.ptx"))
     return (place / "a.ptx").read_text()
 
 
@@ -333,7 +328,7 @@ def test_a_header_for_the_host_compiles_by_itself(tmp_path, header):
     source.write_text(f'#include "kernforge/{header}"\n')
     search = (*SEARCH, "-isystem", TORCH, "-isystem", TORCH / "torch/csrc/api/include")
     flags = ("-fsyntax-only", "-DCPU_KERNEL", "-Wall", "-Wextra", "-Werror")
-    compiled("c++", "-std=c++20", *flags, *search, source)
+    output(("c++", "-std=c++20", *flags, *search, source))
 
 
 @pytest.mark.parametrize("standard", ["c++17", "c++20"])

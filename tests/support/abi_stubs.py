@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stubs of the ABI floor and its extras, made by a compiler of this machine."""
 
-import subprocess
 from pathlib import Path
+
+from support.programs import output
 
 from kernforge.binary import abi_floor
 
@@ -18,6 +19,5 @@ def make(directory: Path, cpu: str, *, backend: str | None = "cpu", cxx: str = "
         texts |= stub.texts
     for name, text in texts.items():
         (directory / name).write_text(text)
-    for argv in (abi_floor.compat_argv(cxx), ("sh", "-eu", "stubs.sh", cxx)):
-        done = subprocess.run(argv, cwd=directory, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+    output(abi_floor.compat_argv(cxx), directory)
+    output(("sh", "-eu", "stubs.sh", cxx), directory)

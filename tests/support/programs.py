@@ -11,6 +11,15 @@ from pathlib import Path
 import pytest
 
 
+def output(argv, cwd=None):
+    """What a program prints, which must succeed."""
+    done = subprocess.run(
+        list(map(str, argv)), cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def program(name: str) -> str:
     """Path of a program, beside this Python first; without one the test is skipped."""
     here = Path(sys.executable).parent
@@ -28,6 +37,5 @@ def check_style(project: Path, files: Iterable[Path]) -> None:
     compare = (program("clang-format"), "--dry-run", "-Werror", style)
     sources = [path for path in files if path.suffix in {".cu", ".cpp", ".h"}]
     assert sources
-    for command in ((*lint, project), (*compare, *sources)):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    output((*lint, project))
+    output((*compare, *sources))

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 import torch
+from support import tutorials
 from support.tutorials import BUILT, FIXED, FORMS, GRAY, LOCAL, USE
 
 pytestmark = [pytest.mark.native, pytest.mark.torch]
@@ -36,6 +37,16 @@ volume = torch.arange(65536, dtype=torch.int32, device=device).to(torch.uint16).
 scaled = volume.float() / torch.tensor(4095.0, device=device)
 assert torch.equal(kernel.normalize_volume(volume, 4095.0), scaled)
 """
+
+
+@pytest.fixture
+def tutorial(tmp_path):
+    """A function that copies folders into a project of its own; see ``support.tutorials``."""
+
+    def copy(*folders, edits=()):
+        return tutorials.copy(tmp_path / folders[0], *folders, edits=edits)
+
+    return copy
 
 
 def program(device="cpu", load=LOCAL, *, image_ops=False):

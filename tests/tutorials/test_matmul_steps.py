@@ -4,10 +4,10 @@
 import ctypes
 import os
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
+from support.programs import output
 
 from kernforge.toolchain.installed import find_cuda
 
@@ -23,9 +23,7 @@ def nvcc(*options):
     toolkit = find_cuda(os.environ)
     if toolkit is None:
         pytest.skip("there is no installed toolkit")
-    argv = [toolkit / "bin/nvcc", "-std=c++20", SEARCH, *options, STEPS / "steps.cu"]
-    done = subprocess.run(list(map(str, argv)), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    output((toolkit / "bin/nvcc", "-std=c++20", SEARCH, *options, STEPS / "steps.cu"))
 
 
 def test_each_step_uses_its_instructions(tmp_path):

@@ -2,12 +2,11 @@
 """Jobs, image and container are valid for who reads them, and are there for what a project has."""
 
 import json
-import subprocess
 import sys
 from fnmatch import fnmatchcase
 
 import pytest
-from support.programs import program
+from support.programs import output, program
 
 from kernforge.project.scaffold import FORGES, ci_files
 
@@ -15,11 +14,6 @@ yaml = pytest.importorskip("yaml")
 
 GITHUB, GITLAB = ".github/workflows/kernel.yml", ".gitlab-ci.yml"
 BACKENDS = [("cpu", "cuda"), ("cpu",), ("cuda",), ("metal",)]
-
-
-def checked(path, *command):
-    done = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def written(tmp_path, forge, backends):
@@ -33,7 +27,7 @@ def written(tmp_path, forge, backends):
 @pytest.mark.parametrize("backends", BACKENDS)
 def test_the_workflow_passes_the_linter(tmp_path, backends):
     written(tmp_path, "github", backends)
-    checked(tmp_path / GITHUB, program("actionlint"), "-shellcheck=")
+    output((program("actionlint"), "-shellcheck=", tmp_path / GITHUB))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +39,7 @@ def test_the_jobs_have_the_forges_schema(tmp_path, forge, path, schema, backends
     pytest.importorskip("check_jsonschema")
     written(tmp_path, forge, backends)
     program = (sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}")
-    checked(tmp_path / path, *program)
+    output((*program, tmp_path / path))
 
 
 @pytest.mark.parametrize("forge", FORGES)
