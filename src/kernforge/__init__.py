@@ -13,12 +13,6 @@ if TYPE_CHECKING:
     from kernforge.bench.workload import Tensor, Workload
     from kernforge.extension.api import load, load_inline
     from kernforge.layers.decide import KernelizeReport, KernelSource, LayerOutcome
-    from kernforge.layers.decorators import (
-        replace_kernel_forward_from_hub,
-        use_kernel_forward_from_hub,
-        use_kernel_func_from_hub,
-        use_kernelized_func,
-    )
     from kernforge.layers.kernelize import kernelize, kernelize_report, kernelized, unkernelize
     from kernforge.layers.mapping import (
         CUDAProperties,
@@ -36,6 +30,10 @@ if TYPE_CHECKING:
         LocalLayerRepository,
         LockedFuncRepository,
         LockedLayerRepository,
+        replace_kernel_forward_from_hub,
+        use_kernel_forward_from_hub,
+        use_kernel_func_from_hub,
+        use_kernelized_func,
     )
     from kernforge.loader.api import (
         get_kernel,
@@ -106,13 +104,13 @@ __getattr__, __dir__ = _lazy.attributes(
         "extension.api": "load load_inline",
         "extension.notebook": "load_ipython_extension",
         "layers.decide": "KernelSource KernelizeReport LayerOutcome",
-        "layers.decorators": "replace_kernel_forward_from_hub use_kernel_forward_from_hub "
-        "use_kernel_func_from_hub use_kernelized_func",
         "layers.kernelize": "kernelize kernelize_report kernelized unkernelize",
         "layers.mapping": "CUDAProperties Device KernelizeFallback Mode ROCMProperties "
         "register_kernel_mapping use_kernel_mapping",
         "layers.repositories": "FuncRepository LayerRepository LocalFuncRepository "
-        "LocalLayerRepository LockedFuncRepository LockedLayerRepository",
+        "LocalLayerRepository LockedFuncRepository LockedLayerRepository "
+        "replace_kernel_forward_from_hub use_kernel_forward_from_hub use_kernel_func_from_hub "
+        "use_kernelized_func",
         "loader.api": "get_kernel get_kernel_variants get_local_kernel get_locked_kernel "
         "has_kernel install_kernel load_kernel",
         "loader.importer": "LoadedKernel RepoInfo get_kernel_dep get_loaded_kernels",

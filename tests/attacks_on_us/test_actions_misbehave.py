@@ -21,8 +21,7 @@ import pytest
 from support import graphs
 from support.attacks import SECRET, holds
 
-from kernforge.builder import action as execute_action
-from kernforge.builder import sandbox
+from kernforge.builder import action as execute_action, sandbox
 from kernforge.builder.graph import Input
 from kernforge.builder.results import STORE_KIND
 from kernforge.system import files

@@ -12,8 +12,7 @@ from support import projects
 from support.projects import git
 
 from kernforge.errors import UsageError
-from kernforge.project import api as project
-from kernforge.project import git as checkout
+from kernforge.project import api as project, git as checkout
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")
 pytest.importorskip("kernels")
 
-from kernels.layer import layer as their_layer  # noqa: E402
-from kernels.layer import repos as their_repos  # noqa: E402
+from kernels.layer import layer as their_layer, repos as their_repos  # noqa: E402
 from torch import nn  # noqa: E402 - skipped without torch
 
 import kernels as theirs  # noqa: E402

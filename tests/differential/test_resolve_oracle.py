@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from kernels import _rust as rust
-from kernels import archs, backends, variants
+from kernels import _rust as rust, archs, backends, variants
 from kernforge.artifact.integrity import digest_tree
 from kernforge.artifact.metadata import Metadata
 from kernforge.artifact.variant import Backend, Variant

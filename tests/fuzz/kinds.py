@@ -23,8 +23,7 @@ from kernforge.builder import provenance
 from kernforge.errors import KernforgeError
 from kernforge.loader import lock as kernels_lock
 from kernforge.manifest import document, migrate
-from kernforge.registry import api as registry_api
-from kernforge.registry import hub, remote
+from kernforge.registry import api as registry_api, hub, remote
 from kernforge.store import tree_archive
 from kernforge.store.local import Store
 from kernforge.system import files, untrusted

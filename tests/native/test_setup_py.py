@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kernforge.binary import fatbin
-from kernforge.setuptools import python_headers
+from kernforge.setuptools.target import available
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.native, pytest.mark.torch]
@@ -297,9 +297,7 @@ def test_wheels_for_many_torch_and_python(plain, tmp_path, environment, python):
     setup.write_text(
         text.replace('version="1.0",', 'version="1.0", install_requires=["torch>=2", "numpy"],')
     )
-    pythons = sorted(python_headers.available(os.environ), key=lambda v: int(v.rstrip("t")[2:]))[
-        -2:
-    ]
+    pythons = sorted(available(os.environ), key=lambda v: int(v.rstrip("t")[2:]))[-2:]
     out = tmp_path / "out"
     printed = kernforge(
         *("wheel", ".", "--torch", "2.9,2.11", "--cuda", "13.0", "--python", ",".join(pythons)),
@@ -334,7 +332,7 @@ def test_python_older_than_an_abi3_wheel_is_named(plain, limited, tmp_path, envi
     setup = plain / "setup.py"
     api = 'py_limited_api=True, define_macros=[("Py_LIMITED_API", "0x030B0000"), '
     setup.write_text(setup.read_text().replace("define_macros=[", api))
-    plain_ones = (v for v in python_headers.available(os.environ) if not v.endswith("t"))
+    plain_ones = (v for v in available(os.environ) if not v.endswith("t"))
     older = [v for v in plain_ones if int(v[2:]) < sys.version_info.minor]
     if not older:
         pytest.skip("there are headers of one Python here")

@@ -23,8 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kernforge.artifact.metadata import FILE as METADATA
-from kernforge.artifact.metadata import KernelDepend, Metadata
+from kernforge.artifact.metadata import FILE as METADATA, KernelDepend, Metadata
 from kernforge.errors import CheckError, MissingLockError, RegistryError, RequestError, UsageError
 from kernforge.loader import lock as locks
 from kernforge.loader.lock import FILE, PINS_FILE, KernelLocks, Pin, pins_text, sort_key

@@ -16,9 +16,7 @@ from kernforge._version import __version__
 from kernforge.artifact.directories import BuiltVariant
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.audit.describe import VariantLocation
-from kernforge.builder import api as build
-from kernforge.builder import provenance, results
-from kernforge.builder import workspace as build_workspace
+from kernforge.builder import api as build, provenance, results, workspace as build_workspace
 from kernforge.builder.api import BuildRequest
 from kernforge.builder.provenance import Statement
 from kernforge.builder.results import ActionRecord

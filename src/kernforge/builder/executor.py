@@ -17,8 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernforge.builder import action as execute_action
-from kernforge.builder import results, sandbox
+from kernforge.builder import action as execute_action, results, sandbox
 from kernforge.builder.action import ActionContext, Done, Failure
 from kernforge.builder.graph import Action, Plan
 from kernforge.builder.pool import Job, LocalPool, Measures, critical_paths

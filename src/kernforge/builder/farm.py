@@ -20,8 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from kernforge._version import __version__
-from kernforge.builder import action as execute_action
-from kernforge.builder import results, sandbox
+from kernforge.builder import action as execute_action, results, sandbox
 from kernforge.builder.action import ActionContext, Done, Failure
 from kernforge.builder.api import PlannedBuild
 from kernforge.builder.executor import LogEvents

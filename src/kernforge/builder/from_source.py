@@ -18,8 +18,7 @@ from pathlib import Path
 from kernforge.artifact.directories import BuiltVariant
 from kernforge.artifact.integrity import tree_files, verify_tree
 from kernforge.artifact.metadata import FILE, Metadata
-from kernforge.builder import api as build
-from kernforge.builder import provenance
+from kernforge.builder import api as build, provenance
 from kernforge.builder.api import BuildRequest
 from kernforge.builder.executor import LogEvents
 from kernforge.builder.provenance import Statement

@@ -12,9 +12,9 @@ import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from kernforge.builder import flags, linking
+from kernforge.builder import flags
+from kernforge.builder.flags import OBJECT
 from kernforge.builder.graph import Action, ActionSet, Artifact, Plan
-from kernforge.builder.linking import OBJECT
 from kernforge.errors import ManifestError
 from kernforge.manifest.document import Manifest
 from kernforge.manifest.model import Torch
@@ -101,8 +101,8 @@ class _Planner:
         ]
         archs = {arch for each in objects for arch in each.archs}
         if "linked" in uses:
-            objects.append(linking.namespace(self.actions, target, planned.ops_name))
-        linked = linking.link(
+            objects.append(flags.namespace(self.actions, target, planned.ops_name))
+        linked = flags.link(
             self.actions,
             target,
             planned.ops_name,

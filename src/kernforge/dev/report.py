@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A round of ``kernforge dev`` for programs, and as plain text."""
+"""A round of ``kernforge dev`` for programs, as plain text, and on a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
+
+from rich.console import Console
+from rich.text import Text
 
 from kernforge.bench.report import duration
 from kernforge.binary import kernel_usage
@@ -114,3 +117,35 @@ def _summary(result: Round, good: GoodBuild | None) -> str:
     stage = next(reversed(result.seconds), "build")
     outcome = "tests fail" if result.tested and not result.error else f"it cannot be {_DONE[stage]}"
     return f"{outcome}: {times}{rest}"
+
+
+_WAITING = "waiting for a change; Ctrl-C ends"
+
+
+class View:
+    """Prints the report of each round; the last line is live and shows the present step."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console()
+        self._line = self._console.status("starting")
+
+    def __enter__(self) -> None:
+        self._line.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._line.stop()
+
+    def state(self, state: str, words: str) -> None:
+        """A stage begins or continues with another step."""
+        words = words or (_WAITING if state == "idle" else "")
+        self._line.update(Text.assemble((state, "bold cyan"), f" {words}"))
+
+    def round(self, result: Round, good: GoodBuild | None) -> None:
+        """A round ended."""
+        *body, last = text(result, good).splitlines()
+        shown = Text()
+        for line in body:
+            failed = ": error: " in line or line.startswith("  failed: ")
+            shown.append(f"{line}\n", style="red" if failed else "")
+        shown.append(f"{last}\n", style="bold green" if result.ok else "bold red")
+        self._console.print(shown)

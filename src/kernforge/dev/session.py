@@ -18,8 +18,7 @@ from pathlib import Path
 from kernforge.artifact.metadata import FILE
 from kernforge.bench.project import BenchRequest
 from kernforge.binary import kernel_usage
-from kernforge.builder import api as build_api
-from kernforge.builder import workspace as build_workspace
+from kernforge.builder import api as build_api, workspace as build_workspace
 from kernforge.builder.action import Failure
 from kernforge.builder.api import BuildRequest
 from kernforge.builder.sandbox import Mode
@@ -30,8 +29,7 @@ from kernforge.extension.device import nvcc_stages
 from kernforge.extension.device.swap import replace_edited
 from kernforge.extension.device.units import DeviceSession
 from kernforge.loader import host
-from kernforge.project import targets as project_targets
-from kernforge.project import units
+from kernforge.project import targets as project_targets, units
 from kernforge.project.api import read_project
 from kernforge.project.targets import Target
 from kernforge.source import diagnostics

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import tomlkit
 
-from kernforge.builder import action as execute_action
-from kernforge.builder import api as build
+from kernforge.builder import action as execute_action, api as build
 from kernforge.builder.api import BuildRequest
 from kernforge.builder.graph import Action, Plan
 from kernforge.builder.workspace import Workspace, tree_paths

@@ -15,9 +15,15 @@ from typing import Any, TypeGuard
 
 from kernforge.builder import results
 from kernforge.errors import BuildError, UsageError
-from kernforge.extension import flags, inline, loading, machine, make
-from kernforge.extension import request as jit_request
-from kernforge.extension import session as jit_session
+from kernforge.extension import (
+    flags,
+    inline,
+    loading,
+    machine,
+    make,
+    request as jit_request,
+    session as jit_session,
+)
 from kernforge.extension.plan import Extension
 from kernforge.extension.request import Tree, check_module, content_key, read_extension
 from kernforge.extension.session import CachedModule, JitSession, LoadedModule

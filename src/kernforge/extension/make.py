@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from kernforge.builder import action as execute_action
-from kernforge.builder import executor
+from kernforge.builder import action as execute_action, executor
 from kernforge.builder.action import ActionContext, Failure
 from kernforge.builder.executor import Outcome
 from kernforge.builder.graph import Plan

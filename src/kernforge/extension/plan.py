@@ -20,11 +20,10 @@ from dataclasses import dataclass, field
 from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor
-from kernforge.builder import flags, linking
+from kernforge.builder import flags
+from kernforge.builder.flags import OBJECT
 from kernforge.builder.graph import Action, ActionKind, ActionSet, Input, Plan
-from kernforge.builder.linking import OBJECT
-from kernforge.extension import flags as user_flags
-from kernforge.extension import op_names
+from kernforge.extension import flags as user_flags, op_names
 from kernforge.extension.device.units import CudaUnit, ExtensionUnit, ModulePlan
 from kernforge.project.targets import Target
 from kernforge.source import torch_headers
@@ -414,7 +413,7 @@ class _ExtensionPlanner:
             objects.append(self._device_link(objects))
         if self._names:
             objects.append(self._compile_names())
-        names, inputs = linking.named_objects(self._actions, objects)
+        names, inputs = flags.named_objects(self._actions, objects)
         if extension.linked:
             # No program reads it: other files on the same command line make another action.
             lines = "".join(f"{path} {identity}\n" for path, identity in extension.linked.items())
@@ -430,7 +429,7 @@ class _ExtensionPlanner:
         """Link device code that was compiled with ``-dc`` or ``-rdc=true``."""
         extension = self._extension
         self._compatibility_flags(("-dlink",), extension.file)
-        names, inputs = linking.named_objects(self._actions, objects)
+        names, inputs = flags.named_objects(self._actions, objects)
         given = [w for w in self._words(extension.dlink or ()) if w != "-dlink"]
         linked = [w for w in extension.ldflags if w.startswith("/") and w.endswith((".o", ".a"))]
         own = any("arch" in word for word in given)
@@ -452,11 +451,11 @@ class _ExtensionPlanner:
         needed = self._needed()
         if not machine.portable:
             stubs = abi_floor.empty_stubs(needed)
-            inputs = linking.stubs(self._actions, stubs, self.target, of="torch")
-            words = (f"{linking.STUB_DIR}/{stub.file}" for stub in stubs)
+            inputs = flags.stubs(self._actions, stubs, self.target, of="torch")
+            words = (f"{flags.STUB_DIR}/{stub.file}" for stub in stubs)
             return ("-shared", "-Wl,--no-as-needed", *words, "-Wl,--as-needed"), inputs
         floor = abi_floor.link_args(
-            stub_dir=linking.STUB_DIR,
+            stub_dir=flags.STUB_DIR,
             backend="",
             libstdcxx_archive=machine.static_libstdcxx,
             needed=needed,
@@ -464,7 +463,7 @@ class _ExtensionPlanner:
         compiled = (*self._extension.cflags, *self._extension.cuda_cflags)
         if any(_DEBUG.fullmatch(word) for word in compiled):
             floor = tuple(word for word in floor if word != _STRIP)
-        return floor, linking.floor(self._actions, self.target, needed)
+        return floor, flags.floor(self._actions, self.target, needed)
 
     def _needed(self) -> tuple[str, ...]:
         """Sonames that the module depends on, in load order."""

@@ -15,8 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from kernforge.binary import elf
-from kernforge.builder import api as build
-from kernforge.builder import from_source
+from kernforge.builder import api as build, from_source
 from kernforge.builder.api import BuildRequest
 from kernforge.builder.workspace import Workspace, open_workspace
 from kernforge.errors import BuildError, NetworkError, ToolchainError

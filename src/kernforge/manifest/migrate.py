@@ -13,8 +13,7 @@ from typing import Any
 import tomlkit
 
 from kernforge.errors import ManifestError
-from kernforge.manifest import document as manifest
-from kernforge.manifest import editions
+from kernforge.manifest import document as manifest, editions
 from kernforge.manifest.editions import Edition
 from kernforge.system.files import write_atomic
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from kernforge.artifact.metadata import GitState
 from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError, UsageError
-from kernforge.manifest import document as manifests
-from kernforge.manifest import sources
+from kernforge.manifest import document as manifests, sources
 from kernforge.manifest.document import Manifest
 from kernforge.manifest.fields import Path as Place
 from kernforge.manifest.mistakes import Mistake, report

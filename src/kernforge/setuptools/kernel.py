@@ -18,8 +18,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 from kernforge.artifact.variant import Backend
-from kernforge.builder import api as build
-from kernforge.builder import from_source
+from kernforge.builder import api as build, from_source
 from kernforge.builder.api import BuildRequest
 from kernforge.builder.workspace import Workspace, open_workspace, this_cpu
 from kernforge.errors import KernforgeError

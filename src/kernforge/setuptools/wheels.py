@@ -25,17 +25,15 @@ from packaging.version import Version
 
 from kernforge.check.api import beyond_limited_api
 from kernforge.errors import BuildError, CheckError, UsageError
-from kernforge.setuptools import pip, python_headers, stub, target
-from kernforge.setuptools.target import TorchTarget
+from kernforge.setuptools import pip, stub, target
+from kernforge.setuptools.target import TorchTarget, find
 from kernforge.system import files
 from kernforge.system.console import Console
 from kernforge.system.environment import Environment
 from kernforge.system.process import Command, run
 from kernforge.toolchain.releases import torch_releases
-from kernforge.wheel import archive
-from kernforge.wheel import plan as wheel_plan
-from kernforge.wheel.needs import libraries
-from kernforge.wheel.plan import WheelPlan
+from kernforge.wheel import archive, plan as wheel_plan
+from kernforge.wheel.plan import WheelPlan, libraries
 
 _INFO = re.compile(r"[^/]+\.(dist-info|data)/(.*)")
 _OURS = {"METADATA", "WHEEL", "RECORD", "RECORD.jws", "RECORD.p7s"}
@@ -69,7 +67,7 @@ def targets(
     """
     pythons = [target.parse_python(each) for each in python] or [target.running_python()]
     for each in pythons:
-        python_headers.find(each, environment.variables)
+        find(each, environment.variables)
     if not torch:
         here = target.find_target(environment)
         torch, cuda = [str(here.torch)], cuda or [str(here.cuda or target.NO_CUDA)]

@@ -15,8 +15,7 @@ import pytest
 from kernforge.system import files
 from kernforge.system.environment import Environment
 from kernforge.system.process import Command, run
-from kernforge.testing import case as cases
-from kernforge.testing import compare, guards
+from kernforge.testing import case as cases, compare, guards
 from kernforge.testing.case import Case, OpDeclaration, Trial
 
 __tracebackhide__ = True  # a failure shows the test and the operator, not how we compare

@@ -10,8 +10,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from kernforge.testing import case as cases
-from kernforge.testing import compare, guards
+from kernforge.testing import case as cases, compare, guards
 from kernforge.testing.case import Trial
 from kernforge.testing.inputs import view
 

@@ -19,8 +19,7 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
 
-from kernforge.artifact.metadata import FILE as METADATA
-from kernforge.artifact.metadata import SIGNATURE as FILE
+from kernforge.artifact.metadata import FILE as METADATA, SIGNATURE as FILE
 from kernforge.errors import IntegrityError, TrustError, UsageError
 from kernforge.system import untrusted
 from kernforge.trust.policy import (

@@ -23,10 +23,8 @@ from kernforge.registry.directory import Registries
 from kernforge.registry.names import versions
 from kernforge.system import files
 from kernforge.system.environment import Environment
-from kernforge.wheel import archive as wheel_archive
-from kernforge.wheel import plan as wheel_plan
-from kernforge.wheel.needs import is_library, libraries
-from kernforge.wheel.plan import WheelPlan
+from kernforge.wheel import archive as wheel_archive, plan as wheel_plan
+from kernforge.wheel.plan import WheelPlan, is_library, libraries
 
 # A process can register an operator namespace once, and a build has one namespace for all ways to
 # load it. The loaders import a build's extension as <id>.<id>, so a wheel uses the same name: the

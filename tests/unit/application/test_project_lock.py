@@ -15,8 +15,7 @@ from kernforge.errors import (
     RequestError,
     UsageError,
 )
-from kernforge.loader import api as loader
-from kernforge.loader import lock, search
+from kernforge.loader import api as loader, lock, search
 from kernforge.registry.names import Request, request
 
 

@@ -9,7 +9,7 @@ import pytest
 from support.locks import table, tree
 
 from kernforge.artifact.version import Version2
-from kernforge.builder import graph, linking, planner
+from kernforge.builder import flags, graph, planner
 from kernforge.errors import ManifestError, ToolchainError
 from kernforge.manifest import document
 from kernforge.project import targets, units
@@ -232,7 +232,7 @@ def test_a_copy_of_a_bundled_header_makes_the_same_build():
 def test_no_argv_holds_a_path_of_a_machine():
     seen = set()
     for action in make().actions:
-        assert {part for part in action.argv if part.startswith("/")} <= {linking.SHELL}
+        assert {part for part in action.argv if part.startswith("/")} <= {flags.SHELL}
         assert action.needs <= seen, f"{action.title} comes before what it needs"
         seen.add(action.key)
 

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from kernforge.binary import kernel_usage
 from kernforge.binary.cubin import FunctionUsage
+from kernforge.dev.report import View
 from kernforge.dev.rounds import EVERYTHING, GoodBuild, Round
-from kernforge.dev.view import View
 from kernforge.source.diagnostics import Diagnostic
 from kernforge.testing import project_tests
 

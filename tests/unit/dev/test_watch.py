@@ -7,8 +7,7 @@ import types
 
 import pytest
 
-from kernforge.dev import rounds
-from kernforge.dev import watch as dev_watch
+from kernforge.dev import rounds, watch as dev_watch
 from kernforge.dev.rounds import EVERYTHING, Round
 from kernforge.dev.session import DevOptions
 from kernforge.errors import StorageError

@@ -7,8 +7,7 @@ from support import projects
 from support.commands import call
 from support.manifests import RICH
 
-from kernforge.export import api as export
-from kernforge.export import cmake
+from kernforge.export import api as export, cmake
 from kernforge.manifest.document import parse
 from kernforge.project import api as project
 from kernforge.project.units import Sources

@@ -4,8 +4,7 @@
 import pytest
 from support.kernels import CPU_HOST
 
-from kernforge.loader import api as loading
-from kernforge.loader import search
+from kernforge.loader import api as loading, search
 from kernforge.publish.api import publish
 
 

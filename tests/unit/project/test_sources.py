@@ -3,8 +3,7 @@
 
 import pytest
 
-from kernforge.project import api as project
-from kernforge.project import units
+from kernforge.project import api as project, units
 
 MANIFEST = """
 [general]

@@ -2,7 +2,7 @@
 import pytest
 
 from kernforge.errors import ToolchainError
-from kernforge.setuptools import python_headers
+from kernforge.setuptools.target import available, find
 
 
 def headers(top, python, release):
@@ -21,9 +21,9 @@ def test_headers_of_uv_and_pyenv_are_found(tmp_path, mark, suffix):
         "UV_PYTHON_INSTALL_DIR": str(tmp_path / "uv"),
         "PYENV_ROOT": str(tmp_path / "pyenv"),
     }
-    found = python_headers.available(variables)
+    found = available(variables)
     assert {each for each in found if each.startswith(("3.18", "3.19"))} == {*names}
-    locked = [python_headers.find(name, variables)[1] for name in names]
+    locked = [find(name, variables)[1] for name in names]
     assert [each.release for each in locked] == ["3.18.2", "3.19.0"]
     assert locked[0].digest != locked[1].digest
 
@@ -34,6 +34,6 @@ def test_missing_headers_error_lists_available_pythons(tmp_path):
     with pytest.raises(
         ToolchainError, match=r"extensions for Python 3\.19 need its headers"
     ) as error:
-        python_headers.find("3.19", variables)
+        find("3.19", variables)
     assert "3.18" in error.value.hint
     assert "uv python install 3.19" in error.value.hint

@@ -12,9 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kernforge.artifact.variant import Backend, Variant
-from kernforge.builder import api as build
-from kernforge.builder import results
-from kernforge.builder import workspace as workspaces
+from kernforge.builder import api as build, results, workspace as workspaces
 from kernforge.builder.executor import Outcome
 from kernforge.builder.graph import Plan
 from kernforge.builder.workspace import Workspace

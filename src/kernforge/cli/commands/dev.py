@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int | None:
     with contextlib.ExitStack() as stack:
         watcher: Watcher = _Lines(console)
         if not arguments.json and not arguments.quiet and sys.stdout.isatty():
-            from kernforge.dev.view import View  # noqa: PLC0415 - a terminal's
+            from kernforge.dev.report import View  # noqa: PLC0415 - a terminal's
 
             watcher = view = View()
             stack.enter_context(view)

@@ -10,8 +10,7 @@ from pathlib import Path
 from kernforge.artifact import directories
 from kernforge.cli import options
 from kernforge.errors import UsageError
-from kernforge.project import api as projects
-from kernforge.project import card as cards
+from kernforge.project import api as projects, card as cards
 from kernforge.project.api import Project
 from kernforge.publish import api as publish
 from kernforge.publish.api import pack_source

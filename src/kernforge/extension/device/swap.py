@@ -20,12 +20,11 @@ from pathlib import Path
 
 from kernforge.binary import cubin, elf, fatbin
 from kernforge.binary.symbols import demangled
-from kernforge.builder import action as execute_action
-from kernforge.builder import executor, results
+from kernforge.builder import action as execute_action, executor, results
 from kernforge.builder.action import ActionContext
 from kernforge.builder.api import PlannedBuild
+from kernforge.builder.flags import OBJECT
 from kernforge.builder.graph import Action, ActionSet, Plan
-from kernforge.builder.linking import OBJECT
 from kernforge.builder.results import STORE_KIND
 from kernforge.builder.workspace import Workspace
 from kernforge.extension.device import split as device_split

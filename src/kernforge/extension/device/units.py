@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kernforge.builder.flags import OBJECT
 from kernforge.builder.graph import Action, ActionSet, Plan
-from kernforge.builder.linking import OBJECT
 from kernforge.builder.results import STORE_KIND
 from kernforge.extension.device import split
 from kernforge.project.targets import Target
