@@ -109,12 +109,10 @@ class Program(Tree):
 
     Args:
         root: directory that paths are relative to.
-        file: name of the program.
         described: output of ``describe``.
 
     Attributes:
         license: as stated by the program; may be empty.
-        modules: the extension modules.
         remarks: notes to the user.
     """
 

@@ -81,7 +81,6 @@ def find(
     """Find the kernel of a path or repo id.
 
     Args:
-        version: version of a repo id: a major version, ``X.Y.Z`` or a range.
         revision: branch, tag or commit of a repo id. Without a version and a revision, the newest
             version.
     """

@@ -48,7 +48,6 @@ class DevOptions:
     """Options of a session.
 
     Attributes:
-        place: directory for the builds and figures of the project.
         variants: names or patterns; empty for the best variant for this process.
         arch: compute capabilities to compile for; empty for this machine's GPU.
         workloads: workloads to measure; empty for the first one.

@@ -159,7 +159,6 @@ def parse_flags(flags: Iterable[str], here: str, installed: Iterable[str] = ()) 
     """Separate search paths and included files from other flags.
 
     Args:
-        flags: as ``words`` gives them.
         here: the directory that relative paths start from.
         installed: directories whose content is part of the toolchain, not the user's.
     """

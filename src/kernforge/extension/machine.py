@@ -53,11 +53,7 @@ def installed_directories(environment: Environment) -> tuple[str, ...]:
 def find_toolchain(
     environment: Environment, needs: ExtensionNeeds, progress: Progress
 ) -> ExtensionMachine:
-    """Find the compiler, headers and toolkit that a module of this process needs.
-
-    Args:
-        progress: shows downloads.
-    """
+    """Find the compiler, headers and toolkit that a module of this process needs."""
     torch = import_torch()
     package = Path(torch.__file__).resolve().parent
     series = Version2.leading(torch.__version__) or Version2(0, 0)
@@ -102,7 +98,6 @@ def provide(
     """Lock and real paths of compiler, torch's headers and toolkit; what is missing is fetched.
 
     Args:
-        parts: what is on the machine already.
         cuda: version of the toolkit, if one is needed.
     """
     store, compiler = store_of(environment), find_compiler(environment)

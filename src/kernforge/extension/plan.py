@@ -82,11 +82,9 @@ class ExtensionMachine:
     Attributes:
         torch: release series of torch.
         torch_cuda: CUDA that torch was built with; None for a CPU build.
-        cpu: as variant names spell it.
         cuda: the toolkit; None where no source needs one.
         archs: arguments for nvcc that say what to compile for.
         only: architectures that the user asked for; empty narrows nothing.
-        lock: the identities of compiler, headers and toolkit.
         sonames: torch's libraries that the loading process has, without libtorch_python.
         portable: whether the result is for other machines too.
         standard: the least C++ standard that torch's headers take, as 20.
@@ -133,20 +131,16 @@ class Extension:
 
     Attributes:
         name: of the module, with the packages it is in.
-        sources: paths.
         texts: path and text of each file that is not on the disk.
         nvcc_defaults: for nvcc, before all others.
         dlink: for nvcc's device link; None leaves it to the flags whether there is one.
         includes: search path; once read, in the action's directory.
         build_directory: where the caller wants the shared object too; empty for nowhere.
-        with_torch: whether it is compiled against torch.
         with_cuda: whether C++ sources get CUDA's headers; None: if a source is CUDA.
         limited_api: whether the module keeps to Python's limited API.
         is_python_module: False for sources that only register operators.
-        file: name of the shared object.
         here: the current directory, or that of the setup.py, from which relative paths start.
         environment: values of the variables that decide what is compiled with.
-        units: what was read.
         linked: files that the linker reads outside the action's directory -> what identifies them.
         installed: search path outside the action's directory.
     """

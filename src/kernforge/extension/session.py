@@ -106,9 +106,6 @@ class JitSession:
 
         It is the namespace's own, or one with a suffix if another build has that.
 
-        Args:
-            key: of the module's content.
-
         Yields:
             The names by those that the sources write.
         """

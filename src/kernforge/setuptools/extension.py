@@ -159,12 +159,7 @@ class BuildExtension(build_ext):
 
 
 def extension_request(extension: setuptools.Extension, file: str, here: Path) -> Extension:
-    """The compile request of an extension.
-
-    Args:
-        file: name of the shared object.
-        here: directory of the setup.py.
-    """
+    """The compile request of an extension."""
     flags: Any = extension.extra_compile_args or []
     compilers = flags if isinstance(flags, dict) else {"cxx": flags, "nvcc": flags}
     cxx, nvcc, dlink = (compilers.get(name) for name in _COMPILERS)

@@ -87,7 +87,6 @@ def build_into_package(work: Path, build_lib: Path | None) -> None:
     """Build the project of the current directory, and copy the generated files to its package.
 
     Args:
-        work: directory of the build.
         build_lib: parent of the package; None for the source directory.
     """
     environment = Environment.read()

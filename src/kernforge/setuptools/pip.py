@@ -85,7 +85,6 @@ class _Builds:
 
     Args:
         place: directory of the stub and of build requirements.
-        verbose: whether pip shows the output of builds.
     """
 
     def __init__(self, environment: Environment, place: Path, *, verbose: bool) -> None:

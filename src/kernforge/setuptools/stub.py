@@ -80,7 +80,6 @@ def variables(
     """Environment variables of a build behind a stub.
 
     Args:
-        package: the stub's package.
         packages: directory of the project's build requirements.
         setup: text of the setup.py.
     """

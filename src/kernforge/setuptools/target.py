@@ -41,7 +41,6 @@ class TorchTarget:
         cuda: CUDA that torch was built with; None for a CPU build of torch.
         python: Python that imports the extension, as ``"3.12"`` or ``"3.14t"``.
         installed: directory of the installed package; None for a release of the index.
-        why: reason of the choice.
     """
 
     torch: Version2

@@ -46,7 +46,6 @@ class ExtensionWheel:
 
     Attributes:
         requires: its ``Requires-Dist`` lines.
-        seconds: duration of the build.
     """
 
     path: Path
@@ -102,7 +101,6 @@ def make_wheels(
     """Build the wheels of a project, one after the other; each uses all cores.
 
     Args:
-        project: directory with ``setup.py`` or ``pyproject.toml``.
         seconds: time of all members in seconds since 1970, as in ``SOURCE_DATE_EPOCH``.
 
     Raises:
@@ -184,9 +182,7 @@ def relabel(
     """Rewrite a wheel with the version, requirements and tags of its target.
 
     Args:
-        wheel: as setuptools made it.
         wanted: what its extensions were built for.
-        out: directory of the new wheel.
         place: a new directory, for the files of the wheel.
         seconds: time of all members in seconds since 1970.
 

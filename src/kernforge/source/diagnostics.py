@@ -39,7 +39,6 @@ class Diagnostic:
         file: name of the file, as the compiler writes it; empty if the message names none.
         line: number of the line, from 1; 0 if the message names none.
         column: number of the column, from 1; 0 if the message names none.
-        severity: ``error``, ``warning``, ``remark`` or ``note``.
     """
 
     file: str

@@ -187,7 +187,6 @@ class _Edit:
         bare: files for its device code alone, by path; empty if that needs the unit's own.
         before: its earlier object.
         section: the section of that object with the machine code.
-        code: the machine code.
     """
 
     unit: CudaUnit
