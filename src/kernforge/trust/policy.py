@@ -108,10 +108,6 @@ class Policy:
     rules: tuple[Rule, ...]
 
 
-def _marks_nobody(_owner: str) -> bool | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """The kernel that a policy decides about.
@@ -127,7 +123,7 @@ class Subject:
     registry: str
     major: int | None = None
     is_trusted_publisher: Callable[[str], bool | None] = field(
-        default=_marks_nobody, compare=False, repr=False
+        default=lambda _owner: None, compare=False, repr=False
     )
 
     def __post_init__(self) -> None:
