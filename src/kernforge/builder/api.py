@@ -28,8 +28,7 @@ from kernforge.builder.sandbox import Mode, Sandbox
 from kernforge.builder.workspace import Workspace, ensure_lock, needs, toolchain_notes, tree_paths
 from kernforge.check.finding import Finding
 from kernforge.errors import BuildError, SourceError, StorageError
-from kernforge.manifest.fields import Backend
-from kernforge.manifest.model import Torch
+from kernforge.manifest.model import Backend, Torch
 from kernforge.project.api import Project, folder
 from kernforge.project.targets import Target
 from kernforge.project.units import Sources

@@ -13,8 +13,7 @@ from importlib import resources
 from kernforge.artifact.variant import Variant
 from kernforge.artifact.version import Version2
 from kernforge.builder import flags, layout
-from kernforge.manifest import fields
-from kernforge.manifest.model import CudaKernel, Torch, TvmFfi
+from kernforge.manifest.model import Backend, CudaKernel, Torch, TvmFfi
 from kernforge.project import units
 from kernforge.project.units import Sources, Unit
 from kernforge.toolchain import header_libraries
@@ -22,7 +21,7 @@ from kernforge.toolchain import header_libraries
 _TEMPLATE = resources.files("kernforge") / "templates" / "export" / "CMakeLists.txt"
 # CUDA versions at which the default architectures and the rules for flags change.
 _EDGES: tuple[Version2, ...] = (Version2(13, 0), Version2(12, 8), Version2(0, 0))
-_BUILT: tuple[fields.Backend, ...] = ("cpu", "cuda")
+_BUILT: tuple[Backend, ...] = ("cpu", "cuda")
 
 
 def text(sources: Sources) -> str:
@@ -52,14 +51,14 @@ def text(sources: Sources) -> str:
     return result
 
 
-def _stable(framework: Torch, backends: Iterable[fields.Backend]) -> Iterator[str]:
+def _stable(framework: Torch, backends: Iterable[Backend]) -> Iterator[str]:
     """Definition of the stable ABI's target for each backend."""
     for backend in backends:
         if oldest := framework.stable_abi_for(backend):
             yield f'"$<$<STREQUAL:${{GPU_LANG}},{backend.upper()}>:{flags.stable_target(oldest)}>"'
 
 
-def _sources(sources: Sources, backends: Sequence[fields.Backend]) -> Iterator[str]:
+def _sources(sources: Sources, backends: Sequence[Backend]) -> Iterator[str]:
     """The sources of the backend to build, by ranges of toolkits for CUDA."""
     if "cpu" in backends:
         yield 'if(GPU_LANG STREQUAL "CPU")'

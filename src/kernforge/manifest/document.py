@@ -18,11 +18,11 @@ from pydantic import ValidationError
 from kernforge.errors import ManifestError
 from kernforge.manifest import editions as legacy
 from kernforge.manifest.editions import Edition
-from kernforge.manifest.fields import Backend
 from kernforge.manifest.mistakes import Mistake, from_pydantic, report
 from kernforge.manifest.model import (
     FRAMEWORKS,
     AnyKernel,
+    Backend,
     Document,
     General,
     Torch,

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any, TypeAlias, get_args
 
-from kernforge.manifest.fields import Backend, Path
+from kernforge.manifest.model import Backend, Path
 
 Data: TypeAlias = dict[str, Any]
 

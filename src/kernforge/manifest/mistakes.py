@@ -17,8 +17,16 @@ from typing import Any, get_args
 from pydantic_core import ErrorDetails
 
 from kernforge.manifest.editions import Data
-from kernforge.manifest.fields import Backend, Path
-from kernforge.manifest.model import KERNELS, TABLES, Document, KernelDependency, Table, fields
+from kernforge.manifest.model import (
+    KERNELS,
+    TABLES,
+    Backend,
+    Document,
+    KernelDependency,
+    Path,
+    Table,
+    fields,
+)
 
 _LONGEST_VALUE = 60
 # The start of a file whose lines are looked up, in a time that grows with the square.

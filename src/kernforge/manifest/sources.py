@@ -14,9 +14,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from kernforge.manifest.document import Manifest
-from kernforge.manifest.fields import Path
 from kernforge.manifest.mistakes import Mistake, did_you_mean
-from kernforge.manifest.model import Torch, TorchNoarch
+from kernforge.manifest.model import Path, Torch, TorchNoarch
 
 _PARTS = {"*": "[^/]*", "?": "[^/]"}
 

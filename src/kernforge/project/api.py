@@ -16,9 +16,8 @@ from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError, UsageError
 from kernforge.manifest import document as manifests, sources
 from kernforge.manifest.document import Manifest
-from kernforge.manifest.fields import Path as Place
 from kernforge.manifest.mistakes import Mistake, report
-from kernforge.manifest.model import CudaKernel, Torch
+from kernforge.manifest.model import CudaKernel, Path as Place, Torch
 from kernforge.project import git, units
 from kernforge.project.units import Sources
 from kernforge.system import untrusted_tree

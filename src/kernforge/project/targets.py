@@ -14,8 +14,7 @@ from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 from kernforge.manifest.document import Manifest
-from kernforge.manifest.fields import Backend as BackendName
-from kernforge.manifest.model import CudaGeneral, Torch, TorchNoarch, TvmFfi
+from kernforge.manifest.model import Backend as BackendName, CudaGeneral, Torch, TorchNoarch, TvmFfi
 from kernforge.toolchain.installed import TorchHere
 from kernforge.toolchain.lockfile import Lock
 from kernforge.toolchain.releases import SERVING, TOOLKITS, TVM_FFI, USUAL, torch_releases

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from kernforge.artifact.version import Version2
 from kernforge.manifest.document import Manifest
-from kernforge.manifest.fields import Backend
-from kernforge.manifest.model import CudaKernel, Torch, TorchNoarch, TvmFfi
+from kernforge.manifest.model import Backend, CudaKernel, Torch, TorchNoarch, TvmFfi
 from kernforge.source import includes
 from kernforge.source.includes import Closure
 from kernforge.system import digest, files

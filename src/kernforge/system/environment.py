@@ -110,7 +110,7 @@ class Environment:
         "KERNFORGE_CUDA_HOME", "directory of an installed CUDA toolkit that projects are built with"
     )
     cutlass_src_dir = Variable(
-        "CUTLASS_SRC_DIR", "directory or archive of CUTLASS, for projects that depend on it"
+        "CUTLASS_SRC_DIR", "directory of CUTLASS, for projects that depend on it"
     )
     torch_cuda_arch_list = Variable(
         "TORCH_CUDA_ARCH_LIST",

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console as RichConsole
 
 from kernforge.system import console
-from kernforge.system.progress import EVERY_S, LiveLine
+from kernforge.system.console import EVERY_S, LiveLine
 
 
 class Said:
