@@ -14,10 +14,10 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.attacks import Member, link, tar
 
 from kernforge.errors import KernforgeError
 from kernforge.store import tree_archive
@@ -29,18 +29,6 @@ from kernforge.toolchain.provision import Toolchains
 
 EVIL = "evil"
 RECORD = "x-9.9.0.dist-info/RECORD"
-
-
-@dataclass
-class Member:
-    name: str
-    data: bytes = b"evil"
-    kind: bytes = tarfile.REGTYPE
-    target: str = ""
-
-
-def link(name, target, kind=tarfile.SYMTYPE):
-    return Member(name, b"", kind, target)
 
 
 # Names and members below the directory that each way in unpacks.
@@ -57,16 +45,6 @@ LINKS = {
     "pipe": [link("p", "", tarfile.FIFOTYPE)],
     "device": [link("p", "", tarfile.CHRTYPE)],
 }
-
-
-def tar(members, top, mode="w"):
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode=mode) as archive:
-        for member in members:
-            info = tarfile.TarInfo(top + member.name)
-            info.type, info.linkname, info.size = member.kind, member.target, len(member.data)
-            archive.addfile(info, io.BytesIO(member.data))
-    return out.getvalue()
 
 
 def zipped(members, top, *, record=""):

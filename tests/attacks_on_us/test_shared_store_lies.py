@@ -6,14 +6,13 @@ reader uses none of them, makes the result itself, and says why.
 """
 
 import hashlib
-import io
-import tarfile
 import uuid
 import zlib
 from pathlib import Path
 
 import pytest
 from support import graphs
+from support.attacks import Member, link, tar
 
 from kernforge.builder.results import STORE_KIND
 from kernforge.errors import UsageError
@@ -116,18 +115,6 @@ def test_an_object_of_another_kind_is_noticed(tmp_path, signed):
     assert "its signature is of something else" in notes[0]
 
 
-def plain_tar(members):
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for name, data, target in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            if target:
-                info.type, info.linkname = tarfile.SYMTYPE, target
-            archive.addfile(info, io.BytesIO(data))
-    return out.getvalue()
-
-
 def split(data):
     """The signature, the line with the digest, and the content of a signed object."""
     start = data.index(b"kernforge-tree 1 ")
@@ -135,7 +122,7 @@ def split(data):
     return data[:start], data[start:end], data[end:]
 
 
-EVIL = plain_tar([("content", b"evil", "")])
+EVIL = tar([Member("content")])
 EVIL_LINE = f"kernforge-tree 1 {hashlib.sha256(EVIL).hexdigest()}\n".encode()
 OTHERS = "its signature is of something else"
 SPOILT = {
@@ -169,7 +156,7 @@ def test_nothing_is_written_before_the_signature_was_checked(tmp_path, signed, m
     url, reader = signed
     victim = tmp_path / "victim"
     victim.write_text("untouched")
-    plain = plain_tar([("up", b"", "../../../../.."), ("up/victim", b"evil", "")])
+    plain = tar([link("up", "../../../../.."), Member("up/victim")])
     line = f"kernforge-tree 1 {hashlib.sha256(plain).hexdigest()}\n".encode()
     path_of(url, KEY).write_bytes(b"kernforge-signed 1 0\n" + line + zlib.compress(plain))
     for who in (reader, Builders(everyone=True)):  # and one who trusts all writers is safe, too

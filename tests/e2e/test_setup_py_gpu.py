@@ -79,30 +79,6 @@ want = torch.zeros(50, 16, device=device).index_add_(0, ordered, source)
 rows = torch.searchsorted(ordered, torch.arange(51, device=device))
 near(torch_scatter.segment_csr(source, rows, reduce="sum"), want, atol=1e-4, rtol=1e-4)
 """,
-    "torch_cluster": """
-import importlib.util, sys, types
-if importlib.util.find_spec("scipy") is None:  # only its CPU part calls it
-    sys.modules |= {name: types.ModuleType(name) for name in ("scipy", "scipy.cluster")}
-import torch_cluster
-x, y = torch.randn(200, 3, device=device), torch.randn(50, 3, device=device)
-found = torch_cluster.knn(x, y, 4)
-want = torch.cdist(y, x).topk(4, largest=False)[1]
-near(found[1].view(50, 4).sort()[0], want.sort()[0])
-edges = torch_cluster.radius(x, y, 0.5, max_num_neighbors=200)
-near(torch.bincount(edges[0], minlength=50), (torch.cdist(y, x) < 0.5).sum(1))
-assert torch_cluster.fps(x, ratio=0.1).unique().numel() == 20
-""",
-    "torch_spline_conv": """
-import torch_spline_conv
-pseudo = torch.rand(100, 2, device=device)
-size = torch.tensor([5, 5], device=device)
-is_open = torch.ones(2, dtype=torch.uint8, device=device)
-basis, index = torch_spline_conv.spline_basis(pseudo, size, is_open, 1)
-near(basis.sum(1), torch.ones(100, device=device))
-x, weight = torch.randn(100, 8, device=device), torch.randn(25, 8, 4, device=device)
-got = torch_spline_conv.spline_weighting(x, weight, basis, index)
-near(got, torch.einsum("ni,nkio,nk->no", x, weight[index], basis), atol=1e-3, rtol=1e-3)
-""",
     "causal_conv1d": """
 import causal_conv1d_cuda
 from causal_conv1d.causal_conv1d_interface import causal_conv1d_fn, causal_conv1d_ref

@@ -57,14 +57,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.owner = owner
         super().__init__(*args)
 
-    def do_HEAD(self) -> None:
-        path = self.owner.root / self.path.strip("/")
-        self.send_response(200 if path.is_file() else 404)
-        self.send_header("Content-Length", str(path.stat().st_size if path.is_file() else 0))
-        if self.owner.ranges:
-            self.send_header("Accept-Ranges", "bytes")
-        self.end_headers()
-
     def do_GET(self) -> None:
         wanted = self.headers.get("Range", "")
         self.owner.requests.append(f"{self.path} {wanted}".strip())

@@ -146,7 +146,7 @@ def write_toy(root: Path) -> Path:
     package = root / "torch-ext" / "toy"
     package.mkdir(parents=True)
     (root / "build.toml").write_text(TOY)
-    (package / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("ANSWER = 42\n")
     return root
 
 

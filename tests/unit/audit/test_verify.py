@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import call
+from support.projects import write_toy
 from support.signatures import IDENTITY, ISSUER, Sigstore, token
 
 from kernels import verify as client
@@ -65,12 +66,7 @@ def test_signed_published_and_verified(key, build, tmp_path, capsys):
 
 
 def test_publish_signs_its_variants(key, build, tmp_path, capsys):
-    (tmp_path / "build.toml").write_text(
-        '[general]\nname = "toy"\nversion = 1\nedition = 5\nlicense = "MIT"\n'
-        'backends = ["cpu"]\n[torch]\nstable-abi = "2.10"\n'
-        '[kernel.cpu]\nbackend = "cpu"\ndepends = []\nsrc = ["op.cpp"]\n'
-    )
-    (tmp_path / "op.cpp").write_text("")
+    write_toy(tmp_path)
     argv = ("publish", str(tmp_path), "--repo-id", REPO, "--version", "1.0.0")
     assert call(*argv, "--sign", str(key)) == 0
     assert "is signed as" not in capsys.readouterr().err

@@ -6,7 +6,7 @@ import json
 import pytest
 from support.commands import call
 from support.manifests import CPU_AND_METAL
-from support.projects import git
+from support.projects import git, write_toy
 
 
 @pytest.fixture
@@ -97,27 +97,15 @@ def test_what_a_branch_cannot_be_is_an_error_of_usage(publish, name_branch, bran
 
 # -- a build that is not of these sources ----------------------------------------------------------
 
-PYTHON_ALONE = """
-[general]
-name = "toy"
-version = 1
-edition = 5
-license = "MIT"
-backends = ["cpu", "cuda"]
-[general.hub]
-repo-id = "me/toy"
-[torch-noarch]
-"""
-
 
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
     """A project of Python alone in a checkout, whose version 1.0.0 is built and published."""
     monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
-    root = tmp_path / "toy"
-    (root / "torch-ext" / "toy").mkdir(parents=True)
-    (root / "build.toml").write_text(PYTHON_ALONE)
-    (root / "torch-ext" / "toy" / "__init__.py").write_text("ANSWER = 42\n")
+    root = write_toy(tmp_path / "toy")
+    hub = '["cpu", "cuda"]\n[general.hub]\nrepo-id = "me/toy"'
+    manifest = root / "build.toml"
+    manifest.write_text(manifest.read_text().replace('["cpu"]', hub))
     (root / ".gitignore").write_text("build/\n")
     git(root, "init", "-q")
     git(root, "add", ".")

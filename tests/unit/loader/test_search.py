@@ -63,20 +63,15 @@ def test_snapshot_loads_as_a_local_kernel(registry, build):
 def test_local_kernels_override_the_registry(registry, build, monkeypatch):
     publish(build(files={"__init__.py": "WHERE = 'registry'"}), registry, REPO)
     local = build(files={"__init__.py": "WHERE = 'local'"})
-    monkeypatch.setenv("LOCAL_KERNELS", f"a/b=/x:{REPO}={local}")
+    other = build(files={"__init__.py": "WHERE = 'other'"})
+    assert search.with_override(None, "a/b", Path("/x")) == "a/b=/x"
+    both = search.with_override(f"a/b=/x:{REPO}={other}", REPO, local)
+    monkeypatch.setenv("LOCAL_KERNELS", both)  # the last one applies
     assert kernforge.get_kernel(REPO, version=1).WHERE == "local"
     assert kernforge.has_kernel(REPO, version=9)
     monkeypatch.setenv("LOCAL_KERNELS", "nonsense")
     with pytest.raises(UsageError, match="Invalid LOCAL_KERNELS entry: 'nonsense'"):
         kernforge.get_kernel(REPO, version=1)
-
-
-def test_last_override_of_a_kernel_applies(registry, build, monkeypatch):
-    first, last = (build(files={"__init__.py": f"N = {n}"}) for n in (1, 2))
-    both = search.with_override(f"{REPO}={first}", REPO, last)
-    monkeypatch.setenv("LOCAL_KERNELS", both)
-    assert kernforge.get_kernel(REPO, version=1).N == 2
-    assert search.with_override(None, "a/b", Path("/x")) == "a/b=/x"
 
 
 def test_cyclic_dependency_is_refused(registry, build):
