@@ -16,6 +16,7 @@ import sys
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -273,19 +274,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def tree(self, repo_id: str, revision: str, folder: str = "") -> None:
         repo = self._repo(repo_id)
         files = repo.commits[self._commit(repo, revision)]
-        inside = {p: b for p, b in files.items() if not folder or p.startswith(f"{folder}/")}
-        if folder and not inside:
-            raise RefusedError(404, "EntryNotFound", f"{folder} does not exist")
-        depth = folder.count("/") + 1 if folder else 0
-        folders = {
-            "/".join(path.split("/")[:level])
-            for path in inside
-            for level in range(depth + 1, path.count("/") + 1)
-        }
+        folders = {str(folder) for path in files for folder in PurePosixPath(path).parents} - {"."}
         items = [{"type": "directory", "oid": "0" * 40, "size": 0, "path": f} for f in folders]
-        items += [_file(path, blob) for path, blob in inside.items()]
+        items += [_file(path, blob) for path, blob in files.items()]
+        below = f"{folder}/" if folder else ""
+        items = [item for item in items if item["path"].startswith(below)]
+        if folder and not items:
+            raise RefusedError(404, "EntryNotFound", f"{folder} does not exist")
         if self.query.get("recursive") not in {"true", "True", "1"}:
-            items = [item for item in items if item["path"].count("/") == depth]
+            items = [item for item in items if "/" not in item["path"].removeprefix(below)]
         items.sort(key=lambda item: item["path"])
         start = int(self.query.get("cursor", 0))
         headers = {}
@@ -476,7 +473,7 @@ _ROUTES = [
     (rf"/api/kernels/{_REPO}/tree/([^/]+)", "GET", "tree"),
     (rf"/api/kernels/{_REPO}/tree/([^/]+)/(.+)", "GET", "tree"),
     (rf"/kernels/{_REPO}/resolve/([^/]+)/(.+)", "GET HEAD", "resolve"),
-    (r"/cdn/([0-9a-f]+)", "GET HEAD", "cdn"),
+    (r"/cdn/([0-9a-f]+)", "GET", "cdn"),
     (r"/api/organizations/([^/]+)/overview", "GET", "organization"),
     (r"/api/repos/create", "POST", "create"),
     (r"/api/validate-yaml", "POST", "validate_yaml"),
