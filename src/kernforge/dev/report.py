@@ -5,15 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Self
 
-from rich.console import Console
+from rich.console import Console as Terminal
 from rich.text import Text
 
 from kernforge.bench.report import duration
 from kernforge.binary import kernel_usage
 from kernforge.dev.rounds import GoodBuild, Round
 from kernforge.source import diagnostics
+from kernforge.system.console import Console
 from kernforge.system.tables import table
 
 FAILED_SHOWN = 5
@@ -123,29 +124,45 @@ _WAITING = "waiting for a change; Ctrl-C ends"
 
 
 class View:
-    """Prints the report of each round; the last line is live and shows the present step."""
+    """Prints the report of each round as text or JSON, and the begin of each stage.
 
-    def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console()
-        self._line = self._console.status("starting")
+    Args:
+        terminal: has colours, and a live last line with the present step; None for plain lines.
+    """
 
-    def __enter__(self) -> None:
-        self._line.start()
+    def __init__(self, console: Console, terminal: Terminal | None = None) -> None:
+        self._console, self._terminal = console, terminal
+        self._line = terminal.status("starting") if terminal else None
+        self._state = ""
+
+    def __enter__(self) -> Self:
+        if self._line:
+            self._line.start()
+        return self
 
     def __exit__(self, *_: object) -> None:
-        self._line.stop()
+        if self._line:
+            self._line.stop()
 
     def state(self, state: str, words: str) -> None:
         """A stage begins or continues with another step."""
-        words = words or (_WAITING if state == "idle" else "")
-        self._line.update(Text.assemble((state, "bold cyan"), f" {words}"))
+        if self._line:
+            words = words or (_WAITING if state == "idle" else "")
+            self._line.update(Text.assemble((state, "bold cyan"), f" {words}"))
+        elif state != self._state:
+            self._console.note(f"{state} {words}".strip())
+        self._state = state
 
     def round(self, result: Round, good: GoodBuild | None) -> None:
         """A round ended."""
-        *body, last = text(result, good).splitlines()
+        words = text(result, good)
+        if not self._terminal:
+            self._console.line(document(result, good), words)
+            return
+        *body, last = words.splitlines()
         shown = Text()
         for line in body:
             failed = ": error: " in line or line.startswith("  failed: ")
             shown.append(f"{line}\n", style="red" if failed else "")
-        shown.append(f"{last}\n", style="bold green" if result.ok else "bold red")
-        self._console.print(shown)
+        shown.append(last, style="bold green" if result.ok else "bold red")
+        self._terminal.print(shown)

@@ -13,10 +13,11 @@ import stat
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from kernforge.dev import rounds
-from kernforge.dev.rounds import GoodBuild, Round, RoundEvents, StoppedError
+from kernforge.dev.report import View
+from kernforge.dev.rounds import RoundEvents, StoppedError
 from kernforge.dev.session import DevOptions, Session
 from kernforge.errors import StorageError
 from kernforge.project import api as projects
@@ -27,33 +28,21 @@ _DEBOUNCE_MS, _STEP_MS = 200, 20
 _LARGE = 4 << 20
 
 
-class Watcher(Protocol):
-    """Gets the state and the results of a session."""
-
-    def state(self, state: str, words: str) -> None:
-        """A stage begins or continues with another step."""
-        ...
-
-    def round(self, result: Round, good: GoodBuild | None) -> None:
-        """A round ended."""
-        ...
-
-
 def place(root: Path, home: Path) -> Path:
     """The directory below ``KERNFORGE_HOME`` of a project's last good build."""
     return home / "dev" / f"{root.name}-{digest.sha256(str(root))[:12]}"
 
 
-def once(options: DevOptions, watcher: Watcher) -> int:
+def once(options: DevOptions, view: View) -> int:
     """Run one round; returns its exit code."""
     with files.staging(options.place) as scratch:
-        session, events = Session(options, scratch), RoundEvents(watcher.state)
+        session, events = Session(options, scratch), RoundEvents(view.state)
         result = session.run(1, (), rounds.EVERYTHING, events)
-        watcher.round(result, session.good)
+        view.round(result, session.good)
         return result.exit_code
 
 
-def watch(options: DevOptions, watcher: Watcher) -> None:
+def watch(options: DevOptions, view: View) -> None:
     """Run a round now and one for every change, until an interrupt."""
     done: Mapping[str, str] = {}
     number = 0
@@ -70,17 +59,17 @@ def watch(options: DevOptions, watcher: Watcher) -> None:
             work = work if done else rounds.EVERYTHING
             if work.nothing:
                 done = now
-                watcher.state("idle", work.reason)
+                view.state("idle", work.reason)
                 continue
             number += 1
             try:
-                with changes.ending(RoundEvents(watcher.state), now) as events:
+                with changes.ending(RoundEvents(view.state), now) as events:
                     result = session.run(number, changed, work, events)
             except StoppedError:
                 continue
-            watcher.round(result, session.good)
+            view.round(result, session.good)
             done = now
-            watcher.state("idle", "")
+            view.state("idle", "")
 
 
 class _Changes:

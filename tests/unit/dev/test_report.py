@@ -4,13 +4,14 @@
 import io
 
 import pytest
-from rich.console import Console
+from rich.console import Console as Terminal
 
 from kernforge.binary import kernel_usage
 from kernforge.binary.cubin import FunctionUsage
 from kernforge.dev.report import View
 from kernforge.dev.rounds import EVERYTHING, GoodBuild, Round
 from kernforge.source.diagnostics import Diagnostic
+from kernforge.system.console import Console
 from kernforge.testing import project_tests
 
 
@@ -53,14 +54,13 @@ def tested():
 
 
 def test_a_terminal_shows_errors_tests_kernels_and_times(broken, tested):
-    console = Console(file=io.StringIO(), width=160, force_terminal=True, color_system=None)
-    view = View(console)
-    with view:
+    terminal = Terminal(file=io.StringIO(), width=160, force_terminal=True, color_system=None)
+    with View(Console(), terminal) as view:
         view.state("compiling", "k.cu, CUDA 13.0")
         view.round(broken, GoodBuild(round=1, variants={}))
         view.round(tested, None)
         view.state("idle", "")
-    shown = console.file.getvalue()
+    shown = terminal.file.getvalue()
     for words in (
         *("compiling k.cu, CUDA 13.0", 'k.cu:2:3: error: "z" is undefined', "> 2 | z"),
         *("the last good build stays", "1 passed, 1 failed", "failed: tests/test_a.py::test_y"),
