@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from kernforge.artifact.version import Version2
 from kernforge.check.finding import Finding, Problem, Severity
-from kernforge.errors import ManifestError
+from kernforge.errors import UsageError
 from kernforge.toolchain import cuda_arch
 from kernforge.toolchain.cuda_arch import Arch
 
@@ -240,7 +240,7 @@ def _arch_list(machine: MachineFacts) -> Iterator[Finding]:
         return
     try:
         targets = cuda_arch.listed(value)
-    except ManifestError as error:
+    except UsageError as error:
         yield Finding("arch-list", "environment", error.message, error.hint)
         return
     gpus = machine.torch.gpus if machine.torch else ()

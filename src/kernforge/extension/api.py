@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from kernforge.builder import results
-from kernforge.errors import BuildError, UsageError
+from kernforge.errors import UsageError
 from kernforge.extension import (
     flags,
     inline,
@@ -183,13 +183,7 @@ def load_inline(  # noqa: PLR0917 - torch's signature
         here=os.getcwd(),  # noqa: PTH109 - a hot path
         environment=machine.toolchain_variables(process.environment),
     )
-    try:
-        return load_request(process, wanted, verbose=verbose)
-    except BuildError as error:
-        if not (no_implicit_headers or error.hint) and inline.lacks_torch(texts, error.message):
-            error.hint = "cuda_sources show no use of torch, so its headers are left out: include "
-            error.hint += f"<{inline.TYPES}> if they are to be read"
-        raise
+    return load_request(process, wanted, verbose=verbose)
 
 
 def load_request(session: JitSession, request: Extension, *, verbose: bool = False) -> Any:

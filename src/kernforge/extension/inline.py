@@ -20,7 +20,7 @@ UNITS = (f"{CPP}.cpp", f"{CUDA}.cu")
 """Names of the files that are compiled; the other files are included by them."""
 _FUNCTIONS = "functions"
 _EXTENSION = "torch/extension.h"
-TYPES = "torch/types.h"
+_TYPES = "torch/types.h"
 _RUNTIME = ("cuda.h", "cuda_runtime.h")
 # Headers that raw CUDA may use without an include because torch/types.h includes them. All of them
 # take nvcc three times as long as a kernel, the light ones a third of it.
@@ -49,7 +49,6 @@ _NOT_STABLE = re.compile(
     r"#\s*include\s*[<\"](?:torch/(?!csrc/stable/|headeronly/|csrc/inductor/aoti_torch/c/)|ATen/|c10/|pybind11/)"
     r"|\bat\s*::|\bc10\s*::|\bpy\s*::|\bPYBIND11_MODULE\b|\btorch\s*::\s*(?:Tensor|empty|zeros|ones)\b"
 )
-_UNKNOWN_NAME = re.compile(rf'{CUDA}[^\n]*error: (?:identifier|name|namespace) "')
 _PATH = re.compile(r"\S+\.(?:cpp|cc|cxx|c|cu|cuh|h|hpp)")
 
 
@@ -87,7 +86,7 @@ def inline(
     units = {UNITS[0]: lines}
     if cuda:
         text = "\n".join(cuda.values())
-        headers = (*(_standard(text) if is_raw(text) else [TYPES]), *_RUNTIME)
+        headers = (*(_standard(text) if is_raw(text) else [_TYPES]), *_RUNTIME)
         units[UNITS[1]] = _includes(headers if implicit_headers else (), cuda)
     return {**units, **cpp, **bound, **cuda}
 
@@ -101,12 +100,6 @@ def joined(files: Mapping[str, str], unit: str) -> str:
 def is_stable(text: str) -> bool:
     """Whether a binding includes torch's stable ABI and uses no other API of torch."""
     return bool(_STABLE_INCLUDE.search(text)) and not _NOT_STABLE.search(cpp_text.code(text))
-
-
-def lacks_torch(texts: Mapping[str, str], output: str) -> bool:
-    """Whether torch's headers were left out of CUDA in which nvcc reports an unknown name."""
-    unit = texts.get(UNITS[1], f"<{TYPES}>")
-    return f"<{TYPES}>" not in unit and bool(_UNKNOWN_NAME.search(output))
 
 
 def _named(argument: str, sources: object) -> dict[str, str]:

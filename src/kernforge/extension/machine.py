@@ -15,7 +15,7 @@ from typing import Any
 from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor
 from kernforge.builder.workspace import this_cpu
-from kernforge.errors import ManifestError, ToolchainError, UsageError
+from kernforge.errors import ToolchainError, UsageError
 from kernforge.extension.plan import ExtensionMachine, ExtensionNeeds
 from kernforge.store.local import Store
 from kernforge.system import extras
@@ -222,12 +222,7 @@ def jobs(environment: Environment) -> int:
 def named_archs(environment: Environment) -> tuple[cuda_arch.Arch, ...]:
     """Architectures of ``TORCH_CUDA_ARCH_LIST``; empty if the variable is unset or ``native``."""
     named = (environment.torch_cuda_arch_list or "").strip()
-    if named in {"", "native"}:
-        return ()
-    try:
-        return cuda_arch.listed(named)
-    except ManifestError as error:
-        raise UsageError(error.message, hint=error.hint) from error
+    return () if named in {"", "native"} else cuda_arch.listed(named)
 
 
 def _archs(environment: Environment, torch: Any) -> tuple[cuda_arch.Arch, ...]:

@@ -293,12 +293,10 @@ class Tree:
 
     def _no_source(self, source: str) -> UsageError:
         real = self.real(source)
-        if os.path.isdir(real):  # noqa: PTH112
-            return UsageError(
-                f"the source {real} is a directory",
-                hint="name files; load(directory) without sources builds a kernel project",
-            )
-        return UsageError(f"there is no source {real}", hint="name a file that is there")
+        return UsageError(
+            f"there is no source {real}",
+            hint="name files; load(directory) without sources builds a kernel project",
+        )
 
 
 def _stamp(path: str) -> Stamp | None:

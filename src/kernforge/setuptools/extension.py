@@ -136,14 +136,6 @@ class BuildExtension(build_ext):
         files.make_dir(path.parent)
         files.copy_atomic(built, path)
 
-    def copy_extensions_to_source(self) -> None:
-        """Copy extensions to the packages of the source tree; a missing directory is made."""
-        build_py: Any = self.get_finalized_command("build_py")
-        for extension in self.extensions:
-            package = extension.name.rpartition(".")[0]
-            files.make_dir(Path(build_py.get_package_dir(package) or "."))
-        super().copy_extensions_to_source()
-
     def get_ext_filename(self, fullname: str) -> str:
         """File name of an extension for the Python that it is built for."""
         name: str = super().get_ext_filename(fullname)

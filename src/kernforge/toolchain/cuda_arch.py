@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from kernforge.artifact.version import Version2
-from kernforge.errors import ManifestError
+from kernforge.errors import ManifestError, UsageError
 
 _ARCH = re.compile(r"(\d+)\.(\d)([af]?)(\+PTX)?")
 
@@ -91,7 +91,7 @@ def listed(text: str) -> tuple[Arch, ...]:
     try:
         return merged(map(Arch.parse, names or [""]))
     except ManifestError as error:
-        raise ManifestError(
+        raise UsageError(
             f"TORCH_CUDA_ARCH_LIST is {text!r}, which is not a list of compute capabilities",
             hint="write it like '8.0;9.0+PTX'",
         ) from error

@@ -52,7 +52,7 @@ def test_a_change_is_seen(source, change):
 def test_a_source_that_is_no_file_is_named(source):
     with pytest.raises(UsageError, match=r"there is no source /nowhere/x\.cpp"):
         Tree({}).closure("nowhere/x.cpp", (), ())
-    with pytest.raises(UsageError, match="is a directory"):
+    with pytest.raises(UsageError, match="there is no source"):
         Tree({}).closure(str(source).lstrip("/"), (), ())
 
 

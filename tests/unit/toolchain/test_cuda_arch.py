@@ -4,7 +4,7 @@ import re
 import pytest
 
 from kernforge.artifact.version import Version2
-from kernforge.errors import ManifestError
+from kernforge.errors import ManifestError, UsageError
 from kernforge.toolchain import cuda_arch
 from kernforge.toolchain.cuda_arch import Arch
 
@@ -128,7 +128,7 @@ def test_a_list_as_torchs_loader_reads_it(text, found):
 
 @pytest.mark.parametrize("text", ["9", "hopper", "8.0,9.0", "8.0 9.0A", "9.0+ptx", ";", "all"])
 def test_what_is_not_a_list_is_refused_with_what_to_write(text):
-    with pytest.raises(ManifestError, match="TORCH_CUDA_ARCH_LIST is ") as told:
+    with pytest.raises(UsageError, match="TORCH_CUDA_ARCH_LIST is ") as told:
         cuda_arch.listed(text)
     assert "write it like '8.0;9.0+PTX'" in told.value.hint
 
