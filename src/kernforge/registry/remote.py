@@ -327,7 +327,7 @@ class _Download:
             if have < file.size:
                 chunks = self._transport.open(self._repo_id, self._commit, path, have)
                 limited = untrusted.bounded(chunks, what, file.size - have)
-                files.write_stream(target, limited, append=True, advance=self._advance)
+                files.write_stream(target, limited, self._advance)
             if (have := target.stat().st_size) < file.size:
                 raise BusyError(
                     f"{what} was interrupted after {have} of {file.size} bytes",

@@ -275,13 +275,11 @@ def shared_path(descriptor: int) -> str:
     return f"/proc/{os.getpid()}/fd/{descriptor}"
 
 
-def write_stream(
-    path: Path, chunks: Iterable[bytes], *, append: bool, advance: Callable[[int], None]
-) -> None:
-    """Write chunks as they arrive; after an interruption the next attempt can append to them."""
+def write_stream(path: Path, chunks: Iterable[bytes], advance: Callable[[int], None]) -> None:
+    """Append chunks as they arrive; after an interruption the next attempt goes on."""
     with disk_errors(f"writing {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab" if append else "wb") as stream:
+        with path.open("ab") as stream:
             for chunk in chunks:
                 stream.write(chunk)
                 advance(len(chunk))

@@ -19,25 +19,18 @@ from kernforge.errors import KernforgeError, NetworkError
 
 DOCUMENT = 64 * 10**6
 """Bytes of a JSON document, an index page or a response of a hub."""
-
 TEXT = 10**6
 """Bytes of a TOML file."""
-
 NAME = 4096
 """Characters of a path."""
-
 MEMBERS = 200_000
 """Files in a listing or an index page."""
-
 FILE = 4 << 30
 """Bytes of the largest file of an archive or a kernel."""
-
 RECORDS = 10**6
 """Sections, symbols and other records of machine code."""
-
 SLACK = 64 << 20
 """Bytes of machine code that may be unpacked whatever their ratio."""
-
 SLOWEST = 1000
 """Bytes a second below which a download is aborted."""
 

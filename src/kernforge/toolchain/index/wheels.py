@@ -86,7 +86,7 @@ class Wheels:
             path = directory / file
             body = self.index.transport.body(url)
             advance = self.progress.fetching(file, body.total)
-            files.write_stream(path, body.chunks, append=False, advance=advance)
+            files.write_stream(path, body.chunks, advance)
             _verify(path, file, sha256)
             return LocalWheel(str(path))
 
