@@ -4,46 +4,41 @@
 from __future__ import annotations
 
 import functools
+import os
 import platform
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from kernforge.artifact.version import Version2
-from kernforge.builder import results
-from kernforge.errors import UsageError
+from kernforge.builder import results, sandbox
+from kernforge.errors import NetworkError, StorageError, ToolchainError, UsageError
 from kernforge.project import targets, units
 from kernforge.project.api import Project, read_document
-from kernforge.project.targets import TargetCandidate
+from kernforge.project.targets import Target, TargetCandidate
+from kernforge.project.units import Sources
 from kernforge.store import eviction
 from kernforge.store.local import Store
+from kernforge.system import files
 from kernforge.system.environment import Environment
 from kernforge.system.process import run
-from kernforge.toolchain import host_compiler, installed, lockfile
-from kernforge.toolchain.host_compiler import Compiler
-from kernforge.toolchain.index.wheels import Progress, Wheels
-from kernforge.toolchain.local_parts import LocalParts
-from kernforge.toolchain.lockfile import Lock
-
-if TYPE_CHECKING:
-    from kernforge.store.remote import SharedStore
-import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Literal, TypeAlias
-
-from kernforge.builder import sandbox
-from kernforge.errors import NetworkError, StorageError, ToolchainError
-from kernforge.project.targets import Target
-from kernforge.project.units import Sources
-from kernforge.system import files
 from kernforge.toolchain import (
     front_end,
     header_libraries,
+    host_compiler,
+    installed,
+    lockfile,
     resolver,
 )
-from kernforge.toolchain.lockfile import LockedCompiler, Tree
+from kernforge.toolchain.host_compiler import Compiler
+from kernforge.toolchain.index.wheels import Progress, Wheels
+from kernforge.toolchain.local_parts import LocalParts
+from kernforge.toolchain.lockfile import Lock, LockedCompiler, Tree
 from kernforge.toolchain.provision import STORE_KIND, Toolchains
+
+if TYPE_CHECKING:
+    from kernforge.store.remote import SharedStore
 
 _CPUS = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 

@@ -11,27 +11,21 @@ equal.
 from __future__ import annotations
 
 import abc
+import functools
+import inspect
 import os
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field
+from inspect import Parameter
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from kernforge.errors import LayerError, NoVariantError
+from kernforge.errors import LayerError, LayerTypeError, NoVariantError
 from kernforge.layers.mapping import Repository
 from kernforge.loader import api
 from kernforge.loader.lock import KernelLocks
 from kernforge.trust.admission import Allowed
-
-if TYPE_CHECKING:
-    from torch import nn
-import functools
-import inspect
-from inspect import Parameter
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
-
-from kernforge.errors import LayerTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -78,9 +78,6 @@ def _read_bundle(bundle: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     return material, content
 
 
-# -- keys -------------------------------------------------------------------------------------
-
-
 def _verify_key(
     document: bytes, material: object, content: dict[str, Any], signers: Sequence[Signer]
 ) -> Signer:
@@ -104,9 +101,6 @@ def _verify_key(
             hint=_HINT,
         ) from None
     return keys[0]
-
-
-# -- identities -------------------------------------------------------------------------------
 
 
 def _verify_identity(document: bytes, bundle: bytes, signers: Sequence[Signer]) -> Signer:
