@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 # modified files, is always an error.
 _ABSENT = (FileNotFoundError, NotPublishedError, NetworkError)
 _FEATURES = {"can_torch_compile", "has_backward"}
-_COMMIT_SHOWN = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +56,7 @@ class KernelSource:
     def __str__(self) -> str:
         if self.repo_id is None:
             return f"{self.kernel} {self.variant}"
-        return f"{self.repo_id}@{(self.commit or '')[:_COMMIT_SHOWN]} {self.variant}"
+        return f"{self.repo_id}@{(self.commit or '')[:7]} {self.variant}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +67,6 @@ class LayerOutcome:
         path: the module in the model, as ``named_modules`` names it; empty for the model itself.
         layer_name: its name in mappings.
         replaced: whether it runs a kernel.
-        reason: why it does or does not.
         source: the build that it runs; None if it runs its own forward, or the repository is not
             a kernel.
     """
@@ -78,11 +76,6 @@ class LayerOutcome:
     replaced: bool
     reason: str
     source: KernelSource | None = None
-
-    @property
-    def runs(self) -> str:
-        """What runs, in words."""
-        return str(self.source or "kernel") if self.replaced else "own forward"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +105,8 @@ class KernelizeReport:
         paths_of: dict[tuple[str, ...], list[str]] = {}
         for layer in self.layers:
             pattern = re.sub(r"\b\d+\b", "*", layer.path)
-            row = (pattern, layer.layer_name, layer.runs, layer.reason)
+            runs = str(layer.source or "kernel") if layer.replaced else "own forward"
+            row = (pattern, layer.layer_name, runs, layer.reason)
             paths_of.setdefault(row, []).append(layer.path)
         for (pattern, *rest), paths in paths_of.items():
             name = f"{pattern} ({len(paths)})" if len(paths) > 1 else paths[0] or "(the model)"

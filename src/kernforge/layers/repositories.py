@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-
 _backend: ContextVar[str | None] = ContextVar("kernforge_backend", default=None)
 """The backend to load for, as ``get_kernel`` takes it; an argument of ``load`` would break
 subclasses that override that method."""
@@ -214,7 +213,6 @@ class LocalLayerRepository(_Local):
 
     Args:
         repo_path: a directory of variants, one with ``build/`` in it, or a variant.
-        layer_name: the layer's class in the kernel's ``layers``.
     """
 
     layer_name: str = field(kw_only=True)
