@@ -563,4 +563,4 @@ FORMER = {
     "variants": "build --list",
     "versions": "info --versions",
 }
-"""Names of commands in the hub's client and kernel-builder, with their names here."""
+"""Former names of commands and names in other tools, with their names here."""
