@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support import processes
+from support.mortal import MORTAL
 from support.variants import contents
 
 import kernforge
@@ -19,8 +20,8 @@ pytest.importorskip("huggingface_hub")
 REPO = "owner/toy"
 FILES = 12
 # One process that has imported everything forks the others, so that they all start at once.
-CHILDREN = """
-import json, os, signal, sys
+CHILDREN = f"""{MORTAL}
+import json
 import kernforge
 from kernforge.loader import api, host, search
 from kernforge.registry import api as registry, directory
@@ -28,20 +29,6 @@ from kernforge.registry import api as registry, directory
 host._torch = lambda: None  # it takes seconds, and this kernel needs none
 options = json.loads(sys.argv[1])
 import huggingface_hub.hf_api
-WRITES = {"open", "os.mkdir", "os.rename", "os.symlink", "os.remove", "os.rmdir", "os.chmod"}
-
-
-def mortal(root, deadly):
-    seen = 0
-
-    def count(event, args):
-        nonlocal seen
-        if event in WRITES and root in str(args[0]):
-            seen += 1
-            if seen == deadly:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(count)
 
 
 def child(home, deadly):

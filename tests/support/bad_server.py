@@ -75,9 +75,9 @@ def serve(answer, *, certificate=None):
         thread.join()
 
 
-def endless(handler):
+def endless(handler, status=200):
     """A body of no announced length that never ends."""
-    handler.start(Content_Type="application/json")
+    handler.start(status, Content_Type="application/json")
     while not handler.server.stopped.is_set():
         handler.wfile.write(b" " * 65536)
 

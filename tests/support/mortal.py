@@ -4,23 +4,22 @@
 import subprocess
 import sys
 
-_COUNTING = """
+MORTAL = """
 import os, pathlib, signal, sys
 
-root, deadly = sys.argv[1], int(sys.argv[2])
 WRITES = {"open", "os.mkdir", "os.rename", "os.symlink", "os.remove", "os.rmdir", "os.chmod"}
 seen = 0
 
 
-def count(event, args):
-    global seen
-    if event in WRITES and root in str(args[0]):
-        seen += 1
-        if seen == deadly:
-            os.kill(os.getpid(), signal.SIGKILL)
+def mortal(root, deadly):
+    def count(event, args):
+        global seen
+        if event in WRITES and root in str(args[0]):
+            seen += 1
+            if seen == deadly:
+                os.kill(os.getpid(), signal.SIGKILL)
 
-
-sys.addaudithook(count)
+    sys.addaudithook(count)
 """
 
 
@@ -32,6 +31,7 @@ def run(program, root, deadly, *arguments):
             on.
         deadly: number of the write, from 1; 0 for none.
     """
-    text = f"{_COUNTING}\n{program}\nprint(seen)\n"
+    begin = "root = sys.argv[1]\nmortal(root, int(sys.argv[2]))"
+    text = f"{MORTAL}\n{begin}\n{program}\nprint(seen)\n"
     argv = [sys.executable, "-c", text, *map(str, (root, deadly, *arguments))]
     return subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False, timeout=300)

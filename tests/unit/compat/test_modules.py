@@ -67,23 +67,15 @@ def test_install_answers_imports_of_the_process(tmp_path):
 
 @pytest.mark.parametrize("option", ["--as-kernels", "--as-kernels=0.18.3"])
 def test_run_answers_imports_of_a_command_and_its_children(tmp_path, option):
+    def run_as_kernels(program):
+        argv = (sys.executable, "-m", "kernforge", "run", option, "--", sys.executable, "-c")
+        return run(*argv, program, HOME=str(tmp_path))
+
     inner = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {FACTS!r}], check=True)"
-    done = run(
-        *(sys.executable, "-m", "kernforge", "run", option, "--", sys.executable, "-c", inner),
-        HOME=str(tmp_path),
-    )
+    done = run_as_kernels(inner)
     assert done.returncode == 0, done.stderr
     facts(done.stdout, "0.18.3" if "=" in option else CLIENT_VERSION)
-
-
-def test_run_returns_the_exit_code_of_the_command(tmp_path):
-    program = "raise SystemExit(7)"
-    done = run(
-        *(sys.executable, "-m", "kernforge", "run", "--as-kernels", "--"),
-        *(sys.executable, "-c", program),
-        HOME=str(tmp_path),
-    )
-    assert done.returncode == 7
+    assert run_as_kernels("raise SystemExit(7)").returncode == 7
 
 
 @pytest.mark.parametrize("shared", ["", "as-kernels", "as-kernels/0.18.2/kernels"])
