@@ -33,6 +33,18 @@ _GPUS = (
 )
 CAPABILITIES = tuple(Version2.parse(number) for number in _GPUS.split())
 """Compute capabilities of the GPUs that CUDA 9 to 13.5 compile for."""
+GENERATIONS = {
+    "Volta": "7.0+PTX",
+    "Turing": "7.5+PTX",
+    "Ampere": "8.0 8.6+PTX",
+    "Ampere+Tegra": "8.7",
+    "Ada": "8.9+PTX",
+    "Hopper": "9.0+PTX",
+    "Blackwell": "10.0 10.3 12.0 12.1+PTX",
+    "Blackwell+Tegra": "11.0",
+    "Rubin": "10.7+PTX",
+}
+"""Names that torch's loader takes too, of what a toolkit of CUDA 12 or 13 compiles for."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -86,14 +98,15 @@ class Arch:
 
 
 def listed(text: str) -> tuple[Arch, ...]:
-    """Architectures that ``TORCH_CUDA_ARCH_LIST`` names, ascending."""
+    """Architectures that ``TORCH_CUDA_ARCH_LIST`` names by number or generation, ascending."""
     names = [name for name in re.split(r"[; ]", text) if name]
+    parts = [part for name in names for part in GENERATIONS.get(name, name).split()] or [""]
     try:
-        return merged(map(Arch.parse, names or [""]))
+        return merged(map(Arch.parse, parts))
     except ManifestError as error:
         raise UsageError(
             f"TORCH_CUDA_ARCH_LIST is {text!r}, which is not a list of compute capabilities",
-            hint="write it like '8.0;9.0+PTX'",
+            hint=f"write it like '8.0;9.0+PTX', or name generations: {', '.join(GENERATIONS)}",
         ) from error
 
 

@@ -81,7 +81,9 @@ def test_a_fact_gives_one_finding_with_a_hint(facts, rule, severity):
     assert finding.hint
 
 
-@pytest.mark.parametrize("arch_list", ["", "9.0", "9.0a", "8.0+PTX", "native", "9.0;10.0a"])
+@pytest.mark.parametrize(
+    "arch_list", ["", "9.0", "9.0a", "8.0+PTX", "Hopper", "native", "9.0;10.0a"]
+)
 def test_usual_lists_of_architectures_give_no_finding(arch_list):
     assert diagnose(replace(HEALTHY, arch_list=arch_list)) == ()
 

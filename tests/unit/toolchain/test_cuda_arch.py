@@ -120,6 +120,8 @@ def test_what_can_have_ptx_is_not_refused():
         ("9.0", "9.0"),
         ("9.0; 8.0+PTX", "8.0+PTX 9.0"),
         ("9.0;9.0+PTX", "9.0+PTX"),
+        (" Hopper 9.0a", "9.0+PTX 9.0a"),
+        ("Ampere", "8.0 8.6+PTX"),
     ],
 )
 def test_a_list_as_torchs_loader_reads_it(text, found):
