@@ -72,8 +72,9 @@ def fetch(name: str, directory: Path, index: Index) -> Path:
     there = [path for path in directory.glob(f"{stem}*") if path.is_dir()]
     if there:
         return there[0]
-    found = (d for d in index.sdists(requirement.name) if requirement.specifier.contains(d.version))
-    newest = max(found, key=lambda each: each.version)
+    listed = [each for each in index.distributions(requirement.name) if not each.tags]
+    allowed = (each for each in listed if requirement.specifier.contains(each.version))
+    newest = max(allowed, key=lambda each: each.version)
     data = io.BytesIO(index.transport.body(newest.url).read())
     with tarfile.open(fileobj=data) as archive:
         archive.extractall(directory, filter="data")

@@ -39,11 +39,12 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """A wheel that an index lists.
+    """A wheel or a source distribution that an index lists.
 
     Attributes:
         sha256: hex hash as the index gives it; empty when it gives none.
-        build: build tag from its name, for ordering.
+        build: build tag from the name of a wheel, for ordering.
+        tags: of a wheel; empty for a source distribution.
     """
 
     file: str
@@ -60,7 +61,7 @@ class Index:
     def __init__(self, config: pip_config.PipConfig, transport: Transport) -> None:
         self.config = config
         self.transport = transport
-        self.wheels = functools.cache(self._list)
+        self.distributions = functools.cache(self._list)
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> Index:
@@ -93,8 +94,12 @@ class Index:
             hint="check index-url, extra-index-url and find-links in pip's configuration",
         )
 
-    def _list(self, project: str) -> tuple[Distribution, ...]:
+    def wheels(self, project: str) -> tuple[Distribution, ...]:
         """Wheels of a project."""
+        return tuple(each for each in self.distributions(project) if each.tags)
+
+    def _list(self, project: str) -> tuple[Distribution, ...]:
+        """Wheels and source distributions of a project."""
         if not self.config.index_urls and not self.config.find_links:
             raise ToolchainError(
                 f"{project} is wanted from a package index, and pip's configuration says no-index",
