@@ -74,7 +74,7 @@ class Ran(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         namespace, _, name = func._schema.name.partition("::")
-        if namespace.startswith("_llama_parts_cpu_"):
+        if namespace.startswith("_llama_parts_"):
             self.ops.append(name)
         return func(*args, **(kwargs or {}))
 
@@ -279,7 +279,7 @@ def test_the_hubs_client_kernelizes_alike(mapped, registry, fork_server):
     done = fork_server.run(argv, env=env)
     assert done.returncode == 0, done.stderr
     outputs, modules = json.loads(done.stdout.splitlines()[-1])
-    assert all(name.startswith("_llama_parts_cpu_") for name in modules)
+    assert all(name.startswith("_llama_parts_") for name in modules)
     model = kernelize(llama_model.llama(), mode=Mode.INFERENCE)
     torch.testing.assert_close(model(X), torch.tensor(outputs), rtol=0, atol=0)
     assert kernforge.get_loaded_kernels()[-1].metadata.id in modules[0]
