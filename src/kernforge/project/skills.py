@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping, Set as AbstractSet
 from pathlib import Path
 
 from kernforge.errors import UsageError
 from kernforge.project.scaffold import render
-from kernforge.system import files
+from kernforge.system import digest, files
 
 NAME = "kernforge"
 """The skill's name and directory."""
 OPEN = "agents"
 MARK = ".kernforge"
-"""The file in the skill that says that kernforge wrote it."""
+"""The file in the skill that has the digest of all files that kernforge wrote."""
 
 _CHECKOUT = Path(__file__).parents[3]
 _COMMENT = re.compile(r"^<!-- .*? -->\n", re.MULTILINE | re.DOTALL)
@@ -72,16 +72,29 @@ def directories(root: Path, wanted: tuple[str, ...], *, user: bool) -> tuple[Pat
 
 
 def write(directory: Path) -> Path:
-    """Write the skill in a directory of skills, in the place of an earlier one.
+    """Write the skill in a directory of skills, in the place of an unchanged earlier one.
 
     Returns:
         The skill's directory.
     """
-    target = directory / NAME
-    if target.is_dir() and any(target.iterdir()) and not (target / MARK).is_file():
-        raise UsageError(f"{target} is not from kernforge", hint="remove it, or rename it")
+    target, new = directory / NAME, {path: text.encode() for path, text in texts().items()}
+    mark = target / MARK
+    there = {
+        path.relative_to(target).as_posix(): path.read_bytes()
+        for path in target.rglob("*")
+        if path.is_file() and path != mark
+    }
+    if there and not (mark.is_file() and mark.read_text() == _digest(there)):
+        raise UsageError(
+            f"{target} was modified, or is not from kernforge",
+            hint="remove it, and the new one is written",
+        )
     with files.staging(directory) as staged:
-        for path, text in {**texts(), MARK: ""}.items():
-            files.write_new(staged / NAME / path, text)
+        for path, data in {**new, MARK: _digest(new).encode()}.items():
+            files.write_new(staged / NAME / path, data)
         files.replace_tree(staged / NAME, target)
     return target
+
+
+def _digest(contents: Mapping[str, bytes]) -> str:
+    return digest.key("skill", files={path: digest.sha256(d) for path, d in contents.items()})

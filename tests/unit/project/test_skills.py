@@ -117,20 +117,23 @@ def test_an_earlier_version_is_replaced(here, monkeypatch):
     assert not (target / "gone.md").exists()
 
 
-def test_a_foreign_skill_is_not_replaced(here, capsys):
+@pytest.mark.parametrize("edited", [False, True])
+def test_a_foreign_or_edited_skill_is_not_replaced(here, capsys, edited):
+    if edited:
+        assert call("skills") == 0
     theirs = here / ".agents/skills/kernforge"
-    theirs.mkdir(parents=True)
-    (theirs / "SKILL.md").write_text("a rule of the project")
+    theirs.mkdir(parents=True, exist_ok=True)
+    (theirs / "mine.md").write_text("a rule of the project")
+    before = {path: path.read_bytes() for path in theirs.rglob("*") if path.is_file()}
     assert call("skills") == 2
-    assert "is not from kernforge" in capsys.readouterr().err
-    assert [path.read_text() for path in theirs.iterdir()] == ["a rule of the project"]
+    assert "was modified, or is not from kernforge" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in theirs.rglob("*") if path.is_file()} == before
 
 
 def test_nothing_is_written_through_a_link(here):
     (here / "elsewhere").mkdir()
     skill = here / ".agents/skills/kernforge"
-    assert call("skills") == 0
-    (skill / "references").rename(here / "moved")
+    skill.mkdir(parents=True)
     (skill / "references").symlink_to(here / "elsewhere")
     assert call("skills") == 0
     assert list((here / "elsewhere").iterdir()) == []
