@@ -267,7 +267,7 @@ def repo(tmp_path, write_variant):
 
     def write(script=SCRIPT, kernel=TOY):
         root = tmp_path / "repo"
-        write_variant(root / "build", files=kernel)
+        write_variant(root / "build", variant="torch-universal", files=kernel)
         (root / "benchmarks").mkdir()
         (root / "benchmarks" / "benchmark.py").write_text(script)
         return root
@@ -279,6 +279,9 @@ def repo(tmp_path, write_variant):
 def theirs(fork_server):
     """The command of the client."""
     pytest.importorskip("tabulate")
+    torch = pytest.importorskip("torch")
+    if torch.version.cuda and not torch.cuda.is_available():
+        pytest.skip("the client measures on a GPU where torch is built for one")
 
     def call(*arguments):
         argv = [sys.executable, "-c", THEIRS, *arguments, "--iterations", "5", "--json"]
