@@ -13,7 +13,16 @@ if TYPE_CHECKING:
     from kernforge.bench.workload import Tensor, Workload
     from kernforge.extension.api import load, load_inline
     from kernforge.layers.decide import KernelizeReport, KernelSource, LayerOutcome
-    from kernforge.layers.kernelize import kernelize, kernelize_report, kernelized, unkernelize
+    from kernforge.layers.kernelize import (
+        kernelize,
+        kernelize_report,
+        kernelized,
+        replace_kernel_forward_from_hub,
+        unkernelize,
+        use_kernel_forward_from_hub,
+        use_kernel_func_from_hub,
+        use_kernelized_func,
+    )
     from kernforge.layers.mapping import (
         CUDAProperties,
         Device,
@@ -30,10 +39,6 @@ if TYPE_CHECKING:
         LocalLayerRepository,
         LockedFuncRepository,
         LockedLayerRepository,
-        replace_kernel_forward_from_hub,
-        use_kernel_forward_from_hub,
-        use_kernel_func_from_hub,
-        use_kernelized_func,
     )
     from kernforge.loader.api import (
         get_kernel,
@@ -96,21 +101,19 @@ __all__ = [
 
 __getattr__, __dir__ = _lazy.attributes(
     __name__,
-    # The cell magic is not in __all__: IPython is an extra.
     {
         "artifact.metadata": "Metadata",
         "bench.workload": "Tensor Workload",
         "bench.hub": "Benchmark",
         "extension.api": "load load_inline",
-        "extension.notebook": "load_ipython_extension",
+        "extension.notebook": "load_ipython_extension",  # IPython is an extra: not in __all__
         "layers.decide": "KernelSource KernelizeReport LayerOutcome",
-        "layers.kernelize": "kernelize kernelize_report kernelized unkernelize",
+        "layers.kernelize": "kernelize kernelize_report kernelized unkernelize use_kernelized_func "
+        "replace_kernel_forward_from_hub use_kernel_forward_from_hub use_kernel_func_from_hub",
         "layers.mapping": "CUDAProperties Device KernelizeFallback Mode ROCMProperties "
         "register_kernel_mapping use_kernel_mapping",
         "layers.repositories": "FuncRepository LayerRepository LocalFuncRepository "
-        "LocalLayerRepository LockedFuncRepository LockedLayerRepository "
-        "replace_kernel_forward_from_hub use_kernel_forward_from_hub use_kernel_func_from_hub "
-        "use_kernelized_func",
+        "LocalLayerRepository LockedFuncRepository LockedLayerRepository",
         "loader.api": "get_kernel get_kernel_variants get_local_kernel get_locked_kernel "
         "has_kernel install_kernel load_kernel",
         "loader.importer": "LoadedKernel RepoInfo get_kernel_dep get_loaded_kernels",

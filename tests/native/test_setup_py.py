@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kernforge.binary import fatbin
-from kernforge.setuptools.target import available
+from kernforge.setuptools.python_headers import available
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.native, pytest.mark.torch]

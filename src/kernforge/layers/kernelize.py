@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replace layers of a model by kernels, and restore them.
+"""Mark layers as replaceable, replace those of a model by kernels, and restore them.
+
+The marks are those of the ``kernels`` client 0.17.2, so that each kernelizes models of the other.
 
 Every decision is made and every kernel loaded before the first forward is replaced, so an error
 leaves the model unchanged.
@@ -12,17 +14,20 @@ the forward of its class.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from kernforge.errors import LayerError
+from kernforge.errors import LayerError, LayerTypeError
 from kernforge.layers.decide import KernelizeReport, KernelizeRequest, LayerOutcome, decide_layer
 from kernforge.layers.mapping import DEVICE_TYPES, KernelizeFallback, Mode, current
+from kernforge.layers.repositories import function_layer
 from kernforge.system.environment import Environment
 
 if TYPE_CHECKING:
@@ -31,6 +36,107 @@ if TYPE_CHECKING:
 
 _PATCH = "_kernforge_forward"
 _FORWARD = "forward"
+
+Condition: TypeAlias = "Callable[[nn.Module], bool]"
+"""Whether an instance may be replaced; called by ``kernelize``."""
+
+_Class = TypeVar("_Class", bound=type)
+
+
+def replace_kernel_forward_from_hub(
+    cls: type[nn.Module], layer_name: str, condition: Condition | None = None
+) -> None:
+    """Mark a class of another package; for your own, use ``use_kernel_forward_from_hub``.
+
+    Args:
+        cls: the class; all its instances can be replaced from now on.
+        layer_name: the name to look up in mappings.
+        condition: whether an instance may be replaced; None is always.
+    """
+    marked: Any = cls
+    marked.kernel_layer_name = layer_name
+    # Static, so that access through an instance does not bind it.
+    marked.kernel_condition = staticmethod(condition or (lambda _module: True))
+
+
+def use_kernel_forward_from_hub(
+    layer_name: str, condition: Condition | None = None
+) -> Callable[[Any], Any]:
+    """Mark a layer class, or a function, as one that a kernel may replace.
+
+    A function becomes a module that is called as the function was; ``use_kernelized_func`` tells
+    ``kernelize`` which layers call it. All of them call the one module, so replacing it for one
+    model replaces it for each. The arguments are those of ``replace_kernel_forward_from_hub``.
+
+    Raises:
+        LayerTypeError: the decorated object is neither a class nor a function.
+    """
+
+    def decorate(target: Any) -> Any:
+        if inspect.isclass(target):
+            replace_kernel_forward_from_hub(target, layer_name, condition)
+            return target
+        if inspect.isfunction(target):
+            return _function_module(target, layer_name, condition)
+        raise LayerTypeError(
+            "@use_kernel_forward_from_hub can only be applied to classes or functions"
+        )
+
+    return decorate
+
+
+def _function_module(function: Any, layer_name: str, condition: Condition | None) -> nn.Module:
+    base: Any = function_layer(function)
+
+    class Func(base):  # type: ignore[misc]
+        """A function as a module; copied and pickled by its name, as a function is."""
+
+        def __reduce__(self) -> str:
+            return str(function.__qualname__)
+
+    Func.__module__ = function.__module__
+    replace_kernel_forward_from_hub(Func, layer_name, condition)
+    module: nn.Module = functools.update_wrapper(Func(), function, updated=())
+    return module
+
+
+def use_kernel_func_from_hub(func_name: str) -> Callable[[Any], Any]:
+    """``use_kernel_forward_from_hub`` by its older name."""
+    return use_kernel_forward_from_hub(func_name)
+
+
+def use_kernelized_func(*args: Any) -> Callable[[_Class], _Class]:
+    """Tell ``kernelize`` that a layer class calls functions that may be replaced.
+
+    Args:
+        args: functions that ``use_kernel_forward_from_hub`` decorated.
+
+    Raises:
+        LayerError: one of them is not.
+    """
+    for function in args:
+        if not hasattr(function, "kernel_layer_name"):
+            name = getattr(function, "__name__", function)
+            raise LayerError(
+                f"Function `{name}` is not decorated with @use_kernel_forward_from_hub and cannot "
+                "be used with @use_kernelized_func"
+            )
+
+    def decorate(cls: _Class) -> _Class:
+        original: Any = cls.__init__  # type: ignore[misc]
+
+        @functools.wraps(original)
+        def init(self: nn.Module, *given: Any, **named: Any) -> None:
+            original(self, *given, **named)
+            # In the dict itself: as an attribute each would become a submodule.
+            attached = self.__dict__.setdefault("_kernel_funcs", {})
+            for function in args:
+                attached[getattr(function, "__name__", function.kernel_layer_name)] = function
+
+        cls.__init__ = init  # type: ignore[misc]
+        return cls
+
+    return decorate
 
 
 def kernelize(

@@ -126,7 +126,7 @@ def publish(
             is published with other bytes, or its number is too low for the changes.
         CheckError: the public names of a variant cannot be read.
         IntegrityError: a variant differs from its digest, or has none.
-        StorageError: every user of this machine may write to a file of it.
+        StorageError: a file of it is world-writable.
     """
     requested = None if version is None else _parse_version(version)
     uploads = _read_all(build, version, sources)

@@ -181,11 +181,7 @@ class Registry:
         return folder if folder.is_dir() else None
 
     def metadata(self, repo_id: str, commit: str, variant: str) -> bytes:
-        """The bytes of a variant's ``metadata.json``.
-
-        Raises:
-            RegistryError: it is missing.
-        """
+        """The bytes of a variant's ``metadata.json``; a RegistryError if it is missing."""
         document = self.small_file(repo_id, commit, f"build/{variant}/{FILE}")
         if document is None:
             raise RegistryError(
@@ -195,11 +191,7 @@ class Registry:
         return document
 
     def fetch(self, repo_id: str, commit: str, variant: str) -> Path:
-        """A local directory with a variant's files, not yet verified.
-
-        Raises:
-            RegistryError: it is missing.
-        """
+        """A local directory of a variant's files, unverified; a RegistryError if it is missing."""
         folder = self.folder(repo_id, commit, f"build/{variant}")
         if folder is None:
             raise RegistryError(

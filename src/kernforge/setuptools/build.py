@@ -29,7 +29,8 @@ from kernforge.extension.plan import (
 )
 from kernforge.extension.request import Tree as Files, read_extension
 from kernforge.project import git
-from kernforge.setuptools.target import TorchTarget, find, find_target
+from kernforge.setuptools import python_headers
+from kernforge.setuptools.target import TorchTarget, find_target
 from kernforge.system.console import Console
 from kernforge.system.environment import Environment
 from kernforge.system.process import Command, run
@@ -146,7 +147,7 @@ def _find_toolchain(
     cuda = _toolkit_version(target) if needs.cuda else None
     lock, trees = _provide(target, needs, cuda, environment, progress)
     if needs.python:
-        path, locked = find(target.python, environment.variables)
+        path, locked = python_headers.find(target.python, environment.variables)
         lock, trees["python"] = lock.having(locked), str(path)
     archs = find_archs(cuda, environment, progress) if cuda and needs.device else ()
     if cuda:

@@ -25,8 +25,8 @@ from packaging.version import Version
 
 from kernforge.check.api import beyond_limited_api
 from kernforge.errors import BuildError, CheckError, UsageError
-from kernforge.setuptools import pip, stub, target
-from kernforge.setuptools.target import TorchTarget, find
+from kernforge.setuptools import pip, python_headers, stub, target
+from kernforge.setuptools.target import TorchTarget
 from kernforge.system import files
 from kernforge.system.console import Console
 from kernforge.system.environment import Environment
@@ -66,7 +66,7 @@ def targets(
     """
     pythons = [target.parse_python(each) for each in python] or [target.running_python()]
     for each in pythons:
-        find(each, environment.variables)
+        python_headers.find(each, environment.variables)
     if not torch:
         here = target.find_target(environment)
         torch, cuda = [str(here.torch)], cuda or [str(here.cuda or target.NO_CUDA)]

@@ -483,13 +483,13 @@ def tree_bytes(path: Path) -> int:
 
 
 def refuse_writable(path: Path) -> None:
-    """Refuse a file or directory that every user of this machine may write to.
+    """Refuse a world-writable file or directory.
 
     In a directory with the sticky bit, such as ``/tmp``, a user cannot replace the file of another.
     """
     mode = path.stat().st_mode
     if mode & stat.S_IWOTH and not (stat.S_ISDIR(mode) and mode & stat.S_ISVTX):
         raise StorageError(
-            f"every user of this machine may write to {path}, so that its content proves nothing",
+            f"{path} is world-writable, so that its content proves nothing",
             hint=f"chmod o-w '{path}'; then see that what it holds is yours",
         )

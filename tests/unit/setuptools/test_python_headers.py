@@ -2,7 +2,7 @@
 import pytest
 
 from kernforge.errors import ToolchainError
-from kernforge.setuptools.target import available, find
+from kernforge.setuptools.python_headers import available, find
 
 
 def headers(top, python, release):
