@@ -134,6 +134,7 @@ def copy(answer: Answer, node: Node, target: DirectoryRegistry) -> bool:
                 )
         for name in _refs_of(answer):
             target.set_ref(repo_id, name, answer.commit)
+        target.write_index(repo_id, answer.commit)
     return new
 
 

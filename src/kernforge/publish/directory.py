@@ -89,4 +89,5 @@ class DirectoryDestination:
             newest_of_major = max(each for each in published if each[0] == version[0])
             for name, newest in ((release.branch, newest_of_major), ("main", max(published))):
                 changed = registry.set_ref(repo_id, name, published[newest]) or changed
+        registry.write_index(repo_id, commit)
         return commit, changed, registry.snapshot(repo_id, commit).as_uri()

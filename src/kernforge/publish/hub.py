@@ -16,9 +16,10 @@ from kernforge._version import __version__
 from kernforge.errors import KernforgeError, NotPublishedError, RegistryError, UsageError
 from kernforge.project.card import GENERATED
 from kernforge.publish.directory import CARD
-from kernforge.registry.hub import one_line, refused
+from kernforge.registry.http import BusyError, one_line
+from kernforge.registry.hub import refused
 from kernforge.registry.names import BENCHMARKS, SHA256, SOURCE, majors, versions
-from kernforge.registry.remote import BusyError, again
+from kernforge.registry.remote import again
 from kernforge.system import extras
 from kernforge.system.digest import git_blob
 

@@ -14,7 +14,7 @@ from kernforge.errors import AbsentError, NotPublishedError, RegistryError
 from kernforge.registry.directory import Chain, DirectoryRegistry, Registries, Registry
 from kernforge.registry.names import COMMIT, Request, majors, request, versions
 from kernforge.system import untrusted
-from kernforge.system.environment import Environment
+from kernforge.system.environment import Environment, expanded
 
 REDIRECT = "kernel-status.toml"
 """File of a commit with the new name of a kernel that moved, in the hub's format."""
@@ -28,7 +28,8 @@ def open_registry(
 
     - a path, or ``file:///path``: a directory;
     - ``hf://``: the Hugging Face hub, or the one that ``HF_ENDPOINT`` names;
-    - ``hf+https://host``, ``hf+http://host:port``: a hub at that address.
+    - ``hf+https://host``, ``hf+http://host:port``: a hub at that address;
+    - ``https://host/path``, ``http://host/path``: a directory that a web server shows, read only.
 
     Args:
         environment: names the hub and its cache; None reads this process's variables.
@@ -47,10 +48,14 @@ def open_registry(
 
         variables = (environment or Environment.live()).variables
         return _hub(location, tuple(variables.get(name) for name in hub.VARIABLES), user_agent)
+    if scheme in {"http", "https"} and rest:
+        live = environment or Environment.live()
+        netrc = str(expanded(live.variables.get("NETRC") or "~/.netrc"))
+        return _static(location, str(live.home), netrc, user_agent)
     raise RegistryError(
         f"{location!r} is not a registry that kernforge can open",
-        hint="name a directory, file:///path, hf:// for the Hugging Face hub, or hf+https://host "
-        "for another one",
+        hint="name a directory, file:///path, hf:// for the Hugging Face hub, hf+https://host for "
+        "another one, or https://host/path for a directory on a web server",
     )
 
 
@@ -79,6 +84,23 @@ def _hub(location: str, values: tuple[str | None, ...], user_agent: str) -> Regi
     endpoint = hub.endpoint(location, environment, user_agent)
     registry = hub.HubRegistry(endpoint)
     return registry.offline() if endpoint.offline else registry
+
+
+@functools.lru_cache(maxsize=64)
+def _static(location: str, home: str, netrc: str, user_agent: str) -> Registry:
+    from kernforge.registry.http import check_address  # noqa: PLC0415 - see _hub
+    from kernforge.registry.remote import RemoteRegistry  # noqa: PLC0415
+    from kernforge.registry.static import StaticTransport  # noqa: PLC0415
+
+    address = check_address(location)
+    transport = StaticTransport(address, Path(netrc), user_agent)
+    return RemoteRegistry(transport, address, cache_of(address, Path(home)))
+
+
+def cache_of(location: str, home: Path) -> Path:
+    """The cache of a registry: one does not record where its ``v1`` is from."""
+    label = re.sub(r"[^A-Za-z0-9.-]+", "-", location.replace("://", "-"))
+    return home / "registries" / label
 
 
 @dataclass(frozen=True, slots=True)

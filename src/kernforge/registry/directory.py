@@ -9,6 +9,7 @@ that the hub's client filled::
         snapshots/<commit>/build/<variant>/<file> -> ../../../../blobs/<sha256>
         snapshots/<commit>/source/<file>   the sources of the variants, if published
         refs/v1, refs/v1.2.3, refs/main    the name of a commit each
+        refs.json, listings, packs         for readers behind a web server: registry.listing
 
 A commit never changes; a reference changes by one atomic write; nothing is ever removed. Writers
 exclude each other by a lock that also works on network shares (a whole-file lock, which NFS takes
@@ -31,16 +32,17 @@ from kernforge.registry.names import (
     COMMIT,
     LONGEST_REF,
     SHA256,
-    check_repo_id,
     check_revision,
+    directory_name,
     is_ref,
 )
 from kernforge.system import files
 from kernforge.system.digest import git_blob, key, sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Iterator
+
+    from kernforge.registry.listing import RemoteFile
 
 
 _LARGEST = 64_000_000
@@ -89,10 +91,7 @@ class Registry:
 
     def link_root(self, repo_id: str) -> Path:
         """The directory of a kernel: no link of its files leads out of it."""
-        return self.root / self._name(repo_id)
-
-    def _name(self, repo_id: str) -> str:
-        return f"kernels--{check_repo_id(repo_id).replace('/', '--')}"
+        return self.root / directory_name(repo_id)
 
     def snapshot(self, repo_id: str, commit: str) -> Path:
         """The directory of a commit."""
@@ -115,7 +114,7 @@ class Registry:
     def _written_ref(self, repo_id: str, name: str) -> str | None:
         if not is_ref(name):
             return None
-        path = f"{self._root}/{self._name(repo_id)}/refs/{name}"
+        path = f"{self._root}/{directory_name(repo_id)}/refs/{name}"
         try:
             commit = read_small(path)[:LONGEST_REF].decode(errors="replace").strip()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -175,6 +174,39 @@ class Registry:
         except FileNotFoundError:
             return None
 
+    def tree(self, repo_id: str, commit: str) -> dict[str, str]:
+        """Hex SHA-256 of each file of a commit, by its path relative to the snapshot.
+
+        Bytecode is left out: Python writes it there when another client imports the kernel. So
+        is what a killed writer left.
+        """
+        root = self.snapshot(repo_id, commit)
+        tree = {}
+        for path in root.rglob("*"):
+            name = path.relative_to(root).as_posix()
+            if is_bytecode(name) or any(part.startswith("tmp-") for part in name.split("/")):
+                continue
+            if path.is_symlink() or path.is_file():
+                # A link to a blob of this registry has the hash as its name.
+                blob = path.readlink().name if path.is_symlink() else ""
+                tree[name] = blob if SHA256.fullmatch(blob) else files.sha256_file(path)
+        return dict(sorted(tree.items()))
+
+    def listing(self, repo_id: str, commit: str) -> Mapping[str, RemoteFile]:
+        """All files of a commit by path, without bytecode."""
+        from kernforge.registry.listing import RemoteFile  # noqa: PLC0415 - a load needs none
+
+        root = self.snapshot(repo_id, commit)
+        return {
+            path: RemoteFile(size=(root / path).stat().st_size, blob=blob)
+            for path, blob in self.tree(repo_id, commit).items()
+        }
+
+    def file(self, repo_id: str, commit: str, path: str) -> Path | None:
+        """A file of a commit on this machine, complete; None if the commit has no such file."""
+        file = self.snapshot(repo_id, commit) / path
+        return file if file.is_file() else None
+
     def folder(self, repo_id: str, commit: str, path: str) -> Path | None:
         """A local directory with a folder of a commit, complete and not yet verified; else None."""
         folder = self.snapshot(repo_id, commit) / path
@@ -227,7 +259,7 @@ class Registry:
                     "waiting for another process that writes %s to %s", repo_id, self.root
                 )
                 stack.enter_context(files.locked(lock))
-            for place in ("", "blobs", "snapshots", "refs", "listings"):
+            for place in ("", "blobs", "snapshots", "refs", "listings", "packs"):
                 files.sweep(repo / place)
             yield
 
@@ -309,22 +341,7 @@ def _directories(directory: Path) -> tuple[str, ...]:
 
 
 class DirectoryRegistry(Registry):
-    """A registry in a directory, for reading and writing; ``registry.base`` has the layout."""
-
-    def tree(self, repo_id: str, commit: str) -> dict[str, str]:
-        """Hex SHA-256 of each file of a commit, by its path relative to the snapshot.
-
-        Bytecode is left out: Python writes it there when another client imports the kernel.
-        """
-        root = self.snapshot(repo_id, commit)
-        tree = {}
-        for path in root.rglob("*"):
-            name = path.relative_to(root).as_posix()
-            if not is_bytecode(name) and (path.is_symlink() or path.is_file()):
-                # A link to a blob of this registry has the hash as its name.
-                blob = path.readlink().name if path.is_symlink() else ""
-                tree[name] = blob if SHA256.fullmatch(blob) else files.sha256_file(path)
-        return dict(sorted(tree.items()))
+    """A registry in a directory, for reading and writing; the module has the layout."""
 
     def add_blob(self, repo_id: str, sha256: str, content: Path | bytes) -> None:
         """Store a file's content, if it is missing or damaged.
@@ -381,6 +398,24 @@ class DirectoryRegistry(Registry):
         # No last newline: the hub's client reads the whole file as the commit.
         files.write_atomic(self.link_root(repo_id) / "refs" / name, commit)
         return True
+
+    def write_index(self, repo_id: str, commit: str) -> None:
+        """Write what a web server needs to show a commit: see ``registry.listing``.
+
+        The references are last: a reader of them finds the rest.
+        """
+        from kernforge.registry import listing  # noqa: PLC0415 - a load needs none of it
+
+        root, snapshot = self.link_root(repo_id), self.snapshot(repo_id, commit)
+        found = self.listing(repo_id, commit)
+        placed, packs = listing.pack(found, {path: snapshot / path for path in found})
+        written = {f"packs/{name}": data for name, data in packs.items()}
+        written[f"listings/{commit}.json"] = listing.write_listing(placed).encode()
+        written[listing.REFS] = listing.write_refs(self.refs(repo_id)).encode()
+        for name, data in written.items():
+            path = root / name
+            if not path.is_file() or path.read_bytes() != data:
+                files.write_atomic(path, data)
 
 
 def link_to_blob(link: Path, path: str, blob: str) -> None:

@@ -5,9 +5,6 @@ A kernel is a repository of type ``kernel``: a branch ``v<major>`` and tags ``vX
 ``build/<variant>/<file>``. The variables of the hub's own tools mean what they mean there:
 ``HF_ENDPOINT``, ``HF_HUB_OFFLINE`` (and its old name ``TRANSFORMERS_OFFLINE``), ``HF_TOKEN``,
 ``KERNELS_CACHE``, ``HF_HUB_CACHE``, ``HF_HOME`` and ``XDG_CACHE_HOME``.
-
-Requests are made with Python's own library: reading needs no package. An answer of a hub is
-untrusted: it is bounded in size, time and redirects, and the token goes to no other host.
 """
 
 from __future__ import annotations
@@ -18,26 +15,24 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
-from kernforge._version import __version__
 from kernforge.errors import (
     KernforgeError,
     MovedError,
-    NetworkError,
     NotPublishedError,
     RegistryError,
     UsageError,
 )
+from kernforge.registry.http import NOT_FOUND, Http, body_of, busy, check_address, one_line, reading
+from kernforge.registry.listing import RemoteFile, valid_file
 from kernforge.registry.names import COMMIT, check_repo_id
-from kernforge.registry.remote import BusyError, RemoteFile, RemoteRegistry, again, valid_file
+from kernforge.registry.remote import Part, RemoteRegistry, Transport, again
 from kernforge.system import untrusted
 from kernforge.system.environment import Environment, expanded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from http.client import HTTPResponse
-    from urllib.request import OpenerDirector
 
 T = TypeVar("T")
 
@@ -49,15 +44,9 @@ VARIABLES = (
 """The variables that configure a hub."""
 
 _DEFAULT = "https://huggingface.co"
-_ADDRESS = re.compile(r"https?://[^/\s@?#]+(?:/[^\s@?#]*)?")
 _YES = frozenset({"1", "ON", "YES", "TRUE"})
-_SILENCE_S = 30.0
-_CHUNK = 1 << 18
 _NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
-_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _PROXY_LOGIN = 401, 403, 404, 407
-_CHANGED, _TOO_MANY, _SERVER, _PARTIAL = 412, 429, 500, 206
-# The exceptions of readers of malformed answers.
-_WRONG = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+_UNAUTHORIZED, _FORBIDDEN, _PROXY_LOGIN, _CHANGED = 401, 403, 407, 412
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +77,8 @@ def endpoint(location: str, environment: Environment, user_agent: str = "") -> H
     Args:
         location: ``hf://``, ``hf+https://host`` or ``hf+http://host:port``.
     """
-    usual = _check_address(environment.hf_endpoint or _DEFAULT)
-    url = usual if location == "hf://" else _check_address(location.removeprefix("hf+"))
+    usual = check_address(environment.hf_endpoint or _DEFAULT)
+    url = usual if location == "hf://" else check_address(location.removeprefix("hf+"))
     variable = environment.variables.get
 
     def is_set(*names: str) -> bool:
@@ -116,15 +105,6 @@ def endpoint(location: str, environment: Environment, user_agent: str = "") -> H
     )
 
 
-def _check_address(text: str) -> str:
-    if not _ADDRESS.fullmatch(text):
-        raise RegistryError(
-            f"{text!r} is not the address of a hub",
-            hint="write it like https://host, without credentials: HF_TOKEN holds the token",
-        )
-    return text.rstrip("/")
-
-
 class HubRegistry(RemoteRegistry):
     """A hub."""
 
@@ -149,12 +129,19 @@ class HubRegistry(RemoteRegistry):
             return False  # a user, or an unknown name
 
 
-class HubTransport:
+class HubTransport(Transport):
     """Requests to one hub, as a ``Transport``; no answer is kept."""
 
     def __init__(self, endpoint: HubEndpoint) -> None:
         self.endpoint = endpoint
         self.address = endpoint.url
+        self._http = Http(
+            endpoint.url,
+            functools.partial(refused, endpoint.url),
+            authorization=self._authorization,
+            user_agent=endpoint.user_agent,
+            hint="HF_ENDPOINT, ",
+        )
 
     def refs(self, repo_id: str) -> dict[str, str]:
         """Branches and tags of a kernel with their commits; a tag hides a branch of its name."""
@@ -178,17 +165,11 @@ class HubTransport:
                 )
         return files
 
-    def open(self, repo_id: str, commit: str, path: str, start: int) -> Iterator[bytes]:
-        """The bytes of a file from ``start`` on, as they arrive."""
-        url = f"{self.address}/kernels/{check_repo_id(repo_id)}/resolve/{commit}/{quote(path)}"
-        headers = {"Range": f"bytes={start}-"} if start else {}
-        with self._request(repo_id, url, headers) as response:
-            # A server without ranges sends the whole file.
-            skip = 0 if response.status == _PARTIAL else start
-            for chunk in untrusted.bounded(_chunks(response), url, untrusted.FILE):
-                if len(chunk) > skip:
-                    yield chunk[skip:]
-                skip = max(0, skip - len(chunk))
+    def open(self, repo_id: str, commit: str, part: Part) -> Iterator[bytes]:
+        """The bytes of a file from ``part.start`` on, as they arrive."""
+        path = quote(part.path)
+        url = f"{self.address}/kernels/{check_repo_id(repo_id)}/resolve/{commit}/{path}"
+        return self._http.stream(repo_id, url, part.start)
 
     def answer(self, what: str, path: str, read: Callable[[Any], T]) -> tuple[T, str | None]:
         """The parsed JSON answer of the hub's API, and the path of its next page.
@@ -198,50 +179,15 @@ class HubTransport:
         """
         api = f"{self.address}/api/"
         url = f"{api}{path}"
-        with self._request(what, url, {}) as response:
-            limit = untrusted.DOCUMENT
-            data = b"".join(untrusted.bounded(_chunks(response), url, limit))
+        with self._http.request(what, url) as response:
+            data = body_of(response, url)
             following = _NEXT.search(response.headers.get("Link", ""))
-        with reading(url):
+        with reading(url, "a hub"):
             if following is not None and not following[1].startswith(api):
                 # The token would go there too.
                 raise ValueError(f"it names a next page at {following[1][:200]}")
             read_answer = read(untrusted.parse_json(data))
             return read_answer, following[1].removeprefix(api) if following else None
-
-    @contextlib.contextmanager
-    def _request(self, what: str, url: str, headers: dict[str, str]) -> Iterator[HTTPResponse]:
-        """An HTTP response, whose body is not read yet."""
-        from http.client import HTTPException  # noqa: PLC0415 - slow, and not for a warm cache
-        from urllib.error import HTTPError, URLError  # noqa: PLC0415
-        from urllib.request import Request  # noqa: PLC0415
-
-        agent, token = f"kernforge/{__version__}; {self.endpoint.user_agent}", self.token()
-        # A range of a compressed body would mean nothing.
-        sent = {"User-Agent": agent.rstrip("; "), "Accept-Encoding": "identity", **headers}
-        sent |= {"Authorization": f"Bearer {token}"} if token else {}
-        hint = (
-            "check the network, HF_ENDPOINT, HTTP_PROXY, HTTPS_PROXY and NO_PROXY; the certificate "
-            "of an own authority is named in SSL_CERT_FILE; HF_HUB_OFFLINE=1 loads what the cache "
-            "has"
-        )
-        try:
-            with self._opener.open(
-                Request(url, headers=sent),  # noqa: S310 - http or https
-                timeout=_SILENCE_S,
-            ) as response:
-                yield response
-        except HTTPError as error:
-            error.close()
-            raise refused(self.address, what, error.code, error.headers, error.reason) from None
-        except URLError as error:
-            raise NetworkError(
-                f"{self.address} cannot be reached: {one_line(error.reason)}", hint=hint
-            ) from error
-        except (OSError, HTTPException) as error:
-            raise BusyError(
-                f"{self.address} cannot be reached: {one_line(error)}", hint=hint
-            ) from error
 
     def token(self) -> str:
         """The token of every request; empty without one."""
@@ -257,34 +203,9 @@ class HubTransport:
             )
         return token
 
-    @functools.cached_property
-    def _opener(self) -> OpenerDirector:
-        """Requests through the user's proxies, with the user's certificates."""
-        from urllib import request  # noqa: PLC0415 - slow, and not for a warm cache
-
-        class Redirect(request.HTTPRedirectHandler):
-            def redirect_request(self, req: Any, *rest: Any) -> Any:
-                following = super().redirect_request(req, *rest)
-                if following is not None and _host(following.full_url) != _host(req.full_url):
-                    following.remove_header("Authorization")
-                return following
-
-        return request.build_opener(Redirect)
-
-
-def _host(url: str) -> tuple[str, str]:
-    parts = urlsplit(url)
-    return parts.scheme, parts.netloc
-
-
-def _chunks(response: HTTPResponse) -> Iterator[bytes]:
-    """The body as it arrives: whole chunks would hide a server that sends a byte a second."""
-    from http.client import IncompleteRead  # noqa: PLC0415 - see HubTransport._request
-
-    while chunk := response.read1(_CHUNK):
-        yield chunk
-    if response.length:
-        raise IncompleteRead(b"", response.length)
+    def _authorization(self) -> str:
+        token = self.token()
+        return f"Bearer {token}" if token else ""
 
 
 class _NotFoundError(NotPublishedError):
@@ -308,19 +229,14 @@ def refused(
     """
     code, detail = headers.get("X-Error-Code", ""), headers.get("X-Error-Message") or reason
     message = f"{hub} refuses {what}: HTTP {status}, {one_line(detail)}"
-    if status == _TOO_MANY or status >= _SERVER:
-        wait = headers.get("Retry-After", "")
-        return BusyError(
-            f"{hub} is busy or has an internal error: HTTP {status}",
-            hint="try again later; HF_TOKEN raises the limit",
-            wait_s=float(wait) if wait.isdecimal() and wait.isascii() else 0.0,
-        )
+    if error := busy(hub, status, headers):
+        return error
     if code == "RepoNotFound":
         return NotPublishedError(
             f"{hub} has no kernel {what!r}",
             hint="it does not exist, or it is private: set HF_TOKEN, or run hf auth login",
         )
-    if status == _NOT_FOUND:
+    if status == NOT_FOUND:
         return _NotFoundError(message, hint="`kernforge info --versions` lists the versions")
     if status == _CHANGED:
         return MovedError(f"another process published {what} at once", hint="publish again")
@@ -339,24 +255,6 @@ def refused(
     }
     other = "if the request was right, a newer kernforge may be needed"
     return RegistryError(message, hint=hints.get(code or status, other))
-
-
-def one_line(error: object) -> str:
-    """The text of an error as one printable line of at most 300 characters."""
-    line = " ".join(str(error).split())[:300]
-    return "".join(c if c.isprintable() else "\ufffd" for c in line) or type(error).__name__
-
-
-@contextlib.contextmanager
-def reading(url: str) -> Iterator[None]:
-    """Convert the exceptions of a malformed answer to a RegistryError."""
-    try:
-        yield
-    except _WRONG as error:
-        raise RegistryError(
-            f"the answer of {url} is not a hub's: {one_line(error)}",
-            hint="report it to the hub's operator, or check HF_ENDPOINT",
-        ) from error
 
 
 def read_refs(document: Any) -> dict[str, str]:

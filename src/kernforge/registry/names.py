@@ -48,6 +48,11 @@ def check_repo_id(repo_id: str) -> str:
     return repo_id
 
 
+def directory_name(repo_id: str) -> str:
+    """The name of a kernel's directory in a registry."""
+    return f"kernels--{check_repo_id(repo_id).replace('/', '--')}"
+
+
 def is_ref(text: str) -> bool:
     """Whether a text can name a branch, a tag or a commit in every registry."""
     return len(text) <= LONGEST_REF and bool(_REF.fullmatch(text))

@@ -13,16 +13,15 @@ cache, and a variant appears in its snapshot complete, by one rename.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Self, TypeVar
 
 from kernforge.artifact.integrity import is_bytecode
 from kernforge.errors import IntegrityError, NetworkError, NotPublishedError, StorageError
@@ -32,53 +31,22 @@ from kernforge.registry.directory import (
     link_to_blob,
     refuse_other_bytes,
 )
+from kernforge.registry.http import BusyError
+from kernforge.registry.listing import MALFORMED, RemoteFile, read_listing, write_listing
 from kernforge.registry.names import COMMIT, SHA256, check_repo_id, is_ref
 from kernforge.system import files, untrusted
-from kernforge.system.digest import git_blob
+from kernforge.system.digest import git_blob, sha256
 
 T = TypeVar("T")
 
 _REFS_LAST_S = 60.0
 _AT_ONCE = 8
-_LISTING = 1
 _WAITS_S = (0.5, 1.0, 2.0)
 _LONGEST_WAIT_S = 60.0
-_PART = "tmp-kernforge-{:.32}"  # of a blob: a later download continues it, or a sweep removes it
+_PART = "tmp-kernforge-{:.32}"  # a later download continues it, or a sweep removes it
+_SMALL_PACK = 1 << 20  # bytes that are requested whole for one file
 
 log = logging.getLogger("kernforge")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteFile:
-    """A file in a listing.
-
-    Attributes:
-        size: bytes.
-        blob: the name of its content in a cache: hex SHA-256 of a large file, git's hex SHA-1 of
-            any other. The bytes that arrive must have this hash.
-    """
-
-    size: int
-    blob: str
-
-
-def valid_file(path: Any, size: Any, blob: Any) -> RemoteFile:
-    """A file of an untrusted listing."""
-    strange = any(part in {"", ".", ".."} for part in path.split("/")) or not path.isprintable()
-    plain = not strange and "\\" not in path and len(path) <= untrusted.NAME
-    if not plain or not COMMIT.fullmatch(blob) or not 0 <= size <= untrusted.FILE:
-        raise ValueError(
-            f"the file {path[:200]!r} of {size} bytes with content {blob[:80]!r} is not valid"
-        )
-    return RemoteFile(size=int(size), blob=blob)
-
-
-class BusyError(NetworkError):
-    """A server that is busy now; a retry may help, ``wait_s`` seconds later."""
-
-    def __init__(self, message: str, *, hint: str, wait_s: float = 0.0) -> None:
-        super().__init__(message, hint=hint)
-        self.wait_s = wait_s
 
 
 def again(ask: Callable[[], T], wait: Callable[[float], object] | None = None) -> T:
@@ -99,7 +67,48 @@ def again(ask: Callable[[], T], wait: Callable[[float], object] | None = None) -
     return ask()
 
 
-class Transport(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Bytes of one object of a server, for one file or for several of a pack.
+
+    Attributes:
+        path: the file, of several the first one.
+        object: hash of the object: the content of a file, or a pack.
+        start: of the bytes in the object.
+        stop: behind the last byte.
+    """
+
+    path: str
+    object: str
+    is_pack: bool
+    start: int
+    stop: int
+
+    @classmethod
+    def around(cls, files: Mapping[str, RemoteFile]) -> Self:
+        """The part with files of one object."""
+        path, first = min(files.items(), key=lambda item: item[1].offset)
+        stop = max(file.offset + file.size for file in files.values())
+        return cls(
+            path=path,
+            object=first.object,
+            is_pack=bool(first.pack),
+            start=first.offset,
+            stop=stop,
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.stop - self.start
+
+    @property
+    def place(self) -> str:
+        """The object's place in the directory of a kernel, see ``registry.listing``."""
+        return f"{'packs' if self.is_pack else 'blobs'}/{self.object}"
+
+
+class Transport:
     """A kind of server.
 
     Every method may raise ``NetworkError``, a ``BusyError`` if a retry may help.
@@ -107,21 +116,33 @@ class Transport(Protocol):
 
     address: str
 
+    def ref(self, repo_id: str, name: str) -> str | None:  # noqa: ARG002 - see below
+        """The commit of one branch or tag, where ``refs`` needs more requests; else None."""
+        return None
+
     def refs(self, repo_id: str) -> Mapping[str, str]:
         """Branches and tags of a kernel with their commits.
 
         Raises:
             NotPublishedError: there is no such kernel, or it is not visible to this user.
         """
-        ...
+        raise NotImplementedError
 
     def files(self, repo_id: str, commit: str) -> Mapping[str, RemoteFile] | None:
         """All files of a commit by path, see ``valid_file``; None if there is no such commit."""
-        ...
+        raise NotImplementedError
 
-    def open(self, repo_id: str, commit: str, path: str, start: int) -> Iterator[bytes]:
-        """The bytes of a file from ``start`` on, as they arrive."""
-        ...
+    def open(self, repo_id: str, commit: str, part: Part) -> Iterator[bytes]:
+        """The bytes of a part, as they arrive."""
+        raise NotImplementedError
+
+    def repo_ids(self) -> tuple[str, ...] | None:
+        """The kernels on the server, sorted; None if it cannot list them."""
+        return None
+
+    def link(self, repo_id: str, commit: str, part: Part) -> str | None:  # noqa: ARG002 - a default
+        """A URL that gives the part's object to anybody for some minutes; None without."""
+        return None
 
 
 class RemoteRegistry(Registry):
@@ -147,7 +168,17 @@ class RemoteRegistry(Registry):
     def ref(self, repo_id: str, name: str) -> str | None:
         """The commit of a branch or tag."""
         with self._asking:
-            return self._known_refs(repo_id).get(name) or self.refs(repo_id).get(name)
+            known = self._known_refs(repo_id).get(name) or self._one_ref(repo_id, name)
+            return known or self.refs(repo_id).get(name)
+
+    def _one_ref(self, repo_id: str, name: str) -> str | None:
+        commit = None
+        with contextlib.suppress(NetworkError):  # the cache may have it, see ``refs``
+            commit = again(lambda: self.transport.ref(check_repo_id(repo_id), name))
+        if commit:
+            asked, refs = self._refs.get(repo_id, (-_REFS_LAST_S, {}))
+            self._refs[repo_id] = (asked, {**refs, name: commit})
+        return commit
 
     def refs(self, repo_id: str) -> Mapping[str, str]:
         """The commit of each branch and tag, sorted by name."""
@@ -189,13 +220,25 @@ class RemoteRegistry(Registry):
 
     def small_file(self, repo_id: str, commit: str, path: str) -> bytes | None:
         """The bytes of a small file of a commit; None if the commit has no such file."""
+        local = self.file(repo_id, commit, path)
+        if local is None:
+            return None
+        data = local.read_bytes()
+        refuse_other_bytes(f"{path} of {repo_id}", local.name, data)
+        return data
+
+    def file(self, repo_id: str, commit: str, path: str) -> Path | None:
+        """A file of a commit in the cache, complete; None if the commit has no such file."""
         file = self.listing(repo_id, commit).get(path)
         if file is None:
             return None
         self._download(repo_id, commit, {path: file})
-        data = (self.link_root(repo_id) / "blobs" / file.blob).read_bytes()
-        refuse_other_bytes(f"{path} of {repo_id}", file.blob, data)
-        return data
+        return self.link_root(repo_id) / "blobs" / file.blob
+
+    def repo_ids(self) -> tuple[str, ...]:
+        """The kernels on the server, sorted; those in the cache if it cannot list them."""
+        listed = again(self.transport.repo_ids)
+        return super().repo_ids() if listed is None else listed
 
     def folder(self, repo_id: str, commit: str, path: str) -> Path | None:
         """The directory of a folder of a commit in the cache, complete; None if there is none."""
@@ -238,15 +281,16 @@ class RemoteRegistry(Registry):
         with self._asking:
             listing = self._listings.get((repo_id, commit))
             if listing is None and COMMIT.fullmatch(commit):
-                listing = _read_listing(path)
+                with contextlib.suppress(OSError, *MALFORMED):
+                    listing = read_listing(path.read_bytes())
             if listing is None:
                 listing = again(lambda: self.transport.files(repo_id, commit))
                 if listing is None:
                     return None
+                _refuse_ambiguous(repo_id, listing)
                 # It only saves a request. The holder of the lock removes unfinished files.
                 with contextlib.suppress(StorageError), self.writing(repo_id):
-                    table = {name: [f.size, f.blob] for name, f in sorted(listing.items())}
-                    files.write_atomic(path, json.dumps({"schema": _LISTING, "files": table}))
+                    files.write_atomic(path, write_listing(listing))
             self._listings[repo_id, commit] = listing
             return listing
 
@@ -259,18 +303,20 @@ class RemoteRegistry(Registry):
             what: the name of the whole on a terminal; nothing is printed without.
         """
         blobs = self.link_root(repo_id) / "blobs"
+        wanted = {**_small_packs(self.listing(repo_id, commit), wanted), **wanted}
 
-        def missing() -> dict[str, tuple[str, RemoteFile]]:
+        def missing() -> dict[str, RemoteFile]:
+            paths = {file.blob: path for path, file in wanted.items()}
             return {
-                file.blob: (path, file)
-                for path, file in wanted.items()
-                if not _has_size(blobs / file.blob, file)
+                path: wanted[path]
+                for blob, path in paths.items()
+                if not _has_size(blobs / blob, wanted[path])
             }
 
         if missing():
             with self.writing(repo_id):
-                lacking = dict(missing().values())  # another process may have been first
-                _Download(self.transport, repo_id, commit, blobs).run(lacking, what)
+                # Another process may have been first.
+                _Download(self.transport, repo_id, commit, blobs).run(missing(), what)
 
     def _cache_refs(self, repo_id: str, commit: str) -> None:
         """Write the commit's references into the cache, for a load without a network."""
@@ -299,10 +345,14 @@ class _Download:
 
     def run(self, wanted: Mapping[str, RemoteFile], what: str) -> None:
         """Download all files; the first error ends the download of the others."""
-        self._size = sum(file.size for file in wanted.values())
+        objects: dict[str, dict[str, RemoteFile]] = {}
+        for path, file in wanted.items():
+            objects.setdefault(file.object, {})[path] = file
+        parts = [(Part.around(members), members) for members in objects.values()]
+        self._size = sum(part.size for part, _ in parts)
         self._what = what if self._size and sys.stderr.isatty() else ""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            jobs = [pool.submit(self._store, path, file) for path, file in wanted.items()]
+            jobs = [pool.submit(self._store, part, members) for part, members in parts]
             try:
                 for job in jobs:
                     job.result()
@@ -313,41 +363,57 @@ class _Download:
         if self._what:
             sys.stderr.write("\n")
 
-    def _store(self, path: str, file: RemoteFile) -> None:
-        """Store a file as a blob; it gets its name only once its hash is right."""
-        what, blob = f"{path} of {self._repo_id}", self._blobs / file.blob
+    def _store(self, part: Part, members: Mapping[str, RemoteFile]) -> None:
+        """Store the files of a part as blobs; each gets its name only once its hash is right."""
+        what = f"{part.path} of {self._repo_id}"
         # Under a name of its own, so that the next run continues a killed one.
-        target = blob.with_name(_PART.format(file.blob))
-        if not target.is_file() or target.stat().st_size > file.size:
+        target = self._blobs / _PART.format(sha256(f"{part.object} {part.start}"))
+        if not target.is_file() or target.stat().st_size > part.size:
             files.write_new(target, b"")
         self._advance(target.stat().st_size)
 
         def resume() -> None:
             have = target.stat().st_size
-            if have < file.size:
-                chunks = self._transport.open(self._repo_id, self._commit, path, have)
-                limited = untrusted.bounded(chunks, what, file.size - have)
+            if have < part.size:
+                rest = replace(part, start=part.start + have)
+                chunks = self._transport.open(self._repo_id, self._commit, rest)
+                limited = untrusted.bounded(chunks, what, part.size - have)
                 files.write_stream(target, limited, self._advance)
-            if (have := target.stat().st_size) < file.size:
+            if (have := target.stat().st_size) < part.size:
                 raise BusyError(
-                    f"{what} was interrupted after {have} of {file.size} bytes",
+                    f"{what} was interrupted after {have} of {part.size} bytes",
                     hint="check the network, and try again: the download continues there",
                 )
 
+        wrong = ""
         for _ in range(2):
             again(resume, self._failed.wait)
-            digest = files.sha256_file(target) if SHA256.fullmatch(file.blob) else git_blob(target)
-            if digest == file.blob:
-                files.flush(target)
-                files.publish_tree(target, blob)
+            wrong = self._divide(target, part, members)
+            if not wrong:
+                files.remove_tree(target)
                 return
             files.write_new(target, b"")
-            self._advance(-file.size)
+            self._advance(-part.size)
         files.remove_tree(target)
         raise IntegrityError(
-            f"{what} at {self._commit} is not what {self._transport.address} lists",
+            f"{wrong} of {self._repo_id} at {self._commit} is not what "
+            f"{self._transport.address} lists",
             hint="a proxy or the server changes files; the download was deleted",
         )
+
+    def _divide(self, target: Path, part: Part, members: Mapping[str, RemoteFile]) -> str:
+        """Store the files of a downloaded part; returns one whose hash is wrong, or nothing."""
+        for path, file in members.items():
+            blob, copy = self._blobs / file.blob, target
+            if part.is_pack:
+                copy = target.with_name(_PART.format(sha256(f"{target.name} {file.blob}")))
+                files.copy_slice(target, copy, file.offset - part.start, file.size)
+            digest = files.sha256_file(copy) if SHA256.fullmatch(file.blob) else git_blob(copy)
+            if digest != file.blob:
+                return path
+            files.flush(copy)
+            files.publish_tree(copy, blob)
+        return ""
 
     def _advance(self, count: int) -> None:
         """Count bytes, and show the progress on a terminal."""
@@ -368,14 +434,25 @@ def _has_size(path: Path, file: RemoteFile) -> bool:
     return False
 
 
-def _read_listing(path: Path) -> dict[str, RemoteFile] | None:
-    """A listing in the cache; None if it is missing or damaged."""
-    try:
-        document = untrusted.parse_json(path.read_bytes())
-        if document["schema"] != _LISTING:
-            return None
-        return {
-            name: valid_file(name, size, blob) for name, (size, blob) in document["files"].items()
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
+def _small_packs(
+    listing: Mapping[str, RemoteFile], wanted: Mapping[str, RemoteFile]
+) -> dict[str, RemoteFile]:
+    """All files of the small packs that wanted files are in: one request brings them."""
+    packs: dict[str, dict[str, RemoteFile]] = {file.pack: {} for file in wanted.values()}
+    for path, file in listing.items():
+        if file.pack in packs:
+            packs[file.pack][path] = file
+    packs.pop("", None)
+    small = (members for members in packs.values() if Part.around(members).size <= _SMALL_PACK)
+    return {path: file for members in small for path, file in members.items()}
+
+
+def _refuse_ambiguous(repo_id: str, listing: Mapping[str, RemoteFile]) -> None:
+    """Refuse paths that are one file on a disk that ignores case: one would replace the other."""
+    seen: dict[str, str] = {}
+    for path in listing:
+        if (other := seen.setdefault(path.casefold(), path)) != path:
+            raise IntegrityError(
+                f"{repo_id} lists both {other!r} and {path!r}, which differ in case alone",
+                hint="ask its publisher to rename one of them",
+            )

@@ -285,6 +285,15 @@ def write_stream(path: Path, chunks: Iterable[bytes], advance: Callable[[int], N
                 advance(len(chunk))
 
 
+def copy_slice(source: Path, target: Path, offset: int, size: int) -> None:
+    """Write a new file with a part of another one."""
+    with disk_errors(f"writing {target}"), source.open("rb") as whole, target.open("wb") as part:
+        whole.seek(offset)
+        while size and (chunk := whole.read(min(size, 1 << 20))):
+            part.write(chunk)
+            size -= len(chunk)
+
+
 def copy_file(source: Path, target: Path) -> None:
     """Copy a file with its execute bit, and make its parent directories."""
     with disk_errors(f"writing {target}"):

@@ -73,7 +73,7 @@ def test_registry_opens_by_path_and_url(tmp_path, monkeypatch):
     not_utf8 = Path(os.fsdecode(bytes(tmp_path / "x") + b"\xff"))
     for root in (spaced, not_utf8):
         assert open_registry(root.as_uri()).root == root
-    for url in ["https://example.org/x", "file://host/x", "s3://b"]:
+    for url in ["ftp://example.org/x", "file://host/x", "https://"]:
         with pytest.raises(RegistryError, match="is not a registry that kernforge can open"):
             open_registry(url)
 
@@ -143,12 +143,12 @@ def test_environment_configures_the_hub(location, variables, expected):
     assert (silent.token, silent.token_file) == (None, None)
 
 
-def test_invalid_hub_addresses_are_refused():
-    for location in ("hf://host", "hf+https://", "hf+ftp://host", "https://huggingface.co"):
+def test_invalid_addresses_are_refused():
+    for location in ("hf://host", "hf+https://", "hf+ftp://host"):
         with pytest.raises(RegistryError, match="not a registry that kernforge can open"):
             open_registry(location)
-    for location in ("hf+https://user:secret@host", "hf+https://ho st"):
-        with pytest.raises(RegistryError, match="not the address of a hub"):
+    for location in ("hf+https://user:secret@host", "hf+https://ho st", "https://u:secret@host/x"):
+        with pytest.raises(RegistryError, match="not the address of a registry"):
             open_registry(location)
 
 

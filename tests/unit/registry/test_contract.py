@@ -4,8 +4,8 @@
 import hashlib
 
 import pytest
+from support.memory_transport import MemoryTransport
 from support.registries import commit_of
-from support.static_transport import StaticTransport
 
 from kernforge.errors import IntegrityError, NetworkError, RegistryError
 from kernforge.registry.directory import DirectoryRegistry
@@ -40,12 +40,12 @@ def hub(tmp_path, server):
     return HubRegistry(HubEndpoint(url=server.url, cache=tmp_path / "cache"))
 
 
-def static(tmp_path, _hub):
-    transport = StaticTransport({REPO: FILES}, {"v1", "v1.2.0"})
-    return RemoteRegistry(transport, "static://here", tmp_path / "cache")
+def memory(tmp_path, _hub):
+    transport = MemoryTransport({REPO: FILES}, {"v1", "v1.2.0"})
+    return RemoteRegistry(transport, "memory://here", tmp_path / "cache")
 
 
-@pytest.fixture(params=[directory, hub, static])
+@pytest.fixture(params=[directory, hub, memory])
 def registry(request, tmp_path):
     return request.param(tmp_path, request.getfixturevalue("hub"))
 
@@ -86,9 +86,9 @@ def test_unpublished_names_are_absent(registry):
 
 
 def test_unavailable_server_falls_back_to_the_cache(tmp_path):
-    first = static(tmp_path, None)
+    first = memory(tmp_path, None)
     path = first.fetch(REPO, commit_of(first, REPO, 1), "torch-cpu")
-    second = static(tmp_path, None)
+    second = memory(tmp_path, None)
     second.transport.fault = NetworkError("no network")
     assert second.fetch(REPO, commit_of(second, REPO, 1), "torch-cpu") == path
     offline = second.offline()
@@ -96,9 +96,9 @@ def test_unavailable_server_falls_back_to_the_cache(tmp_path):
 
 
 def test_bytes_that_differ_from_the_listing_are_refused(tmp_path):
-    registry = static(tmp_path, None)
+    registry = memory(tmp_path, None)
     commit = commit_of(registry, REPO, 1)
     registry.transport.sent["build/torch-cpu/toy.so"] = bytes(256 * 400)
-    with pytest.raises(IntegrityError, match=r"toy\.so .* is not what static lists"):
+    with pytest.raises(IntegrityError, match=r"toy\.so .* is not what memory lists"):
         registry.fetch(REPO, commit, "torch-cpu")
     assert not list((tmp_path / "cache").glob("*/snapshots/*/build"))

@@ -4,10 +4,11 @@
 import hashlib
 
 from kernforge.errors import NotPublishedError
-from kernforge.registry.remote import RemoteFile
+from kernforge.registry.listing import RemoteFile
+from kernforge.registry.remote import Transport
 
 
-class StaticTransport:
+class MemoryTransport(Transport):
     """One commit of each kernel, which all names lead to.
 
     Attributes:
@@ -15,7 +16,7 @@ class StaticTransport:
         fault: raised by every request.
     """
 
-    address = "static"
+    address = "memory"
 
     def __init__(self, kernels, names):
         self._kernels, self._names = kernels, names
@@ -40,5 +41,6 @@ class StaticTransport:
             for path, data in self._files(repo_id).items()
         }
 
-    def open(self, repo_id, commit, path, start):
-        yield self.sent.get(path, self._files(repo_id)[path])[start:]
+    def open(self, repo_id, commit, part):
+        path = part.path
+        yield self.sent.get(path, self._files(repo_id)[path])[part.start : part.stop]

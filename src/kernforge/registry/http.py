@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests to the server of a registry, with Python's own library: reading needs no package.
+
+An answer is untrusted: it is bounded in size, time and redirects, and credentials go to no other
+host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlsplit
+
+from kernforge._version import __version__
+from kernforge.errors import KernforgeError, NetworkError, RegistryError
+from kernforge.registry.listing import MALFORMED
+from kernforge.system import untrusted
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+    from urllib.request import OpenerDirector
+
+NOT_FOUND = 404
+_ADDRESS = re.compile(r"https?://[^/\s@?#]+(?:/[^\s@?#]*)?")
+_SILENCE_S = 30.0
+_CHUNK = 1 << 18
+_PARTIAL, _TOO_MANY, _SERVER = 206, 429, 500
+
+
+class BusyError(NetworkError):
+    """A server that is busy now; a retry may help, ``wait_s`` seconds later."""
+
+    def __init__(self, message: str, *, hint: str, wait_s: float = 0.0) -> None:
+        super().__init__(message, hint=hint)
+        self.wait_s = wait_s
+
+
+Refused: TypeAlias = Callable[[str, int, Any, str], KernforgeError]
+"""Makes the error for what was asked for, an HTTP status, the answer's headers and its reason."""
+
+
+class Http:
+    """Requests to one server.
+
+    Args:
+        address: its address in messages.
+        refused: makes the error for a status of 400 or more.
+        authorization: the value of the header ``Authorization``; empty for none.
+        hint: what a user checks when the server cannot be reached.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        refused: Refused,
+        *,
+        authorization: Callable[[], str] = str,
+        user_agent: str = "",
+        hint: str = "",
+    ) -> None:
+        self.address = address
+        self._refused, self._authorization = refused, authorization
+        self._agent = f"kernforge/{__version__}; {user_agent}".rstrip("; ")
+        self._hint = (
+            f"check the network, {hint}HTTP_PROXY, HTTPS_PROXY and NO_PROXY; the certificate "
+            "of an own authority is named in SSL_CERT_FILE"
+        )
+
+    @contextlib.contextmanager
+    def request(
+        self,
+        what: str,
+        url: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        method: str = "GET",
+        body: bytes | IO[bytes] | None = None,
+    ) -> Iterator[HTTPResponse]:
+        """An HTTP response, whose body is not read yet.
+
+        Args:
+            what: what errors name: a kernel, or an owner.
+        """
+        from http.client import HTTPException  # noqa: PLC0415 - slow, and not for a warm cache
+        from urllib.error import HTTPError, URLError  # noqa: PLC0415
+        from urllib.request import Request  # noqa: PLC0415
+
+        # A range of a compressed body would mean nothing.
+        sent = {"User-Agent": self._agent, "Accept-Encoding": "identity", **(headers or {})}
+        if (authorization := self._authorization()) and "Authorization" not in sent:
+            sent["Authorization"] = authorization
+        try:
+            with self._opener.open(
+                Request(url, body, sent, method=method),  # noqa: S310 - http or https
+                timeout=_SILENCE_S,
+            ) as response:
+                yield response
+        except HTTPError as error:
+            error.close()
+            raise self._error(what, error.code, error.headers, error.reason) from None
+        except URLError as error:
+            raise NetworkError(
+                f"{self.address} cannot be reached: {one_line(error.reason)}", hint=self._hint
+            ) from error
+        except (OSError, HTTPException) as error:
+            raise BusyError(
+                f"{self.address} cannot be reached: {one_line(error)}", hint=self._hint
+            ) from error
+
+    def document(self, what: str, url: str, headers: Mapping[str, str] | None = None) -> bytes:
+        """The body of a small answer."""
+        with self.request(what, url, headers) as response:
+            return body_of(response, url)
+
+    def stream(self, what: str, url: str, start: int, stop: int | None = None) -> Iterator[bytes]:
+        """The bytes of a file from ``start`` to ``stop`` or its end, as they arrive."""
+        end = "" if stop is None else str(stop - 1)
+        headers = {"Range": f"bytes={start}-{end}"} if start or end else {}
+        with self.request(what, url, headers) as response:
+            # A server without ranges sends the whole file.
+            skip = 0 if response.status == _PARTIAL else start
+            left = untrusted.FILE if stop is None else stop - start
+            for chunk in untrusted.bounded(chunks_of(response), url, untrusted.FILE):
+                if len(chunk) > skip:
+                    yield chunk[skip : skip + left]
+                    left -= len(chunk) - skip
+                    if left <= 0:
+                        return
+                skip = max(0, skip - len(chunk))
+
+    def _error(self, what: str, status: int, headers: Any, reason: str) -> KernforgeError:
+        return busy(self.address, status, headers) or self._refused(what, status, headers, reason)
+
+    @functools.cached_property
+    def _opener(self) -> OpenerDirector:
+        """Requests through the user's proxies, with the user's certificates."""
+        from urllib import request  # noqa: PLC0415 - slow, and not for a warm cache
+
+        class Redirect(request.HTTPRedirectHandler):
+            def redirect_request(self, req: Any, *rest: Any) -> Any:
+                following = super().redirect_request(req, *rest)
+                if following is not None and host_of(following.full_url) != host_of(req.full_url):
+                    following.remove_header("Authorization")
+                return following
+
+        return request.build_opener(Redirect)
+
+
+def check_address(text: str) -> str:
+    """The address of a server, without a slash at its end."""
+    if not _ADDRESS.fullmatch(text):
+        raise RegistryError(
+            f"{text!r} is not the address of a registry",
+            hint="write it like https://host/path, without credentials: a hub's token is in "
+            "HF_TOKEN, the login for another server in ~/.netrc",
+        )
+    return text.rstrip("/")
+
+
+def busy(address: str, status: int, headers: Any) -> BusyError | None:
+    """The error for a status after which a retry may help; None for any other."""
+    if status != _TOO_MANY and status < _SERVER:
+        return None
+    wait = headers.get("Retry-After", "")
+    return BusyError(
+        f"{address} is busy or has an internal error: HTTP {status}",
+        hint="try again later; a token may raise the limit",
+        wait_s=float(wait) if wait.isdecimal() and wait.isascii() else 0.0,
+    )
+
+
+def host_of(url: str) -> tuple[str, str]:
+    """The scheme and the host with its port."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc
+
+
+def body_of(response: HTTPResponse, url: str) -> bytes:
+    """The body of a small answer."""
+    return b"".join(untrusted.bounded(chunks_of(response), url, untrusted.DOCUMENT))
+
+
+def chunks_of(response: HTTPResponse) -> Iterator[bytes]:
+    """The body as it arrives: whole chunks would hide a server that sends a byte a second."""
+    from http.client import IncompleteRead  # noqa: PLC0415 - see Http.request
+
+    while chunk := response.read1(_CHUNK):
+        yield chunk
+    if response.length:
+        raise IncompleteRead(b"", response.length)
+
+
+def one_line(error: object) -> str:
+    """The text of an error as one printable line of at most 300 characters."""
+    line = " ".join(str(error).split())[:300]
+    return "".join(c if c.isprintable() else "\ufffd" for c in line) or type(error).__name__
+
+
+@contextlib.contextmanager
+def reading(url: str, kind: str = "a registry") -> Iterator[None]:
+    """Convert the exceptions of a malformed answer to a RegistryError."""
+    try:
+        yield
+    except MALFORMED as error:
+        raise RegistryError(
+            f"the answer of {url} is not that of {kind}: {one_line(error)}",
+            hint="report it to the operator of the server, or check the address",
+        ) from error
