@@ -15,6 +15,7 @@ from support.fork_server import ForkServer
 from support.fresh_venv import FreshVenv, build_tree_wheel
 from support.hub_server import HubServer
 from support.index_server import IndexServer
+from support.static_server import StaticServer
 
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.toolchain.index.http import Transport
@@ -81,6 +82,20 @@ def hub():
     server = HubServer()
     yield server
     server.close()
+
+
+@pytest.fixture
+def web_server(tmp_path):
+    """A function that shows a directory by a web server."""
+    with contextlib.ExitStack() as stack:
+        numbers = itertools.count()
+
+        def show(root):
+            server = StaticServer(root, tmp_path / f"web{next(numbers)}")
+            stack.callback(server.close)
+            return server
+
+        yield show
 
 
 @pytest.fixture

@@ -402,16 +402,21 @@ class DirectoryRegistry(Registry):
     def write_index(self, repo_id: str, commit: str) -> None:
         """Write what a web server needs to show a commit: see ``registry.listing``.
 
-        The references are last: a reader of them finds the rest.
+        So is every other commit with a reference that has no listing yet: an older kernforge wrote
+        none. The references are last: a reader of them finds the rest.
         """
         from kernforge.registry import listing  # noqa: PLC0415 - a load needs none of it
 
-        root, snapshot = self.link_root(repo_id), self.snapshot(repo_id, commit)
-        found = self.listing(repo_id, commit)
-        placed, packs = listing.pack(found, {path: snapshot / path for path in found})
-        written = {f"packs/{name}": data for name, data in packs.items()}
-        written[f"listings/{commit}.json"] = listing.write_listing(placed).encode()
-        written[listing.REFS] = listing.write_refs(self.refs(repo_id)).encode()
+        root, refs = self.link_root(repo_id), self.refs(repo_id)
+        written: dict[str, bytes] = {}
+        for each in {commit, *refs.values()}:
+            name = f"listings/{each}.json"
+            if self.has_commit(repo_id, each) and (each == commit or not (root / name).is_file()):
+                found, snapshot = self.listing(repo_id, each), self.snapshot(repo_id, each)
+                placed, packs = listing.pack(found, {path: snapshot / path for path in found})
+                written |= {f"packs/{digest}": data for digest, data in packs.items()}
+                written[name] = listing.write_listing(placed).encode()
+        written[listing.REFS] = listing.write_refs(refs).encode()
         for name, data in written.items():
             path = root / name
             if not path.is_file() or path.read_bytes() != data:

@@ -13,6 +13,7 @@ cache, and a variant appears in its snapshot complete, by one rename.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import sys
 import threading
@@ -451,8 +452,9 @@ def _refuse_ambiguous(repo_id: str, listing: Mapping[str, RemoteFile]) -> None:
     """Refuse paths that are one file on a disk that ignores case: one would replace the other."""
     seen: dict[str, str] = {}
     for path in listing:
-        if (other := seen.setdefault(path.casefold(), path)) != path:
-            raise IntegrityError(
-                f"{repo_id} lists both {other!r} and {path!r}, which differ in case alone",
-                hint="ask its publisher to rename one of them",
-            )
+        for place in itertools.accumulate(path.split("/"), "{}/{}".format):
+            if (other := seen.setdefault(place.casefold(), place)) != place:
+                raise IntegrityError(
+                    f"{repo_id} lists both {other!r} and {place!r}, which differ in case alone",
+                    hint="ask its publisher to rename one of them",
+                )

@@ -16,10 +16,12 @@ from urllib.parse import urlsplit
 
 from kernforge.errors import KernforgeError, NotPublishedError, RegistryError
 from kernforge.registry import listing
-from kernforge.registry.http import NOT_FOUND, Http, reading
+from kernforge.registry.http import NOT_FOUND, Http, one_line, reading
 from kernforge.registry.listing import RemoteFile
 from kernforge.registry.names import directory_name
 from kernforge.registry.remote import Part, Transport
+
+_DENIED = (401, 403)
 
 
 class StaticTransport(Transport):
@@ -74,10 +76,12 @@ class StaticTransport(Transport):
     def _refused(self, what: str, status: int, headers: Any, reason: str) -> KernforgeError:  # noqa: ARG002
         if status == NOT_FOUND:
             return NotPublishedError(
-                f"{self.address} has no kernel {what!r}",
-                hint="publish it there, or check the address: hf+https://host is a hub",
+                f"{self.address} has no kernel {what!r}, or not all of its files",
+                hint="publish it there, or copy the registry there again; of a hub the address is "
+                "hf+https://host",
             )
+        login = "write the login for this host into ~/.netrc, or ask the operator for access"
         return RegistryError(
-            f"{self.address} refuses {what}: HTTP {status}, {reason}",
-            hint="write the login for this host into ~/.netrc, or ask the operator for access",
+            f"{self.address} refuses {what}: HTTP {status}, {one_line(reason)}",
+            hint=login if status in _DENIED else "check the address, or copy the registry again",
         )

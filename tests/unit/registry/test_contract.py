@@ -2,6 +2,7 @@
 """What a loader may expect of a registry, asked of each kind."""
 
 import hashlib
+import shutil
 
 import pytest
 from support.memory_transport import MemoryTransport
@@ -11,6 +12,7 @@ from kernforge.errors import IntegrityError, NetworkError, RegistryError
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubEndpoint, HubRegistry
 from kernforge.registry.remote import RemoteRegistry
+from kernforge.registry.static import StaticTransport
 
 REPO = "owner/toy"
 FILES = {
@@ -22,7 +24,7 @@ FILES = {
 }
 
 
-def directory(tmp_path, _hub):
+def directory(tmp_path, _fixture):
     registry = DirectoryRegistry(tmp_path / "registry")
     digests = {path: hashlib.sha256(data).hexdigest() for path, data in FILES.items()}
     with registry.writing(REPO):
@@ -31,23 +33,31 @@ def directory(tmp_path, _hub):
         commit, _ = registry.add_snapshot(REPO, digests)
         for name in ("v1", "v1.2.0"):
             registry.set_ref(REPO, name, commit)
+        registry.write_index(REPO, commit)
     return registry
 
 
-def hub(tmp_path, server):
+def hub(tmp_path, fixture):
+    server = fixture("hub")
     commit = server.add(REPO, "v1", FILES)
     server.repos[REPO].tags["v1.2.0"] = commit
     return HubRegistry(HubEndpoint(url=server.url, cache=tmp_path / "cache"))
 
 
-def memory(tmp_path, _hub):
+def memory(tmp_path, _fixture):
     transport = MemoryTransport({REPO: FILES}, {"v1", "v1.2.0"})
     return RemoteRegistry(transport, "memory://here", tmp_path / "cache")
 
 
-@pytest.fixture(params=[directory, hub, memory])
+def static(tmp_path, fixture):
+    shutil.copytree(directory(tmp_path, fixture).root, tmp_path / "www")  # it follows links
+    server = fixture("web_server")(tmp_path / "www")
+    return RemoteRegistry(StaticTransport(server.url), server.url, tmp_path / "cache")
+
+
+@pytest.fixture(params=[directory, hub, memory, static])
 def registry(request, tmp_path):
-    return request.param(tmp_path, request.getfixturevalue("hub"))
+    return request.param(tmp_path, request.getfixturevalue)
 
 
 def test_published_variant_is_fetched(registry):
