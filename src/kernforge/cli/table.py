@@ -507,6 +507,22 @@ _VERIFY = Command(
     page="explanation/trust",
 )
 
+_SERVE = Command(
+    "serve",
+    "serve a registry to the clients of the Hugging Face hub",
+    _value("registry", "a directory, or the URL of another registry"),
+    _value("--host", "address to listen at (default: 127.0.0.1)", default="127.0.0.1"),
+    _value("--port", "default: 8000", type=_positive, default=8000),
+    _path("--tokens FILE", "who may read what, in TOML (default: everybody everything)"),
+    _list("--trusted OWNER", "mark an owner as a trusted publisher; may be repeated"),
+    _value("--url", "address that clients use, where a proxy stands before it"),
+    example="~/registry --trusted acme",
+    more="`kernels`, `huggingface_hub` and transformers load from it with "
+    "HF_ENDPOINT=http://127.0.0.1:8000. It only reads. Each request is a line of the output, with "
+    "--json a JSON document.",
+    page="how-to/platform/serve-a-registry",
+)
+
 # -- this machine
 
 _DOCTOR = Command(
@@ -529,7 +545,7 @@ _CACHE = Command(
 GROUPS = {
     "write a kernel": (_NEW, _ADOPT, _SKILLS, _DEV, _TEST, _BENCH),
     "build and publish it": (_BUILD, _CHECK, _SHELL, _EXPORT, _PIP, _PUBLISH, _SIGN, _WHEEL),
-    "use kernels": (_SEARCH, _INFO, _GET, _RUN, _LOCK, _VERIFY),
+    "use kernels": (_SEARCH, _INFO, _GET, _RUN, _LOCK, _VERIFY, _SERVE),
     "this machine": (_DOCTOR, _CACHE),
 }
 """The commands in groups with titles, in the order of the help."""

@@ -17,6 +17,7 @@ EXTRAS = {
     "bench": ("matplotlib", "pynvml"),
     "cluster": ("fsspec", "distributed", "dask"),
     "hub": ("huggingface_hub",),
+    "serve": ("granian", "markdown_it", "nh3", "prometheus_client", "starlette"),
     "testing": ("pytest",),
     "completion": ("shtab",),
     "dev": ("watchfiles",),

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a loader may expect of a registry, asked of each kind."""
 
+import contextlib
 import hashlib
 import shutil
 
 import pytest
 from support.memory_transport import MemoryTransport
 from support.registries import commit_of
+from support.served import served
 
 from kernforge.errors import IntegrityError, NetworkError, RegistryError
 from kernforge.registry.directory import DirectoryRegistry
@@ -55,7 +57,19 @@ def static(tmp_path, fixture):
     return RemoteRegistry(StaticTransport(server.url), server.url, tmp_path / "cache")
 
 
-@pytest.fixture(params=[directory, hub, memory, static])
+def serve(tmp_path, fixture):
+    root = directory(tmp_path, fixture).root
+    server = fixture("enter")(served(root, tmp_path / "log"))
+    return HubRegistry(HubEndpoint(url=server.url, cache=tmp_path / "cache"))
+
+
+@pytest.fixture
+def enter():
+    with contextlib.ExitStack() as stack:
+        yield stack.enter_context
+
+
+@pytest.fixture(params=[directory, hub, memory, static, serve])
 def registry(request, tmp_path):
     return request.param(tmp_path, request.getfixturevalue)
 

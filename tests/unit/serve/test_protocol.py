@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the hub's clients ask of a server, and what they need in its answers."""
+
+import hashlib
+
+import pytest
+from support.served import served
+
+from kernforge.registry.directory import DirectoryRegistry
+from kernforge.system.digest import git_blob
+
+LIBRARY = bytes(range(256)) * 4000
+FILES = {
+    "README.md": b"# toy\n",
+    "build/torch-cpu/metadata.json": b'{"name": "toy"}',
+    'build/torch-cpu/na\xefve+%20 "x".py': b"x = 1\n",
+    "build/torch-cpu/toy.so": LIBRARY,
+    "build/torch-cpu/empty.py": b"",
+}
+SO = "build/torch-cpu/toy.so"
+
+
+def publish(registry, repo_id, files, *refs):
+    """A commit with some references."""
+    tree = {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}
+    with registry.writing(repo_id):
+        for path, data in files.items():
+            registry.add_blob(repo_id, tree[path], data)
+        commit, _ = registry.add_snapshot(repo_id, tree)
+        for name in refs:
+            registry.set_ref(repo_id, name, commit)
+    return commit
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory):
+    registry = DirectoryRegistry(tmp_path_factory.mktemp("registry"))
+    publish(registry, "acme/toy", FILES, "main", "v1", "v1.0.0", "team/dev")
+    publish(registry, "acme/other", {"README.md": b"# other"}, "v3")
+    return registry
+
+
+@pytest.fixture(scope="module")
+def commit(registry):
+    return registry.ref("acme/toy", "v1")
+
+
+@pytest.fixture(scope="module")
+def server(registry, tmp_path_factory):
+    log = tmp_path_factory.mktemp("log") / "log"
+    with served(registry.root, log, "--trusted", "ac*") as server:
+        yield server
+
+
+def test_references_are_branches_and_tags(server, commit):
+    document = server.ask("/api/kernels/acme/toy/refs?include_prs=1").json()
+    names = [branch["name"] for branch in document["branches"]]
+    assert names == ["main", "team/dev", "v1"]
+    tag = {"name": "v1.0.0", "ref": "refs/tags/v1.0.0", "targetCommit": commit}
+    assert document["tags"] == [tag]
+    assert document["converts"] == document["pullRequests"] == []
+
+
+@pytest.mark.parametrize("revision", ["v1", "v1.0.0", "refs%2Fheads%2Fv1", "team%2Fdev", ""])
+def test_revisions_lead_to_their_commit(server, commit, revision):
+    for name in (revision, commit, commit[:7]) if revision else ("",):
+        answer = server.ask(f"/api/kernels/acme/toy{'/revision/' if name else ''}{name}")
+        document = answer.json()
+        assert (document["id"], document["sha"]) == ("acme/toy", commit)
+        assert {file["rfilename"] for file in document["siblings"]} == set(FILES)
+
+
+def test_kernel_without_main_has_its_newest_version(server, registry):
+    sha = registry.ref("acme/other", "v3")
+    assert server.ask("/api/kernels/acme/other").json()["sha"] == sha
+
+
+def test_tree_has_folders_and_files_with_their_hashes(server, commit):
+    path = f"/api/kernels/acme/toy/tree/{commit}"
+    answer = server.ask(path)
+    assert [item["path"] for item in answer.json()] == ["README.md", "build"]
+    assert "immutable" in answer.headers["Cache-Control"]
+    folder = server.ask(f"{path}/build%2Ftorch-cpu?recursive=true")
+    items = {item["path"]: item for item in folder.json()}
+    assert set(items) == {name for name in FILES if name.startswith("build/")}
+    digest = hashlib.sha256(LIBRARY).hexdigest()
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{digest}\nsize 1024000\n"
+    large = {"oid": digest, "size": len(LIBRARY), "pointerSize": len(pointer)}
+    item = {"type": "file", "oid": git_blob(pointer.encode()), "size": len(LIBRARY), "path": SO}
+    assert items[SO] == {**item, "lfs": large}
+    assert server.ask(f"{path}/none").headers["X-Error-Code"] == "EntryNotFound"
+    body = f"paths={SO}&paths=build&paths=none&expand=false"
+    asked = server.ask(f"/api/kernels/acme/toy/paths-info/{commit}", method="POST", body=body)
+    assert [item["path"] for item in asked.json()] == [SO, "build"]
+
+
+def test_file_has_the_headers_of_the_hub(server, commit):
+    digest = hashlib.sha256(LIBRARY).hexdigest()
+    for revision in ("v1", commit):
+        path = f"/kernels/acme/toy/resolve/{revision}/{SO}"
+        head, got = server.ask(path, method="HEAD"), server.ask(path)
+        assert (head.status, head.body, got.body) == (200, b"", LIBRARY)
+        for headers in (head.headers, got.headers):
+            assert headers["X-Repo-Commit"] == commit
+            assert headers["ETag"] == headers["X-Linked-Etag"] == f'"{digest}"'
+            assert headers["Content-Length"] == headers["X-Linked-Size"] == str(len(LIBRARY))
+            assert "sandbox" in headers["Content-Security-Policy"]
+            assert headers["X-Content-Type-Options"] == "nosniff"
+            assert headers["Content-Disposition"].startswith("attachment")
+            assert ("immutable" in headers["Cache-Control"]) == (revision == commit)
+        same = server.ask(path, If_None_Match=f'"{digest}"')
+        assert (same.status, same.body) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "part"),
+    [
+        ("bytes=10-", 206, slice(10, None)),
+        ("bytes=10-19", 206, slice(10, 20)),
+        ("bytes=-7", 206, slice(-7, None)),
+        (f"bytes=5-{10**17}", 206, slice(5, None)),
+        (f"bytes={10**17}-", 416, slice(0)),
+        ("bytes=-0", 416, slice(0)),
+        ("bytes=1-2,5-6", 200, slice(None)),
+        (f"bytes={'9' * 5000}-", 200, slice(None)),
+        ("lines=1-2", 200, slice(None)),
+    ],
+)
+def test_range_gives_its_bytes(server, asked, status, part):
+    answer = server.ask(f"/kernels/acme/toy/resolve/v1/{SO}", Range=asked)
+    assert (answer.status, answer.body) == (status, LIBRARY[part])
+    if status != 200:
+        assert answer.headers["Content-Range"].endswith(f"/{len(LIBRARY)}")
+
+
+def test_range_of_another_content_gives_the_whole_file(server):
+    path = f"/kernels/acme/toy/resolve/v1/{SO}"
+    assert server.ask(path, Range="bytes=5-", If_Range='"other"').body == LIBRARY
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/api/kernels/acme/none/refs", 404, "RepoNotFound"),
+        ("/api/kernels/acme/toy/tree/v9", 404, "RevisionNotFound"),
+        (f"/api/kernels/acme/toy/revision/{'0' * 40}", 404, "RevisionNotFound"),
+        ("/kernels/acme/toy/resolve/v1/none", 404, "EntryNotFound"),
+        ("/api/agent-harnesses", 404, None),
+        ("/api/organizations/nobody/overview", 404, None),
+        ("/api/whoami-v2", 401, None),
+    ],
+)
+def test_errors_are_named_as_the_hub_does(server, path, status, code):
+    answer = server.ask(path)
+    assert (answer.status, answer.headers["X-Error-Code"]) == (status, code)
+    assert answer.json()["error"] == answer.headers["X-Error-Message"]
+    assert answer.headers["X-Request-Id"]
+
+
+def test_owner_of_the_option_is_trusted(server):
+    document = server.ask("/api/organizations/acme/overview").json()
+    assert document["trustedKernelPublisher"] is True
+
+
+def test_search_finds_kernels_by_a_part_of_the_name(server):
+    def found(query):
+        return [item["id"] for item in server.ask(f"/api/kernels?{query}").json()]
+
+    assert found("search=OTH") == ["acme/other"]
+    assert found("author=acme&limit=1") == ["acme/other"]
+    assert found("author=nobody") == []
+
+
+def test_new_version_is_seen(server, registry):
+    new = publish(registry, "acme/moving", {"README.md": b"1"}, "main")
+    server.ask("/api/kernels/acme/moving")
+    new = publish(registry, "acme/moving", {"README.md": b"2"}, "main")
+    while server.ask("/api/kernels/acme/moving").json()["sha"] != new:
+        pass  # for about a second
+
+
+def test_requests_are_counted_and_logged(server):
+    agent = "kernels/0.17.2; torch/2.13"
+    server.ask("/api/kernels/acme/toy/refs", User_Agent=agent)
+    while not (lines := [line for line in server.lines() if line["agent"] == agent]):
+        pass  # it is written after the answer
+    (line,) = lines
+    assert line["path"] == "/api/kernels/acme/toy/refs"
+    assert (line["method"], line["status"], line["client"]) == ("GET", 200, "127.0.0.1")
+    metrics = server.ask("/metrics").body.decode()
+    route = 'route="/api/kernels/{owner}/{name}/refs",status="200"'
+    assert f"kernforge_requests_total{{{route}}}" in metrics
