@@ -84,6 +84,31 @@ def hub():
     server.close()
 
 
+@pytest.fixture(scope="session")
+def _bucket_server():
+    pytest.importorskip("obstore")
+    bucket_server = pytest.importorskip("support.bucket_server")
+    with contextlib.closing(bucket_server.BucketServer()) as server:
+        yield server
+
+
+@pytest.fixture
+def buckets(_bucket_server, tmp_path, monkeypatch):
+    """A server of buckets on this machine, whose variables are set."""
+    monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
+    for name, value in _bucket_server.variables.items():
+        monkeypatch.setenv(name, value)
+    _bucket_server.requests.clear()
+    yield _bucket_server
+    _bucket_server.fault = None
+
+
+@pytest.fixture
+def bucket(buckets):
+    """The URL of a registry in a new bucket."""
+    return f"s3://{buckets.add()}/our/kernels"
+
+
 @pytest.fixture
 def web_server(tmp_path):
     """A function that shows a directory by a web server."""

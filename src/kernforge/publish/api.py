@@ -23,6 +23,7 @@ from kernforge.project import units
 from kernforge.project.api import MANIFEST, Project
 from kernforge.publish.directory import DirectoryDestination, Release
 from kernforge.publish.hub import PUBLISHING, HubDestination
+from kernforge.publish.objects import ObjectDestination
 from kernforge.publish.version import (
     VersionChoice,
     choose_version,
@@ -33,6 +34,8 @@ from kernforge.publish.version import (
 from kernforge.registry import names
 from kernforge.registry.directory import DirectoryRegistry, Registry
 from kernforge.registry.hub import HubRegistry
+from kernforge.registry.objects import ObjectTransport
+from kernforge.registry.remote import RemoteRegistry
 from kernforge.system.digest import sha256
 from kernforge.system.files import refuse_writable, sha256_file
 from kernforge.toolchain import lockfile
@@ -197,8 +200,8 @@ def _other_branch(
         problem = "is an invalid or reserved name"
     elif names.versions([branch]) or names.majors([branch]):
         problem = f"is that of another version: version is {major} in this build"
-    elif branch == "main" and isinstance(registry, DirectoryRegistry):
-        problem = "of a registry in a directory is its newest version"
+    elif branch == "main" and not isinstance(registry, HubRegistry):
+        problem = "of a registry that is no hub is its newest version"
     elif version is not None:
         problem = f"has no versions, and {version} is one"
     if problem:
@@ -212,7 +215,7 @@ def _other_branch(
 
 def _destination(
     registry: Registry, *, private: bool | None
-) -> DirectoryDestination | HubDestination:
+) -> DirectoryDestination | HubDestination | ObjectDestination:
     if registry.offline_server:
         raise NetworkError(
             f"{registry.offline_server} cannot be used: HF_HUB_OFFLINE is set",
@@ -220,16 +223,19 @@ def _destination(
         )
     if isinstance(registry, HubRegistry):
         return HubDestination(registry, private=private)
-    if not isinstance(registry, DirectoryRegistry):
-        raise RegistryError(
-            f"{registry.url} cannot be written to", hint="publish to a directory or to a hub"
-        )
     if private:
         raise UsageError(
-            "a registry in a directory has no private kernels",
-            hint="set the permissions of the directory in the file system",
+            f"{registry.url} has no private kernels: only a hub has",
+            hint="set the permissions of the directory or the bucket",
         )
-    return DirectoryDestination(registry)
+    if isinstance(registry, DirectoryRegistry):
+        return DirectoryDestination(registry)
+    if isinstance(registry, RemoteRegistry) and isinstance(registry.transport, ObjectTransport):
+        return ObjectDestination(registry, registry.transport)
+    raise RegistryError(
+        f"{registry.url} cannot be written to",
+        hint="publish to a directory, a bucket or a hub",
+    )
 
 
 def _parse_version(text: str) -> names.Version3:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from kernforge.publish.version import Tree
 from kernforge.registry.directory import DirectoryRegistry
-from kernforge.registry.names import Version3, tag_of, versions
+from kernforge.registry.names import Version3, branches, tag_of, versions
 from kernforge.system.digest import sha256
 
 CARD = "README.md"
@@ -85,9 +85,7 @@ class DirectoryDestination:
         changed = registry.set_ref(repo_id, release.reference, commit) or changed
         if version is not None:
             # The next publication repairs one that was killed here: all follows from the tags.
-            published = self.versions(repo_id)
-            newest_of_major = max(each for each in published if each[0] == version[0])
-            for name, newest in ((release.branch, newest_of_major), ("main", max(published))):
-                changed = registry.set_ref(repo_id, name, published[newest]) or changed
+            for name, target in branches(registry.refs(repo_id)).items():
+                changed = registry.set_ref(repo_id, name, target) or changed
         registry.write_index(repo_id, commit)
         return commit, changed, registry.snapshot(repo_id, commit).as_uri()

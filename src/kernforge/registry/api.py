@@ -29,7 +29,8 @@ def open_registry(
     - a path, or ``file:///path``: a directory;
     - ``hf://``: the Hugging Face hub, or the one that ``HF_ENDPOINT`` names;
     - ``hf+https://host``, ``hf+http://host:port``: a hub at that address;
-    - ``https://host/path``, ``http://host/path``: a directory that a web server shows, read only.
+    - ``https://host/path``, ``http://host/path``: a directory that a web server shows, read only;
+    - ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``az://container/prefix``: a bucket.
 
     Args:
         environment: names the hub and its cache; None reads this process's variables.
@@ -52,10 +53,17 @@ def open_registry(
         live = environment or Environment.live()
         netrc = str(expanded(live.variables.get("NETRC") or "~/.netrc"))
         return _static(location, str(live.home), netrc, user_agent)
+    if scheme in {"s3", "gs", "az"} and rest:
+        from kernforge.registry.objects import PREFIXES  # noqa: PLC0415 - see above
+
+        live, prefix = environment or Environment.live(), PREFIXES[scheme]
+        named = sorted(pair for pair in live.variables.items() if pair[0].startswith(prefix))
+        return _objects(location, str(live.home), tuple(named), user_agent)
     raise RegistryError(
         f"{location!r} is not a registry that kernforge can open",
         hint="name a directory, file:///path, hf:// for the Hugging Face hub, hf+https://host for "
-        "another one, or https://host/path for a directory on a web server",
+        "another one, https://host/path for a directory on a web server, or s3://, gs:// or az:// "
+        "with a bucket",
     )
 
 
@@ -95,6 +103,18 @@ def _static(location: str, home: str, netrc: str, user_agent: str) -> Registry:
     address = check_address(location)
     transport = StaticTransport(address, Path(netrc), user_agent)
     return RemoteRegistry(transport, address, cache_of(address, Path(home)))
+
+
+@functools.lru_cache(maxsize=64)
+def _objects(
+    location: str, home: str, variables: tuple[tuple[str, str], ...], user_agent: str
+) -> Registry:
+    from kernforge.registry.objects import ObjectTransport  # noqa: PLC0415 - see _hub
+    from kernforge.registry.remote import RemoteRegistry  # noqa: PLC0415
+
+    transport = ObjectTransport(location, dict(variables), user_agent)
+    cache = cache_of(f"{transport.address}/{transport.endpoint}", Path(home))
+    return RemoteRegistry(transport, transport.address, cache)
 
 
 def cache_of(location: str, home: Path) -> Path:

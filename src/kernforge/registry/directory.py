@@ -35,6 +35,7 @@ from kernforge.registry.names import (
     check_revision,
     directory_name,
     is_ref,
+    repo_ids,
 )
 from kernforge.system import files
 from kernforge.system.digest import git_blob, key, sha256
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 _LARGEST = 64_000_000
 _MODIFIED = "the copy was modified: delete it and download again; no kernel code ran"
 _WAIT_S = 2.0  # before a warning: a write takes less, a download more
-_PARTS = 3  # of a repository's directory: "kernels", owner, name
 
 
 class Registry:
@@ -84,10 +84,7 @@ class Registry:
 
     def repo_ids(self) -> tuple[str, ...]:
         """The kernels in the directory, sorted."""
-        names = (name.split("--") for name in _directories(self.root))
-        return tuple(
-            sorted(f"{n[1]}/{n[2]}" for n in names if n[0] == "kernels" and len(n) == _PARTS)
-        )
+        return repo_ids(_directories(self.root))
 
     def link_root(self, repo_id: str) -> Path:
         """The directory of a kernel: no link of its files leads out of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -51,6 +51,12 @@ def check_repo_id(repo_id: str) -> str:
 def directory_name(repo_id: str) -> str:
     """The name of a kernel's directory in a registry."""
     return f"kernels--{check_repo_id(repo_id).replace('/', '--')}"
+
+
+def repo_ids(directories: Iterable[str]) -> tuple[str, ...]:
+    """The kernels of a registry's directories, sorted; other directories are left out."""
+    kernels = (name.removeprefix("kernels--") for name in directories if name[:9] == "kernels--")
+    return tuple(sorted(filter(is_repo_id, (name.replace("--", "/") for name in kernels))))
 
 
 def is_ref(text: str) -> bool:
@@ -155,6 +161,14 @@ def versions(ref_names: Iterable[str]) -> dict[Version3, str]:
     matches = ((_TAG.fullmatch(name), name) for name in ref_names)
     tags = {(int(m[1]), int(m[2]), int(m[3])): name for m, name in matches if m}
     return dict(sorted(tags.items()))
+
+
+def branches(refs: Mapping[str, str]) -> dict[str, str]:
+    """The commits of ``v<major>`` and ``main``: they follow from the tags."""
+    found = {}
+    for (major, _, _), tag in versions(refs).items():
+        found[f"v{major}"] = found["main"] = refs[tag]
+    return found
 
 
 def majors(ref_names: Iterable[str]) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ EXTRAS = {
     "cluster": ("fsspec", "distributed", "dask"),
     "hub": ("huggingface_hub",),
     "serve": ("granian", "markdown_it", "nh3", "prometheus_client", "starlette"),
+    "objects": ("obstore",),
     "testing": ("pytest",),
     "completion": ("shtab",),
     "dev": ("watchfiles",),

@@ -6,7 +6,7 @@ from support.hub_server import WRITER
 
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import Metadata
-from kernforge.registry.api import _hub, open_registry
+from kernforge.registry.api import _hub, _objects, open_registry
 
 REPO = "owner/toy"
 
@@ -36,6 +36,7 @@ class Place:
 
     def open(self):
         _hub.cache_clear()
+        _objects.cache_clear()
         return open_registry(self.location)
 
     def refs(self):
@@ -70,9 +71,11 @@ def hub_place(on_hub):
     return Place("hf://")
 
 
-@pytest.fixture(params=["directory", "hub"])
+@pytest.fixture(params=["directory", "hub", "objects"])
 def place(request, tmp_path):
-    """Both kinds of registry."""
+    """Each kind of registry."""
     if request.param == "directory":
         return Place(str(tmp_path / "registry"))
+    if request.param == "objects":
+        return Place(request.getfixturevalue("bucket"))
     return request.getfixturevalue("hub_place")

@@ -11,10 +11,14 @@ from support.registries import commit_of
 from support.served import served
 
 from kernforge.errors import IntegrityError, NetworkError, RegistryError
+from kernforge.publish.directory import Release
+from kernforge.publish.objects import ObjectDestination
+from kernforge.registry.api import open_registry
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubEndpoint, HubRegistry
 from kernforge.registry.remote import RemoteRegistry
 from kernforge.registry.static import StaticTransport
+from kernforge.system import files
 
 REPO = "owner/toy"
 FILES = {
@@ -46,6 +50,22 @@ def hub(tmp_path, fixture):
     return HubRegistry(HubEndpoint(url=server.url, cache=tmp_path / "cache"))
 
 
+def objects(tmp_path, fixture):
+    registry = open_registry(fixture("bucket"))
+    for path, data in FILES.items():
+        files.write_new(tmp_path / "files" / path, data)
+    local = {hashlib.sha256(data).hexdigest(): tmp_path / "files" / p for p, data in FILES.items()}
+    release = Release(
+        branch="v1",
+        version=(1, 2, 0),
+        tree={path: hashlib.sha256(data).hexdigest() for path, data in FILES.items()},
+        files=local,
+        card=None,
+    )
+    ObjectDestination(registry, registry.transport).write(REPO, release)
+    return registry
+
+
 def memory(tmp_path, _fixture):
     transport = MemoryTransport({REPO: FILES}, {"v1", "v1.2.0"})
     return RemoteRegistry(transport, "memory://here", tmp_path / "cache")
@@ -69,7 +89,7 @@ def enter():
         yield stack.enter_context
 
 
-@pytest.fixture(params=[directory, hub, memory, static, serve])
+@pytest.fixture(params=[directory, hub, memory, static, objects, serve])
 def registry(request, tmp_path):
     return request.param(tmp_path, request.getfixturevalue)
 
