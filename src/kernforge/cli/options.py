@@ -45,7 +45,11 @@ def registry(arguments: argparse.Namespace) -> Registries:
 
 def version(arguments: argparse.Namespace) -> tuple[str | None, str | None]:
     """The version or the revision that ``--version`` names; the other one is None."""
-    text: str | None = arguments.version
+    return version_of(arguments.version)
+
+
+def version_of(text: str | None) -> tuple[str | None, str | None]:
+    """A text as a version or a revision; the other one is None."""
     if text is None or (_VERSION.fullmatch(text) and not COMMIT.fullmatch(text)):
         return text, None
     return None, text

@@ -371,6 +371,24 @@ _PUBLISH = Command(
     page="how-to/release/release-a-version",
 )
 
+_MIRROR = Command(
+    "mirror",
+    "copy published versions between any two registries",
+    _value("source SRC", "directory or URL of the registry to read"),
+    _value("target DST", "directory or URL of the registry to write"),
+    _value(
+        "kernels KERNEL[@VERSION]",
+        "owner/name, or some of its versions: owner/name@1, @1.2.3, '@>=1.2,<2', or a branch "
+        "(default: all kernels that SRC lists)",
+        nargs="*",
+    ),
+    example="hf:// /srv/registry me/my-kernel@1",
+    more="Bytes, digests and signatures are kept. Run it again after an interruption: what is "
+    "there is compared and skipped. A mirror checks that files are what SRC lists, not that you "
+    "trust them: that is what the policy of the machine that loads a kernel is for.",
+    page="how-to/platform/private-registry",
+)
+
 _SIGN = Command(
     "sign",
     "sign built variants, with a key or an identity",
@@ -545,7 +563,7 @@ _CACHE = Command(
 GROUPS = {
     "write a kernel": (_NEW, _ADOPT, _SKILLS, _DEV, _TEST, _BENCH),
     "build and publish it": (_BUILD, _CHECK, _SHELL, _EXPORT, _PIP, _PUBLISH, _SIGN, _WHEEL),
-    "use kernels": (_SEARCH, _INFO, _GET, _RUN, _LOCK, _VERIFY, _SERVE),
+    "use kernels": (_SEARCH, _INFO, _GET, _RUN, _LOCK, _VERIFY, _SERVE, _MIRROR),
     "this machine": (_DOCTOR, _CACHE),
 }
 """The commands in groups with titles, in the order of the help."""

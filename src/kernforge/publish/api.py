@@ -135,7 +135,7 @@ def publish(
     uploads = _read_all(build, version, sources)
     metadata = uploads[0].variant.metadata
     other = _other_branch(registry, branch, metadata.version, version)
-    destination = _destination(registry, private=private)
+    place = destination(registry, private=private)
     variants = tuple(sorted(upload.name for upload in uploads))
     offered = [offer(each.variant.path, each.variant.metadata) for each in uploads]
     tree = {f"build/{u.name}/{path}": u.hashes[path] for u in uploads for path in u.files}
@@ -147,15 +147,15 @@ def publish(
 
     def attempt() -> PublishResult:
         """Choose a version after the published ones, and write it."""
-        with contextlib.nullcontext() if dry_run else destination.writing(repo_id):
-            published = destination.versions(repo_id)
+        with contextlib.nullcontext() if dry_run else place.writing(repo_id):
+            published = place.versions(repo_id)
             choice = None
             if other is None:
                 choice = choose_version(
                     published,
                     variants_of(tree),
                     offered,
-                    variants=lambda v: variants_of(destination.tree(repo_id, published[v], files)),
+                    variants=lambda v: variants_of(place.tree(repo_id, published[v], files)),
                     offers=lambda v: published_offers(registry, repo_id, published[v]),
                     major=metadata.version,
                     requested=requested,
@@ -168,7 +168,7 @@ def publish(
                 card=card(variants) if callable(card) else card,
             )
             nothing = ("", False, "")
-            commit, changed, url = nothing if dry_run else destination.write(repo_id, release)
+            commit, changed, url = nothing if dry_run else place.write(repo_id, release)
         return PublishResult(
             commit=commit,
             version=names.dotted(choice.version) if choice else None,
@@ -213,9 +213,16 @@ def _other_branch(
     return branch
 
 
-def _destination(
-    registry: Registry, *, private: bool | None
+def destination(
+    registry: Registry, *, private: bool | None = None
 ) -> DirectoryDestination | HubDestination | ObjectDestination:
+    """What writes to a registry.
+
+    Raises:
+        NetworkError: the registry is offline.
+        RegistryError: it cannot be written to.
+        UsageError: it has no private kernels, or a package is missing.
+    """
     if registry.offline_server:
         raise NetworkError(
             f"{registry.offline_server} cannot be used: HF_HUB_OFFLINE is set",

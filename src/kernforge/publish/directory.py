@@ -33,6 +33,8 @@ class Release:
         version: number of the version; None writes to the branch alone.
         tree: hex SHA-256 of all its files but the card, by path in the commit.
         files: the files, by hex SHA-256.
+        commit: name of the commit in the registry that it is mirrored from. Directories and buckets
+            keep it; elsewhere, and for None, it follows from the content.
     """
 
     branch: str
@@ -40,6 +42,7 @@ class Release:
     tree: Tree
     files: Mapping[str, Path]
     card: str | None
+    commit: str | None = None
 
     @property
     def reference(self) -> str:
@@ -81,7 +84,7 @@ class DirectoryDestination:
                 registry.add_blob(repo_id, tree[CARD], release.card.encode())
             for digest, file in release.files.items():
                 registry.add_blob(repo_id, digest, file)
-            commit, changed = registry.add_snapshot(repo_id, tree)
+            commit, changed = registry.add_snapshot(repo_id, tree, release.commit)
         changed = registry.set_ref(repo_id, release.reference, commit) or changed
         if version is not None:
             # The next publication repairs one that was killed here: all follows from the tags.

@@ -20,6 +20,7 @@ from kernforge.errors import MovedError, NotPublishedError, RegistryError
 from kernforge.publish.directory import CARD, Release, Written
 from kernforge.publish.version import Tree
 from kernforge.registry import listing
+from kernforge.registry.directory import refuse_other_files
 from kernforge.registry.listing import RemoteFile
 from kernforge.registry.names import COMMIT, Version3, branches, directory_name, versions
 from kernforge.registry.objects import ObjectTransport
@@ -91,8 +92,10 @@ class ObjectDestination:
             placed[CARD] = RemoteFile(size=len(card), blob=sha256(card))
             written[f"blobs/{placed[CARD].blob}"] = len(card), card
         tree = {path: file.blob for path, file in sorted(placed.items())}
-        commit = key("registry-commit", tree=tree)[:40]
+        commit = release.commit or key("registry-commit", tree=tree)[:40]
         there = again(lambda: self._bucket.sizes(repo_id))
+        if release.commit and f"listings/{commit}.json" in there:
+            refuse_other_files(self._registry, repo_id, commit, tree)
         missing = [
             (path, content) for path, (size, content) in written.items() if there.get(path) != size
         ]

@@ -183,10 +183,12 @@ class Registry:
             name = path.relative_to(root).as_posix()
             if is_bytecode(name) or any(part.startswith("tmp-") for part in name.split("/")):
                 continue
-            if path.is_symlink() or path.is_file():
-                # A link to a blob of this registry has the hash as its name.
-                blob = path.readlink().name if path.is_symlink() else ""
-                tree[name] = blob if SHA256.fullmatch(blob) else files.sha256_file(path)
+            # A link to a blob of this registry has the hash as its name.
+            blob = path.readlink().name if path.is_symlink() else ""
+            if SHA256.fullmatch(blob):
+                tree[name] = blob
+            elif path.is_file():
+                tree[name] = files.sha256_file(path)
         return dict(sorted(tree.items()))
 
     def listing(self, repo_id: str, commit: str) -> Mapping[str, RemoteFile]:
@@ -364,19 +366,28 @@ class DirectoryRegistry(Registry):
             files.flush(copy)
             files.publish_tree(copy, blob)
 
-    def add_snapshot(self, repo_id: str, tree: Mapping[str, str]) -> tuple[str, bool]:
+    def add_snapshot(
+        self, repo_id: str, tree: Mapping[str, str], name: str | None = None
+    ) -> tuple[str, bool]:
         """Make a commit of stored blobs.
 
         Args:
             tree: as ``tree`` returns it.
+            name: the commit's name in another registry; None takes one that follows from the tree.
 
         Returns:
-            The commit, which follows from the tree alone, and whether it is new.
+            The commit, and whether it is new.
+
+        Raises:
+            IntegrityError: a commit of that name has another tree.
         """
-        commit = key("registry-commit", tree=tree)[:40]
+        commit = name or key("registry-commit", tree=tree)[:40]
         final = self.snapshot(repo_id, commit)
-        if final.is_dir() and self.tree(repo_id, commit) == dict(tree):
-            return commit, False
+        if final.is_dir():
+            if self.tree(repo_id, commit) == dict(tree):
+                return commit, False
+            if name:
+                refuse_other_files(self, repo_id, commit, tree)
         with files.staging(final.parent) as staged:
             for path, sha256 in tree.items():
                 link_to_blob(staged / path, path, sha256)
@@ -423,3 +434,15 @@ class DirectoryRegistry(Registry):
 def link_to_blob(link: Path, path: str, blob: str) -> None:
     """Link a file, by its path in a commit, to its blob."""
     files.symlink(f"{'../' * (path.count('/') + 2)}blobs/{blob}", link)
+
+
+def refuse_other_files(
+    registry: Registry, repo_id: str, commit: str, tree: Mapping[str, str]
+) -> None:
+    """Refuse to change a commit: a hostile source of a mirror would change another version."""
+    found = {path: file.blob for path, file in registry.listing(repo_id, commit).items()}
+    if found != dict(tree):
+        raise IntegrityError(
+            f"{registry.url} has {repo_id} at {commit} with other files",
+            hint="`kernforge get` may have copied a part of it: mirror to another registry",
+        )
