@@ -100,7 +100,7 @@ def buckets(_bucket_server, tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     _bucket_server.requests.clear()
     yield _bucket_server
-    _bucket_server.fault = None
+    _bucket_server.before = _bucket_server.after = lambda _number, _request: None
 
 
 @pytest.fixture

@@ -6,12 +6,18 @@ import http.client
 import itertools
 import threading
 import warnings
-from collections import Counter
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
+
+
+# Requests of a test itself; moto looks for a signature and not at it.
+_OWNER = {
+    "X-Unseen": "1",
+    "Authorization": "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request",
+}
 
 
 class _Quiet(WSGIRequestHandler):
@@ -25,13 +31,15 @@ class BucketServer:
     """A server with any number of buckets.
 
     Attributes:
-        requests: ``METHOD path`` of each request since ``requests`` was last cleared.
-        fault: called with the number of a request, from 1, and its text; what it returns is the
-            status of the answer in the place of moto's. None for none.
+        requests: ``METHOD path`` of each request since it was last cleared.
+        before: called with the number of a request, from 1, and its text; what it returns is the
+            status of the answer in the place of moto's, None for none.
+        after: called in the same way when moto has answered, before the client is told.
     """
 
     def __init__(self):
-        self.requests, self.fault = [], None
+        self.requests = []
+        self.before = self.after = lambda _number, _request: None
         self._names = (f"toys-{number}" for number in itertools.count())
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._one = threading.Lock()  # moto compares and writes in two steps
@@ -52,17 +60,9 @@ class BucketServer:
         self._ask("PUT", name)
         return name
 
-    def read(self, path):
-        """The bytes of an object, by ``bucket/path``."""
-        return self._ask("GET", path)
-
     def write(self, path, data):
         """Put other bytes into an object."""
         self._ask("PUT", path, data)
-
-    def counts(self):
-        """How many requests of each method came."""
-        return dict(Counter(request.split()[0] for request in self.requests))
 
     def close(self):
         self._server.shutdown()
@@ -72,20 +72,23 @@ class BucketServer:
     def _ask(self, method, path, data=None):
         connection = http.client.HTTPConnection("127.0.0.1", self._server.server_port)
         with contextlib.closing(connection):
-            connection.request(method, f"/{path}", data, {"X-Unseen": "1"})
+            connection.request(method, f"/{path}", data, _OWNER)
             response = connection.getresponse()
             content = response.read()
         assert response.status == 200, content
         return content
 
     def _answer(self, environ, start_response):
-        with self._one:
-            if "HTTP_X_UNSEEN" not in environ:
-                request = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}"
-                self.requests.append(request)
-                status = self.fault and self.fault(len(self.requests), request)
-                if status:
-                    environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
-                    start_response(f"{status} fault", [("Content-Length", "0")])
-                    return []
+        if "HTTP_X_UNSEEN" in environ:
             return list(self._moto(environ, start_response))
+        request = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}"
+        self.requests.append(request)
+        number = len(self.requests)
+        if status := self.before(number, request):
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            start_response(f"{status} fault", [("Content-Length", "0")])
+            return []
+        with self._one:
+            answer = list(self._moto(environ, start_response))
+        self.after(number, request)
+        return answer

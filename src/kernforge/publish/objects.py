@@ -37,6 +37,7 @@ class ObjectDestination:
 
     def __init__(self, registry: RemoteRegistry, transport: ObjectTransport) -> None:
         self._registry, self._bucket = registry, transport
+        self._published: dict[Version3, str] = {}
 
     @contextlib.contextmanager
     def writing(self, repo_id: str) -> Iterator[None]:
@@ -46,9 +47,9 @@ class ObjectDestination:
 
     def versions(self, repo_id: str) -> dict[Version3, str]:
         """The commit of every published version, also of one that is not finished."""
-        stored, _ = self._stored_refs(repo_id)
-        refs = self._with_claims(repo_id, stored)
-        return {version: refs[tag] for version, tag in versions(refs).items()}
+        refs = self._refs(repo_id)[0]
+        self._published = {version: refs[tag] for version, tag in versions(refs).items()}
+        return self._published
 
     def tree(self, repo_id: str, commit: str, local: Mapping[str, Path]) -> Tree:  # noqa: ARG002
         """The files of a commit."""
@@ -63,17 +64,23 @@ class ObjectDestination:
             MovedError: another publisher has published the version since ``versions`` was called.
         """
         version, changed = release.version, False
-        commit = None if version is None else self.versions(repo_id).get(version)
+        commit = None if version is None else self._published.get(version)
         if commit is None:
             commit = self._upload(repo_id, release)
-            if version is not None:
-                # Only one of several publishers can: the others are told by a MovedError.
-                self._put(repo_id, f"refs/{release.reference}", commit.encode(), mode="create")
-                changed = True
+            changed = version is not None and self._claim(repo_id, release.reference, commit)
         branch = {release.branch: commit} if version is None else {}
         changed = self._replace_refs(repo_id, branch) or changed
         root = f"{self._bucket.address}/{directory_name(repo_id)}"
         return commit, changed, f"{root}/listings/{commit}.json"
+
+    def _claim(self, repo_id: str, tag: str, commit: str) -> bool:
+        """Create the object of a tag, which one of several publishers can."""
+        try:
+            self._put(repo_id, f"refs/{tag}", commit.encode(), mode="create")
+        except MovedError:
+            if self._claimed(repo_id, tag) != commit:
+                raise
+        return True
 
     def _upload(self, repo_id: str, release: Release) -> str:
         """Write the files of a commit that the bucket lacks, and their listing last."""
@@ -100,28 +107,36 @@ class ObjectDestination:
             (path, content) for path, (size, content) in written.items() if there.get(path) != size
         ]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            jobs = [pool.submit(self._put, repo_id, *each) for each in missing]
-            try:
-                for job in jobs:
-                    job.result()
-            except BaseException:
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
+            list(pool.map(lambda each: self._put(repo_id, *each), missing))
         self._put(repo_id, f"listings/{commit}.json", listing.write_listing(placed).encode())
         return commit
 
-    def _with_claims(self, repo_id: str, stored: Mapping[str, str]) -> dict[str, str]:
-        """The references, with versions that were claimed and not finished."""
+    def _refs(self, repo_id: str) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+        """The references with the claims of unfinished versions; those of readers; their state."""
+        stored: dict[str, str] = {}
+        state: dict[str, str] = {}
+        with contextlib.suppress(NotPublishedError):
+            stored, state = again(lambda: self._bucket.stored_refs(repo_id))
         paths = again(lambda: self._bucket.sizes(repo_id, "refs"))
         tags = versions(path.removeprefix("refs/") for path in paths).values()
-        claims = {tag: self._claimed(repo_id, tag) for tag in tags if tag not in stored}
-        return {**stored, **claims}
+        refs = {tag: self._claimed(repo_id, tag) for tag in tags if tag not in stored} | stored
+        return refs, stored, state
+
+    def _claimed(self, repo_id: str, tag: str) -> str:
+        data, _ = again(lambda: self._bucket.document(repo_id, f"refs/{tag}"))
+        commit = data.decode(errors="replace")
+        if not COMMIT.fullmatch(commit):
+            raise RegistryError(
+                f"refs/{tag} of {repo_id} is not a commit: {commit[:80]!r}",
+                hint="delete that object, and publish again",
+            )
+        return commit
 
     def _replace_refs(self, repo_id: str, branch: Mapping[str, str]) -> bool:
-        """Write the references, if they change: all but other branches follows from the tags."""
+        """Write the references, if they change: all but other branches follow from the tags."""
         for _ in range(_CONFLICTS):
-            stored, state = self._stored_refs(repo_id)
-            refs = {**self._with_claims(repo_id, stored), **branch}
+            refs, stored, state = self._refs(repo_id)
+            refs |= branch
             refs |= branches(refs)
             if refs == stored:
                 return False
@@ -129,48 +144,24 @@ class ObjectDestination:
                 data = listing.write_refs(refs).encode()
                 self._put(repo_id, listing.REFS, data, mode=state or "create")
                 return True
-        raise MovedError(
-            f"the references of {repo_id} change too fast", hint="publish again: it is finished"
-        )
-
-    def _stored_refs(self, repo_id: str) -> tuple[dict[str, str], dict[str, str]]:
-        """The references that readers see, and the state of their object; empty without."""
-        with contextlib.suppress(NotPublishedError):
-            return again(lambda: self._bucket.stored_refs(repo_id))
-        return {}, {}
-
-    def _claimed(self, repo_id: str, tag: str) -> str:
-        """The commit of a claim."""
-        data, _ = again(lambda: self._bucket.document(repo_id, f"refs/{tag}"))
-        commit = data.decode(errors="replace").strip()
-        if not COMMIT.fullmatch(commit):
-            raise RegistryError(
-                f"refs/{tag} of {repo_id} holds {commit[:80]!r}, which is not a commit",
-                hint="delete that object, and publish again",
-            )
-        return commit
+        raise MovedError(f"others publish {repo_id} all the time", hint="publish again later")
 
     def _put(self, repo_id: str, path: str, content: Path | bytes, mode: Any = "overwrite") -> None:
         """Write one object; a large file is read part by part."""
         import obstore  # noqa: PLC0415 - an extra
 
-        name = f"{directory_name(repo_id)}/{path}"
-        # Google shows a public object for an hour after it was replaced, if nothing else is said.
-        attributes = {"Cache-Control": "no-cache"} if path == listing.REFS else None
+        # Google shows public objects for an hour after they were replaced, if nothing else is said.
+        cache: Any = {"Cache-Control": "no-cache"} if path == listing.REFS else None
 
         def put() -> None:
             data: Any = content
             if isinstance(content, Path):
                 data = _checked(content, path.rpartition("/")[2])
                 data = data if content.stat().st_size > _PART else b"".join(data)
+            name = f"{directory_name(repo_id)}/{path}"
             with self._bucket.asking(repo_id):
                 obstore.put(
-                    self._bucket.store,
-                    name,
-                    data,
-                    mode=mode,
-                    attributes=attributes,
-                    max_concurrency=4,
+                    self._bucket.store, name, data, mode=mode, attributes=cache, max_concurrency=4
                 )
 
         again(put)

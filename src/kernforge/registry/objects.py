@@ -42,25 +42,21 @@ _PASSED = re.compile(
 )
 _LOGIN = {
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE where boto3 is "
-    "installed; AWS_REGION and AWS_ENDPOINT_URL name the server, and AWS_SKIP_SIGNATURE=true "
-    "reads a public bucket",
+    "installed; AWS_REGION and AWS_ENDPOINT_URL name the server, AWS_SKIP_SIGNATURE=true reads a "
+    "public bucket",
     "gs": "name a key file in GOOGLE_APPLICATION_CREDENTIALS, or run gcloud auth "
     "application-default login; GOOGLE_SKIP_SIGNATURE=true reads a public bucket",
     "az": "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or, after az login, "
     "AZURE_USE_AZURE_CLI=true; AZURE_SKIP_SIGNATURE=true reads a public container",
 }
-_LINK_LASTS = timedelta(minutes=15)
 _CLIENT = {"connect_timeout": "10s", "read_timeout": "30s", "timeout": "1day"}
 
-# obstore's errors have no fields: what a server answered is in their text.
+# obstore's errors have no fields: the answer of a server is in their text.
 _STATUS = re.compile(r"status code: (\d{3})")
-_REASON = re.compile(
-    r'<Message>([^<]+)|(?:message|error): "([^"]+)"|InvalidCertificate\(\s*(\w+)|\A([^\n]+)'
-)
+_REASON = re.compile(r'<Message>([^<]+)|(?:message|error): "([^"]+)"|InvalidCertificate\(\s*(\w+)')
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
-# The last place where obstore looks for credentials is the machine, which may be in the cloud.
+# obstore asks for credentials last where only machines of a cloud have some.
 _NO_LOGIN = re.compile(r"http://169\.254\.|metadata\.google|: Missing|must be specified")
-_UNAUTHORIZED, _FORBIDDEN = 401, 403
 
 
 class ObjectTransport(Transport):
@@ -71,7 +67,7 @@ class ObjectTransport(Transport):
         variables: those that configure it, see ``PREFIXES``.
 
     Attributes:
-        store: the store of obstore.
+        store: obstore's.
         endpoint: the server's address, where a variable names it.
     """
 
@@ -86,26 +82,25 @@ class ObjectTransport(Transport):
         import obstore.store  # noqa: PLC0415
 
         self._obstore: Any = obstore
-        self.address = location.rstrip("/")
-        self.scheme = location[:2]
+        self.address, self._scheme = location.rstrip("/"), location[:2]
         self._process = os.getpid()
         passed = {n: v for n, v in variables.items() if v and _PASSED.fullmatch(n)}
         self.endpoint = passed.get("AWS_ENDPOINT_URL", "")
         self._public = any(name.endswith("_SKIP_SIGNATURE") for name in passed)
-        has_login = self._public or "AWS_ACCESS_KEY_ID" in passed
+        needs_profile = self._scheme == "s3" and not self._public
+        needs_profile = needs_profile and "AWS_ACCESS_KEY_ID" not in passed
+        client = {
+            **_CLIENT,
+            "allow_http": any(value.startswith("http://") for value in variables.values()),
+            "user_agent": f"kernforge/{__version__}; {user_agent}".rstrip("; "),
+        }
         with self.asking(self.address):
             self.store = self._obstore.store.from_url(
                 self.address,
                 config=passed,
-                client_options={
-                    **_CLIENT,
-                    "allow_http": any(v.startswith("http://") for v in variables.values()),
-                    "user_agent": f"kernforge/{__version__}; {user_agent}".rstrip("; "),
-                },
+                client_options=client,
                 retry_config={"max_retries": 3},
-                credential_provider=_profile(variables)
-                if self.scheme == "s3" and not has_login
-                else None,
+                credential_provider=_profile(variables) if needs_profile else None,
             )
 
     def refs(self, repo_id: str) -> Mapping[str, str]:
@@ -145,7 +140,7 @@ class ObjectTransport(Transport):
         path = f"{directory_name(repo_id)}/{part.place}"
         with contextlib.suppress(KernforgeError), self.asking(repo_id):
             if not self._public:
-                return str(self._obstore.sign(self.store, "GET", path, _LINK_LASTS))
+                return str(self._obstore.sign(self.store, "GET", path, timedelta(minutes=15)))
         return None
 
     def sizes(self, repo_id: str, folder: str = "") -> dict[str, int]:
@@ -181,37 +176,32 @@ class ObjectTransport(Transport):
             raise self._error(error, what) from error
 
     def _error(self, error: Exception, what: str) -> KernforgeError:
-        text, errors, hint = str(error), self._obstore.exceptions, _LOGIN[self.scheme]
+        text, errors = str(error), self._obstore.exceptions
         status = int(match[1]) if (match := _STATUS.search(text)) else 0
-        reason = one_line(match[match.lastindex or 0] if (match := _REASON.search(text)) else text)
+        match = _REASON.search(text)
+        reason = one_line(match[match.lastindex or 0] if match else text.partition("\n")[0])
+        login = _LOGIN[self._scheme]
         if isinstance(error, (errors.AlreadyExistsError, errors.PreconditionError)):
             return MovedError(f"another process published {what} at once", hint="publish again")
         if _NO_LOGIN.search(text):
-            return RegistryError(f"there are no credentials for {self.address}", hint=hint)
-        if _NO_BUCKET.search(text):
-            return RegistryError(
-                f"{self.address} is in no bucket: {reason}", hint=f"check its name; {hint}"
-            )
-        if isinstance(error, FileNotFoundError):
+            return RegistryError(f"there are no credentials for {self.address}", hint=login)
+        if isinstance(error, FileNotFoundError) and not _NO_BUCKET.search(text):
             return NotPublishedError(
                 f"{self.address} has no kernel {what!r}",
                 hint="publish it there, or check the path behind the bucket",
-            )
-        if status in {_UNAUTHORIZED, _FORBIDDEN}:
-            return RegistryError(
-                f"{self.address} refuses {what}: HTTP {status}, {reason}",
-                hint=f"the account must be allowed to get and list objects, to publish also to put "
-                f"them; {hint}",
             )
         if "HTTP error" in text and not status:
             kind = NetworkError if "kind: Connect" in text else BusyError
             return kind(
                 f"{self.address} cannot be reached: {reason}",
-                hint=f"check the network, HTTPS_PROXY and NO_PROXY; {hint}; the certificate of an "
-                "own authority is named in SSL_CERT_FILE",
+                hint=f"check the network, HTTPS_PROXY and NO_PROXY; {login}; the certificate of "
+                "an own authority is named in SSL_CERT_FILE",
             )
-        other = RegistryError(f"{self.address} refuses {what}: {reason}", hint=hint)
-        return busy(self.address, status, {}) or other
+        return busy(self.address, status, {}) or RegistryError(
+            f"{self.address} refuses {what}: HTTP {status}, {reason}",
+            hint="check the name of the bucket, and that the account may get and list its objects, "
+            f"and put them to publish; {login}",
+        )
 
 
 def _profile(variables: Mapping[str, str]) -> Any:

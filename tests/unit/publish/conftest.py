@@ -71,11 +71,20 @@ def hub_place(on_hub):
     return Place("hf://")
 
 
-@pytest.fixture(params=["directory", "hub", "objects"])
+@pytest.fixture
+def bucket_places(buckets):
+    """A function that makes a place in a new bucket."""
+    return lambda: Place(f"s3://{buckets.add()}/our/kernels")
+
+
+@pytest.fixture
+def bucket_place(bucket_places):
+    return bucket_places()
+
+
+@pytest.fixture(params=["directory", "hub", "bucket"])
 def place(request, tmp_path):
     """Each kind of registry."""
     if request.param == "directory":
         return Place(str(tmp_path / "registry"))
-    if request.param == "objects":
-        return Place(request.getfixturevalue("bucket"))
-    return request.getfixturevalue("hub_place")
+    return request.getfixturevalue(f"{request.param}_place")

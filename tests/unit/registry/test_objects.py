@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Registries in buckets: requests of a load, ranges, links, and a user's first mistakes."""
+
+import multiprocessing
+import urllib.request
+from dataclasses import replace
+
+import pytest
+
+from kernforge.errors import (
+    IntegrityError,
+    KernforgeError,
+    MissingPackageError,
+    NetworkError,
+    NotPublishedError,
+    RegistryError,
+)
+from kernforge.publish.api import publish
+from kernforge.registry import remote
+from kernforge.registry.api import open_registry
+from kernforge.registry.http import BusyError
+from kernforge.registry.remote import Part
+from kernforge.system.environment import Environment
+
+REPO, VARIANT = "owner/toy", "torch-cpu"
+LARGE = "0123456789abcdef" * 40_000
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr(remote, "_WAITS_S", (0.0, 0.0, 0.0))
+
+
+@pytest.fixture
+def published(bucket, buckets, tmp_path, write_variant):
+    """The URL of a bucket with two variants of a kernel, each with a large file."""
+    files = {"__init__.py": "", "deep/er.py": "x = 1\n", "toy.so": LARGE}
+    for name in (VARIANT, "torch-cuda"):
+        backend = name.removeprefix("torch-")
+        write_variant(tmp_path / "build", variant=name, backend=backend, files=files)
+    publish(tmp_path / "build", open_registry(bucket), REPO, card="# toy\n")
+    buckets.requests.clear()
+    return bucket
+
+
+@pytest.fixture
+def fresh(published, buckets, tmp_path):
+    """A function that opens the bucket as another machine; it may have other variables."""
+    machines = iter(range(100))
+
+    def open_fresh(url=published, **variables):
+        home = str(tmp_path / f"machine{next(machines)}")
+        given = {**buckets.variables, "KERNFORGE_HOME": home, **variables}
+        return open_registry(url, Environment({k: v for k, v in given.items() if v}))
+
+    return open_fresh
+
+
+def part_of(registry, name):
+    commit = registry.ref(REPO, "v1")
+    path = f"build/{VARIANT}/{name}"
+    return commit, Part.around({path: registry.listing(REPO, commit)[path]})
+
+
+def test_cold_load_of_a_variant_takes_four_requests(fresh, buckets):
+    registry = fresh()
+    path = registry.fetch(REPO, registry.ref(REPO, "v1"), VARIANT)
+    assert (path / "toy.so").read_text() == LARGE
+    kinds = [request.split("/")[-2] for request in buckets.requests]
+    assert sorted(kinds) == ["blobs", "kernels--owner--toy", "listings", "packs"]
+    assert {request.split()[0] for request in buckets.requests} == {"GET"}
+    registry.fetch(REPO, registry.ref(REPO, "v1"), VARIANT)
+    assert len(buckets.requests) == 4
+
+
+def test_a_download_continues_where_it_ended(fresh):
+    registry = fresh()
+    commit, part = part_of(registry, "toy.so")
+    rest = replace(part, start=part.size - 5)
+    assert b"".join(registry.transport.open(REPO, commit, rest)) == LARGE[-5:].encode()
+
+
+def test_an_object_with_other_bytes_is_refused(fresh, buckets):
+    registry = fresh()
+    commit, part = part_of(registry, "toy.so")
+    place = f"{registry.url.removeprefix('s3://')}/kernels--owner--toy/{part.place}"
+    buckets.write(place, LARGE[::-1].encode())
+    with pytest.raises(IntegrityError, match=r"toy\.so .* is not what s3://"):
+        registry.fetch(REPO, commit, VARIANT)
+    assert not list(registry.root.glob("*/snapshots/*/build"))
+
+
+def test_a_link_needs_no_credentials(fresh):
+    registry = fresh()
+    commit, part = part_of(registry, "toy.so")
+    link = registry.transport.link(REPO, commit, part)
+    with urllib.request.urlopen(link) as response:  # noqa: S310 - http
+        assert response.read() == LARGE.encode()
+    public = fresh(AWS_SKIP_SIGNATURE="true")
+    assert public.transport.link(REPO, commit, part) is None
+    assert public.transport.repo_ids() == (REPO,)
+
+
+def test_first_mistakes_are_named(fresh, published, buckets, monkeypatch):
+    def fails(kind, words, hint, *url, **variables):
+        with pytest.raises(KernforgeError) as refused:
+            fresh(*url, **variables).refs(REPO)
+        assert type(refused.value) is kind
+        assert words in refused.value.message
+        assert hint in refused.value.hint
+
+    elsewhere = published.rpartition("/")[0]
+    fails(NotPublishedError, "has no kernel 'owner/toy'", "path behind the bucket", elsewhere)
+    fails(RegistryError, "bucket does not exist", "check the name of the bucket", "s3://no-such/x")
+    with monkeypatch.context() as patch:
+        patch.delenv("AWS_SECRET_ACCESS_KEY")
+        fails(RegistryError, "no credentials", "set AWS_ACCESS_KEY_ID", AWS_SECRET_ACCESS_KEY="")
+    with monkeypatch.context() as patch:
+        patch.setattr("moto.settings.INITIAL_NO_AUTH_ACTION_COUNT", 0)  # there is no account
+        fails(RegistryError, "HTTP 403, The AWS Access Key Id", "may get and list its objects")
+    nowhere = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
+    fails(NetworkError, "cannot be reached: Connection refused", "AWS_ENDPOINT_URL", **nowhere)
+    buckets.before = lambda _number, _request: 503
+    fails(BusyError, "HTTP 503", "try again later")
+
+
+@pytest.mark.parametrize("url", ["s3://user:secret@bucket/x", "gs://bu cket", "az:///x"])
+def test_invalid_addresses_are_refused(url):
+    with pytest.raises(RegistryError, match="not the address of a bucket"):
+        open_registry(url, Environment({}))
+
+
+@pytest.mark.parametrize(
+    ("url", "variables"),
+    [
+        ("gs://bucket/some/path", {"GOOGLE_SKIP_SIGNATURE": "true"}),
+        ("az://container/path", {"AZURE_STORAGE_ACCOUNT_NAME": "us", "AZURE_SKIP_SIGNATURE": "1"}),
+    ],
+)
+def test_other_clouds_are_configured_by_their_variables(url, variables):
+    pytest.importorskip("obstore")
+    registry = open_registry(url, Environment({"KERNFORGE_HOME": "/kf", **variables}))
+    assert (registry.url, registry.transport.store.prefix) == (url, url.split("/", 3)[3])
+
+
+def test_an_unknown_profile_is_named(fresh):
+    pytest.importorskip("boto3")
+    with pytest.raises(RegistryError, match="nobody") as refused:
+        fresh(AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="", AWS_PROFILE="nobody")
+    assert "AWS_PROFILE" in refused.value.hint
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(MissingPackageError, match="needs obstore") as refused:
+        open_registry("s3://somewhere/else", Environment({}))
+    assert "kernforge[objects]" in refused.value.hint
+
+
+def test_a_forked_process_is_refused(fresh):
+    registry = fresh()
+    registry.refs(REPO)
+
+    def ask(answers):
+        try:
+            registry.transport.refs(REPO)
+        except RegistryError as error:
+            answers.put(error.message)
+
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    process = context.Process(target=ask, args=(answers,))
+    process.start()
+    assert "cannot be used in a forked process" in answers.get(timeout=60)
+    process.join()
