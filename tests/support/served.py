@@ -2,6 +2,7 @@
 """``kernforge serve`` in a process of its own."""
 
 import contextlib
+import hashlib
 import http.client
 import json
 import socket
@@ -44,6 +45,18 @@ class Served:
         """The access log."""
         lines = self.log.read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def publish(registry, repo_id, files, *refs):
+    """A commit with some references."""
+    tree = {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}
+    with registry.writing(repo_id):
+        for path, data in files.items():
+            registry.add_blob(repo_id, tree[path], data)
+        commit, _ = registry.add_snapshot(repo_id, tree)
+        for name in refs:
+            registry.set_ref(repo_id, name, commit)
+    return commit
 
 
 def free_port() -> int:

@@ -49,7 +49,7 @@ class Reader:
 
     def may_read(self, repo_id: str) -> bool:
         """Whether a kernel exists for this reader."""
-        return any(pattern == "*" or fnmatchcase(repo_id, pattern) for pattern in self.kernels)
+        return "*" in self.kernels or any(fnmatchcase(repo_id, each) for each in self.kernels)
 
 
 READER = ContextVar("READER", default=Reader())  # noqa: B039 - it is frozen

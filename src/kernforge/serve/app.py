@@ -23,13 +23,13 @@ import prometheus_client
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, Router
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kernforge.errors import KernforgeError, NetworkError
 from kernforge.registry.listing import RemoteFile
 from kernforge.registry.names import SHA256, versions
 from kernforge.serve.access import READER, Access, Reader
-from kernforge.serve.files import FileResponse
+from kernforge.serve.answers import Answer, FileAnswer, RawHeaders, encoded
 from kernforge.serve.source import SHOWN, Source, when_warm
 from kernforge.system.digest import git_blob, sha256
 
@@ -77,7 +77,7 @@ class _Endpoint:
     Starlette's own endpoints would take another thread, or most of the time of a request.
     """
 
-    def __init__(self, answer: Callable[[Request], Response], template: str) -> None:
+    def __init__(self, answer: Callable[[Request], ASGIApp], template: str) -> None:
         self._answer, self.template = answer, template
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -85,10 +85,10 @@ class _Endpoint:
         if request.method == "POST":
             scope["kernforge.body"] = await _body(request)
         try:
-            response = await when_warm(lambda: self._answer(request))
+            answer = await when_warm(lambda: self._answer(request))
         except RefusedError as refused:
-            response = refused.response()
-        await response(scope, receive, send)
+            answer = refused.response()
+        await answer(scope, receive, send)
 
 
 async def _body(request: Request) -> bytes:
@@ -118,7 +118,7 @@ class Hub:
     def routes(self) -> list[BaseRoute]:
         """The routes; a parameter is one segment, with its slashes encoded."""
         api = "/api/kernels/{owner}/{name}"
-        table: tuple[tuple[str, str, Callable[[Request], Response]], ...] = (
+        table: tuple[tuple[str, str, Callable[[Request], ASGIApp]], ...] = (
             ("GET", "/kernels/{owner}/{name}/resolve/{revision}/{path:path}", self.resolve),
             ("GET", f"{api}/tree/{{revision}}", self.tree),
             ("GET", f"{api}/tree/{{revision}}/{{folder:path}}", self.tree),
@@ -210,44 +210,40 @@ class Hub:
         found = [entries[path.strip("/")] for path in paths if path.strip("/") in entries]
         return JSONResponse(found, headers=_SAFE)
 
-    def resolve(self, request: Request) -> Response:
+    def resolve(self, request: Request) -> ASGIApp:
         """A file."""
         repo_id, commit = self._commit(request)
         path = unquote(request.path_params["path"])
         file = self._source.listing(repo_id, commit).get(path)
         if file is None:
             raise _no_entry(commit)
-        headers = {
-            **self._headers_of(commit, path, file),
-            "Cache-Control": self._caching(request, repo_id, commit),
-        }
-        if request.headers.get("if-none-match") in {headers["ETag"], "*"}:
-            return Response(None, 304, {**headers, "Content-Length": "0"})
+        headers = self._headers_of(commit, path, file, self._caching(request, repo_id, commit))
+        if request.headers.get("if-none-match") in {f'"{file.blob}"', "*"}:
+            return Answer(304, headers, {"Content-Length": "0"})
         if request.method == "HEAD":
-            return Response(None, 200, headers)
+            return Answer(200, headers)
         if link := self._source.link(repo_id, commit, path):
             # The link ends soon; and a client takes the size of the file from X-Linked-Size.
             moved = {"Location": link, "Cache-Control": "no-store", "Content-Length": "0"}
-            return Response(None, 302, {**headers, **moved})
-        return FileResponse(self._source.file(repo_id, commit, path), file.size, headers)
+            return Answer(302, headers, moved)
+        return FileAnswer(self._source.file(repo_id, commit, path), file, headers)
 
-    def _make_headers(self, commit: str, path: str, file: RemoteFile) -> Headers:
+    def _make_headers(self, commit: str, path: str, file: RemoteFile, caching: str) -> RawHeaders:
         name = quote(path.rpartition("/")[2])
-        large = (
-            {"X-Linked-Etag": f'"{file.blob}"', "X-Linked-Size": str(file.size)}
-            if SHA256.fullmatch(file.blob)
-            else {}
+        large = {"X-Linked-Etag": f'"{file.blob}"', "X-Linked-Size": str(file.size)}
+        return encoded(
+            {
+                "X-Repo-Commit": commit[:SHOWN],
+                "ETag": f'"{file.blob}"',
+                **(large if SHA256.fullmatch(file.blob) else {}),
+                "Content-Length": str(file.size),
+                "Content-Type": "application/octet-stream",
+                "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
+                "Accept-Ranges": "bytes",
+                "Cache-Control": caching,
+                **_SANDBOX,
+            }
         )
-        return {
-            "X-Repo-Commit": commit[:SHOWN],
-            "ETag": f'"{file.blob}"',
-            **large,
-            "Content-Length": str(file.size),
-            "Content-Type": "application/octet-stream",
-            "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
-            "Accept-Ranges": "bytes",
-            **_SANDBOX,
-        }
 
     def search(self, request: Request) -> Response:
         """The kernels whose names have a text."""
@@ -334,7 +330,8 @@ class Application:
         self._hub = Hub(source, access)
         self._router = Router([*self._hub.routes()], redirect_slashes=False, default=_nothing)
         self._prefix = urlsplit(source.url).path
-        self._ids = (f"{uuid.uuid4().hex[:12]}-{number:x}" for number in itertools.count(1))
+        prefix = uuid.uuid4().hex[:12]
+        self._ids = (f"{prefix}-{number:x}" for number in itertools.count(1))
         self._count = functools.lru_cache(1000)(self._counters)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -348,9 +345,10 @@ class Application:
             nonlocal status, size
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", identity)]
+                given = message["headers"]
+                message["headers"] = [*given, (b"x-request-id", identity)]
                 if scope["method"] != "HEAD":
-                    size = int(dict(message["headers"]).get(b"content-length", 0))
+                    size = int(dict(given).get(b"content-length", 0))
             await send(message)
 
         # A revision or a folder is one segment, whatever it has encoded in it.
@@ -364,7 +362,8 @@ class Application:
             template = getattr(scope.get("endpoint"), "template", "page")
             requests, sent = self._count(template, status)
             requests.inc()
-            sent.inc(size)
+            if size:
+                sent.inc(size)
             if self._say:
                 document: dict[str, Any] = {
                     "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -121,6 +121,9 @@ class _Kernel:
     shown: Mapping[str, str]
 
 
+_NONE = _Kernel(exists=False, refs={}, shown={})
+
+
 class Source:
     """A registry for the pages and the protocol.
 
@@ -198,9 +201,7 @@ class Source:
         return local
 
     def _kernel(self, repo_id: str) -> _Kernel:
-        if not is_repo_id(repo_id) or not READER.get().may_read(repo_id):
-            return _Kernel(exists=False, refs={}, shown={})
-        return self._kernels.get(repo_id)
+        return self._kernels.get(repo_id) if READER.get().may_read(repo_id) else _NONE
 
     def _list(self, _: None) -> tuple[str, ...]:
         return self.registry.repo_ids()
@@ -209,13 +210,15 @@ class Source:
         return self.registry.listing(*key)
 
     def _read_kernel(self, repo_id: str) -> _Kernel:
+        if not is_repo_id(repo_id):
+            return _NONE
         if isinstance(self.registry, RemoteRegistry):
             self.registry.forget(repo_id)
         try:
             refs = self.registry.refs(repo_id)
             exists = bool(refs) or bool(self.registry.commits(repo_id))
         except NotPublishedError:
-            refs, exists = {}, False
+            return _NONE
         return _Kernel(exists, refs, {commit[:SHOWN]: commit for commit in refs.values()})
 
     def _find(self, key: tuple[str, str]) -> str:

@@ -4,7 +4,7 @@
 import hashlib
 
 import pytest
-from support.served import served
+from support.served import publish, served
 
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.system.digest import git_blob
@@ -18,18 +18,6 @@ FILES = {
     "build/torch-cpu/empty.py": b"",
 }
 SO = "build/torch-cpu/toy.so"
-
-
-def publish(registry, repo_id, files, *refs):
-    """A commit with some references."""
-    tree = {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}
-    with registry.writing(repo_id):
-        for path, data in files.items():
-            registry.add_blob(repo_id, tree[path], data)
-        commit, _ = registry.add_snapshot(repo_id, tree)
-        for name in refs:
-            registry.set_ref(repo_id, name, commit)
-    return commit
 
 
 @pytest.fixture(scope="module")
