@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from results import RESULTS, describe, write
@@ -60,15 +61,20 @@ print(json.dumps([[b - a for a, b in zip(x, y)] for x, y in zip(marks, marks[1:]
 STEPS = ("import get_kernel", "first get_kernel", "repeated get_kernel")
 
 
-def make_kernel(place: Path) -> None:
-    """Publish the kernel to a directory that is also the other client's cache."""
-    directory = place / "build" / "torch-universal"
+def make_kernel(
+    place: Path,
+    repo_id: str = REPO,
+    binary_bytes: int = BINARY_BYTES,
+    package: Mapping[str, str] = PACKAGE,
+) -> None:
+    """Publish a kernel to a directory that is also the other client's cache."""
+    directory = place / repo_id / "torch-universal"
     directory.mkdir(parents=True)
-    for name, text in PACKAGE.items():
+    for name, text in package.items():
         (directory / name).write_text(text)
-    (directory / "weights.bin").write_bytes(b"w" * BINARY_BYTES)
+    (directory / "weights.bin").write_bytes(b"w" * binary_bytes)
     metadata = Metadata(
-        name="small",
+        name=repo_id.partition("/")[2],
         id="_small_cpu_bench00",
         version=1,
         license="Apache-2.0",
@@ -77,7 +83,7 @@ def make_kernel(place: Path) -> None:
         digest=digest_tree(directory),
     )
     (directory / "metadata.json").write_bytes(metadata.to_json())
-    publish(place / "build", DirectoryRegistry(place / "registry"), REPO)
+    publish(directory.parent, DirectoryRegistry(place / "registry"), repo_id)
 
 
 def child(place: Path, code: str) -> list[object]:

@@ -31,7 +31,7 @@ from kernforge.publish.directory import Release
 from kernforge.registry.directory import Registry
 from kernforge.registry.listing import RemoteFile, folder_of
 from kernforge.registry.names import SHA256, Request, majors, versions
-from kernforge.registry.remote import RemoteRegistry
+from kernforge.registry.remote import RemoteRegistry, again
 from kernforge.system import files
 from kernforge.system.digest import git_blob
 
@@ -57,11 +57,14 @@ class Mirrored:
 
 def kernels(source: Registry) -> tuple[str, ...]:
     """All kernels of a registry that can list them."""
-    if isinstance(source, RemoteRegistry) and source.transport.repo_ids() is None:
+    if not isinstance(source, RemoteRegistry):
+        return source.repo_ids()
+    listed = again(source.transport.repo_ids)
+    if listed is None:
         raise UsageError(
             f"{source.url} does not list its kernels", hint="name them: owner/name or owner/name@1"
         )
-    return source.repo_ids()
+    return listed
 
 
 def mirror(
