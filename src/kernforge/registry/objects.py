@@ -49,14 +49,15 @@ _LOGIN = {
     "az": "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or, after az login, "
     "AZURE_USE_AZURE_CLI=true; AZURE_SKIP_SIGNATURE=true reads a public container",
 }
-_CLIENT = {"connect_timeout": "10s", "read_timeout": "30s", "timeout": "1day"}
 
 # obstore's errors have no fields: the answer of a server is in their text.
 _STATUS = re.compile(r"status code: (\d{3})")
 _REASON = re.compile(r'<Message>([^<]+)|(?:message|error): "([^"]+)"|InvalidCertificate\(\s*(\w+)')
-_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound")
 # obstore asks for credentials last where only machines of a cloud have some.
-_NO_LOGIN = re.compile(r"http://169\.254\.|metadata\.google|: Missing|must be specified")
+_NO_LOGIN = re.compile(
+    r"http://169\.254\.|metadata\.google|Missing(Secret)?AccessKey|MissingAccount"
+)
 
 
 class ObjectTransport(Transport):
@@ -87,20 +88,21 @@ class ObjectTransport(Transport):
         passed = {n: v for n, v in variables.items() if v and _PASSED.fullmatch(n)}
         self.endpoint = passed.get("AWS_ENDPOINT_URL", "")
         self._public = any(name.endswith("_SKIP_SIGNATURE") for name in passed)
-        needs_profile = self._scheme == "s3" and not self._public
-        needs_profile = needs_profile and "AWS_ACCESS_KEY_ID" not in passed
+        has_login = self._public or self._scheme != "s3" or "AWS_ACCESS_KEY_ID" in passed
         client = {
-            **_CLIENT,
+            "connect_timeout": "10s",
+            "read_timeout": "30s",
+            "timeout": "1day",
             "allow_http": any(value.startswith("http://") for value in variables.values()),
             "user_agent": f"kernforge/{__version__}; {user_agent}".rstrip("; "),
         }
-        with self.asking(self.address):
+        with self.asking("these variables"):
             self.store = self._obstore.store.from_url(
                 self.address,
                 config=passed,
                 client_options=client,
                 retry_config={"max_retries": 3},
-                credential_provider=_profile(variables) if needs_profile else None,
+                credential_provider=None if has_login else _profile(variables),
             )
 
     def refs(self, repo_id: str) -> Mapping[str, str]:
@@ -132,7 +134,7 @@ class ObjectTransport(Transport):
 
     def repo_ids(self) -> tuple[str, ...]:
         """The kernels in the bucket, sorted."""
-        with self.asking(self.address):
+        with self.asking("its list of kernels"):
             return repo_ids(self._obstore.list_with_delimiter(self.store)["common_prefixes"])
 
     def link(self, repo_id: str, commit: str, part: Part) -> str | None:  # noqa: ARG002
@@ -176,11 +178,11 @@ class ObjectTransport(Transport):
             raise self._error(error, what) from error
 
     def _error(self, error: Exception, what: str) -> KernforgeError:
-        text, errors = str(error), self._obstore.exceptions
+        text, errors, login = str(error), self._obstore.exceptions, _LOGIN[self._scheme]
         status = int(match[1]) if (match := _STATUS.search(text)) else 0
-        match = _REASON.search(text)
+        unreachable = "HTTP error" in text and not status
+        match = _REASON.search(text) if status or unreachable else None
         reason = one_line(match[match.lastindex or 0] if match else text.partition("\n")[0])
-        login = _LOGIN[self._scheme]
         if isinstance(error, (errors.AlreadyExistsError, errors.PreconditionError)):
             return MovedError(f"another process published {what} at once", hint="publish again")
         if _NO_LOGIN.search(text):
@@ -190,7 +192,7 @@ class ObjectTransport(Transport):
                 f"{self.address} has no kernel {what!r}",
                 hint="publish it there, or check the path behind the bucket",
             )
-        if "HTTP error" in text and not status:
+        if unreachable:
             kind = NetworkError if "kind: Connect" in text else BusyError
             return kind(
                 f"{self.address} cannot be reached: {reason}",
@@ -198,7 +200,7 @@ class ObjectTransport(Transport):
                 "an own authority is named in SSL_CERT_FILE",
             )
         return busy(self.address, status, {}) or RegistryError(
-            f"{self.address} refuses {what}: HTTP {status}, {reason}",
+            f"{self.address} refuses {what}: {f'HTTP {status}, ' if status else ''}{reason}",
             hint="check the name of the bucket, and that the account may get and list its objects, "
             f"and put them to publish; {login}",
         )
@@ -213,8 +215,7 @@ def _profile(variables: Mapping[str, str]) -> Any:
     from obstore.auth.boto3 import Boto3CredentialProvider  # noqa: PLC0415
 
     try:
-        session = boto3.Session(profile_name=variables.get("AWS_PROFILE"))
-        return Boto3CredentialProvider(session)
+        return Boto3CredentialProvider(boto3.Session(profile_name=variables.get("AWS_PROFILE")))
     except ValueError:  # there are none
         return None
     except BotoCoreError as error:

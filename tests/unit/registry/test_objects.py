@@ -120,6 +120,8 @@ def test_first_mistakes_are_named(fresh, published, buckets, monkeypatch):
         fails(RegistryError, "HTTP 403, The AWS Access Key Id", "may get and list its objects")
     nowhere = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
     fails(NetworkError, "cannot be reached: Connection refused", "AWS_ENDPOINT_URL", **nowhere)
+    buckets.before = lambda _number, _request: 301
+    fails(RegistryError, "incorrectly configured region", "AWS_REGION")
     buckets.before = lambda _number, _request: 503
     fails(BusyError, "HTTP 503", "try again later")
 
