@@ -57,13 +57,17 @@ class Mirrored:
 
 def kernels(source: Registry) -> tuple[str, ...]:
     """All kernels of a registry that can list them."""
-    if not isinstance(source, RemoteRegistry):
-        return source.repo_ids()
-    listed = again(source.transport.repo_ids)
+    listed: tuple[str, ...] | None = (
+        again(source.transport.repo_ids)
+        if isinstance(source, RemoteRegistry)
+        else source.repo_ids()
+    )
     if listed is None:
         raise UsageError(
             f"{source.url} does not list its kernels", hint="name them: owner/name or owner/name@1"
         )
+    if not listed:
+        raise NotPublishedError(f"{source.url} has no kernel", hint="check the path or the address")
     return listed
 
 

@@ -281,3 +281,5 @@ def test_the_command_says_what_it_did(source, target, capsys):
     assert "there already: owner/toy v1.0.0" in told.err
     assert "copied 2 of 3 versions" in told.out
     assert call("mirror", source.root, target.root, f"{REPO}@9") == 8
+    assert call("mirror", source.root / "typo", target.root) == 8
+    assert "/typo has no kernel" in capsys.readouterr().err
