@@ -4,25 +4,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import resource
 import signal
-from collections.abc import Callable
+from typing import Any
 
 from granian.constants import Interfaces
 from granian.server.embed import Server
 
-from kernforge.serve.app import Application
+from kernforge.errors import UsageError
 
 _CONNECTIONS = 20_000
-_BACKLOG = 4096
 
 
-def run(application: Application, host: str, port: int, started: Callable[[], None]) -> None:
+def run(application: Any, host: str, port: int) -> None:
     """Answer requests until SIGINT or SIGTERM, then let the running ones end.
-
-    Args:
-        started: called when the port is open.
 
     Raises:
         UsageError: the address cannot be bound.
@@ -30,28 +25,28 @@ def run(application: Application, host: str, port: int, started: Callable[[], No
     # Each connection is a file, an idle one too; the usual limit of 1,024 is for old programs.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    asyncio.run(_serve(application, host, port, started))
+    asyncio.run(_serve(application, host, port))
 
 
-async def _serve(
-    application: Application, host: str, port: int, started: Callable[[], None]
-) -> None:
+async def _serve(application: Any, host: str, port: int) -> None:
     server = Server(
         application,
         address=host,
         port=port,
         interface=Interfaces.ASGINL,
         websockets=False,
-        backlog=_BACKLOG,
+        backlog=4096,
         backpressure=_CONNECTIONS,
         log_enabled=False,
     )
-    loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(name, server.stop)
-    running = asyncio.ensure_future(server.serve())
-    with contextlib.suppress(asyncio.TimeoutError):
-        await asyncio.wait_for(asyncio.shield(running), 0.2)
-    if not running.done():
-        started()
-    await running
+        asyncio.get_running_loop().add_signal_handler(name, server.stop)
+    try:
+        await server.serve()
+    except (RuntimeError, ValueError, OverflowError) as error:  # of granian, with a stack
+        reason = str(error).partition("\n")[0]
+        raise UsageError(
+            f"the server cannot listen at {host}, port {port}: {reason}",
+            hint="--host takes an IP address of this machine, such as 0.0.0.0 for all; --port a "
+            "free port",
+        ) from error

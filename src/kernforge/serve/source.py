@@ -7,12 +7,10 @@ References are read again after a second, so that a new version is seen. A commi
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -30,10 +28,6 @@ V = TypeVar("V")
 
 SHOWN = 40
 """Digits of a commit that the hub's clients accept; a commit of an OCI registry has 64."""
-_REFS_LAST_S = 1.0
-_IDS_LAST_S = 10.0
-_LINKS_LAST_S = 60.0
-_FOREVER_S = float("inf")
 
 
 class ColdError(Exception):
@@ -67,7 +61,7 @@ class Memo(Generic[K, V]):
         self,
         compute: Callable[[K], V],
         pool: ThreadPoolExecutor,
-        lasts_s: float = _FOREVER_S,
+        lasts_s: float = float("inf"),
         most: int = 2000,
     ) -> None:
         self._compute, self._pool, self._lasts_s, self._most = compute, pool, lasts_s, most
@@ -94,19 +88,14 @@ class Memo(Generic[K, V]):
             return future.result()
         raise ColdError(future)
 
-    def forget(self, key: K) -> None:
-        """Compute a result again the next time."""
-        self._known.pop(key, None)
-
     def _run(self, key: K) -> V:
         began = time.monotonic()
         try:
             value = self._compute(key)
             now = time.monotonic()
             with self._lock:
-                self._known.pop(key, None)
                 self._known[key] = (now + max(self._lasts_s, 2 * (now - began)), value)
-                while len(self._known) > self._most:
+                if len(self._known) > self._most:
                     del self._known[next(iter(self._known))]
             return value
         finally:
@@ -114,22 +103,13 @@ class Memo(Generic[K, V]):
                 del self._running[key]
 
 
-@dataclass(frozen=True, slots=True)
-class _Kernel:
-    exists: bool
-    refs: Mapping[str, str]
-    shown: Mapping[str, str]
-
-
-_NONE = _Kernel(exists=False, refs={}, shown={})
-
-
 class Source:
     """A registry for the pages and the protocol.
 
-    Every method returns what the reader of the current request may see. In the event loop a method
-    raises ``ColdError`` instead of waiting, see ``when_warm``; in a thread (an endpoint that is
-    not ``async``) it waits. All may raise ``RegistryError`` or ``NetworkError``.
+    Every method returns what the reader of the current request may see; a kernel that it may not
+    see is one without references. In the event loop a method raises ``ColdError`` instead of
+    waiting, see ``when_warm``; in a thread (an endpoint that is not ``async``) it waits. All may
+    raise ``RegistryError`` or ``NetworkError``.
 
     Args:
         trusted: patterns of the owners that are trusted publishers here.
@@ -138,12 +118,12 @@ class Source:
 
     def __init__(self, registry: Registry, *, trusted: tuple[str, ...] = (), url: str = "") -> None:
         self.registry, self.trusted, self.url = registry, trusted, url.rstrip("/")
-        questions = ThreadPoolExecutor(16, "question")
-        self._ids = Memo(self._list, questions, _IDS_LAST_S)
-        self._kernels = Memo(self._read_kernel, questions, _REFS_LAST_S)
-        self._commits = Memo(self._find, questions, _REFS_LAST_S)
-        self._listings = Memo(self._read_listing, questions)
-        self._links = Memo(self._sign, questions, _LINKS_LAST_S)
+        pool = ThreadPoolExecutor(16, "question")
+        self._ids = Memo(self._list, pool, 10.0)
+        self._refs = Memo(self._read_refs, pool, 1.0)
+        self._commits = Memo(self._find, pool, 1.0)
+        self._listings = Memo(self._read_listing, pool)
+        self._links = Memo(self._sign, pool, 60.0)
         # Large files that a slow server sends must not keep questions waiting.
         self._files = Memo(self._fetch, ThreadPoolExecutor(8, "download"), most=50_000)
 
@@ -153,15 +133,11 @@ class Source:
 
     def repo_ids(self) -> tuple[str, ...]:
         """The kernels, sorted."""
-        return tuple(filter(READER.get().may_read, self._ids.get(None)))
-
-    def has(self, repo_id: str) -> bool:
-        """Whether there is such a kernel."""
-        return self._kernel(repo_id).exists
+        return tuple(filter(READER.get().may_read, self._ids.get("")))
 
     def refs(self, repo_id: str) -> Mapping[str, str]:
-        """The commit of each branch and tag, sorted by name."""
-        return self._kernel(repo_id).refs
+        """The commit of each branch and tag, sorted by name; none if there is no such kernel."""
+        return self._refs.get(repo_id) if READER.get().may_read(repo_id) else {}
 
     def commit(self, repo_id: str, revision: str = "") -> str | None:
         """The commit of a revision, by default of ``main`` or the newest version.
@@ -169,91 +145,67 @@ class Source:
         Args:
             revision: a branch, a tag, a commit or the first 7 or more digits of one.
         """
-        kernel = self._kernel(repo_id)
-        if not kernel.exists:
+        refs = self.refs(repo_id)
+        if not refs:
             return None
         if not revision:
-            names = ["main", *reversed(versions(kernel.refs).values()), *kernel.refs]
-            return next((kernel.refs[name] for name in names if name in kernel.refs), None)
-        for prefix in ("refs/heads/", "refs/tags/"):
-            revision = revision.removeprefix(prefix)
-        known = kernel.refs.get(revision) or kernel.shown.get(revision)
-        return known or self._commits.get((repo_id, revision)) or None
+            names = ["main", *reversed(versions(refs).values()), *refs]
+            return next(refs[name] for name in names if name in refs)
+        name = revision.removeprefix("refs/heads/").removeprefix("refs/tags/")
+        if commit := refs.get(name):
+            return commit
+        known = (commit for commit in refs.values() if commit[:SHOWN] == name)
+        return next(known, None) or self._commits.get((repo_id, name)) or None
 
     def listing(self, repo_id: str, commit: str) -> Mapping[str, RemoteFile]:
         """All files of a commit by path."""
-        return self._listings.get((repo_id, commit)) if self.has(repo_id) else {}
+        return self._listings.get((repo_id, commit)) if READER.get().may_read(repo_id) else {}
 
     def link(self, repo_id: str, commit: str, path: str) -> str | None:
         """A URL at the storage from which a large file comes faster; None without."""
         file = self.listing(repo_id, commit)[path]
-        if file.size <= SMALL or file.pack or not isinstance(self.registry, RemoteRegistry):
-            return None
-        return self._links.get((repo_id, commit, path)) or None
+        return self._links.get((repo_id, commit, path)) if file.size > SMALL else None
 
     def file(self, repo_id: str, commit: str, path: str) -> Path:
-        """A file of a commit on this machine, complete."""
-        key = (repo_id, commit, path)
-        local = self._files.get(key)
-        if not _has_size(local, self.listing(repo_id, commit)[path].size):
-            self._files.forget(key)  # the cache was trimmed: download it again
-            local = self._files.get(key)
-        return local
+        """A file of the commit's listing on this machine, complete."""
+        self.listing(repo_id, commit)[path]  # of what the reader may see
+        return self._files.get((repo_id, commit, path))
 
-    def _kernel(self, repo_id: str) -> _Kernel:
-        return self._kernels.get(repo_id) if READER.get().may_read(repo_id) else _NONE
-
-    def _list(self, _: None) -> tuple[str, ...]:
+    def _list(self, _: str) -> tuple[str, ...]:
         return self.registry.repo_ids()
+
+    def _read_refs(self, repo_id: str) -> Mapping[str, str]:
+        if not is_repo_id(repo_id):
+            return {}
+        if isinstance(self.registry, RemoteRegistry):
+            self.registry.forget(repo_id)
+        try:
+            return self.registry.refs(repo_id)
+        except NotPublishedError:
+            return {}
+
+    def _find(self, key: tuple[str, str]) -> str:
+        try:
+            return api.find(self.registry, request(key[0], revision=key[1])).commit
+        except (RegistryError, RequestError):  # an ambiguous prefix too
+            return ""
 
     def _read_listing(self, key: tuple[str, str]) -> Mapping[str, RemoteFile]:
         return self.registry.listing(*key)
 
-    def _read_kernel(self, repo_id: str) -> _Kernel:
-        if not is_repo_id(repo_id):
-            return _NONE
-        if isinstance(self.registry, RemoteRegistry):
-            self.registry.forget(repo_id)
-        try:
-            refs = self.registry.refs(repo_id)
-            exists = bool(refs) or bool(self.registry.commits(repo_id))
-        except NotPublishedError:
-            return _NONE
-        return _Kernel(exists, refs, {commit[:SHOWN]: commit for commit in refs.values()})
-
-    def _find(self, key: tuple[str, str]) -> str:
-        repo_id, revision = key
-        try:
-            return api.find(self.registry, request(repo_id, revision=revision)).commit
-        except (RegistryError, RequestError):  # an ambiguous prefix too
-            return ""
-
-    def _sign(self, key: tuple[str, str, str]) -> str:
+    def _sign(self, key: tuple[str, str, str]) -> str | None:
         repo_id, commit, path = key
-        assert isinstance(self.registry, RemoteRegistry)  # noqa: S101 - see ``link``
+        if not isinstance(self.registry, RemoteRegistry):
+            return None
         part = Part.around({path: self.registry.listing(repo_id, commit)[path]})
-        return self.registry.transport.link(repo_id, commit, part) or ""
+        return None if part.is_pack else self.registry.transport.link(repo_id, commit, part)
 
     def _fetch(self, key: tuple[str, str, str]) -> Path:
-        repo_id, commit, path = key
-        local = self.registry.file(*key)
-        size = self.registry.listing(repo_id, commit)[path].size
-        root = self.registry.link_root(repo_id).resolve()
+        local, root = self.registry.file(*key), self.registry.link_root(key[0]).resolve()
         # A link of a copied registry could lead to any file of this machine.
         if local is None or not (local := local.resolve()).is_relative_to(root):
             raise RegistryError(
-                f"{path} of {repo_id} at {commit} is a link out of the registry",
+                f"{key[2]} of {key[0]} at {key[1]} is a link out of the registry",
                 hint="delete the link, and publish the kernel again",
             )
-        if not _has_size(local, size):
-            raise RegistryError(
-                f"{local} has not the {size:,} bytes that {repo_id} lists",
-                hint="publish the kernel again, and start the server again",
-            )
         return local
-
-
-def _has_size(path: Path, size: int) -> bool:
-    with contextlib.suppress(OSError):
-        return path.stat().st_size == size
-    return False

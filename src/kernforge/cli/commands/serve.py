@@ -14,20 +14,14 @@ from kernforge.system.console import Console
 def run(arguments: argparse.Namespace, console: Console) -> None:
     """Answer requests until a signal."""
     extras.require(extras.EXTRAS["serve"], "kernforge serve")
-    from kernforge.serve import run as server  # noqa: PLC0415 - needs what was looked for
-    from kernforge.serve.app import Application  # noqa: PLC0415
+    from kernforge.serve.app import Application  # noqa: PLC0415 - needs what was looked for
+    from kernforge.serve.run import run as serve  # noqa: PLC0415
     from kernforge.serve.source import Source  # noqa: PLC0415
 
     registry = open_registry(arguments.registry, arguments.environment, "kernforge-serve")
-    host, port = arguments.host, arguments.port
-    address = arguments.url or f"http://{f'[{host}]' if ':' in host else host}:{port}"
     source = Source(registry, trusted=tuple(arguments.trusted), url=arguments.url or "")
-    application = Application(
-        source, Access(arguments.tokens), None if console.quiet else console.line
-    )
-    server.run(
-        application,
-        host,
-        port,
-        lambda: console.note(f"{registry.url} is at {address}: set HF_ENDPOINT={address}"),
-    )
+    say = None if console.quiet else console.line
+    application = Application(source, Access(arguments.tokens), say)
+    address = arguments.url or f"http://{arguments.host}:{arguments.port}"
+    console.note(f"{registry.url} for HF_ENDPOINT={address}")
+    serve(application, arguments.host, arguments.port)
