@@ -119,8 +119,10 @@ def _objects(
 
 def cache_of(location: str, home: Path) -> Path:
     """The cache of a registry: one does not record where its ``v1`` is from."""
+    from kernforge.system.digest import sha256  # noqa: PLC0415 - see _hub
+
     label = re.sub(r"[^A-Za-z0-9.-]+", "-", location.replace("://", "-"))
-    return home / "registries" / label
+    return home / "registries" / f"{label}-{sha256(location)[:8]}"
 
 
 @dataclass(frozen=True, slots=True)
