@@ -98,6 +98,7 @@ class Hub:
     def __init__(self, source: Source, access: Access) -> None:
         self._source, self._access = source, access
         # What is the same for everybody, and never changes.
+        self._entries_of = functools.lru_cache(64)(self._make_entries)
         self._tree_of = functools.lru_cache(256)(self._make_tree)
         self._head_of = functools.lru_cache(20_000)(_head)
 
@@ -165,8 +166,11 @@ class Hub:
         caching = self._caching(request, repo_id, commit)
         return Response(body or b"[]", headers={**_SAFE, "Cache-Control": caching})
 
+    def _make_entries(self, repo_id: str, commit: str) -> dict[str, dict[str, Any]]:
+        return _entries(self._source.listing(repo_id, commit))
+
     def _make_tree(self, repo_id: str, commit: str, below: str, recursive: bool) -> bytes:  # noqa: FBT001
-        entries = _entries(self._source.listing(repo_id, commit)).items()
+        entries = self._entries_of(repo_id, commit).items()
         under = ((path[len(below) :], entry) for path, entry in entries if path.startswith(below))
         found = [entry for path, entry in under if recursive or "/" not in path]
         return bytes(JSONResponse(found).body) if found else b""
@@ -177,7 +181,7 @@ class Hub:
         body: bytes = request.scope["kernforge.body"]
         if len(body) > _LARGEST_BODY or body.count(b"&") > _MOST_PATHS:
             raise RefusedError(400, "", f"A request may name {_MOST_PATHS} paths at most")
-        entries = _entries(self._source.listing(repo_id, commit))
+        entries = self._entries_of(repo_id, commit)
         paths = parse_qs(body.decode(errors="replace")).get("paths", [])
         return JSONResponse([entries[path] for path in paths if path in entries], headers=_SAFE)
 

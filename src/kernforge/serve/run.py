@@ -39,8 +39,14 @@ async def _serve(application: Any, host: str, port: int) -> None:
         backpressure=_CONNECTIONS,
         log_enabled=False,
     )
+    loop = asyncio.get_running_loop()
+
+    def stop(name: signal.Signals) -> None:
+        loop.remove_signal_handler(name)  # a second one ends what a slow client keeps
+        server.stop()  # type: ignore[no-untyped-call]
+
     for name in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(name, server.stop)
+        loop.add_signal_handler(name, stop, name)
     try:
         await server.serve()
     except (RuntimeError, ValueError, OverflowError) as error:  # of granian, with a stack

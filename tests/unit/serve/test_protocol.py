@@ -4,9 +4,12 @@
 import hashlib
 
 import pytest
+from support.memory_transport import MemoryTransport
 from support.served import publish, served
 
 from kernforge.registry.directory import DirectoryRegistry
+from kernforge.registry.remote import RemoteRegistry
+from kernforge.serve.source import Source
 from kernforge.system.digest import git_blob
 
 LIBRARY = bytes(range(256)) * 4000
@@ -179,3 +182,14 @@ def test_requests_are_counted_and_logged(server):
     metrics = server.ask("/metrics").body.decode()
     route = 'route="/api/kernels/{owner}/{name}/refs",status="200"'
     assert f"kernforge_requests_total{{{route}}}" in metrics
+
+
+def test_long_commits_of_other_registries_are_cut(tmp_path, monkeypatch):
+    commit = "ab" * 32
+    transport = MemoryTransport({"acme/toy": FILES}, {"v1"})
+    monkeypatch.setattr(transport, "refs", lambda _: {"v1": commit})
+    source = Source(RemoteRegistry(transport, "memory://here", tmp_path))
+    for revision in ("v1", commit[:40], commit[:9], commit):
+        assert source.commit("acme/toy", revision) == commit
+    assert set(source.listing("acme/toy", commit)) == set(FILES)
+    assert source.file("acme/toy", commit, SO).read_bytes() == LIBRARY
