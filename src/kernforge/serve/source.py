@@ -7,6 +7,7 @@ References are read again after a second, so that a new version is seen. A commi
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
@@ -15,13 +16,15 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from kernforge.errors import NotPublishedError, RegistryError, RequestError
+from kernforge.errors import NetworkError, NotPublishedError, RegistryError, RequestError
 from kernforge.registry import api
 from kernforge.registry.directory import Registry
 from kernforge.registry.listing import SMALL, RemoteFile
 from kernforge.registry.names import is_repo_id, request, versions
 from kernforge.registry.remote import Part, RemoteRegistry
 from kernforge.serve.access import READER
+
+log = logging.getLogger("kernforge")
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -50,6 +53,8 @@ async def when_warm(answer: Callable[[], V]) -> V:
 
 class Memo(Generic[K, V]):
     """Results of a slow function, each computed once for all that ask at the same time.
+
+    While a server cannot be reached, the last result counts.
 
     Args:
         lasts_s: seconds until a result is computed again; twice the time that it took, if that is
@@ -91,7 +96,13 @@ class Memo(Generic[K, V]):
     def _run(self, key: K) -> V:
         began = time.monotonic()
         try:
-            value = self._compute(key)
+            try:
+                value = self._compute(key)
+            except NetworkError as error:
+                if (last := self._known.get(key)) is None:
+                    raise
+                log.warning("%s; the last answer counts", error.message)
+                value = last[1]
             now = time.monotonic()
             with self._lock:
                 self._known[key] = (now + max(self._lasts_s, 2 * (now - began)), value)
@@ -125,7 +136,7 @@ class Source:
         self._listings = Memo(self._read_listing, pool)
         self._links = Memo(self._sign, pool, 60.0)
         # Large files that a slow server sends must not keep questions waiting.
-        self._files = Memo(self._fetch, ThreadPoolExecutor(8, "download"), most=50_000)
+        self._files = Memo(self._fetch, ThreadPoolExecutor(8, "download"), 60.0, 50_000)
 
     def is_trusted(self, owner: str) -> bool:
         """Whether the operator marks an owner as a trusted publisher of kernels."""

@@ -193,3 +193,22 @@ def test_long_commits_of_other_registries_are_cut(tmp_path, monkeypatch):
         assert source.commit("acme/toy", revision) == commit
     assert set(source.listing("acme/toy", commit)) == set(FILES)
     assert source.file("acme/toy", commit, SO).read_bytes() == LIBRARY
+
+
+def test_last_references_count_while_the_registry_is_away(hub, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
+    hub.add("acme/toy", "v1", FILES)
+    with served(f"hf+{hub.url}", tmp_path / "log") as server:
+        path = f"/kernels/acme/toy/resolve/v1/{SO}"
+        assert server.ask(path).body == LIBRARY
+        hub.close()
+        while "the last answer counts" not in server.log.read_text():
+            assert server.ask(path).body == LIBRARY  # again after a second
+        assert server.ask("/api/kernels/acme/other").status == 503
+
+
+def test_proxy_may_serve_under_a_path(registry, commit, tmp_path):
+    with served(registry.root, tmp_path / "log", "--url", "https://host/hub") as server:
+        for prefix in ("", "/hub"):
+            answer = server.ask(f"{prefix}/api/kernels/acme/toy/revision/team%2Fdev")
+            assert answer.json()["sha"] == commit
