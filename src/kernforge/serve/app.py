@@ -28,6 +28,7 @@ from starlette.types import Message, Receive, Scope, Send
 from kernforge.errors import KernforgeError, NetworkError
 from kernforge.registry.listing import RemoteFile
 from kernforge.registry.names import SHA256, versions
+from kernforge.serve import pages
 from kernforge.serve.access import READER, Access, Reader
 from kernforge.serve.source import SHOWN, Source, when_warm
 from kernforge.system.digest import git_blob, sha256
@@ -62,7 +63,12 @@ class RefusedError(Exception):
         return JSONResponse({"error": self.message}, self.status, self.headers)
 
 
-_UNKNOWN_TOKEN = RefusedError(401, "", "Invalid credentials in Authorization header")
+_UNKNOWN_TOKEN = RefusedError(
+    401,
+    "",
+    "Invalid credentials in Authorization header",
+    **{"WWW-Authenticate": 'Basic realm="kernels"'},  # a browser asks for another one
+)
 
 
 class _Endpoint:
@@ -273,6 +279,7 @@ class Application:
         self._access, self._say = access, say
         self._hub = Hub(source, access)
         routes = [*self._hub.routes(), Route("/metrics", self._metrics)]
+        routes += pages.routes(source, access)
         self._router = Router(routes, redirect_slashes=False, default=_nothing)
         self._prefix = urlsplit(source.url).path
         self._start, self._ids = uuid.uuid4().hex[:12], itertools.count(1)

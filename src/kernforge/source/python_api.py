@@ -20,6 +20,7 @@ Passed: TypeAlias = Literal["by position", "either way", "rest", "by name", "oth
 """How a caller may give a parameter; ``rest`` is ``*args``, ``other names`` is ``**kwargs``."""
 Kind: TypeAlias = Literal["function", "class", "module", "value", "operator"]
 
+_MOST_NAMES = 50_000
 _GENERATED = ("_ops",)  # the module that the builder writes
 _SHOWN = re.compile(r"\.(?:[^_]|__init__$|__call__$)")
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -114,6 +115,14 @@ class _Package:
         self.trees = {_module_name(path): _parse(path, text) for path, text in sources.items()}
         self._is_file = {_module_name(path): not path.endswith("__init__.py") for path in sources}
         self._scopes: dict[_Dotted, _Scope] = {}
+        self._names = 0
+
+    def _count(self, names: int) -> None:
+        """Refuse a package whose classes or modules repeat each other's names without an end."""
+        self._names += names
+        if self._names > _MOST_NAMES:
+            message = f"the package has more than {_MOST_NAMES:,} public names"
+            raise CheckError(message, hint="list the public ones in __all__")
 
     def scope(self, where: _Dotted) -> _Scope:
         """The scope of a module; in a cycle of imports, as far as it was read."""
@@ -133,6 +142,7 @@ class _Package:
             above: modules that this one is a name of.
         """
         scope = self.scope(where)
+        self._count(len(scope.public))
         for name in scope.public:
             value = scope.names.get(name) or _VALUE
             if isinstance(value, Mapping):
@@ -150,7 +160,8 @@ class _Package:
                 entry = ApiEntry(kind="function", parameters=_parameters(statement))
                 scope.names[statement.name] = {"": entry}
             case ast.ClassDef():
-                scope.names[statement.name] = _class(statement, scope)
+                scope.names[statement.name] = members = _class(statement, scope)
+                self._count(len(members))
             case ast.ImportFrom() if statement.level:
                 self._import(where, scope, statement)
             case ast.Import() | ast.ImportFrom():
