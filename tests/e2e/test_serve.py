@@ -138,3 +138,20 @@ print(json.dumps([kernel.flash_attn_func.__name__, has]))
 @pytest.mark.road
 def test_kernels_loads_from_a_bucket(server, run):
     assert run("-c", GET) == ["flash_attn_func", True]
+
+
+GREY = """
+import json, kernels, torch
+kernel = kernels.get_kernel("acme/img2gray", version=1, backend="cpu")
+print(json.dumps(kernel.img2gray(torch.full((1, 1, 3), 200, dtype=torch.uint8)).item()))
+"""
+
+
+@pytest.mark.native
+def test_kernels_loads_a_compiled_variant(server, bucket, run, tmp_path, kernforge_cli):
+    built = tmp_path / "img2gray"
+    project = ROOT / "kernels" / "img2gray"
+    kernforge_cli("build", project, "--build-dir", built, "--variant", "*stable*-cpu-*")
+    publish(built, open_registry(bucket), "acme/img2gray", card="# img2gray\n")
+    assert run("-c", GREY) == 200
+    assert any(line["path"].endswith(".so") for line in server.lines())
