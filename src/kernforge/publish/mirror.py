@@ -20,7 +20,6 @@ from kernforge.artifact.integrity import is_bytecode, verify_tree
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.errors import (
     IntegrityError,
-    MovedError,
     NetworkError,
     NotPublishedError,
     RegistryError,
@@ -28,8 +27,9 @@ from kernforge.errors import (
 )
 from kernforge.publish.api import destination
 from kernforge.publish.directory import Release
+from kernforge.publish.version import Tree
 from kernforge.registry.directory import Registry
-from kernforge.registry.listing import RemoteFile, folder_of
+from kernforge.registry.listing import folder_of
 from kernforge.registry.names import SHA256, Request, majors, versions
 from kernforge.registry.remote import RemoteRegistry, again
 from kernforge.system import files
@@ -127,47 +127,41 @@ def _copy(
     source: Registry, target: Registry, repo_id: str, reference: str, commit: str
 ) -> Mirrored:
     """Copy one version or branch, or finish one whose copy was interrupted."""
-    place, listing = destination(target), _files(source, repo_id, commit)
+    place, local = destination(target), _verified(source, repo_id, commit)
+    tree, content = {path: digest for path, (digest, _) in local.items()}, dict(local.values())
     version = next(iter(versions([reference])), None)
-    published = place.versions(repo_id)
-    if version is not None:
-        there = published.get(version)
-    elif any(reference in {f"v{each[0]}", "main"} for each in published):
-        raise RegistryError(
-            f"{reference} of {repo_id} at {target.url} follows versions that {source.url} lacks",
-            hint="mirror to a registry that publishes no versions of this kernel itself",
-        )
-    else:
-        there = _ref(target, repo_id, reference)
-    same = there is not None and _same(source, target, repo_id, commit, there)
-    if version is not None and there is not None and not same:
-        raise RegistryError(
-            f"{target.url} has {repo_id} {reference} with other bytes than {source.url}",
-            hint="a version never changes: find out which one is right, or mirror elsewhere",
-        )
-    local = {} if same else _verified(source, repo_id, commit, listing)
-    if version is not None or not same:
+    with place.writing(repo_id):
+        published = place.versions(repo_id)
+        there = published.get(version) if version else _ref(target, repo_id, reference)
+        same = there is not None and _is_same(tree, place.tree(repo_id, there, content))
+        if version and there and not same:
+            raise RegistryError(
+                f"{target.url} has {repo_id} {reference} with other bytes than {source.url}",
+                hint="a version never changes: find out which one is right, or mirror elsewhere",
+            )
+        if not version and any(reference in {f"v{each[0]}", "main"} for each in published):
+            raise RegistryError(
+                f"{reference} of {repo_id} at {target.url} follows versions that {source.url} "
+                "lacks",
+                hint="mirror to a registry that publishes no versions of this kernel itself",
+            )
         release = Release(
-            branch=reference if version is None else f"v{version[0]}",
+            branch=f"v{version[0]}" if version else reference,
             version=version,
-            tree=place.tree(repo_id, there, {})
-            if same and there
-            else {path: digest for path, (digest, _) in local.items()},
-            files=dict(local.values()),
+            tree=tree,
+            files=content,
             card=None,
             commit=commit,
         )
-        with place.writing(repo_id):
-            if place.versions(repo_id) != published:
-                raise MovedError(f"{repo_id} was published meanwhile", hint="mirror again")
+        if version or not same:
             there, _, _ = place.write(repo_id, release)
     return Mirrored(
         repo_id=repo_id,
         reference=reference,
         commit=there or "",
         copied=not same,
-        files=len(listing),
-        bytes=sum(file.size for file in listing.values()),
+        files=len(local),
+        bytes=sum(file.stat().st_size for _, file in local.values()),
     )
 
 
@@ -177,20 +171,21 @@ def _ref(registry: Registry, repo_id: str, name: str) -> str | None:
     return None
 
 
-def _files(registry: Registry, repo_id: str, commit: str) -> dict[str, RemoteFile]:
-    listing = registry.listing(repo_id, commit)
-    return {path: file for path, file in listing.items() if not is_bytecode(path)}
+def _is_same(ours: Tree, theirs: Tree) -> bool:
+    """Whether a commit has the files of another; a hub adds files of its own at the top."""
+    own = {path for path in theirs.keys() - ours.keys() if "/" not in path}
+    return ours == {path: digest for path, digest in theirs.items() if path not in own}
 
 
-def _verified(
-    source: Registry, repo_id: str, commit: str, listing: Mapping[str, RemoteFile]
-) -> dict[str, tuple[str, Path]]:
+def _verified(source: Registry, repo_id: str, commit: str) -> dict[str, tuple[str, Path]]:
     """The hex SHA-256 and the local path of each file, compared with all hashes that there are."""
-    root = source.link_root(repo_id)
+    root, listing = source.link_root(repo_id), source.listing(repo_id, commit)
     for folder in sorted({folder_of(path) for path in listing} - {""}):
         source.folder(repo_id, commit, folder)  # several files at once
     local: dict[str, tuple[str, Path]] = {}
     for path, file in listing.items():
+        if is_bytecode(path):
+            continue
         place = source.file(repo_id, commit, path)
         # A link of the source would publish a file of this machine.
         if place is None or not place.resolve().is_relative_to(root.resolve()):
@@ -212,22 +207,3 @@ def _tampered(source: Registry, problem: str) -> IntegrityError:
     return IntegrityError(
         f"{source.url}: {problem}", hint="this version was not copied: report it to its operator"
     )
-
-
-def _same(source: Registry, target: Registry, repo_id: str, commit: str, there: str) -> bool:
-    """Whether two commits have the same files; a hub adds files of its own at the top."""
-    ours, theirs = _files(source, repo_id, commit), _files(target, repo_id, there)
-    if any("/" in path for path in theirs.keys() - ours.keys()):
-        return False
-    for path, file in ours.items():
-        other = theirs.get(path)
-        if other is None or other.size != file.size:
-            return False
-        a, b = file.blob, other.blob
-        if len(a) < len(b):  # git's hash on one side alone
-            b = git_blob(target.file(repo_id, there, path) or Path())
-        elif len(b) < len(a):
-            a = git_blob(source.file(repo_id, commit, path) or Path())
-        if a != b:
-            return False
-    return True
