@@ -8,6 +8,7 @@ bucket are redirected to the bucket. No state is kept: any number of servers can
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import itertools
 import logging
@@ -31,6 +32,7 @@ from kernforge.registry.names import SHA256, versions
 from kernforge.serve import pages
 from kernforge.serve.access import READER, Access, Reader
 from kernforge.serve.source import SHOWN, Source, when_warm
+from kernforge.system.console import Console
 from kernforge.system.digest import git_blob, sha256
 
 _LARGEST_BODY = 1 << 20
@@ -40,6 +42,7 @@ _IMMUTABLE, _CHANGES = "max-age=31536000, immutable", "no-cache"
 _SAFE = {"X-Content-Type-Options": "nosniff"}
 # A published page must not run as a page of this server.
 _SANDBOX = {**_SAFE, "Content-Security-Policy": "default-src 'none'; sandbox"}
+_LOG_EVERY_S = 0.2
 _LINE = "{time} {client} {method} {path} {status} {bytes} {ms} ms"
 
 log = logging.getLogger("kernforge")
@@ -199,7 +202,10 @@ class Hub:
         if file is None:
             raise _no_entry(commit)
         head = self._head_of(commit, path, file, self._caching(request, repo_id, commit))
-        if request.headers.get("if-none-match") in {head.headers["ETag"], "*"}:
+        if (tag := dict(request.scope["headers"]).get(b"if-none-match")) and tag in {
+            f'"{file.blob}"'.encode(),
+            b"*",
+        }:
             return Response(None, 304, {**head.headers, "content-length": "0"})
         if request.method == "HEAD":
             return head
@@ -270,13 +276,11 @@ class Application:
     """The server as an ASGI application.
 
     Args:
-        say: writes a line of the access log: a document, and a text.
+        console: prints the access log; None for no log.
     """
 
-    def __init__(
-        self, source: Source, access: Access, say: Callable[[Any, str], None] | None = None
-    ) -> None:
-        self._access, self._say = access, say
+    def __init__(self, source: Source, access: Access, console: Console | None = None) -> None:
+        self._access, self._console, self._is_printed = access, console, True
         self._hub = Hub(source, access)
         routes = [*self._hub.routes(), Route("/metrics", self._metrics)]
         routes += pages.routes(source, access)
@@ -310,16 +314,17 @@ class Application:
         # A revision or a folder is one segment, whatever it has encoded in it.
         raw: str = scope["raw_path"].decode("latin-1")
         scope["path"] = raw.removeprefix(self._prefix) or "/"
-        given = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        reader = self._access.reader(given.get(b"authorization", ""))
+        given = dict(scope["headers"])
+        reader = self._access.reader(given.get(b"authorization", b"").decode("latin-1"))
         try:
             await self._answer(reader, scope, receive, counted)
         finally:
             size = 0 if scope["method"] == "HEAD" else size
             template = getattr(scope.get("endpoint"), "template", "page")
             self._requests(template, status).inc()
-            self._sent(template, status).inc(size)
-            if self._say:
+            if size:
+                self._sent(template, status).inc(size)
+            if self._console:
                 document = {
                     "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                     "id": identity,
@@ -330,9 +335,17 @@ class Application:
                     "status": status,
                     "bytes": size,
                     "ms": round(1000 * (time.perf_counter() - began), 1),
-                    "agent": given.get(b"user-agent", ""),
+                    "agent": given.get(b"user-agent", b"").decode("latin-1"),
                 }
-                self._say(document, _LINE.format(**document))
+                self._console.line(document, _LINE.format(**document), flush=False)
+                if self._is_printed:  # a write for each request would take as long as the rest
+                    self._is_printed = False
+                    asyncio.get_running_loop().call_later(_LOG_EVERY_S, self._print)
+
+    def _print(self) -> None:
+        self._is_printed = True
+        if self._console:
+            self._console.flush()
 
     async def _answer(
         self, reader: Reader | None, scope: Scope, receive: Receive, send: Send

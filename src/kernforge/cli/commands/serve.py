@@ -20,8 +20,7 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
 
     registry = open_registry(arguments.registry, arguments.environment, "kernforge-serve")
     source = Source(registry, trusted=tuple(arguments.trusted), url=arguments.url or "")
-    say = None if console.quiet else console.line
-    application = Application(source, Access(arguments.tokens), say)
+    application = Application(source, Access(arguments.tokens), None if console.quiet else console)
     address = arguments.url or f"http://{arguments.host}:{arguments.port}"
     console.note(f"{registry.url} for HF_ENDPOINT={address}")
     serve(application, arguments.host, arguments.port)
