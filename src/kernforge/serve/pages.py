@@ -7,10 +7,12 @@ the templates escape it, and the pages' own policy allows styles and images of t
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import functools
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -61,25 +63,34 @@ log = logging.getLogger("kernforge")
 def routes(source: Source, access: Access) -> list[BaseRoute]:
     """The routes of the pages."""
     pages = _Pages(source, access)
+    # Pages that wait for a slow registry must not take the threads that send files.
+    pool = ThreadPoolExecutor(8, "pages")
+
+    def threaded(page: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            run = contextvars.copy_context().run
+            return await asyncio.get_running_loop().run_in_executor(pool, run, page, request)
+
+        return endpoint
+
     return [
-        Route("/", pages.home),
-        Route("/search", pages.search),
-        Route("/kernels/{owner}/{name}", pages.kernel),
-        Route("/login", pages.login),
+        Route("/", threaded(pages.home)),
+        Route("/search", threaded(pages.search)),
+        Route("/kernels/{owner}/{name}", threaded(pages.kernel)),
+        Route("/login", threaded(pages.login)),
         Mount("/static", StaticFiles(directory=_HERE / "static")),
     ]
 
 
 class _Pages:
-    """Endpoints that run in threads, because a registry may wait for its server."""
+    """The pages, for threads that may wait for the registry."""
 
     def __init__(self, source: Source, access: Access) -> None:
         self._source, self._access = source, access
         self._root = urlsplit(source.url).path
         self._environment = Environment.live()
-        self._releases = Memo(
-            self._read_release, ThreadPoolExecutor(4, "pages"), _RELEASE_LASTS_S, most=200
-        )
+        self._pool = ThreadPoolExecutor(16, "kernels")
+        self._releases = Memo(self._read_release, self._pool, _RELEASE_LASTS_S, most=200)
         loader = jinja2.FileSystemLoader(_HERE / "templates")
         self._templates = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True)
         self._templates.filters["bytes"] = lambda count: tables.size(count) or "0 kB"
@@ -105,7 +116,7 @@ class _Pages:
         """The newest kernels, where the registry knows when they were published."""
         repo_ids = self._source.repo_ids()
         newest = sorted(repo_ids, key=self._when, reverse=True)[:_NEWEST]
-        kernels = [*map(self._listed, newest)]
+        kernels = [*self._pool.map(self._listed, newest)]
         return self._page(request, "home", kernels=kernels, total=len(repo_ids))
 
     def search(self, request: Request) -> Response:
@@ -114,7 +125,7 @@ class _Pages:
         text = query.casefold()
         found = [name for name in self._source.repo_ids() if text in name.casefold()]
         found.sort(key=lambda name: not name.casefold().partition("/")[2].startswith(text))
-        kernels = [*map(self._listed, found[:_FOUND])]
+        kernels = [*self._pool.map(self._listed, found[:_FOUND])]
         return self._page(request, "search", query=query, kernels=kernels, total=len(found))
 
     def kernel(self, request: Request) -> Response:
@@ -202,7 +213,7 @@ class _Pages:
             return 0.0
 
     def _listed(self, repo_id: str) -> dict[str, Any]:
-        """A kernel in a list."""
+        """A kernel in a list, in a thread that knows no reader: it was asked for before."""
         kernel: dict[str, Any] = {"id": repo_id, "version": None}
         try:
             for version in self._versions(repo_id)[:1]:

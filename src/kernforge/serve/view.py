@@ -32,7 +32,7 @@ Place: TypeAlias = tuple[str, tuple[Version2, str, bool], tuple[bool, str, Versi
 _MOST = 400  # builds, and public names
 _DOCUMENT = 1 << 20  # bytes of a document, and of all Python files of a package
 _SCHEMA = 4096  # characters
-_CARD = 1 << 18
+_CARD = 1 << 16
 _NONE = Version2(0, 0)
 # A server that does not answer is none of these: the page would keep its error.
 _WRONG = (CheckError, IntegrityError, RegistryError, TrustError, UsageError)

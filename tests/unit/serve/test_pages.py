@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pages of a server: what they say, and what an untrusted kernel cannot make them do."""
 
+import base64
 import hashlib
 import json
 import os
 import re
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
 from support import policies
 from support.kernels import CUDA_HOST
 from support.pages import HOST, NAMES, Page, client, kernel, publish
+from support.signatures import IDENTITY, Sigstore
 from support.variants import contents
 
 from kernforge.artifact.version import Version2
 from kernforge.loader.resolve import resolve
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.serve import card
+from kernforge.trust.policy import ED25519_DER, fingerprint
 
 REPO = "acme/scale"
 FORM = {"torch": "2.12", "backend": "cu130", "gpu": "9.0", "platform": "x86_64-linux"}
@@ -272,12 +276,6 @@ SIGNED = '[signer.acme]\npublic-key = "{}"\n[[rule]]\nadmit = "signed"\nsigners 
 
 @pytest.mark.parametrize("state", ["unsigned", "claimed", "verified", "forged", "demanded"])
 def test_a_signature_is_called_verified_by_policy_alone(registry, build, state):
-    import base64  # noqa: PLC0415
-
-    from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415
-
-    from kernforge.trust.policy import ED25519_DER, fingerprint  # noqa: PLC0415
-
     key = ed25519.Ed25519PrivateKey.generate()
     raw = key.public_key().public_bytes_raw()
     files = kernel(build, "torch-cpu", name="scale")
@@ -298,6 +296,23 @@ def test_a_signature_is_called_verified_by_policy_alone(registry, build, state):
     assert ("refused by the trust policy" in text) == (state in {"forged", "demanded"})
     assert ("1 of 1 variant" in text) == (state in {"claimed", "verified", "forged"})
     assert str(registry.root) not in text
+
+
+@pytest.mark.parametrize(
+    ("bundle", "named"),
+    [
+        (lambda document: Sigstore().sign(document), f"by {IDENTITY}"),
+        (lambda _: b"{}", "by an identity that cannot be read here"),
+        (lambda _: b"x" * (2 << 20), "unreadable"),
+    ],
+)
+def test_an_identity_is_shown_as_a_claim(registry, build, bundle, named):
+    files = kernel(build, "torch-cpu")
+    path = "build/torch-cpu/metadata.json"
+    publish(registry, REPO, {**files, f"{path}.sigstore": bundle(files[path])}, "v1.0.0")
+    text = page(registry).text
+    assert named in text
+    assert "This server verified none" in text
 
 
 def test_a_moved_kernel_says_where(registry):
