@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from support import processes, variants
+from support import oci_registries, processes, variants
 from support.fork_server import ForkServer
 from support.fresh_venv import FreshVenv, build_tree_wheel
 from support.hub_server import HubServer
@@ -121,6 +121,29 @@ def web_server(tmp_path):
             return server
 
         yield show
+
+
+@pytest.fixture
+def oci_registry(tmp_path, monkeypatch):
+    """A function that starts Debian's OCI registry, open or with tokens; returns its location."""
+    if not oci_registries.DOCKER_REGISTRY:
+        pytest.skip("needs Debian's docker-registry")
+    monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
+    monkeypatch.setenv("REGISTRY_AUTH_FILE", "")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "")
+    with contextlib.ExitStack() as stack:
+
+        def start(*, tokens=False):
+            home = tmp_path / "registry-server"
+            server = oci_registries.token_server(home) if tokens else contextlib.nullcontext("")
+            auth = stack.enter_context(server)
+            host = stack.enter_context(oci_registries.docker_registry(home, auth))
+            if tokens:
+                oci_registries.write_login(tmp_path / "docker/config.json", host)
+            return f"oci+http://{host}/team/kernels"
+
+        yield start
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 class BadServer(http.server.ThreadingHTTPServer):
-    """Answers each GET by ``answer(handler)``; counts requests and keeps their tokens."""
+    """Answers each request by ``answer(handler)``; counts requests and keeps their tokens."""
 
     daemon_threads = True
 
@@ -38,6 +38,8 @@ class _Bad(http.server.BaseHTTPRequestHandler):
         self.server.tokens.append(self.headers.get("Authorization", ""))
         self.close_connection = True
         self.answer(self)
+
+    do_HEAD = do_PUT = do_POST = do_GET  # noqa: N815 - names of http.server
 
     def log_message(self, *_):
         """Say nothing."""

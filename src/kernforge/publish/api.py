@@ -24,6 +24,7 @@ from kernforge.project.api import MANIFEST, Project
 from kernforge.publish.directory import DirectoryDestination, Release
 from kernforge.publish.hub import PUBLISHING, HubDestination
 from kernforge.publish.objects import ObjectDestination
+from kernforge.publish.oci import OciDestination
 from kernforge.publish.version import (
     VersionChoice,
     choose_version,
@@ -35,6 +36,7 @@ from kernforge.registry import names
 from kernforge.registry.directory import DirectoryRegistry, Registry
 from kernforge.registry.hub import HubRegistry
 from kernforge.registry.objects import ObjectTransport
+from kernforge.registry.oci import OciTransport
 from kernforge.registry.remote import RemoteRegistry
 from kernforge.system.digest import sha256
 from kernforge.system.files import refuse_writable, sha256_file
@@ -215,7 +217,7 @@ def _other_branch(
 
 def destination(
     registry: Registry, *, private: bool | None = None
-) -> DirectoryDestination | HubDestination | ObjectDestination:
+) -> DirectoryDestination | HubDestination | ObjectDestination | OciDestination:
     """What writes to a registry.
 
     Raises:
@@ -233,15 +235,17 @@ def destination(
     if private:
         raise UsageError(
             f"{registry.url} has no private kernels: only a hub has",
-            hint="set the permissions of the directory or the bucket",
+            hint="set the permissions of the directory or the bucket, or in the registry",
         )
     if isinstance(registry, DirectoryRegistry):
         return DirectoryDestination(registry)
     if isinstance(registry, RemoteRegistry) and isinstance(registry.transport, ObjectTransport):
         return ObjectDestination(registry, registry.transport)
+    if isinstance(registry, RemoteRegistry) and isinstance(registry.transport, OciTransport):
+        return OciDestination(registry, registry.transport)
     raise RegistryError(
         f"{registry.url} cannot be written to",
-        hint="publish to a directory, a bucket or a hub",
+        hint="publish to a directory, a bucket, an OCI registry or a hub",
     )
 
 

@@ -30,7 +30,8 @@ def open_registry(
     - ``hf://``: the Hugging Face hub, or the one that ``HF_ENDPOINT`` names;
     - ``hf+https://host``, ``hf+http://host:port``: a hub at that address;
     - ``https://host/path``, ``http://host/path``: a directory that a web server shows, read only;
-    - ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``az://container/prefix``: a bucket.
+    - ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``az://container/prefix``: a bucket;
+    - ``oci://host/prefix``, ``oci+http://host:port/prefix``: a registry of the OCI protocol.
 
     Args:
         environment: names the hub and its cache; None reads this process's variables.
@@ -59,11 +60,16 @@ def open_registry(
         live, prefix = environment or Environment.live(), PREFIXES[scheme]
         named = sorted(pair for pair in live.variables.items() if pair[0].startswith(prefix))
         return _objects(location, str(live.home), tuple(named), user_agent)
+    if scheme in {"oci", "oci+http"} and rest:
+        from kernforge.system.logins import login_files  # noqa: PLC0415 - see above
+
+        live = environment or Environment.live()
+        return _oci(location.rstrip("/"), live.home, login_files(live), user_agent)
     raise RegistryError(
         f"{location!r} is not a registry that kernforge can open",
         hint="name a directory, file:///path, hf:// for the Hugging Face hub, hf+https://host for "
-        "another one, https://host/path for a directory on a web server, or s3://, gs:// or az:// "
-        "with a bucket",
+        "another one, https://host/path for a directory on a web server, s3://, gs:// or az:// "
+        "with a bucket, or oci://host/prefix",
     )
 
 
@@ -115,6 +121,15 @@ def _objects(
     transport = ObjectTransport(location, dict(variables), user_agent)
     cache = cache_of(f"{transport.address}/{transport.endpoint}", Path(home))
     return RemoteRegistry(transport, transport.address, cache)
+
+
+@functools.lru_cache(maxsize=64)
+def _oci(location: str, home: Path, logins: tuple[Path, ...], user_agent: str) -> Registry:
+    from kernforge.registry.oci import OciTransport  # noqa: PLC0415 - see _hub
+    from kernforge.registry.remote import RemoteRegistry  # noqa: PLC0415
+
+    transport = OciTransport(location, logins, user_agent)
+    return RemoteRegistry(transport, location, cache_of(location, home))
 
 
 def cache_of(location: str, home: Path) -> Path:

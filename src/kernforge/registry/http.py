@@ -27,7 +27,7 @@ NOT_FOUND = 404
 _ADDRESS = re.compile(r"https?://[^/\s@?#]+(?:/[^\s@?#]*)?")
 _SILENCE_S = 30.0
 _CHUNK = 1 << 18
-_PARTIAL, _TOO_MANY, _SERVER = 206, 429, 500
+_PARTIAL, _UNAUTHORIZED, _TOO_MANY, _SERVER = 206, 401, 429, 500
 
 
 class BusyError(NetworkError):
@@ -49,6 +49,7 @@ class Http:
         address: its address in messages.
         refused: makes the error for a status of 400 or more.
         authorization: the value of the header ``Authorization``; empty for none.
+        challenged: takes the headers of a 401 of this host; returns whether to send it once more.
         hint: what a user checks when the server cannot be reached.
     """
 
@@ -58,10 +59,11 @@ class Http:
         refused: Refused,
         *,
         authorization: Callable[[], str] = str,
+        challenged: Callable[[Any], bool] | None = None,
         user_agent: str = "",
         hint: str = "",
     ) -> None:
-        self.address = address
+        self.address, self._challenged = address, challenged
         self._refused, self._authorization = refused, authorization
         self._agent = f"kernforge/{__version__}; {user_agent}".rstrip("; ")
         self._hint = (
@@ -88,18 +90,32 @@ class Http:
         from urllib.error import HTTPError, URLError  # noqa: PLC0415
         from urllib.request import Request  # noqa: PLC0415
 
-        # A range of a compressed body would mean nothing.
-        sent = {"User-Agent": self._agent, "Accept-Encoding": "identity", **(headers or {})}
-        if (authorization := self._authorization()) and "Authorization" not in sent:
-            sent["Authorization"] = authorization
+        own = host_of(self.address)
+
+        def send(*, again: bool) -> HTTPResponse:
+            # A range of a compressed body would mean nothing.
+            sent = {"User-Agent": self._agent, "Accept-Encoding": "identity", **(headers or {})}
+            if (authorization := self._authorization()) and host_of(url) == own:
+                sent["Authorization"] = authorization
+            if body is not None and not isinstance(body, bytes):
+                body.seek(0)
+            # A new one each time: urllib sends a second use through a proxy unencrypted.
+            request = Request(url, body, sent, method=method)  # noqa: S310 - http or https
+            try:
+                response: HTTPResponse = self._opener.open(request, timeout=_SILENCE_S)
+            except HTTPError as error:
+                error.close()
+                # Another host, to which a redirect led, would get the password for this one.
+                asks = error.code == _UNAUTHORIZED and host_of(error.url or "") == own
+                if not (again and asks and self._challenged and self._challenged(error.headers)):
+                    raise
+                response = send(again=False)
+            return response
+
         try:
-            with self._opener.open(
-                Request(url, body, sent, method=method),  # noqa: S310 - http or https
-                timeout=_SILENCE_S,
-            ) as response:
+            with send(again=True) as response:
                 yield response
         except HTTPError as error:
-            error.close()
             raise self._error(what, error.code, error.headers, error.reason) from None
         except URLError as error:
             raise NetworkError(
@@ -155,7 +171,7 @@ def check_address(text: str) -> str:
         raise RegistryError(
             f"{text!r} is not the address of a registry",
             hint="write it like https://host/path, without credentials: a hub's token is in "
-            "HF_TOKEN, the login for another server in ~/.netrc",
+            "HF_TOKEN, the login for another server in ~/.netrc, or of oci:// in docker's files",
         )
     return text.rstrip("/")
 

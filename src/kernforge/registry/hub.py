@@ -45,7 +45,7 @@ VARIABLES = (
 
 _DEFAULT = "https://huggingface.co"
 _YES = frozenset({"1", "ON", "YES", "TRUE"})
-_NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
+NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
 _UNAUTHORIZED, _FORBIDDEN, _PROXY_LOGIN, _CHANGED = 401, 403, 407, 412
 
 
@@ -181,7 +181,7 @@ class HubTransport(Transport):
         url = f"{api}{path}"
         with self._http.request(what, url) as response:
             data = body_of(response, url)
-            following = _NEXT.search(response.headers.get("Link", ""))
+            following = NEXT.search(response.headers.get("Link", ""))
         with reading(url, "a hub"):
             if following is not None and not following[1].startswith(api):
                 # The token would go there too.

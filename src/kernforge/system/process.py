@@ -40,6 +40,7 @@ class Command:
         env: the environment of the program; None inherits that of this process.
         inherited: patterns of names of what it inherits then.
         added: variables that are set besides those of ``env``.
+        stdin: a line that the program reads.
         timeout: seconds after which the program is killed; None for no limit.
     """
 
@@ -48,6 +49,7 @@ class Command:
     env: Mapping[str, str] | None = None
     inherited: tuple[str, ...] = ("*",)
     added: Mapping[str, str] = field(default_factory=dict)
+    stdin: str = ""
     timeout: float | None = None
 
     def variables(self) -> dict[str, str]:
@@ -106,7 +108,7 @@ def run(command: Command) -> Completed:
             command.argv,
             cwd=command.cwd,
             env=command.variables(),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if command.stdin else subprocess.DEVNULL,
             stdout=out,
             stderr=err,
             start_new_session=True,
@@ -114,6 +116,9 @@ def run(command: Command) -> Completed:
         meter.watch(process.pid)
         try:
             _running.add(process)
+            if process.stdin:
+                with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
+                    pipe.write(command.stdin.encode())
             _guard.tell("+", process.pid)
             timed_out = not _ended_within(process.pid, command.timeout)
             if timed_out:

@@ -6,7 +6,7 @@ from support.hub_server import WRITER
 
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import Metadata
-from kernforge.registry.api import _hub, _objects, open_registry
+from kernforge.registry.api import _hub, _objects, _oci, open_registry
 
 REPO = "owner/toy"
 
@@ -37,6 +37,7 @@ class Place:
     def open(self):
         _hub.cache_clear()
         _objects.cache_clear()
+        _oci.cache_clear()
         return open_registry(self.location)
 
     def refs(self):
@@ -82,9 +83,14 @@ def bucket_place(bucket_places):
     return bucket_places()
 
 
-@pytest.fixture(params=["directory", "hub", "bucket"])
+@pytest.fixture
+def oci_place(oci_registry):
+    return Place(oci_registry())
+
+
+@pytest.fixture(params=["directory", "hub", "bucket", "oci"])
 def place(request, tmp_path):
-    """Each kind of registry."""
+    """Each kind of registry that can be written to."""
     if request.param == "directory":
         return Place(str(tmp_path / "registry"))
     return request.getfixturevalue(f"{request.param}_place")

@@ -11,8 +11,8 @@ from support.registries import commit_of
 from support.served import served
 
 from kernforge.errors import IntegrityError, NetworkError, RegistryError
+from kernforge.publish.api import destination
 from kernforge.publish.directory import Release
-from kernforge.publish.objects import ObjectDestination
 from kernforge.registry.api import open_registry
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubEndpoint, HubRegistry
@@ -50,20 +50,26 @@ def hub(tmp_path, fixture):
     return HubRegistry(HubEndpoint(url=server.url, cache=tmp_path / "cache"))
 
 
-def objects(tmp_path, fixture):
-    registry = open_registry(fixture("bucket"))
+def written(registry, tmp_path):
     for path, data in FILES.items():
         files.write_new(tmp_path / "files" / path, data)
-    local = {hashlib.sha256(data).hexdigest(): tmp_path / "files" / p for p, data in FILES.items()}
-    release = Release(
-        branch="v1",
-        version=(1, 2, 0),
-        tree={path: hashlib.sha256(data).hexdigest() for path, data in FILES.items()},
-        files=local,
-        card=None,
-    )
-    ObjectDestination(registry, registry.transport).write(REPO, release)
+    tree = {path: hashlib.sha256(data).hexdigest() for path, data in FILES.items()}
+    local = {digest: tmp_path / "files" / path for path, digest in tree.items()}
+    release = Release(branch="v1", version=(1, 2, 0), tree=tree, files=local, card=None)
+    destination(registry).write(REPO, release)
     return registry
+
+
+def objects(tmp_path, fixture):
+    return written(open_registry(fixture("bucket")), tmp_path)
+
+
+def oci(tmp_path, fixture):
+    return written(open_registry(fixture("oci_registry")()), tmp_path)
+
+
+def oci_with_tokens(tmp_path, fixture):
+    return written(open_registry(fixture("oci_registry")(tokens=True)), tmp_path)
 
 
 def memory(tmp_path, _fixture):
@@ -89,7 +95,7 @@ def enter():
         yield stack.enter_context
 
 
-@pytest.fixture(params=[directory, hub, memory, static, objects, serve])
+@pytest.fixture(params=[directory, hub, memory, static, objects, serve, oci, oci_with_tokens])
 def registry(request, tmp_path):
     return request.param(tmp_path, request.getfixturevalue)
 

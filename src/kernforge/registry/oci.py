@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A registry of the OCI distribution protocol: Harbor, Artifactory, zot, GHCR, distribution.
+
+A kernel is the repository ``<prefix>/<owner>/<name>`` in lower case, a release an image index under
+the tags ``v1.2.0``, ``v1`` and ``main``. The SHA-256 of the index is the commit. Its descriptors
+are one manifest for each variant and one for the rest, each with one layer: an uncompressed tar.
+An annotation of the descriptor lists the files with their hashes and their places in the layer, in
+the form of ``registry.listing``. So a load requests the index, ``metadata.json`` and the variant.
+
+Logins are those of docker and podman, with their credential helpers.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urljoin, urlsplit
+
+from kernforge.errors import IntegrityError, KernforgeError, NotPublishedError, RegistryError
+from kernforge.registry.http import NOT_FOUND, Http, body_of, check_address, one_line, reading
+from kernforge.registry.hub import NEXT
+from kernforge.registry.listing import RemoteFile, read_listing
+from kernforge.registry.names import SHA256, check_repo_id, is_ref, is_repo_id
+from kernforge.registry.remote import Part, Transport
+from kernforge.system import untrusted
+from kernforge.system.digest import sha256
+from kernforge.system.logins import Login, find_login
+
+INDEX = "application/vnd.oci.image.index.v1+json"
+FILES = "org.kernforge.files"
+"""Annotation of a descriptor: the files of its layer, or the signature."""
+
+_AT_ONCE = 8
+_ACCEPT = {"Accept": INDEX}  # without it, registries answer 404 for an index
+_PARAMETER = re.compile(r'(\w+)=(?:"([^"]*)"|([^\s,"]+))')
+
+
+class OciTransport(Transport):
+    """Requests to one registry.
+
+    Args:
+        location: ``oci://host[:port]/prefix``, or ``oci+http://`` for a server without TLS.
+        logins: files of docker's and podman's logins, which need not exist.
+    """
+
+    actions = "pull"
+    """What tokens shall allow."""
+
+    def __init__(self, location: str, logins: tuple[Path, ...] = (), user_agent: str = "") -> None:
+        scheme = "http" if location.startswith("oci+http://") else "https"
+        parts = urlsplit(check_address(f"{scheme}://{location.partition('://')[2]}"))
+        self.address, self.host = f"{parts.scheme}://{parts.netloc}", parts.netloc
+        self.location, self.logins, self.user_agent = location, logins, user_agent
+        self._prefix = f"{parts.path.strip('/').lower()}/".lstrip("/")
+        self._https: dict[str, Http] = {}
+        self._indexes: dict[tuple[str, str], bytes] = {}
+
+    def ref(self, repo_id: str, name: str) -> str | None:
+        """The commit of a tag; its index is kept for ``files``."""
+        if (index := self.index(repo_id, name)) is None:
+            return None
+        self._indexes[repo_id, commit := sha256(index)] = index
+        return commit
+
+    def refs(self, repo_id: str) -> dict[str, str]:
+        """The commits of all tags."""
+        names = self._list(repo_id, self.url(repo_id, "tags/list"), "tags")
+        # Tags that begin so are lists of referrers.
+        tags = [name for name in names if is_ref(name) and not name.startswith("sha256-")]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            commits = pool.map(lambda tag: self._commit(repo_id, tag), tags)
+            return {tag: commit for tag, commit in zip(tags, commits, strict=True) if commit}
+
+    def files(self, repo_id: str, commit: str) -> dict[str, RemoteFile] | None:
+        """All files of a commit by path; None if there is no such commit."""
+        index = self.index(repo_id, commit) if SHA256.fullmatch(commit) else None
+        if index is None:
+            return None
+        found: dict[str, RemoteFile] = {}
+        with reading(f"{self.address} about {repo_id}", "a registry of kernels"):
+            for descriptor in untrusted.parse_json(index)["manifests"]:
+                found |= read_listing(descriptor["annotations"][FILES].encode())
+        return found
+
+    def open(self, repo_id: str, commit: str, part: Part) -> Iterator[bytes]:  # noqa: ARG002
+        """The bytes of a part of a layer or another blob, as they arrive."""
+        url = self.url(repo_id, f"blobs/sha256:{part.object}")
+        return self.http(repo_id).stream(f"{part.path} of {repo_id}", url, part.start, part.stop)
+
+    def repo_ids(self) -> tuple[str, ...] | None:
+        """The kernels below the prefix, sorted; None if the registry does not list them."""
+        try:
+            names = self._list("", f"{self.address}/v2/_catalog", "repositories")
+        except RegistryError:  # most registries show it to administrators alone
+            return None
+        ids = (name.removeprefix(self._prefix) for name in names if name.startswith(self._prefix))
+        return tuple(sorted(filter(is_repo_id, ids)))
+
+    def index(self, repo_id: str, name: str) -> bytes | None:
+        """The index of a commit or at a tag; None if there is none."""
+        if index := self._indexes.pop((repo_id, name), None):
+            return index
+        is_commit = SHA256.fullmatch(name)
+        url = self.url(repo_id, f"manifests/{'sha256:' if is_commit else ''}{quote(name, safe='')}")
+        try:
+            index = self.http(repo_id).document(repo_id, url, _ACCEPT)
+        except NotPublishedError:
+            return None
+        if is_commit and sha256(index) != name:
+            raise IntegrityError(
+                f"{self.address} answers {repo_id} at {name} with other bytes",
+                hint="a proxy or the server changes them; nothing was used",
+            )
+        return index
+
+    def http(self, repo_id: str) -> Http:
+        """Requests about one kernel, with a login of their own; of an empty id, about all."""
+        if repo_id not in self._https:
+            self._https[repo_id] = _Session(self, repo_id and self._repository(repo_id))
+        return self._https[repo_id]
+
+    def url(self, repo_id: str, place: str) -> str:
+        """The address of something of a kernel."""
+        return f"{self.address}/v2/{self._repository(repo_id)}/{place}"
+
+    def _repository(self, repo_id: str) -> str:
+        return f"{self._prefix}{check_repo_id(repo_id).lower()}"
+
+    def _commit(self, repo_id: str, tag: str) -> str | None:
+        url = self.url(repo_id, f"manifests/{quote(tag)}")
+        try:
+            with self.http(repo_id).request(repo_id, url, _ACCEPT, method="HEAD") as response:
+                digest = response.headers.get("Docker-Content-Digest", "").removeprefix("sha256:")
+        except NotPublishedError:
+            return None  # an image, or deleted meanwhile
+        return digest if SHA256.fullmatch(digest) else self.ref(repo_id, tag)
+
+    def _list(self, repo_id: str, url: str, key: str) -> list[str]:
+        """A list that comes in pages."""
+        found: list[str] = []
+        page = f"{url}?n=1000"
+        while page and len(found) < untrusted.MEMBERS:
+            with self.http(repo_id).request(repo_id or "a catalog", page) as response:
+                data, link = body_of(response, page), NEXT.search(response.headers.get("Link", ""))
+            with reading(page):
+                names = untrusted.parse_json(data)[key] or ()  # null where all tags are deleted
+                found += [name for name in names if isinstance(name, str)]
+            page = following(page, link[1]) if link and names else ""
+        return found
+
+    def refused(self, what: str, status: int, headers: Any, reason: str) -> KernforgeError:  # noqa: ARG002
+        """The error for an HTTP status of the registry, or of its token server."""
+        if status == NOT_FOUND:
+            return NotPublishedError(
+                f"{self.address} has no {what}",
+                hint="check the prefix; some registries want a repository to be created first",
+            )
+        return RegistryError(
+            f"{self.address} refuses {what}: HTTP {status}, {one_line(reason)}",
+            hint=f"log in (docker login {self.host}), or ask its operator to allow this: reading, "
+            "or writing where only tags vX.Y.Z are immutable",
+        )
+
+
+def following(url: str, location: str) -> str:
+    """An address in an answer, which may be relative; never one without the encryption of ours."""
+    target = urljoin(url, location)
+    if urlsplit(target).scheme not in {"https", urlsplit(url).scheme}:
+        raise RegistryError(
+            f"{url} leads to {target[:200]!r}, which is not encrypted",
+            hint="report it to the operator; a registry without TLS is named oci+http://",
+        )
+    return target
+
+
+class _Session(Http):
+    """Requests about one repository, with what its registry's challenges demand."""
+
+    def __init__(self, registry: OciTransport, repository: str) -> None:
+        super().__init__(
+            registry.address,
+            registry.refused,
+            authorization=lambda: self.header,
+            challenged=self.answer,
+            user_agent=registry.user_agent,
+        )
+        self.header, self._registry, self._repository = "", registry, repository
+        self._scopes = {f"repository:{repository}:{registry.actions}"} if repository else set()
+
+    def answer(self, headers: Any) -> bool:
+        """Log in as a refused request demands it; returns whether that may help."""
+        before = self.header
+        challenges = [each.partition(" ") for each in headers.get_all("WWW-Authenticate", ())]
+        kinds = {kind.lower(): parameters for kind, _, parameters in challenges}
+        login = find_login(self._registry.logins, self._registry.host, self._repository)
+        if "bearer" in kinds:
+            given = {name: a or b for name, a, b in _PARAMETER.findall(kinds["bearer"])}
+            self._scopes |= set(given.get("scope", "").split())
+            realm = following(self.address, given.get("realm", ""))
+            self.header = f"Bearer {self._token(realm, given.get('service', ''), login)}"
+        elif "basic" in kinds and login:
+            self.header = _basic(login)
+        return self.header != before
+
+    def _token(self, realm: str, service: str, login: Login | None) -> str:
+        """A token for all scopes, with the user's login or without one."""
+        form: dict[str, Any] = {"service": service, "scope": sorted(self._scopes)}
+        url = f"{realm}{'&' if '?' in realm else '?'}{urlencode(form, doseq=True)}"
+        body, headers = None, {}
+        if login and login[0] == "<token>":
+            form |= {"client_id": "kernforge", "scope": " ".join(form["scope"])}
+            form |= {"grant_type": "refresh_token", "refresh_token": login[1]}
+            url, body = realm, urlencode(form).encode()
+        elif login:
+            headers = {"Authorization": _basic(login)}
+        what, method = f"a token for {self._repository or 'a catalog'}", "POST" if body else "GET"
+        server = Http(realm, self._registry.refused)
+        with server.request(what, url, headers, method=method, body=body) as response:
+            data = body_of(response, realm)
+        with reading(realm, "a token server"):
+            document = untrusted.parse_json(data)
+            token = str(document.get("token") or document["access_token"])
+            if not re.fullmatch(r"[!-~]+", token):
+                raise ValueError("the token has a character that cannot be sent")
+        return token
+
+
+def _basic(login: Login) -> str:
+    return f"Basic {base64.b64encode(':'.join(login).encode()).decode()}"
