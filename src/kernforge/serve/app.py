@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import prometheus_client
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, Router
@@ -356,6 +357,9 @@ class Application:
         READER.set(reader)  # of this task, which is one request
         try:
             await self._router(scope, receive, send)
+        except HTTPException as error:  # of Starlette's own routes
+            refused = RefusedError(error.status_code, "", "This server has no such page")
+            await refused.response()(scope, receive, send)
         except KernforgeError as error:
             log.warning("%s", error)  # its text may name paths and hosts of the operator
             busy = isinstance(error, NetworkError)
