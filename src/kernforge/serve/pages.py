@@ -33,6 +33,7 @@ from kernforge.loader.host import Host
 from kernforge.registry import names
 from kernforge.registry.api import Answer
 from kernforge.registry.directory import DirectoryRegistry
+from kernforge.registry.names import LONGEST_REF
 from kernforge.serve import card, view
 from kernforge.serve.access import READER, Access
 from kernforge.serve.source import Memo, Source
@@ -131,7 +132,7 @@ class _Pages:
     def kernel(self, request: Request) -> Response:
         """A version of a kernel."""
         repo_id = "{owner}/{name}".format_map(request.path_params)
-        form = {key: value.strip()[:40] for key, value in request.query_params.items()}
+        form = {key: value.strip()[:LONGEST_REF] for key, value in request.query_params.items()}
         versions = self._versions(repo_id)
         label = form.get("version") or (versions[0]["label"] if versions else "")
         version = next((v for v in versions if label in {v["label"], v["ref"]}), None)
