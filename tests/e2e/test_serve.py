@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unmodified ``kernels`` and transformers load through ``kernforge serve``, from a bucket."""
+"""Unmodified ``kernels`` and transformers load through ``kernforge serve``."""
 
 import json
 import os
@@ -73,13 +73,21 @@ print(json.dumps([len(attention.calls), (after / before).mean().item()]))
 
 
 @pytest.fixture
-def server(bucket, tmp_path, write_variant):
-    """A server of a bucket with two kernels."""
+def location(request):
+    """A registry in a bucket, or an OCI registry."""
+    kind = getattr(request, "param", "bucket")
+    fixture = request.getfixturevalue(kind)
+    return fixture if kind == "bucket" else fixture()
+
+
+@pytest.fixture
+def server(location, tmp_path, write_variant):
+    """A server of a registry with two kernels."""
     for name, sources in KERNELS.items():
         build = tmp_path / "build" / name
         write_variant(build, name=name, unique=f"{len(name):07}", files=sources)
-        publish(build, open_registry(bucket), f"acme/{name}", card=f"# {name}\n")
-    with served(bucket, tmp_path / "log", "--trusted", "acme") as server:
+        publish(build, open_registry(location), f"acme/{name}", card=f"# {name}\n")
+    with served(location, tmp_path / "log", "--trusted", "acme") as server:
         yield server
 
 
@@ -136,7 +144,8 @@ print(json.dumps([kernel.flash_attn_func.__name__, has]))
 
 
 @pytest.mark.road
-def test_kernels_loads_from_a_bucket(server, run):
+@pytest.mark.parametrize("location", ["bucket", "oci_registry"], indirect=True)
+def test_kernels_loads_from_another_registry(server, run):
     assert run("-c", GET) == ["flash_attn_func", True]
 
 
@@ -148,10 +157,10 @@ print(json.dumps(kernel.img2gray(torch.full((1, 1, 3), 200, dtype=torch.uint8)).
 
 
 @pytest.mark.native
-def test_kernels_loads_a_compiled_variant(server, bucket, run, tmp_path, kernforge_cli):
+def test_kernels_loads_a_compiled_variant(server, location, run, tmp_path, kernforge_cli):
     built = tmp_path / "img2gray"
     project = ROOT / "kernels" / "img2gray"
     kernforge_cli("build", project, "--build-dir", built, "--variant", "*stable*-cpu-*")
-    publish(built, open_registry(bucket), "acme/img2gray", card="# img2gray\n")
+    publish(built, open_registry(location), "acme/img2gray", card="# img2gray\n")
     assert run("-c", GREY) == 200
     assert any(line["path"].endswith(".so") for line in server.lines())

@@ -120,11 +120,6 @@ def test_range_gives_its_bytes(server, asked, status, part):
     assert answer.headers["Content-Range"].endswith(f"/{len(LIBRARY)}")
 
 
-def test_range_of_another_content_gives_the_whole_file(server):
-    path = f"/kernels/acme/toy/resolve/v1/{SO}"
-    assert server.ask(path, Range="bytes=5-", If_Range='"other"').body == LIBRARY
-
-
 @pytest.mark.parametrize(
     ("path", "status", "code"),
     [
