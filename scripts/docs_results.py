@@ -71,6 +71,12 @@ GROUPS = {
         "cache.\n",
         ("load.json",),
     ),
+    "registry": Group(
+        "Registries",
+        "requests and milliseconds of a load from each kind of registry, and the speed of `serve`",
+        "The same kernel in each kind of registry, and `kernels` beside kernforge on one server.\n",
+        ("registry.json", "serve.json"),
+    ),
     "compat": Group(
         "transformers and diffusers",
         "models that run with kernforge in the place of `kernels`",

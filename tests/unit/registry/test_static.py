@@ -5,7 +5,6 @@ import base64
 import json
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 from support import bad_server
@@ -54,15 +53,6 @@ def followed(source, target):
     shutil.copytree(source, target)
 
 
-def without_links(source, target):
-    """As a tool that skips links copies it."""
-
-    def links(folder, names):
-        return [name for name in names if Path(folder, name).is_symlink()]
-
-    shutil.copytree(source, target, ignore=links)
-
-
 @pytest.fixture
 def show(tmp_path, published, web_server):
     """A function that copies the registry and shows it: as a new machine sees it, the server."""
@@ -79,7 +69,7 @@ def reader(url, cache, netrc=None):
     return RemoteRegistry(StaticTransport(url, netrc), url, cache)
 
 
-@pytest.mark.parametrize("copy", [rsync, followed, without_links])
+@pytest.mark.parametrize("copy", [rsync, followed])
 def test_a_copied_directory_loads_in_four_requests(show, copy):
     if copy is rsync and not shutil.which("rsync"):
         pytest.skip("rsync is not here")
