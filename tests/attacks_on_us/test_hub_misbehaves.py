@@ -167,16 +167,14 @@ def download(answer, tmp_path, size):
             answer(handler)
 
     with bad_server.serve(listed_or_file) as server:
-        with pytest.raises(NetworkError) as error:
+        with pytest.raises(KernforgeError) as error:
             HubRegistry(endpoint(server.url, tmp_path)).fetch(REPO, COMMIT, "x")
         return error.value.message
 
 
 def test_endless_or_slow_file_is_refused(tmp_path, short):
-    for size in (1, 1000):
-        assert "sends more than the" in download(bad_server.endless, tmp_path / str(size), size)
-        (part,) = (tmp_path / str(size) / "hub").glob("*/blobs/tmp-*")
-        assert part.stat().st_size <= size
+    assert "is not what" in download(bad_server.endless, tmp_path, 1000)
+    assert not list((tmp_path / "hub").glob("*/blobs/*"))
     assert "bytes in " in download(bad_server.dripping, tmp_path, 10_000_000)
 
 
@@ -193,7 +191,7 @@ def test_interrupted_download_is_continued(hub, tmp_path):
     second = HubRegistry(endpoint(hub.url, tmp_path))
     path = second.fetch(REPO, commit, "torch-cpu")
     assert (path / "toy.so").read_bytes() == LIBRARY
-    assert f"bytes={have}-" in hub.ranges
+    assert any(each.startswith(f"bytes={have}-") for each in hub.ranges)
     assert not list((tmp_path / "hub").glob("*/blobs/tmp-*"))
 
 

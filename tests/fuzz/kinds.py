@@ -23,7 +23,7 @@ from kernforge.builder import provenance
 from kernforge.errors import KernforgeError
 from kernforge.loader import lock as kernels_lock
 from kernforge.manifest import document, migrate
-from kernforge.registry import api as registry_api, hub, remote
+from kernforge.registry import api as registry_api, http, hub, listing
 from kernforge.store import tree_archive
 from kernforge.store.local import Store
 from kernforge.system import files, untrusted
@@ -206,19 +206,22 @@ def read_bundle(data):
 
 
 def read_hub(data):
-    """Answers of a hub: references, listings, searches; and a listing that the cache keeps."""
+    """Answers of a hub: references and listings; and the documents of a web server."""
 
-    def answer(read):
-        with hub.reading("https://hub.example"):
-            read(untrusted.parse_json(data))
+    def answer(read, document):
+        with http.reading("https://hub.example"):
+            read(document())
 
-    with _directory() as place:
-        (place / "listing").write_bytes(data)
-        readers = (hub.read_refs, hub.read_tree, hub.read_search)
-        attempts(
-            *(functools.partial(answer, read) for read in readers),
-            lambda: remote._read_listing(place / "listing"),
-        )
+    attempts(
+        *(
+            functools.partial(answer, read, lambda: untrusted.parse_json(data))
+            for read in (hub.read_refs, hub.read_tree)
+        ),
+        *(
+            functools.partial(answer, read, lambda: data)
+            for read in (listing.read_refs, listing.read_listing)
+        ),
+    )
 
 
 def read_index(data):
@@ -330,7 +333,7 @@ def kinds():
     manifests = _seeds("good-*.toml", "older-*.toml", root=ROOT / "tests" / "data" / "manifests")
     projects = _seeds("*/build.toml", root=ROOT / "kernels")
     locks = _seeds("*/kernforge.lock", root=ROOT / "kernels")
-    answers = _seeds("refs.json", "tree.json", "overview.json", "listing.json")
+    answers = _seeds("refs.json", "tree.json", "listing.json")
     binaries = _seeds("*.so", "*.cubin", "*.fatbin", root=ELF)
     wheels = wheel(TOOLKIT, "nvidia/cu13", MEMBERS), wheel(TORCH, "torch", HEADERS)
     rows = {

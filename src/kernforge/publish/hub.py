@@ -17,7 +17,6 @@ from kernforge.errors import KernforgeError, NotPublishedError, RegistryError, U
 from kernforge.project.card import GENERATED
 from kernforge.publish.directory import CARD
 from kernforge.registry.http import BusyError, one_line
-from kernforge.registry.hub import refused
 from kernforge.registry.names import BENCHMARKS, SHA256, SOURCE, majors, versions
 from kernforge.registry.remote import again
 from kernforge.system import extras
@@ -227,7 +226,8 @@ class HubDestination:
         cause = error.__cause__ if type(error) is RuntimeError else error
         if isinstance(cause, errors.HfHubHTTPError):
             answer, reason = cause.response, cause.server_message or str(cause)
-            return refused(hub, repo_id, answer.status_code, answer.headers, reason, writing=True)
+            http = self.registry.hub.http
+            return http.refused(repo_id, answer.status_code, answer.headers, reason)
         if isinstance(cause, errors.HFValidationError):
             return UsageError(str(cause), hint="write a repo id like owner/name")
         # The base of the hub's own error is the base of its HTTP library's errors, whatever that

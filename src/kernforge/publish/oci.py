@@ -24,14 +24,12 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from kernforge.artifact.metadata import FILE, SIGNATURE
 from kernforge.errors import (
-    KernforgeError,
     MovedError,
     NotPublishedError,
     RegistryError,
     UsageError,
 )
 from kernforge.publish.directory import CARD
-from kernforge.registry.http import BusyError
 from kernforge.registry.listing import RemoteFile, folder_of, write_listing
 from kernforge.registry.names import branches, dotted, versions
 from kernforge.registry.oci import FILES, INDEX, OciTransport, following
@@ -56,7 +54,6 @@ _VENDOR = "application/vnd.kernforge"
 _LAYER = "application/vnd.oci.image.layer.v1.tar"
 _EMPTY = "application/vnd.oci.empty.v1+json"
 _ROUNDS = 10
-_BAD_REQUEST = 400
 
 Descriptor: TypeAlias = dict[str, Any]
 
@@ -151,11 +148,7 @@ class _Writing(OciTransport):
     """Requests of a publication."""
 
     actions = "pull,push"
-
-    def refused(self, what: str, status: int, headers: Any, reason: str) -> KernforgeError:
-        """The error for an HTTP status; to write what another publisher writes may be a 400."""
-        error = super().refused(what, status, headers, reason)
-        return error if status != _BAD_REQUEST else BusyError(error.message, hint=error.hint)
+    transient = (400,)  # to write what another publisher writes
 
 
 class _Upload:

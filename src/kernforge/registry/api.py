@@ -8,6 +8,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
 from kernforge.errors import AbsentError, NotPublishedError, RegistryError
@@ -16,9 +17,19 @@ from kernforge.registry.names import COMMIT, Request, majors, request, versions
 from kernforge.system import untrusted
 from kernforge.system.environment import Environment, expanded
 
+if TYPE_CHECKING:
+    from kernforge.registry.remote import Transport
+
 REDIRECT = "kernel-status.toml"
 """File of a commit with the new name of a kernel that moved, in the hub's format."""
 _PREFIX = re.compile(r"[0-9a-f]{7,}")
+_HUBS, _WEB, _BUCKETS = {"hf", "hf+http", "hf+https"}, {"http", "https"}, {"s3", "gs", "az"}
+_OCI = {"oci", "oci+http"}
+# How the variables begin that name a server, the logins for it or its cache.
+_VARIABLES = (
+    *("AWS_", "AZURE_", "DOCKER_CONFIG", "GOOGLE_", "HF_", "HOME", "KERNELS_CACHE"),
+    *("KERNFORGE_HOME", "NETRC", "REGISTRY_AUTH_FILE", "TRANSFORMERS_OFFLINE", "XDG_"),
+)
 
 
 def open_registry(
@@ -45,26 +56,11 @@ def open_registry(
         return _directory(os.path.abspath(os.path.expanduser(location)))  # noqa: PTH100, PTH111
     if scheme == "file" and rest.startswith("/"):
         return _directory(os.fsdecode(unquote_to_bytes(os.fsencode(rest))))
-    if scheme in {"hf", "hf+http", "hf+https"} and (scheme == "hf") == (not rest):
-        from kernforge.registry import hub  # noqa: PLC0415 - a directory needs none of it
-
-        variables = (environment or Environment.live()).variables
-        return _hub(location, tuple(variables.get(name) for name in hub.VARIABLES), user_agent)
-    if scheme in {"http", "https"} and rest:
-        live = environment or Environment.live()
-        netrc = str(expanded(live.variables.get("NETRC") or "~/.netrc"))
-        return _static(location, str(live.home), netrc, user_agent)
-    if scheme in {"s3", "gs", "az"} and rest:
-        from kernforge.registry.objects import PREFIXES  # noqa: PLC0415 - see above
-
-        live, prefix = environment or Environment.live(), PREFIXES[scheme]
-        named = sorted(pair for pair in live.variables.items() if pair[0].startswith(prefix))
-        return _objects(location, str(live.home), tuple(named), user_agent)
-    if scheme in {"oci", "oci+http"} and rest:
-        from kernforge.system.logins import login_files  # noqa: PLC0415 - see above
-
-        live = environment or Environment.live()
-        return _oci(location.rstrip("/"), live.home, login_files(live), user_agent)
+    is_server = scheme in _WEB | _BUCKETS | _OCI and rest
+    if is_server or (scheme in _HUBS and (scheme == "hf") == (not rest)):
+        variables = (environment or Environment.live()).variables.items()
+        named = tuple(pair for pair in variables if pair[0].startswith(_VARIABLES))
+        return _server(location.rstrip("/") if rest else location, named, user_agent)
     raise RegistryError(
         f"{location!r} is not a registry that kernforge can open",
         hint="name a directory, file:///path, hf:// for the Hugging Face hub, hf+https://host for "
@@ -90,51 +86,40 @@ def _directory(path: str) -> DirectoryRegistry:
 
 
 @functools.lru_cache(maxsize=64)
-def _hub(location: str, values: tuple[str | None, ...], user_agent: str) -> Registry:
-    from kernforge.registry import hub  # noqa: PLC0415 - a directory needs none of it
+def _server(location: str, variables: tuple[tuple[str, str], ...], user_agent: str) -> Registry:
+    """The registry of a server; an import of each kind takes milliseconds."""
+    environment, scheme = Environment(dict(variables)), location.partition("://")[0]
+    if scheme in _HUBS:
+        from kernforge.registry import hub  # noqa: PLC0415
 
-    pairs = zip(hub.VARIABLES, values, strict=True)
-    environment = Environment({name: value for name, value in pairs if value is not None})
-    endpoint = hub.endpoint(location, environment, user_agent)
-    registry = hub.HubRegistry(endpoint)
-    return registry.offline() if endpoint.offline else registry
-
-
-@functools.lru_cache(maxsize=64)
-def _static(location: str, home: str, netrc: str, user_agent: str) -> Registry:
-    from kernforge.registry.http import check_address  # noqa: PLC0415 - see _hub
-    from kernforge.registry.remote import RemoteRegistry  # noqa: PLC0415
-    from kernforge.registry.static import StaticTransport  # noqa: PLC0415
-
-    address = check_address(location)
-    transport = StaticTransport(address, Path(netrc), user_agent)
-    return RemoteRegistry(transport, address, cache_of(address, Path(home)))
-
-
-@functools.lru_cache(maxsize=64)
-def _objects(
-    location: str, home: str, variables: tuple[tuple[str, str], ...], user_agent: str
-) -> Registry:
-    from kernforge.registry.objects import ObjectTransport  # noqa: PLC0415 - see _hub
+        endpoint = hub.endpoint(location, environment, user_agent)
+        registry = hub.HubRegistry(endpoint)
+        return registry.offline() if endpoint.offline else registry
     from kernforge.registry.remote import RemoteRegistry  # noqa: PLC0415
 
-    transport = ObjectTransport(location, dict(variables), user_agent)
-    cache = cache_of(f"{transport.address}/{transport.endpoint}", Path(home))
-    return RemoteRegistry(transport, transport.address, cache)
+    transport: Transport
+    cache = location
+    if scheme in _WEB:
+        from kernforge.registry.static import StaticTransport  # noqa: PLC0415
 
+        netrc = expanded(environment.variables.get("NETRC") or "~/.netrc")
+        transport = StaticTransport(location, netrc, user_agent)
+    elif scheme in _BUCKETS:
+        from kernforge.registry.objects import ObjectTransport  # noqa: PLC0415
 
-@functools.lru_cache(maxsize=64)
-def _oci(location: str, home: Path, logins: tuple[Path, ...], user_agent: str) -> Registry:
-    from kernforge.registry.oci import OciTransport  # noqa: PLC0415 - see _hub
-    from kernforge.registry.remote import RemoteRegistry  # noqa: PLC0415
+        transport = ObjectTransport(location, environment.variables, user_agent)
+        cache = f"{location} {environment.variables.get('AWS_ENDPOINT_URL', '')}"
+    else:
+        from kernforge.registry.oci import OciTransport  # noqa: PLC0415
+        from kernforge.system.logins import login_files  # noqa: PLC0415
 
-    transport = OciTransport(location, logins, user_agent)
-    return RemoteRegistry(transport, location, cache_of(location, home))
+        transport = OciTransport(location, login_files(environment), user_agent)
+    return RemoteRegistry(transport, location, cache_of(cache, environment.home))
 
 
 def cache_of(location: str, home: Path) -> Path:
     """The cache of a registry: one does not record where its ``v1`` is from."""
-    from kernforge.system.digest import sha256  # noqa: PLC0415 - see _hub
+    from kernforge.system.digest import sha256  # noqa: PLC0415 - see _server
 
     label = re.sub(r"[^A-Za-z0-9.-]+", "-", location.replace("://", "-"))
     return home / "registries" / f"{label}-{sha256(location)[:8]}"
@@ -214,7 +199,7 @@ def find(registries: Registries, request: Request) -> Answer:
 def _absent(registries: Registries, registry: Registry, request: Request) -> NotPublishedError:
     """The error for a kernel, version or revision that is not in its registry."""
     repo_id, last = request.repo_id, registries.members[-1]
-    here = isinstance(last, DirectoryRegistry) or bool(last.offline_server)
+    here = isinstance(last, DirectoryRegistry)
     kind = AbsentError if here else NotPublishedError
     refs = registry.refs(repo_id)
     if not refs and not registry.commits(repo_id):

@@ -171,35 +171,31 @@ class Registry:
         except FileNotFoundError:
             return None
 
-    def tree(self, repo_id: str, commit: str) -> dict[str, str]:
-        """Hex SHA-256 of each file of a commit, by its path relative to the snapshot.
+    def listing(self, repo_id: str, commit: str) -> Mapping[str, RemoteFile]:
+        """All files of a commit by path relative to the snapshot, sorted.
 
         Bytecode is left out: Python writes it there when another client imports the kernel. So
         is what a killed writer left.
         """
-        root = self.snapshot(repo_id, commit)
-        tree = {}
-        for path in root.rglob("*"):
-            name = path.relative_to(root).as_posix()
-            if is_bytecode(name) or any(part.startswith("tmp-") for part in name.split("/")):
-                continue
-            # A link to a blob of this registry has the hash as its name.
-            blob = path.readlink().name if path.is_symlink() else ""
-            if SHA256.fullmatch(blob):
-                tree[name] = blob
-            elif path.is_file():
-                tree[name] = files.sha256_file(path)
-        return dict(sorted(tree.items()))
-
-    def listing(self, repo_id: str, commit: str) -> Mapping[str, RemoteFile]:
-        """All files of a commit by path, without bytecode."""
         from kernforge.registry.listing import RemoteFile  # noqa: PLC0415 - a load needs none
 
         root = self.snapshot(repo_id, commit)
-        return {
-            path: RemoteFile(size=(root / path).stat().st_size, blob=blob)
-            for path, blob in self.tree(repo_id, commit).items()
-        }
+        found = {}
+        for path in sorted(root.rglob("*")):
+            name = path.relative_to(root).as_posix()
+            unfinished = any(part.startswith("tmp-") for part in name.split("/"))
+            if is_bytecode(name) or unfinished or not path.is_file():
+                continue
+            # A link to a blob of this registry has the hash as its name.
+            blob = path.readlink().name if path.is_symlink() else ""
+            if not SHA256.fullmatch(blob):
+                blob = files.sha256_file(path)
+            found[name] = RemoteFile(size=path.stat().st_size, blob=blob)
+        return found
+
+    def tree(self, repo_id: str, commit: str) -> dict[str, str]:
+        """The hash of each file of a commit, by path: hex SHA-256, or git's of a file on a hub."""
+        return {path: file.blob for path, file in self.listing(repo_id, commit).items()}
 
     def file(self, repo_id: str, commit: str, path: str) -> Path | None:
         """A file of a commit on this machine, complete; None if the commit has no such file."""
@@ -416,19 +412,15 @@ class DirectoryRegistry(Registry):
         from kernforge.registry import listing  # noqa: PLC0415 - a load needs none of it
 
         root, refs = self.link_root(repo_id), self.refs(repo_id)
-        written: dict[str, bytes] = {}
         for each in {commit, *refs.values()}:
-            name = f"listings/{each}.json"
-            if self.has_commit(repo_id, each) and (each == commit or not (root / name).is_file()):
-                found, snapshot = self.listing(repo_id, each), self.snapshot(repo_id, each)
+            document, snapshot = root / "listings" / f"{each}.json", self.snapshot(repo_id, each)
+            if snapshot.is_dir() and not document.is_file():
+                found = self.listing(repo_id, each)
                 placed, packs = listing.pack(found, {path: snapshot / path for path in found})
-                written |= {f"packs/{digest}": data for digest, data in packs.items()}
-                written[name] = listing.write_listing(placed).encode()
-        written[listing.REFS] = listing.write_refs(refs).encode()
-        for name, data in written.items():
-            path = root / name
-            if not path.is_file() or path.read_bytes() != data:
-                files.write_atomic(path, data)
+                for digest, data in packs.items():
+                    files.write_atomic(root / "packs" / digest, data)
+                files.write_atomic(document, listing.write_listing(placed))
+        files.write_atomic(root / listing.REFS, listing.write_refs(refs))
 
 
 def link_to_blob(link: Path, path: str, blob: str) -> None:
@@ -440,8 +432,7 @@ def refuse_other_files(
     registry: Registry, repo_id: str, commit: str, tree: Mapping[str, str]
 ) -> None:
     """Refuse to change a commit: a hostile source of a mirror would change another version."""
-    found = {path: file.blob for path, file in registry.listing(repo_id, commit).items()}
-    if found != dict(tree):
+    if registry.tree(repo_id, commit) != dict(tree):
         raise IntegrityError(
             f"{registry.url} has {repo_id} at {commit} with other files",
             hint="`kernforge get` may have copied a part of it: mirror to another registry",

@@ -7,15 +7,22 @@ host.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from kernforge._version import __version__
-from kernforge.errors import KernforgeError, NetworkError, RegistryError
+from kernforge.errors import (
+    KernforgeError,
+    MovedError,
+    NetworkError,
+    NotPublishedError,
+    RegistryError,
+)
 from kernforge.registry.listing import MALFORMED
 from kernforge.system import untrusted
 
@@ -23,11 +30,15 @@ if TYPE_CHECKING:
     from http.client import HTTPResponse
     from urllib.request import OpenerDirector
 
-NOT_FOUND = 404
+UNREACHABLE = (
+    "check the address, the network, HTTP_PROXY, HTTPS_PROXY and NO_PROXY; the certificate of an "
+    "own authority is named in SSL_CERT_FILE"
+)
 _ADDRESS = re.compile(r"https?://[^/\s@?#]+(?:/[^\s@?#]*)?")
 _SILENCE_S = 30.0
 _CHUNK = 1 << 18
-_PARTIAL, _UNAUTHORIZED, _TOO_MANY, _SERVER = 206, 401, 429, 500
+_PARTIAL, _UNAUTHORIZED, _NOT_FOUND, _PROXY_LOGIN = 206, 401, 404, 407
+_CHANGED, _TOO_MANY, _SERVER = 412, 429, 500
 
 
 class BusyError(NetworkError):
@@ -38,38 +49,30 @@ class BusyError(NetworkError):
         self.wait_s = wait_s
 
 
-Refused: TypeAlias = Callable[[str, int, Any, str], KernforgeError]
-"""Makes the error for what was asked for, an HTTP status, the answer's headers and its reason."""
-
-
 class Http:
     """Requests to one server.
 
     Args:
         address: its address in messages.
-        refused: makes the error for a status of 400 or more.
+        absent: what a user does when the server has no such thing.
+        denied: what a user does when it refuses.
         authorization: the value of the header ``Authorization``; empty for none.
         challenged: takes the headers of a 401 of this host; returns whether to send it once more.
-        hint: what a user checks when the server cannot be reached.
     """
 
     def __init__(
         self,
         address: str,
-        refused: Refused,
         *,
+        absent: str,
+        denied: str,
         authorization: Callable[[], str] = str,
-        challenged: Callable[[Any], bool] | None = None,
+        challenged: Callable[[Any], bool] = lambda _headers: False,
         user_agent: str = "",
-        hint: str = "",
     ) -> None:
-        self.address, self._challenged = address, challenged
-        self._refused, self._authorization = refused, authorization
+        self.address, self._absent, self._denied = address, absent, denied
+        self._authorization, self._challenged = authorization, challenged
         self._agent = f"kernforge/{__version__}; {user_agent}".rstrip("; ")
-        self._hint = (
-            f"check the network, {hint}HTTP_PROXY, HTTPS_PROXY and NO_PROXY; the certificate "
-            "of an own authority is named in SSL_CERT_FILE"
-        )
 
     @contextlib.contextmanager
     def request(
@@ -107,7 +110,7 @@ class Http:
                 error.close()
                 # Another host, to which a redirect led, would get the password for this one.
                 asks = error.code == _UNAUTHORIZED and host_of(error.url or "") == own
-                if not (again and asks and self._challenged and self._challenged(error.headers)):
+                if not (again and asks and self._challenged(error.headers)):
                     raise
                 response = send(again=False)
             return response
@@ -116,14 +119,14 @@ class Http:
             with send(again=True) as response:
                 yield response
         except HTTPError as error:
-            raise self._error(what, error.code, error.headers, error.reason) from None
+            raise self.refused(what, error.code, error.headers, error.reason) from None
         except URLError as error:
             raise NetworkError(
-                f"{self.address} cannot be reached: {one_line(error.reason)}", hint=self._hint
+                f"{self.address} cannot be reached: {one_line(error.reason)}", hint=UNREACHABLE
             ) from error
         except (OSError, HTTPException) as error:
             raise BusyError(
-                f"{self.address} cannot be reached: {one_line(error)}", hint=self._hint
+                f"{self.address} cannot be reached: {one_line(error)}", hint=UNREACHABLE
             ) from error
 
     def document(self, what: str, url: str, headers: Mapping[str, str] | None = None) -> bytes:
@@ -131,24 +134,23 @@ class Http:
         with self.request(what, url, headers) as response:
             return body_of(response, url)
 
-    def stream(self, what: str, url: str, start: int, stop: int | None = None) -> Iterator[bytes]:
-        """The bytes of a file from ``start`` to ``stop`` or its end, as they arrive."""
-        end = "" if stop is None else str(stop - 1)
-        headers = {"Range": f"bytes={start}-{end}"} if start or end else {}
+    def stream(self, what: str, url: str, start: int, stop: int) -> Iterator[bytes]:
+        """The bytes of a file from ``start`` to ``stop``, as they arrive."""
+        # Caches between here and the server keep whole files alone.
+        headers = {"Range": f"bytes={start}-{stop - 1}"} if start else {}
         with self.request(what, url, headers) as response:
             # A server without ranges sends the whole file.
-            skip = 0 if response.status == _PARTIAL else start
-            left = untrusted.FILE if stop is None else stop - start
+            position = start if response.status == _PARTIAL else 0
             for chunk in untrusted.bounded(chunks_of(response), url, untrusted.FILE):
-                if len(chunk) > skip:
-                    yield chunk[skip : skip + left]
-                    left -= len(chunk) - skip
-                    if left <= 0:
-                        return
-                skip = max(0, skip - len(chunk))
+                yield chunk[max(0, start - position) : stop - position]
+                position += len(chunk)
+                if position >= stop:
+                    return
 
-    def _error(self, what: str, status: int, headers: Any, reason: str) -> KernforgeError:
-        return busy(self.address, status, headers) or self._refused(what, status, headers, reason)
+    def refused(self, what: str, status: int, headers: Any, reason: str) -> KernforgeError:
+        """The error for an HTTP status, see ``refusal``."""
+        hints = {"absent": self._absent, "denied": self._denied}
+        return refusal(self.address, what, status, headers, reason, **hints)
 
     @functools.cached_property
     def _opener(self) -> OpenerDirector:
@@ -176,16 +178,36 @@ def check_address(text: str) -> str:
     return text.rstrip("/")
 
 
-def busy(address: str, status: int, headers: Any) -> BusyError | None:
-    """The error for a status after which a retry may help; None for any other."""
-    if status != _TOO_MANY and status < _SERVER:
-        return None
-    wait = headers.get("Retry-After", "")
-    return BusyError(
-        f"{address} is busy or has an internal error: HTTP {status}",
-        hint="try again later; a token may raise the limit",
-        wait_s=float(wait) if wait.isdecimal() and wait.isascii() else 0.0,
-    )
+def refusal(
+    address: str, what: str, status: int, headers: Any, reason: str, *, absent: str, denied: str
+) -> KernforgeError:
+    """The error for an HTTP status of a server, or of a proxy before it.
+
+    Args:
+        what: what was asked for.
+        absent: what a user does when the server has no such thing.
+        denied: what a user does when it refuses.
+    """
+    if status == _TOO_MANY or status >= _SERVER:
+        wait = headers.get("Retry-After", "")
+        return BusyError(
+            f"{address} is busy or has an internal error: HTTP {status}",
+            hint="try again later; a token may raise the limit",
+            wait_s=float(wait) if wait.isdecimal() and wait.isascii() else 0.0,
+        )
+    if status == _CHANGED:
+        return MovedError(f"another process published {what} at once", hint="publish again")
+    detail = f"HTTP {status}, {one_line(headers.get('X-Error-Message') or reason)}"
+    # A hub answers 401 to a user who may not see a kernel.
+    if status == _NOT_FOUND or headers.get("X-Error-Code") == "RepoNotFound":
+        return NotPublishedError(f"{address} has no {what}: {detail}", hint=absent)
+    hint = UNREACHABLE if status == _PROXY_LOGIN else denied
+    return RegistryError(f"{address} refuses {what}: {detail}", hint=hint)
+
+
+def basic(user: str, password: str) -> str:
+    """The value of the header ``Authorization`` for a password."""
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
 def host_of(url: str) -> tuple[str, str]:

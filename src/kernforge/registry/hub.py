@@ -10,21 +10,14 @@ A kernel is a repository of type ``kernel``: a branch ``v<major>`` and tags ``vX
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
-from kernforge.errors import (
-    KernforgeError,
-    MovedError,
-    NotPublishedError,
-    RegistryError,
-    UsageError,
-)
-from kernforge.registry.http import NOT_FOUND, Http, body_of, busy, check_address, one_line, reading
+from kernforge.errors import NotPublishedError, RegistryError, UsageError
+from kernforge.registry.http import Http, body_of, check_address, reading
 from kernforge.registry.listing import RemoteFile, valid_file
 from kernforge.registry.names import COMMIT, check_repo_id
 from kernforge.registry.remote import Part, RemoteRegistry, Transport, again
@@ -36,17 +29,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-VARIABLES = (
-    *("HF_ENDPOINT", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_TOKEN", "HF_TOKEN_PATH"),
-    *("HF_HUB_DISABLE_IMPLICIT_TOKEN", "KERNELS_CACHE", "HF_HUB_CACHE", "HF_HOME"),
-    *("XDG_CACHE_HOME", "KERNFORGE_HOME"),
-)
-"""The variables that configure a hub."""
-
 _DEFAULT = "https://huggingface.co"
 _YES = frozenset({"1", "ON", "YES", "TRUE"})
 NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
-_UNAUTHORIZED, _FORBIDDEN, _PROXY_LOGIN, _CHANGED = 401, 403, 407, 412
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,19 +75,13 @@ def endpoint(location: str, environment: Environment, user_agent: str = "") -> H
         cache = environment.home / "hubs" / label
         return HubEndpoint(url=url, cache=cache, offline=offline, user_agent=user_agent)
     above = environment.xdg_cache_home or "~/.cache"
-    home = expanded(environment.hf_home or f"{above}/huggingface")
-    chosen = environment.kernels_cache or environment.hf_hub_cache
-    sends_token = not is_set("HF_HUB_DISABLE_IMPLICIT_TOKEN")
-    return HubEndpoint(
-        url=url,
-        cache=expanded(chosen) if chosen else home / "hub",
-        offline=offline,
-        token=variable("HF_TOKEN") if sends_token else None,
-        token_file=expanded(variable("HF_TOKEN_PATH") or str(home / "token"))
-        if sends_token
-        else None,
-        user_agent=user_agent,
-    )
+    home = environment.hf_home or f"{above}/huggingface"
+    cache = expanded(environment.kernels_cache or environment.hf_hub_cache or f"{home}/hub")
+    found = HubEndpoint(url=url, cache=cache, offline=offline, user_agent=user_agent)
+    if is_set("HF_HUB_DISABLE_IMPLICIT_TOKEN"):
+        return found
+    token_file = expanded(variable("HF_TOKEN_PATH") or f"{home}/token")
+    return replace(found, token=variable("HF_TOKEN"), token_file=token_file)
 
 
 class HubRegistry(RemoteRegistry):
@@ -114,18 +93,23 @@ class HubRegistry(RemoteRegistry):
 
     def search(self, text: str, limit: int) -> tuple[str, ...]:
         """Search the hub; its best result first."""
-        query = urlencode({"search": text, "limit": limit})
-        ask = functools.partial(
-            self.hub.answer, f"search {text!r}", f"kernels?{query}", read_search
-        )
-        return again(ask)[0]
+        path = f"kernels?{urlencode({'search': text, 'limit': limit})}"
+
+        def read(document: Any) -> tuple[str, ...]:
+            return tuple(str(item["id"])[:200] for item in document)
+
+        return again(lambda: self.hub.answer(f"search {text!r}", path, read))[0]
 
     def is_trusted_publisher(self, owner: str) -> bool | None:
         """Whether the hub marks an organisation as a trusted publisher of kernels."""
         path = f"organizations/{quote(owner, safe='')}/overview"
+
+        def read(document: Any) -> bool:
+            return document.get("trustedKernelPublisher") is True
+
         try:
-            return again(functools.partial(self.hub.answer, owner, path, read_trust))[0]
-        except _NotFoundError:
+            return again(lambda: self.hub.answer(owner, path, read))[0]
+        except NotPublishedError:
             return False  # a user, or an unknown name
 
 
@@ -135,17 +119,19 @@ class HubTransport(Transport):
     def __init__(self, endpoint: HubEndpoint) -> None:
         self.endpoint = endpoint
         self.address = endpoint.url
-        self._http = Http(
+        self.http = Http(
             endpoint.url,
-            functools.partial(refused, endpoint.url),
+            absent="it does not exist, or it is private: set HF_TOKEN, or run hf auth login",
+            denied="set HF_TOKEN to a token that allows it, or run hf auth login; accept its "
+            f"conditions at {endpoint.url} if it is gated; the hub may have to grant publishing",
             authorization=self._authorization,
             user_agent=endpoint.user_agent,
-            hint="HF_ENDPOINT, ",
         )
 
     def refs(self, repo_id: str) -> dict[str, str]:
         """Branches and tags of a kernel with their commits; a tag hides a branch of its name."""
-        return self.answer(repo_id, f"kernels/{check_repo_id(repo_id)}/refs", read_refs)[0]
+        path = f"kernels/{check_repo_id(repo_id)}/refs"
+        return self.answer(f"kernel {repo_id!r}", path, read_refs)[0]
 
     def files(self, repo_id: str, commit: str) -> dict[str, RemoteFile] | None:
         """All files of a commit or branch by path; None if it does not exist."""
@@ -155,7 +141,8 @@ class HubTransport(Transport):
         while page:
             try:
                 more, page = self.answer(repo_id, page, read_tree)
-            except _NotFoundError:
+            except NotPublishedError:
+                self.refs(repo_id)  # raises if there is no such kernel
                 return None
             files |= more
             if len(files) > untrusted.MEMBERS:
@@ -166,10 +153,10 @@ class HubTransport(Transport):
         return files
 
     def open(self, repo_id: str, commit: str, part: Part) -> Iterator[bytes]:
-        """The bytes of a file from ``part.start`` on, as they arrive."""
+        """The bytes of a part of a file, as they arrive."""
         path = quote(part.path)
         url = f"{self.address}/kernels/{check_repo_id(repo_id)}/resolve/{commit}/{path}"
-        return self._http.stream(repo_id, url, part.start)
+        return self.http.stream(f"{part.path} of {repo_id}", url, part.start, part.stop)
 
     def answer(self, what: str, path: str, read: Callable[[Any], T]) -> tuple[T, str | None]:
         """The parsed JSON answer of the hub's API, and the path of its next page.
@@ -179,15 +166,15 @@ class HubTransport(Transport):
         """
         api = f"{self.address}/api/"
         url = f"{api}{path}"
-        with self._http.request(what, url) as response:
+        with self.http.request(what, url) as response:
             data = body_of(response, url)
             following = NEXT.search(response.headers.get("Link", ""))
         with reading(url, "a hub"):
             if following is not None and not following[1].startswith(api):
                 # The token would go there too.
                 raise ValueError(f"it names a next page at {following[1][:200]}")
-            read_answer = read(untrusted.parse_json(data))
-            return read_answer, following[1].removeprefix(api) if following else None
+            page = following[1].removeprefix(api) if following else None
+            return read(untrusted.parse_json(data)), page
 
     def token(self) -> str:
         """The token of every request; empty without one."""
@@ -206,55 +193,6 @@ class HubTransport(Transport):
     def _authorization(self) -> str:
         token = self.token()
         return f"Bearer {token}" if token else ""
-
-
-class _NotFoundError(NotPublishedError):
-    """A commit, file or owner that a hub lacks."""
-
-
-def refused(
-    hub: str,
-    what: str,
-    status: int,
-    headers: Any,
-    reason: str,
-    *,
-    writing: bool = False,
-) -> KernforgeError:
-    """The error for an HTTP status of a hub, or of a proxy before it.
-
-    Args:
-        what: the kernel or owner that the error names.
-        headers: of the answer; a hub's own have its name of the error, such as ``GatedRepo``.
-    """
-    code, detail = headers.get("X-Error-Code", ""), headers.get("X-Error-Message") or reason
-    message = f"{hub} refuses {what}: HTTP {status}, {one_line(detail)}"
-    if error := busy(hub, status, headers):
-        return error
-    if code == "RepoNotFound":
-        return NotPublishedError(
-            f"{hub} has no kernel {what!r}",
-            hint="it does not exist, or it is private: set HF_TOKEN, or run hf auth login",
-        )
-    if status == NOT_FOUND:
-        return _NotFoundError(message, hint="`kernforge info --versions` lists the versions")
-    if status == _CHANGED:
-        return MovedError(f"another process published {what} at once", hint="publish again")
-    write_access = (
-        "the token needs write access there; publishing kernels may have to be granted to its "
-        "owner by the hub first"
-    )
-    hints = {
-        "GatedRepo": f"accept its conditions at {hub}/kernels/{what}, then set HF_TOKEN",
-        _UNAUTHORIZED: "set HF_TOKEN to a token that the hub accepts, or run hf auth login",
-        _FORBIDDEN: write_access
-        if writing
-        else "ask its owner for access; the token in HF_TOKEN may have to allow it too",
-        _PROXY_LOGIN: "write the login into HTTP_PROXY and HTTPS_PROXY: "
-        "http://USER:PASSWORD@HOST:PORT",
-    }
-    other = "if the request was right, a newer kernforge may be needed"
-    return RegistryError(message, hint=hints.get(code or status, other))
 
 
 def read_refs(document: Any) -> dict[str, str]:
@@ -276,13 +214,3 @@ def read_tree(document: Any) -> dict[str, RemoteFile]:
             content = item.get("lfs") or item
             files[item["path"]] = valid_file(item["path"], content["size"], content["oid"])
     return files
-
-
-def read_search(document: Any) -> tuple[str, ...]:
-    """The repo ids in the answer to a search, within ``reading``."""
-    return tuple(str(item["id"])[:200] for item in document)
-
-
-def read_trust(document: Any) -> bool:
-    """Whether an organisation is a trusted publisher, within ``reading``."""
-    return document.get("trustedKernelPublisher") is True

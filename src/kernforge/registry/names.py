@@ -31,8 +31,8 @@ _REPO_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _TAG = re.compile(r"v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 _BRANCH = re.compile(r"v(0|[1-9][0-9]*)")
 _NUMBERS = re.compile(r"v?([0-9]+)((?:\.[0-9]+)*)")
-# A specifier whose bounds allow one major version only.
-_ONE_MAJOR = re.compile(r"\s*(?:==|~=)\s*(\d+)(?:\.[\d.*]+)?\s*")
+# A major version, or a specifier whose bounds allow one only.
+_ONE_MAJOR = re.compile(r"(?:==|~=)?(\d+)(?:\.[\d.*]+)?")
 _MAJOR_REF = re.compile(r"v(\d+)(?:\..*)?")
 
 
@@ -98,7 +98,7 @@ class Request:
     def major(self) -> int | None:
         """The one major version that satisfies it; None if several do."""
         if self.version is not None:
-            match = re.fullmatch(r"(\d+)", self.version) or _ONE_MAJOR.fullmatch(self.version)
+            match = _ONE_MAJOR.fullmatch(self.version)
         else:
             match = _MAJOR_REF.fullmatch(self.revision or "")
         return int(match[1]) if match else None

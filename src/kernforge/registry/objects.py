@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A registry in a bucket: of Amazon S3 or a server with its protocol, of Google, of Azure.
 
-``registry.listing`` has the layout. Addresses and credentials come from the variables of each
-cloud's own tools; obstore looks for those that are not named here in the process's own.
+``registry.listing`` has the layout. Obstore takes addresses and credentials from the variables of
+each cloud's own tools.
 """
 
 from __future__ import annotations
@@ -16,60 +16,39 @@ from datetime import timedelta
 from typing import Any
 
 from kernforge._version import __version__
-from kernforge.errors import (
-    KernforgeError,
-    MovedError,
-    NetworkError,
-    NotPublishedError,
-    RegistryError,
-)
+from kernforge.errors import KernforgeError, NetworkError, RegistryError
 from kernforge.registry import listing
-from kernforge.registry.http import BusyError, busy, one_line, reading
-from kernforge.registry.listing import RemoteFile
+from kernforge.registry.http import UNREACHABLE, BusyError, one_line, reading, refusal
 from kernforge.registry.names import directory_name, repo_ids
-from kernforge.registry.remote import Part, Transport
+from kernforge.registry.remote import Part
+from kernforge.registry.static import FileTransport
 from kernforge.system import extras, untrusted
 
-PREFIXES = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
-"""By the scheme of an address: how the names of the variables begin that configure it."""
-
 _ADDRESS = re.compile(r"(s3|gs|az)://[A-Za-z0-9][A-Za-z0-9._-]*(/[^\s@?#%]*)?")
-_PASSED = re.compile(
-    r"AWS_(ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN|(DEFAULT_)?REGION|ENDPOINT_URL)"
-    r"|GOOGLE_(APPLICATION_CREDENTIALS|SERVICE_ACCOUNT)"
-    r"|AZURE_STORAGE_(ACCOUNT_NAME|ACCOUNT_KEY|SAS_TOKEN|USE_EMULATOR|ENDPOINT)"
-    r"|(AWS|GOOGLE|AZURE)_SKIP_SIGNATURE"
-)
-_LOGIN = {
-    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE where boto3 is "
-    "installed; AWS_REGION and AWS_ENDPOINT_URL name the server, AWS_SKIP_SIGNATURE=true reads a "
-    "public bucket",
-    "gs": "name a key file in GOOGLE_APPLICATION_CREDENTIALS, or run gcloud auth "
-    "application-default login; GOOGLE_SKIP_SIGNATURE=true reads a public bucket",
-    "az": "set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or, after az login, "
-    "AZURE_USE_AZURE_CLI=true; AZURE_SKIP_SIGNATURE=true reads a public container",
+_VARIABLES = {
+    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL, or "
+    "AWS_PROFILE where boto3 is installed; of a public bucket AWS_SKIP_SIGNATURE=true",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS; of a public bucket GOOGLE_SKIP_SIGNATURE=true",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY; of a public container "
+    "AZURE_SKIP_SIGNATURE=true",
 }
 
 # obstore's errors have no fields: the answer of a server is in their text.
 _STATUS = re.compile(r"status code: (\d{3})")
 _REASON = re.compile(r'<Message>([^<]+)|(?:message|error): "([^"]+)"|InvalidCertificate\(\s*(\w+)')
-_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound")
-# obstore asks for credentials last where only machines of a cloud have some.
-_NO_LOGIN = re.compile(
-    r"http://169\.254\.|metadata\.google|Missing(Secret)?AccessKey|MissingAccount"
-)
+# No server is there, or credentials that only machines of a cloud find: no retry helps.
+_NOWHERE = re.compile(r"kind: Connect|http://169\.254\.|metadata\.google")
 
 
-class ObjectTransport(Transport):
+class ObjectTransport(FileTransport):
     """Objects below a prefix of a bucket.
 
     Args:
         location: ``s3://bucket/prefix``, ``gs://bucket/prefix`` or ``az://container/prefix``.
-        variables: those that configure it, see ``PREFIXES``.
+        variables: the process's: ``AWS_PROFILE`` may be in the place of a key.
 
     Attributes:
         store: obstore's.
-        endpoint: the server's address, where a variable names it.
     """
 
     def __init__(self, location: str, variables: Mapping[str, str], user_agent: str = "") -> None:
@@ -83,47 +62,33 @@ class ObjectTransport(Transport):
         import obstore.store  # noqa: PLC0415
 
         self._obstore: Any = obstore
-        self.address, self._scheme = location.rstrip("/"), location[:2]
-        self._process = os.getpid()
-        passed = {n: v for n, v in variables.items() if v and _PASSED.fullmatch(n)}
-        self.endpoint = passed.get("AWS_ENDPOINT_URL", "")
-        self._public = any(name.endswith("_SKIP_SIGNATURE") for name in passed)
-        has_login = self._public or self._scheme != "s3" or "AWS_ACCESS_KEY_ID" in passed
+        self.address, self._process = location.rstrip("/"), os.getpid()
+        self._public = any(name.endswith("_SKIP_SIGNATURE") for name in variables)
+        has_key = self._public or location[:2] != "s3" or variables.get("AWS_ACCESS_KEY_ID")
         client = {
             "connect_timeout": "10s",
             "read_timeout": "30s",
             "timeout": "1day",
-            "allow_http": any(value.startswith("http://") for value in variables.values()),
+            "allow_http": True,  # where AWS_ENDPOINT_URL says so
             "user_agent": f"kernforge/{__version__}; {user_agent}".rstrip("; "),
         }
         with self.asking("these variables"):
             self.store = self._obstore.store.from_url(
                 self.address,
-                config=passed,
                 client_options=client,
                 retry_config={"max_retries": 3},
-                credential_provider=None if has_login else _profile(variables),
+                credential_provider=None if has_key else _profile(),
             )
 
-    def refs(self, repo_id: str) -> Mapping[str, str]:
-        """Branches and tags of a kernel with their commits."""
-        return self.stored_refs(repo_id)[0]
+    def read(self, repo_id: str, path: str) -> bytes:
+        """A small object in the directory of a kernel."""
+        return self.document(repo_id, path)[0]
 
     def stored_refs(self, repo_id: str) -> tuple[dict[str, str], dict[str, str]]:
         """The references, and the state of their object for a conditional replacement."""
         data, state = self.document(repo_id, listing.REFS)
-        with reading(f"{self.address}/{directory_name(repo_id)}/{listing.REFS}"):
+        with reading(f"{self.address} about {repo_id}"):
             return listing.read_refs(data), state
-
-    def files(self, repo_id: str, commit: str) -> Mapping[str, RemoteFile] | None:
-        """All files of a commit by path; None if there is no such commit."""
-        path = f"listings/{commit}.json"
-        try:
-            data, _ = self.document(repo_id, path)
-        except NotPublishedError:
-            return None
-        with reading(f"{self.address}/{directory_name(repo_id)}/{path}"):
-            return listing.read_listing(data)
 
     def open(self, repo_id: str, commit: str, part: Part) -> Iterator[bytes]:  # noqa: ARG002
         """The bytes of a part of an object, as they arrive."""
@@ -178,44 +143,33 @@ class ObjectTransport(Transport):
             raise self._error(error, what) from error
 
     def _error(self, error: Exception, what: str) -> KernforgeError:
-        text, errors, login = str(error), self._obstore.exceptions, _LOGIN[self._scheme]
+        text, errors = str(error), self._obstore.exceptions
         status = int(match[1]) if (match := _STATUS.search(text)) else 0
-        unreachable = "HTTP error" in text and not status
-        match = _REASON.search(text) if status or unreachable else None
-        reason = one_line(match[match.lastindex or 0] if match else text.partition("\n")[0])
         if isinstance(error, (errors.AlreadyExistsError, errors.PreconditionError)):
-            return MovedError(f"another process published {what} at once", hint="publish again")
-        if _NO_LOGIN.search(text):
-            return RegistryError(f"there are no credentials for {self.address}", hint=login)
-        if isinstance(error, FileNotFoundError) and not _NO_BUCKET.search(text):
-            return NotPublishedError(
-                f"{self.address} has no kernel {what!r}",
-                hint="publish it there, or check the path behind the bucket",
-            )
-        if unreachable:
-            kind = NetworkError if "kind: Connect" in text else BusyError
-            return kind(
-                f"{self.address} cannot be reached: {reason}",
-                hint=f"check the network, HTTPS_PROXY and NO_PROXY; {login}; the certificate of "
-                "an own authority is named in SSL_CERT_FILE",
-            )
-        return busy(self.address, status, {}) or RegistryError(
-            f"{self.address} refuses {what}: {f'HTTP {status}, ' if status else ''}{reason}",
-            hint="check the name of the bucket, and that the account may get and list its objects, "
-            f"and put them to publish; {login}",
+            status = 412
+        match = _REASON.search(text) if status or "HTTP error" in text else None
+        reason = one_line(match[match.lastindex or 0] if match else text.partition("\n")[0])
+        hint = (
+            "check the address, that the account may get, list and put its objects, and the "
+            f"variables {_VARIABLES[self.address[:2]]}"
         )
+        if status:
+            return refusal(self.address, what, status, {}, reason, absent=hint, denied=hint)
+        if "HTTP error" not in text:
+            return RegistryError(f"{self.address} cannot be used: {reason}", hint=hint)
+        kind = NetworkError if _NOWHERE.search(text) else BusyError
+        return kind(f"{self.address} cannot be reached: {reason}", hint=f"{UNREACHABLE}; {hint}")
 
 
-def _profile(variables: Mapping[str, str]) -> Any:
+def _profile() -> Any:
     """Credentials of the AWS tools' own files, which boto3 reads; None without."""
     if importlib.util.find_spec("boto3") is None:
         return None
-    import boto3  # noqa: PLC0415 - optional, and slow
-    from botocore.exceptions import BotoCoreError  # noqa: PLC0415
+    from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - optional, and slow
     from obstore.auth.boto3 import Boto3CredentialProvider  # noqa: PLC0415
 
     try:
-        return Boto3CredentialProvider(boto3.Session(profile_name=variables.get("AWS_PROFILE")))
+        return Boto3CredentialProvider()
     except ValueError:  # there are none
         return None
     except BotoCoreError as error:

@@ -12,7 +12,6 @@ Logins are those of docker and podman, with their credential helpers.
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 from kernforge.errors import IntegrityError, KernforgeError, NotPublishedError, RegistryError
-from kernforge.registry.http import NOT_FOUND, Http, body_of, check_address, one_line, reading
+from kernforge.registry.http import BusyError, Http, basic, body_of, check_address, reading
 from kernforge.registry.hub import NEXT
 from kernforge.registry.listing import RemoteFile, read_listing
 from kernforge.registry.names import SHA256, check_repo_id, is_ref, is_repo_id
@@ -49,6 +48,8 @@ class OciTransport(Transport):
 
     actions = "pull"
     """What tokens shall allow."""
+    transient: tuple[int, ...] = ()
+    """HTTP statuses after which a retry may help, beside the usual ones."""
 
     def __init__(self, location: str, logins: tuple[Path, ...] = (), user_agent: str = "") -> None:
         scheme = "http" if location.startswith("oci+http://") else "https"
@@ -56,6 +57,11 @@ class OciTransport(Transport):
         self.address, self.host = f"{parts.scheme}://{parts.netloc}", parts.netloc
         self.location, self.logins, self.user_agent = location, logins, user_agent
         self._prefix = f"{parts.path.strip('/').lower()}/".lstrip("/")
+        self.absent = "check the prefix; some registries want a repository to be created first"
+        self.denied = (
+            f"log in (docker login {self.host}), or ask its operator to allow this: reading, or "
+            "writing where only tags vX.Y.Z are immutable"
+        )
         self._https: dict[str, Http] = {}
         self._indexes: dict[tuple[str, str], bytes] = {}
 
@@ -152,19 +158,6 @@ class OciTransport(Transport):
             page = following(page, link[1]) if link and names else ""
         return found
 
-    def refused(self, what: str, status: int, headers: Any, reason: str) -> KernforgeError:  # noqa: ARG002
-        """The error for an HTTP status of the registry, or of its token server."""
-        if status == NOT_FOUND:
-            return NotPublishedError(
-                f"{self.address} has no {what}",
-                hint="check the prefix; some registries want a repository to be created first",
-            )
-        return RegistryError(
-            f"{self.address} refuses {what}: HTTP {status}, {one_line(reason)}",
-            hint=f"log in (docker login {self.host}), or ask its operator to allow this: reading, "
-            "or writing where only tags vX.Y.Z are immutable",
-        )
-
 
 def following(url: str, location: str) -> str:
     """An address in an answer, which may be relative; never one without the encryption of ours."""
@@ -183,13 +176,20 @@ class _Session(Http):
     def __init__(self, registry: OciTransport, repository: str) -> None:
         super().__init__(
             registry.address,
-            registry.refused,
+            absent=registry.absent,
+            denied=registry.denied,
             authorization=lambda: self.header,
             challenged=self.answer,
             user_agent=registry.user_agent,
         )
         self.header, self._registry, self._repository = "", registry, repository
         self._scopes = {f"repository:{repository}:{registry.actions}"} if repository else set()
+
+    def refused(self, what: str, status: int, headers: Any, reason: str) -> KernforgeError:
+        """The error for an HTTP status."""
+        error = super().refused(what, status, headers, reason)
+        is_transient = status in self._registry.transient
+        return BusyError(error.message, hint=error.hint) if is_transient else error
 
     def answer(self, headers: Any) -> bool:
         """Log in as a refused request demands it; returns whether that may help."""
@@ -203,7 +203,7 @@ class _Session(Http):
             realm = following(self.address, given.get("realm", ""))
             self.header = f"Bearer {self._token(realm, given.get('service', ''), login)}"
         elif "basic" in kinds and login:
-            self.header = _basic(login)
+            self.header = basic(*login)
         return self.header != before
 
     def _token(self, realm: str, service: str, login: Login | None) -> str:
@@ -216,9 +216,9 @@ class _Session(Http):
             form |= {"grant_type": "refresh_token", "refresh_token": login[1]}
             url, body = realm, urlencode(form).encode()
         elif login:
-            headers = {"Authorization": _basic(login)}
+            headers = {"Authorization": basic(*login)}
         what, method = f"a token for {self._repository or 'a catalog'}", "POST" if body else "GET"
-        server = Http(realm, self._registry.refused)
+        server = Http(realm, absent=self._registry.absent, denied=self._registry.denied)
         with server.request(what, url, headers, method=method, body=body) as response:
             data = body_of(response, realm)
         with reading(realm, "a token server"):
@@ -227,7 +227,3 @@ class _Session(Http):
             if not re.fullmatch(r"[!-~]+", token):
                 raise ValueError("the token has a character that cannot be sent")
         return token
-
-
-def _basic(login: Login) -> str:
-    return f"Basic {base64.b64encode(':'.join(login).encode()).decode()}"

@@ -158,7 +158,8 @@ class RemoteRegistry(Registry):
     def __init__(self, transport: Transport, url: str, cache: Path) -> None:
         super().__init__(cache, url)
         self.transport = transport
-        self._refs: dict[str, tuple[float, Mapping[str, str]]] = {}
+        self._refs: dict[str, Mapping[str, str]] = {}
+        self._requested: dict[str, float] = {}  # when the references were
         self._listings: dict[tuple[str, str], Mapping[str, RemoteFile]] = {}
         self._asking = threading.RLock()
 
@@ -168,26 +169,21 @@ class RemoteRegistry(Registry):
 
     def ref(self, repo_id: str, name: str) -> str | None:
         """The commit of a branch or tag."""
+        check_repo_id(repo_id)
         with self._asking:
-            known = self._known_refs(repo_id).get(name) or self._one_ref(repo_id, name)
-            return known or self.refs(repo_id).get(name)
-
-    def _one_ref(self, repo_id: str, name: str) -> str | None:
-        commit = None
-        with contextlib.suppress(NetworkError):  # the cache may have it, see ``refs``
-            commit = again(lambda: self.transport.ref(check_repo_id(repo_id), name))
-        if commit:
-            asked, refs = self._refs.get(repo_id, (-_REFS_LAST_S, {}))
-            self._refs[repo_id] = (asked, {**refs, name: commit})
-        return commit
+            if name not in (known := self._refs.get(repo_id, {})):
+                with contextlib.suppress(NetworkError):  # the cache may have it, see ``refs``
+                    if commit := again(lambda: self.transport.ref(repo_id, name)):
+                        self._refs[repo_id] = known = {**known, name: commit}
+            return known.get(name) or self.refs(repo_id).get(name)
 
     def refs(self, repo_id: str) -> Mapping[str, str]:
         """The commit of each branch and tag, sorted by name."""
         check_repo_id(repo_id)
         with self._asking:
-            asked, refs = self._refs.get(repo_id, (-_REFS_LAST_S, {}))
-            if time.monotonic() - asked < _REFS_LAST_S:
-                return refs
+            known = self._refs.get(repo_id, {})
+            if time.monotonic() - self._requested.get(repo_id, -_REFS_LAST_S) < _REFS_LAST_S:
+                return known
             try:
                 new = again(lambda: self.transport.refs(repo_id))
             except NetworkError as error:
@@ -195,16 +191,14 @@ class RemoteRegistry(Registry):
                 if not new:
                     raise
                 log.warning("%s; using the references of %s in the cache", error.message, repo_id)
-            refs = dict(sorted({**new, **refs}.items()))
-            self._refs[repo_id] = (time.monotonic(), refs)
-            return refs
+            self._refs[repo_id] = dict(sorted({**new, **known}.items()))
+            self._requested[repo_id] = time.monotonic()
+            return self._refs[repo_id]
 
     def forget(self, repo_id: str) -> None:
         """Request the references again the next time."""
         self._refs.pop(repo_id, None)
-
-    def _known_refs(self, repo_id: str) -> Mapping[str, str]:
-        return self._refs.get(repo_id, (0.0, {}))[1]
+        self._requested.pop(repo_id, None)
 
     def commits(self, repo_id: str) -> tuple[str, ...]:
         """The commits with a reference and those in the cache, sorted."""
@@ -324,7 +318,7 @@ class RemoteRegistry(Registry):
         cache = DirectoryRegistry(self.root)
         new = [
             name
-            for name, target in self._known_refs(repo_id).items()
+            for name, target in self._refs.get(repo_id, {}).items()
             if target == commit and is_ref(name) and cache.ref(repo_id, name) != commit
         ]
         if new:

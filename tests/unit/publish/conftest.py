@@ -6,7 +6,7 @@ from support.hub_server import WRITER
 
 from kernforge.artifact.integrity import verify_tree
 from kernforge.artifact.metadata import Metadata
-from kernforge.registry.api import _hub, _objects, _oci, open_registry
+from kernforge.registry.api import _server, open_registry
 
 REPO = "owner/toy"
 
@@ -35,9 +35,7 @@ class Place:
         self.location = location
 
     def open(self):
-        _hub.cache_clear()
-        _objects.cache_clear()
-        _oci.cache_clear()
+        _server.cache_clear()
         return open_registry(self.location)
 
     def refs(self):

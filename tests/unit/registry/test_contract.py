@@ -80,7 +80,8 @@ def memory(tmp_path, _fixture):
 def static(tmp_path, fixture):
     shutil.copytree(directory(tmp_path, fixture).root, tmp_path / "www")  # it follows links
     server = fixture("web_server")(tmp_path / "www")
-    return RemoteRegistry(StaticTransport(server.url), server.url, tmp_path / "cache")
+    transport = StaticTransport(server.url, tmp_path / "netrc")
+    return RemoteRegistry(transport, server.url, tmp_path / "cache")
 
 
 def serve(tmp_path, fixture):

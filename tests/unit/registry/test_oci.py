@@ -15,7 +15,7 @@ from kernforge.artifact.metadata import SIGNATURE
 from kernforge.errors import IntegrityError, RegistryError, UsageError
 from kernforge.publish.api import publish
 from kernforge.registry import remote
-from kernforge.registry.api import _oci, open_registry
+from kernforge.registry.api import _server, open_registry
 from kernforge.registry.oci import OciTransport
 from kernforge.system.logins import find_login
 
@@ -41,7 +41,7 @@ def fresh(tmp_path, monkeypatch):
 
     def open_fresh(location):
         monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / f"home{next(homes)}"))
-        _oci.cache_clear()
+        _server.cache_clear()
         return open_registry(location)
 
     return open_fresh
@@ -63,7 +63,7 @@ def test_cold_load_takes_three_requests_or_five(oci_registry, build, fresh, toke
         path = load(registry)
     assert len(made) == most, made
     assert (path / "toy.so").read_text() == LARGE["toy.so"]
-    _oci.cache_clear()
+    _server.cache_clear()
     with requests_made() as made:
         open_registry(location).fetch(REPO, result.commit, CPU)
     assert made == []

@@ -5,6 +5,7 @@ import base64
 import json
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from support import bad_server
@@ -65,7 +66,7 @@ def show(tmp_path, published, web_server):
     return show
 
 
-def reader(url, cache, netrc=None):
+def reader(url, cache, netrc=Path("/nonexistent")):
     return RemoteRegistry(StaticTransport(url, netrc), url, cache)
 
 
@@ -119,7 +120,7 @@ def test_an_unfinished_copy_says_so(show, tmp_path):
     registry, _ = show()
     commit = commit_of(registry, REPO, 1)
     shutil.rmtree(tmp_path / "www" / PLACE / "packs")
-    with pytest.raises(NotPublishedError, match="not all of its files"):
+    with pytest.raises(NotPublishedError, match=r"has no build/\S+ of owner/toy: HTTP 404"):
         registry.fetch(REPO, commit, VARIANT)
 
 
