@@ -21,8 +21,8 @@ from kernforge.artifact.metadata import FILE
 from kernforge.errors import IntegrityError, MovedError, NetworkError, RegistryError, UsageError
 from kernforge.project import units
 from kernforge.project.api import MANIFEST, Project
-from kernforge.publish.directory import DirectoryDestination, Release
-from kernforge.publish.hub import PUBLISHING, HubDestination
+from kernforge.publish.destination import Destination, DirectoryDestination, Release
+from kernforge.publish.hub import HubDestination
 from kernforge.publish.objects import ObjectDestination
 from kernforge.publish.oci import OciDestination
 from kernforge.publish.version import (
@@ -42,8 +42,6 @@ from kernforge.system.digest import sha256
 from kernforge.system.files import refuse_writable, sha256_file
 from kernforge.toolchain import lockfile
 
-# Names that git refuses.
-_NO_BRANCH = re.compile(r"-.*|.*\.\..*|.*(\.|\.lock)(/.*)?")
 _ATTEMPTS = 6
 
 
@@ -193,31 +191,19 @@ def _other_branch(
     """The branch to publish to, unless it is that of the major version."""
     if branch is None or branch == f"v{major}":
         return None
-    problem = ""
-    if (
-        not names.is_ref(branch)
-        or any(part.startswith(PUBLISHING) for part in branch.split("/"))
-        or any(form.fullmatch(branch) for form in (names.COMMIT, _NO_BRANCH))
-    ):
-        problem = "is an invalid or reserved name"
-    elif names.versions([branch]) or names.majors([branch]):
-        problem = f"is that of another version: version is {major} in this build"
-    elif branch == "main" and not isinstance(registry, HubRegistry):
-        problem = "of a registry that is no hub is its newest version"
-    elif version is not None:
-        problem = f"has no versions, and {version} is one"
-    if problem:
+    names.check_revision(branch)
+    is_followed = branch == "main" and not isinstance(registry, HubRegistry)
+    if version or is_followed or names.versions([branch]) or names.majors([branch]):
         raise UsageError(
-            f"the branch {branch!r} {problem}",
+            f"{branch!r} cannot be a branch without versions"
+            + (f": {version} is a version" if version else ""),
             hint=f"give a name such as dev, or v{major} to publish a version (branch in "
-            "[general.hub])",
+            "[general.hub]); main is the newest version, but on a hub",
         )
     return branch
 
 
-def destination(
-    registry: Registry, *, private: bool | None = None
-) -> DirectoryDestination | HubDestination | ObjectDestination | OciDestination:
+def destination(registry: Registry, *, private: bool | None = None) -> Destination:
     """What writes to a registry.
 
     Raises:
@@ -239,10 +225,11 @@ def destination(
         )
     if isinstance(registry, DirectoryRegistry):
         return DirectoryDestination(registry)
-    if isinstance(registry, RemoteRegistry) and isinstance(registry.transport, ObjectTransport):
-        return ObjectDestination(registry, registry.transport)
-    if isinstance(registry, RemoteRegistry) and isinstance(registry.transport, OciTransport):
-        return OciDestination(registry, registry.transport)
+    if isinstance(registry, RemoteRegistry):
+        if isinstance(registry.transport, ObjectTransport):
+            return ObjectDestination(registry, registry.transport)
+        if isinstance(registry.transport, OciTransport):
+            return OciDestination(registry, registry.transport)
     raise RegistryError(
         f"{registry.url} cannot be written to",
         hint="publish to a directory, a bucket, an OCI registry or a hub",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kernforge._version import __version__
 from kernforge.errors import KernforgeError, NotPublishedError, RegistryError, UsageError
 from kernforge.project.card import GENERATED
-from kernforge.publish.directory import CARD
+from kernforge.publish.destination import CARD, Destination
 from kernforge.registry.http import BusyError, one_line
 from kernforge.registry.names import BENCHMARKS, SHA256, SOURCE, majors, versions
 from kernforge.registry.remote import again
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from kernforge.publish.directory import Release, Written
+    from kernforge.publish.destination import Release
     from kernforge.publish.version import Tree
     from kernforge.registry.hub import HubRegistry
     from kernforge.registry.names import Version3
@@ -35,24 +35,23 @@ T = TypeVar("T")
 
 # Other files of the folder of benchmarks are not from this publication.
 _OWN = ("build/", f"{SOURCE}/", f"{BENCHMARKS}/benchmark")
-PUBLISHING = "publishing-"
-"""Prefix of the temporary branch of a version that is older than the newest one."""
 
 
-class HubDestination:
-    """A hub to publish to.
+class HubDestination(Destination):
+    """A hub.
 
     Args:
         private: whether a kernel that is created is private; None takes the owner's default.
     """
 
+    registry: HubRegistry
+
     def __init__(self, registry: HubRegistry, *, private: bool | None = None) -> None:
         extras.require(("huggingface_hub",), "publishing to a Hugging Face hub")
         import huggingface_hub  # noqa: PLC0415 - an extra, and slow
 
-        self.registry = registry
+        super().__init__(registry)
         self._private = private
-        self._refs: dict[str, str] = {}
         self._hub: Any = huggingface_hub
         self._api = huggingface_hub.HfApi(
             endpoint=registry.hub.address,
@@ -73,7 +72,13 @@ class HubDestination:
                 f"{repo_id} exists already and is public", hint="publish without --private"
             )
         yield
-        self.registry.forget(repo_id)
+
+    def refs(self, repo_id: str) -> Mapping[str, str]:
+        """The commit of each branch and tag."""
+        # None only for a preview: ``writing`` creates a kernel that does not exist.
+        with contextlib.suppress(NotPublishedError):
+            return again(lambda: self.registry.hub.refs(repo_id))
+        return {}
 
     def versions(self, repo_id: str) -> dict[Version3, str]:
         """The commit of every published version.
@@ -81,15 +86,12 @@ class HubDestination:
         A branch of a major version without tags was published by another tool, or by a publication
         that was interrupted before its tag. It counts as version X.0.0.
         """
-        # Only for a preview: ``writing`` creates a kernel that does not exist.
-        with contextlib.suppress(NotPublishedError):
-            self._read_refs(repo_id)
-        tagged = {version: self._refs[tag] for version, tag in versions(self._refs).items()}
-        untagged = set(majors(self._refs)) - {version[0] for version in tagged}
+        tagged = super().versions(repo_id)
+        untagged = set(majors(self.known)) - {version[0] for version in tagged}
         return tagged | {
             (major, 0, 0): commit
             for major in untagged
-            if self.registry.variants(repo_id, commit := self._refs[f"v{major}"])
+            if self.registry.variants(repo_id, commit := self.known[f"v{major}"])
         }
 
     def tree(self, repo_id: str, commit: str, local: Mapping[str, Path]) -> Tree:
@@ -107,43 +109,52 @@ class HubDestination:
             for path, entry in self.registry.listing(repo_id, commit).items()
         }
 
-    def write(self, repo_id: str, release: Release) -> Written:
-        """Commit the release, then set its tag, then commit the card.
-
-        A published version is not changed; an interrupted publication is finished.
-
-        Raises:
-            MovedError: another publisher has published since ``versions`` was called.
-        """
+    def upload(self, repo_id: str, release: Release) -> str:
+        """Commit the release, and set its tag."""
         reference, version = release.reference, release.version
-        if version is not None and reference in self._refs:
-            commit, changed = self._refs[reference], False
-        else:
-            # A commit of an older version must not be on the branch of the newest one.
-            is_backport = version is not None and any(
-                other[0] == version[0] and other > version for other in versions(self._refs)
-            )
-            branch = f"{PUBLISHING}{reference}" if is_backport else release.branch
-            commit = self._commit(repo_id, branch, release)
-            changed = commit != self._refs.get(branch) or version is not None
-            if version is not None:
-                self._call(self._api.create_tag, repo_id, tag=reference, revision=commit)
-            if is_backport:
-                self._call(self._api.delete_branch, repo_id, branch=branch)
-        changed = self._write_card(repo_id, release) or changed
-        return commit, changed, f"{self.registry.hub.address}/kernels/{repo_id}/tree/{reference}"
+        # A commit of an older version must not be on the branch of the newest one.
+        is_backport = version is not None and any(
+            other[0] == version[0] and other > version for other in versions(self.known)
+        )
+        branch = f"publishing-{reference}" if is_backport else release.branch
+        commit = self._commit(repo_id, branch, release)
+        if version is not None:
+            self._call(self._api.create_tag, repo_id, tag=reference, revision=commit)
+        if is_backport:
+            self._call(self._api.delete_branch, repo_id, branch=branch)
+        return commit
 
-    def _read_refs(self, repo_id: str) -> None:
-        self._refs = again(lambda: self.registry.hub.refs(repo_id))
+    def finish(self, repo_id: str, release: Release, commit: str) -> bool:  # noqa: ARG002
+        """Commit the card to main; a generated card does not replace an author's."""
+        if release.card is None:
+            return False
+        card, generated = release.card.encode(), GENERATED.encode()
+        main = self.refs(repo_id)["main"]
+        published = self.registry.small_file(repo_id, main, CARD)
+        if published == card or (published and generated in card and generated not in published):
+            return False
+        try:
+            self._send(repo_id, {CARD: card}, f"the card of {release.reference}", "main", main)
+        except ValueError as error:
+            if CARD not in str(error):
+                raise
+            raise RegistryError(
+                f"the card of {repo_id}: {error}", hint="correct the front matter of CARD.md"
+            ) from error
+        return True
+
+    def url(self, repo_id: str, reference: str, commit: str) -> str:  # noqa: ARG002
+        """The page of the version or branch."""
+        return f"{self.registry.hub.address}/kernels/{repo_id}/tree/{reference}"
 
     def _commit(self, repo_id: str, branch: str, release: Release) -> str:
         """Make a commit with the files of the release; the branch's own if it has them already."""
-        if branch not in self._refs:
-            start = self._refs.get(release.branch, "main")
+        if branch not in self.known:
+            start = self.known.get(release.branch, "main")
             create = self._api.create_branch
             self._call(create, repo_id, branch=branch, revision=start, exist_ok=True)
-            self._read_refs(repo_id)
-        head = self._refs[branch]
+            self.known = self.refs(repo_id)
+        head = self.known[branch]
         before, after = self.tree(repo_id, head, release.files), release.tree
         operations: dict[str, str | bytes | None] = {
             path: None for path in before if path.startswith(_OWN) and path not in after
@@ -182,29 +193,6 @@ class HubDestination:
             parent_commit=parent,
         ).oid
         return commit
-
-    def _write_card(self, repo_id: str, release: Release) -> bool:
-        """Commit the card to main; returns whether that is a change.
-
-        A generated card does not replace an author's.
-        """
-        if release.card is None:
-            return False
-        card, generated = release.card.encode(), GENERATED.encode()
-        self._read_refs(repo_id)
-        main = self._refs["main"]
-        published = self.registry.small_file(repo_id, main, CARD)
-        if published == card or (published and generated in card and generated not in published):
-            return False
-        try:
-            self._send(repo_id, {CARD: card}, f"the card of {release.reference}", "main", main)
-        except ValueError as error:
-            if CARD not in str(error):
-                raise
-            raise RegistryError(
-                f"the card of {repo_id}: {error}", hint="correct the front matter of CARD.md"
-            ) from error
-        return True
 
     def _call(self, method: Callable[..., T], repo_id: str, **options: object) -> T:
         """Call a method of ``HfApi`` for a kernel, with retries and our errors."""

@@ -11,7 +11,6 @@ mirror is continued by the same command.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,7 @@ from kernforge.errors import (
     UsageError,
 )
 from kernforge.publish.api import destination
-from kernforge.publish.directory import Release
+from kernforge.publish.destination import Release
 from kernforge.publish.version import Tree
 from kernforge.registry.directory import Registry
 from kernforge.registry.listing import folder_of
@@ -132,7 +131,7 @@ def _copy(
     version = next(iter(versions([reference])), None)
     with place.writing(repo_id):
         published = place.versions(repo_id)
-        there = published.get(version) if version else _ref(target, repo_id, reference)
+        there = published.get(version) if version else place.known.get(reference)
         same = there is not None and _is_same(tree, place.tree(repo_id, there, content))
         if version and there and not same:
             raise RegistryError(
@@ -163,12 +162,6 @@ def _copy(
         files=len(local),
         bytes=sum(file.stat().st_size for _, file in local.values()),
     )
-
-
-def _ref(registry: Registry, repo_id: str, name: str) -> str | None:
-    with contextlib.suppress(NotPublishedError):
-        return registry.refs(repo_id).get(name)
-    return None
 
 
 def _is_same(ours: Tree, theirs: Tree) -> bool:

@@ -16,6 +16,7 @@ excludes that.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import tarfile
@@ -23,34 +24,25 @@ from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from kernforge.artifact.metadata import FILE, SIGNATURE
-from kernforge.errors import (
-    MovedError,
-    NotPublishedError,
-    RegistryError,
-    UsageError,
-)
-from kernforge.publish.directory import CARD
+from kernforge.errors import MovedError, NotPublishedError
+from kernforge.publish.destination import Destination, refuse_changed
 from kernforge.registry.listing import RemoteFile, folder_of, write_listing
-from kernforge.registry.names import branches, dotted, versions
+from kernforge.registry.names import branches
 from kernforge.registry.oci import FILES, INDEX, OciTransport, following
 from kernforge.registry.remote import again
 from kernforge.system import files, untrusted
 from kernforge.system.digest import sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from kernforge.publish.directory import Release, Written
-    from kernforge.publish.version import Tree
-    from kernforge.registry.names import Version3
+    from kernforge.publish.destination import Release
     from kernforge.registry.remote import RemoteRegistry
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
-REPO_ID = "org.kernforge.repo-id"
-"""Annotation of an index: the repo id as it was written, with its capitals."""
-_VENDOR = "application/vnd.kernforge"
+_KERNEL = "application/vnd.kernforge.files.v1"
 _LAYER = "application/vnd.oci.image.layer.v1.tar"
 _EMPTY = "application/vnd.oci.empty.v1+json"
 _ROUNDS = 10
@@ -58,97 +50,53 @@ _ROUNDS = 10
 Descriptor: TypeAlias = dict[str, Any]
 
 
-class OciDestination:
-    """An OCI registry to publish to."""
+class OciDestination(Destination):
+    """An OCI registry."""
 
     def __init__(self, registry: RemoteRegistry, transport: OciTransport) -> None:
-        self._registry = registry
-        self._oci = _Writing(transport.location, transport.logins, transport.user_agent)
+        super().__init__(registry)
+        self._oci = OciTransport(
+            transport.location, transport.logins, transport.user_agent, actions="pull,push"
+        )
 
-    @contextlib.contextmanager
-    def writing(self, repo_id: str) -> Iterator[None]:
-        """Other publishers are not locked out."""
-        try:
-            yield
-        finally:
-            self._registry.forget(repo_id)
-
-    def versions(self, repo_id: str) -> dict[Version3, str]:
-        """The commit of every published version."""
-        refs = self._refs(repo_id)
-        return {version: refs[tag] for version, tag in versions(refs).items()}
-
-    def tree(self, repo_id: str, commit: str, local: Mapping[str, Path]) -> Tree:  # noqa: ARG002
-        """The files of a commit."""
-        return {path: file.blob for path, file in self._registry.listing(repo_id, commit).items()}
-
-    def write(self, repo_id: str, release: Release) -> Written:
-        """Publish a version, or the variants of a branch: blobs, manifests, the index, then tags.
-
-        A published version is not changed; an interrupted publication is finished.
-
-        Raises:
-            MovedError: another publisher has published this version meanwhile.
-        """
-        tag, refs = release.reference, self._refs(repo_id)
-        self._refuse_other_spelling(repo_id, refs)
-        commit = None if release.version is None else refs.get(tag)
-        changed = False
-        if commit is None:
-            upload = _Upload(self._oci, repo_id, self._registry.root)
-            index = upload.index(release)
-            commit = sha256(index)
-            changed = refs.get(tag) != commit
-            if changed:
-                upload.put(tag, index, INDEX, create=release.version is not None)
-        if release.version is not None:
-            changed = self._move_branches(repo_id, tag, commit) or changed
-        return commit, changed, f"{self._registry.url}/{repo_id}:{tag}"
-
-    def _refs(self, repo_id: str) -> dict[str, str]:
+    def refs(self, repo_id: str) -> Mapping[str, str]:
+        """The commits of all tags."""
         with contextlib.suppress(NotPublishedError):
             return again(lambda: self._oci.refs(repo_id))
         return {}
 
-    def _index(self, repo_id: str, commit: str) -> bytes | None:
-        return again(lambda: self._oci.index(repo_id, commit))
+    def upload(self, repo_id: str, release: Release) -> str:
+        """Write the blobs, the manifests, and the index under its tag."""
+        upload = _Upload(self._oci, repo_id, self.registry.root)
+        with self.with_card(release) as whole:
+            index = upload.index(whole)
+        commit = sha256(index)
+        if commit != self.known.get(release.reference):
+            upload.put(release.reference, index, INDEX, create=release.version is not None)
+        return commit
 
-    def _refuse_other_spelling(self, repo_id: str, refs: Mapping[str, str]) -> None:
-        """Refuse a kernel whose name differs from a published one in case alone."""
-        for commit in list(refs.values())[:1]:
-            index = self._index(repo_id, commit) or b"{}"
-            written = untrusted.parse_json(index).get("annotations", {}).get(REPO_ID, repo_id)
-            if written != repo_id and str(written).lower() == repo_id.lower():
-                raise RegistryError(
-                    f"{self._registry.url} has {written}, which differs from {repo_id} in case "
-                    "alone",
-                    hint="names of an OCI registry are in lower case: choose another name",
-                )
-
-    def _move_branches(self, repo_id: str, tag: str, commit: str) -> bool:
-        """Make ``v<major>`` and ``main`` the newest versions; returns whether that is a change.
+    def finish(self, repo_id: str, release: Release, commit: str) -> bool:
+        """Make ``v<major>`` and ``main`` the newest versions.
 
         It ends when all is as the tags say: another publisher may do the same at once.
         """
-        upload = _Upload(self._oci, repo_id, self._registry.root)
+        upload = _Upload(self._oci, repo_id, self.registry.root)
         for done in range(_ROUNDS):
-            refs = self._refs(repo_id)
-            if refs.get(tag) != commit:
+            refs = self.refs(repo_id)
+            if refs.get(release.reference) != commit:
                 break
             wanted = branches(refs).items()
             stale = {name: each for name, each in wanted if refs.get(name) != each}
             if not stale:
                 return done > 0
             for name, each in stale.items():
-                upload.put(name, self._index(repo_id, each) or b"", INDEX)
-        raise _moved(repo_id, tag)
+                index = again(functools.partial(self._oci.index, repo_id, each))
+                upload.put(name, index or b"", INDEX)
+        raise _moved(repo_id, release.reference)
 
-
-class _Writing(OciTransport):
-    """Requests of a publication."""
-
-    actions = "pull,push"
-    transient = (400,)  # to write what another publisher writes
+    def url(self, repo_id: str, reference: str, commit: str) -> str:  # noqa: ARG002
+        """The repository with its tag."""
+        return f"{self.registry.url}/{repo_id}:{reference}"
 
 
 class _Upload:
@@ -163,27 +111,16 @@ class _Upload:
         self._http = oci.http(repo_id)
 
     def index(self, release: Release) -> bytes:
-        """Upload all of a release but its tags; returns its index."""
-        tree, contents = dict(release.tree), dict(release.files)
-        annotations = {REPO_ID: self._repo_id}
-        if release.version is not None:
-            annotations["org.opencontainers.image.version"] = dotted(release.version)
-        with files.staging(self._scratch) as staged:
-            if release.card is not None:
-                tree[CARD] = sha256(release.card)
-                contents[tree[CARD]] = staged / CARD
-                files.write_new(staged / CARD, release.card)
-            folders: dict[str, dict[str, str]] = {}
-            for path, digest in tree.items():
-                folder = f"{folder_of(path)}/" if path.startswith("build/") else ""
-                folders.setdefault(folder, {})[path.removeprefix(folder)] = digest
-            manifests: list[Descriptor] = []
-            # The variants first: of an index, many tools look at the first manifest alone.
-            for folder in sorted(folders, key=lambda folder: (not folder, folder)):
-                manifests += self._folder(folder, folders[folder], contents)
-        index = _document(INDEX, manifests=manifests, annotations=annotations)
-        self._put_once(index, INDEX)
-        return index
+        """Upload all of a release but its index, which is returned."""
+        folders: dict[str, dict[str, str]] = {}
+        for path, digest in release.tree.items():
+            folder = f"{folder_of(path)}/" if path.startswith("build/") else ""
+            folders.setdefault(folder, {})[path.removeprefix(folder)] = digest
+        manifests: list[Descriptor] = []
+        # The variants first: of an index, many tools look at the first manifest alone.
+        for folder in sorted(folders, key=lambda folder: (not folder, folder)):
+            manifests += self._folder(folder, folders[folder], release.files)
+        return _document(INDEX, manifests=manifests)
 
     def put(self, reference: str, data: bytes, kind: str, *, create: bool = False) -> Any:
         """Write a manifest under a tag or its digest; returns the headers of the answer.
@@ -191,11 +128,6 @@ class _Upload:
         Args:
             create: refuse to change a tag of another manifest.
         """
-        if "/" in reference or "+" in reference:
-            raise UsageError(
-                f"an OCI registry has no branch {reference!r}",
-                hint="write letters, digits and . _ - into branch in [general.hub]",
-            )
         url = self._oci.url(self._repo_id, f"manifests/{reference}")
         what, headers = f"{self._repo_id}:{reference}", {"Content-Type": kind}
 
@@ -225,20 +157,15 @@ class _Upload:
             tar.seek(0)
             layer = hashlib.file_digest(tar, "sha256").hexdigest()  # type: ignore[arg-type]
             self._push(layer, size, tar)
-        config = self._blob(b"{}", _EMPTY)
-        if folder and FILE in names:
-            config = self._blob(contents[names[FILE]].read_bytes(), f"{_VENDOR}.metadata.v1+json")
-        variant = {"org.kernforge.variant": folder.split("/")[1]} if folder else {}
         manifest = _document(
             MANIFEST,
-            artifactType=f"{_VENDOR}.{'variant' if folder else 'source'}.v1",
-            config=config,
+            artifactType=_KERNEL,
+            config=self._blob(b"{}", _EMPTY),
             layers=[_descriptor(_LAYER, layer, size)],
-            annotations=variant,
         )
         own = self._put_once(manifest, MANIFEST)
         listing = {folder + name: replace(file, pack=layer) for name, file in placed.items()}
-        described = [{**own, "annotations": {FILES: write_listing(listing), **variant}}]
+        described = [{**own, "annotations": {FILES: write_listing(listing)}}]
         if signature is not None:
             bundle = contents[signature].read_bytes()
             listing = {folder + SIGNATURE: RemoteFile(size=len(bundle), blob=signature)}
@@ -253,26 +180,20 @@ class _Upload:
         """
         more = {
             "artifactType": BUNDLE,
-            "annotations": {
-                "dev.sigstore.bundle.content": "message-signature",
-                "org.kernforge.signs": FILE,
-            },
+            "annotations": {"dev.sigstore.bundle.content": "message-signature"},
         }
         layers = [self._blob(bundle, BUNDLE)]
         config = self._blob(b"{}", _EMPTY)
         manifest = _document(MANIFEST, config=config, layers=layers, subject=subject, **more)
         own = _descriptor(MANIFEST, sha256(manifest), len(manifest))
-        if "OCI-Subject" in self.put(own["digest"], manifest, MANIFEST):
-            return own
-        # The registry knows no referrers: clients look for an index under this tag.
-        tag = subject["digest"].replace(":", "-")
-        for _ in range(_ROUNDS):
+        if "OCI-Subject" not in self.put(own["digest"], manifest, MANIFEST):
+            # The registry knows no referrers: clients look for an index under this tag.
+            tag = subject["digest"].replace(":", "-")
             index = again(lambda: self._oci.index(self._repo_id, tag))
             there = untrusted.parse_json(index)["manifests"] if index else []
-            if own["digest"] in (each["digest"] for each in there):
-                return own
-            self.put(tag, _document(INDEX, manifests=[*there, {**own, **more}]), INDEX)
-        raise _moved(self._repo_id, tag)
+            if own["digest"] not in {each["digest"] for each in there}:
+                self.put(tag, _document(INDEX, manifests=[*there, {**own, **more}]), INDEX)
+        return own
 
     def _blob(self, data: bytes, kind: str) -> Descriptor:
         """Upload a small blob; returns its descriptor."""
@@ -330,11 +251,7 @@ def write_layer(
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name in sorted(names, key=lambda name: (name != FILE, name)):
             path, info = contents[names[name]], tarfile.TarInfo(name)
-            if files.sha256_file(path) != names[name]:
-                raise RegistryError(
-                    f"{path} changed while it was published",
-                    hint="publish again when nothing writes to it",
-                )
+            refuse_changed(path, names[name])
             info.size = path.stat().st_size
             with path.open("rb") as stream:
                 archive.addfile(info, stream)

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
-from kernforge.errors import IntegrityError, KernforgeError, NotPublishedError, RegistryError
-from kernforge.registry.http import BusyError, Http, basic, body_of, check_address, reading
+from kernforge.errors import IntegrityError, NotPublishedError, RegistryError
+from kernforge.registry.http import Http, basic, body_of, check_address, reading
 from kernforge.registry.hub import NEXT
 from kernforge.registry.listing import RemoteFile, read_listing
 from kernforge.registry.names import SHA256, check_repo_id, is_ref, is_repo_id
@@ -44,18 +44,21 @@ class OciTransport(Transport):
     Args:
         location: ``oci://host[:port]/prefix``, or ``oci+http://`` for a server without TLS.
         logins: files of docker's and podman's logins, which need not exist.
+        actions: what tokens shall allow.
     """
 
-    actions = "pull"
-    """What tokens shall allow."""
-    transient: tuple[int, ...] = ()
-    """HTTP statuses after which a retry may help, beside the usual ones."""
-
-    def __init__(self, location: str, logins: tuple[Path, ...] = (), user_agent: str = "") -> None:
+    def __init__(
+        self,
+        location: str,
+        logins: tuple[Path, ...] = (),
+        user_agent: str = "",
+        actions: str = "pull",
+    ) -> None:
         scheme = "http" if location.startswith("oci+http://") else "https"
         parts = urlsplit(check_address(f"{scheme}://{location.partition('://')[2]}"))
         self.address, self.host = f"{parts.scheme}://{parts.netloc}", parts.netloc
         self.location, self.logins, self.user_agent = location, logins, user_agent
+        self.actions = actions
         self._prefix = f"{parts.path.strip('/').lower()}/".lstrip("/")
         self.absent = "check the prefix; some registries want a repository to be created first"
         self.denied = (
@@ -184,12 +187,6 @@ class _Session(Http):
         )
         self.header, self._registry, self._repository = "", registry, repository
         self._scopes = {f"repository:{repository}:{registry.actions}"} if repository else set()
-
-    def refused(self, what: str, status: int, headers: Any, reason: str) -> KernforgeError:
-        """The error for an HTTP status."""
-        error = super().refused(what, status, headers, reason)
-        is_transient = status in self._registry.transient
-        return BusyError(error.message, hint=error.hint) if is_transient else error
 
     def answer(self, headers: Any) -> bool:
         """Log in as a refused request demands it; returns whether that may help."""

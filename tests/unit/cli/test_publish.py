@@ -80,13 +80,11 @@ def test_a_mistake_in_the_card_prevents_publication(publish, project):
 @pytest.mark.parametrize(
     ("branch", "words", "said"),
     [
-        ("next", ("--version", "1.2.3"), "the branch 'next' has no versions, and 1.2.3 is one"),
-        ("v2", (), "is that of another version: version is 1 in this build"),
-        ("v1.0.0", (), "is that of another version"),
-        ("main", (), "is its newest version"),
-        ("a..b", (), "is an invalid or reserved name"),
-        ("tmp-x", (), "is an invalid or reserved name"),
-        ("publishing-v1.0.0", (), "is an invalid or reserved name"),
+        ("next", ("--version", "1.2.3"), "cannot be a branch without versions: 1.2.3 is a version"),
+        ("v2", (), "cannot be a branch without versions"),
+        ("v1.0.0", (), "cannot be a branch without versions"),
+        ("main", (), "main is the newest version, but on a hub"),
+        ("tmp-x", (), "is not the name of a branch"),
     ],
 )
 def test_what_a_branch_cannot_be_is_an_error_of_usage(publish, name_branch, branch, words, said):

@@ -216,7 +216,7 @@ def test_a_copied_directory_is_a_registry_in_a_bucket(place, build, buckets, tmp
 
 
 def test_branches_and_privacy_are_as_in_a_directory(place, build):
-    with pytest.raises(UsageError, match="'main' of a registry that is no hub"):
+    with pytest.raises(UsageError, match="'main' cannot be a branch without versions"):
         publish(build("a"), place.open(), REPO, branch="main")
     with pytest.raises(UsageError, match="no private kernels"):
         publish(build("a"), place.open(), REPO, private=True)

@@ -12,7 +12,7 @@ from support.served import served
 
 from kernforge.errors import IntegrityError, NetworkError, RegistryError
 from kernforge.publish.api import destination
-from kernforge.publish.directory import Release
+from kernforge.publish.destination import Release
 from kernforge.registry.api import open_registry
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.hub import HubEndpoint, HubRegistry

@@ -12,7 +12,7 @@ from support.oci_registries import BASIC, BUNDLE, memory_registry, requests_made
 from support.registries import commit_of
 
 from kernforge.artifact.metadata import SIGNATURE
-from kernforge.errors import IntegrityError, RegistryError, UsageError
+from kernforge.errors import IntegrityError, RegistryError
 from kernforge.publish.api import publish
 from kernforge.registry import remote
 from kernforge.registry.api import _server, open_registry
@@ -278,12 +278,3 @@ def test_skopeo_copies_a_release_with_its_commit(oci_registry, signed, fresh):
     registry = fresh(f"oci+http://{host}/mirror")
     assert commit_of(registry, REPO, 1) == commit
     assert (load(registry) / SIGNATURE).is_file()
-
-
-def test_names_that_a_registry_cannot_hold_are_refused(served, build):
-    publish(build(), open_registry(served.location), "Acme/Toy")
-    registry = open_registry(served.location)
-    with pytest.raises(RegistryError, match="has Acme/Toy, which differs from acme/toy in case"):
-        publish(build(), registry, REPO)
-    with pytest.raises(UsageError, match="has no branch 'team/dev'"):
-        publish(build(), registry, "acme/other", branch="team/dev")
