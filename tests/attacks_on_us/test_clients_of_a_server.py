@@ -120,11 +120,11 @@ def test_odd_ranges_send_no_more_than_the_file(server):
 
 def test_endless_body_is_not_kept(server):
     process = psutil.Process(server.process.pid)
-    path = "/api/kernels/acme/toy/paths-info/v1"
-    server.ask(path, method="POST", body=b"paths=x")
+    path = "/api/kernels/acme/toy/commit/v1"
+    server.ask(path, method="POST", body=b"x")
     before = process.memory_info().rss
-    body = b"paths=" + b"x" * (256 << 20)
-    assert server.ask(path, method="POST", body=body).status == 400
+    body = b"x" * (256 << 20)
+    assert server.ask(path, method="POST", body=body).status == 404
     assert process.memory_info().rss - before < 64 << 20
 
 

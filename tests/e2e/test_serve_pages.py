@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
-from support.pages import Page, kernel, publish
-from support.served import served
+from support.pages import Page, kernel
+from support.served import publish, served
 
 from kernforge.registry.directory import DirectoryRegistry
 

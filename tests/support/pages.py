@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels for the pages of ``kernforge serve``, and a client of the pages."""
 
-import hashlib
 from html.parser import HTMLParser
 
 from starlette.testclient import TestClient
@@ -24,18 +23,6 @@ NAMES = (
     *(f"torch2{n}-cxx11-{b}-x86_64-linux" for n in (11, 12) for b in ("cpu", "cu126", "cu130")),
     "torch212-cxx11-cu130-aarch64-linux",
 )
-
-
-def publish(registry, repo_id, files, *refs) -> str:
-    """A commit of some files, with references."""
-    tree = {path: hashlib.sha256(data).hexdigest() for path, data in files.items()}
-    with registry.writing(repo_id):
-        for path, data in files.items():
-            registry.add_blob(repo_id, tree[path], data)
-        commit, _ = registry.add_snapshot(repo_id, tree)
-        for name in refs:
-            registry.set_ref(repo_id, name, commit)
-    return commit
 
 
 def kernel(build, *names, files=PACKAGE, ops=OPS, **fields) -> dict[str, bytes]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may read which kernels: a TOML file with the hashes of tokens, read again when it changes.
+"""Who may read which kernels: a TOML file with the hashes of tokens.
 
 ::
 
@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import logging
-from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -27,8 +25,6 @@ from kernforge.registry.listing import MALFORMED
 from kernforge.registry.names import SHA256
 from kernforge.system import untrusted
 from kernforge.system.digest import sha256
-
-log = logging.getLogger("kernforge")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,64 +55,48 @@ class Access:
         path: the file of tokens; None lets everybody read everything.
 
     Attributes:
-        asks_for_token: whether a request without a token sees less than one with a token.
+        has_tokens: whether there is such a file.
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self.asks_for_token = path is not None
-        self._path, self._stamp = path, (0, 0)
-        self._readers = {"": Reader()}
-        if path:
-            self._load(path)
+        self.has_tokens = path is not None
+        self._readers = {"": Reader()} if path is None else _read(path)
 
     def reader(self, authorization: str) -> Reader | None:
         """The reader of a request's header ``Authorization``; None for an unknown token."""
-        if self._path is None:
-            return self._readers[""]
-        try:
-            self._load(self._path)
-        except UsageError as error:  # the server goes on with the tokens that it has
-            log.warning("%s", error)
-        token = _token(authorization)
+        token = _token(authorization) if self.has_tokens else ""
         # The lookup is by hash: its duration says nothing about a token.
         return self._readers.get(sha256(token) if token else "")
 
-    def is_public(self, repo_id: str) -> bool:
-        """Whether a kernel needs no token."""
-        return self._readers[""].may_read(repo_id)
-
-    def _load(self, path: Path) -> None:
-        try:
-            state = path.stat()
-            stamp = (state.st_mtime_ns, state.st_ino)
-            if stamp != self._stamp:
-                self._stamp = stamp
-                self._readers = _read(path.read_bytes())
-        except (OSError, *MALFORMED) as error:
-            raise UsageError(
-                f"{path} cannot be read as a file of tokens: {error!r}",
-                hint='write [[token]] with name = "ci", sha256 = "<64 hex digits>" and maybe '
-                'kernels = ["acme/*"]',
-            ) from error
+    def lacks_token(self) -> bool:
+        """Whether the current reader might see more with a token."""
+        return self.has_tokens and not READER.get().name
 
 
-def _read(data: bytes) -> dict[str, Reader]:
+def _read(path: Path) -> dict[str, Reader]:
     """The readers by the hash of their token, and the one without a token."""
-    document = untrusted.parse_toml(data)
-    readers = {"": Reader(kernels=_patterns(document, "public", []))}
-    for row in document.get("token", []):
-        if not SHA256.fullmatch(row["sha256"]):
-            raise ValueError(f"sha256 = {row['sha256']!r} has not 64 hex digits")
-        kernels = (*_patterns(row, "kernels", ["*"]), *readers[""].kernels)
-        readers[row["sha256"]] = Reader(str(row["name"]), kernels)
+    try:
+        document = untrusted.parse_toml(path.read_bytes())
+        public = _patterns(document.get("public", []))
+        readers = {"": Reader(kernels=public)}
+        for row in document.get("token", []):
+            if not SHA256.fullmatch(row["sha256"]):
+                raise ValueError(f"sha256 = {row['sha256']!r} has not 64 hex digits")
+            kernels = (*_patterns(row.get("kernels", ["*"])), *public)
+            readers[row["sha256"]] = Reader(str(row["name"]), kernels)
+    except (OSError, *MALFORMED) as error:
+        raise UsageError(
+            f"{path} cannot be read as a file of tokens: {error!r}",
+            hint='write [[token]] with name = "ci", sha256 = "<64 hex digits>" and maybe '
+            'kernels = ["acme/*"]',
+        ) from error
     return readers
 
 
-def _patterns(table: Mapping[str, object], name: str, default: list[str]) -> tuple[str, ...]:
-    value = table.get(name, default)
-    if not isinstance(value, list) or not all(isinstance(pattern, str) for pattern in value):
-        raise ValueError(f"{name} = {value!r} is not a list of repo ids and patterns")
-    return tuple(value)
+def _patterns(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):  # the letters of a text would be patterns, its "*" too
+        raise TypeError(f"{value!r} is not a list of repo ids and patterns")
+    return tuple(map(str, value))
 
 
 def _token(authorization: str) -> str:

@@ -8,26 +8,34 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from kernforge.artifact.metadata import FILE, SIGNATURE, Metadata
 from kernforge.artifact.variant import Variant
 from kernforge.artifact.version import Version2
-from kernforge.errors import CheckError, IntegrityError, RegistryError, TrustError, UsageError
+from kernforge.errors import (
+    CheckError,
+    IntegrityError,
+    MissingFileError,
+    RegistryError,
+    TrustError,
+    UsageError,
+)
 from kernforge.loader.host import Host
 from kernforge.loader.resolve import check_archs, resolve, way_out
-from kernforge.registry.api import REDIRECT, read_redirect
+from kernforge.registry.api import REDIRECT, Answer, read_redirect
 from kernforge.registry.listing import MALFORMED, RemoteFile
 from kernforge.source import op_schema, python_api
 from kernforge.source.python_api import ApiEntry
 from kernforge.system import untrusted
-from kernforge.trust.admission import Admission
+from kernforge.system.environment import Environment
+from kernforge.trust.admission import Case
+from kernforge.trust.policy import Subject
 
 T = TypeVar("T")
-Read: TypeAlias = Callable[[str], bytes | None]
-Admit: TypeAlias = Callable[[bytes, bytes | None], Admission]
-Place: TypeAlias = tuple[str, tuple[Version2, str, bool], tuple[bool, str, Version2]]
+Small: TypeAlias = Callable[[str], bytes | None]
+Folder: TypeAlias = dict[str, RemoteFile]
 
 _MOST = 400  # builds, and public names
 _DOCUMENT = 1 << 20  # bytes of a document, and of all Python files of a package
@@ -35,10 +43,11 @@ _SCHEMA = 4096  # characters
 _CARD = 1 << 16
 _NONE = Version2(0, 0)
 # A server that does not answer is none of these: the page would keep its error.
-_WRONG = (CheckError, IntegrityError, RegistryError, TrustError, UsageError)
+_REFUSED = (CheckError, IntegrityError, RegistryError, TrustError, UsageError)
+_WRONG = (*_REFUSED, *MALFORMED, MemoryError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Build:
     """A variant of a commit.
 
@@ -61,7 +70,7 @@ class Build:
     refused: str = ""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> tuple[str, tuple[Any, ...], tuple[Any, ...]]:
         """Platform, row and column of a variant in the table, as keys to sort by."""
         assert self.variant  # noqa: S101 - others are in no table
         variant, backend = self.variant, self.variant.backend
@@ -82,7 +91,7 @@ class Release:
         problems: why a part cannot be read, by its name.
     """
 
-    builds: tuple[Build, ...]
+    builds: list[Build]
     omitted: int
     size: int
     has_source: bool
@@ -94,77 +103,65 @@ class Release:
 
 
 class Fit(NamedTuple):
-    """The variant that would load, why others would not (near misses first), and what to do."""
+    """The variant that would load, why others would not, what to do, and near misses first."""
 
     best: str
     reasons: Mapping[str, str]
     advice: str
+    builds: list[Build]
 
 
-def read_release(files: Mapping[str, RemoteFile], read: Read, admit: Admit) -> Release:
+def read_release(answer: Answer, environment: Environment) -> Release:
     """Read a commit.
-
-    Args:
-        read: returns a file's bytes by its path.
-        admit: decides by the server's trust policy about a document and its signature.
 
     Raises:
         NetworkError: the registry does not answer.
     """
+    files = answer.registry.listing(answer.repo_id, answer.commit)
+    problems: dict[str, str] = {}
 
     def small(path: str) -> bytes | None:
         if path in files and files[path].size > _DOCUMENT:
             raise IntegrityError(f"{path} has {files[path].size:,} bytes, too many to be read here")
-        return read(path) if path in files else None
+        return answer.small_file(path)
 
-    def attempt(part: str, value: Callable[[], T], default: T) -> T:
+    def attempt(part: str, read: Callable[[], T], default: T) -> T:
         try:
-            return value()
-        except (*_WRONG, *MALFORMED, MemoryError) as error:
-            problems[part] = getattr(error, "message", "it is malformed")
+            return read()
+        except _WRONG as error:
+            problems[part] = _message(error)
             return default
-
-    problems: dict[str, str] = {}
-    folders: dict[str, dict[str, RemoteFile]] = {}
-    for path, file in files.items():
-        top, _, inner = path.partition("/")
-        if top == "build" and "/" in inner:
-            folders.setdefault(inner.partition("/")[0], {})[path] = file
-    shown = sorted(folders)[:_MOST]
-    builds = tuple(_read_build(name, folders[name], small, admit) for name in shown)
-    first = next((build for build in builds if build.metadata), None)
 
     def moved() -> str:
         document = small(REDIRECT)
         return "" if document is None else read_redirect(document).repo_id
 
+    # Consent is each reader's own; the page says what the policy demands beyond it.
+    case = Case(Subject.of(answer), environment, trust_remote_code=True)
+    variants = variants_of(files)
+    builds = [_read_build(name, variants[name], small, case) for name in sorted(variants)[:_MOST]]
+    first = next((build for build in builds if build.metadata), None)
     return Release(
         builds=builds,
-        omitted=len(folders) - len(shown),
-        size=_unique_bytes(file for folder in folders.values() for file in folder.values()),
+        omitted=len(variants) - len(builds),
+        size=_unique_bytes(file for folder in variants.values() for file in folder.values()),
         has_source=any(path.startswith("source/") for path in files),
         card=attempt("card", lambda: (small("README.md") or b"").decode()[:_CARD], ""),
         moved=attempt("moved", moved, ""),
-        api=attempt("api", lambda: _read_api(first, files, small), {}),
+        api=attempt("api", lambda: _read_api(first, variants, small), {}),
         api_of=first.name if first else "",
         problems=problems,
     )
 
 
-def _read_build(name: str, folder: Mapping[str, RemoteFile], read: Read, admit: Admit) -> Build:
-    build = Build(name=name, variant=parse(name), size=_unique_bytes(folder.values()))
-    try:
-        if (document := read(f"build/{name}/{FILE}")) is None:
-            return replace(build, problem=f"{FILE} is missing")
-        build = replace(build, metadata=Metadata.from_json(document))
-        bundle = read(f"build/{name}/{SIGNATURE}")
-    except _WRONG as error:
-        return replace(build, problem=error.message)
-    build = replace(build, signer="" if bundle is None else _named_signer(bundle))
-    try:
-        return replace(build, verified=admit(document, bundle).signers)
-    except _WRONG as error:
-        return replace(build, refused=error.message)
+def variants_of(files: Mapping[str, RemoteFile]) -> dict[str, Folder]:
+    """The files of each variant, by its name and their paths in the commit."""
+    variants: dict[str, Folder] = {}
+    for path, file in files.items():
+        folder, *inner = path.split("/")[:-1] or [""]
+        if folder == "build" and inner:
+            variants.setdefault(inner[0], {})[path] = file
+    return variants
 
 
 def parse(name: str) -> Variant | None:
@@ -175,8 +172,32 @@ def parse(name: str) -> Variant | None:
         return None
 
 
+def _message(error: Exception) -> str:
+    return error.message if isinstance(error, _REFUSED) else "it is malformed"
+
+
 def _unique_bytes(files: Iterable[RemoteFile]) -> int:
     return sum({file.blob: file.size for file in files}.values())
+
+
+def _read_build(name: str, folder: Folder, small: Small, case: Case) -> Build:
+    build = Build(name=name, variant=parse(name), size=_unique_bytes(folder.values()))
+    try:
+        document = small(f"build/{name}/{FILE}")
+        if document is None:
+            raise MissingFileError(f"{FILE} is missing")
+        build.metadata = Metadata.from_json(document)
+        bundle = small(f"build/{name}/{SIGNATURE}")
+    except _WRONG as error:
+        build.problem = _message(error)
+        return build
+    if bundle is not None:
+        build.signer = _named_signer(bundle)
+    try:
+        build.verified = case.admit(document, lambda: bundle)[0].signers
+    except _WRONG as error:  # without the place of the registry
+        build.refused = _message(error).removeprefix(f"{case.subject}: ")
+    return build
 
 
 def _named_signer(bundle: bytes) -> str:
@@ -196,16 +217,16 @@ def _named_signer(bundle: bytes) -> str:
 
 
 def _read_api(
-    build: Build | None, files: Mapping[str, RemoteFile], read: Read
+    build: Build | None, variants: Mapping[str, Folder], small: Small
 ) -> Mapping[str, ApiEntry]:
-    if build is None:
+    if build is None or build.metadata is None:
         return {}
-    start = f"build/{build.name}/"
-    paths = [path for path in sorted(files) if path.startswith(start) and path.endswith(".py")]
-    if sum(files[path].size for path in paths) > _DOCUMENT:
+    start, folder = f"build/{build.name}/", variants[build.name]
+    paths = [path for path in sorted(folder) if path.endswith(".py")]
+    if sum(folder[path].size for path in paths) > _DOCUMENT:
         raise IntegrityError("the Python files are too large to be read here")
-    texts = {p.removeprefix(start): (read(p) or b"").decode(errors="replace") for p in paths}
-    provenance = build.metadata.provenance if build.metadata else None
+    texts = {p.removeprefix(start): (small(p) or b"").decode(errors="replace") for p in paths}
+    provenance = build.metadata.provenance
     schemas = provenance.kernforge.get("ops", []) if provenance else []
     if any(len(schema) > _SCHEMA for schema in schemas):
         raise IntegrityError("an operator's schema is too long to be read here")
@@ -214,20 +235,21 @@ def _read_api(
 
 
 def fit(builds: Iterable[Build], host: Host) -> Fit:
-    """Which build would load on a machine, by the loader's rules; the others with reasons."""
+    """Which build would load on a machine, by the loader's rules."""
     known = {build.name: build for build in builds}
     resolution = resolve(known, host)
     reasons: dict[str, str] = {}
     for decision in sorted(resolution.decisions, key=lambda decision: -decision.step):
-        metadata = known[decision.name].metadata
-        unfit = check_archs(metadata.backend, metadata.archs, host) if metadata else ""
-        unreadable = "" if metadata else "its metadata cannot be read"
-        reasons[decision.name] = decision.reason or unreadable or unfit
-    reasons |= dict.fromkeys(known.keys() - reasons.keys(), "its name is not that of a variant")
-    if (best := resolution.best) is None:
+        unfit = "its metadata cannot be read"
+        if metadata := known[decision.name].metadata:
+            unfit = check_archs(metadata.backend, metadata.archs, host)
+        reasons[decision.name] = decision.reason or unfit
+    for name in known.keys() - reasons.keys():
+        reasons[name] = "its name is not that of a variant"
+    best, advice = resolution.best.name if resolution.best else "", ""
+    if not best:
         advice = way_out(resolution, host, take_cpu='pass backend="cpu" to load {}')
-        return Fit("", reasons, advice)
-    if reason := reasons[best.name]:
+    elif reasons[best]:
         # The loader chooses before it reads the document, and takes no second choice.
-        return Fit("", reasons, f"{best.name} would be refused: {reason}")
-    return Fit(best.name, reasons, "")
+        best, advice = "", f"{best} would be refused: {reasons[best]}"
+    return Fit(best, reasons, advice, [known[name] for name in reasons])

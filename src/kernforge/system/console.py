@@ -155,17 +155,13 @@ class Console:
         elif text:
             print(printable(text), flush=True)
 
-    def line(self, document: Any, text: str, *, flush: bool = True) -> None:
+    def line(self, document: Any, text: str) -> None:
         """Print one of several results: a line of JSON, or text."""
         if self.as_json:
             self._indent = None
-            print(json.dumps(document, default=str), flush=flush)
+            print(json.dumps(document, default=str), flush=True)
         elif text:
-            print(printable(text), flush=flush)
-
-    def flush(self) -> None:
-        """Write lines that were printed without ``flush``."""
-        sys.stdout.flush()
+            print(printable(text), flush=True)
 
     def close(self) -> None:
         """Print the document of the result, if there is one."""

@@ -3,7 +3,7 @@
 
 import base64
 import hashlib
-import os
+import re
 
 import pytest
 from support.served import publish, served
@@ -52,15 +52,14 @@ def bearer(token):
 
 
 def seen(server, **headers):
-    return [item["id"] for item in server.ask("/api/kernels", **headers).json()]
+    page = server.ask("/search", **headers).body.decode()
+    return re.findall('href="/kernels/([^"]*)"', page)
 
 
 def test_search_shows_what_a_token_may_read(server):
     assert seen(server) == ["acme/open"]
     assert seen(server, **bearer(CI)) == ["acme/open", "acme/secret", "other/own"]
     assert seen(server, **bearer(OTHER)) == ["acme/open", "other/own"]
-    assert server.ask("/api/kernels/acme/open").json()["private"] is False
-    assert server.ask("/api/kernels/acme/secret", **bearer(CI)).json()["private"] is True
 
 
 def test_private_kernel_does_not_exist_for_others(server, registry):
@@ -93,18 +92,6 @@ def test_unknown_token_is_refused(server):
 def test_browser_sends_the_token_as_a_password(server):
     pair = base64.b64encode(f"me:{CI}".encode()).decode()
     assert "acme/secret" in seen(server, Authorization=f"Basic {pair}")
-
-
-def test_changed_file_of_tokens_is_read_again(tmp_path):
-    path = tmp_path / "tokens.toml"
-    path.write_text(row("ci", CI))
-    access = Access(path)
-    assert access.reader(f"Bearer {CI}").name == "ci"
-    path.write_text("not TOML")
-    assert access.reader(f"Bearer {CI}").name == "ci", "the last good file counts"
-    path.write_text("")
-    os.utime(path, ns=(1, 1))
-    assert access.reader(f"Bearer {CI}") is None
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the hub's clients ask of a server, and what they need in its answers."""
 
+import asyncio
 import hashlib
 
 import pytest
@@ -80,9 +81,6 @@ def test_tree_has_folders_and_files_with_their_hashes(server, commit):
     item = {"type": "file", "oid": git_blob(pointer.encode()), "size": len(LIBRARY), "path": SO}
     assert items[SO] == {**item, "lfs": large}
     assert server.ask(f"{path}/none").headers["X-Error-Code"] == "EntryNotFound"
-    body = f"paths={SO}&paths=build&paths=none&expand=false"
-    asked = server.ask(f"/api/kernels/acme/toy/paths-info/{commit}", method="POST", body=body)
-    assert [item["path"] for item in asked.json()] == [SO, "build"]
 
 
 def test_file_has_the_headers_of_the_hub(server, commit):
@@ -99,8 +97,6 @@ def test_file_has_the_headers_of_the_hub(server, commit):
             assert headers["X-Content-Type-Options"] == "nosniff"
             assert headers["Content-Disposition"].startswith("attachment")
             assert ("immutable" in headers["Cache-Control"]) == (revision == commit)
-        same = server.ask(path, If_None_Match=f'"{digest}"')
-        assert (same.status, same.body) == (304, b"")
 
 
 @pytest.mark.parametrize(
@@ -129,14 +125,12 @@ def test_range_gives_its_bytes(server, asked, status, part):
         ("/kernels/acme/toy/resolve/v1/none", 404, "EntryNotFound"),
         ("/api/agent-harnesses", 404, None),
         ("/api/organizations/nobody/overview", 404, None),
-        ("/api/whoami-v2", 401, None),
     ],
 )
 def test_errors_are_named_as_the_hub_does(server, path, status, code):
     answer = server.ask(path)
     assert (answer.status, answer.headers["X-Error-Code"]) == (status, code)
     assert answer.json()["error"] == answer.headers["X-Error-Message"]
-    assert answer.headers["X-Request-Id"]
 
 
 def test_owner_of_the_option_is_trusted(server):
@@ -147,15 +141,6 @@ def test_owner_of_the_option_is_trusted(server):
 def test_used_address_is_an_error(server, tmp_path, kernforge_cli):
     done = kernforge_cli("serve", tmp_path, "--host", "192.0.2.1", expect=2)
     assert "cannot listen at 192.0.2.1, port 8000" in done.stderr
-
-
-def test_search_finds_kernels_by_a_part_of_the_name(server):
-    def found(query):
-        return [item["id"] for item in server.ask(f"/api/kernels?{query}").json()]
-
-    assert found("search=OTH") == ["acme/other"]
-    assert found("author=acme&limit=1") == ["acme/other"]
-    assert found("author=nobody") == []
 
 
 def test_new_version_is_seen(server, registry):
@@ -175,7 +160,7 @@ def test_requests_are_counted_and_logged(server):
     assert line["path"] == "/api/kernels/acme/toy/refs"
     assert (line["method"], line["status"], line["client"]) == ("GET", 200, "127.0.0.1")
     metrics = server.ask("/metrics").body.decode()
-    route = 'route="/api/kernels/{owner}/{name}/refs",status="200"'
+    route = 'route="refs",status="200"'
     assert f"kernforge_requests_total{{{route}}}" in metrics
 
 
@@ -184,10 +169,14 @@ def test_long_commits_of_other_registries_are_cut(tmp_path, monkeypatch):
     transport = MemoryTransport({"acme/toy": FILES}, {"v1"})
     monkeypatch.setattr(transport, "refs", lambda _: {"v1": commit})
     source = Source(RemoteRegistry(transport, "memory://here", tmp_path))
-    for revision in ("v1", commit[:40], commit[:9], commit):
-        assert source.commit("acme/toy", revision) == commit
-    assert set(source.listing("acme/toy", commit)) == set(FILES)
-    assert source.file("acme/toy", commit, SO).read_bytes() == LIBRARY
+
+    async def ask():
+        for revision in ("v1", commit[:40], commit[:9], commit):
+            assert await source.commit("acme/toy", revision) == commit
+        assert set(await source.listing("acme/toy", commit)) == set(FILES)
+        assert (await source.content("acme/toy", commit, SO)).read_bytes() == LIBRARY
+
+    asyncio.run(ask())
 
 
 def test_last_references_count_while_the_registry_is_away(hub, tmp_path, monkeypatch):
