@@ -167,14 +167,13 @@ def publish(
                 files=files,
                 card=card(variants) if callable(card) else card,
             )
-            nothing = ("", False, "")
-            commit, changed, url = nothing if dry_run else place.write(repo_id, release)
+            commit, changed = ("", False) if dry_run else place.write(repo_id, release)
         return PublishResult(
             commit=commit,
             version=names.dotted(choice.version) if choice else None,
             changed=changed,
             variants=variants,
-            url=url,
+            url=place.url(repo_id, release.reference),
             branch=release.branch,
             choice=choice,
         )
@@ -211,11 +210,7 @@ def destination(registry: Registry, *, private: bool | None = None) -> Destinati
         RegistryError: it cannot be written to.
         UsageError: it has no private kernels, or a package is missing.
     """
-    if registry.offline_server:
-        raise NetworkError(
-            f"{registry.offline_server} cannot be used: HF_HUB_OFFLINE is set",
-            hint="unset HF_HUB_OFFLINE to publish",
-        )
+    refuse_offline(registry)
     if isinstance(registry, HubRegistry):
         return HubDestination(registry, private=private)
     if private:
@@ -234,6 +229,15 @@ def destination(registry: Registry, *, private: bool | None = None) -> Destinati
         f"{registry.url} cannot be written to",
         hint="publish to a directory, a bucket, an OCI registry or a hub",
     )
+
+
+def refuse_offline(registry: Registry) -> None:
+    """Refuse the cache of a server that is not to be contacted."""
+    if registry.offline_server:
+        raise NetworkError(
+            f"{registry.offline_server} cannot be used: HF_HUB_OFFLINE is set",
+            hint="unset HF_HUB_OFFLINE",
+        )
 
 
 def _parse_version(text: str) -> names.Version3:

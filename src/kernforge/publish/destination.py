@@ -13,19 +13,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
 
 from kernforge.errors import RegistryError
 from kernforge.publish.version import Tree
 from kernforge.registry.directory import DirectoryRegistry, Registry
-from kernforge.registry.names import Version3, branches, tag_of, versions
+from kernforge.registry.names import Version3, branches, directory_name, tag_of, versions
 from kernforge.registry.remote import RemoteRegistry
 from kernforge.system import files
 from kernforge.system.digest import sha256
 
 CARD = "README.md"
-Written: TypeAlias = tuple[str, bool, str]
-"""The commit of a publication, whether it is a change, and its URL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +79,13 @@ class Destination:
         """
         return {path: file.blob for path, file in self.registry.listing(repo_id, commit).items()}
 
-    def write(self, repo_id: str, release: Release) -> Written:
+    def write(self, repo_id: str, release: Release) -> tuple[str, bool]:
         """Publish a version, or the variants of a branch.
 
         A published version is not changed; an interrupted publication is finished.
+
+        Returns:
+            The commit, and whether the publication is a change.
 
         Raises:
             MovedError: another publisher has published since ``versions`` was called.
@@ -97,7 +97,7 @@ class Destination:
         moved = self.finish(repo_id, release, commit)
         if isinstance(self.registry, RemoteRegistry):
             self.registry.forget(repo_id)
-        return commit, moved or commit != before, self.url(repo_id, release.reference, commit)
+        return commit, moved or commit != before
 
     def refs(self, repo_id: str) -> Mapping[str, str]:
         """The commit of each branch and tag, as it is now."""
@@ -111,9 +111,9 @@ class Destination:
         """Write what follows from the tags; returns whether that is a change."""
         raise NotImplementedError
 
-    def url(self, repo_id: str, reference: str, commit: str) -> str:
+    def url(self, repo_id: str, reference: str) -> str:  # noqa: ARG002 - a default
         """Where a user finds what was published."""
-        raise NotImplementedError
+        return f"{self.registry.url}/{directory_name(repo_id)}"
 
     @contextlib.contextmanager
     def with_card(self, release: Release) -> Iterator[Release]:
@@ -154,10 +154,6 @@ class DirectoryDestination(Destination):
             changed = self.registry.set_ref(repo_id, name, target) or changed
         self.registry.write_index(repo_id, commit)
         return changed
-
-    def url(self, repo_id: str, reference: str, commit: str) -> str:  # noqa: ARG002
-        """The directory of the commit."""
-        return self.registry.snapshot(repo_id, commit).as_uri()
 
 
 def refuse_changed(file: Path, digest: str) -> None:

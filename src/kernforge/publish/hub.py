@@ -23,7 +23,7 @@ from kernforge.system import extras
 from kernforge.system.digest import git_blob
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from kernforge.publish.destination import Release
@@ -134,7 +134,8 @@ class HubDestination(Destination):
         if published == card or (published and generated in card and generated not in published):
             return False
         try:
-            self._send(repo_id, {CARD: card}, f"the card of {release.reference}", "main", main)
+            operation = self._hub.CommitOperationAdd(CARD, card)
+            self._send(repo_id, [operation], f"the card of {release.reference}", "main", main)
         except ValueError as error:
             if CARD not in str(error):
                 raise
@@ -143,7 +144,7 @@ class HubDestination(Destination):
             ) from error
         return True
 
-    def url(self, repo_id: str, reference: str, commit: str) -> str:  # noqa: ARG002
+    def url(self, repo_id: str, reference: str) -> str:
         """The page of the version or branch."""
         return f"{self.registry.hub.address}/kernels/{repo_id}/tree/{reference}"
 
@@ -156,38 +157,23 @@ class HubDestination(Destination):
             self.known = self.refs(repo_id)
         head = self.known[branch]
         before, after = self.tree(repo_id, head, release.files), release.tree
-        operations: dict[str, str | bytes | None] = {
-            path: None for path in before if path.startswith(_OWN) and path not in after
-        }
-        operations |= {
-            path: str(release.files[digest])
+        add, delete = self._hub.CommitOperationAdd, self._hub.CommitOperationDelete
+        operations = [delete(p) for p in before if p.startswith(_OWN) and p not in after]
+        operations += [
+            add(path, str(release.files[digest]))
             for path, digest in after.items()
             if before.get(path) != digest
-        }
+        ]
         return self._send(repo_id, operations, release.reference, branch, head)
 
     def _send(
-        self,
-        repo_id: str,
-        operations: Mapping[str, str | bytes | None],
-        what: str,
-        branch: str,
-        parent: str,
+        self, repo_id: str, operations: Sequence[Any], what: str, branch: str, parent: str
     ) -> str:
-        """Make one commit. It names its parent, so that sending it twice makes only one commit.
-
-        Args:
-            operations: a file's path or bytes by its path in the kernel; None deletes it.
-        """
+        """Make one commit. It names its parent, so that sending it twice makes only one commit."""
         commit: str = self._call(
             self._api.create_commit,
             repo_id,
-            operations=[
-                self._hub.CommitOperationDelete(path_in_repo=path)
-                if file is None
-                else self._hub.CommitOperationAdd(path_in_repo=path, path_or_fileobj=file)
-                for path, file in operations.items()
-            ],
+            operations=operations,
             commit_message=f"Published by kernforge: {what}",
             revision=branch,
             parent_commit=parent,

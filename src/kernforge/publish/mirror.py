@@ -19,12 +19,11 @@ from kernforge.artifact.integrity import is_bytecode, verify_tree
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.errors import (
     IntegrityError,
-    NetworkError,
     NotPublishedError,
     RegistryError,
     UsageError,
 )
-from kernforge.publish.api import destination
+from kernforge.publish.api import destination, refuse_offline
 from kernforge.publish.destination import Release
 from kernforge.publish.version import Tree
 from kernforge.registry.directory import Registry
@@ -87,11 +86,7 @@ def mirror(
         IntegrityError: a file of the source is not what it lists.
         RegistryError: the target has the version with other bytes.
     """
-    if source.offline_server:
-        raise NetworkError(
-            f"{source.offline_server} is offline, and its cache has parts of versions",
-            hint="unset HF_HUB_OFFLINE to mirror",
-        )
+    refuse_offline(source)  # its cache has parts of versions
     refs = source.refs(repo_id)
     for reference in _references(source, repo_id, refs, request):
         yield _copy(source, target, repo_id, reference, refs[reference])
@@ -153,7 +148,7 @@ def _copy(
             commit=commit,
         )
         if version or not same:
-            there, _, _ = place.write(repo_id, release)
+            there, _ = place.write(repo_id, release)
     return Mirrored(
         repo_id=repo_id,
         reference=reference,

@@ -79,10 +79,6 @@ class ObjectDestination(Destination):
                 return True
         raise MovedError(f"others publish {repo_id} all the time", hint="publish again later")
 
-    def url(self, repo_id: str, reference: str, commit: str) -> str:  # noqa: ARG002
-        """The listing of the commit."""
-        return f"{self._bucket.address}/{directory_name(repo_id)}/listings/{commit}.json"
-
     def _claim(self, repo_id: str, tag: str, commit: str) -> None:
         """Create the object of a tag, which one of several publishers can."""
         try:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A registry of the OCI distribution protocol: Harbor, Artifactory, zot, GHCR, distribution.
 
-A kernel is the repository ``<prefix>/<owner>/<name>`` in lower case, a release an image index under
-the tags ``v1.2.0``, ``v1`` and ``main``. The SHA-256 of the index is the commit. Its descriptors
-are one manifest for each variant and one for the rest, each with one layer: an uncompressed tar.
-An annotation of the descriptor lists the files with their hashes and their places in the layer, in
-the form of ``registry.listing``. So a load requests the index, ``metadata.json`` and the variant.
+A kernel is the repository ``<prefix>/<owner>/<name>`` in lower case, a release a manifest under the
+tags ``v1.2.0``, ``v1`` and ``main``, whose SHA-256 is the commit. It has one layer for each
+variant and one for the rest: uncompressed tars. Its annotation lists the files with their hashes
+and their places in the layers, in the form of ``registry.listing``. So a load requests the
+manifest, ``metadata.json`` and the variant.
 
 Logins are those of docker and podman, with their credential helpers.
 """
@@ -30,11 +30,12 @@ from kernforge.system.digest import sha256
 from kernforge.system.logins import Login, find_login
 
 INDEX = "application/vnd.oci.image.index.v1+json"
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 FILES = "org.kernforge.files"
-"""Annotation of a descriptor: the files of its layer, or the signature."""
+"""Annotation of a manifest: the files of its layers."""
 
 _AT_ONCE = 8
-_ACCEPT = {"Accept": INDEX}  # without it, registries answer 404 for an index
+_ACCEPT = {"Accept": f"{MANIFEST}, {INDEX}"}  # without it, registries answer 404
 _PARAMETER = re.compile(r'(\w+)=(?:"([^"]*)"|([^\s,"]+))')
 
 
@@ -66,13 +67,13 @@ class OciTransport(Transport):
             "writing where only tags vX.Y.Z are immutable"
         )
         self._https: dict[str, Http] = {}
-        self._indexes: dict[tuple[str, str], bytes] = {}
+        self._manifests: dict[tuple[str, str], bytes] = {}
 
     def ref(self, repo_id: str, name: str) -> str | None:
-        """The commit of a tag; its index is kept for ``files``."""
-        if (index := self.index(repo_id, name)) is None:
+        """The commit of a tag; its manifest is kept for ``files``."""
+        if (manifest := self.manifest(repo_id, name)) is None:
             return None
-        self._indexes[repo_id, commit := sha256(index)] = index
+        self._manifests[repo_id, commit := sha256(manifest)] = manifest
         return commit
 
     def refs(self, repo_id: str) -> dict[str, str]:
@@ -86,14 +87,12 @@ class OciTransport(Transport):
 
     def files(self, repo_id: str, commit: str) -> dict[str, RemoteFile] | None:
         """All files of a commit by path; None if there is no such commit."""
-        index = self.index(repo_id, commit) if SHA256.fullmatch(commit) else None
-        if index is None:
+        manifest = self.manifest(repo_id, commit) if SHA256.fullmatch(commit) else None
+        if manifest is None:
             return None
-        found: dict[str, RemoteFile] = {}
         with reading(f"{self.address} about {repo_id}", "a registry of kernels"):
-            for descriptor in untrusted.parse_json(index)["manifests"]:
-                found |= read_listing(descriptor["annotations"][FILES].encode())
-        return found
+            listed = untrusted.parse_json(manifest)["annotations"][FILES]
+            return read_listing(listed.encode())
 
     def open(self, repo_id: str, commit: str, part: Part) -> Iterator[bytes]:  # noqa: ARG002
         """The bytes of a part of a layer or another blob, as they arrive."""
@@ -109,22 +108,22 @@ class OciTransport(Transport):
         ids = (name.removeprefix(self._prefix) for name in names if name.startswith(self._prefix))
         return tuple(sorted(filter(is_repo_id, ids)))
 
-    def index(self, repo_id: str, name: str) -> bytes | None:
-        """The index of a commit or at a tag; None if there is none."""
-        if index := self._indexes.pop((repo_id, name), None):
-            return index
+    def manifest(self, repo_id: str, name: str) -> bytes | None:
+        """The manifest of a commit or at a tag; None if there is none."""
+        if manifest := self._manifests.pop((repo_id, name), None):
+            return manifest
         is_commit = SHA256.fullmatch(name)
         url = self.url(repo_id, f"manifests/{'sha256:' if is_commit else ''}{quote(name, safe='')}")
         try:
-            index = self.http(repo_id).document(repo_id, url, _ACCEPT)
+            manifest = self.http(repo_id).document(repo_id, url, _ACCEPT)
         except NotPublishedError:
             return None
-        if is_commit and sha256(index) != name:
+        if is_commit and sha256(manifest) != name:
             raise IntegrityError(
                 f"{self.address} answers {repo_id} at {name} with other bytes",
                 hint="a proxy or the server changes them; nothing was used",
             )
-        return index
+        return manifest
 
     def http(self, repo_id: str) -> Http:
         """Requests about one kernel, with a login of their own; of an empty id, about all."""
@@ -193,7 +192,7 @@ class _Session(Http):
         before = self.header
         challenges = [each.partition(" ") for each in headers.get_all("WWW-Authenticate", ())]
         kinds = {kind.lower(): parameters for kind, _, parameters in challenges}
-        login = find_login(self._registry.logins, self._registry.host, self._repository)
+        login = find_login(self._registry.logins, self._registry.host)
         if "bearer" in kinds:
             given = {name: a or b for name, a, b in _PARAMETER.findall(kinds["bearer"])}
             self._scopes |= set(given.get("scope", "").split())

@@ -29,15 +29,12 @@ def login_files(environment: Environment) -> tuple[Path, ...]:
     return tuple(expanded(path) for path in named if path)
 
 
-def find_login(paths: Iterable[Path], host: str, repository: str) -> Login | None:
-    """The user's login for a repository: of the first file that has one; None without.
+def find_login(paths: Iterable[Path], host: str) -> Login | None:
+    """The user's login for a registry: of the first file that has one; None without.
 
     Raises:
         RegistryError: a file is malformed, or a credential helper is missing or fails.
     """
-    places = [host]
-    for part in repository.split("/"):
-        places.insert(0, f"{places[0]}/{part}")
     for path in filter(Path.is_file, paths):
         try:
             config = untrusted.parse_json(path.read_bytes())
@@ -46,10 +43,9 @@ def find_login(paths: Iterable[Path], host: str, repository: str) -> Login | Non
                 re.sub(r"^https?://|(?:/v[12])?/?$", "", key): entry
                 for key, entry in config.get("auths", {}).items()
             }
-            written = (_read(auths[place]) for place in places if place in auths)
             login = (
                 _ask(config.get("credHelpers", {}).get(host), host)
-                or next(filter(None, written), None)
+                or _read(auths.get(host, {}))
                 or _ask(config.get("credsStore"), host)
             )
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

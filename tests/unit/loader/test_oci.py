@@ -10,7 +10,7 @@ import kernforge
 from kernforge.application import project_lock
 from kernforge.loader import lock
 from kernforge.publish.api import publish
-from kernforge.registry.api import _oci, open_registry
+from kernforge.registry.api import _server, open_registry
 from kernforge.trust import signing
 
 
@@ -27,7 +27,7 @@ def test_signed_kernel_loads_where_a_policy_demands_it(location, tmp_path, write
     built = write_variant(tmp_path / "build", unique="0c10001")
     signing.sign([built], key.sign)
     publish(built.parent, open_registry(location), REPO)
-    _oci.cache_clear()
+    _server.cache_clear()
     assert kernforge.get_kernel(REPO, version=1, registry=location).ANSWER == 42
 
 
@@ -38,7 +38,7 @@ def test_locked_kernel_loads_by_its_digest(location, tmp_path, write_variant, mo
     (tmp_path / "pyproject.toml").write_text(f'[tool.kernels.dependencies]\n"{REPO}" = 1\n')
     project_lock.lock(project_lock.read(tmp_path), open_registry(location))
     publish(new, open_registry(location), REPO)
-    _oci.cache_clear()
+    _server.cache_clear()
     assert len(commit) == 64
     assert lock.read(tmp_path / lock.FILE).of(REPO).commit == commit
     options = {"registry": location, "trust_remote_code": True}

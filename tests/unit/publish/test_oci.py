@@ -39,7 +39,7 @@ def test_overwritten_version_is_published_again(oci_place, build, monkeypatch):
         answer = put(self, reference, data, kind, **options)
         if reference == "v1.0.1":
             for tag in late:
-                put(self, tag, self._oci.index(REPO, other), kind)
+                put(self, tag, self._oci.manifest(REPO, other), kind)
         return answer
 
     monkeypatch.setattr(_Upload, "put", overwritten)
