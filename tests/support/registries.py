@@ -7,6 +7,7 @@ from kernforge.registry.names import request
 from kernforge.system.digest import sha256
 
 REPO = "owner/toy"
+LIBRARY = "0123456789abcdef" * 40_000
 
 
 def publish_file(registry, tag, text):

@@ -199,7 +199,7 @@ def find(registries: Registries, request: Request) -> Answer:
 def _absent(registries: Registries, registry: Registry, request: Request) -> NotPublishedError:
     """The error for a kernel, version or revision that is not in its registry."""
     repo_id, last = request.repo_id, registries.members[-1]
-    here = isinstance(last, DirectoryRegistry)
+    here, offline = isinstance(last, DirectoryRegistry), download_first(registry)
     kind = AbsentError if here else NotPublishedError
     refs = registry.refs(repo_id)
     if not refs and not registry.commits(repo_id):
@@ -207,12 +207,12 @@ def _absent(registries: Registries, registry: Registry, request: Request) -> Not
             f"registry {registries.url} has no kernel {repo_id!r}"
             + (" (there is no local snapshot of it)" if here else "")
             + (": that directory does not exist" if here and not registry.root.is_dir() else ""),
-            hint=download_first(registry)
+            hint=offline
             or "publish it there, or name its registry: --registry, registry=... or "
             "KERNFORGE_REGISTRY",
         )
-    tags = ", ".join(reversed(versions(refs).values())) or "none"
     branches = ", ".join(map(str, majors(refs))) or "none"
+    tags = ", ".join(reversed(versions(refs).values())) or "none"
     hint = f"major versions there: {branches}; tags: {tags}"
     if registry is not last:
         name = "hf://" if last.url.startswith("hf+") else last.url
@@ -220,7 +220,7 @@ def _absent(registries: Registries, registry: Registry, request: Request) -> Not
     return kind(
         f"{repo_id} has no {request} in registry {registry.url}: {request} not found, "
         f"available versions: {branches}",
-        hint=download_first(registry) or hint,
+        hint=offline or hint,
     )
 
 

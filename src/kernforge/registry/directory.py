@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 _LARGEST = 64_000_000
 _MODIFIED = "the copy was modified: delete it and download again; no kernel code ran"
-_WAIT_S = 2.0  # before a warning: a write takes less, a download more
 
 
 class Registry:
@@ -96,17 +95,16 @@ class Registry:
 
     def ref(self, repo_id: str, name: str) -> str | None:
         """The commit of a branch or tag."""
-        commit = self._written_ref(repo_id, name)
-        return commit or (self._unnamed(repo_id).get(name) if self.offline_server else None)
+        return self._written_ref(repo_id, name) or self._unnamed(repo_id).get(name)
 
     def refs(self, repo_id: str) -> Mapping[str, str]:
         """The commit of each branch and tag, sorted by name."""
-        written = self._written_refs(repo_id)
-        return (
-            dict(sorted({**self._unnamed(repo_id), **written}.items()))
-            if self.offline_server
-            else written
-        )
+        root, found = self.link_root(repo_id) / "refs", self._unnamed(repo_id)
+        for path in root.rglob("*"):
+            name = path.relative_to(root).as_posix()
+            if path.is_file() and (commit := self._written_ref(repo_id, name)):
+                found[name] = commit
+        return dict(sorted(found.items()))
 
     def _written_ref(self, repo_id: str, name: str) -> str | None:
         if not is_ref(name):
@@ -123,29 +121,19 @@ class Registry:
             )
         return commit
 
-    def _written_refs(self, repo_id: str) -> dict[str, str]:
-        root = self.link_root(repo_id) / "refs"
-        names = sorted(
-            path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()
-        )
-        commits = {name: self._written_ref(repo_id, name) for name in names}
-        return {name: commit for name, commit in commits.items() if commit}
-
     def _unnamed(self, repo_id: str) -> dict[str, str]:
-        """Branches of commits without a reference, by the version in the metadata of their builds.
+        """Branches by the versions in the metadata of builds, in the cache of an offline server.
 
         ``kernels`` downloads a version by its commit and leaves no reference. Of several commits of
         a version, the latest download counts.
         """
-        referenced = set(self._written_refs(repo_id).values())
-        commits = [commit for commit in self.commits(repo_id) if commit not in referenced]
+        commits = self.commits(repo_id) if self.offline_server else ()
         branches = {}
         for commit in sorted(commits, key=lambda c: self.snapshot(repo_id, c).stat().st_mtime_ns):
             for variant in self.variants(repo_id, commit):
                 with contextlib.suppress(RegistryError, IntegrityError):
                     document = self.metadata(repo_id, commit, variant)
                     branches[f"v{Metadata.from_json(document).version}"] = commit
-                    break
         return branches
 
     def commits(self, repo_id: str) -> tuple[str, ...]:
@@ -245,15 +233,7 @@ class Registry:
     def writing(self, repo_id: str) -> Iterator[None]:
         """Hold the write lock of a kernel, and remove the leftovers of killed writers."""
         repo = self.link_root(repo_id)
-        lock = self.root / ".locks" / f"{repo.name}.lock"
-        with contextlib.ExitStack() as stack:
-            if not stack.enter_context(files.locked(lock, wait_s=_WAIT_S)):
-                import logging  # noqa: PLC0415 - slow, and rarely needed
-
-                logging.getLogger("kernforge").warning(
-                    "waiting for another process that writes %s to %s", repo_id, self.root
-                )
-                stack.enter_context(files.locked(lock))
+        with files.locked(self.root / ".locks" / f"{repo.name}.lock"):
             for place in ("", "blobs", "snapshots", "refs", "listings", "packs"):
                 files.sweep(repo / place)
             yield
@@ -414,7 +394,8 @@ class DirectoryRegistry(Registry):
         root, refs = self.link_root(repo_id), self.refs(repo_id)
         for each in {commit, *refs.values()}:
             document, snapshot = root / "listings" / f"{each}.json", self.snapshot(repo_id, each)
-            if snapshot.is_dir() and not document.is_file():
+            # ``kernforge get`` adds variants to the copy of a commit.
+            if snapshot.is_dir() and (each == commit or not document.is_file()):
                 found = self.listing(repo_id, each)
                 placed, packs = listing.pack(found, {path: snapshot / path for path in found})
                 for digest, data in packs.items():

@@ -120,14 +120,11 @@ class Http:
                 yield response
         except HTTPError as error:
             raise self.refused(what, error.code, error.headers, error.reason) from None
-        except URLError as error:
-            raise NetworkError(
-                f"{self.address} cannot be reached: {one_line(error.reason)}", hint=UNREACHABLE
-            ) from error
         except (OSError, HTTPException) as error:
-            raise BusyError(
-                f"{self.address} cannot be reached: {one_line(error)}", hint=UNREACHABLE
-            ) from error
+            # Without a connection: a wrong name, certificate or proxy, which stays wrong.
+            kind = NetworkError if isinstance(error, URLError) else BusyError
+            reason = one_line(error.reason if isinstance(error, URLError) else error)
+            raise kind(f"{self.address} cannot be reached: {reason}", hint=UNREACHABLE) from error
 
     def document(self, what: str, url: str, headers: Mapping[str, str] | None = None) -> bytes:
         """The body of a small answer."""
@@ -181,13 +178,7 @@ def check_address(text: str) -> str:
 def refusal(
     address: str, what: str, status: int, headers: Any, reason: str, *, absent: str, denied: str
 ) -> KernforgeError:
-    """The error for an HTTP status of a server, or of a proxy before it.
-
-    Args:
-        what: what was asked for.
-        absent: what a user does when the server has no such thing.
-        denied: what a user does when it refuses.
-    """
+    """The error for an HTTP status of a server, or of a proxy before it; hints as of ``Http``."""
     if status == _TOO_MANY or status >= _SERVER:
         wait = headers.get("Retry-After", "")
         return BusyError(

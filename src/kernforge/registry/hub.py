@@ -191,8 +191,7 @@ class HubTransport(Transport):
         return token
 
     def _authorization(self) -> str:
-        token = self.token()
-        return f"Bearer {token}" if token else ""
+        return f"Bearer {token}" if (token := self.token()) else ""
 
 
 def read_refs(document: Any) -> dict[str, str]:

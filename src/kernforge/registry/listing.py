@@ -59,15 +59,11 @@ class RemoteFile:
 
 def valid_file(path: Any, size: Any, blob: Any, pack: Any = "", offset: Any = 0) -> RemoteFile:
     """A file of an untrusted listing."""
-    strange = any(part in {"", ".", ".."} for part in path.split("/")) or not path.isprintable()
-    plain = not strange and "\\" not in path and len(path) <= untrusted.NAME
+    plain = path.isprintable() and "\\" not in path and len(path) <= untrusted.NAME
+    plain = plain and not {"", ".", ".."}.intersection(path.split("/"))
     sizes = 0 <= size <= untrusted.FILE and 0 <= offset <= untrusted.FILE
-    if (
-        not plain
-        or not sizes
-        or not COMMIT.fullmatch(blob)
-        or (pack and not SHA256.fullmatch(pack))
-    ):
+    hashes = COMMIT.fullmatch(blob) and (not pack or SHA256.fullmatch(pack))
+    if not (plain and sizes and hashes):
         raise ValueError(
             f"the file {path[:200]!r} of {size} bytes with content {blob[:80]!r} is not valid"
         )

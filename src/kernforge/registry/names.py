@@ -120,14 +120,10 @@ def request(repo_id: str, version: int | str | None = None, revision: str | None
         version: a major version, as ``1``, ``"1"`` or ``"v1"``; ``"1.2"`` for the newest ``1.2.*``;
             ``"1.2.3"`` exactly; or a PEP 440 specifier such as ``"~=1.2"``.
     """
-    hint = "pass version=<major> for a stable interface, or revision=<branch, tag or commit>"
-    if version is None and revision is None:
+    if (version is None) == (revision is None):
         raise RequestError(
-            "A kernel version or revision must be specified: neither was given", hint=hint
-        )
-    if version is not None and revision is not None:
-        raise RequestError(
-            "Only one of version and revision must be specified: both were given", hint=hint
+            f"One of version and revision must be specified, not {version!r} and {revision!r}",
+            hint="pass version=<major> for a stable interface, or revision=<branch, tag or commit>",
         )
     check_repo_id(repo_id)
     if revision is not None:

@@ -34,7 +34,7 @@ from kernforge.registry.directory import (
 )
 from kernforge.registry.http import BusyError
 from kernforge.registry.listing import MALFORMED, RemoteFile, read_listing, write_listing
-from kernforge.registry.names import COMMIT, SHA256, check_repo_id, is_ref
+from kernforge.registry.names import COMMIT, SHA256, is_ref
 from kernforge.system import files, untrusted
 from kernforge.system.digest import git_blob, sha256
 
@@ -169,7 +169,6 @@ class RemoteRegistry(Registry):
 
     def ref(self, repo_id: str, name: str) -> str | None:
         """The commit of a branch or tag."""
-        check_repo_id(repo_id)
         with self._asking:
             if name not in (known := self._refs.get(repo_id, {})):
                 with contextlib.suppress(NetworkError):  # the cache may have it, see ``refs``
@@ -179,7 +178,6 @@ class RemoteRegistry(Registry):
 
     def refs(self, repo_id: str) -> Mapping[str, str]:
         """The commit of each branch and tag, sorted by name."""
-        check_repo_id(repo_id)
         with self._asking:
             known = self._refs.get(repo_id, {})
             if time.monotonic() - self._requested.get(repo_id, -_REFS_LAST_S) < _REFS_LAST_S:

@@ -13,7 +13,6 @@ import errno
 import fcntl
 import hashlib
 import json
-import math
 import os
 import re
 import shutil
@@ -408,13 +407,8 @@ def sha256_file(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def locked(path: Path, *, wait_s: float = math.inf) -> Iterator[bool]:
-    """Hold an advisory lock file; yields whether that succeeded.
-
-    The operating system releases it when the process ends.
-
-    Args:
-        wait_s: seconds to wait for others who hold it.
+def locked(path: Path) -> Iterator[None]:
+    """Hold an advisory lock file; the operating system releases it when the process ends.
 
     Raises:
         InterruptedError: see ``cancel_waits``.
@@ -424,12 +418,10 @@ def locked(path: Path, *, wait_s: float = math.inf) -> Iterator[bool]:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            held = _lock(handle, path, wait_s)
-            # A lock file that was not held may have been removed between the two.
-            if not held or _is_at(handle, path):
-                if held:
-                    os.utime(handle)  # young, so that ``sweep`` leaves it
-                yield held
+            _lock(handle, path)
+            if _is_at(handle, path):  # it may have been removed between the two
+                os.utime(handle)  # young, so that ``sweep`` leaves it
+                yield
                 return
         finally:
             os.close(handle)
@@ -443,15 +435,13 @@ def _is_at(handle: int, path: Path) -> bool:
         return False
 
 
-def _lock(handle: int, path: Path, wait_s: float = math.inf) -> bool:
-    """Lock an open file; returns whether that succeeded."""
-    cancelled, pause, end = _cancelled, _SHORTEST_S, time.monotonic() + wait_s
+def _lock(handle: int, path: Path) -> None:
+    """Lock an open file; waits for others who hold it."""
+    cancelled, pause = _cancelled, _SHORTEST_S
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() >= end:
-                return False
             if cancelled != _cancelled:
                 raise InterruptedError(
                     errno.EINTR, "interrupted while another process uses it", str(path)
@@ -459,7 +449,7 @@ def _lock(handle: int, path: Path, wait_s: float = math.inf) -> bool:
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_S)
         else:
-            return True
+            return
 
 
 _cancelled = 0

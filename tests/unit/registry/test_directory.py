@@ -6,7 +6,9 @@ from support.registries import REPO, commit_of, publish_file
 
 from kernforge.errors import IntegrityError, RegistryError, RequestError, UsageError
 from kernforge.registry.directory import DirectoryRegistry
+from kernforge.registry.listing import read_listing
 from kernforge.registry.names import request
+from kernforge.system import files
 from kernforge.system.digest import sha256
 
 
@@ -33,6 +35,15 @@ def test_publishing_again_repairs_damage(registry):
     (registry.snapshot(REPO, new) / "build/torch-cpu/sub/a.py").unlink()
     assert publish_file(registry, "v1.0.0", "text") == new
     assert (registry.snapshot(REPO, new) / "build/torch-cpu/sub/a.py").read_text() == "text"
+
+
+def test_index_lists_a_variant_that_came_later(registry):
+    new = publish_file(registry, "v1.0.0", "text")
+    for variant in ("torch-cpu", "torch-cuda"):
+        files.write_new(registry.snapshot(REPO, new) / "build" / variant / "b.py", b"")
+        registry.write_index(REPO, new)
+    document = (registry.link_root(REPO) / "listings" / f"{new}.json").read_bytes()
+    assert {path.split("/")[1] for path in read_listing(document)} == {"torch-cpu", "torch-cuda"}
 
 
 def test_file_changed_during_publishing_is_refused(registry, tmp_path):

@@ -15,7 +15,6 @@ from kernforge.errors import (
     RegistryError,
     StorageError,
 )
-from kernforge.registry import remote
 from kernforge.registry.directory import Registry
 from kernforge.registry.hub import HubEndpoint, HubRegistry, HubTransport
 
@@ -51,7 +50,6 @@ def cache(tmp_path):
 @pytest.fixture
 def opened(hub: HubServer, cache: Path, monkeypatch):
     """A registry as a fresh process would open it."""
-    monkeypatch.setattr(remote, "_WAITS_S", (0.0, 0.0, 0.0))
 
     def open_hub(*, offline: bool = False) -> Registry:
         registry = HubRegistry(HubEndpoint(url=hub.url, cache=cache))

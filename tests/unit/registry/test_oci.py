@@ -14,7 +14,6 @@ from support.registries import commit_of
 from kernforge.artifact.metadata import SIGNATURE
 from kernforge.errors import IntegrityError, RegistryError
 from kernforge.publish.api import publish
-from kernforge.registry import remote
 from kernforge.registry.api import _server, open_registry
 from kernforge.registry.oci import OciTransport
 from kernforge.system.logins import find_login
@@ -29,7 +28,6 @@ def served(tmp_path, monkeypatch):
     """A registry in memory."""
     monkeypatch.setenv("KERNFORGE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
-    monkeypatch.setattr(remote, "_WAITS_S", (0.0, 0.0, 0.0))
     with memory_registry() as server:
         yield server
 

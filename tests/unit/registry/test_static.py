@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support import bad_server
-from support.registries import commit_of
+from support.registries import LIBRARY, commit_of
 
 from kernforge.errors import (
     IntegrityError,
@@ -19,30 +19,20 @@ from kernforge.errors import (
     RegistryError,
 )
 from kernforge.publish.api import publish
-from kernforge.registry import listing, remote
+from kernforge.registry import listing
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.registry.remote import RemoteRegistry
 from kernforge.registry.static import StaticTransport
 
 REPO, VARIANT = "owner/toy", "torch-cpu"
-LIBRARY = "0123456789abcdef" * 40_000
 PLACE = "kernels--owner--toy"
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    monkeypatch.setattr(remote, "_WAITS_S", (0.0, 0.0, 0.0))
-
-
 @pytest.fixture
-def published(tmp_path, write_variant):
-    """A registry in a directory with two variants, each with a large file."""
-    files = {"__init__.py": "", "deep/er.py": "x = 1\n", "toy.so": LIBRARY}
-    for name in (VARIANT, "torch-cuda"):
-        backend = name.removeprefix("torch-")
-        write_variant(tmp_path / "build", variant=name, backend=backend, files=files)
+def published(tmp_path, two_variants):
+    """A registry in a directory with two variants."""
     registry = DirectoryRegistry(tmp_path / "registry")
-    publish(tmp_path / "build", registry, REPO, card="# toy\n")
+    publish(two_variants, registry, REPO, card="# toy\n")
     return registry
 
 
