@@ -13,7 +13,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from kernforge._version import __version__
 from kernforge.errors import (
@@ -35,6 +35,7 @@ UNREACHABLE = (
     "own authority is named in SSL_CERT_FILE"
 )
 _ADDRESS = re.compile(r"https?://[^/\s@?#]+(?:/[^\s@?#]*)?")
+_NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
 _SILENCE_S = 30.0
 _CHUNK = 1 << 18
 _PARTIAL, _UNAUTHORIZED, _NOT_FOUND, _PROXY_LOGIN = 206, 401, 404, 407
@@ -131,6 +132,21 @@ class Http:
         with self.request(what, url, headers) as response:
             return body_of(response, url)
 
+    def pages(self, what: str, url: str) -> Iterator[bytes]:
+        """The bodies of a list that comes in pages."""
+        size = 0
+        while url:
+            with self.request(what, url) as response:
+                data, link = body_of(response, url), _NEXT.search(response.headers.get("Link", ""))
+            size += max(len(data), _CHUNK)  # a server could send empty pages without end
+            if size > untrusted.DOCUMENT:
+                raise RegistryError(
+                    f"{self.address} lists {what} without end",
+                    hint="report it to the operator of the server",
+                )
+            yield data
+            url = following(url, link[1]) if link else ""
+
     def stream(self, what: str, url: str, start: int, stop: int) -> Iterator[bytes]:
         """The bytes of a file from ``start`` to ``stop``, as they arrive."""
         # Caches between here and the server keep whole files alone.
@@ -194,6 +210,17 @@ def refusal(
         return NotPublishedError(f"{address} has no {what}: {detail}", hint=absent)
     hint = UNREACHABLE if status == _PROXY_LOGIN else denied
     return RegistryError(f"{address} refuses {what}: {detail}", hint=hint)
+
+
+def following(url: str, location: str) -> str:
+    """An address in an answer, which may be relative; never one without the encryption of ours."""
+    target = urljoin(url, location)
+    if urlsplit(target).scheme not in {"https", urlsplit(url).scheme}:
+        raise RegistryError(
+            f"{url} leads to {target[:200]!r}, which is not encrypted",
+            hint="report it to the operator; a registry without TLS is named oci+http://",
+        )
+    return target
 
 
 def basic(user: str, password: str) -> str:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
-from kernforge.errors import NotPublishedError, RegistryError, UsageError
-from kernforge.registry.http import Http, body_of, check_address, reading
+from kernforge.errors import NotPublishedError, UsageError
+from kernforge.registry.http import Http, check_address, reading
 from kernforge.registry.listing import RemoteFile, valid_file
 from kernforge.registry.names import COMMIT, check_repo_id
 from kernforge.registry.remote import Part, RemoteRegistry, Transport, again
@@ -31,7 +31,6 @@ T = TypeVar("T")
 
 _DEFAULT = "https://huggingface.co"
 _YES = frozenset({"1", "ON", "YES", "TRUE"})
-NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +97,7 @@ class HubRegistry(RemoteRegistry):
         def read(document: Any) -> tuple[str, ...]:
             return tuple(str(item["id"])[:200] for item in document)
 
-        return again(lambda: self.hub.answer(f"search {text!r}", path, read))[0]
+        return again(lambda: self.hub.answer(f"search {text!r}", path, read))
 
     def is_trusted_publisher(self, owner: str) -> bool | None:
         """Whether the hub marks an organisation as a trusted publisher of kernels."""
@@ -108,7 +107,7 @@ class HubRegistry(RemoteRegistry):
             return document.get("trustedKernelPublisher") is True
 
         try:
-            return again(lambda: self.hub.answer(owner, path, read))[0]
+            return again(lambda: self.hub.answer(owner, path, read))
         except NotPublishedError:
             return False  # a user, or an unknown name
 
@@ -131,25 +130,20 @@ class HubTransport(Transport):
     def refs(self, repo_id: str) -> dict[str, str]:
         """Branches and tags of a kernel with their commits; a tag hides a branch of its name."""
         path = f"kernels/{check_repo_id(repo_id)}/refs"
-        return self.answer(f"kernel {repo_id!r}", path, read_refs)[0]
+        return self.answer(f"kernel {repo_id!r}", path, read_refs)
 
     def files(self, repo_id: str, commit: str) -> dict[str, RemoteFile] | None:
         """All files of a commit or branch by path; None if it does not exist."""
-        path = f"kernels/{check_repo_id(repo_id)}/tree/{quote(commit, safe='')}?recursive=true"
+        path = f"kernels/{check_repo_id(repo_id)}/tree/{quote(commit, safe='')}"
+        url = f"{self.address}/api/{path}?recursive=true&expand=false"
         files: dict[str, RemoteFile] = {}
-        page: str | None = f"{path}&expand=false"
-        while page:
-            try:
-                more, page = self.answer(repo_id, page, read_tree)
-            except NotPublishedError:
-                self.refs(repo_id)  # raises if there is no such kernel
-                return None
-            files |= more
-            if len(files) > untrusted.MEMBERS:
-                raise RegistryError(
-                    f"{repo_id} lists more than {untrusted.MEMBERS:,} files",
-                    hint="report it to the hub's operator",
-                )
+        try:
+            for page in self.http.pages(repo_id, url):
+                with reading(url, "a hub"):
+                    files |= read_tree(untrusted.parse_json(page))
+        except NotPublishedError:
+            self.refs(repo_id)  # raises if there is no such kernel
+            return None
         return files
 
     def open(self, repo_id: str, commit: str, part: Part) -> Iterator[bytes]:
@@ -158,23 +152,16 @@ class HubTransport(Transport):
         url = f"{self.address}/kernels/{check_repo_id(repo_id)}/resolve/{commit}/{path}"
         return self.http.stream(f"{part.path} of {repo_id}", url, part.start, part.stop)
 
-    def answer(self, what: str, path: str, read: Callable[[Any], T]) -> tuple[T, str | None]:
-        """The parsed JSON answer of the hub's API, and the path of its next page.
+    def answer(self, what: str, path: str, read: Callable[[Any], T]) -> T:
+        """The parsed JSON answer of the hub's API.
 
         Args:
             what: the kernel or owner that errors name.
         """
-        api = f"{self.address}/api/"
-        url = f"{api}{path}"
-        with self.http.request(what, url) as response:
-            data = body_of(response, url)
-            following = NEXT.search(response.headers.get("Link", ""))
+        url = f"{self.address}/api/{path}"
+        data = self.http.document(what, url)
         with reading(url, "a hub"):
-            if following is not None and not following[1].startswith(api):
-                # The token would go there too.
-                raise ValueError(f"it names a next page at {following[1][:200]}")
-            page = following[1].removeprefix(api) if following else None
-            return read(untrusted.parse_json(data)), page
+            return read(untrusted.parse_json(data))
 
     def token(self) -> str:
         """The token of every request; empty without one."""

@@ -17,11 +17,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode, urljoin, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from kernforge.errors import IntegrityError, NotPublishedError, RegistryError
-from kernforge.registry.http import Http, basic, body_of, check_address, reading
-from kernforge.registry.hub import NEXT
+from kernforge.registry.http import Http, basic, body_of, check_address, following, reading
 from kernforge.registry.listing import RemoteFile, read_listing
 from kernforge.registry.names import SHA256, check_repo_id, is_ref, is_repo_id
 from kernforge.registry.remote import Part, Transport
@@ -150,26 +149,11 @@ class OciTransport(Transport):
     def _list(self, repo_id: str, url: str, key: str) -> list[str]:
         """A list that comes in pages."""
         found: list[str] = []
-        page = f"{url}?n=1000"
-        while page and len(found) < untrusted.MEMBERS:
-            with self.http(repo_id).request(repo_id or "a catalog", page) as response:
-                data, link = body_of(response, page), NEXT.search(response.headers.get("Link", ""))
-            with reading(page):
-                names = untrusted.parse_json(data)[key] or ()  # null where all tags are deleted
+        for page in self.http(repo_id).pages(repo_id or "a catalog", f"{url}?n=1000"):
+            with reading(url):
+                names = untrusted.parse_json(page)[key] or ()  # null where all tags are deleted
                 found += [name for name in names if isinstance(name, str)]
-            page = following(page, link[1]) if link and names else ""
         return found
-
-
-def following(url: str, location: str) -> str:
-    """An address in an answer, which may be relative; never one without the encryption of ours."""
-    target = urljoin(url, location)
-    if urlsplit(target).scheme not in {"https", urlsplit(url).scheme}:
-        raise RegistryError(
-            f"{url} leads to {target[:200]!r}, which is not encrypted",
-            hint="report it to the operator; a registry without TLS is named oci+http://",
-        )
-    return target
 
 
 class _Session(Http):
