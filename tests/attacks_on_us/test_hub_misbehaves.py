@@ -11,6 +11,7 @@ from kernforge.errors import KernforgeError, NetworkError, RegistryError, UsageE
 from kernforge.registry import remote
 from kernforge.registry.hub import HubEndpoint, HubRegistry, HubTransport
 from kernforge.system import untrusted
+from kernforge.system.digest import sha256
 
 REPO = "owner/toy"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -199,10 +200,11 @@ def test_tampered_partial_download_is_discarded(hub, tmp_path):
     commit = hub.repos[REPO].branches["v1"]
     registry = HubRegistry(endpoint(hub.url, tmp_path))
     blob = registry.listing(REPO, commit)["build/torch-cpu/toy.so"].blob
-    part = registry.link_root(REPO) / "blobs" / f"tmp-kernforge-{blob[:32]}"
+    part = registry.link_root(REPO) / "blobs" / f"tmp-kernforge-{sha256(f'{blob} 0')[:32]}"
     part.parent.mkdir(parents=True, exist_ok=True)
     part.write_bytes(b"evil" * 1000)
     assert (registry.fetch(REPO, commit, "torch-cpu") / "toy.so").read_bytes() == LIBRARY
+    assert "bytes=4000-" in {each[:11] for each in hub.ranges}, "it was continued first"
 
 
 # -- connections ------------------------------------------------------------------------------

@@ -279,30 +279,22 @@ def read_small(path: Path | str) -> bytes:
         return stream.readall()
 
 
-def read_checked(path: Path) -> bytes:
-    """The bytes of a small file that no digest may cover, compared with the blob of its link."""
+def read_checked(path: Path, blob: str = "") -> bytes:
+    """The bytes of a small file that no digest may cover.
+
+    Args:
+        blob: their hash, SHA-256 or git's; by default the name of the blob that the file links to.
+    """
     data = read_small(path)
-    if path.is_symlink():
-        refuse_other_bytes(path, os.path.basename(os.readlink(path)), data)  # noqa: PTH115, PTH119
-    elif path.name in UNHASHED and any(other.is_symlink() for other in path.parent.iterdir()):
+    if not blob and path.is_symlink():
+        blob = os.path.basename(os.readlink(path))  # noqa: PTH115, PTH119
+    if blob and blob not in {sha256(data), git_blob(data)}:
+        raise IntegrityError(f"{path} has other bytes than the blob {blob}", hint=_MODIFIED)
+    if not blob and path.name in UNHASHED and any(p.is_symlink() for p in path.parent.iterdir()):
         raise IntegrityError(
             f"{path} is not a link to a blob, as other files of its directory are", hint=_MODIFIED
         )
     return data
-
-
-def refuse_other_bytes(path: Path | str, blob: str, data: bytes) -> None:
-    """Refuse bytes whose hash is not the name of their blob: SHA-256, or git's."""
-    if SHA256.fullmatch(blob):
-        digest = sha256(data)
-    elif COMMIT.fullmatch(blob):
-        digest = git_blob(data)
-    else:
-        raise IntegrityError(f"{path} leads to {blob!r}, which is not a blob", hint=_MODIFIED)
-    if digest != blob:
-        raise IntegrityError(
-            f"{path} is not what its commit has: the blob {blob} has other bytes", hint=_MODIFIED
-        )
 
 
 def _directories(directory: Path) -> tuple[str, ...]:

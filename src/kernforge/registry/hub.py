@@ -18,8 +18,8 @@ from urllib.parse import quote, urlencode
 
 from kernforge.errors import NotPublishedError, UsageError
 from kernforge.registry.http import Http, check_address, reading
-from kernforge.registry.listing import RemoteFile, valid_file
-from kernforge.registry.names import COMMIT, check_repo_id
+from kernforge.registry.listing import RemoteFile, valid_file, valid_refs
+from kernforge.registry.names import check_repo_id, is_ref
 from kernforge.registry.remote import Part, RemoteRegistry, Transport, again
 from kernforge.system import untrusted
 from kernforge.system.environment import Environment, expanded
@@ -183,13 +183,9 @@ class HubTransport(Transport):
 
 def read_refs(document: Any) -> dict[str, str]:
     """Branches and tags with their commits, within ``reading``."""
-    refs = {}
-    for ref in (*document["branches"], *document["tags"]):
-        name, commit = ref["name"], ref["targetCommit"]
-        if not isinstance(name, str) or not COMMIT.fullmatch(commit):
-            raise ValueError(f"the reference {str(name)[:200]!r} names {commit[:80]!r}")
-        refs[name] = commit
-    return refs
+    refs = (*document["branches"], *document["tags"])
+    # Git allows other names, which no version has.
+    return valid_refs({r["name"]: r["targetCommit"] for r in refs if is_ref(r["name"])})
 
 
 def read_tree(document: Any) -> dict[str, RemoteFile]:

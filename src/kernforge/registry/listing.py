@@ -56,6 +56,11 @@ class RemoteFile:
         """The hash of the object that has its bytes."""
         return self.pack or self.blob
 
+    @property
+    def place(self) -> str:
+        """That object's place in the directory of a kernel."""
+        return f"{'packs' if self.pack else 'blobs'}/{self.object}"
+
 
 def valid_file(path: Any, size: Any, blob: Any, pack: Any = "", offset: Any = 0) -> RemoteFile:
     """A file of an untrusted listing."""
@@ -94,7 +99,11 @@ def write_refs(refs: Mapping[str, str]) -> str:
 
 def read_refs(data: bytes) -> dict[str, str]:
     """The references of an untrusted document; raises one of ``MALFORMED``."""
-    refs: dict[str, str] = _read(data)["refs"]
+    return valid_refs(_read(data)["refs"])
+
+
+def valid_refs(refs: dict[str, str]) -> dict[str, str]:
+    """The references of an untrusted server."""
     for name, commit in refs.items():
         if not is_ref(name) or not COMMIT.fullmatch(commit):
             raise ValueError(f"the reference {name[:200]!r} names {commit[:80]!r}")

@@ -92,7 +92,7 @@ class ObjectTransport(FileTransport):
 
     def open(self, repo_id: str, commit: str, part: Part) -> Iterator[bytes]:  # noqa: ARG002
         """The bytes of a part of an object, as they arrive."""
-        path = f"{directory_name(repo_id)}/{part.place}"
+        path = f"{directory_name(repo_id)}/{part.file.place}"
         with self.asking(repo_id):
             options = {"range": (part.start, part.stop)}
             yield from self._obstore.get(self.store, path, options=options).stream(1)
@@ -104,7 +104,7 @@ class ObjectTransport(FileTransport):
 
     def link(self, repo_id: str, commit: str, part: Part) -> str | None:  # noqa: ARG002
         """A URL that gives the part's object to anybody for 15 minutes; None without a login."""
-        path = f"{directory_name(repo_id)}/{part.place}"
+        path = f"{directory_name(repo_id)}/{part.file.place}"
         with contextlib.suppress(KernforgeError), self.asking(repo_id):
             if not self._public:
                 return str(self._obstore.sign(self.store, "GET", path, timedelta(minutes=15)))

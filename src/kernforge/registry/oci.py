@@ -95,7 +95,7 @@ class OciTransport(Transport):
 
     def open(self, repo_id: str, commit: str, part: Part) -> Iterator[bytes]:  # noqa: ARG002
         """The bytes of a part of a layer or another blob, as they arrive."""
-        url = self.url(repo_id, f"blobs/sha256:{part.object}")
+        url = self.url(repo_id, f"blobs/sha256:{part.file.object}")
         return self.http(repo_id).stream(f"{part.path} of {repo_id}", url, part.start, part.stop)
 
     def repo_ids(self) -> tuple[str, ...] | None:

@@ -30,11 +30,11 @@ from kernforge.registry.directory import (
     DirectoryRegistry,
     Registry,
     link_to_blob,
-    refuse_other_bytes,
+    read_checked,
 )
 from kernforge.registry.http import BusyError
 from kernforge.registry.listing import MALFORMED, RemoteFile, read_listing, write_listing
-from kernforge.registry.names import COMMIT, SHA256, is_ref
+from kernforge.registry.names import COMMIT, SHA256
 from kernforge.system import files, untrusted
 from kernforge.system.digest import git_blob, sha256
 
@@ -68,20 +68,18 @@ def again(ask: Callable[[], T], wait: Callable[[float], object] | None = None) -
     return ask()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Part:
     """Bytes of one object of a server, for one file or for several of a pack.
 
     Attributes:
         path: the file, of several the first one.
-        object: hash of the object: the content of a file, or a pack.
         start: of the bytes in the object.
         stop: behind the last byte.
     """
 
     path: str
-    object: str
-    is_pack: bool
+    file: RemoteFile
     start: int
     stop: int
 
@@ -90,23 +88,12 @@ class Part:
         """The part with files of one object."""
         path, first = min(files.items(), key=lambda item: item[1].offset)
         stop = max(file.offset + file.size for file in files.values())
-        return cls(
-            path=path,
-            object=first.object,
-            is_pack=bool(first.pack),
-            start=first.offset,
-            stop=stop,
-        )
+        return cls(path, first, first.offset, stop)
 
     @property
     def size(self) -> int:
         """Bytes."""
         return self.stop - self.start
-
-    @property
-    def place(self) -> str:
-        """The object's place in the directory of a kernel, see ``registry.listing``."""
-        return f"{'packs' if self.is_pack else 'blobs'}/{self.object}"
 
 
 class Transport:
@@ -214,11 +201,7 @@ class RemoteRegistry(Registry):
     def small_file(self, repo_id: str, commit: str, path: str) -> bytes | None:
         """The bytes of a small file of a commit; None if the commit has no such file."""
         local = self.file(repo_id, commit, path)
-        if local is None:
-            return None
-        data = local.read_bytes()
-        refuse_other_bytes(f"{path} of {repo_id}", local.name, data)
-        return data
+        return None if local is None else read_checked(local, local.name)
 
     def file(self, repo_id: str, commit: str, path: str) -> Path | None:
         """A file of a commit in the cache, complete; None if the commit has no such file."""
@@ -317,7 +300,7 @@ class RemoteRegistry(Registry):
         new = [
             name
             for name, target in self._refs.get(repo_id, {}).items()
-            if target == commit and is_ref(name) and cache.ref(repo_id, name) != commit
+            if target == commit and cache.ref(repo_id, name) != commit
         ]
         if new:
             # A cache in an image may be read-only.
@@ -358,47 +341,45 @@ class _Download:
 
     def _store(self, part: Part, members: Mapping[str, RemoteFile]) -> None:
         """Store the files of a part as blobs; each gets its name only once its hash is right."""
-        what = f"{part.path} of {self._repo_id}"
         # Under a name of its own, so that the next run continues a killed one.
-        target = self._blobs / _PART.format(sha256(f"{part.object} {part.start}"))
-        if not target.is_file() or target.stat().st_size > part.size:
-            files.write_new(target, b"")
-        self._advance(target.stat().st_size)
-
-        def resume() -> None:
-            have = target.stat().st_size
-            if have < part.size:
-                rest = replace(part, start=part.start + have)
-                chunks = self._transport.open(self._repo_id, self._commit, rest)
-                limited = untrusted.bounded(chunks, what, part.size - have)
-                files.write_stream(target, limited, self._advance)
-            if (have := target.stat().st_size) < part.size:
-                raise BusyError(
-                    f"{what} was interrupted after {have} of {part.size} bytes",
-                    hint="check the network, and try again: the download continues there",
-                )
-
+        target = self._blobs / _PART.format(sha256(f"{part.file.object} {part.start}"))
+        if target.is_file():
+            self._advance(target.stat().st_size)
         wrong = ""
-        for _ in range(2):
-            again(resume, self._failed.wait)
+        for _ in range(2):  # bytes of an earlier run may be damaged
+            again(lambda: self._resume(target, part), self._failed.wait)
             wrong = self._divide(target, part, members)
+            files.remove_tree(target)
             if not wrong:
-                files.remove_tree(target)
                 return
-            files.write_new(target, b"")
             self._advance(-part.size)
-        files.remove_tree(target)
         raise IntegrityError(
             f"{wrong} of {self._repo_id} at {self._commit} is not what "
             f"{self._transport.address} lists",
             hint="a proxy or the server changes files; the download was deleted",
         )
 
+    def _resume(self, target: Path, part: Part) -> None:
+        """Download the rest of a part."""
+        what = f"{part.path} of {self._repo_id}"
+        if not target.is_file():
+            files.write_new(target, b"")
+        if (have := target.stat().st_size) < part.size:
+            rest = replace(part, start=part.start + have)
+            chunks = self._transport.open(self._repo_id, self._commit, rest)
+            limited = untrusted.bounded(chunks, what, part.size - have)
+            files.write_stream(target, limited, self._advance)
+        if (have := target.stat().st_size) < part.size:
+            raise BusyError(
+                f"{what} was interrupted after {have} of {part.size} bytes",
+                hint="check the network, and try again: the download continues there",
+            )
+
     def _divide(self, target: Path, part: Part, members: Mapping[str, RemoteFile]) -> str:
         """Store the files of a downloaded part; returns one whose hash is wrong, or nothing."""
         for path, file in members.items():
             blob, copy = self._blobs / file.blob, target
-            if part.is_pack:
+            if file.pack:
                 copy = target.with_name(_PART.format(sha256(f"{target.name} {file.blob}")))
                 files.copy_slice(target, copy, file.offset - part.start, file.size)
             digest = files.sha256_file(copy) if SHA256.fullmatch(file.blob) else git_blob(copy)

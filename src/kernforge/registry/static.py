@@ -72,7 +72,7 @@ class StaticTransport(FileTransport):
 
     def open(self, repo_id: str, commit: str, part: Part) -> Iterator[bytes]:  # noqa: ARG002
         """The bytes of a part of an object, as they arrive."""
-        what, url = f"{part.path} of {repo_id}", self._url(repo_id, part.place)
+        what, url = f"{part.path} of {repo_id}", self._url(repo_id, part.file.place)
         return self._http.stream(what, url, part.start, part.stop)
 
     def _url(self, repo_id: str, path: str) -> str:

@@ -156,7 +156,7 @@ class Source:
     def _fetch(self, repo_id: str, commit: str, path: str) -> str | Path:
         if isinstance(self.registry, RemoteRegistry):
             part = Part.around({path: self.registry.listing(repo_id, commit)[path]})
-            if part.size > SMALL and not part.is_pack:
+            if part.size > SMALL and not part.file.pack:
                 link = self.registry.transport.link(repo_id, commit, part)
                 if link:
                     return link
