@@ -10,12 +10,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from support import oci_registries, processes, variants
+from support import oci_registries, processes, static_server, variants
 from support.fork_server import ForkServer
 from support.fresh_venv import FreshVenv, build_tree_wheel
 from support.hub_server import HubServer
 from support.index_server import IndexServer
-from support.static_server import StaticServer
 
 from kernforge.registry.directory import DirectoryRegistry
 from kernforge.toolchain.index.http import Transport
@@ -111,12 +110,14 @@ def bucket(buckets):
 
 @pytest.fixture
 def web_server(tmp_path):
-    """A function that shows a directory by a web server."""
+    """A function that shows a directory by nginx."""
+    if not static_server.NGINX:
+        pytest.skip("needs Debian's nginx")
     with contextlib.ExitStack() as stack:
         numbers = itertools.count()
 
         def show(root):
-            server = StaticServer(root, tmp_path / f"web{next(numbers)}")
+            server = static_server.StaticServer(root, tmp_path / f"web{next(numbers)}")
             stack.callback(server.close)
             return server
 

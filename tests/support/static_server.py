@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A web server that knows nothing of registries: nginx, or Python's own where nginx is missing."""
+"""A web server that knows nothing of registries: nginx."""
 
 import contextlib
 import http.client
-import http.server
 import os
-import re
 import shutil
 import socket
 import subprocess
-import threading
 import time
 from pathlib import Path
 
@@ -46,26 +43,14 @@ class StaticServer:
 
     def __init__(self, root: Path, home: Path) -> None:
         home.mkdir(parents=True, exist_ok=True)
-        self._log: list[str] | Path = home / "access.log"
-        if NGINX is None:
-            self._log = []
-            server = http.server.ThreadingHTTPServer(
-                ("127.0.0.1", 0),
-                type("Handler", (_Handler,), {"root": str(root), "lines": self._log}),
-            )
-            self.port = server.server_port
-            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-            self._stops = [server.shutdown, server.server_close]
-        else:
-            server = self._start_nginx(root, home)
-            self._stops = [server.terminate, server.wait]
+        self._log, self._server = home / "access.log", self._start(root, home)
         self.url = f"http://127.0.0.1:{self.port}"
 
     def close(self) -> None:
-        for stop in self._stops:
-            stop()
+        self._server.terminate()
+        self._server.wait()
 
-    def _start_nginx(self, root: Path, home: Path) -> subprocess.Popen:
+    def _start(self, root: Path, home: Path) -> subprocess.Popen:
         for _ in range(5):  # another process may take the port first
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
@@ -84,8 +69,6 @@ class StaticServer:
 
     def requests(self) -> list[str]:
         """``GET /path bytes=0-9`` of each request until now, in order."""
-        if isinstance(self._log, list):
-            return list(self._log)
         end = f"/end-{time.monotonic_ns()}"  # the log has it after all that came before
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port)) as connection:
             connection.request("GET", end)
@@ -94,29 +77,3 @@ class StaticServer:
             time.sleep(0.02)
         lines = (line.removesuffix(" -") for line in text.splitlines())
         return [line for line in lines if "/end-" not in line]
-
-
-class _Handler(http.server.SimpleHTTPRequestHandler):
-    root: str
-    lines: list[str]
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments, directory=self.root)
-
-    def do_GET(self):
-        wanted = self.headers.get("Range", "")
-        self.lines.append(f"GET {self.path} {wanted}".rstrip())
-        file = Path(self.translate_path(self.path))
-        if not file.is_file():
-            self.send_error(404)
-            return
-        data, status = file.read_bytes(), 200
-        if bounds := re.fullmatch(r"bytes=(\d+)-(\d*)", wanted):
-            data, status = data[int(bounds[1]) : int(bounds[2] or len(data)) + 1], 206
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_):
-        """Say nothing."""

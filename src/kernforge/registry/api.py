@@ -45,8 +45,8 @@ def open_registry(
     - ``oci://host/prefix``, ``oci+http://host:port/prefix``: a registry of the OCI protocol.
 
     Args:
-        environment: names the hub and its cache; None reads this process's variables.
-        user_agent: added to the header ``User-Agent`` of requests to a hub.
+        environment: names servers, logins and caches; None reads this process's variables.
+        user_agent: added to the header ``User-Agent`` of requests.
 
     Raises:
         RegistryError: the URL is not of a registry.
