@@ -191,7 +191,11 @@ class RemoteRegistry(Registry):
 
     def has_commit(self, repo_id: str, commit: str) -> bool:
         """Whether a full commit exists."""
-        return self._find_listing(repo_id, commit) is not None
+        try:
+            self.listing(repo_id, commit)
+        except NotPublishedError:
+            return False
+        return True
 
     def variants(self, repo_id: str, commit: str) -> tuple[str, ...]:
         """The names of a commit's variants, sorted."""
@@ -242,17 +246,7 @@ class RemoteRegistry(Registry):
         return snapshot / path
 
     def listing(self, repo_id: str, commit: str) -> Mapping[str, RemoteFile]:
-        """All files of a commit by path; a commit never changes, so it is requested once."""
-        listing = self._find_listing(repo_id, commit)
-        if listing is None:
-            raise NotPublishedError(
-                f"{repo_id} has no commit {commit} at {self.url}",
-                hint="it never existed, or its branch was rewritten: lock the kernel again",
-            )
-        return listing
-
-    def _find_listing(self, repo_id: str, commit: str) -> Mapping[str, RemoteFile] | None:
-        """A commit's files: from this process, the disk or the server; None without the commit."""
+        """All files of a commit by path: from this process, the cache or the server."""
         path = self.link_root(repo_id) / "listings" / f"{commit}.json"
         with self._asking:
             listing = self._listings.get((repo_id, commit))
@@ -262,7 +256,10 @@ class RemoteRegistry(Registry):
             if listing is None:
                 listing = again(lambda: self.transport.files(repo_id, commit))
                 if listing is None:
-                    return None
+                    raise NotPublishedError(
+                        f"{repo_id} has no commit {commit} at {self.url}",
+                        hint="it never existed, or its branch was rewritten: lock the kernel again",
+                    )
                 _refuse_ambiguous(repo_id, listing)
                 # It only saves a request. The holder of the lock removes unfinished files.
                 with contextlib.suppress(StorageError), self.writing(repo_id):
