@@ -100,7 +100,7 @@ class Place:
             digest = sha256(text.encode())
             self.registry.add_blob(repo_id, digest, text.encode())
             tree[name] = digest
-        commit, _ = self.registry.add_snapshot(repo_id, tree)
+        commit = self.registry.add_snapshot(repo_id, tree)
         for ref in refs:
             self.registry.set_ref(repo_id, ref, commit)
         return commit

@@ -15,7 +15,7 @@ def publish_file(registry, tag, text):
     with registry.writing(REPO):
         digest = sha256(text)
         registry.add_blob(REPO, digest, text.encode())
-        new, _ = registry.add_snapshot(REPO, {"build/torch-cpu/sub/a.py": digest})
+        new = registry.add_snapshot(REPO, {"build/torch-cpu/sub/a.py": digest})
         for name in (tag, tag.partition(".")[0]):
             registry.set_ref(REPO, name, new)
     return new

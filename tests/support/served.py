@@ -53,7 +53,7 @@ def publish(registry, repo_id, files, *refs):
     with registry.writing(repo_id):
         for path, data in files.items():
             registry.add_blob(repo_id, tree[path], data)
-        commit, _ = registry.add_snapshot(repo_id, tree)
+        commit = registry.add_snapshot(repo_id, tree)
         for name in refs:
             registry.set_ref(repo_id, name, commit)
     return commit

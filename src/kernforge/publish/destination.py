@@ -145,7 +145,7 @@ class DirectoryDestination(Destination):
         with self.with_card(release) as whole:
             for digest, file in whole.files.items():
                 self.registry.add_blob(repo_id, digest, file)
-            return self.registry.add_snapshot(repo_id, whole.tree, whole.commit)[0]
+            return self.registry.add_snapshot(repo_id, whole.tree, whole.commit)
 
     def finish(self, repo_id: str, release: Release, commit: str) -> bool:
         """Write the reference, the branches that follow from the tags, and the index files."""

@@ -326,25 +326,20 @@ class DirectoryRegistry(Registry):
             else:
                 files.copy_file(content, copy)
             if files.sha256_file(copy) != sha256:
+                source = content if isinstance(content, Path) else "a file"
                 raise RegistryError(
-                    f"{content if isinstance(content, Path) else 'a file'} changed while it was "
-                    "published",
+                    f"{source} changed while it was published",
                     hint="publish again when nothing writes to it",
                 )
             files.flush(copy)
             files.publish_tree(copy, blob)
 
-    def add_snapshot(
-        self, repo_id: str, tree: Mapping[str, str], name: str | None = None
-    ) -> tuple[str, bool]:
-        """Make a commit of stored blobs.
+    def add_snapshot(self, repo_id: str, tree: Mapping[str, str], name: str | None = None) -> str:
+        """Make a commit of stored blobs; returns its name.
 
         Args:
             tree: as ``tree`` returns it.
             name: the commit's name in another registry; None takes one that follows from the tree.
-
-        Returns:
-            The commit, and whether it is new.
 
         Raises:
             IntegrityError: a commit of that name has another tree.
@@ -353,14 +348,14 @@ class DirectoryRegistry(Registry):
         final = self.snapshot(repo_id, commit)
         if final.is_dir():
             if self.tree(repo_id, commit) == dict(tree):
-                return commit, False
+                return commit
             if name:
                 refuse_other_files(self, repo_id, commit, tree)
         with files.staging(final.parent) as staged:
             for path, sha256 in tree.items():
                 link_to_blob(staged / path, path, sha256)
             files.replace_tree(staged, final)
-        return commit, True
+        return commit
 
     def set_ref(self, repo_id: str, name: str, commit: str) -> bool:
         """Make a branch or tag name a commit; returns whether that is a change.

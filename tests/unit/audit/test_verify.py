@@ -230,7 +230,7 @@ def test_info_lists_each_version_once(build, tmp_path, capsys):
     registry = DirectoryRegistry(tmp_path / "registry")
     made = [publish(build, registry, REPO, version) for version in ("1.0.0", "1.10.0", "1.2.0")]
     with registry.writing("hub/toy"):
-        commit, _ = registry.add_snapshot("hub/toy", registry.tree(REPO, made[0].commit))
+        commit = registry.add_snapshot("hub/toy", registry.tree(REPO, made[0].commit))
         registry.set_ref("hub/toy", "v3", commit)
     for repo_id, names in ((REPO, ["1.0.0", "1.2.0", "1.10.0"]), ("hub/toy", ["3"])):
         capsys.readouterr()

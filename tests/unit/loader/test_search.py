@@ -87,7 +87,7 @@ def move(registry, repo_id, text):
 
     with registry.writing(repo_id):
         registry.add_blob(repo_id, sha256(text), text.encode())
-        commit, _ = registry.add_snapshot(repo_id, {"kernel-status.toml": sha256(text)})
+        commit = registry.add_snapshot(repo_id, {"kernel-status.toml": sha256(text)})
         registry.set_ref(repo_id, "v1", commit)
 
 
@@ -133,7 +133,7 @@ def test_build_without_a_digest_loads_only_locally(registry, build):
             digest = sha256(data)
             registry.add_blob(REPO, digest, data)
             tree[f"build/torch-cpu/{file.name}"] = digest
-        commit, _ = registry.add_snapshot(REPO, tree)
+        commit = registry.add_snapshot(REPO, tree)
         registry.set_ref(REPO, "v1", commit)
     with pytest.raises(IntegrityError, match="has no digest") as caught:
         kernforge.get_kernel(REPO, version=1)

@@ -93,7 +93,7 @@ def test_default_is_the_own_directory_then_the_hub(usual_hub, tmp_path, monkeypa
     assert commit_of(open_default(Environment.read()), REPO, 1) == commit
     own = DirectoryRegistry(tmp_path / "home/registry")
     with own.writing(REPO):
-        new, _ = own.add_snapshot(REPO, {})
+        new = own.add_snapshot(REPO, {})
         own.set_ref(REPO, "v2", new)
     default = open_default(Environment.read())
     assert isinstance(default, Chain)

@@ -36,7 +36,7 @@ def directory(tmp_path, _fixture):
     with registry.writing(REPO):
         for path, data in FILES.items():
             registry.add_blob(REPO, digests[path], data)
-        commit, _ = registry.add_snapshot(REPO, digests)
+        commit = registry.add_snapshot(REPO, digests)
         for name in ("v1", "v1.2.0"):
             registry.set_ref(REPO, name, commit)
         registry.write_index(REPO, commit)
