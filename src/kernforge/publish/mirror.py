@@ -27,7 +27,7 @@ from kernforge.publish.api import destination, refuse_offline
 from kernforge.publish.destination import Release
 from kernforge.publish.version import Tree
 from kernforge.registry.directory import Registry
-from kernforge.registry.listing import folder_of
+from kernforge.registry.listing import RemoteFile, folder_of
 from kernforge.registry.names import SHA256, Request, majors, versions
 from kernforge.registry.remote import RemoteRegistry, again
 from kernforge.system import files
@@ -121,13 +121,19 @@ def _copy(
     source: Registry, target: Registry, repo_id: str, reference: str, commit: str
 ) -> Mirrored:
     """Copy one version or branch, or finish one whose copy was interrupted."""
-    place, local = destination(target), _verified(source, repo_id, commit)
-    tree, content = {path: digest for path, (digest, _) in local.items()}, dict(local.values())
-    version = next(iter(versions([reference])), None)
+    place, version = destination(target), next(iter(versions([reference])), None)
+    listing = source.listing(repo_id, commit)
+    listing = {path: file for path, file in listing.items() if not is_bytecode(path)}
+    tree: Tree = {path: file.blob for path, file in listing.items()}
+    content: dict[str, Path] = {}
     with place.writing(repo_id):
         published = place.versions(repo_id)
         there = published.get(version) if version else place.known.get(reference)
-        same = there is not None and _is_same(tree, place.tree(repo_id, there, content))
+        same = there is not None and _is_same(tree, place.tree(repo_id, there, {}))
+        if not same:  # or a hub's hashes are of another kind
+            local = _verified(source, repo_id, commit, listing)
+            tree, content = {path: local[path][0] for path in local}, dict(local.values())
+            same = there is not None and _is_same(tree, place.tree(repo_id, there, content))
         if version and there and not same:
             raise RegistryError(
                 f"{target.url} has {repo_id} {reference} with other bytes than {source.url}",
@@ -154,8 +160,8 @@ def _copy(
         reference=reference,
         commit=there or "",
         copied=not same,
-        files=len(local),
-        bytes=sum(file.stat().st_size for _, file in local.values()),
+        files=len(listing),
+        bytes=sum(file.size for file in listing.values()),
     )
 
 
@@ -165,15 +171,15 @@ def _is_same(ours: Tree, theirs: Tree) -> bool:
     return ours == {path: digest for path, digest in theirs.items() if path not in own}
 
 
-def _verified(source: Registry, repo_id: str, commit: str) -> dict[str, tuple[str, Path]]:
+def _verified(
+    source: Registry, repo_id: str, commit: str, listing: Mapping[str, RemoteFile]
+) -> dict[str, tuple[str, Path]]:
     """The hex SHA-256 and the local path of each file, compared with all hashes that there are."""
-    root, listing = source.link_root(repo_id), source.listing(repo_id, commit)
+    root = source.link_root(repo_id)
     for folder in sorted({folder_of(path) for path in listing} - {""}):
         source.folder(repo_id, commit, folder)  # several files at once
     local: dict[str, tuple[str, Path]] = {}
     for path, file in listing.items():
-        if is_bytecode(path):
-            continue
         place = source.file(repo_id, commit, path)
         # A link of the source would publish a file of this machine.
         if place is None or not place.resolve().is_relative_to(root.resolve()):

@@ -58,6 +58,7 @@ class Hub:
             (f"{api}/refs", self.refs),
             (api, self.info),
             (f"{api}/revision/{{revision}}", self.info),
+            ("/api/kernels", self.search),
             ("/api/organizations/{owner}/overview", self.organization),
             ("/healthz", self.healthz),
         )
@@ -118,6 +119,12 @@ class Hub:
         files = [{"rfilename": path} for path in await self._source.listing(repo_id, commit)]
         document = {"id": repo_id, "sha": commit[:SHOWN], "siblings": files}
         return JSONResponse(document, headers=_SAFE)
+
+    async def search(self, request: Request) -> Response:
+        """The kernels whose names have a text."""
+        text = request.query_params.get("search", "").casefold()
+        found = [name for name in await self._source.repo_ids() if text in name.casefold()]
+        return JSONResponse([{"id": name} for name in found], headers=_SAFE)
 
     async def organization(self, request: Request) -> Response:
         """Whether an owner is a trusted publisher."""

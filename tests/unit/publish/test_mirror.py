@@ -98,6 +98,9 @@ def test_a_web_server_is_mirrored(source, target, web_server, tmp_path, monkeypa
     shown = open_registry(web_server(source.root).url)
     assert copied(shown, target) == ["v1.0.0", "v1.1.0"]
     assert everything(target) == everything(source)
+    shutil.rmtree(tmp_path / "home")
+    assert copied(open_registry(shown.url), target) == []
+    assert not [*tmp_path.glob("home/**/blobs/*")]  # what is there is not downloaded again
     with pytest.raises(UsageError, match="does not list its kernels"):
         kernels(shown)
     assert kernels(source) == ("owner/other", REPO)

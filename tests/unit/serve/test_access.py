@@ -53,7 +53,9 @@ def bearer(token):
 
 def seen(server, **headers):
     page = server.ask("/search", **headers).body.decode()
-    return re.findall('href="/kernels/([^"]*)"', page)
+    found = re.findall('href="/kernels/([^"]*)"', page)
+    assert found == [each["id"] for each in server.ask("/api/kernels", **headers).json()]
+    return found
 
 
 def test_search_shows_what_a_token_may_read(server):

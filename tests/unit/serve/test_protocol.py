@@ -53,6 +53,10 @@ def test_references_are_branches_and_tags(server, commit):
     assert document["converts"] == document["pullRequests"] == []
 
 
+def test_kernels_are_found_by_a_part_of_their_name(server):
+    assert server.ask("/api/kernels?search=OTH&limit=20").json() == [{"id": "acme/other"}]
+
+
 @pytest.mark.parametrize("revision", ["v1", "v1.0.0", "refs%2Fheads%2Fv1", "team%2Fdev", ""])
 def test_revisions_lead_to_their_commit(server, commit, revision):
     for name in (revision, commit, commit[:7]) if revision else ("",):
