@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import signal
 from typing import Any
@@ -17,7 +18,7 @@ _CONNECTIONS = 20_000
 
 
 def run(application: Any, host: str, port: int) -> None:
-    """Answer requests until SIGINT or SIGTERM, then let the running ones end.
+    """Answer requests until SIGINT or SIGTERM, let the running ones end, and exit.
 
     Raises:
         UsageError: the address cannot be bound.
@@ -26,6 +27,8 @@ def run(application: Any, host: str, port: int) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     asyncio.run(_serve(application, host, port))
+    # A thread of granian may still be ending: it would abort while Python takes the objects away.
+    os._exit(0)
 
 
 async def _serve(application: Any, host: str, port: int) -> None:

@@ -147,6 +147,11 @@ def test_used_address_is_an_error(server, tmp_path, kernforge_cli):
     assert "cannot listen at 192.0.2.1, port 8000" in done.stderr
 
 
+def test_missing_directory_is_an_error(tmp_path, kernforge_cli):
+    done = kernforge_cli("serve", tmp_path / "typo", expect=8)
+    assert "typo does not exist" in done.stderr
+
+
 def test_new_version_is_seen(server, registry):
     new = publish(registry, "acme/moving", {"README.md": b"1"}, "main")
     server.ask("/api/kernels/acme/moving")

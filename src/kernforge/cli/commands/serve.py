@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import argparse
 
-from kernforge.registry import open_registry
+from kernforge.errors import RegistryError
+from kernforge.registry import DirectoryRegistry, open_registry
 from kernforge.serve.access import Access
 from kernforge.system import extras
 from kernforge.system.console import Console
@@ -19,6 +20,10 @@ def run(arguments: argparse.Namespace, console: Console) -> None:
     from kernforge.serve.source import Source  # noqa: PLC0415
 
     registry = open_registry(arguments.registry, arguments.environment, "kernforge-serve")
+    if isinstance(registry, DirectoryRegistry) and not registry.root.is_dir():
+        raise RegistryError(
+            f"{registry.root} does not exist", hint="check the path; publishing makes a registry"
+        )
     source = Source(registry, trusted=tuple(arguments.trusted), url=arguments.url or "")
     application = Application(source, Access(arguments.tokens), None if console.quiet else console)
     address = arguments.url or f"http://{arguments.host}:{arguments.port}"
