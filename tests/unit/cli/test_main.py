@@ -54,7 +54,7 @@ def test_commands_options_and_variables_have_a_limit():
     assert len(COMMANDS) <= 24
     listed = [a for each in COMMANDS.values() for a in each.arguments]
     flat = [a for one in listed for a in (one if isinstance(one, tuple) else (one,))]
-    assert sum(a.names[0].startswith("-") for a in flat) <= 115
+    assert sum(a.names[0].startswith("-") for a in flat) <= 110
     ours = [v for v in vars(Environment).values() if isinstance(v, Variable)]
     assert sum(v.name.startswith("KERNFORGE_") for v in ours) <= 20
 
