@@ -85,7 +85,13 @@ def server(location, tmp_path, write_variant):
     """A server of a registry with two kernels."""
     for name, sources in KERNELS.items():
         build = tmp_path / "build" / name
-        write_variant(build, name=name, unique=f"{len(name):07}", files=sources)
+        write_variant(
+            build,
+            name=name,
+            unique=f"{len(name):07}",
+            files=sources,
+            variant="torch-universal",  # torch may be built for CUDA
+        )
         publish(build, open_registry(location), f"acme/{name}", card=f"# {name}\n")
     with served(location, tmp_path / "log", "--trusted", "acme") as server:
         yield server
