@@ -20,10 +20,10 @@ RELU = {"__init__.py": "def relu(x):\n    return x.clamp(min=0)\n"}
 @pytest.fixture
 def team(tmp_path, usual_hub, write_variant):
     """A folder with a built project, and a hub with a kernel."""
-    theirs = write_variant(tmp_path / "theirs", variant="torch-cpu", name="relu", files=RELU)
+    theirs = write_variant(tmp_path / "theirs", variant="torch-universal", name="relu", files=RELU)
     usual_hub.add("kernels-community/relu", "v1", contents(theirs))
     top = tmp_path / "work"
-    variant = {"variant": "torch-cpu", "name": "my-kernel", "files": RELU}
+    variant = {"variant": "torch-universal", "name": "my-kernel", "files": RELU}
     write_variant(top / "my-kernel/build", **variant)
     (top / "my-kernel/build.toml").write_text(
         '[general]\nname = "my-kernel"\nversion = 1\nedition = 5\nlicense = "Apache-2.0"\n'

@@ -49,7 +49,7 @@ def server(tmp_path_factory):
     files = {**kernel(root / "build", name="scale"), "README.md": CARD.encode()}
     publish(registry, REPO, files, "v1.0.0")
     publish(registry, REPO, {**files, "source/x": b""}, "v1.1.0", "v1", "main")
-    universal = kernel(root / "any", "torch-cpu", files={"__init__.py": "ANSWER = 42\n"})
+    universal = kernel(root / "any", "torch-universal", files={"__init__.py": "ANSWER = 42\n"})
     publish(registry, "acme/toy", universal, "v1.0.0")
     publish(registry, "acme/toy", {**universal, "more": b""}, "v1.1.0", "v1", "main")
     with served(registry.root, root / "log") as running:
