@@ -199,6 +199,8 @@ def test_the_real_table_of_releases_is_in_order():
     releases = targets.torch_releases()
     assert list(releases) == sorted(releases)
     assert releases[2, 11] == (Version2(12, 6), Version2(12, 8), Version2(13, 0))
+    assert releases[2, 14] == (Version2(12, 6), Version2(13, 0), Version2(13, 2))
+    assert releases[2, 15] == (Version2(13, 0), Version2(13, 2))
 
 
 def lock(torch=(), cuda=(), arm=()):
