@@ -19,7 +19,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest --disable-plugin-autoload -p xdist -p pytest_timeout --timeout 600 \
   -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-all unit fuzz test-gpu lint docs clean
+.PHONY: demo test test-all unit fuzz mutants test-gpu lint docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -62,6 +62,9 @@ unit: $(VENV)/ready-torch $(VENV)/ready-build,demo,test  ## run the tests of sin
 fuzz: $(VENV)/ready-build,demo,test  ## read 10,000 nearly right documents of each kind; SEED=7 for others
 	ulimit -v 3000000; EXAMPLES=10000 $(PYTEST) --timeout 6000 tests/fuzz
 
+mutants: $(VENV)/ready-torch $(VENV)/ready-build,demo,test,mutants  ## list the faults in PACKAGE=trust that its unit tests miss
+	$(BIN)/python scripts/mutants.py $(PACKAGE)
+
 test-gpu:  ## run every test that needs a GPU, on artifacts that were built before, with the Python on PATH
 	PYTHONPATH=src $(PYTHON) scripts/test_gpu.py
 
@@ -80,4 +83,4 @@ docs: $(VENV)/ready-build,demo,test  ## write the generated pages, and the site 
 	@echo "read it: $(BIN)/python -m http.server --directory site"
 
 clean:  ## remove what the other targets made in this checkout
-	rm -rf $(VENV) .demo site kernels/*/build
+	rm -rf $(VENV) .demo .mutants site kernels/*/build
