@@ -26,13 +26,21 @@ def test_pybind11_is_refused_before_anything_is_compiled(kernforge_cli, tmp_path
     assert not (root / "build").exists()
 
 
-def test_a_schema_that_torch_cannot_read_is_refused_before_anything_is_compiled(
-    kernforge_cli, tmp_path
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("Tensor x) -> (", "torch cannot read the schema"),
+        ("Tensor x, int n) -> Tensor", "says 2 arguments, C++ takes 1 in times_two"),
+        ("Tensor? x) -> Tensor", "says Tensor? x, C++ takes const Tensor& x in times_two"),
+    ],
+)
+def test_a_wrong_schema_is_refused_before_anything_is_compiled(
+    kernforge_cli, tmp_path, written, says
 ):
     root = projects.write(tmp_path)
-    edit(root, "torch-ext/torch_binding.cpp", ") -> Tensor", ") -> (")
+    edit(root, "torch-ext/torch_binding.cpp", "Tensor x) -> Tensor", written)
     done = kernforge_cli("build", root, expect=5)
-    assert "torch cannot read the schema" in done.stderr
+    assert says in done.stderr
     assert "torch-ext/torch_binding.cpp:" in done.stderr
     assert not (root / "build").exists()
 

@@ -25,7 +25,7 @@ from kernforge.extension import flags, machine
 from kernforge.extension.device.units import ExtensionUnit
 from kernforge.extension.flags import Flags
 from kernforge.extension.plan import Extension
-from kernforge.source import includes, op_schema
+from kernforge.source import includes, op_schema, op_types
 from kernforge.source.cpp_text import CUDA_SUFFIXES
 from kernforge.source.includes import Closure
 from kernforge.source.op_namespace import EXTENSION_NAME
@@ -121,9 +121,7 @@ def _check_sources(sources: Sequence[str], cflags: Iterable[str]) -> None:
 
 
 def check_module(module: Extension, restore: Callable[[str], str]) -> None:
-    """Refuse an invalid name, and a schema of which torch would end the process at the import.
-
-    No compiler has started yet; the message has the form of a compiler's.
+    """Refuse an invalid name, and an operator that torch cannot import or that differs in C++.
 
     Args:
         restore: puts the user's paths into a message.
@@ -138,6 +136,18 @@ def check_module(module: Extension, restore: Callable[[str], str]) -> None:
     ]
     if wrong:
         raise BuildError("\n".join(wrong), hint=_TYPES)
+    check_types(module, restore)
+
+
+def check_types(module: Extension, restore: Callable[[str], str]) -> None:
+    """Refuse operators whose C++ functions differ from their schemas.
+
+    No compiler has started yet; the message has the form of a compiler's.
+    """
+    texts = {restore(path): text for unit in module.units for path, text in unit.texts.items()}
+    wrong = [f"{p}:{n}: error: {problem}" for p, n, problem in op_types.disagreements(texts)]
+    if wrong:
+        raise BuildError("\n".join(wrong), hint=op_types.FIX)
 
 
 def _check_name(name: str, texts: Iterable[str]) -> None:

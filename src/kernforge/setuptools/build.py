@@ -27,7 +27,7 @@ from kernforge.extension.plan import (
     ExtensionMachine,
     ExtensionNeeds,
 )
-from kernforge.extension.request import Tree as Files, read_extension
+from kernforge.extension.request import Tree as Files, check_types, read_extension
 from kernforge.project import git
 from kernforge.setuptools import python_headers
 from kernforge.setuptools.target import TorchTarget, find_target
@@ -75,6 +75,8 @@ def build_extensions(
             "and --cuda)"
         )
     restore = trees[0].restore
+    for extension in extensions:
+        check_types(extension, restore)
     toolchain = _find_toolchain(target, needs, environment, console)
     try:
         built, outcome = make.compile_extensions(

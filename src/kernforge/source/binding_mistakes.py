@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from kernforge.source import cpp_text, op_schema
+from kernforge.source import cpp_text, op_schema, op_types
 
 _PYBIND = re.compile(r"\bPYBIND11_MODULE\s*\(\s*\w+\s*,")
 _PYBIND_PROBLEM = (
@@ -38,7 +38,7 @@ class SourceMistake(NamedTuple):
 
 
 def find(sources: Mapping[str, str]) -> Iterator[SourceMistake]:
-    """Modules of pybind11, and schemas that torch cannot read: it would end the process.
+    """Modules of pybind11, and schemas that torch cannot read or whose functions differ from them.
 
     What depends on a preprocessor condition is left to the compiler.
 
@@ -53,3 +53,5 @@ def find(sources: Mapping[str, str]) -> Iterator[SourceMistake]:
             if reason := op_schema.mistake(schema):
                 problem = f"torch cannot read the schema {schema!r}: {reason}"
                 yield SourceMistake(path, line, problem, _SCHEMA_FIX)
+    for path, line, problem in op_types.disagreements(sources):
+        yield SourceMistake(path, line, problem, op_types.FIX)

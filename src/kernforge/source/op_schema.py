@@ -15,14 +15,14 @@ from collections.abc import Iterable, Iterator
 from kernforge.source import cpp_text
 from kernforge.source.python_api import ApiEntry, Parameter
 
-_DEFINES = re.compile(r"[.>]\s*def\s*\((?=(\s*))")
-_SCHEMA = re.compile(
+_DEFINES = re.compile(r"[.>]\s*def\s*\((?=(\s*)[,)])")
+SCHEMA = re.compile(
     r"(?:\w+::)?(?P<name>[A-Za-z_]\w*(?:\.\w+)?)\s*\((?P<args>.*)\)\s*->\s*(?P<returns>.+)",
     re.DOTALL,
 )
 _NAME = re.compile(r"(?:\w+::)?(\w+(?:\.\w+)?)")
 _MUTATED = re.compile(r"\([a-z]+!(?:\s*->\s*[^)]*)?\)")
-_ARGUMENT = re.compile(r"(?P<type>\S.*?)(?:\s+(?P<name>[A-Za-z_]\w*))?", re.DOTALL)
+ARGUMENT = re.compile(r"(?P<type>\S.*?)(?:\s+(?P<name>[A-Za-z_]\w*))?", re.DOTALL)
 _FORM = re.compile(
     r"(?:(?P<type>[\w.]+)\b|(?=\())(?:\s*(?:\((?:[^()]|\([^()]*\))*\)|\[\d*\]|[?!]))*"
     r"\s*\b[A-Za-z_]\w*(?:\s*=\s*\S.*)?",
@@ -44,7 +44,7 @@ def schemas_in(source: str) -> tuple[str, ...]:
     count; a name or schema that a macro makes is not found.
     """
     texts = (" ".join(text.split()) for _, text in _defined(source))
-    return tuple(dict.fromkeys(s for s in texts if _SCHEMA.fullmatch(s) or _NAME.fullmatch(s)))
+    return tuple(dict.fromkeys(s for s in texts if SCHEMA.fullmatch(s) or _NAME.fullmatch(s)))
 
 
 def schema_lines(source: str) -> list[tuple[int, str]]:
@@ -67,7 +67,7 @@ def mistake(schema: str) -> str:
 
     The grammar is that of ``torch/csrc/jit/frontend/function_schema_parser.cpp``.
     """
-    match = _SCHEMA.fullmatch(schema)
+    match = SCHEMA.fullmatch(schema)
     if match is None or match["returns"].count("(") != match["returns"].count(")"):
         return "it is not a name, its arguments in parentheses, -> and what it returns"
     for text in cpp_text.split(match["args"]) if match["args"].strip() else ():
@@ -93,7 +93,7 @@ def read_operators(schemas: Iterable[str]) -> dict[str, ApiEntry]:
 
 
 def _read_operator(schema: str) -> tuple[str, ApiEntry]:
-    match = _SCHEMA.fullmatch(schema.strip())
+    match = SCHEMA.fullmatch(schema.strip())
     if match is None:
         bare = _NAME.fullmatch(schema.strip())
         return f"ops.{bare[1] if bare else schema}", ApiEntry(kind="operator")
@@ -113,7 +113,7 @@ def _read_operator(schema: str) -> tuple[str, ApiEntry]:
 
 def _parameter(text: str, *, by_name: bool) -> Parameter:
     declared, equals, default = text.partition("=")
-    match = _ARGUMENT.fullmatch(declared.strip())
+    match = ARGUMENT.fullmatch(declared.strip())
     return Parameter(
         name=(match["name"] or "") if match else "",
         passed="by name" if by_name else "either way",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import kernforge
-from kernforge.errors import UsageError
+from kernforge.errors import BuildError, UsageError
 from kernforge.extension import request
 
 pytest.importorskip("torch")
@@ -52,6 +52,15 @@ def test_a_name_that_is_no_identifier_is_refused_where_sources_use_it(name, bett
     with pytest.raises(UsageError, match="not an identifier of C") as caught:
         kernforge.load_inline(name, MODULE)
     assert better in caught.value.hint
+
+
+def test_a_function_that_differs_from_its_schema_is_refused():
+    text = """void run(double n) {}
+STABLE_TORCH_LIBRARY(a, m) { m.def("f(int n) -> ()"); }
+STABLE_TORCH_LIBRARY_IMPL(a, CPU, m) { m.impl("f", TORCH_BOX(&run)); }
+"""
+    with pytest.raises(BuildError, match=r"^cpp_sources:1: error: .*\(cpp_sources:2\) says int n,"):
+        kernforge.load_inline("differs", text, is_python_module=False, no_implicit_headers=True)
 
 
 def test_programs_and_sycl_are_refused():
