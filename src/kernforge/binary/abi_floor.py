@@ -50,6 +50,28 @@ _OPTIONAL = (
 )
 TVM_FFI = ("libtvm_ffi.so",)
 _TORCH = ("libc10.so", "libtorch_cpu.so", "libtorch.so")
+CUDA_LIBRARIES = {
+    "cuda": (1, 1),
+    "nvidia-ml": (1, 1),
+    "cublas": (12, 13),
+    "cublasLt": (12, 13),
+    "cufft": (11, 12),
+    "curand": (10, 10),
+    "cusolver": (11, 12),
+    "cusparse": (12, 12),
+    "nvJitLink": (12, 13),
+    "nvrtc": (12, 13),
+    "cupti": (12, 13),
+    "cudnn": (9, 9),
+    "nccl": (2, 2),
+}
+"""Version in the soname of the driver's libraries, and of those of CUDA 12 and 13."""
+DRIVER = ("libcuda.so.1", "libnvidia-ml.so.1")
+_TORCH_HAS = re.compile(
+    r"lib(?:torch|c10|shm|tvm_ffi)\w*\.so"
+    rf"|lib(?:cudart|{'|'.join(CUDA_LIBRARIES)})\.so\.[0-9.]+"
+)
+_CUDA_NAMES = ("cuda", "__cuda", "cupti", "nvJitLink", "__nvJitLink")
 _TORCH_BACKEND = {"cuda": "cuda", "rocm": "hip", "xpu": "xpu"}
 
 _KINDS = {
@@ -62,7 +84,7 @@ _KINDS = {
 # process would have other threads), and the libraries of libtorch_cuda.
 _UNVERSIONED_OWNERS = (
     # libtorch_cpu exports the vector mathematics of SLEEF, which ATen/cpu/vec calls inline.
-    *("Py", "_Py", "aoti_torch_", "torch_", "Sleef_", "TVMFFI", "GOMP_", "omp_"),
+    *("Py", "_Py", "THP", "aoti_torch_", "torch_", "Sleef_", "TVMFFI", "GOMP_", "omp_"),
     *("cublas", "cudnn", "cufft", "curand", "cusolver", "cusparse", "nccl", "nvrtc"),
 )
 # C++ names (Itanium ABI, chapter 5.1) that the C++ library defines: in std and its own namespaces,
@@ -201,6 +223,17 @@ def unresolvable(undefined: Iterable[Symbol]) -> tuple[Symbol, ...]:
             else not symbol.weak and _is_system(symbol.name)
         )
     )
+
+
+def is_present(soname: str) -> bool:
+    """Whether a machine at the floor with torch has a library; torch requires those of CUDA."""
+    of_torch = soname not in DRIVER and _TORCH_HAS.fullmatch(soname)
+    return bool(of_torch) or soname in system_sonames()
+
+
+def is_of_cuda(name: str) -> bool:
+    """Whether a C name is one of a CUDA library that a CUDA build of torch has loaded."""
+    return name.startswith(_CUDA_NAMES)
 
 
 def within_floor(version: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -110,6 +110,34 @@ def manylinux_policy(elf: Elf) -> tuple[WheelPolicies, Policy]:
         if symbol.version:
             versions.setdefault(symbol.library, set()).add(symbol.version)
     return policies, policies.versioned_symbols_policy(versions)
+
+
+def wheel_platform(
+    elf: Elf, sonames: Collection[str] = (), symbols: Collection[str] = ()
+) -> tuple[str, str]:
+    """The oldest platform tag that is true of a library, and what it lacks there.
+
+    It is plain ``linux`` for one that needs what no manylinux machine with torch has.
+
+    Args:
+        sonames: libraries in the same wheel.
+        symbols: what they define.
+    """
+    policies, satisfied = manylinux_policy(elf)
+    beyond = [s for s in elf.needed if s not in sonames and not abi_floor.is_present(s)]
+    lacking = ""
+    if others := [soname for soname in beyond if soname not in satisfied.whitelist]:
+        lacking = (
+            f"it needs {first_names(others)} of the machine (put it into the wheel, or link it "
+            "statically)"
+        )
+    elif not beyond:  # what other libraries of the policy define is not known
+        cuda = any("cuda" in soname for soname in elf.needed)
+        names = {s.name for s in abi_floor.unresolvable(elf.undefined) if not s.version}
+        own = {name for name in names if cuda and abi_floor.is_of_cuda(name)}
+        if missing := names.difference(symbols, own):
+            lacking = f"it uses {first_names(missing)}, which {abi_floor.POLICY} does not have"
+    return policies.linux.name if lacking else satisfied.name, lacking
 
 
 def unresolved(library: Library) -> Problems:

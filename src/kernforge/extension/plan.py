@@ -51,22 +51,6 @@ _PROVIDED = {
     *("cudart", "cudart_static", "cudadevrt"),
 }
 _TORCH_PYTHON = "libtorch_python.so"
-# Version in the soname of the driver's libraries, and of those of CUDA 12 and 13.
-_LIBRARIES = {
-    "cuda": (1, 1),
-    "nvidia-ml": (1, 1),
-    "cublas": (12, 13),
-    "cublasLt": (12, 13),
-    "cufft": (11, 12),
-    "curand": (10, 10),
-    "cusolver": (11, 12),
-    "cusparse": (12, 12),
-    "nvJitLink": (12, 13),
-    "nvrtc": (12, 13),
-    "cupti": (12, 13),
-    "cudnn": (9, 9),
-    "nccl": (2, 2),
-}
 _CUDA_13 = 13
 _PLAIN_SONAME = 12  # the runtime's soname has the minor version before
 _DEBUG = re.compile(r"-g[0-3]?|-ggdb\d?|--debug")
@@ -499,9 +483,10 @@ class _ExtensionPlanner:
     def _soname(self, name: str) -> str:
         """Soname of a library that a portable module takes from its process; else empty."""
         cuda = self._machine.torch_cuda or self._machine.cuda
-        if not self._machine.portable or name not in _LIBRARIES:
+        if not self._machine.portable or name not in abi_floor.CUDA_LIBRARIES:
             return ""
-        return f"lib{name}.so.{_LIBRARIES[name][cuda is not None and cuda.major >= _CUDA_13]}"
+        versions = abi_floor.CUDA_LIBRARIES[name]
+        return f"lib{name}.so.{versions[cuda is not None and cuda.major >= _CUDA_13]}"
 
     # -- paths -----------------------------------------------------------------------------
 

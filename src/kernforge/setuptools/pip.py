@@ -9,12 +9,14 @@ what the project needs to be built. Run as a program, this module is that pip.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import re
 import runpy
 import shlex
 import sys
 import tomllib
+import zipfile
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -23,11 +25,12 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from kernforge.errors import KernforgeError, ToolchainError, UsageError
+from kernforge.errors import CheckError, KernforgeError, ToolchainError, UsageError
 from kernforge.setuptools import stub, target
 from kernforge.system import files
 from kernforge.system.environment import Environment
 from kernforge.system.process import Command, attached, run
+from kernforge.wheel import plan as wheel_plan
 
 # "-P": a project in the current directory may have files of any name.
 PROGRAM = (sys.executable, "-P", "-m", "kernforge.setuptools.pip")
@@ -130,6 +133,12 @@ class _Builds:
         files.write_new(place / "python", text, executable=True)
         return place / "python"
 
+    def note_platform(self, wheel: Path) -> None:
+        """Say what the libraries of a wheel need beyond a manylinux machine with torch."""
+        with contextlib.suppress(CheckError), zipfile.ZipFile(wheel) as opened:
+            for note in wheel_plan.notes(wheel_plan.libraries(opened.namelist(), opened.read)):
+                self._console.note(note)
+
 
 def _install(requirements: Sequence[Requirement], directory: Path) -> None:
     """Install packages into a directory by pip."""
@@ -186,7 +195,7 @@ def main(words: Sequence[str]) -> None:
         verbose = any(re.fullmatch(r"-v+|--verbose", word) for word in words)
         builds = _Builds(environment, place, verbose=verbose)
         hooks: Any = BuildBackendHookCaller
-        begin = hooks.__init__
+        begin, make_wheel = hooks.__init__, hooks.build_wheel
 
         def begin_here(caller: Any, source_dir: str, *args: Any, **kwargs: Any) -> None:
             begin(caller, source_dir, *args, **kwargs)
@@ -195,7 +204,14 @@ def main(words: Sequence[str]) -> None:
             except KernforgeError as error:
                 raise InstallationError(str(error)) from error  # pip prints it and ends
 
+        def make_wheel_here(caller: Any, directory: str, *args: Any, **kwargs: Any) -> str:
+            name: str = make_wheel(caller, directory, *args, **kwargs)
+            builds.note_platform(Path(directory) / name)
+            return name
+
         hooks.__init__ = begin_here
+        if words[0] == "wheel":  # an installed one finds what this machine has
+            hooks.build_wheel = make_wheel_here
         # A wheel in pip's cache is one for any torch.
         ours = ("--no-build-isolation", "--use-pep517", "--no-cache-dir")
         sys.argv = ["pip", words[0], *ours, *words[1:]]

@@ -192,7 +192,8 @@ def relabel(
     with zipfile.ZipFile(wheel) as opened:
         opened.extractall(place)
         members = {n: place / n for n in opened.namelist() if not n.endswith("/")}
-    platforms = [each.platform for each in libraries(members) if each.platform]
+    found = libraries(members, lambda name: members[name].read_bytes())
+    platforms = [each.platform for each in found]
     if not platforms:
         raise UsageError(
             f"{wheel.name} has no extension",

@@ -162,7 +162,7 @@ def make(
         plan = wheel_plan.plan(
             source.variant,
             metadata,
-            list(libraries(paths)),
+            libraries(paths, lambda name: source.path.joinpath(name).read_bytes()),  # noqa: B023
             version=version or f"{metadata.version}.0.0",
             siblings=[each.variant for each in sources],
             name=name,

@@ -15,9 +15,8 @@ numbers as numbers: hence ``2.10`` and not ``210``).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeAlias
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
@@ -28,7 +27,7 @@ from kernforge.artifact.metadata import Metadata, python_depends
 from kernforge.artifact.variant import Variant
 from kernforge.artifact.version import Version2
 from kernforge.binary import elf
-from kernforge.check.abi_rules import manylinux_policy
+from kernforge.check.abi_rules import wheel_platform
 from kernforge.errors import CheckError, UsageError
 
 LEAST_PYTHON = Version2(3, 9)
@@ -53,14 +52,16 @@ class Library:
         python: the oldest Python version that has all Python functions that the library calls;
             None if it calls none.
         outside: Python functions that the library calls and that no limited API has.
-        platform: the oldest manylinux platform that the library loads on, as auditwheel finds it
-            from the symbol versions.
+        platform: the oldest platform that the library loads on, as auditwheel finds it from the
+            symbol versions; plain ``linux`` if it needs more than manylinux and torch have.
+        lacking: what it needs beyond them; empty for nothing.
     """
 
     path: str
     python: Version2 | None = None
     outside: tuple[str, ...] = ()
     platform: str = ""
+    lacking: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,7 @@ class WheelPlan:
 
     Attributes:
         requires: the ``Requires-Dist`` lines.
+        notes: why the platform is not a manylinux one.
     """
 
     distribution: str
@@ -78,6 +80,7 @@ class WheelPlan:
     requires: tuple[str, ...]
     metadata: str
     licences: Mapping[str, bytes] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def stem(self) -> str:
@@ -144,6 +147,7 @@ def plan(
         requires=requires,
         metadata=f"{headers}\n{text}\n",
         licences=licences,
+        notes=notes(libraries),
     )
 
 
@@ -252,34 +256,52 @@ def is_library(name: str) -> bool:
     return _SUFFIX.search(name) is not None
 
 
-def libraries(files: Mapping[str, Path]) -> Iterator[Library]:
-    """Examine each shared library of a variant."""
+def notes(libraries: Iterable[Library]) -> tuple[str, ...]:
+    """Notes on libraries that keep a wheel from a manylinux tag."""
+    return tuple(
+        f"note: {each.path}: {each.lacking}; so the wheel's platform is {each.platform}"
+        for each in libraries
+        if each.lacking
+    )
+
+
+def libraries(names: Iterable[str], read: Callable[[str], bytes]) -> list[Library]:
+    """Examine the shared libraries among the files of a wheel.
+
+    Args:
+        read: gives a file's bytes.
+    """
     from abi3info import DATAS, FUNCTIONS  # noqa: PLC0415 - large tables
     from abi3info.models import Symbol  # noqa: PLC0415
 
-    for name, path in files.items():
-        if not is_library(name):
-            continue
-        parsed = elf.parse(path.read_bytes())
+    parsed = {name: elf.parse(read(name)) for name in names if is_library(name)}
+    sonames = {name.rpartition("/")[2] for name in parsed} | {e.soname for e in parsed.values()}
+    defined = {symbol.name for each in parsed.values() for symbol in each.exported}
+    examined = []
+    for name, library in parsed.items():
         # The function or datum of Python's limited API; None outside of that.
         entries = {
             symbol.name: FUNCTIONS.get(Symbol(symbol.name)) or DATAS.get(Symbol(symbol.name))
-            for symbol in parsed.undefined
+            for symbol in library.undefined
             if symbol.name.startswith(("Py", "_Py"))
         }
         added = [Version2(each.added.major, each.added.minor) for each in entries.values() if each]
         # An extension that only defines PyInit still needs Python.
-        is_module = any(symbol.name.startswith("PyInit_") for symbol in parsed.exported)
+        is_module = any(symbol.name.startswith("PyInit_") for symbol in library.exported)
         try:
-            platform = manylinux_policy(parsed)[1].name
+            platform, lacking = wheel_platform(library, sonames, defined)
         except ValueError:
             raise CheckError(
-                f"{name} is for {parsed.machine}, which has no manylinux platform",
+                f"{name} is for {library.machine}, which has no manylinux platform",
                 hint="build for a CPU that auditwheel supports",
             ) from None
-        yield Library(
-            path=name,
-            python=max(added, default=LEAST_PYTHON if is_module else None),
-            outside=tuple(sorted(symbol for symbol, entry in entries.items() if entry is None)),
-            platform=platform,
+        examined.append(
+            Library(
+                path=name,
+                python=max(added, default=LEAST_PYTHON if is_module else None),
+                outside=tuple(sorted(symbol for symbol, e in entries.items() if e is None)),
+                platform=platform,
+                lacking=lacking,
+            )
         )
+    return examined

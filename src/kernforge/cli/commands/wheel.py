@@ -53,6 +53,8 @@ def _from_kernel(arguments: argparse.Namespace, console: Console) -> list[dict[s
         card=card,
         seconds=_epoch(arguments.environment),
     )
+    for note in dict.fromkeys(note for built in wheels for note in built.plan.notes):
+        console.note(note)
     if version is None:
         given = ", ".join(sorted({built.plan.version for built in wheels}))
         console.note(f"the wheels get {given}: there is no --as-version and no git tag vX.Y.Z")
