@@ -319,6 +319,30 @@ def test_wheels_for_many_torch_and_python(plain, tmp_path, environment, python):
         assert library == f"plain.cpython-{digits}-x86_64-linux-gnu.so"
 
 
+@pytest.mark.parametrize(
+    ("value", "lacking"),
+    [("far2()", "needs libfar4.so.3"), ("close_range(9, 9, 0)", "uses close_range")],
+)
+def test_only_a_manylinux_wheel_says_so(value, lacking, plain, tmp_path, environment):
+    unchanged(plain)
+    declared = 'int far2();\nextern "C" int close_range(unsigned, unsigned, int);\n'
+    source = PLAIN.replace("BONUS", value).replace(
+        "static PyObject*", f"{declared}static PyObject*", 1
+    )
+    (plain / "csrc/plain.cpp").write_text(source)
+    (tmp_path / "far.cpp").write_text("int far2() { return 2; }\n")
+    argv = ("g++", "-shared", "-fPIC", "far.cpp", "-o", "libfar4.so.3", "-Wl,-soname=libfar4.so.3")
+    run(*argv, cwd=tmp_path, env=environment)
+    (tmp_path / "libfar4.so").symlink_to("libfar4.so.3")
+    (plain / "setup.cfg").write_text(f"[build_ext]\nlibraries = far4\nlibrary_dirs = {tmp_path}\n")
+    for words in (("wheel", "--cuda", "cpu", "--out"), ("pip", "wheel", "--no-deps", "-w")):
+        argv = (*words, tmp_path / words[0], ".")
+        printed = kernforge(*argv, cwd=plain, env={**environment, "KERNFORGE_TORCH": "2.11"})
+        assert f"it {lacking}" in printed
+        (wheel,) = (tmp_path / words[0]).glob("*.whl")
+        assert wheel.name.endswith("-linux_x86_64.whl")
+
+
 @pytest.fixture
 def limited(plain):
     """The tag of the running Python, for which the project promises the limited API."""

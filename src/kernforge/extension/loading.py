@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import platform
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from kernforge.binary import elf
+from kernforge.binary import abi_floor, elf
 from kernforge.binary.elf import Elf
 from kernforge.binary.symbols import bare_name, demangled, one_sided
-from kernforge.errors import BuildError
+from kernforge.errors import BuildError, CheckError
 from kernforge.extension import machine, op_names
 from kernforge.extension.plan import Extension
 from kernforge.extension.session import JitSession, LoadedModule
@@ -45,6 +47,10 @@ _HINTS = {
     ),
 }
 """Messages of the dynamic loader and what to do; ``{name}`` stands for the module."""
+_LIBRARY_FOLDERS = tuple(
+    Path(folder)
+    for folder in ("/usr/local/lib", f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64")
+)
 _UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 # Names that torch, its headers and the C++ library have, in whichever instance.
 _OTHERS = re.compile(
@@ -83,7 +89,9 @@ def load_built(
         message = str(error.__cause__ or error)
         symbol = missing_symbol(message)
         library = elf.parse(path.read_bytes())
-        known = symbol and undefined_error(name, library, texts, "the sources", missing=symbol)
+        known = symbol and undefined_error(
+            name, library, texts, "the sources", linked=extension.linked, missing=symbol
+        )
         if known:
             raise known from error
         if (cpp := demangled(symbol)) != symbol:
@@ -126,22 +134,36 @@ def show_operators(loaded: LoadedModule) -> None:
 
 
 def undefined_error(
-    name: str, library: Elf, texts: Mapping[str, str], where: str, *, missing: str = ""
+    name: str,
+    library: Elf,
+    texts: Mapping[str, str],
+    where: str,
+    *,
+    linked: Iterable[str] = (),
+    missing: str = "",
 ) -> BuildError | None:
     """Error of a module that lacks a function of its own sources.
 
     Args:
         texts: its sources and headers, by the path that the user knows.
         where: what holds the sources, as ``the list of sources``, for the hint.
+        linked: paths that the linker read because of the user's flags.
         missing: the symbol that the dynamic loader misses; empty if it was not asked.
 
     Returns:
-        None if other libraries provide all undefined symbols.
+        None if other libraries provide all undefined symbols, or may do so.
     """
-    wanted = [s.name for s in library.undefined if not s.version and not s.weak]
-    written = {symbol: demangled(symbol) for symbol in ([missing] if missing else wanted)}
-    for message, hint in one_sided(library, texts):
+    others = {missing} if missing else _linked_names(library, linked)
+    if others is None:
+        return None
+    wanted = [
+        symbol
+        for symbol in library.undefined
+        if not symbol.version and (symbol.name in others) == bool(missing)
+    ]
+    for message, hint in one_sided(replace(library, undefined=tuple(wanted)), texts):
         return BuildError(f"{name} cannot be imported: {message}", hint=hint)
+    written = {s.name: demangled(s.name) for s in wanted if missing or not s.weak}
     for symbol, text in written.items():
         # A name of C may be any library's.
         if not (missing or symbol.startswith("_Z")) or _OTHERS.match(text):
@@ -153,6 +175,32 @@ def undefined_error(
                 f"that does to {where}",
             )
     return None
+
+
+def _linked_names(library: Elf, linked: Iterable[str]) -> set[str] | None:
+    """What the libraries define that a module depends on, but for those of the system and of torch.
+
+    Returns:
+        None if one of them is not found, or cannot be read.
+    """
+    folders = dict.fromkeys((*(Path(path).parent for path in linked), *_LIBRARY_FOLDERS))
+    names: set[str] = set()
+    todo, seen = list(library.needed), set(abi_floor.DRIVER)
+    while todo:
+        soname = todo.pop()
+        if soname in seen or abi_floor.is_present(soname):
+            continue
+        seen.add(soname)
+        path = next((p for folder in folders if (p := folder / soname).is_file()), None)
+        try:
+            found = path and elf.parse(path.read_bytes())
+        except (CheckError, OSError):
+            return None
+        if not found:
+            return None
+        names.update(symbol.name for symbol in found.exported)
+        todo += found.needed
+    return names
 
 
 def missing_symbol(message: str) -> str:

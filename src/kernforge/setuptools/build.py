@@ -95,7 +95,10 @@ def build_extensions(
     for extension, path in zip(extensions, built, strict=True):
         texts = {restore(p): text for unit in extension.units for p, text in unit.texts.items()}
         library = elf.parse(path.read_bytes())
-        if undefined := undefined_error(extension.name, library, texts, "its list of sources"):
+        undefined = undefined_error(
+            extension.name, library, texts, "its list of sources", linked=extension.linked
+        )
+        if undefined:
             raise undefined
     return {each.name: path for each, path in zip(extensions, built, strict=True)}
 

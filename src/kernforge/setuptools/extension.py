@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
+import sys
 import sysconfig
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -115,7 +117,7 @@ class BuildExtension(build_ext):
         self.check_extensions_list(self.extensions)
         requests = [
             extension_request(each, Path(self.get_ext_filename(name)).name, Path.cwd())
-            for each in self.extensions
+            for each in map(self._with_options, self.extensions)
             if _is_compiled_here(each) and (name := self.get_ext_fullname(each.name))
         ]
         environment = Environment.read()
@@ -125,6 +127,31 @@ class BuildExtension(build_ext):
             # setuptools ends with its message and without a traceback.
             raise errors.CompileError(str(error)) from error
         super().build_extensions()
+
+    def _with_options(self, extension: setuptools.Extension) -> setuptools.Extension:
+        """An extension with the command's options, which follow its own.
+
+        They are those of the command line, of ``[build_ext]`` and of ``setup(include_dirs=...)``.
+        """
+        options = {
+            "include_dirs": self.include_dirs,
+            "define_macros": [
+                (n, v) if "=" not in n else n.split("=", 1) for n, v in self.define or ()
+            ],
+            "undef_macros": self.undef,
+            "libraries": self.libraries,
+            "library_dirs": self.library_dirs,
+            "runtime_library_dirs": self.rpath,
+            "extra_objects": self.link_objects,
+        }
+        # setuptools adds this Python's own directories.
+        own = [sysconfig.get_path("include"), sysconfig.get_path("platinclude")]
+        own += [str(Path(sys.exec_prefix, "include")), sysconfig.get_config_var("LIBDIR")]
+        made = copy.copy(extension)
+        for name, values in options.items():
+            added = [value for value in values or () if value not in own]
+            setattr(made, name, [*(getattr(extension, name) or ()), *added])
+        return made
 
     def build_extension(self, ext: setuptools.Extension) -> None:
         """Copy a compiled extension; setuptools builds those in other languages."""
