@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from kernforge._version import __version__
+from kernforge.artifact.gpu import Arch
 from kernforge.artifact.metadata import FILE
 from kernforge.artifact.version import Version2
 from kernforge.binary import elf, symbols
@@ -39,7 +40,6 @@ from kernforge.system.machine import cores
 from kernforge.system.process import Runner, run
 from kernforge.system.tables import counted, size
 from kernforge.toolchain import lockfile
-from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import Lock
 
 # Packages that the rules for machine code need.

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from kernforge.artifact.gpu import Arch
 from kernforge.builder import flags
 from kernforge.builder.flags import OBJECT
 from kernforge.builder.graph import Action, ActionSet, Artifact, Plan
@@ -24,7 +25,6 @@ from kernforge.project.units import Sources, Unit
 from kernforge.source import op_namespace, torch_headers
 from kernforge.source.includes import Closure
 from kernforge.toolchain import cuda_arch, front_end
-from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import Lock, Tree
 
 _ID_LENGTH = 10

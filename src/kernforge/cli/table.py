@@ -101,8 +101,8 @@ def _size(text: str) -> int:
 
 def _capability(text: str) -> str:
     """Argument type: a CUDA compute capability such as ``9.0``."""
+    from kernforge.artifact.gpu import Arch  # noqa: PLC0415
     from kernforge.errors import ManifestError  # noqa: PLC0415 - two commands need it
-    from kernforge.toolchain.cuda_arch import Arch  # noqa: PLC0415
 
     try:
         Arch.parse(text)

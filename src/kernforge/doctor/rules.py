@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
+from kernforge.artifact.gpu import Arch
 from kernforge.artifact.version import Version2
 from kernforge.check.finding import Finding, Problem, Severity
 from kernforge.errors import UsageError
 from kernforge.toolchain import cuda_arch
-from kernforge.toolchain.cuda_arch import Arch
 
 GB = 10**9
 # A CUDA toolkit and the headers of one torch take 1 GB of the store, a large build several GB more.

@@ -13,8 +13,8 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from kernforge.artifact.gpu import Arch
 from kernforge.errors import UsageError
-from kernforge.toolchain.cuda_arch import Arch
 
 _INCLUDE = ("-include", "--pre-include")
 _SEARCH = ("-I", "--include-path")

@@ -12,6 +12,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
+from kernforge.artifact.gpu import Arch
 from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor
 from kernforge.builder.workspace import this_cpu
@@ -219,17 +220,17 @@ def jobs(environment: Environment) -> int:
     return int(given or 0) or cores()
 
 
-def named_archs(environment: Environment) -> tuple[cuda_arch.Arch, ...]:
+def named_archs(environment: Environment) -> tuple[Arch, ...]:
     """Architectures of ``TORCH_CUDA_ARCH_LIST``; empty if the variable is unset or ``native``."""
     named = (environment.torch_cuda_arch_list or "").strip()
     return () if named in {"", "native"} else cuda_arch.listed(named)
 
 
-def _archs(environment: Environment, torch: Any) -> tuple[cuda_arch.Arch, ...]:
+def _archs(environment: Environment, torch: Any) -> tuple[Arch, ...]:
     """Architectures of ``TORCH_CUDA_ARCH_LIST``, else of the visible GPUs."""
     count = torch.cuda.device_count()
     gpus = sorted({Version2(*torch.cuda.get_device_capability(n)) for n in range(count)})
-    archs = named_archs(environment) or tuple(cuda_arch.Arch(*gpu) for gpu in gpus)
+    archs = named_archs(environment) or tuple(Arch(*gpu) for gpu in gpus)
     if not archs:
         raise UsageError(
             "no GPU is visible, and TORCH_CUDA_ARCH_LIST names no compute capability",

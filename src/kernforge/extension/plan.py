@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kernforge.artifact.gpu import Arch
 from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor
@@ -29,7 +30,6 @@ from kernforge.project.targets import Target
 from kernforge.source import torch_headers
 from kernforge.source.op_namespace import EXTENSION_NAME
 from kernforge.toolchain import front_end
-from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import CXX, THREADS, Lock, Tree
 
 NVCC_FLAGS = (

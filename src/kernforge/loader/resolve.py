@@ -9,11 +9,11 @@ sees none, builds for the CPU come first.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from kernforge.artifact import gpu
 from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2, in_order
 from kernforge.errors import UsageError
@@ -23,8 +23,6 @@ METAL_MACOS = Version2(26, 0)
 """The first macOS whose Metal can load the hub's Metal builds."""
 ABI3_FREE_THREADED = (3, 15)
 """The first free-threaded Python with a limited API."""
-
-_CUDA_ARCH = re.compile(r"([0-9]+)\.([0-9]+)([af]?)(\+PTX)?")
 
 
 class Step(IntEnum):
@@ -274,29 +272,11 @@ def check_archs(backend: str, archs: Iterable[str] | None, host: Host) -> str:
     """
     listed = tuple(archs or ())
     message = f"the build has device code for {', '.join(in_order(listed))}"
-    if backend == "cuda" and listed and host.capability is not None:
-        answers = [_runs_on(arch, host.capability) for arch in listed]
-        if True not in answers and False in answers:
-            return f"{message}, the device has CUDA capability {host.capability}"
+    capability = host.capability if backend == "cuda" else None
+    if capability is not None and not gpu.runs(listed, capability):
+        return f"{message}, the device has CUDA capability {capability}"
     if backend == "rocm" and listed and host.gcn_arch is not None:
         device = host.gcn_arch.partition(":")[0]
         if device not in listed:
             return f"{message}, the device has ROCm arch {device}"
     return ""
-
-
-def _runs_on(arch: str, capability: Version2) -> bool | None:
-    """Whether code for an architecture runs on a device; None when the text cannot be read.
-
-    ``a`` is that capability alone; ``f`` and plain code run on the same major version from that
-    minor one; with ``+PTX`` on everything newer, too.
-    """
-    match = _CUDA_ARCH.fullmatch(arch)
-    if match is None:
-        return None
-    built = Version2(int(match[1]), int(match[2]))
-    if match[3] == "a":
-        return capability == built
-    if match[4] and not match[3]:
-        return capability >= built
-    return capability[0] == built[0] and capability[1] >= built[1]

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kernforge.artifact.gpu import CAPABILITIES, Arch
 from kernforge.artifact.metadata import GitState
 from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError, UsageError
@@ -21,7 +22,6 @@ from kernforge.manifest.model import CudaKernel, Path as Place, Torch
 from kernforge.project import git, units
 from kernforge.project.units import Sources
 from kernforge.system import untrusted_tree
-from kernforge.toolchain.cuda_arch import CAPABILITIES, Arch
 
 MANIFEST = "build.toml"
 # What holds no sources: caches and environments anywhere, results at the top.

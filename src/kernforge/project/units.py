@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 
+from kernforge.artifact.gpu import Arch
 from kernforge.artifact.version import Version2
 from kernforge.manifest.document import Manifest
 from kernforge.manifest.model import Backend, CudaKernel, Torch, TorchNoarch, TvmFfi
@@ -24,7 +25,6 @@ from kernforge.source import includes
 from kernforge.source.includes import Closure
 from kernforge.system import digest, files
 from kernforge.toolchain import cuda_arch
-from kernforge.toolchain.cuda_arch import Arch
 
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".c")
 CUDA_SUFFIXES = (".cu",)

@@ -21,17 +21,17 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TypeAlias
 
+from kernforge.artifact.gpu import CAPABILITIES, runs
 from kernforge.artifact.metadata import FILE, Metadata
 from kernforge.artifact.variant import Backend, Variant
 from kernforge.artifact.version import Version2
 from kernforge.errors import IntegrityError, RegistryError, UsageError
 from kernforge.loader.host import Host
-from kernforge.loader.resolve import check_archs, resolve
+from kernforge.loader.resolve import resolve
 from kernforge.registry.directory import Registry
 from kernforge.registry.names import Version3, dotted
 from kernforge.source import op_schema, python_api
 from kernforge.source.python_api import ApiEntry, Parameter
-from kernforge.toolchain.cuda_arch import CAPABILITIES
 
 _NEWEST = Version2(9, 99)  # stands for every future version of torch
 _POSITIONAL = {"by position", "either way"}
@@ -205,12 +205,8 @@ def _lost_capabilities(old: Offer, new: Offer) -> list[str]:
     """Compute capabilities that the old device code runs on and the new does not."""
     if not old.archs or not new.archs or {old.backend, new.backend} != {"cuda"}:
         return []
-
-    def runs(offer: Offer, capability: Version2) -> bool:
-        host = Host(cpu="", os="", backend=Backend("cuda"), capability=capability)
-        return not check_archs("cuda", offer.archs, host)
-
-    return [str(each) for each in CAPABILITIES if runs(old, each) and not runs(new, each)]
+    lost = [gpu for gpu in CAPABILITIES if runs(old.archs, gpu) and not runs(new.archs, gpu)]
+    return [str(gpu) for gpu in lost]
 
 
 def _entries(

@@ -23,6 +23,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from kernforge.application.download import parse_platform
+from kernforge.artifact.gpu import GENERATIONS
 from kernforge.artifact.version import Version2, in_order
 from kernforge.errors import KernforgeError, UsageError
 from kernforge.loader.host import Host
@@ -35,7 +36,6 @@ from kernforge.serve.source import Memo, Source
 from kernforge.system import tables
 from kernforge.system.digest import sha256
 from kernforge.system.environment import Environment
-from kernforge.toolchain.cuda_arch import GENERATIONS
 from kernforge.toolchain.releases import torch_releases
 
 _HERE = Path(__file__).parent

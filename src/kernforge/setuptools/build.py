@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from kernforge.artifact.gpu import Arch
 from kernforge.artifact.version import Version2
 from kernforge.binary import abi_floor, elf
 from kernforge.builder.workspace import this_cpu
@@ -225,9 +226,7 @@ def _standard(torch: str) -> int:
     return max((int(number) for number in _STANDARD.findall(text)), default=17)
 
 
-def find_archs(
-    cuda: Version2, environment: Environment, progress: Progress
-) -> tuple[cuda_arch.Arch, ...]:
+def find_archs(cuda: Version2, environment: Environment, progress: Progress) -> tuple[Arch, ...]:
     """Architectures of ``TORCH_CUDA_ARCH_LIST``, else of this machine's GPUs, else the defaults."""
     if archs := machine.named_archs(environment) or _visible_gpus():
         return archs
@@ -241,13 +240,13 @@ def find_archs(
     return archs
 
 
-def _visible_gpus() -> tuple[cuda_arch.Arch, ...]:
+def _visible_gpus() -> tuple[Arch, ...]:
     """Compute capabilities of this machine's GPUs, by nvidia-smi."""
     argv = ("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
     try:
         done = run(Command(argv=argv, timeout=20))
         lines = done.stdout.split() if done.returncode == 0 else []
-        return tuple(sorted({cuda_arch.Arch.parse(line) for line in lines}))
+        return tuple(sorted({Arch.parse(line) for line in lines}))
     except (FileNotFoundError, ManifestError):
         return ()
 

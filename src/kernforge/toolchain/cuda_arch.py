@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA architectures: parse, print, choose, and say to nvcc.
+"""Choose the CUDA architectures of a build.
 
 The default lists and the rule of choice are kernel-builder's, so that a project gets the same
 architectures from both tools.
@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import replace
 
+from kernforge.artifact.gpu import GENERATIONS, Arch
 from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError, UsageError
-
-_ARCH = re.compile(r"(\d+)\.(\d)([af]?)(\+PTX)?")
 
 # Newest toolkit that a list holds for, from the newest to the oldest.
 _DEFAULTS = (
@@ -26,75 +24,6 @@ _DEFAULTS = (
 
 # Since this one, a list begins with the oldest that its toolkit compiles for.
 _LISTS_ITS_OLDEST = Version2(13, 0)
-
-_GPUS = (
-    "3.0 3.2 3.5 3.7 5.0 5.2 5.3 6.0 6.1 6.2 7.0 7.2 7.5 8.0 8.6 8.7 8.8 8.9 9.0 10.0 10.1 10.3 "
-    "10.7 11.0 12.0 12.1"
-)
-CAPABILITIES = tuple(Version2.parse(number) for number in _GPUS.split())
-"""Compute capabilities of the GPUs that CUDA 9 to 13.5 compile for."""
-GENERATIONS = {
-    "Volta": "7.0+PTX",
-    "Turing": "7.5+PTX",
-    "Ampere": "8.0 8.6+PTX",
-    "Ampere+Tegra": "8.7",
-    "Ada": "8.9+PTX",
-    "Hopper": "9.0+PTX",
-    "Blackwell": "10.0 10.3 12.0 12.1+PTX",
-    "Blackwell+Tegra": "11.0",
-    "Rubin": "10.7+PTX",
-}
-"""Names that torch's loader takes too, of what a toolkit of CUDA 12 or 13 compiles for."""
-
-
-@dataclass(frozen=True, order=True, slots=True)
-class Arch:
-    """One target of device code; ``str`` and ``parse`` are each other's inverse.
-
-    Attributes:
-        suffix: ``"a"``: this GPU only; ``"f"``: its family; empty: it and later minors.
-        ptx: whether PTX goes along, which newer GPUs compile when they load it.
-    """
-
-    major: int
-    minor: int
-    suffix: str = ""
-    ptx: bool = False
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read ``9.0``, ``9.0a``, ``10.0f`` or ``12.1+PTX``."""
-        match = _ARCH.fullmatch(text.strip())
-        if match is None:
-            raise ManifestError(
-                f"{text!r} is not a CUDA compute capability",
-                hint="write it like 8.0, 9.0a, 10.0f or 9.0+PTX",
-            )
-        return cls(int(match[1]), int(match[2]), match[3], ptx=bool(match[4]))
-
-    def __str__(self) -> str:
-        return f"{self.major}.{self.minor}{self.suffix}{'+PTX' if self.ptx else ''}"
-
-    @property
-    def capability(self) -> Version2:
-        """Major and minor."""
-        return Version2(self.major, self.minor)
-
-    def serves(self, capability: Version2) -> bool:
-        """Whether a GPU of this compute capability runs code for this target."""
-        if self.suffix == "a":
-            return capability == self.capability
-        if self.ptx and capability >= self.capability:
-            return True
-        return self.major == capability[0] and self.minor <= capability[1]
-
-    def gencode(self) -> tuple[str, ...]:
-        """Arguments for nvcc: machine code, and PTX if it goes along."""
-        digits = f"{self.major}{self.minor}{self.suffix}"
-        codes = [f"arch=compute_{digits},code=sm_{digits}"]
-        if self.ptx:
-            codes.append(f"arch=compute_{digits},code=compute_{digits}")
-        return tuple(part for code in codes for part in ("-gencode", code))
 
 
 def listed(text: str) -> tuple[Arch, ...]:
@@ -197,10 +126,9 @@ def require(chosen: tuple[Arch, ...], only: tuple[Arch, ...]) -> None:
 
 
 def _serving(chosen: tuple[Arch, ...], gpu: Arch) -> list[Arch]:
-    plain = [arch for arch in chosen if not arch.suffix and arch.capability <= gpu.capability]
-    exact = [arch for arch in chosen if arch.capability == gpu.capability]
-    older = [arch for arch in plain if arch.major == gpu.major][-1:]
-    serving = exact or older or [arch for arch in plain if arch.ptx][-1:]
+    able = [arch for arch in chosen if arch.serves(gpu.capability)]
+    exact = [arch for arch in able if arch.capability == gpu.capability]
+    serving = exact or [arch for arch in able if arch.major == gpu.major][-1:] or able[-1:]
     return [
         replace(arch, ptx=True) if gpu.ptx and arch.suffix in {"", gpu.suffix} else arch
         for arch in serving

@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib import resources
 
+from kernforge.artifact.gpu import Arch
 from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError, ToolchainError
 from kernforge.toolchain import cuda_arch
-from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import LockedTree, LockedWheel
 
 FRONT_END_OF, RUNTIME_OF = "13.0", "12.9"

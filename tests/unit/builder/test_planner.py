@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from support.locks import table, tree
 
+from kernforge.artifact.gpu import Arch
 from kernforge.artifact.version import Version2
 from kernforge.builder import flags, graph, planner
 from kernforge.errors import ManifestError, ToolchainError
 from kernforge.manifest import document
 from kernforge.project import targets, units
-from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import (
     Lock,
     LockedCompiler,

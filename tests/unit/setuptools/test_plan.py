@@ -3,6 +3,7 @@ import pytest
 import setuptools
 from support.locks import table, tree
 
+from kernforge.artifact.gpu import Arch
 from kernforge.artifact.version import Version2
 from kernforge.errors import UsageError
 from kernforge.extension import flags, plan
@@ -10,7 +11,6 @@ from kernforge.extension.plan import ExtensionMachine
 from kernforge.extension.request import read_extension
 from kernforge.setuptools import build, extension
 from kernforge.setuptools.extension import CUDAExtension as Extension
-from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import Lock, LockedCompiler, LockedWheel
 
 

@@ -3,10 +3,10 @@ import re
 
 import pytest
 
+from kernforge.artifact.gpu import Arch
 from kernforge.artifact.version import Version2
 from kernforge.errors import ManifestError, UsageError
 from kernforge.toolchain import cuda_arch
-from kernforge.toolchain.cuda_arch import Arch
 
 
 @pytest.mark.parametrize("text", ["7.5", "9.0a", "10.0f", "12.1+PTX", "9.0a+PTX"])
@@ -84,6 +84,7 @@ def test_without_a_wish_the_toolkit_decides():
         (["7.5+PTX", "8.0+PTX"], ["9.0"], ["8.0+PTX"]),  # the driver compiles its PTX
         (["9.0", "9.0a"], ["9.0+PTX"], ["9.0+PTX", "9.0a"]),
         (["9.0a"], ["9.0a+PTX"], ["9.0a+PTX"]),  # as torch does
+        (["10.0f", "12.0"], ["10.3"], ["10.0f"]),  # of its family
         (["9.0a", "10.0a"], ["9.0+PTX"], ["9.0a"]),
         (["10.0a", "11.0"], ["9.0"], ["10.0a", "11.0"]),  # serves none: as it was
     ],
@@ -99,6 +100,7 @@ def test_a_build_narrowed_to_some_gpus(chosen, only, expected):
         (["9.0a"], "9.1", "serves a GPU of capability"),
         (["8.6"], "8.0", "serves a GPU of capability"),
         (["8.0"], "9.0", "serves a GPU of capability"),
+        (["10.0f+PTX"], "12.0", "serves a GPU of capability"),
         (["8.0", "9.0a"], "9.0+PTX", "--arch 9.0+PTX: no architecture of 8.0, 9.0a has PTX"),
         (["10.0f"], "10.0a+PTX", "10.0f is for its own GPUs alone"),
     ],
@@ -142,10 +144,12 @@ def test_what_is_not_a_list_is_refused_with_what_to_write(text):
         ("8.0+PTX", [Version2(8, 0), Version2(12, 1)], [Version2(7, 5)]),
         ("9.0a", [Version2(9, 0)], [Version2(9, 1), Version2(10, 0)]),
         ("10.0f", [Version2(10, 0), Version2(10, 3)], [Version2(11, 0), Version2(12, 0)]),
+        ("10.0f+PTX", [Version2(10, 0), Version2(10, 3)], [Version2(9, 0), Version2(12, 0)]),
+        ("9.0a+PTX", [Version2(9, 0)], [Version2(9, 1), Version2(10, 0)]),
     ],
 )
 def test_which_gpus_run_code_for_an_architecture(code, runs, fails):
-    target = cuda_arch.Arch.parse(code)
+    target = Arch.parse(code)
     assert [target.serves(one) for one in (*runs, *fails)] == [True] * len(runs) + [False] * len(
         fails
     )

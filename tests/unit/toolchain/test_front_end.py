@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from support.wheel_maker import make_wheel
 
+from kernforge.artifact.gpu import Arch
 from kernforge.artifact.version import Version2
 from kernforge.errors import IntegrityError, ManifestError, ToolchainError
 from kernforge.store.local import Store
 from kernforge.toolchain import front_end, provision
-from kernforge.toolchain.cuda_arch import Arch
 from kernforge.toolchain.lockfile import LockedCompiler, Tree, from_json
 from kernforge.toolchain.provision import Toolchains
 from kernforge.toolchain.resolver import lacking, make
