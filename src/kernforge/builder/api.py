@@ -204,14 +204,14 @@ def _findings(
     workspace: Workspace, request: BuildRequest, variants: Mapping[str, Path]
 ) -> tuple[Finding, ...]:
     """Findings of the variants that have not passed the same check before."""
-    from kernforge.check.api import check_variant  # noqa: PLC0415 - not for a build without changes
+    from kernforge.check.api import check_variant, rules  # noqa: PLC0415 - not for every build
 
     store, imports = workspace.store, not request.untrusted
     findings: list[Finding] = []
     for path in variants.values():
         # Its digest covers every other file.
         metadata = files.sha256_file(path / FILE)
-        key = digest.key("checked", metadata=metadata, version=__version__, imports=imports)
+        key = digest.key("checked", metadata=metadata, rules=rules(), imports=imports)
         if store.use(_CHECKED, key):
             continue
         checked = check_variant(path, run=run, python=sys.executable if imports else None)

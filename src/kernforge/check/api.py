@@ -7,6 +7,8 @@ rules that need another program are run: abi3audit, and the import in a fresh pr
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import json
 import platform
 import re
@@ -23,9 +25,13 @@ from kernforge.binary import elf, fatbin
 from kernforge.check import abi_rules, package_rules
 from kernforge.check.finding import Finding, Problem
 from kernforge.errors import CheckError, IntegrityError, UsageError
+from kernforge.system import digest
 from kernforge.system.process import Command, Runner
 
 PYTHON_ABI = "3.9"
+# Packages of kernforge, and of others, that decide.
+_RULES = ("artifact", "binary", "check", "data", "source")
+_CHECKERS = ("abi3audit", "auditwheel", "pyelftools")
 
 # The op namespace of the build, in Python.
 _CALLS_BUILD = re.compile(
@@ -96,6 +102,18 @@ _UNDEFINED_OP = {
         "._ops in Python",
     ),
 }
+
+
+@functools.cache
+def rules() -> str:
+    """Digest of the rules: of the files that have them, and the versions of other checkers."""
+    root = Path(__file__).parents[1]
+    paths = [path for folder in _RULES for path in root.glob(f"{folder}/*.*")]
+    return digest.key(
+        "rules",
+        files={path.relative_to(root).as_posix(): path.read_bytes() for path in paths},
+        others=[d.version for n in _CHECKERS for d in importlib.metadata.distributions(name=n)],
+    )
 
 
 def check_variant(path: Path, *, run: Runner, python: str | None) -> tuple[Finding, ...]:

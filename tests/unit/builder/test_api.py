@@ -13,6 +13,7 @@ from kernforge.builder.api import BuildRequest
 from kernforge.builder.executor import LogEvents
 from kernforge.builder.provenance import NO_LOCK
 from kernforge.builder.workspace import Workspace
+from kernforge.check import api as check
 from kernforge.errors import BuildError, MissingPackageError, StorageError, ToolchainError
 from kernforge.manifest import document
 from kernforge.project.api import Project
@@ -111,6 +112,18 @@ def test_a_variant_is_checked_until_it_passes(workspace):
     for _ in range(2):
         rules = {f.rule for f in api.build_project(changed, asked).findings}
         assert "import" in rules
+
+
+def test_a_variant_is_checked_again_where_the_rules_differ(workspace, tmp_path, monkeypatch):
+    checked = []
+    monkeypatch.setattr(check, "check_variant", lambda path, **_: checked.append(path.name) or ())
+    monkeypatch.setattr(check, "__file__", str(tmp_path / "check" / "api.py"))
+    (tmp_path / "check").mkdir()
+    for rule in ("old", "old", "new"):
+        (tmp_path / "check" / "rules.py").write_text(rule)
+        check.rules.cache_clear()  # each as in a process of its own
+        api.build_project(workspace, request(workspace, check=True))
+    assert checked == ["torch-cpu", "torch-cuda"] * 2
 
 
 def test_a_variant_that_is_a_link_is_replaced(workspace, tmp_path):
