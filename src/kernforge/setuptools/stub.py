@@ -2,8 +2,8 @@
 """Environment of a setup.py: a stub of torch, environment variables, the console.
 
 A setup.py that was written for torch begins with ``import torch`` and reads a few values of it. The
-stub has those of the target's torch, and its ``cpp_extension`` is kernforge's. A missing attribute
-is an error that names it and the line.
+stub has those of the target's torch, and its ``cpp_extension`` is kernforge's. Other names of torch
+may be imported; the use of one is an error that names it and the line.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def write_package(directory: Path, target: TorchTarget, archs: Iterable[tuple[in
     """Write the Python files of a stub into a new directory; returns the package ``torch``."""
     template = resources.files("kernforge") / "templates" / "torch_stub"
     with resources.as_file(template) as root:
-        for path in root.rglob("*.py"):
+        for path in (*root.rglob("*.py"), *root.rglob("*.json")):
             files.copy_file(path, directory / path.relative_to(root))
     package = directory / "torch"
     values = {

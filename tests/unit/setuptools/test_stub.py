@@ -61,12 +61,21 @@ torch._C._GLIBCXX_USE_CXX11_ABI = False
 assert not torch.compiled_with_cxx11_abi()
 assert "backend: OpenMP" in parallel_info()
 assert not hasattr(torch, "npu") and not torch.xpu.is_available()
+assert torch.has_cuda and "compute_90,code=sm_90" in torch.cuda.get_gencode_flags()
+assert str(torch.device("cuda")) == "cuda" and torch.device("cuda:1").index == 1
 assert not IS_HIP_EXTENSION and ROCM_HOME is None and _find_rocm_home() is None
 extension = CUDAExtension("a.b", ["c.cu"], extra_compile_args={"nvcc": ["-O3"]}, dlink=True)
 assert extension.kind == "cuda" and "-dlink" in extension.extra_compile_args["nvcc_dlink"]
 assert issubclass(BuildExtension.with_options(use_ninja=False), BuildExtension)
 """
     )
+
+
+def test_names_of_torch_may_be_imported_and_not_used(ask):
+    uses = "from torch.utils.cpp_extension import load; load('a', ['a.cpp'])"
+    assert "setup.py:2 asks for torch.utils.cpp_extension.load" in ask(f"\n{uses}", expect=1)
+    unknown = "import torch.nn as nn\nclass Layer(nn.Module): ...\nfrom torch import nowhere"
+    assert "setup.py:3 asks for torch.nowhere, which torch" in ask(unknown, expect=1)
 
 
 def test_prebuilt_wheel_is_not_downloaded(ask):

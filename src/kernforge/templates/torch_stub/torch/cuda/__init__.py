@@ -7,8 +7,6 @@ from torch import _stub
 
 __getattr__ = _stub.missing(__name__)
 
-from torch.cuda import nccl  # noqa: E402
-
 _ARCHS = [tuple(arch) for arch in _stub.VALUES["archs"]]
 
 
@@ -54,6 +52,11 @@ def get_device_properties(device=None):
 
 def get_arch_list():
     return [f"sm_{major}{minor}" for major, minor in sorted(_ARCHS)]
+
+
+def get_gencode_flags():
+    words = (f"compute=compute_{each[3:]},code={each}" for each in get_arch_list())
+    return " ".join(f"-gencode {word}" for word in words if is_available())
 
 
 def is_bf16_supported(including_emulation=True):

@@ -26,13 +26,7 @@ COMMON_HIP_FLAGS, COMMON_HIPCC_FLAGS = [], []
 _TORCH_PATH = _stub.HERE
 TORCH_LIB_PATH = os.path.join(_TORCH_PATH, "lib")
 MINIMUM_GCC_VERSION = (5, 0, 0)
-_missing = _stub.missing(__name__)
-
-
-def __getattr__(name):
-    if name == "CUDA_HOME":
-        return _find_cuda_home()
-    return _missing(name)
+__getattr__ = _stub.missing(__name__, CUDA_HOME=lambda: _find_cuda_home())
 
 
 def _find_cuda_home():
@@ -89,3 +83,16 @@ def _check_cuda_version(*args, **kwargs):
 
 def get_default_build_root():
     return os.path.join(os.path.expanduser("~"), ".cache", "torch_extensions")
+
+
+def _get_build_directory(name, verbose=False):
+    """A directory for results, made as torch's; what is built here is in the store."""
+    root = os.environ.get("TORCH_EXTENSIONS_DIR")
+    if root is None:
+        cuda = _stub.VALUES["cuda"]
+        python = f"py{sys.version_info.major}{sys.version_info.minor}{sys.abiflags}"
+        build = "cpu" if cuda is None else f"cu{cuda.replace('.', '')}"
+        root = os.path.join(get_default_build_root(), f"{python}_{build}")
+    directory = os.path.join(root, name)
+    os.makedirs(directory, exist_ok=True)
+    return directory
